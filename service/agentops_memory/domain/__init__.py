@@ -1,0 +1,1 @@
+"""The rules of memory: no SQL, no HTTP, no third-party import."""

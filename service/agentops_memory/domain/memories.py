@@ -1,0 +1,190 @@
+"""Saving, reading, changing and forgetting memories: the one write path."""
+
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from .errors import Conflict, Invalid, NotFound
+from .model import (
+    Action,
+    Caller,
+    Change,
+    Deed,
+    Draft,
+    Filter,
+    Memory,
+    MemoryId,
+    Revision,
+    Saved,
+    Session,
+    Text,
+)
+from .ports import Engine, Transaction
+from .text import content_hash
+
+KEPT_REVISIONS = 100  # of one memory; an audit hook upserts one key on every tool call
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memories:
+    """Memories of one service. Unknown ids are refused with NotFound."""
+
+    engine: Engine
+    dedupe_window: timedelta
+
+    async def save(self, caller: Caller, draft: Draft) -> Saved:
+        """Store a draft by the three tiers; racing saves of one thing end as one memory."""
+        return await self.engine.write(caller.tenant, save, draft, self.dedupe_window)
+
+    async def get(self, caller: Caller, memory: MemoryId) -> Memory:
+        """The live memory."""
+        return await self.engine.read(caller.tenant, live, memory)
+
+    async def recent(
+        self, caller: Caller, seen: Filter, limit: int, before: MemoryId | None = None
+    ) -> list[Memory]:
+        """Live memories, newest first; with `before`, those older than that memory."""
+        return await self.engine.read(caller.tenant, recent, seen, limit, before)
+
+    async def amend(self, caller: Caller, memory: MemoryId, change: Change) -> Memory:
+        """Change parts of a memory. A change that changes nothing leaves no trace."""
+        return await self.engine.write(caller.tenant, amend, memory, change)
+
+    async def forget(self, caller: Caller, memory: MemoryId) -> None:
+        """Delete a memory; it can be restored. One that is not there is no error."""
+        await self.engine.write(caller.tenant, forget, memory)
+
+    async def erase(self, caller: Caller, memory: MemoryId) -> None:
+        """Remove a memory, live or deleted, with its revisions. One not there is no error."""
+        await self.engine.write(caller.tenant, erase, memory)
+
+    async def history(self, caller: Caller, memory: MemoryId) -> list[Revision]:
+        """The kept revisions of a memory, newest first, also of a deleted one."""
+        return await self.engine.read(caller.tenant, history, memory)
+
+    async def restore(self, caller: Caller, memory: MemoryId, number: int) -> Memory:
+        """Bring an earlier revision's text back as a new revision; a deleted memory revives.
+
+        Refused with Conflict when another memory holds the key by now.
+        """
+        return await self.engine.write(caller.tenant, restore, memory, number)
+
+
+def save(tx: Transaction, draft: Draft, window: timedelta) -> Saved:
+    """The three tiers: the same key, the same words within the window, a new memory."""
+    tx.sessions.open(Session(id=draft.session, project=draft.space.project, started_at=tx.now))
+    if draft.key is not None and (held := tx.memories.at_key(draft.space, draft.key)):
+        memory = replace(held, text=draft.text, updated_at=tx.now, last_seen_at=tx.now)
+        return Saved(memory=revised(tx, held, memory), action=Action.UPDATED)
+    if window and (twin := _twin(tx, draft, window)):
+        seen = replace(twin, duplicates=twin.duplicates + 1, last_seen_at=tx.now)
+        tx.memories.count_duplicate(seen)
+        return Saved(memory=seen, action=Action.DEDUPLICATED)
+    return Saved(memory=created(tx, _memory(tx, draft)), action=Action.CREATED)
+
+
+def live(tx: Transaction, memory: MemoryId) -> Memory:
+    """The memory, unless it is deleted."""
+    found = known(tx, memory)
+    if found.deleted_at is not None:
+        raise NotFound("No such observation.")
+    return found
+
+
+def known(tx: Transaction, memory: MemoryId) -> Memory:
+    """The memory, also when it is deleted."""
+    found = tx.memories.get(memory)
+    if found is None:
+        raise NotFound("No such observation.")
+    return found
+
+
+def recent(tx: Transaction, seen: Filter, limit: int, before: MemoryId | None) -> list[Memory]:
+    if before is not None and tx.memories.get(before) is None:
+        raise Invalid("before_id is not the id of an observation.")
+    return tx.memories.newest(seen, limit, before=before)
+
+
+def amend(tx: Transaction, memory: MemoryId, change: Change) -> Memory:
+    before = live(tx, memory)
+    text = _changed(before.text, change)
+    if text == before.text:
+        return before
+    return revised(tx, before, replace(before, text=text, updated_at=tx.now))
+
+
+def forget(tx: Transaction, memory: MemoryId) -> None:
+    before = tx.memories.get(memory)
+    if before is None or before.deleted_at is not None:
+        return
+    revised(tx, before, replace(before, deleted_at=tx.now), Deed.DELETED)
+
+
+def erase(tx: Transaction, memory: MemoryId) -> None:
+    tx.memories.erase(memory)
+
+
+def history(tx: Transaction, memory: MemoryId) -> list[Revision]:
+    return tx.revisions.newest(known(tx, memory))
+
+
+def restore(tx: Transaction, memory: MemoryId, number: int) -> Memory:
+    before = known(tx, memory)
+    text = next((r.text for r in tx.revisions.newest(before) if r.number == number), None)
+    if text is None:
+        raise NotFound("No such revision.")
+    if before.deleted_at and before.key and tx.memories.at_key(before.space, before.key):
+        raise Conflict("Another observation holds this topic key now.")
+    return revised(tx, before, replace(before, text=text, updated_at=tx.now, deleted_at=None))
+
+
+def created(tx: Transaction, memory: Memory) -> Memory:
+    """Store a new memory, with the revision that says so."""
+    hashed = replace(memory, content_hash=content_hash(memory.text.content))
+    stored = tx.memories.insert(hashed)
+    _record(tx, stored, Deed.CREATED)
+    return stored
+
+
+def revised(tx: Transaction, before: Memory, after: Memory, deed: Deed = Deed.UPDATED) -> Memory:
+    """Put a memory's next state in the place of the one before, which its history keeps."""
+    after = replace(
+        after, revision=before.revision + 1, content_hash=content_hash(after.text.content)
+    )
+    tx.revisions.keep(before)
+    tx.memories.replace(after)
+    _record(tx, after, deed)
+    return after
+
+
+def _record(tx: Transaction, memory: Memory, deed: Deed) -> None:
+    at = memory.deleted_at or memory.updated_at
+    tx.revisions.add(
+        memory.id, Revision(number=memory.revision, deed=deed, at=at, text=memory.text)
+    )
+    tx.revisions.trim(memory.id, KEPT_REVISIONS)
+
+
+def _twin(tx: Transaction, draft: Draft, window: timedelta) -> Memory | None:
+    return tx.memories.twin(draft.space, draft.key, draft.text, tx.now - window)
+
+
+def _memory(tx: Transaction, draft: Draft) -> Memory:
+    return Memory(
+        uid=tx.new_uid(tx.now),
+        session=draft.session,
+        space=draft.space,
+        key=draft.key,
+        text=draft.text,
+        last_seen_at=tx.now,
+        created_at=tx.now,
+        updated_at=tx.now,
+    )
+
+
+def _changed(text: Text, change: Change) -> Text:
+    return Text(
+        type=text.type if change.type is None else change.type,
+        title=text.title if change.title is None else change.title,
+        content=text.content if change.content is None else change.content,
+        tags=text.tags if change.tags is None else change.tags,
+    )

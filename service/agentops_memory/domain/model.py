@@ -1,0 +1,194 @@
+"""The nouns of memory: frozen, and the same in every layer."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import NewType
+
+from .text import Project
+
+TenantId = NewType("TenantId", str)
+MemoryId = NewType("MemoryId", int)
+SessionId = NewType("SessionId", str)
+
+DEFAULT_TENANT = TenantId("default")
+UNSAVED = MemoryId(0)
+
+PROJECT_SCOPE = "project"
+GLOBAL_SCOPE = "global"
+UNKNOWN_PROJECT = Project("unknown")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """Who asks."""
+
+    tenant: TenantId = DEFAULT_TENANT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Space:
+    """Where memories live: a scope of a project."""
+
+    project: Project
+    scope: str = PROJECT_SCOPE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Text:
+    """What a memory says; the part of it that changes and that its revisions keep."""
+
+    type: str
+    title: str
+    content: str
+    tags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """A memory as its author hands it in."""
+
+    session: SessionId
+    space: Space
+    text: Text
+    key: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A partial change: a part that is None stays as it is."""
+
+    type: str | None = None
+    title: str | None = None
+    content: str | None = None
+    tags: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """One memory in its space, at its key if it has one. Instants are aware, in UTC."""
+
+    id: MemoryId = UNSAVED
+    uid: str
+    session: SessionId
+    space: Space
+    key: str | None
+    text: Text
+    content_hash: str = ""
+    revision: int = 1
+    duplicates: int = 1
+    last_seen_at: datetime
+    promoted_to: str | None = None
+    created_at: datetime
+    updated_at: datetime
+    deleted_at: datetime | None = None
+
+
+class Action(StrEnum):
+    """What a save did, in the order in which the tiers are tried."""
+
+    UPDATED = "updated"
+    DEDUPLICATED = "deduplicated"
+    CREATED = "created"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saved:
+    """The outcome of a save: the memory that now holds the text, and how it came to."""
+
+    memory: Memory
+    action: Action
+
+
+class Deed(StrEnum):
+    """What a revision records."""
+
+    CREATED = "created"
+    UPDATED = "updated"
+    DELETED = "deleted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Revision:
+    """One change of a memory. A deletion has no text."""
+
+    number: int
+    deed: Deed
+    at: datetime
+    text: Text | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """A conversation of an agent; `summary` is empty until one is written."""
+
+    id: SessionId
+    project: Project
+    started_at: datetime
+    ended_at: datetime | None = None
+    summary: str = ""
+    message_count: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
+    """Which memories a read may see.
+
+    With `global_too`, the global memories of every project join those of the
+    project. The scope `global` means the global memories of every project,
+    whatever the project; any other scope means the project's own.
+    """
+
+    project: Project | None = None
+    scope: str | None = None
+    type: str | None = None
+    tag: str | None = None
+    global_too: bool = False
+
+
+class Method(StrEnum):
+    """How a memory was found."""
+
+    TOPIC_KEY = "topic_key"
+    FULL_TEXT = "fts5_bm25"
+    RECENCY = "recency"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hit:
+    """A memory that was found; the lower its rank, the better."""
+
+    memory: Memory
+    rank: float
+    method: Method
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """What an agent is reminded of before a turn."""
+
+    summaries: tuple[str, ...]
+    hits: tuple[Hit, ...]
+
+    @property
+    def method(self) -> Method:
+        """Full text if any memory was found by its words, else recency."""
+        found = any(hit.method is Method.FULL_TEXT for hit in self.hits)
+        return Method.FULL_TEXT if found else Method.RECENCY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """How much is stored."""
+
+    sessions: int
+    memories: int
+    projects: tuple[Project, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Imported:
+    """What an import added."""
+
+    sessions: int
+    memories: int

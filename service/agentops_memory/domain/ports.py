@@ -1,0 +1,200 @@
+"""What the domain asks of storage: every promise in prose."""
+
+from collections.abc import Callable, Collection
+from datetime import datetime
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
+
+from .model import (
+    Filter,
+    Hit,
+    Memory,
+    MemoryId,
+    Revision,
+    Session,
+    SessionId,
+    Space,
+    TenantId,
+    Text,
+)
+from .query import Query
+from .text import Project
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class MemoryTable(Protocol):
+    """Memories. "Live" means not deleted; without that word, deleted ones count too."""
+
+    def get(self, memory: MemoryId) -> Memory | None:
+        """The memory, live or deleted."""
+
+    def at_key(self, space: Space, key: str) -> Memory | None:
+        """The live memory at the key; a space holds at most one."""
+
+    def twin(self, space: Space, key: str | None, text: Text, since: datetime) -> Memory | None:
+        """The newest live memory that says the same, created at `since` or later.
+
+        The same: key, type, title, and content by its hash.
+        """
+
+    def twin_of(self, memory: Memory) -> Memory | None:
+        """The memory that an imported one already is, although it brings no uid.
+
+        The same: space, session, type, key, title, content, and the second of its creation.
+        """
+
+    def by_uid(self, uid: str) -> Memory | None:
+        """The memory with this stable id."""
+
+    def insert(self, memory: Memory) -> Memory:
+        """Store a memory and index it; the answer carries its id."""
+
+    def replace(self, memory: Memory) -> None:
+        """Store every part of the memory under its id and bring the index into line."""
+
+    def count_duplicate(self, memory: Memory) -> None:
+        """Store the memory's `duplicates` and `last_seen_at`; nothing else changes."""
+
+    def erase(self, memory: MemoryId) -> None:
+        """Remove the memory and its index entry; one that is not there is no error."""
+
+    def newest(self, seen: Filter, limit: int, *, before: MemoryId | None = None) -> list[Memory]:
+        """Live memories, newest first by creation, ties by id; only those older than `before`.
+
+        A list ends early when its texts would pass the bound of one answer.
+        """
+
+    def around(self, memory: Memory, before: int, after: int) -> list[Memory]:
+        """The live neighbours of a memory in its project, with itself, oldest first."""
+
+    def page(self, project: Project | None, after: MemoryId, limit: int) -> list[Memory]:
+        """Live memories with higher ids, in id order."""
+
+    def count(self, project: Project | None) -> int:
+        """How many live memories there are."""
+
+    def projects(self) -> set[Project]:
+        """The projects that have a live memory."""
+
+
+class SessionTable(Protocol):
+    """Sessions, known by their id alone."""
+
+    def get(self, session: SessionId) -> Session | None:
+        """The session, ended or not."""
+
+    def open(self, session: Session) -> Session:
+        """Store the session unless its id is known; the answer is what is stored."""
+
+    def close(self, session: Session) -> None:
+        """Store the session's end, summary and count."""
+
+    def newest(
+        self, project: Project | None, limit: int, *, before: SessionId | None = None
+    ) -> list[Session]:
+        """Sessions, newest first by start, ties by insertion; only those older than `before`."""
+
+    def summaries(self, project: Project, limit: int) -> list[str]:
+        """The newest summaries of the project that are not empty."""
+
+    def page(self, project: Project | None, after: SessionId | None, limit: int) -> list[Session]:
+        """Sessions in the order in which they were stored."""
+
+    def count(self, project: Project | None) -> int:
+        """How many sessions there are."""
+
+    def projects(self) -> set[Project]:
+        """The projects that have a session."""
+
+
+class RevisionTable(Protocol):
+    """The record of each memory's changes. The newest revision is the current state."""
+
+    def add(self, memory: MemoryId, revision: Revision) -> None:
+        """Record a change. Its text is kept with the memory until the next change."""
+
+    def keep(self, memory: Memory) -> None:
+        """Give the newest revision its own copy of the memory's text, before a change."""
+
+    def absorb(self, memory: MemoryId, older: Revision) -> None:
+        """Record an older state just below the newest revision, which moves up by one."""
+
+    def newest(self, memory: Memory) -> list[Revision]:
+        """All that is kept of a memory's changes, newest first, each with its text."""
+
+    def trim(self, memory: MemoryId, keep: int) -> None:
+        """Forget all but the newest `keep` revisions."""
+
+
+class SearchTable(Protocol):
+    """The full-text index over live memories, and the way round it."""
+
+    def keyed(self, path: str, seen: Filter, limit: int) -> list[Hit]:
+        """Memories whose key contains the path literally, newest first."""
+
+    def every(self, query: Query, seen: Filter, limit: int) -> list[Hit]:
+        """Memories in which all terms of the query occur, best first, ties by id."""
+
+    def best(self, query: Query, seen: Filter, limit: int) -> list[Hit]:
+        """Memories in which any term occurs, best first, ties by id.
+
+        A memory's rank is its best sentence's plus 0.4 times the sum of the
+        others'. Each sentence contributes its best few alone.
+        """
+
+    def backfill(self, seen: Filter, limit: int, but: Collection[MemoryId]) -> list[Hit]:
+        """The newest memories that are not among `but`."""
+
+
+class Transaction(Protocol):
+    """One snapshot to read, or one change that is made whole or not at all."""
+
+    @property
+    def now(self) -> datetime:
+        """The one instant of every row that this transaction writes."""
+
+    @property
+    def memories(self) -> MemoryTable:
+        """Memories."""
+
+    @property
+    def sessions(self) -> SessionTable:
+        """Sessions."""
+
+    @property
+    def revisions(self) -> RevisionTable:
+        """Revisions."""
+
+    @property
+    def search(self) -> SearchTable:
+        """Search."""
+
+    def new_uid(self, at: datetime) -> str:
+        """A fresh stable id (UUIDv7) that orders by the instant."""
+
+
+class Engine(Protocol):
+    """Runs plain functions as transactions. Refuses with Unavailable, Busy or Full."""
+
+    async def read(
+        self,
+        tenant: TenantId,
+        work: Callable[Concatenate[Transaction, P], T],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        """Run work on one snapshot. Writing in it is an error."""
+
+    async def write(
+        self,
+        tenant: TenantId,
+        work: Callable[Concatenate[Transaction, P], T],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        """Run work alone and commit it whole; if it raises, nothing happened.
+
+        An answer means that the change is on disk. A cancelled caller does not
+        stop work that has begun.
+        """

@@ -1,0 +1,1 @@
+"""Engines: each owns all SQL for one database."""

@@ -1,0 +1,110 @@
+"""One SQLite connection, its settings, and the thread that plain functions run on."""
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import TypeVar
+
+import aiosqlite
+
+from ...domain.text import indexed
+from .faults import primary_code
+
+T = TypeVar("T")
+
+BUSY_TIMEOUT = timedelta(seconds=5)  # another process's transaction
+WAL_SIZE = 64 * 1024 * 1024  # bytes kept of a WAL that has once grown beyond
+PROGRESS = 10_000  # virtual machine steps between two looks at the clock
+CACHED_STATEMENTS = 256
+
+
+class Connection(aiosqlite.Connection):
+    """A connection that runs a whole function on its own thread."""
+
+    async def __aenter__(self) -> "Connection":
+        await self
+        return self
+
+    async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Run work whole. A cancelled caller leaves; the work goes on."""
+        result: T = await self._execute(work, self._conn)  # type: ignore[no-untyped-call]
+        return result
+
+
+def connection(path: Path) -> Connection:
+    """A connection to open with `async with`; it can write."""
+    return Connection(lambda: connect(path), iter_chunk_size=64)
+
+
+def connect(path: Path, *, busy_timeout: timedelta = BUSY_TIMEOUT) -> sqlite3.Connection:
+    """An open connection with the settings that every one of ours has."""
+    database = sqlite3.connect(
+        path,
+        isolation_level=None,
+        timeout=busy_timeout.total_seconds(),
+        cached_statements=CACHED_STATEMENTS,
+    )
+    try:
+        _set_up(database)
+    except sqlite3.Error:
+        database.close()
+        raise
+    return database
+
+
+def read_only(database: sqlite3.Connection) -> None:
+    """Make every later write on this connection an error."""
+    database.execute("PRAGMA query_only = ON")
+
+
+def limit_time(database: sqlite3.Connection, limit: timedelta) -> None:
+    """Interrupt whatever runs on this connection once the time is over."""
+    end = time.monotonic() + limit.total_seconds()
+    database.set_progress_handler(lambda: time.monotonic() > end, PROGRESS)
+
+
+def use_wal(database: sqlite3.Connection, patience: timedelta) -> None:
+    """Switch the file to WAL; the switch ignores the busy timeout, so it is tried again."""
+    end = time.monotonic() + patience.total_seconds()
+    while True:
+        try:
+            database.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if primary_code(error) != sqlite3.SQLITE_BUSY or time.monotonic() > end:
+                raise
+            time.sleep(0.01)
+        else:
+            return
+
+
+def _set_up(database: sqlite3.Connection) -> None:
+    database.execute("PRAGMA temp_store = MEMORY")  # there may be no temporary folder
+    database.execute("PRAGMA synchronous = FULL")
+    database.execute("PRAGMA foreign_keys = ON")
+    database.execute("PRAGMA trusted_schema = ON")  # the view memory_text calls indexed_text
+    database.execute(f"PRAGMA journal_size_limit = {WAL_SIZE}")
+    database.create_function("indexed_text", 1, indexed, deterministic=True)
+
+
+class Turnstile:
+    """Lets a bounded number through; the others wait, and are turned away after a while."""
+
+    def __init__(self, places: int, patience: timedelta) -> None:
+        self._places = asyncio.Semaphore(places)
+        self._patience = patience.total_seconds()
+
+    async def enter(self) -> bool:
+        """Whether a place came free in time."""
+        try:
+            async with asyncio.timeout(self._patience):
+                await self._places.acquire()
+        except TimeoutError:
+            return False
+        return True
+
+    def leave(self) -> None:
+        """Give the place back."""
+        self._places.release()

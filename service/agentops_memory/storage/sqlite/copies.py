@@ -1,0 +1,76 @@
+"""A checked, synced copy of a database file, under a name that overwrites nothing."""
+
+import os
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+from .faults import StartRefused
+
+SUFFIX = "before-upgrade"
+
+
+def kept_copy(path: Path, contents: Callable[[sqlite3.Connection], object]) -> Path:
+    """A copy of the file beside it, as one file; an identical earlier copy serves as well.
+
+    The caller holds the write lock, so that one process at a time copies and
+    nothing changes meanwhile. Refused with StartRefused when `contents` differ.
+    """
+    draft = path.with_name(f"{path.name}.{SUFFIX}.part")
+    draft.unlink(missing_ok=True)  # a process that was killed left it
+    try:
+        _copy(path, draft, contents)
+        return _kept(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _copy(path: Path, draft: Path, contents: Callable[[sqlite3.Connection], object]) -> None:
+    # The backup API reads the WAL too, which a plain copy of the file would miss.
+    with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(draft)) as target:
+        source.backup(target)
+        # The copy is one file, whatever the journal mode of the original.
+        target.execute("PRAGMA journal_mode = DELETE")
+        if contents(source) != contents(target):
+            raise StartRefused(f"A copy of {path} could not be made; nothing was changed.")
+    shutil.copymode(path, draft)
+    _sync(draft)
+
+
+def _kept(draft: Path, path: Path) -> Path:
+    for copy in _names(path):
+        if not os.path.lexists(copy):
+            draft.rename(copy)
+            _sync(path.parent)
+            return copy
+        if copy.is_file() and _same_bytes(copy, draft):
+            return copy
+    raise AssertionError("There is always a further name.")
+
+
+def _names(path: Path) -> Iterator[Path]:
+    yield path.with_name(f"{path.name}.{SUFFIX}")
+    number = 2
+    while True:
+        yield path.with_name(f"{path.name}.{SUFFIX}-{number}")
+        number += 1
+
+
+def _same_bytes(one: Path, other: Path) -> bool:
+    if one.stat().st_size != other.stat().st_size:
+        return False
+    with one.open("rb") as a, other.open("rb") as b:
+        while block := a.read(1 << 20):
+            if block != b.read(1 << 20):
+                return False
+    return True
+
+
+def _sync(file_or_folder: Path) -> None:
+    descriptor = os.open(file_or_folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,52 @@
+"""What SQLite and its file refuse, in the domain's words: the one translation."""
+
+import logging
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ...domain.errors import Busy, Conflict, Full, Refusal, Unavailable
+
+log = logging.getLogger(__name__)
+
+_PRIMARY = 0xFF  # an extended result code holds the primary one in its low byte
+
+_REFUSALS: dict[int, tuple[type[Refusal], str]] = {
+    sqlite3.SQLITE_BUSY: (Busy, "The database is locked by another process; try again."),
+    sqlite3.SQLITE_LOCKED: (Busy, "The database is locked; try again."),
+    sqlite3.SQLITE_PROTOCOL: (Busy, "The database is locked by another process; try again."),
+    sqlite3.SQLITE_FULL: (Full, "The disk is full; nothing was stored."),
+    sqlite3.SQLITE_IOERR: (Unavailable, "The disk failed; nothing was stored."),
+    sqlite3.SQLITE_READONLY: (Unavailable, "The database is read-only; nothing was stored."),
+    sqlite3.SQLITE_CANTOPEN: (Unavailable, "The database file cannot be opened."),
+    sqlite3.SQLITE_INTERRUPT: (Unavailable, "This took too long and was stopped."),
+    sqlite3.SQLITE_CORRUPT: (Unavailable, "The database file is damaged."),
+    sqlite3.SQLITE_NOTADB: (Unavailable, "The database file is damaged."),
+    sqlite3.SQLITE_CONSTRAINT: (Conflict, "The stored state does not allow this."),
+}
+
+
+class StartRefused(Refusal):
+    """The file cannot be used and was left as it is; the sentence says what to do."""
+
+    code = "start_refused"
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Raise what SQLite refuses as a Refusal; what is left is a fault of the program."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        code = primary_code(error)
+        if code not in _REFUSALS:
+            raise
+        refusal, sentence = _REFUSALS[code]
+        # Logged and raised: the caller is told to come back, and only the operator can help.
+        log.warning("the database refused", extra={"code": error.sqlite_errorname})
+        raise refusal(sentence) from error
+
+
+def primary_code(error: sqlite3.Error) -> int:
+    """SQLite's result code of an error, without its detail; 0 for one of Python's own."""
+    return getattr(error, "sqlite_errorcode", 0) & _PRIMARY

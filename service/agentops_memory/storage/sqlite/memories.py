@@ -1,0 +1,291 @@
+"""SQL for memories; whatever changes a row brings the full-text index along."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from ...domain.model import Filter, Memory, MemoryId, SessionId, Space, Text
+from ...domain.text import Project, content_hash
+from .filters import clauses, parameters
+from .table import Table, instant, micros, tag_array, tag_tuple
+
+MAX_LIST = 4 * 1024 * 1024  # characters of content in one list, whatever its limit
+
+COLUMNS = """m.id, m.uid, m.session_id, s.project, s.scope, m.key, m.type, m.title, m.content,
+             m.tags, m.content_hash, m.revision, m.duplicates, m.last_seen_at, m.promoted_to,
+             m.created_at, m.updated_at, m.deleted_at"""
+
+
+class Memories(Table):
+    """The memories of one transaction."""
+
+    def get(self, memory: MemoryId) -> Memory | None:
+        return self._one("m.id = :id", id=memory)
+
+    def at_key(self, space: Space, key: str) -> Memory | None:
+        return self._one(
+            "s.project = :project AND s.scope = :scope AND m.key = :key AND m.deleted_at IS NULL",
+            project=space.project,
+            scope=space.scope,
+            key=key,
+        )
+
+    def twin(self, space: Space, key: str | None, text: Text, since: datetime) -> Memory | None:
+        # The plus rules the index by time out: the one by hash finds the row at once.
+        return self._one(
+            """s.project = :project AND s.scope = :scope AND m.content_hash = :hash
+               AND m.key IS :key AND m.type = :type AND m.title = :title
+               AND m.created_at >= :since AND +m.deleted_at IS NULL
+             ORDER BY m.created_at DESC, m.id DESC""",
+            project=space.project,
+            scope=space.scope,
+            hash=content_hash(text.content),
+            key=key,
+            type=text.type,
+            title=text.title,
+            since=micros(since),
+        )
+
+    def twin_of(self, memory: Memory) -> Memory | None:
+        return self._one(
+            """s.project = :project AND s.scope = :scope AND m.content_hash = :hash
+               AND m.session_id = :session AND m.key IS :key AND m.type = :type
+               AND m.title = :title AND m.content = :content
+               AND m.created_at / 1000000 = :created_at / 1000000
+             ORDER BY m.deleted_at IS NOT NULL, m.id""",
+            project=memory.space.project,
+            scope=memory.space.scope,
+            hash=content_hash(memory.text.content),
+            session=memory.session,
+            key=memory.key,
+            type=memory.text.type,
+            title=memory.text.title,
+            content=memory.text.content,
+            created_at=micros(memory.created_at),
+        )
+
+    def by_uid(self, uid: str) -> Memory | None:
+        return self._one("m.uid = :uid", uid=uid)
+
+    def insert(self, memory: Memory) -> Memory:
+        cursor = self._execute(
+            """INSERT INTO memories (uid, space_id, session_id, key, type, title, content, tags,
+                                     content_hash, revision, duplicates, last_seen_at,
+                                     promoted_to, created_at, updated_at, deleted_at)
+               VALUES (:uid, :space_id, :session_id, :key, :type, :title, :content, :tags,
+                       :content_hash, :revision, :duplicates, :last_seen_at,
+                       :promoted_to, :created_at, :updated_at, :deleted_at)""",
+            space_id=self._space_id(memory.space),
+            **_row(memory),
+        )
+        stored = replace(memory, id=MemoryId(cursor.lastrowid or 0))
+        self._index(stored.id)
+        return stored
+
+    def replace(self, memory: Memory) -> None:
+        self._unindex(memory.id)
+        self._execute(
+            """UPDATE memories
+                  SET type = :type, title = :title, content = :content, tags = :tags,
+                      content_hash = :content_hash, revision = :revision,
+                      duplicates = :duplicates, last_seen_at = :last_seen_at,
+                      promoted_to = :promoted_to, updated_at = :updated_at,
+                      deleted_at = :deleted_at
+                WHERE id = :id""",
+            **_row(memory),
+        )
+        self._index(memory.id)
+
+    def count_duplicate(self, memory: Memory) -> None:
+        self._execute(
+            """UPDATE memories
+                  SET duplicates = :duplicates, last_seen_at = :last_seen_at
+                WHERE id = :id""",
+            id=memory.id,
+            duplicates=memory.duplicates,
+            last_seen_at=micros(memory.last_seen_at),
+        )
+
+    def erase(self, memory: MemoryId) -> None:
+        self._unindex(memory)
+        self._execute("DELETE FROM memories WHERE id = :id", id=memory)
+
+    def newest(self, seen: Filter, limit: int, *, before: MemoryId | None = None) -> list[Memory]:
+        where = clauses(seen, memory="n")
+        condition = f"n.deleted_at IS NULL {where.on_memories}"
+        if before is not None:
+            condition += """ AND (n.created_at, n.id)
+                               < (SELECT created_at, id FROM memories WHERE id = :before)"""
+        statement = (
+            _newest_of_all(condition)
+            if where.everywhere
+            else _newest_of_each(where.on_spaces, condition)
+        )
+        rows = self._execute(statement, limit=limit, before=before, **parameters(seen))
+        return self.loaded(id_ for (id_,) in rows)
+
+    def loaded(self, ids: Iterable[MemoryId]) -> list[Memory]:
+        """The memories with these ids, in their order, as far as one answer can hold them."""
+        memories: list[Memory] = []
+        room = MAX_LIST
+        for memory in filter(None, map(self.get, ids)):
+            memories.append(memory)
+            room -= len(memory.text.content)
+            if room < 0:
+                break
+        return memories
+
+    def around(self, memory: Memory, before: int, after: int) -> list[Memory]:
+        def side(sign: str, order: str, count: int) -> list[Memory]:
+            condition = f"n.deleted_at IS NULL AND (n.created_at, n.id) {sign} (:created_at, :id)"
+            rows = self._execute(
+                _newest_of_each("s.project = :project", condition, order),
+                project=memory.space.project,
+                created_at=micros(memory.created_at),
+                id=memory.id,
+                limit=count,
+            )
+            return self.loaded(id_ for (id_,) in rows)
+
+        return [*reversed(side("<", "DESC", before)), memory, *side(">", "ASC", after)]
+
+    def page(self, project: Project | None, after: MemoryId, limit: int) -> list[Memory]:
+        rows = self._execute(
+            f"""SELECT {COLUMNS}
+                  FROM memories m
+                  JOIN spaces s ON s.id = m.space_id
+                 WHERE m.id > :after AND m.deleted_at IS NULL
+                       AND (:project IS NULL OR s.project = :project)
+              ORDER BY m.id
+                 LIMIT :limit""",
+            project=project,
+            after=after,
+            limit=limit,
+        )
+        return [memory_of(row) for row in rows]
+
+    def count(self, project: Project | None) -> int:
+        seen = Filter(project=project)
+        row = self._execute(
+            f"""SELECT count(*)
+                  FROM memories INDEXED BY memories_by_time
+                 WHERE deleted_at IS NULL AND space_id IN {clauses(seen, memory="n").spaces}""",
+            **parameters(seen),
+        ).fetchone()
+        return int(row[0])
+
+    def projects(self) -> set[Project]:
+        rows = self._execute(
+            """SELECT DISTINCT project
+                 FROM spaces
+                WHERE EXISTS (SELECT 1
+                                FROM memories INDEXED BY memories_by_time
+                               WHERE space_id = spaces.id AND deleted_at IS NULL)"""
+        )
+        return {project for (project,) in rows}
+
+    def _one(self, condition: str, **values: object) -> Memory | None:
+        row = self._execute(
+            f"""SELECT {COLUMNS}
+                  FROM memories m
+                  JOIN spaces s ON s.id = m.space_id
+                 WHERE {condition}
+                 LIMIT 1""",
+            **values,
+        ).fetchone()
+        return None if row is None else memory_of(row)
+
+    def _space_id(self, space: Space) -> int:
+        self._execute(
+            "INSERT INTO spaces (project, scope) VALUES (:project, :scope) ON CONFLICT DO NOTHING",
+            project=space.project,
+            scope=space.scope,
+        )
+        row = self._execute(
+            "SELECT id FROM spaces WHERE project = :project AND scope = :scope",
+            project=space.project,
+            scope=space.scope,
+        ).fetchone()
+        return int(row[0])
+
+    def _index(self, memory: MemoryId) -> None:
+        self._execute(
+            """INSERT INTO memories_fts (rowid, title, content)
+               SELECT id, title, content FROM memory_text WHERE id = :id""",
+            id=memory,
+        )
+
+    def _unindex(self, memory: MemoryId) -> None:
+        # The view shows live memories only: what is not indexed cannot be taken out twice.
+        self._execute(
+            """INSERT INTO memories_fts (memories_fts, rowid, title, content)
+               SELECT 'delete', id, title, content FROM memory_text WHERE id = :id""",
+            id=memory,
+        )
+
+
+def _newest_of_all(condition: str) -> str:
+    return f"""SELECT n.id
+                 FROM memories n INDEXED BY memories_in_time
+                WHERE {condition}
+             ORDER BY n.created_at DESC, n.id DESC
+                LIMIT :limit"""
+
+
+def _newest_of_each(spaces: str, condition: str, order: str = "DESC") -> str:
+    # Each space is read along its own index, and only its newest are sorted.
+    return f"""SELECT m.id
+                 FROM spaces s
+                 JOIN memories m
+                   ON m.id IN (SELECT n.id
+                                 FROM memories n INDEXED BY memories_by_time
+                                WHERE n.space_id = s.id AND {condition}
+                             ORDER BY n.created_at {order}, n.id {order}
+                                LIMIT :limit)
+                WHERE {spaces}
+             ORDER BY m.created_at {order}, m.id {order}
+                LIMIT :limit"""
+
+
+def _row(memory: Memory) -> dict[str, object]:
+    return {
+        "id": memory.id,
+        "uid": memory.uid,
+        "session_id": memory.session,
+        "key": memory.key,
+        "type": memory.text.type,
+        "title": memory.text.title,
+        "content": memory.text.content,
+        "tags": tag_array(memory.text.tags),
+        "content_hash": memory.content_hash,
+        "revision": memory.revision,
+        "duplicates": memory.duplicates,
+        "last_seen_at": micros(memory.last_seen_at),
+        "promoted_to": memory.promoted_to,
+        "created_at": micros(memory.created_at),
+        "updated_at": micros(memory.updated_at),
+        "deleted_at": None if memory.deleted_at is None else micros(memory.deleted_at),
+    }
+
+
+def memory_of(row: Any) -> Memory:
+    """The memory in a row of COLUMNS."""
+    (id_, uid, session, project, scope, key, type_, title, content, tags, hash_, revision,
+     duplicates, last_seen_at, promoted_to, created_at, updated_at, deleted_at) = row  # fmt: skip
+    return Memory(
+        id=MemoryId(id_),
+        uid=uid,
+        session=SessionId(session),
+        space=Space(project=project, scope=scope),
+        key=key,
+        text=Text(type=type_, title=title, content=content, tags=tag_tuple(tags)),
+        content_hash=hash_,
+        revision=revision,
+        duplicates=duplicates,
+        last_seen_at=instant(last_seen_at),
+        promoted_to=promoted_to,
+        created_at=instant(created_at),
+        updated_at=instant(updated_at),
+        deleted_at=None if deleted_at is None else instant(deleted_at),
+    )

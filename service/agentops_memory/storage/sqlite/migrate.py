@@ -1,0 +1,113 @@
+"""Bringing a file to the newest schema, safe when several processes start at once."""
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from datetime import datetime, timedelta
+from importlib import resources
+from pathlib import Path
+
+from ... import __version__
+from . import upgrade
+from .connection import connect, use_wal
+from .faults import StartRefused
+
+__all__ = ["StartRefused", "migrated", "statements"]
+
+APPLICATION_ID = 0x414D_454D  # "AMEM": the file is ours
+MIGRATIONS = resources.files(__package__) / "migrations"
+PATIENCE = timedelta(seconds=60)  # another process may be migrating
+
+
+def migrated(path: Path, now: datetime) -> None:
+    """Make the file if it is missing, upgrade it if it is the original's, and migrate it.
+
+    Refused with StartRefused when the file cannot be used; then it stays as it is.
+    """
+    with _refusing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with closing(connect(path, busy_timeout=PATIENCE)) as database:
+            sound = _is_current(database) or _migrate(database, path, now)
+            use_wal(database, PATIENCE)
+            if not sound:
+                upgrade.compact(database, path)
+
+
+def statements(number: int) -> Iterator[str]:
+    """The statements of a migration, one by one: `executescript` would commit."""
+    statement = ""
+    for line in _scripts()[number - 1].splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
+    if statement.strip():
+        yield statement
+
+
+def _migrate(database: sqlite3.Connection, path: Path, now: datetime) -> bool:
+    """Bring the file up to date, whole or not at all; false if it must be made compact then."""
+    database.execute("PRAGMA foreign_keys = OFF")
+    database.execute("BEGIN IMMEDIATE")
+    try:
+        sound = _is_current(database) or _stepped(database, path, now)
+        database.execute("COMMIT")
+    finally:
+        if database.in_transaction:
+            database.execute("ROLLBACK")
+    return sound
+
+
+def _stepped(database: sqlite3.Connection, path: Path, now: datetime) -> bool:
+    version, sound = _version(database), True
+    if version == 0 and upgrade.is_original(database):
+        sound = upgrade.upgraded(database, path, statements(1), now)
+        version = 1
+    elif version == 0 and _is_used(database):
+        raise StartRefused(f"{path} is a database of another program.")
+    for number in range(version + 1, len(_scripts()) + 1):
+        for statement in statements(number):
+            database.execute(statement)
+    database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    database.execute(f"PRAGMA user_version = {len(_scripts())}")
+    return sound
+
+
+def _is_current(database: sqlite3.Connection) -> bool:
+    newest = len(_scripts())
+    version = _version(database)
+    if version > newest:
+        raise StartRefused(
+            f"The database has format {version}, made by a newer version of this program; "
+            f"agentops-memory {__version__} knows formats up to {newest}. "
+            "Start the newer version, or restore a backup."
+        )
+    return version == newest
+
+
+def _version(database: sqlite3.Connection) -> int:
+    """The number of the last migration; 0 for a file that is not, or not yet, ours."""
+    if database.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
+        return 0
+    return int(database.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _is_used(database: sqlite3.Connection) -> bool:
+    return database.execute("SELECT 1 FROM sqlite_schema").fetchone() is not None
+
+
+def _scripts() -> list[str]:
+    scripts = [script for script in MIGRATIONS.iterdir() if script.name.endswith(".sql")]
+    return [script.read_text("utf-8") for script in sorted(scripts, key=lambda it: it.name)]
+
+
+@contextmanager
+def _refusing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        raise StartRefused(f"The database {path} cannot be used: {error}.") from error
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise StartRefused(f"The database {path} cannot be used: {reason}.") from error

@@ -1,0 +1,25 @@
+"""One transaction: its instant and its tables."""
+
+import secrets
+import sqlite3
+from datetime import datetime
+
+from ...domain.uids import ENTROPY, uuid7
+from .memories import Memories
+from .revisions import Revisions
+from .search import Search
+from .sessions import Sessions
+
+
+class SqliteTransaction:
+    """The tables of a connection on which a transaction has begun."""
+
+    def __init__(self, connection: sqlite3.Connection, now: datetime) -> None:
+        self.now = now
+        self.memories = Memories(connection)
+        self.sessions = Sessions(connection)
+        self.revisions = Revisions(connection)
+        self.search = Search(connection)
+
+    def new_uid(self, at: datetime) -> str:
+        return uuid7(at, secrets.token_bytes(ENTROPY))

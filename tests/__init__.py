@@ -1,0 +1,1 @@
+"""The service, tested through its front door."""

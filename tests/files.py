@@ -1,0 +1,96 @@
+"""A database file, looked at from outside: its rows, its soundness, what stands beside it."""
+
+import asyncio
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from agentops_memory.domain.model import Caller, Filter
+from agentops_memory.domain.ports import Transaction
+from agentops_memory.domain.recall import Recall
+from agentops_memory.storage.sqlite import SqliteEngine
+from agentops_memory.storage.sqlite.connection import connect
+
+T = TypeVar("T")
+
+NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
+CHECK_INDEX = "INSERT INTO memories_fts (memories_fts, rank) VALUES ('integrity-check', 1)"
+
+
+def reading(path: Path, work: Callable[[Transaction], T]) -> T:
+    """What a read sees in the file, upgraded if it is not yet."""
+
+    async def read() -> T:
+        async with SqliteEngine.opened(path, clock=lambda: NOW) as engine:
+            return await engine.read(Caller().tenant, work)
+
+    return asyncio.run(read())
+
+
+def found(path: Path, text: str) -> list[int]:
+    """The ids that a search finds."""
+
+    async def search() -> list[int]:
+        async with SqliteEngine.opened(path, clock=lambda: NOW) as engine:
+            hits = await Recall(engine=engine).search(Caller(), text, Filter(), 10)
+        return [hit.memory.id for hit in hits]
+
+    return asyncio.run(search())
+
+
+def rows(path: Path, statement: str) -> list[tuple[Any, ...]]:
+    with closing(connect(path)) as database:
+        return database.execute(statement).fetchall()
+
+
+def old_texts(path: Path) -> list[tuple[object, ...]]:
+    return rows(path, "SELECT id, title, content FROM observations ORDER BY id")
+
+
+def schema(path: Path) -> list[tuple[object, ...]]:
+    return rows(path, "SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY name")
+
+
+def assert_sound(path: Path, *, live: int) -> None:
+    """The file is ours, in WAL mode, nothing in it is damaged, and the index is whole."""
+    with closing(connect(path)) as database:
+        assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        assert database.execute("PRAGMA foreign_key_check").fetchall() == []
+        database.execute(CHECK_INDEX)
+        indexed = database.execute("SELECT count(*) FROM memories_fts_docsize").fetchone()
+        assert indexed == (live,)
+        assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        assert database.execute("PRAGMA user_version").fetchone() == (1,)
+
+
+def copy_of(path: Path) -> Path:
+    return path.with_name(f"{path.name}.before-upgrade")
+
+
+def beside(path: Path) -> list[str]:
+    """All that stands beside the file, but for SQLite's own."""
+    names = {file.name for file in path.parent.iterdir()}
+    return sorted(names - {path.name + suffix for suffix in ("", "-wal", "-shm", "-journal")})
+
+
+@contextmanager
+def disk(folder: Path, *, size: int) -> Iterator[Path]:
+    """A disk of its own, of so many bytes; a test that cannot have one is skipped."""
+    folder.mkdir()
+    if os.geteuid() != 0 or not mounted("-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder):
+        pytest.skip("a disk of its own needs root")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", folder], check=True)
+
+
+def mounted(*arguments: str | Path) -> bool:
+    """Whether the mount was made."""
+    return not subprocess.run(["mount", *arguments], capture_output=True, check=False).returncode

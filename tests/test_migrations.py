@@ -1,0 +1,355 @@
+"""A file is made, or brought to the newest schema, by one of any number of processes."""
+
+import multiprocessing
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import timedelta
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+
+import pytest
+
+from agentops_memory import __version__
+from agentops_memory.storage.sqlite import migrate
+from agentops_memory.storage.sqlite.connection import connect
+from agentops_memory.storage.sqlite.migrate import (
+    APPLICATION_ID,
+    MIGRATIONS,
+    StartRefused,
+    migrated,
+    statements,
+)
+
+from .files import NOW, beside, disk, mounted, rows, schema
+from .original import SCHEMA, filled, original, with_wal_left
+
+PROCESSES = 4
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "memory.db"
+
+
+@pytest.fixture
+def scripts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with our migrations, to which a test adds further ones."""
+    folder = tmp_path / "migrations"
+    shutil.copytree(Path(str(MIGRATIONS)), folder)
+    monkeypatch.setattr(migrate, "MIGRATIONS", folder)
+    return folder
+
+
+# A new file
+
+
+def test_a_new_file_is_ours_current_and_in_wal_mode(path: Path) -> None:
+    migrated(path, NOW)
+
+    assert rows(path, "PRAGMA application_id") == [(APPLICATION_ID,)]
+    assert rows(path, "PRAGMA user_version") == [(len(list(MIGRATIONS.iterdir())),)]
+    assert rows(path, "PRAGMA journal_mode") == [("wal",)]
+    assert rows(path, "PRAGMA integrity_check") == [("ok",)]
+
+
+def test_its_folder_is_made_when_it_is_missing(tmp_path: Path) -> None:
+    migrated(tmp_path / "some" / "folder" / "memory.db", NOW)
+
+    assert (tmp_path / "some" / "folder" / "memory.db").is_file()
+
+
+def test_an_empty_file_is_a_new_one(path: Path) -> None:
+    path.touch()
+
+    migrated(path, NOW)
+
+    assert "memories" in tables(path)
+
+
+def test_a_current_file_is_not_written_to(path: Path) -> None:
+    migrated(path, NOW)
+    before = path.read_bytes()
+
+    migrated(path, NOW)
+
+    assert path.read_bytes() == before
+
+
+def test_a_file_that_lost_wal_mode_gets_it_back(path: Path) -> None:
+    migrated(path, NOW)
+    assert rows(path, "PRAGMA journal_mode = DELETE") == [("delete",)]
+
+    migrated(path, NOW)
+
+    assert rows(path, "PRAGMA journal_mode") == [("wal",)]
+
+
+def test_each_statement_of_a_migration_stands_alone() -> None:
+    first = list(statements(1))
+
+    assert all(sqlite3.complete_statement(statement) for statement in first)
+    assert "".join(first).split() == (MIGRATIONS / "0001_memories.sql").read_text("utf-8").split()
+
+
+# Several processes
+
+
+def test_processes_that_start_at_once_on_a_new_file_make_it_once(path: Path) -> None:
+    start_together(path)
+
+    assert tables(path) == expected_tables(path)
+    assert rows(path, "PRAGMA integrity_check") == [("ok",)]
+    assert rows(path, "PRAGMA journal_mode") == [("wal",)]
+
+
+@pytest.mark.parametrize("journal_mode", ["DELETE", "WAL"])
+def test_processes_that_start_at_once_on_the_originals_file_upgrade_it_once(
+    path: Path, journal_mode: str
+) -> None:
+    filled(path, journal_mode=journal_mode, rows=1000)
+
+    start_together(path)
+
+    assert rows(path, "SELECT count(*), min(id), max(id) FROM memories") == [(1000, 1, 1000)]
+    assert rows(path, "SELECT count(*) FROM sessions") == [(1,)]
+    assert rows(path, "SELECT count(*) FROM memories_fts('zebra')") == [(1000,)]
+    assert rows(path, "PRAGMA integrity_check") == [("ok",)]
+    assert beside(path) == ["memory.db.before-upgrade"]
+    assert tables(path) == expected_tables(path)
+
+
+# A migration that fails
+
+
+def test_a_migration_that_fails_leaves_nothing_of_a_new_file(path: Path, scripts: Path) -> None:
+    add(scripts, "0002_broken.sql", "CREATE TABLE half (id);\nINSERT INTO nowhere VALUES (1);\n")
+
+    with pytest.raises(StartRefused, match="no such table: nowhere"):
+        migrated(path, NOW)
+
+    assert tables(path) == set()
+    assert rows(path, "PRAGMA user_version") == [(0,)]
+
+
+def test_a_migration_that_fails_leaves_an_older_file_as_it_was(path: Path, scripts: Path) -> None:
+    migrated(path, NOW)
+    before = path.read_bytes()
+    add(scripts, "0002_broken.sql", "DROP TABLE revisions;\nINSERT INTO nowhere VALUES (1);\n")
+
+    with pytest.raises(StartRefused, match="no such table: nowhere"):
+        migrated(path, NOW)
+
+    assert path.read_bytes() == before
+
+
+def test_a_migration_that_fails_leaves_the_originals_file_as_it_was(
+    path: Path, scripts: Path
+) -> None:
+    filled(path)
+    before = path.read_bytes()
+    add(scripts, "0002_broken.sql", "INSERT INTO nowhere VALUES (1);\n")
+
+    with pytest.raises(StartRefused, match="no such table: nowhere"):
+        migrated(path, NOW)
+
+    assert path.read_bytes() == before
+    assert rows(path, "SELECT rowid FROM observations_fts('word77')") == [(77,)]
+
+
+# Further migrations
+
+
+def test_older_files_and_the_originals_end_with_the_schema_of_a_new_one(
+    path: Path, tmp_path: Path, scripts: Path
+) -> None:
+    migrated(path, NOW)
+    old = filled(tmp_path / "old.db")
+    new = tmp_path / "new.db"
+    add(
+        scripts,
+        "0002_pins.sql",
+        "-- A trigger's own semicolons end no statement.\n"
+        "CREATE TABLE pins (id INTEGER PRIMARY KEY);\n"
+        "CREATE TRIGGER pinned AFTER INSERT ON pins BEGIN\n"
+        "    SELECT 1;\n"
+        "    SELECT 2;\n"
+        "END;\n"
+        "CREATE INDEX pins_by_id ON pins (id)",
+    )
+
+    for file in (path, old, new):
+        migrated(file, NOW)
+
+    assert schema(path) == schema(old) == schema(new)
+    assert {"pins", "pinned", "pins_by_id"} <= tables(new)
+    assert rows(path, "PRAGMA user_version") == [(2,)]
+
+
+# Files that are refused
+
+
+def test_a_file_of_a_newer_version_is_refused_with_both_versions_named(
+    path: Path, scripts: Path
+) -> None:
+    add(scripts, "0002_newer.sql", "CREATE TABLE newer (id);\n")
+    migrated(path, NOW)
+    (scripts / "0002_newer.sql").unlink()
+    before = path.read_bytes()
+
+    with pytest.raises(StartRefused, match=rf"format 2.*agentops-memory {__version__}.*up to 1"):
+        migrated(path, NOW)
+
+    assert path.read_bytes() == before
+
+
+def test_a_file_that_another_process_makes_newer_meanwhile_is_refused(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(path)
+
+    def made_newer_at_begin(file: Path, busy_timeout: timedelta) -> sqlite3.Connection:
+        database = connect(file, busy_timeout=busy_timeout)
+        database.set_trace_callback(
+            lambda statement: make_newer(file) if statement.startswith("BEGIN") else None
+        )
+        return database
+
+    monkeypatch.setattr(migrate, "connect", made_newer_at_begin)
+
+    with pytest.raises(StartRefused, match="has format 9"):
+        migrated(path, NOW)
+
+    assert rows(path, "PRAGMA user_version") == [(9,)]
+    assert beside(path) == []
+
+
+@pytest.mark.parametrize(
+    "content", [b"This is a letter and no database.\n" * 99, b"xy", b"SQLite format 3\x00" * 64]
+)
+def test_a_file_that_is_no_database_is_refused_and_stays(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+
+    with pytest.raises(StartRefused, match=r"^The database .*memory\.db cannot be used: .*\.$"):
+        migrated(path, NOW)
+
+    assert path.read_bytes() == content
+    assert beside(path) == []
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        "CREATE TABLE customers (id)",
+        "PRAGMA application_id = 1; PRAGMA user_version = 1; CREATE TABLE customers (id)",
+        "CREATE TABLE sessions (id); CREATE TABLE observations (id)",
+        SCHEMA.replace("    message_count INTEGER\n", "    directory TEXT\n"),
+    ],
+)
+@pytest.mark.parametrize("journal_mode", ["DELETE", "WAL"])
+def test_a_database_of_another_program_is_refused_and_stays(
+    path: Path, foreign: str, journal_mode: str
+) -> None:
+    with closing(sqlite3.connect(path)) as database:
+        database.execute(f"PRAGMA journal_mode = {journal_mode}")
+        database.executescript(foreign)
+    before = path.read_bytes()
+
+    with pytest.raises(StartRefused, match="is a database of another program"):
+        migrated(path, NOW)
+
+    assert path.read_bytes() == before
+    assert beside(path) == []
+
+
+def test_a_folder_in_the_place_of_the_file_is_refused(path: Path) -> None:
+    path.mkdir()
+
+    with pytest.raises(StartRefused, match="cannot be used: unable to open database file"):
+        migrated(path, NOW)
+
+
+def test_a_path_below_a_file_is_refused(path: Path) -> None:
+    path.write_text("a file")
+
+    with pytest.raises(StartRefused, match="cannot be used: "):
+        migrated(path / "memory.db", NOW)
+
+    assert path.read_text() == "a file"
+
+
+def test_a_new_file_in_a_folder_that_cannot_be_written_is_refused(read_only: Path) -> None:
+    with pytest.raises(StartRefused, match="cannot be used: unable to open database file"):
+        migrated(read_only / "new.db", NOW)
+
+
+@pytest.mark.parametrize("name", ["ours.db", "original.db", "log.db"])
+def test_a_file_in_a_folder_that_cannot_be_written_is_refused(read_only: Path, name: str) -> None:
+    with pytest.raises(StartRefused, match=r"cannot be used: .*(readonly|unable to open|[Rr]ead)"):
+        migrated(read_only / name, NOW)
+
+
+def test_the_originals_file_without_its_full_text_index_is_still_the_originals(
+    path: Path,
+) -> None:
+    with original(path) as old:
+        old.observation("zebra")
+        for kind, name in (("TRIGGER", "observations_ai"), ("TABLE", "observations_fts")):
+            old.database.execute(f"DROP {kind} {name}")
+
+    migrated(path, NOW)
+
+    assert rows(path, "SELECT rowid FROM memories_fts('zebra')") == [(1,)]
+
+
+# Helpers
+
+
+@pytest.fixture
+def read_only(tmp_path: Path) -> Iterator[Path]:
+    """A folder with files, on a disk that cannot be written."""
+    with disk(tmp_path / "read-only", size=16 * 1024 * 1024) as folder:
+        migrated(folder / "ours.db", NOW)
+        filled(folder / "original.db")
+        with_wal_left(folder / "log.db")
+        assert mounted("-o", "remount,ro", folder)
+        yield folder
+
+
+def start_together(path: Path) -> None:
+    """Processes that come to the file in the same moment; all of them succeed."""
+    context = multiprocessing.get_context("spawn")
+    barrier = context.Barrier(PROCESSES)
+    processes = [context.Process(target=_start, args=(path, barrier)) for _ in range(PROCESSES)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(120)
+    assert [process.exitcode for process in processes] == [0] * PROCESSES
+
+
+def _start(path: Path, barrier: Barrier) -> None:
+    barrier.wait(60)
+    migrated(path, NOW)
+
+
+def make_newer(path: Path) -> None:
+    """Mark the file as one of a much newer version."""
+    rows(path, f"PRAGMA application_id = {APPLICATION_ID}")
+    rows(path, "PRAGMA user_version = 9")
+
+
+def add(scripts: Path, name: str, text: str) -> None:
+    (scripts / name).write_text(text, "utf-8")
+
+
+def tables(path: Path) -> set[object]:
+    return {name for (name,) in rows(path, "SELECT name FROM sqlite_schema")}
+
+
+def expected_tables(path: Path) -> set[object]:
+    """What a file made by one process alone has."""
+    alone = path.with_name("alone")
+    migrated(alone / "memory.db", NOW)
+    return tables(alone / "memory.db")

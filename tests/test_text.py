@@ -1,0 +1,185 @@
+"""Normal forms of text: what the index reads, and names under which things are known."""
+
+# ruff: noqa: RUF001 - signs that look like ASCII ones are what is tested
+
+import sqlite3
+import unicodedata
+from contextlib import closing
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agentops_memory.domain.text import (
+    clean,
+    content_hash,
+    cut,
+    indexed,
+    joined_forms,
+    parts,
+    project_name,
+)
+
+EXAMPLES = settings(max_examples=200, deadline=None, derandomize=True, database=None)
+anything = st.text(st.characters(codec="utf-8"))
+
+PARTS = {
+    "max_connections": ["max", "connections"],
+    "kebab-case": ["kebab", "case"],
+    "a/b.c": ["a", "b", "c"],
+    "HTTPServer": ["HTTP", "Server"],
+    "parseHTMLDoc": ["parse", "HTML", "Doc"],
+    "OAuth2Client": ["O", "Auth2", "Client"],
+    "getURLs": ["get", "URLs"],
+    "iPhone": ["i", "Phone"],
+    "v1.2.3": ["1", "2", "3"],
+    "app-v1.2": ["app", "1", "2"],
+    "v2-api": ["v2", "api"],
+    "ada.l@example.com": ["ada", "l", "example", "com"],
+    "C:\\temp": ["C", "temp"],
+}
+
+# Text, and the words that the index reads in it.
+READ = {
+    "Running words stay": "running words stay",
+    "max_connections": "max_connections maxconnections",
+    "HTTPServer": "httpserver http server",
+    "v1.2.3": "v1.2.3 1 2 3 123",
+    "lib/foo-bar.so": "lib/foo-bar.so libfoobarso foobar",
+    "don't": "don't",
+    "URLs": "urls",
+    "iPhone": "iphone i phone",
+    "C++": "c++",
+    ".env": ".env",
+    "--flag @user #tag": "--flag @user #tag",
+    "snake_case_": "snake_case snakecase _",
+    "__init__": "__init__",
+    "数据库": "数据 据库 库",
+    "数": "数",
+    "用SQLite存": "用 sqlite sq lite 存",
+    "データベース": "デー ータ タベ ベー ース ス",
+    "ﾃﾞｰﾀ": "デー ータ タ",
+    "ＡＢＣ１": "abc1",
+    "데이터": "데이 이터 터",
+    "ล่ม": "ล่ ่ม ม",
+    "हिन्दी": "हिन्दी",
+    "x-हिन्दी": "x-हिन्दी xहिन्दी",
+    "كِتَابــي": "كتابي",
+    "Straße": "strasse",
+    "wasn’t — “so”…": "wasn t so ...",
+    "❤️python": "python",
+    "co\u00adoperate": "cooperate",
+}
+
+
+@pytest.mark.parametrize(("identifier", "words"), PARTS.items())
+def test_an_identifier_has_these_parts(identifier: str, words: list[str]) -> None:
+    assert parts(identifier) == words
+
+
+@pytest.mark.parametrize(("text", "words"), READ.items())
+def test_the_index_reads_these_words(text: str, words: str) -> None:
+    assert indexed(text).split() == words.split()
+
+
+def test_an_identifier_is_joined_whole_and_name_by_name() -> None:
+    assert joined_forms("a/foo-bar/baz_qux.py") == ["afoobarbazquxpy", "foobar", "bazqux"]
+    assert joined_forms("HTTPServer") == ["HTTPServer"]
+    assert joined_forms("v1.2") == ["12"]
+
+
+@EXAMPLES
+@given(anything)
+def test_any_text_can_be_indexed(text: str) -> None:
+    assert indexed(text) == indexed(unicodedata.normalize("NFC", text))
+
+
+HOSTILE = {
+    "letters": "a",
+    "capitals": "A",
+    "digits": "1",
+    "humps": "aA",
+    "short humps": "AAa",
+    "acronyms": "AAaa ",
+    "connectors": "-",
+    "open compounds": "a-",
+    "compounds": "a.b-c_",
+    "paths": "dir/file-name.ext/",
+    "versions": "v1.",
+    "han": "数",
+    "thai": "ก่",
+    "marks": "\u0301\u0316",
+    "kana marks": "\uff9e\u0301",
+    "ligatures": "\ufdfa",
+    "emoji": "❤\ufe0f",
+    "spaces": " ",
+    "mixed": "数aB-\u0301 ",
+}
+
+
+@pytest.mark.parametrize("part", HOSTILE.values(), ids=HOSTILE)
+def test_twice_the_text_is_at_most_twice_the_index(part: str) -> None:
+    half, whole = (len(indexed((part * 5000)[:length])) for length in (2500, 5000))
+
+    assert whole <= 2.2 * half + 100
+    assert whole <= 20 * 5000
+
+
+def test_piled_up_marks_are_dropped_before_they_are_sorted() -> None:
+    zalgo = "a" + "\u0301" * 25_000 + "\u0316" * 25_000 + "b"
+
+    assert len(indexed(zalgo)) < 50
+
+
+def test_every_letter_is_a_word_to_the_index_as_it_is_to_us() -> None:
+    letters = [chr(point) for point in range(0x10000) if chr(point).isalnum()]
+    with closing(sqlite3.connect(":memory:")) as database:
+        database.execute(
+            """CREATE VIRTUAL TABLE texts USING fts5 (
+                   text,
+                   tokenize = "porter unicode61 remove_diacritics 2 categories 'L* N* Co Mn Mc'")"""
+        )
+        database.executemany(
+            "INSERT INTO texts (rowid, text) VALUES (?, ?)",
+            ((ord(letter), indexed(f"x{letter}y")) for letter in letters),
+        )
+        lost = [
+            letter
+            for letter in letters
+            if not database.execute(
+                "SELECT 1 FROM texts WHERE texts MATCH ? AND rowid = ?",
+                (" ".join(f'"{word}"' for word in indexed(f"x{letter}y").split()), ord(letter)),
+            ).fetchone()
+        ]
+
+    assert lost == []
+
+
+def test_a_project_has_one_name() -> None:
+    names = ["Café", " café ", "CAFE\u0301", "\u2003cafe\u0301\n"]
+
+    assert {project_name(name) for name in names} == {"café"}
+
+
+@EXAMPLES
+@given(anything)
+def test_folding_a_project_twice_changes_nothing(name: str) -> None:
+    assert project_name(project_name(name)) == project_name(name)
+
+
+def test_a_name_that_no_project_can_have_is_left_alone() -> None:
+    assert project_name("A" * 100_000) == "A" * 100_000
+
+
+def test_what_cannot_be_stored_is_replaced() -> None:
+    assert clean("a\0b\ud800c\U0001f600") == "a\ufffdb\ufffdc\U0001f600"
+
+
+def test_the_hash_knows_no_case_and_no_white_space() -> None:
+    assert content_hash(" The\n  POOL\t") == content_hash("the pool")
+    assert content_hash("the pool") != content_hash("thepool")
+
+
+def test_a_cut_counts_code_points() -> None:
+    assert cut("😀" * 3, 3) == "😀" * 3
+    assert cut("😀" * 4, 3) == "😀" * 3 + "..."
