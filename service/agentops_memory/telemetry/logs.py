@@ -1,0 +1,148 @@
+"""Log lines: one JSON object a line, and one line a request."""
+
+import json
+import logging
+import sys
+import time
+from collections.abc import Mapping
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from typing import TextIO
+
+from opentelemetry.trace import Span, format_span_id, format_trace_id, get_current_span
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+HEALTH = "/health"
+FAILED = 500  # what the server answers for an application that raised
+
+log = logging.getLogger(__name__)
+
+_Fields = dict[str, object]
+
+_spans: ContextVar[list[Span] | None] = ContextVar("spans of the request", default=None)
+
+
+def configure_logging(level: str = "INFO", stream: TextIO = sys.stdout) -> None:
+    """Write every logger's lines of this level and above to the stream, as JSON."""
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(JsonFormatter())
+    root = logging.getLogger()
+    root.handlers = [handler]
+    root.setLevel(level)
+    for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):
+        theirs = logging.getLogger(name)
+        theirs.handlers = []
+        theirs.propagate = True
+
+
+class JsonFormatter(logging.Formatter):
+    """A record as one line of ASCII, whatever is in it. It never raises.
+
+    `time`, `level`, `logger` and `message` lead; inside a span `trace_id` and
+    `span_id` follow, then the fields of `extra` that have none of these names,
+    then `exception`.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields = _head(record) | _ids(get_current_span())
+        fields |= {name: value for name, value in _extra(record).items() if name not in fields}
+        if record.exc_info and record.exc_info[0]:
+            fields["exception"] = self.formatException(record.exc_info)
+        if record.stack_info:
+            fields["stack"] = record.stack_info
+        return _line(fields)
+
+
+class AccessLog:
+    """An ASGI application that logs a line for each request to the one inside it."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began, status = time.perf_counter(), FAILED
+
+        async def watched(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        spans: list[Span] = []
+        token = _spans.set(spans)
+        try:
+            await self._app(scope, receive, watched)
+        finally:
+            _spans.reset(token)
+            _log_request(scope, status, time.perf_counter() - began, spans)
+
+
+def remember(span: Span) -> None:
+    """Name this span in the line of the request that it belongs to, written when it is over."""
+    spans = _spans.get()
+    if spans is not None:
+        spans.append(span)
+
+
+def _log_request(scope: Scope, status: int, seconds: float, spans: list[Span]) -> None:
+    fields: _Fields = {
+        "method": scope["method"],
+        "path": scope["path"],
+        "status": status,
+        "duration_ms": round(seconds * 1000, 2),
+    }
+    for span in spans[-1:]:
+        fields |= _ids(span)
+    log.log(logging.DEBUG if scope["path"] == HEALTH else logging.INFO, "request", extra=fields)
+
+
+def _head(record: logging.LogRecord) -> _Fields:
+    at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+    return {
+        "time": at.replace("+00:00", "Z"),
+        "level": record.levelname,
+        "logger": record.name,
+        "message": _message(record),
+    }
+
+
+def _message(record: logging.LogRecord) -> str:
+    try:
+        return record.getMessage()
+    except Exception:  # noqa: BLE001 - a log line with wrong arguments is still a log line
+        return _text(record.msg)
+
+
+def _ids(span: Span) -> _Fields:
+    context = span.get_span_context()
+    if not context.is_valid:
+        return {}
+    return {
+        "trace_id": format_trace_id(context.trace_id),
+        "span_id": format_span_id(context.span_id),
+    }
+
+
+def _extra(record: logging.LogRecord) -> _Fields:
+    return {name: value for name, value in vars(record).items() if name not in _OWN}
+
+
+def _line(fields: Mapping[str, object]) -> str:
+    try:
+        return json.dumps(fields, default=_text, allow_nan=False)
+    except (TypeError, ValueError, RecursionError):  # NaN, odd keys, circles
+        return json.dumps({name: _text(value) for name, value in fields.items()})
+
+
+def _text(value: object) -> str:
+    try:
+        return str(value)
+    except Exception:  # noqa: BLE001 - the value may be what the line complains about
+        return f"<{type(value).__name__}>"
+
+
+# What each record has by itself; `color_message` is uvicorn's, for terminals.
+_OWN = vars(logging.makeLogRecord({})).keys() | {"message", "asctime", "taskName", "color_message"}

@@ -1,0 +1,88 @@
+"""One span: how it begins, what it is told, and how it fails."""
+
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from opentelemetry.context import Context
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, get_current_span
+from opentelemetry.util.types import AnyValue
+
+from ..domain.errors import Refusal
+
+Attributes = Mapping[str, AnyValue]
+
+UNKNOWN_ERROR = "error"
+ERROR_TYPES = frozenset(
+    {"not_found", "validation_error", "invalid_input", "db_locked", "constraint_violation"}
+)
+
+
+@contextmanager
+def span(
+    tracer: Tracer,
+    name: str,
+    *,
+    kind: SpanKind = SpanKind.INTERNAL,
+    parent: Context | None = None,
+) -> Iterator[Span]:
+    """The current span for a while: a child of the current one, or of that in `parent`.
+
+    An exception that passes through is written on it and goes on.
+    """
+    with tracer.start_as_current_span(
+        name, context=parent, kind=kind, record_exception=False, set_status_on_exception=False
+    ) as current:
+        try:
+            yield current
+        except Exception as error:
+            _fail(current, error)
+            raise
+
+
+def annotate(attributes: Attributes) -> None:
+    """Give attributes to the current span; a value of None is left out."""
+    current = get_current_span()
+    if current.is_recording():
+        current.set_attributes(_sendable(attributes))
+
+
+def event(name: str, attributes: Attributes) -> None:
+    """Add an event to the current span; a value of None is left out."""
+    current = get_current_span()
+    if current.is_recording():
+        current.add_event(name, _sendable(attributes))
+
+
+def _fail(current: Span, error: Exception) -> None:
+    if not current.is_recording():
+        return
+    annotate({"error.type": _error_type(error)})
+    current.set_status(Status(StatusCode.ERROR, _encodable(f"{type(error).__name__}: {error}")))
+    # Span.record_exception would write down text that cannot be sent.
+    event(
+        "exception",
+        {
+            "exception.type": f"{type(error).__module__}.{type(error).__qualname__}",
+            "exception.message": str(error),
+            "exception.stacktrace": "".join(traceback.format_exception(error)),
+        },
+    )
+
+
+def _error_type(error: Exception) -> str:
+    code = error.code if isinstance(error, Refusal) else UNKNOWN_ERROR
+    return code if code in ERROR_TYPES else UNKNOWN_ERROR
+
+
+def _sendable(attributes: Attributes) -> dict[str, AnyValue]:
+    return {
+        name: _encodable(value) if isinstance(value, str) else value
+        for name, value in attributes.items()
+        if value is not None
+    }
+
+
+def _encodable(text: str) -> str:
+    """The text without lone surrogates: one of them would lose the whole batch of spans."""
+    return text.encode("utf-8", "replace").decode("utf-8")

@@ -1,0 +1,78 @@
+"""Spans of the service's operations, sent to a collector if there is one."""
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from datetime import timedelta
+
+from opentelemetry.trace import INVALID_SPAN, NoOpTracer, Span, SpanKind, Tracer
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from .. import __version__
+from ..domain.ports import Engine
+from .logs import remember
+from .spans import annotate, span
+from .steps import traced
+
+PATIENCE = timedelta(seconds=2)  # at the end; a dead collector would take 7 to 10 seconds
+
+log = logging.getLogger(__name__)
+
+_CALLER = TraceContextTextMapPropagator()
+_NOTHING = nullcontext(INVALID_SPAN)
+
+
+class Telemetry:
+    """The spans of one service. Make it with `started`; end it with `stop`."""
+
+    def __init__(self, tracer: Tracer, shut_down: Callable[[], None] | None) -> None:
+        self.tracer = tracer
+        self._shut_down = shut_down
+
+    @classmethod
+    def started(cls, endpoint: str | None, protocol: str = "grpc") -> "Telemetry":
+        """Spans go to the endpoint: `host:port` or a URL; with none, nothing is traced.
+
+        The protocol is `grpc` or `http/protobuf`. A collector that does not
+        answer costs spans, never a request.
+        """
+        if not endpoint:
+            return cls(NoOpTracer(), None)
+        # Not at the top: the SDK and gRPC cost 0.2 s at the start and up to 30 MiB
+        # for good, and most services have no collector.
+        from .otlp import provider  # noqa: PLC0415
+
+        provided = provider(endpoint, protocol)
+        return cls(provided.get_tracer("agentops_memory", __version__), provided.shutdown)
+
+    def engine(self, engine: Engine) -> Engine:
+        """The engine with a span for each transaction and for its steps; itself when off."""
+        return traced(engine, self.tracer) if self._shut_down else engine
+
+    def operation(self, name: str, headers: Mapping[str, str]) -> AbstractContextManager[Span]:
+        """The span `memory.<name>`, in the caller's trace if `headers` name one.
+
+        A malformed `traceparent` is ignored. An exception is recorded and goes on.
+        """
+        return self._operation(name, headers) if self._shut_down else _NOTHING
+
+    def stop(self) -> None:
+        """Send what is left, for at most two seconds; what is unsent by then is lost."""
+        if self._shut_down is None:
+            return
+        # A thread of its own, and a daemon, may be left behind: the exporter
+        # does not return before its own time-out.
+        last = threading.Thread(target=self._shut_down, name="telemetry-stop", daemon=True)
+        last.start()
+        last.join(PATIENCE.total_seconds())
+        if last.is_alive():
+            log.warning("the collector does not answer; the last spans are lost")
+
+    @contextmanager
+    def _operation(self, name: str, headers: Mapping[str, str]) -> Iterator[Span]:
+        caller = _CALLER.extract(headers)
+        with span(self.tracer, f"memory.{name}", kind=SpanKind.SERVER, parent=caller) as current:
+            remember(current)
+            annotate({"memory.operation": name})
+            yield current

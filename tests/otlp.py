@@ -1,0 +1,192 @@
+"""A real collector for a test: it receives spans over gRPC or HTTP on a socket of its own."""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import grpc  # type: ignore[import-untyped] # it ships no types
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import (
+    TraceServiceServicer,
+    add_TraceServiceServicer_to_server,
+)
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+PATIENCE = 10.0  # seconds for a span to arrive
+
+Value = str | bool | int | float | None
+Attributes = dict[str, Value]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """An event of a span."""
+
+    name: str
+    attributes: Attributes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReceivedSpan:
+    """A span as it was on the wire; ids are hexadecimal, and a root's parent is empty."""
+
+    name: str
+    trace: str
+    id: str
+    parent: str
+    is_server: bool
+    failed: bool
+    status: str
+    attributes: Attributes
+    events: tuple[Event, ...]
+    resource: Attributes
+
+
+@dataclass(slots=True, kw_only=True)
+class Collector:
+    """What has arrived so far, in that order."""
+
+    endpoint: str
+    protocol: str
+    spans: list[ReceivedSpan] = field(default_factory=list)
+    _arrived: threading.Condition = field(default_factory=threading.Condition)
+
+    def receive(self, request: ExportTraceServiceRequest) -> None:
+        """Take the spans of a message in."""
+        with self._arrived:
+            self.spans += _spans(request)
+            self._arrived.notify_all()
+
+    def await_span(self, name: str) -> ReceivedSpan:
+        """The first span of this name, once it is there."""
+        with self._arrived:
+            assert self._arrived.wait_for(lambda: self.all(name), PATIENCE), name
+            return self.all(name)[0]
+
+    def one(self, name: str) -> ReceivedSpan:
+        """The only span of this name."""
+        (span,) = self.all(name)
+        return span
+
+    def all(self, name: str) -> list[ReceivedSpan]:
+        """The spans of this name."""
+        return [span for span in self.spans if span.name == name]
+
+    def children(self, of: ReceivedSpan) -> list[ReceivedSpan]:
+        """The spans right below a span, in the order in which they ended."""
+        return [span for span in self.spans if span.parent == of.id]
+
+
+@contextmanager
+def grpc_collector() -> Iterator[Collector]:
+    """A collector that speaks gRPC, as an operator names it: `host:port`."""
+    server = grpc.server(ThreadPoolExecutor(max_workers=2))
+    port = server.add_insecure_port("127.0.0.1:0")
+    collector = Collector(endpoint=f"127.0.0.1:{port}", protocol="grpc")
+    add_TraceServiceServicer_to_server(_Servicer(collector), server)  # type: ignore[no-untyped-call]
+    server.start()
+    try:
+        yield collector
+    finally:
+        server.stop(grace=None).wait()
+
+
+@contextmanager
+def http_collector() -> Iterator[Collector]:
+    """A collector that speaks OTLP over HTTP."""
+    server = _HttpServer()
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield server.collector
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+COLLECTORS: dict[str, Callable[[], AbstractContextManager[Collector]]] = {
+    "grpc": grpc_collector,
+    "http": http_collector,
+}
+
+
+class _Servicer(TraceServiceServicer):
+    def __init__(self, collector: Collector) -> None:
+        self._collector = collector
+
+    def Export(  # noqa: N802 - the protocol's name
+        self,
+        request: ExportTraceServiceRequest,
+        context: grpc.ServicerContext,  # noqa: ARG002 - the protocol's parameter
+    ) -> ExportTraceServiceResponse:
+        self._collector.receive(request)
+        return ExportTraceServiceResponse()
+
+
+class _HttpServer(ThreadingHTTPServer):
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.collector = Collector(
+            endpoint=f"http://127.0.0.1:{self.server_port}", protocol="http/protobuf"
+        )
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _HttpServer
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        if self.path != "/v1/traces":
+            self.send_error(404)
+            return
+        self.server.collector.receive(ExportTraceServiceRequest.FromString(body))
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - theirs
+        """Say nothing."""
+
+
+def _spans(request: ExportTraceServiceRequest) -> Iterator[ReceivedSpan]:
+    for of_resource in request.resource_spans:
+        resource = _attributes(of_resource.resource.attributes)
+        for of_scope in of_resource.scope_spans:
+            yield from (_span(span, resource) for span in of_scope.spans)
+
+
+def _span(span: Span, resource: Attributes) -> ReceivedSpan:
+    return ReceivedSpan(
+        name=span.name,
+        trace=span.trace_id.hex(),
+        id=span.span_id.hex(),
+        parent=span.parent_span_id.hex(),
+        is_server=span.kind == Span.SPAN_KIND_SERVER,
+        failed=span.status.code == span.status.STATUS_CODE_ERROR,
+        status=span.status.message,
+        attributes=_attributes(span.attributes),
+        events=_events(span.events),
+        resource=resource,
+    )
+
+
+def _events(events: Sequence[Span.Event]) -> tuple[Event, ...]:
+    return tuple(Event(name=e.name, attributes=_attributes(e.attributes)) for e in events)
+
+
+def _attributes(pairs: Iterable[KeyValue]) -> Attributes:
+    return {pair.key: _value(pair.value) for pair in pairs}
+
+
+def _value(value: AnyValue) -> Value:
+    kind = value.WhichOneof("value")
+    held: Value = getattr(value, kind) if kind else None
+    return held

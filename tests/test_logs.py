@@ -1,0 +1,221 @@
+"""Every log line is one JSON object, whatever is in it."""
+
+import asyncio
+import io
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+from starlette.types import Message, Scope
+
+from agentops_memory.domain.ports import Engine
+from agentops_memory.telemetry import AccessLog, Telemetry, configure_logging
+from agentops_memory.telemetry.logs import JsonFormatter
+
+from .otlp import Collector
+from .traced import collector, trace
+
+__all__ = ["collector"]
+
+log = logging.getLogger("a.logger")
+
+
+class Lines(io.StringIO):
+    """A stream of log lines."""
+
+    def all(self) -> list[dict[str, Any]]:
+        """The lines so far."""
+        return [json.loads(line) for line in self.getvalue().splitlines()]
+
+    def one(self) -> dict[str, Any]:
+        """The only line so far."""
+        (line,) = self.all()
+        return line
+
+
+@pytest.fixture
+def lines() -> Iterator[Lines]:
+    root = logging.getLogger()
+    handlers, level = root.handlers, root.level
+    stream = Lines()
+    configure_logging("INFO", stream)
+    yield stream
+    root.handlers = handlers
+    root.setLevel(level)
+
+
+def test_a_line_has_its_time_its_level_its_logger_its_words_and_its_fields() -> None:
+    record = logging.makeLogRecord(
+        {"name": "a.logger", "levelname": "INFO", "msg": "swept %s", "args": ("it",)}
+        | {"created": 1893456000.1239, "expired": 3, "project": "検索", "level": "mine"}
+    )
+
+    assert json.loads(JsonFormatter().format(record)) == {
+        "time": "2030-01-01T00:00:00.123Z",
+        "level": "INFO",
+        "logger": "a.logger",
+        "message": "swept it",
+        "expired": 3,
+        "project": "検索",
+    }
+
+
+def test_no_text_can_forge_a_line() -> None:
+    forged = 'a\n{"level": "ERROR"}\r\u2028\x1b[31m\x85\ud800'
+    record = logging.makeLogRecord({"msg": forged, "path": forged})
+
+    line = JsonFormatter().format(record)
+
+    assert (line.isascii(), line.isprintable()) == (True, True)
+    assert json.loads(line)["message"] == json.loads(line)["path"] == forged
+
+
+class Broken:
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+def circle() -> list[object]:
+    made: list[object] = []
+    made.append(made)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (Path("a/file"), "a/file"),
+        (Broken(), "<Broken>"),
+        (circle(), "[[...]]"),
+        (float("nan"), "nan"),
+        ({(1, 2): 3}, "{(1, 2): 3}"),
+        ({"deep": [Path("a")]}, {"deep": ["a"]}),
+    ],
+)
+def test_any_value_can_be_a_field(lines: Lines, value: object, shown: object) -> None:
+    log.info("odd", extra={"value": value})
+
+    assert lines.one()["value"] == shown
+
+
+def test_wrong_arguments_do_not_lose_a_line() -> None:
+    record = logging.makeLogRecord({"msg": "%d of %d", "args": ("one",)})
+
+    assert json.loads(JsonFormatter().format(record))["message"] == "%d of %d"
+
+
+def test_an_exception_is_a_field_of_its_line(lines: Lines) -> None:
+    try:
+        raise KeyError("gone")
+    except KeyError:
+        log.exception("it failed")
+
+    assert lines.one()["exception"].startswith("Traceback")
+    assert lines.one()["exception"].endswith("KeyError: 'gone'")
+
+
+def test_lines_below_the_level_are_left_out_and_the_server_speaks_the_same_way(
+    lines: Lines,
+) -> None:
+    log.debug("unseen")
+    logging.getLogger("uvicorn.error").info("started", extra={"color_message": "\x1b[1mstarted"})
+
+    line = lines.one()
+    assert (line["logger"], line["message"]) == ("uvicorn.error", "started")
+    assert "color_message" not in line
+
+
+def test_lines_inside_an_operation_name_its_span(
+    lines: Lines, collector: Collector, tmp_path: Path
+) -> None:
+    async def work(telemetry: Telemetry, _: Engine) -> None:
+        log.info("outside")
+        with telemetry.operation("stats", {}):
+            log.info("inside")
+
+    trace(collector, tmp_path, work)
+
+    outside, inside = (line for line in lines.all() if line["logger"] == "a.logger")
+    span = collector.one("memory.stats")
+    assert (inside["trace_id"], inside["span_id"]) == (span.trace, span.id)
+    assert "trace_id" not in outside
+
+
+async def answer(request: Request) -> PlainTextResponse:
+    if request.url.path == "/fails":
+        raise ZeroDivisionError
+    return PlainTextResponse("", 204)
+
+
+async def get(app: AccessLog, path: str) -> None:
+    scope: Scope = {
+        "type": "http", "method": "GET", "path": path, "query_string": b"q=secret",
+        "headers": [], "server": ("localhost", 80), "scheme": "http", "root_path": "",
+    }  # fmt: skip
+
+    async def receive() -> Message:
+        return {"type": "http.request"}
+
+    async def send(message: Message) -> None:
+        assert message["type"].startswith("http.response.")
+
+    await app(scope, receive, send)
+
+
+APPLICATION = AccessLog(Starlette(routes=[Route("/{path:path}", answer)]))
+
+
+def test_each_request_is_a_line_without_its_query(lines: Lines) -> None:
+    asyncio.run(get(APPLICATION, "/a\tpath"))
+
+    line = lines.one()
+    assert line.pop("time")
+    assert line.pop("duration_ms") >= 0
+    assert line == {
+        "level": "INFO",
+        "logger": "agentops_memory.telemetry.logs",
+        "message": "request",
+        "method": "GET",
+        "path": "/a\tpath",
+        "status": 204,
+    }
+
+
+def test_a_request_that_fails_is_a_line_too(lines: Lines) -> None:
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(get(APPLICATION, "/fails"))
+
+    assert lines.one()["status"] == 500
+
+
+def test_health_is_logged_at_debug_only(lines: Lines) -> None:
+    asyncio.run(get(APPLICATION, "/health"))
+    assert lines.all() == []
+
+    logging.getLogger().setLevel("DEBUG")
+    asyncio.run(get(APPLICATION, "/health"))
+    assert lines.all()[-1]["path"] == "/health"
+
+
+def test_the_line_of_a_request_names_the_span_of_its_operation(
+    lines: Lines, collector: Collector, tmp_path: Path
+) -> None:
+    async def work(telemetry: Telemetry, _: Engine) -> None:
+        async def stats(_: Request) -> PlainTextResponse:
+            with telemetry.operation("stats", {}):
+                return PlainTextResponse("")
+
+        await get(AccessLog(Starlette(routes=[Route("/stats", stats)])), "/stats")
+
+    trace(collector, tmp_path, work)
+
+    span = collector.one("memory.stats")
+    (line,) = (line for line in lines.all() if line["message"] == "request")
+    assert (line["trace_id"], line["span_id"]) == (span.trace, span.id)

@@ -1,0 +1,170 @@
+"""Each transaction is a span, and each step in it says what it decided."""
+
+import inspect
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from agentops_memory.domain import ports
+from agentops_memory.domain.errors import NotFound, Unavailable
+from agentops_memory.domain.memories import save
+from agentops_memory.domain.model import DEFAULT_TENANT, Filter, MemoryId, Session, SessionId
+from agentops_memory.domain.ports import Engine, Transaction
+from agentops_memory.domain.recall import Recall
+from agentops_memory.domain.sessions import Sessions
+from agentops_memory.domain.summary import Message, summary, transcript
+from agentops_memory.telemetry import Telemetry
+from agentops_memory.telemetry.steps import MOST_STEPS, STEPS
+
+from .otlp import Attributes, Collector, ReceivedSpan
+from .traced import ADA, DEMO, collector, draft, memories, trace
+
+__all__ = ["collector"]
+
+
+def steps(collector: Collector, of: ReceivedSpan) -> list[tuple[str, Attributes]]:
+    """The steps below a transaction's span, in order, with what they say."""
+    return [(child.name, child.attributes) for child in collector.children(of)]
+
+
+def test_each_tier_of_a_save_says_what_it_decided(collector: Collector, tmp_path: Path) -> None:
+    async def work(_: Telemetry, engine: Engine) -> None:
+        await memories(engine).save(ADA, draft("a fact", key="a/key"))
+        await memories(engine).save(ADA, draft("a newer fact", key="a/key"))
+        await memories(engine).save(ADA, draft("a thought"))
+        await memories(engine).save(ADA, draft("a thought"))
+
+    trace(collector, tmp_path, work)
+
+    missed: Attributes = {"memory.dedup.matched": False}
+    assert [steps(collector, saved) for saved in collector.all("store.add_observation")] == [
+        [
+            ("store.dedup.topic_key", missed),
+            ("store.dedup.hash", missed),
+            ("store.insert", {"memory.observation.id": 1}),
+        ],
+        [("store.dedup.topic_key", {"memory.dedup.matched": True, "memory.observation.id": 1})],
+        [("store.dedup.hash", missed), ("store.insert", {"memory.observation.id": 2})],
+        [("store.dedup.hash", {"memory.dedup.matched": True, "memory.observation.id": 2})],
+    ]
+
+
+def test_a_search_says_which_match_found_how_much(collector: Collector, tmp_path: Path) -> None:
+    async def work(_: Telemetry, engine: Engine) -> None:
+        await memories(engine).save(ADA, draft("blue whales", key="animals/whales"))
+        await memories(engine).save(ADA, draft("blue jays"))
+        await Recall(engine=engine).search(ADA, "animals/whales", Filter(project=DEMO), 10)
+
+    trace(collector, tmp_path, work)
+
+    looked = steps(collector, collector.one("store.search"))
+    assert [name for name, _ in looked] == ["store.fts"] * 3
+    assert [step["memory.fts.match"] for _, step in looked] == ["keyed", "every", "best"]
+    assert [step["memory.search.result_count"] for _, step in looked] == [1, 0, 1]
+
+
+def test_a_context_says_how_much_was_found_and_filled_up(
+    collector: Collector, tmp_path: Path
+) -> None:
+    async def work(_: Telemetry, engine: Engine) -> None:
+        for content in ("blue whales sing", "blue jays shout", "ants are quiet"):
+            await memories(engine).save(ADA, draft(content))
+        await Recall(engine=engine).context(ADA, "blue whales", Filter(project=DEMO), 3)
+
+    trace(collector, tmp_path, work)
+
+    assert steps(collector, collector.one("store.fetch_context")) == [
+        ("store.fts", {"memory.fts.match": "best", "memory.search.result_count": 2}),
+        ("store.backfill", {"memory.search.result_count": 1}),
+    ]
+
+
+def test_the_end_of_a_session_says_how_long_its_summary_is(
+    collector: Collector, tmp_path: Path
+) -> None:
+    said = transcript([Message(role="user", content="hello")])
+
+    async def work(_: Telemetry, engine: Engine) -> None:
+        await Sessions(engine=engine).close(ADA, SessionId("s1"), said, DEMO)
+
+    trace(collector, tmp_path, work)
+
+    assert collector.one("store.summarize").attributes == {
+        "memory.session.message_count": 1,
+        "memory.summary.length": len(summary(said)),
+    }
+
+
+def test_an_error_in_a_transaction_marks_every_span_on_its_way(
+    collector: Collector, tmp_path: Path
+) -> None:
+    async def work(telemetry: Telemetry, engine: Engine) -> None:
+        with telemetry.operation("get_observation", {}):
+            await memories(engine).get(ADA, MemoryId(7))
+
+    with pytest.raises(NotFound):
+        trace(collector, tmp_path, work)
+
+    ended = [(s.name, s.failed, s.attributes["error.type"]) for s in collector.spans]
+    assert ended == [
+        ("store.live", True, "not_found"),
+        ("memory.get_observation", True, "not_found"),
+    ]
+
+
+def test_an_error_in_a_step_marks_the_step_too(collector: Collector, tmp_path: Path) -> None:
+    def close(tx: Transaction) -> None:
+        tx.sessions.close(Session(id=SessionId("s1"), project=DEMO, started_at=tx.now))
+
+    async def work(_: Telemetry, engine: Engine) -> None:
+        await engine.read(DEFAULT_TENANT, close)
+
+    with pytest.raises(Unavailable):
+        trace(collector, tmp_path, work)
+
+    assert [span.name for span in collector.spans if span.failed] == [
+        "store.summarize",
+        "store.close",
+    ]
+
+
+def test_the_steps_of_a_long_transaction_are_bounded(collector: Collector, tmp_path: Path) -> None:
+    def many(tx: Transaction) -> None:
+        for number in range(MOST_STEPS + 1):
+            save(tx, draft(f"fact {number}"), timedelta(0))
+
+    async def work(_: Telemetry, engine: Engine) -> None:
+        await engine.write(DEFAULT_TENANT, many)
+        assert (await Recall(engine=engine).totals(ADA, DEMO)).memories == MOST_STEPS + 1
+
+    trace(collector, tmp_path, work)
+
+    assert len(collector.children(collector.one("store.many"))) == MOST_STEPS
+
+
+def test_every_step_is_a_method_of_its_table() -> None:
+    tables = {
+        "memories": ports.MemoryTable,
+        "sessions": ports.SessionTable,
+        "search": ports.SearchTable,
+    }
+
+    assert STEPS.keys() == tables.keys()
+    for table, named in STEPS.items():
+        methods = dict(inspect.getmembers(tables[table], inspect.isfunction))
+        assert named.keys() <= methods.keys()
+
+
+def test_a_traced_transaction_has_every_part_of_a_transaction(
+    collector: Collector, tmp_path: Path
+) -> None:
+    def missing(tx: Transaction) -> list[str]:
+        parts = [name for name in vars(Transaction) if not name.startswith("_")]
+        assert "memories" in parts
+        return [name for name in parts if not hasattr(tx, name)]
+
+    async def work(_: Telemetry, engine: Engine) -> None:
+        assert await engine.read(DEFAULT_TENANT, missing) == []
+
+    trace(collector, tmp_path, work)
