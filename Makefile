@@ -1,0 +1,47 @@
+# Each target works from a fresh clone: the environment is made when it is missing.
+
+PYTHON ?= python3
+ENGINE ?= docker
+IMAGE  ?= agentops-memory
+
+BIN   := .venv/bin
+READY := .venv/ready
+
+.DEFAULT_GOAL := help
+.PHONY: help run test lint format bench image image-test clean
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 14
+
+run: $(READY) ## the service on 127.0.0.1:7437
+	$(BIN)/agentops-memory
+
+test: $(READY) ## the tests, on all cores
+	$(BIN)/pytest
+
+lint: $(READY) ## style and types
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+format: $(READY) ## the style, mended
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench: $(READY) ## the benchmarks
+	$(BIN)/python -m benchmarks
+
+image: ## the container image, tagged with the version
+	$(ENGINE) build -t $(IMAGE):$$(sed -n 's/^__version__ = "\(.*\)"/\1/p' service/agentops_memory/__init__.py) .
+
+image-test: ## build and run the image as a cluster does; root on Debian, no container engine
+	.ci/image-test
+
+clean: ## remove what the other targets made
+	rm -rf .venv .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist
+	find service tests benchmarks -name __pycache__ -exec rm -rf {} +
+
+$(READY): pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --editable '.[test]'
+	touch $@

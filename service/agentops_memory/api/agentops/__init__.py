@@ -1,0 +1,5 @@
+"""AgentOps REST: the protocol of the agent runtime and of the console, on the root paths."""
+
+from .handlers import AgentOps
+
+__all__ = ["AgentOps"]

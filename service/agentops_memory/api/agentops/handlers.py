@@ -1,0 +1,268 @@
+"""Each request in three moves: parse, call, render."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import BinaryIO
+
+from pydantic import BaseModel
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from ...domain.errors import Invalid
+from ...domain.instants import rendered
+from ...domain.memories import Memories
+from ...domain.model import Caller, Context, Filter, MemoryId, SessionId
+from ...domain.recall import Recall
+from ...domain.sessions import Sessions
+from ...domain.summary import Transcript, transcript
+from ...domain.text import Project, project_name
+from ...domain.transfer import Transfer
+from ...telemetry import annotate, event
+from ..http import (
+    fitting,
+    is_empty,
+    is_true,
+    json_object,
+    parameter,
+    row_count,
+    spooled,
+    whole_number,
+)
+from . import models as m
+from . import spans, wire
+
+JSON = "application/json"
+OMITTED = "X-Results-Omitted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentOps:
+    """The handlers of the protocol over the domain."""
+
+    memories: Memories
+    sessions: Sessions
+    recall: Recall
+    transfer: Transfer
+    clock: Callable[[], datetime]
+    max_upload: int
+    folder: Path
+
+    async def create_session(self, request: Request) -> Response:
+        given = wire.body(m.SessionBody, await json_object(request))
+        session = await self.sessions.open(
+            _caller(request), SessionId(given.id), project_name(given.project)
+        )
+        annotate(spans.session(session))
+        return _json(wire.session_opened(session), 201)
+
+    async def end_session(self, request: Request) -> Response:
+        project = _project(request)
+        given = wire.body(m.EndedSession, {"id": request.path_params["id"], "project": project})
+        async with spooled(request, self.max_upload, self.folder) as file:
+            said = await asyncio.to_thread(_said, file)
+        session = await self.sessions.close(_caller(request), SessionId(given.id), said, project)
+        annotate(spans.session(session))
+        return _json(wire.session_ended(session))
+
+    async def recent_sessions(self, request: Request) -> Response:
+        before = parameter(request, "before_id")
+        sessions = await self.sessions.recent(
+            _caller(request),
+            _project(request),
+            row_count(request, "limit", 5),
+            SessionId(before) if before else None,
+        )
+        annotate(spans.project(_project(request)))
+        return _json_list(map(wire.session_row, sessions), len(sessions))
+
+    async def add_observation(self, request: Request) -> Response:
+        draft = wire.draft(wire.body(m.ObservationBody, await json_object(request)))
+        outcome = await self.memories.save(_caller(request), draft)
+        annotate(spans.saved(outcome))
+        return _json(wire.saved(outcome), 201)
+
+    async def recent_observations(self, request: Request) -> Response:
+        before = parameter(request, "before_id")
+        memories = await self.memories.recent(
+            _caller(request),
+            _filter(request),
+            row_count(request, "limit", 20),
+            None if before is None else MemoryId(whole_number(before, "before_id")),
+        )
+        annotate(spans.project(_project(request)))
+        return _json_list(map(wire.observation, memories), len(memories))
+
+    async def get_observation(self, request: Request) -> Response:
+        memory = await self.memories.get(_caller(request), _memory_id(request))
+        annotate(spans.observation(memory))
+        return _json(wire.observation(memory))
+
+    async def observation_history(self, request: Request) -> Response:
+        revisions = await self.memories.history(_caller(request), _memory_id(request))
+        annotate({"memory.observation.id": _memory_id(request)})
+        return _json_list(map(wire.revision, revisions), len(revisions))
+
+    async def restore_observation(self, request: Request) -> Response:
+        memory_id = _memory_id(request)
+        given = wire.body(m.RestoreBody, await json_object(request))
+        memory = await self.memories.restore(_caller(request), memory_id, given.revision)
+        annotate(spans.observation(memory))
+        return _json(wire.observation(memory))
+
+    async def update_observation(self, request: Request) -> Response:
+        memory_id = _memory_id(request)
+        change = wire.change(wire.body(m.ChangeBody, await json_object(request)))
+        memory = await self.memories.amend(_caller(request), memory_id, change)
+        annotate(spans.observation(memory))
+        return _json(wire.observation(memory))
+
+    async def delete_observation(self, request: Request) -> Response:
+        memory_id, hard = _memory_id(request), is_true(request, "hard")
+        remove = self.memories.erase if hard else self.memories.forget
+        await remove(_caller(request), memory_id)
+        annotate(spans.deleted(memory_id, hard=hard))
+        return Response(status_code=204)
+
+    async def search(self, request: Request) -> Response:
+        text, seen = parameter(request, "q") or "", _filter(request, global_too=True)
+        hits = await self.recall.search(
+            _caller(request), text, seen, row_count(request, "limit", 10)
+        )
+        annotate(spans.search(text, seen, hits))
+        for attributes in spans.injected(hits):
+            event("search.result", attributes)
+        return _json_list(map(wire.search_hit, hits), len(hits))
+
+    async def fetch_context(self, request: Request) -> Response:
+        text, seen = parameter(request, "query") or "", _filter(request, global_too=True)
+        found = await self.recall.context(
+            _caller(request), text, seen, row_count(request, "limit", 5)
+        )
+        annotate(spans.context(text, seen, found))
+        for attributes in spans.injected(found.hits):
+            event("context.injected", attributes)
+        return _context(found)
+
+    async def timeline(self, request: Request) -> Response:
+        memory_id = MemoryId(whole_number(parameter(request, "observation_id"), "observation_id"))
+        memories = await self.recall.timeline(
+            _caller(request),
+            memory_id,
+            row_count(request, "before", 3),
+            row_count(request, "after", 3),
+        )
+        annotate({"memory.observation.id": memory_id})
+        centre = [memory.id for memory in memories].index(memory_id)
+        return _json_around(centre, map(wire.timeline_entry, memories))
+
+    async def stats(self, request: Request) -> Response:
+        totals = await self.recall.totals(_caller(request), _project(request))
+        annotate(spans.project(_project(request)))
+        return _json(wire.stats(totals))
+
+    async def export(self, request: Request) -> Response:
+        annotate(spans.project(_project(request)))
+        pieces = self._export(_caller(request), _project(request))
+        # Read before the answer begins, so that a database that cannot be read is a refusal.
+        first = await anext(pieces)
+        return StreamingResponse(_continued(first, pieces), media_type=JSON)
+
+    async def import_all(self, request: Request) -> Response:
+        async with spooled(request, self.max_upload, self.folder) as file:
+            if is_empty(file):
+                raise Invalid("invalid JSON: the body is empty.")
+            document = wire.Document(file, self.clock())
+            await asyncio.to_thread(document.check)
+            counts = await self.transfer.import_all(_caller(request), document)
+        annotate(
+            {
+                "memory.import.sessions": counts.sessions,
+                "memory.import.observations": counts.memories,
+            }
+        )
+        return _json(wire.imported(counts))
+
+    async def _export(self, caller: Caller, project: Project | None) -> AsyncIterator[bytes]:
+        piece = f'{{"exported_at":"{rendered(self.clock())}","sessions":['.encode()
+        comma = b""
+        async for sessions in self.transfer.sessions(caller, project):
+            yield piece + comma + _joined(map(wire.session_row, sessions))
+            piece, comma = b"", b","
+        piece, comma = piece + b'],"observations":[', b""
+        async for memories in self.transfer.memories(caller, project):
+            yield piece + comma + _joined(map(wire.exported, memories))
+            piece, comma = b"", b","
+        yield piece + b"]}"
+
+
+def _joined(models: Iterable[BaseModel]) -> bytes:
+    return b",".join(map(wire.json_bytes, models))
+
+
+async def _continued(first: bytes, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    yield first
+    async for piece in pieces:
+        yield piece
+
+
+def _caller(request: Request) -> Caller:
+    return Caller()
+
+
+def _project(request: Request) -> Project | None:
+    return project_name(parameter(request, "project") or "") or None
+
+
+def _filter(request: Request, *, global_too: bool = False) -> Filter:
+    return Filter(
+        project=_project(request),
+        scope=parameter(request, "scope"),
+        type=parameter(request, "type"),
+        tag=parameter(request, "tag"),
+        global_too=global_too,
+    )
+
+
+def _said(file: BinaryIO) -> Transcript:
+    return Transcript() if is_empty(file) else transcript(wire.messages(file))
+
+
+def _memory_id(request: Request) -> MemoryId:
+    return MemoryId(whole_number(request.path_params["id"], "id"))
+
+
+def _json(model: BaseModel, status: int = 200) -> Response:
+    return Response(wire.json_bytes(model), status, media_type=JSON)
+
+
+def _json_list(models: Iterable[BaseModel], count: int) -> Response:
+    items = fitting(wire.json_bytes(model) for model in models)
+    return _answer(wire.json_array(items), omitted=count - len(items))
+
+
+def _json_around(centre: int, models: Iterable[BaseModel]) -> Response:
+    """A list of which the parts nearest to the centre fit first."""
+    items = [wire.json_bytes(model) for model in models]
+    nearest = sorted(range(len(items)), key=lambda at: abs(at - centre))
+    kept = sorted(nearest[: len(fitting(items[at] for at in nearest))])
+    content = wire.json_array(items[at] for at in kept)
+    return _answer(content, omitted=len(items) - len(kept))
+
+
+def _context(found: Context) -> Response:
+    lines = [
+        *(wire.json_bytes(wire.context_summary(summary)) for summary in found.summaries),
+        *(wire.json_bytes(wire.context_line(hit)) for hit in found.hits),
+    ]
+    fit, first = fitting(lines), len(found.summaries)
+    sessions, observations = wire.json_array(fit[:first]), wire.json_array(fit[first:])
+    content = b'{"recent_sessions":%b,"recent_observations":%b}' % (sessions, observations)
+    return _answer(content, omitted=len(lines) - len(fit))
+
+
+def _answer(content: bytes, *, omitted: int) -> Response:
+    headers = {OMITTED: str(omitted)} if omitted else None
+    return Response(content, headers=headers, media_type=JSON)

@@ -1,0 +1,264 @@
+"""The JSON of AgentOps REST: what a body may hold, and what an answer holds."""
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Given = ConfigDict(strict=True, extra="ignore")
+
+_VISIBLE = r"[^\s\x1c-\x1f]"  # not blank: what Python strips is nothing to see
+
+SessionKey = Annotated[str, Field(min_length=1, max_length=500)]
+Type = Annotated[str, Field(pattern=_VISIBLE, max_length=50)]
+Title = Annotated[str, Field(pattern=_VISIBLE, max_length=500)]
+Content = Annotated[str, Field(pattern=_VISIBLE, max_length=50_000)]
+ProjectName = Annotated[str, Field(pattern=_VISIBLE, max_length=200)]
+Scope = Annotated[str, Field(max_length=50)]
+TopicKey = Annotated[str, Field(max_length=200)]
+Tags = Annotated[list[Annotated[str, Field(max_length=100)]], Field(max_length=20)]
+Count = Annotated[int, Field(ge=0, le=(1 << 53))]
+Positive = Annotated[int, Field(ge=1, le=(1 << 53))]
+Instant = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
+
+
+class SessionBody(BaseModel):
+    """POST /sessions."""
+
+    model_config = Given
+    id: SessionKey
+    project: ProjectName
+
+
+class EndedSession(BaseModel):
+    """The session that an end names in its path, and the project of one not known yet."""
+
+    model_config = Given
+    id: SessionKey
+    project: ProjectName | None = None
+
+
+class MessageBody(BaseModel):
+    """One message of a transcript."""
+
+    model_config = Given
+    role: str | None = None
+    content: str | None = None
+
+
+class EndBody(BaseModel):
+    """POST /sessions/{id}/end; read piece by piece, so this is its description."""
+
+    model_config = Given
+    messages: list[MessageBody] | None = None
+
+
+class ObservationBody(BaseModel):
+    """POST /observations."""
+
+    model_config = Given
+    session_id: SessionKey
+    type: Type
+    title: Title
+    content: Content
+    project: ProjectName
+    tags: Tags | None = None
+    scope: Scope | None = None
+    topic_key: TopicKey | None = None
+
+
+class ChangeBody(BaseModel):
+    """PATCH /observations/{id}."""
+
+    model_config = Given
+    type: Type | None = None
+    title: Title | None = None
+    content: Content | None = None
+    tags: Tags | None = None
+
+
+class RestoreBody(BaseModel):
+    """POST /observations/{id}/restore."""
+
+    model_config = Given
+    revision: Positive
+
+
+class ImportedSession(BaseModel):
+    """A session in an import."""
+
+    model_config = Given
+    id: SessionKey
+    project: ProjectName
+    started_at: Instant | None = None
+    ended_at: Instant | None = None
+    summary: str | None = None
+    message_count: Count | None = None
+
+
+class ImportedObservation(ObservationBody):
+    """An observation in an import."""
+
+    uid: str | None = None
+    revision_count: Count | None = None
+    duplicate_count: Count | None = None
+    last_seen_at: Instant | None = None
+    promoted_to: str | None = None
+    created_at: Instant | None = None
+    updated_at: Instant | None = None
+
+
+class ImportBody(BaseModel):
+    """POST /import; read piece by piece, so this is its description."""
+
+    model_config = Given
+    sessions: list[ImportedSession] | None = None
+    observations: list[ImportedObservation] | None = None
+
+
+class Problem(BaseModel):
+    """Every refusal."""
+
+    error: str
+
+
+class Health(BaseModel):
+    """GET /health."""
+
+    status: str
+
+
+class SessionOpened(BaseModel):
+    """A session as POST /sessions answers it."""
+
+    id: str
+    project: str
+    started_at: Instant
+    message_count: int
+
+
+class SessionRow(SessionOpened):
+    """A session as lists and exports show it."""
+
+    ended_at: Instant | None = None
+    summary: str | None = None
+
+
+class SessionEnded(BaseModel):
+    """The answer to a session's end."""
+
+    session_id: str
+    summary: str
+    message_count: int
+
+
+class ObservationSaved(BaseModel):
+    """The answer to a save."""
+
+    id: int
+    action: str
+    revision_count: int
+    duplicate_count: int
+
+
+class Observation(BaseModel):
+    """An observation in full."""
+
+    id: int
+    session_id: str
+    type: str
+    title: str
+    content: str
+    tags: list[str] | None = None
+    project: str
+    scope: str
+    topic_key: str | None = None
+    normalized_hash: str
+    revision_count: int
+    duplicate_count: int
+    last_seen_at: Instant
+    promoted_to: str | None = None
+    created_at: Instant
+    updated_at: Instant
+
+
+class ExportedObservation(Observation):
+    """An observation with the id by which an import knows it again."""
+
+    uid: str
+
+
+class RevisionRow(BaseModel):
+    """One change of an observation; a deletion has no text."""
+
+    revision: int
+    action: str
+    created_at: Instant
+    type: str | None = None
+    title: str | None = None
+    content: str | None = None
+    tags: list[str] | None = None
+
+
+class SearchHit(BaseModel):
+    """A found observation; the lower its rank, the better."""
+
+    id: int
+    type: str
+    title: str
+    content: str
+    rank: float
+    topic_key: str | None = None
+
+
+class SummaryLine(BaseModel):
+    """A session in a context."""
+
+    summary: str
+
+
+class ObservationLine(BaseModel):
+    """An observation in a context, its content cut."""
+
+    type: str
+    title: str
+    content: str
+
+
+class ContextAnswer(BaseModel):
+    """What an agent is reminded of."""
+
+    recent_sessions: list[SummaryLine]
+    recent_observations: list[ObservationLine]
+
+
+class TimelineEntry(BaseModel):
+    """An observation in a timeline."""
+
+    id: int
+    type: str
+    title: str
+    content: str
+    created_at: Instant
+
+
+class Stats(BaseModel):
+    """How much is stored."""
+
+    total_sessions: int
+    total_observations: int
+    projects: list[str]
+
+
+class Export(BaseModel):
+    """GET /export; written piece by piece, so this is its description."""
+
+    exported_at: Instant
+    sessions: list[SessionRow]
+    observations: list[ExportedObservation]
+
+
+class ImportAnswer(BaseModel):
+    """What an import added."""
+
+    imported_sessions: int
+    imported_observations: int

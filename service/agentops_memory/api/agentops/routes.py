@@ -1,0 +1,201 @@
+"""The route table of AgentOps REST, and what its refusals look like."""
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Message, Receive, Scope, Send
+
+from ...domain.errors import Refusal
+from ...telemetry import Telemetry
+from ..openapi import Operation, Parameter
+from . import models as m
+from . import wire
+from .handlers import AgentOps
+
+STATUS = {
+    "invalid_input": 400,
+    "validation_error": 400,
+    "not_found": 404,
+    "too_slow": 408,
+    "constraint_violation": 409,
+    "too_large": 413,
+    "db_locked": 503,
+    "storage_full": 503,
+    "unavailable": 503,
+}
+RETRY_AFTER = "1"  # seconds
+
+READ = (503,)
+BODY = (400, 408, 413, 503)
+
+PROJECT = Parameter(name="project", help="Only this project; names are folded.")
+SCOPE = Parameter(
+    name="scope", help="Only this scope; `global` means the global memories of all projects."
+)
+TYPE = Parameter(name="type", help="Only this type.")
+TAG = Parameter(name="tag", help="Only memories with this tag.")
+
+
+def operations(api: AgentOps) -> tuple[Operation, ...]:
+    """Every operation of the protocol."""
+    return (
+        Operation(
+            method="POST", path="/sessions", name="create_session", status=201,
+            summary="Open a session; a known id is answered with what is stored.",
+            handler=api.create_session, body=m.SessionBody, answer=m.SessionOpened,
+            refusals=BODY,
+        ),
+        Operation(
+            method="GET", path="/sessions/recent", name="recent_sessions",
+            summary="Sessions, newest first.",
+            handler=api.recent_sessions, answer=m.SessionRow, is_list=True,
+            query=(PROJECT, _rows("limit", 5), _before("session", "string")), refusals=(400, *READ),
+        ),
+        Operation(
+            method="POST", path="/sessions/{id:path}/end", name="end_session",
+            summary="End a session with its transcript; the last transcript wins.",
+            handler=api.end_session, body=m.EndBody, body_required=False, answer=m.SessionEnded,
+            query=(Parameter(name="project", help="The project of a session not known yet."),),
+            refusals=BODY,
+        ),
+        Operation(
+            method="POST", path="/observations", name="add_observation", status=201,
+            summary="Save an observation: by topic key, as a duplicate, or as new.",
+            handler=api.add_observation, body=m.ObservationBody, answer=m.ObservationSaved,
+            refusals=(*BODY, 409),
+        ),
+        Operation(
+            method="GET", path="/observations/recent", name="recent_observations",
+            summary="Observations, newest first.",
+            handler=api.recent_observations, answer=m.Observation, is_list=True,
+            query=(PROJECT, TYPE, SCOPE, TAG, _rows("limit", 20), _before("observation", "id")),
+            refusals=(400, *READ),
+        ),
+        Operation(
+            method="GET", path="/observations/{id}", name="get_observation",
+            summary="One observation.",
+            handler=api.get_observation, answer=m.Observation, refusals=(400, 404, *READ),
+        ),
+        Operation(
+            method="GET", path="/observations/{id}/history", name="observation_history",
+            summary="The revisions of an observation, newest first.",
+            handler=api.observation_history, answer=m.RevisionRow, is_list=True,
+            refusals=(400, 404, *READ),
+        ),
+        Operation(
+            method="POST", path="/observations/{id}/restore", name="restore_observation",
+            summary="Bring a revision back as a new one.",
+            handler=api.restore_observation, body=m.RestoreBody, answer=m.Observation,
+            refusals=(*BODY, 404, 409),
+        ),
+        Operation(
+            method="PATCH", path="/observations/{id}", name="update_observation",
+            summary="Change parts of an observation.",
+            handler=api.update_observation, body=m.ChangeBody, answer=m.Observation,
+            refusals=(*BODY, 404),
+        ),
+        Operation(
+            method="DELETE", path="/observations/{id}", name="delete_observation", status=204,
+            summary="Delete an observation; with hard=true, without a trace.",
+            handler=api.delete_observation,
+            query=(Parameter(name="hard", help="`true` removes the row.", kind="boolean"),),
+            refusals=(400, *READ),
+        ),
+        Operation(
+            method="GET", path="/search", name="search",
+            summary="Observations by their words, best first.",
+            handler=api.search, answer=m.SearchHit, is_list=True,
+            query=(Parameter(name="q", help="Any text; none finds nothing."),
+                   PROJECT, TYPE, SCOPE, TAG, _rows("limit", 10)),
+            refusals=READ,
+        ),
+        Operation(
+            method="GET", path="/context", name="fetch_context",
+            summary="What to remind an agent of before a turn.",
+            handler=api.fetch_context, answer=m.ContextAnswer,
+            query=(Parameter(name="query", help="The prompt; its first 500 characters count."),
+                   PROJECT, SCOPE, TAG, TYPE, _rows("limit", 5)),
+            refusals=READ,
+        ),
+        Operation(
+            method="GET", path="/timeline", name="timeline",
+            summary="An observation among its neighbours in time.",
+            handler=api.timeline, answer=m.TimelineEntry, is_list=True,
+            query=(Parameter(name="observation_id", help="Its id.", kind="id", required=True),
+                   _rows("before", 3), _rows("after", 3)),
+            refusals=(400, 404, *READ),
+        ),
+        Operation(
+            method="GET", path="/stats", name="stats",
+            summary="How much is stored.",
+            handler=api.stats, answer=m.Stats, query=(PROJECT,), refusals=READ,
+        ),
+        Operation(
+            method="GET", path="/export", name="export",
+            summary="Every session and every observation, streamed.",
+            handler=api.export, answer=m.Export, query=(PROJECT,), refusals=READ,
+        ),
+        Operation(
+            method="POST", path="/import", name="import",
+            summary="Store what an export holds and this service does not, whole or not at all.",
+            handler=api.import_all, body=m.ImportBody, answer=m.ImportAnswer, refusals=BODY,
+        ),
+    )  # fmt: skip
+
+
+def routes(api: AgentOps, telemetry: Telemetry) -> list[Route]:
+    """The operations as Starlette's routes, each in its span."""
+    return [_route(operation, telemetry) for operation in operations(api)]
+
+
+def _route(operation: Operation, telemetry: Telemetry) -> Route:
+    endpoint = _Endpoint(operation=operation, telemetry=telemetry)
+    route = Route(operation.path, endpoint, methods=[operation.method])
+    # A session id may hold a line break, which a dot alone does not match.
+    route.path_regex = re.compile(route.path_regex.pattern, re.DOTALL)
+    return route
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Endpoint:
+    """An operation as an application; its span lasts until the answer is sent."""
+
+    operation: Operation
+    telemetry: Telemetry
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request, is_begun = Request(scope, receive), False
+
+        async def sent(message: Message) -> None:
+            nonlocal is_begun
+            is_begun = True
+            await send(message)
+
+        try:
+            with self.telemetry.operation(self.operation.name, request.headers):
+                await (await self.operation.handler(request))(scope, receive, sent)
+        except Refusal as refusal:
+            if is_begun:
+                raise  # the connection is cut: nobody may take a part for the whole
+            await refused(refusal)(scope, receive, send)
+
+
+def refused(refusal: Refusal) -> Response:
+    """The answer to a refused request."""
+    status = STATUS[refusal.code]
+    headers = {"Retry-After": RETRY_AFTER} if status == 503 else None
+    content = wire.json_bytes(m.Problem(error=str(refusal)))
+    return Response(content, status, headers, media_type="application/json")
+
+
+def _rows(name: str, default: int) -> Parameter:
+    help_ = f"How many rows, at most 1,000; anything but a positive number means {default}."
+    return Parameter(name=name, help=help_, kind="integer")
+
+
+def _before(noun: str, kind: Literal["string", "id"]) -> Parameter:
+    return Parameter(name="before_id", help=f"Only what is older than this {noun}.", kind=kind)

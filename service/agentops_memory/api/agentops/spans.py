@@ -1,0 +1,84 @@
+"""What a span of AgentOps REST says: attributes and events, made from the domain's nouns."""
+
+from collections.abc import Iterator, Sequence
+
+from ...domain.model import Context, Filter, Hit, Memory, Method, Saved, Session
+from ...domain.query import MAX_PROMPT
+from ...domain.text import Project
+
+Attributes = dict[str, str | int | float | bool | None]
+
+SHOWN_QUERY = 200  # code points of a search
+SHOWN_TITLE = 100  # code points of an injected title
+
+
+def session(of: Session) -> Attributes:
+    return {
+        "memory.project": of.project,
+        "memory.session.id": of.id,
+        "memory.session.message_count": of.message_count,
+    }
+
+
+def project(name: Project | None) -> Attributes:
+    return {"memory.project": name}
+
+
+def saved(outcome: Saved) -> Attributes:
+    return observation(outcome.memory) | {
+        "memory.observation.action": outcome.action.value,
+        "memory.session.id": outcome.memory.session,
+    }
+
+
+def observation(of: Memory) -> Attributes:
+    return {
+        "memory.project": of.space.project,
+        "memory.observation.id": of.id,
+        "memory.observation.type": of.text.type,
+    }
+
+
+def deleted(memory: int, *, hard: bool) -> Attributes:
+    return {"memory.observation.id": memory, "memory.observation.hard_delete": hard}
+
+
+def search(text: str, seen: Filter, hits: Sequence[Hit]) -> Attributes:
+    return {
+        "memory.project": seen.project,
+        "memory.search.query": text[:SHOWN_QUERY],
+        "memory.search.result_count": len(hits),
+    }
+
+
+def context(text: str, seen: Filter, found: Context) -> Attributes:
+    return {
+        "memory.project": seen.project,
+        "memory.query": text[:MAX_PROMPT],
+        "memory.context.query_used": bool(text),
+        "memory.context.method": found.method.value,
+        "memory.context.result_count": len(found.hits),
+        "gen_ai.operation.name": "retrieval",
+        "gen_ai.retrieval.query.text": text[:MAX_PROMPT],
+        "gen_ai.retrieval.document_count": len(found.hits),
+    }
+
+
+def injected(hits: Sequence[Hit]) -> Iterator[Attributes]:
+    """The attributes of one event a memory that is handed out."""
+    for hit in hits:
+        yield {
+            "memory.injected.observation_id": hit.memory.id,
+            "memory.injected.type": hit.memory.text.type,
+            "memory.injected.title": hit.memory.text.title[:SHOWN_TITLE],
+            "memory.injected.rank": hit.rank,
+            "memory.injected.method": _METHODS[hit.method],
+        }
+
+
+# The contract knows two: a match of a topic key counts as one of words.
+_METHODS = {
+    Method.TOPIC_KEY: Method.FULL_TEXT.value,
+    Method.FULL_TEXT: Method.FULL_TEXT.value,
+    Method.RECENCY: Method.RECENCY.value,
+}

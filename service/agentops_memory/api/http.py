@@ -1,0 +1,146 @@
+"""Plumbing that the APIs share: bodies, parameters, bounds. No vocabulary."""
+
+import asyncio
+import re
+import tempfile
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from starlette.requests import ClientDisconnect, Request
+
+from ..domain.errors import Full, Invalid, Refusal
+from ..domain.text import clean
+from .documents import parsed
+
+MAX_BODY = 1024 * 1024  # bytes
+MAX_ANSWER = 2 * 1024 * 1024  # bytes; the agent runtime reads no more
+MAX_ROWS = 1000
+BODY_IDLE = 15.0  # seconds in which a body must go on
+IN_MEMORY = 1024 * 1024  # bytes of an upload before it becomes a file
+
+_NUMBER = re.compile(r"\d+", re.ASCII)
+_SIGNED = re.compile(r"[-+]?\d{1,19}", re.ASCII)
+_INT64 = range(-(1 << 63), 1 << 63)
+
+
+class TooLarge(Refusal):
+    """The body is over its limit."""
+
+    code = "too_large"
+
+
+class TooSlow(Refusal):
+    """The body stopped coming."""
+
+    code = "too_slow"
+
+
+class Gone(Refusal):
+    """The client left before its body was complete."""
+
+    code = "invalid_input"
+
+
+async def json_object(request: Request) -> dict[str, object]:
+    """The JSON object in the body, whatever the Content-Type says."""
+    body = bytearray()
+    async for chunk in _chunks(request, MAX_BODY):
+        body += chunk
+    value = parsed(body)
+    if not isinstance(value, dict):
+        raise Invalid("invalid JSON: an object is expected.")
+    return value
+
+
+@asynccontextmanager
+async def spooled(request: Request, limit: int, folder: Path) -> AsyncIterator[BinaryIO]:
+    """The body as a file: in memory while it is small, then in the folder, then gone."""
+    with _disk_errors(), tempfile.SpooledTemporaryFile(IN_MEMORY, dir=str(folder)) as file:
+        async for chunk in _chunks(request, limit):
+            if file.tell() + len(chunk) > IN_MEMORY:
+                await asyncio.to_thread(file.write, chunk)
+            else:
+                file.write(chunk)
+        yield cast(BinaryIO, file)
+
+
+def is_empty(file: BinaryIO) -> bool:
+    """Whether nothing was sent."""
+    return file.seek(0, 2) == 0
+
+
+def parameter(request: Request, name: str) -> str | None:
+    """The first value of a query parameter; an empty one is an unset one."""
+    values = request.query_params.getlist(name)
+    return clean(values[0]) or None if values else None
+
+
+def row_count(request: Request, name: str, default: int) -> int:
+    """A number of rows: the default unless it is a positive number, and at most 1,000."""
+    text = parameter(request, name) or ""
+    if not _NUMBER.fullmatch(text):
+        return default
+    digits = text.lstrip("0")
+    return min(int(digits[:5] or 0), MAX_ROWS) or default
+
+
+def whole_number(text: str | None, name: str) -> int:
+    """A number of at most 64 bits; anything else is Invalid."""
+    number = int(text) if text and _SIGNED.fullmatch(text) else None
+    if number is None or number not in _INT64:
+        raise Invalid(f"{name} must be a whole number.")
+    return number
+
+
+def is_true(request: Request, name: str) -> bool:
+    """Whether a flag is set."""
+    return (parameter(request, name) or "").lower() in ("1", "t", "true", "yes")
+
+
+def fitting(items: Iterable[bytes]) -> list[bytes]:
+    """The first of the items, as many as one answer can hold."""
+    room, fit = MAX_ANSWER - 1024, []
+    for item in items:
+        room -= len(item) + 1
+        if room < 0:
+            break
+        fit.append(item)
+    return fit
+
+
+@contextmanager
+def _disk_errors() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:  # at any step: what is written may wait in a buffer until the end
+        raise Full("The disk cannot take the body; nothing was stored.") from error
+
+
+async def _chunks(request: Request, limit: int) -> AsyncIterator[bytes]:
+    declared = request.headers.get("content-length", "")
+    left = limit - int(declared) if _NUMBER.fullmatch(declared[:18]) else limit
+    if left < 0:
+        raise _too_large(limit)
+    left = limit
+    stream = request.stream()
+    while (chunk := await _next(stream)) is not None:
+        left -= len(chunk)
+        if left < 0:
+            raise _too_large(limit)
+        yield chunk
+
+
+async def _next(stream: AsyncIterator[bytes]) -> bytes | None:
+    try:
+        async with asyncio.timeout(BODY_IDLE):
+            return await anext(stream, None)
+    except TimeoutError as error:
+        raise TooSlow("The body stopped coming; nothing was stored.") from error
+    except ClientDisconnect as error:
+        raise Gone("The client left before its body was complete.") from error
+
+
+def _too_large(limit: int) -> TooLarge:
+    return TooLarge(f"The body is larger than {limit:,} bytes; nothing was stored.")

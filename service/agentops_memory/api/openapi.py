@@ -1,0 +1,133 @@
+"""Routes as a table, and the OpenAPI 3.1 document that is made of it."""
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Literal
+
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+from starlette.requests import Request
+from starlette.responses import Response
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """A parameter of the query."""
+
+    name: str
+    help: str
+    kind: Literal["string", "boolean", "integer", "id"] = "string"
+    required: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """A route: what it answers to, what it takes, what it gives."""
+
+    method: str
+    path: str
+    name: str
+    summary: str
+    handler: Handler
+    answer: type[BaseModel] | None = None
+    is_list: bool = False
+    status: int = 200
+    body: type[BaseModel] | None = None
+    body_required: bool = True
+    query: Sequence[Parameter] = ()
+    refusals: Sequence[int] = ()
+
+
+def document(
+    operations: Iterable[Operation], *, title: str, version: str, problem: type[BaseModel]
+) -> dict[str, Any]:
+    """The OpenAPI 3.1 document of the operations; every refusal has the shape of `problem`."""
+    table = list(operations)
+    models = {problem, *(model for o in table for model in (o.answer, o.body) if model)}
+    _, schemas = models_json_schema(
+        [(model, "validation") for model in sorted(models, key=lambda model: model.__name__)],
+        ref_template="#/components/schemas/{model}",
+    )
+    paths: dict[str, dict[str, Any]] = {}
+    for operation in table:
+        path = operation.path.replace(":path}", "}")
+        paths.setdefault(path, {})[operation.method.lower()] = _operation(operation, problem)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": title, "version": version},
+        "paths": paths,
+        "components": {"schemas": schemas["$defs"]},
+    }
+
+
+def _operation(operation: Operation, problem: type[BaseModel]) -> dict[str, Any]:
+    described: dict[str, Any] = {
+        "operationId": operation.name,
+        "summary": operation.summary,
+        "parameters": [*_path_parameters(operation.path), *map(_parameter, operation.query)],
+        "responses": {
+            str(operation.status): _answer(operation),
+            **{str(status): _refusal(status, problem) for status in operation.refusals},
+        },
+    }
+    if operation.body is not None:
+        described["requestBody"] = {
+            "required": operation.body_required,
+            "content": {"application/json": {"schema": _reference(operation.body)}},
+        }
+    return described
+
+
+def _path_parameters(path: str) -> list[dict[str, Any]]:
+    names = [part.split("}")[0] for part in path.split("{")[1:]]
+    return [
+        {
+            "name": name.removesuffix(":path"),
+            "in": "path",
+            "required": True,
+            "schema": _SCHEMAS["string" if name.endswith(":path") else "id"],
+        }
+        for name in names
+    ]
+
+
+def _parameter(parameter: Parameter) -> dict[str, Any]:
+    return {
+        "name": parameter.name,
+        "in": "query",
+        "required": parameter.required,
+        "description": parameter.help,
+        "schema": _SCHEMAS[parameter.kind],
+    }
+
+
+def _answer(operation: Operation) -> dict[str, Any]:
+    description = {"description": HTTPStatus(operation.status).phrase}
+    if operation.answer is None:
+        return description
+    schema: dict[str, Any] = _reference(operation.answer)
+    if operation.is_list:
+        schema = {"type": "array", "items": schema}
+    return description | {"content": {"application/json": {"schema": schema}}}
+
+
+def _refusal(status: int, problem: type[BaseModel]) -> dict[str, Any]:
+    return {
+        "description": HTTPStatus(status).phrase,
+        "content": {"application/json": {"schema": _reference(problem)}},
+    }
+
+
+def _reference(model: type[BaseModel]) -> dict[str, str]:
+    return {"$ref": f"#/components/schemas/{model.__name__}"}
+
+
+_SCHEMAS: dict[str, dict[str, Any]] = {
+    "string": {"type": "string"},
+    "boolean": {"type": "boolean"},
+    "integer": {"type": "integer"},
+    "id": {"type": "integer", "format": "int64", "minimum": -(1 << 63), "maximum": (1 << 63) - 1},
+}

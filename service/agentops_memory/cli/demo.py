@@ -1,0 +1,108 @@
+"""`demo`: a small real session through the running service, and what an agent would get."""
+
+import json
+import secrets
+import urllib.error
+import urllib.request
+from http.client import HTTPException
+from typing import Any
+from urllib.parse import urlencode
+
+import click
+
+PROJECT = "demo"
+TIMEOUT = 10.0  # seconds
+PROMPT = "Why do saves fail with SQLITE_BUSY, and what did we set max_connections to?"
+
+OBSERVATIONS = (
+    {
+        "type": "decision",
+        "title": "WAL mode for the orders database",
+        "content": "Switched the orders database to WAL with busy_timeout=5000: readers no "
+        "longer block the writer, and the SQLITE_BUSY errors under load are gone.",
+        "tags": ["sqlite", "performance"],
+        "topic_key": "orders/database/journal-mode",
+    },
+    {
+        "type": "config",
+        "title": "max_connections is 40 on staging",
+        "content": "max_connections went from 100 to 40 on staging, because each worker holds "
+        "one connection and there are 32 workers.",
+        "tags": ["postgres", "staging"],
+    },
+    {
+        "type": "bugfix",
+        "title": "Webhook retries created duplicate invoices",
+        "content": "The retry handler made a new idempotency key for each attempt. The key is "
+        "now derived from the event id.",
+        "tags": ["billing"],
+    },
+)
+MESSAGES = (
+    {"role": "user", "content": "Find out why saves to the orders database fail under load."},
+    {"role": "assistant", "content": "Readers block the writer. WAL mode resolves that."},
+    {"role": "user", "content": "Switch it, and note down what you changed."},
+)
+
+
+class DemoFailed(Exception):
+    """The service did not do its part; the text is a sentence."""
+
+
+def run(url: str) -> None:
+    """Save, end, and recall; prints each step."""
+    try:
+        _show(url)
+    except (KeyError, TypeError) as error:
+        raise DemoFailed(f"{url} answers, but not as the service does.") from error
+
+
+def _show(url: str) -> None:
+    session = f"demo-{secrets.token_hex(4)}"
+    _call(url, "POST", "/sessions", {"id": session, "project": PROJECT})
+    click.echo(f"Session {session} in project {PROJECT}:")
+    for observation in OBSERVATIONS:
+        body = {"session_id": session, "project": PROJECT, **observation}
+        saved = _call(url, "POST", "/observations", body)
+        click.echo(f"  {saved['action']:<12} #{saved['id']}  {observation['title']}")
+    ended = _call(url, "POST", f"/sessions/{session}/end", {"messages": MESSAGES})
+    click.echo(f"  ended        {ended['summary']}")
+    click.echo(f"\nThe next prompt: {PROMPT}\nThe context that an agent would get with it:\n")
+    query = urlencode({"project": PROJECT, "query": PROMPT, "limit": 2})
+    click.echo(_injected(_call(url, "GET", f"/context?{query}")))
+
+
+def _injected(context: dict[str, Any]) -> str:
+    """The context as the agent runtime puts it before a prompt."""
+    sessions = [f"- {session['summary']}" for session in context["recent_sessions"]]
+    memories = [
+        f"- [{found['type']}] {found['title']}: {found['content']}"
+        for found in context["recent_observations"]
+    ]
+    return "\n".join([*_block("sessions", sessions), *_block("context", memories)])
+
+
+def _block(name: str, lines: list[str]) -> list[str]:
+    return [f"<memory:{name}>", *lines, f"</memory:{name}>"] if lines else []
+
+
+def _call(url: str, method: str, path: str, body: object = None) -> Any:
+    if not url.startswith(("http://", "https://")):
+        raise DemoFailed(f"{url} is no http:// or https:// address.")
+    data = None if body is None else json.dumps(body).encode()
+    try:
+        request = urllib.request.Request(url.rstrip("/") + path, data=data, method=method)  # noqa: S310
+        with _DIRECT.open(request, timeout=TIMEOUT) as answer:
+            return json.load(answer)
+    except urllib.error.HTTPError as error:
+        reason = error.read().decode(errors="replace")
+        raise DemoFailed(f"{url} refused {method} {path}: {reason}") from error
+    except (OSError, ValueError, HTTPException) as error:
+        raise DemoFailed(
+            f"{url} does not answer as the service does ({getattr(error, 'reason', error)}). "
+            f"Start it with `agentops-memory serve`."
+        ) from error
+
+
+# The service is never behind the proxy that the environment names.
+_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))

@@ -1,0 +1,116 @@
+"""The commands and their options, read from the one table of settings."""
+
+import sys
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import click
+
+from .. import __version__
+from ..settings import VARIABLES, SettingRefused, Settings, settings
+from . import demo as demonstration
+from . import health as probe
+
+NAME = "agentops-memory"
+ABOUT_ITSELF = ("--help", "-h", "--version")
+
+
+class _ServeByDefault(click.Group):
+    """A group that serves when no command is named; a command may follow its options."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, _command_first(args))
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Run under our own name, however the program was started."""
+        return super().main(*args, **{"prog_name": NAME, **kwargs})
+
+
+@click.group(
+    cls=_ServeByDefault,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=f"Serve's options and their variables: {NAME} serve --help",
+)
+@click.version_option(__version__, message=f"{NAME} %(version)s")
+def main() -> None:
+    """A deterministic full-text memory service for agents.
+
+    Without a command it serves, with serve's options.
+    """
+
+
+def _command_first(args: list[str]) -> list[str]:
+    if args and args[0] in ABOUT_ITSELF:
+        return args
+    place = 0
+    while place < len(args) and args[place].startswith("-"):
+        has_value = "=" not in args[place] and args[place] not in ABOUT_ITSELF
+        place += 2 if has_value else 1
+    if place >= len(args):
+        return ["serve", *args]
+    return [args[place], *args[:place], *args[place + 1 :]]
+
+
+def _options(command: Callable[..., Any]) -> Callable[..., Any]:
+    for variable in reversed(VARIABLES):
+        default = variable.default or "unset"
+        command = click.option(
+            variable.flag,
+            variable.field,
+            metavar=variable.kind,
+            help=f"{variable.help} [{variable.name}, default: {default}]",
+        )(command)
+    return command
+
+
+def _settings(flags: dict[str, str | None]) -> Settings:
+    try:
+        return settings(flags=flags)
+    except SettingRefused as refusal:
+        _refuse(refusal)
+
+
+def _refuse(refusal: Exception) -> NoReturn:
+    click.echo(f"{NAME}: {refusal}", err=True)
+    sys.exit(1)
+
+
+@main.command(short_help="Run the service (the default).")
+@_options
+def serve(**flags: str | None) -> None:
+    """Run the service until SIGTERM or Ctrl-C.
+
+    Each option can also be set by the environment variable that is named
+    after it. Options come before variables, variables before defaults, and an
+    empty value is an unset one.
+    """
+    # Not at the top: the other commands would take three times as long and 40 MiB more.
+    from . import serve as service  # noqa: PLC0415
+
+    try:
+        service.run(_settings(flags))
+    except service.REFUSALS as refusal:
+        _refuse(refusal)
+
+
+@main.command(short_help="Show a running service at work.")
+@click.option(
+    "--url",
+    metavar="URL",
+    default="http://127.0.0.1:7437",
+    show_default=True,
+    help="Where the service is.",
+)
+def demo(url: str) -> None:
+    """Save a small session through the running service, and show the context it gives."""
+    try:
+        demonstration.run(url)
+    except demonstration.DemoFailed as failure:
+        _refuse(failure)
+
+
+@main.command(short_help="Ask whether the service is healthy.")
+@_options
+def health(**flags: str | None) -> None:
+    """Exit with 0 if the service that these settings describe is healthy, else with 1."""
+    sys.exit(0 if probe.is_healthy(_settings(flags).listen) else 1)

@@ -1,0 +1,25 @@
+"""`serve`: the event loop, the log, and the service in it."""
+
+import asyncio
+
+from ..server import serve
+from ..settings import SettingRefused, Settings
+from ..storage.sqlite.migrate import StartRefused
+from ..telemetry import configure_logging
+
+REFUSALS = (SettingRefused, StartRefused)
+
+
+def run(settings: Settings) -> None:
+    """Serve until told to stop; raises one of REFUSALS when it cannot start."""
+    configure_logging(settings.log_level.upper())
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(serve(settings))
+
+
+def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop  # noqa: PLC0415 - absent where it does not build
+    except ImportError:
+        return None
+    return uvloop.Loop

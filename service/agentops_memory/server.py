@@ -1,0 +1,194 @@
+"""The service as a process: it listens, opens, serves, drains and ends."""
+
+import asyncio
+import logging
+import signal
+import socket
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from . import __version__, compose
+from .app import Gate
+from .limits import LimitedProtocol
+from .settings import Address, SettingRefused, Settings
+from .telemetry import Telemetry
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+# Longer than the clients' pools keep an idle connection (Go: 90 s): a request
+# that meets a closing connection fails, and the agent runtime does not retry.
+KEEP_ALIVE = timedelta(seconds=120)
+GRACE = timedelta(seconds=15)  # in which accepted requests are finished
+BACKLOG = 2048
+
+
+async def serve(settings: Settings) -> None:
+    """Serve until SIGTERM or SIGINT; a second one ends the drain.
+
+    Raises StartRefused or SettingRefused, with a sentence, when it cannot start.
+    """
+    signals = _Signals()
+    telemetry = Telemetry.started(settings.otlp_endpoint, settings.otlp_protocol)
+    try:
+        async with AsyncExitStack() as stack:
+            starting = stack.enter_async_context(running(settings, telemetry))
+            service = await signals.unless_one_comes(starting)
+            if service is not None:
+                _announce(settings, service.address)
+                await _drained(service.gate, signals, settings.drain)
+    finally:
+        telemetry.stop()
+    log.info("stopped")
+
+
+async def _drained(gate: Gate, signals: "_Signals", drain: timedelta) -> None:
+    """Serve until a signal, and after SIGTERM on through the drain."""
+    received = await signals.next()
+    gate.drain()
+    if received == signal.SIGTERM:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(drain.total_seconds()):
+                await signals.next()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """A service that answers, and where."""
+
+    address: Address
+    gate: Gate
+
+
+@asynccontextmanager
+async def running(
+    settings: Settings, telemetry: Telemetry, *, clock: Callable[[], datetime] = compose.utc_now
+) -> AsyncIterator[Running]:
+    """The service on its socket. At the end it finishes what was accepted, then closes."""
+    gate = Gate()
+    async with (
+        _listening(gate, settings.listen) as server,
+        compose.opened(settings, telemetry, clock=clock) as application,
+    ):
+        gate.open(application)
+        try:
+            yield Running(address=server.address, gate=gate)
+        finally:
+            await server.finish()
+
+
+class _Signals:
+    """The signals that ask the process to end, in order."""
+
+    def __init__(self) -> None:
+        self._received: asyncio.Queue[signal.Signals] = asyncio.Queue()
+        self._starting: asyncio.Task[Any] | None = None
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, self._receive, number)
+
+    def _receive(self, number: signal.Signals) -> None:
+        self._received.put_nowait(number)
+        if self._starting is not None:
+            self._starting.cancel()
+
+    async def next(self) -> signal.Signals:
+        """The next one; waits for it."""
+        return await self._received.get()
+
+    async def unless_one_comes(self, work: Coroutine[Any, Any, T]) -> T | None:
+        """What work answers; None, and work is cancelled, if a signal comes before."""
+        self._starting = task = asyncio.create_task(work)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if self._received.empty():
+                raise
+            return None
+        finally:
+            self._starting = None
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's server under our own signals: it would raise SIGTERM again at the end."""
+
+    def __init__(self, application: ASGIApp, listener: socket.socket) -> None:
+        super().__init__(
+            uvicorn.Config(
+                application,
+                http=LimitedProtocol,
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                backlog=BACKLOG,
+                timeout_keep_alive=int(KEEP_ALIVE.total_seconds()),
+                timeout_graceful_shutdown=int(GRACE.total_seconds()),
+            )
+        )
+        host, port = listener.getsockname()[:2]
+        self.address = Address(host=host, port=port)
+        self._serving = asyncio.create_task(self.serve([listener]))
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def finish(self) -> None:
+        """Finish what was accepted, and stop listening."""
+        self.should_exit = True
+        await self._serving
+
+
+@asynccontextmanager
+async def _listening(application: ASGIApp, address: Address) -> AsyncIterator[_Server]:
+    server = _Server(application, _listener(address))
+    try:
+        yield server
+    finally:
+        await server.finish()
+
+
+def _listener(address: Address) -> socket.socket:
+    try:
+        listener = _bound(address)
+    except (OSError, UnicodeError) as error:  # a name too long for the resolver is the latter
+        # What follows in it repeats the address.
+        reason = str(getattr(error, "strerror", None) or error).partition(" (while")[0]
+        raise SettingRefused(f"MEMORY_LISTEN: {address} cannot be used: {reason}.") from error
+    # Connections inherit it; without it an answer in two writes waits 40 ms for an acknowledgement.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listener
+
+
+def _bound(address: Address) -> socket.socket:
+    """A socket on the address; without a host, on every interface of both families."""
+    if not address.host and socket.has_dualstack_ipv6():
+        every = ("::", address.port)
+        return socket.create_server(
+            every, family=socket.AF_INET6, backlog=BACKLOG, dualstack_ipv6=True
+        )
+    found = socket.getaddrinfo(
+        address.host or None, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
+    family, _, _, _, bindable = found[0]
+    return socket.create_server(bindable, family=family, backlog=BACKLOG)
+
+
+def _announce(settings: Settings, address: Address) -> None:
+    host = {"::": "0.0.0.0"}.get(address.host, address.host)  # noqa: S104 - shown, not bound
+    shown = Address(host=host, port=address.port)
+    log.info(
+        "serving on http://%s, data in %s, every write on disk before it is answered",
+        shown,
+        settings.db_path,
+        extra={"version": __version__, "listen": str(shown), "db": str(settings.db_path)},
+    )

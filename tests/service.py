@@ -1,0 +1,121 @@
+"""The real service for a test: its own file, its own socket, a clock that the test owns."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import httpx
+
+from agentops_memory.server import running
+from agentops_memory.settings import settings
+from agentops_memory.telemetry import Telemetry
+
+START = datetime(2030, 1, 1, 12, tzinfo=UTC)
+
+
+class Clock:
+    """Time that passes when the test says so."""
+
+    def __init__(self, at: datetime = START) -> None:
+        self.now = at
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def advance(self, **by: float) -> None:
+        """Let time pass: `advance(minutes=5)`."""
+        self.now += timedelta(**by)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """A running service, a client of it, and its file."""
+
+    http: httpx.Client
+    url: str
+    path: Path
+    clock: Clock
+
+    def save(self, content: str, **fields: object) -> dict[str, object]:
+        """The answer to a save of an observation with these fields and plain defaults."""
+        body = observation(content, **fields)
+        answer = self.http.post("/observations", json=body)
+        assert answer.status_code == 201, answer.text
+        saved: dict[str, object] = answer.json()
+        return saved
+
+
+def observation(content: str, **fields: object) -> dict[str, object]:
+    """The body of a save."""
+    return {
+        "session_id": "s1",
+        "type": "discovery",
+        "title": content[:60],
+        "content": content,
+        "project": "demo",
+    } | fields
+
+
+@contextmanager
+def serving(
+    path: Path,
+    *,
+    clock: Clock | None = None,
+    telemetry: Telemetry | None = None,
+    **variables: str,
+) -> Iterator[Service]:
+    """A service over the file, with environment variables (`MEMORY_DEDUPE_WINDOW="1h"`)."""
+    own_clock = clock or Clock()
+    environment = {"MEMORY_LISTEN": "127.0.0.1:0", "MEMORY_DB_PATH": str(path), **variables}
+    runner = _Runner(environment, own_clock, telemetry or Telemetry.started(None))
+    url = runner.start()
+    try:
+        with httpx.Client(base_url=url, timeout=30) as http:
+            yield Service(http=http, url=url, path=path, clock=own_clock)
+    finally:
+        runner.stop()
+
+
+class _Runner:
+    """The service's event loop, on a thread of its own."""
+
+    def __init__(self, environment: dict[str, str], clock: Clock, telemetry: Telemetry) -> None:
+        self._settings = settings(environment)
+        self._clock = clock
+        self._telemetry = telemetry
+        self._ready = threading.Event()
+        self._url = ""
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run)
+
+    def start(self) -> str:
+        self._thread.start()
+        assert self._ready.wait(30)
+        if self._failure is not None:
+            self._thread.join()
+            raise self._failure
+        return self._url
+
+    def stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(30)
+        assert not self._thread.is_alive()
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        except BaseException as failure:  # noqa: BLE001 - handed to the test's thread
+            self._failure = failure
+        finally:
+            self._ready.set()
+
+    async def _serve(self) -> None:
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        async with running(self._settings, self._telemetry, clock=self._clock) as service:
+            self._url = f"http://{service.address}"
+            self._ready.set()
+            await self._stop.wait()

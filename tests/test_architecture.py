@@ -1,0 +1,133 @@
+"""Who may import whom, and where SQL may stand."""
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = "agentops_memory"
+SERVICE = Path(__file__).parents[1] / "service" / PACKAGE
+
+LEAVES = {"settings", "limits"}
+PURE_DOMAIN = {
+    "domain.errors", "domain.instants", "domain.model", "domain.ports", "domain.query",
+    "domain.text", "domain.uids",
+}  # fmt: skip
+
+# part -> what it may import of the package; a name with a dot covers what lies below it
+ALLOWED: dict[str, set[str]] = {
+    "domain": {"domain"},
+    "storage": {"storage", *PURE_DOMAIN, ""},
+    "telemetry": {"telemetry", "domain.errors", "domain.model", "domain.ports", "domain.memories",
+                  "domain.recall", ""},
+    "settings": set(),
+    "limits": set(),
+    "api.agentops": {"api.agentops", "api.http", "api.documents", "api.openapi", "domain",
+                     "telemetry"},
+    "api": {"api", "domain"},
+    "app": {"api", "telemetry", ""},
+    "compose": {"app", "api", "domain", "storage", "settings", "telemetry"},
+    "server": {"app", "compose", "limits", "settings", "telemetry", ""},
+    "cli": {"cli", "server", "compose", "settings", "telemetry", "storage", "domain", ""},
+    "__main__": {"cli"},
+    "__init__": set(),
+}  # fmt: skip
+
+STATEMENT = re.compile(
+    r"\b(SELECT\s.+\sFROM|INSERT\s+INTO|UPDATE\s+\w+\s+SET|DELETE\s+FROM|CREATE\s+TABLE|PRAGMA\s)",
+    re.DOTALL,
+)
+
+
+def modules() -> Iterator[tuple[str, ast.Module]]:
+    """Each module of the package: its dotted name below it, and its tree."""
+    for path in sorted(SERVICE.rglob("*.py")):
+        parts = path.relative_to(SERVICE).with_suffix("").parts
+        name = ".".join(parts[:-1] if parts[-1] == "__init__" and len(parts) > 1 else parts)
+        yield name, ast.parse(path.read_text("utf-8"))
+
+
+def imports(name: str, tree: ast.Module) -> Iterator[tuple[str, bool]]:
+    """What a module imports: a dotted name, and whether it is ours (below the package)."""
+    is_package = (SERVICE / Path(*name.split("."))).is_dir()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, False) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            yield node.module or "", False
+        elif isinstance(node, ast.ImportFrom):
+            here = name.split(".") + ([""] if is_package else [])
+            base = [step for step in here[: -node.level] if step]
+            target = [*base, *(node.module.split(".") if node.module else [])]
+            for alias in node.names:
+                full = ".".join([*target, alias.name])
+                yield (full if _is_module(full) else ".".join(target)), True
+
+
+def _is_module(name: str) -> bool:
+    path = SERVICE / Path(*name.split("."))
+    return path.is_dir() or path.with_suffix(".py").is_file()
+
+
+def part(name: str) -> str:
+    """The part of the architecture that a module belongs to."""
+    return max((p for p in ALLOWED if name == p or name.startswith(p + ".")), key=len)
+
+
+def is_allowed(target: str, allowed: set[str]) -> bool:
+    return any(target == a or (a and target.startswith(a + ".")) for a in allowed)
+
+
+MODULES = dict(modules())
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_module_imports_only_what_its_part_may(name: str) -> None:
+    ours = [target for target, is_ours in imports(name, MODULES[name]) if is_ours]
+
+    assert [target for target in ours if not is_allowed(target, ALLOWED[part(name)])] == []
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if part(name) == "domain"])
+def test_the_domain_imports_the_standard_library_only(name: str) -> None:
+    theirs = [target for target, is_ours in imports(name, MODULES[name]) if not is_ours]
+
+    assert [t for t in theirs if t.split(".")[0] not in sys.stdlib_module_names] == []
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_imports_inside_the_package_are_relative(name: str) -> None:
+    theirs = [target for target, is_ours in imports(name, MODULES[name]) if not is_ours]
+
+    assert [target for target in theirs if target.split(".")[0] == PACKAGE] == []
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if part(name) != "storage"])
+def test_sql_stands_in_storage_alone(name: str) -> None:
+    texts = [
+        node.value
+        for node in ast.walk(MODULES[name])
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    ]
+
+    assert [text for text in texts if STATEMENT.search(text)] == []
+
+
+def test_the_rules_see_a_breach() -> None:
+    breach = ast.parse("import pydantic\nfrom ..storage.sqlite import engine\n")
+
+    found = list(imports("domain.model", breach))
+
+    assert found == [("pydantic", False), ("storage.sqlite.engine", True)]
+    assert not is_allowed("storage.sqlite.engine", ALLOWED["domain"])
+    assert STATEMENT.search("SELECT id\n FROM memories")
+
+
+def test_one_api_knows_no_other() -> None:
+    apis = [p for p in ALLOWED if p.startswith("api.")]
+
+    for api in apis:
+        assert not any(other != api and is_allowed(other, ALLOWED[api]) for other in apis), api

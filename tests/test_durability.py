@@ -1,0 +1,122 @@
+"""What was acknowledged is there after a crash, and what was refused is not."""
+
+import signal
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+
+import httpx
+import pytest
+
+from agentops_memory.storage.sqlite.connection import connect
+
+from .files import assert_sound, rows
+from .process import Load, served, stored, until
+from .service import observation, serving
+
+
+def test_kill_9_amid_a_thousand_saves_loses_none_that_was_acknowledged(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    with served(path) as (program, http):
+        load = Load(str(http.base_url)).start()
+        load.reach(300)
+        program.send(signal.SIGKILL)
+        load.join()
+
+    with served(path) as (_, http):
+        exported = http.get("/export").json()["observations"]
+
+    found = {row["content"]: row["id"] for row in exported}
+    assert load.unanswered
+    assert load.acknowledged.items() <= found.items()
+    assert found.keys() <= load.acknowledged.keys() | load.unanswered
+    assert_sound(path, live=len(found))
+
+
+def test_kill_9_amid_changes_of_one_memory_keeps_every_acknowledged_revision(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "memory.db"
+    with served(path) as (program, http):
+        load = Load(str(http.base_url), topic_key="one").start()
+        load.reach(100)
+        program.send(signal.SIGKILL)
+        load.join()
+
+    ((revision, content),) = rows(path, "SELECT revision, content FROM memories")
+    numbers = rows(path, "SELECT number FROM revisions ORDER BY number")
+    newest = max(answer["revision_count"] for answer in load.answers)
+    assert newest <= revision <= newest + len(load.unanswered)
+    assert content in load.acknowledged.keys() | load.unanswered
+    assert numbers == [(number,) for number in range(revision - 99, revision + 1)]
+    assert_sound(path, live=1)
+
+
+def test_a_deletion_that_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    with served(path) as (program, http):
+        for number in range(3):
+            http.post("/observations", json=observation(f"memory {number}"))
+        http.delete("/observations/1")
+        http.delete("/observations/2", params={"hard": "true"})
+        program.send(signal.SIGKILL)
+        program.wait()
+
+    assert stored(path) == {"memory 2": 3}
+    assert rows(path, "SELECT id FROM memories ORDER BY id") == [(1,), (3,)]
+    assert_sound(path, live=1)
+
+
+def test_an_import_that_is_killed_half_way_has_not_happened(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    log = tmp_path / "memory.db-wal"
+    document = {"observations": [observation(f"row {n} " + "x" * 500) for n in range(10_000)]}
+    with served(path) as (program, http), ThreadPoolExecutor() as threads:
+        http.post("/observations", json=observation("before"))
+        size = log.stat().st_size
+        importing = threads.submit(http.post, "/import", json=document)
+        until(lambda: log.stat().st_size > size + 1_000_000)
+        program.send(signal.SIGKILL)
+        with pytest.raises(httpx.TransportError):
+            importing.result()
+
+    assert stored(path) == {"before": 1}
+    assert_sound(path, live=1)
+
+
+def test_two_services_on_one_file_serve_both_and_see_each_other_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    with served(path) as (_, one), served(path) as (_, other):
+        loads = [Load(str(http.base_url), saves=100).start() for http in (one, other)]
+        for writer, reader in ((one, other), (other, one)):
+            for number in range(20):
+                body = observation(f"{writer.base_url} {number}")
+                saved = writer.post("/observations", json=body).json()
+                answer = reader.get(f"/observations/{saved['id']}")
+                assert answer.json()["content"] == body["content"]
+        for load in loads:
+            load.join()
+
+    # Each content was saved twice, once through each: one memory, seen twice.
+    assert [load.refused for load in loads] == [{}, {}]
+    assert rows(
+        path, "SELECT count(*), min(duplicates) FROM memories WHERE content GLOB 'What*'"
+    ) == [(100, 2)]
+    assert_sound(path, live=140)
+
+
+def test_every_connection_has_the_settings_that_durability_needs(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    with serving(path), closing(connect(path)) as database:
+        settings = {
+            name: database.execute(f"PRAGMA {name}").fetchone()[0]
+            for name in ("journal_mode", "synchronous", "foreign_keys", "temp_store")
+        }
+
+    full, memory = 2, 2
+    assert settings == {
+        "journal_mode": "wal",
+        "synchronous": full,
+        "foreign_keys": 1,
+        "temp_store": memory,
+    }

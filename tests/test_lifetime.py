@@ -1,0 +1,118 @@
+"""How the service ends: nothing that was accepted is lost, and nothing is left behind."""
+
+import json
+import signal
+import socket
+import time
+from contextlib import closing
+from pathlib import Path
+
+import httpx
+
+from agentops_memory.storage.sqlite.connection import connect
+
+from .files import assert_sound
+from .process import Load, served, stored, until
+from .service import observation
+
+GRACE = 10.0  # seconds that an end may take on a busy machine; a fault takes 15 or more
+
+
+def test_sigterm_under_load_drains_and_loses_nothing_that_it_accepted(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    with served(path, MEMORY_DRAIN="1s") as (process, http):
+        load = Load(str(http.base_url), saves=100_000).start()
+        load.reach(50)
+        process.send(signal.SIGTERM)
+        began = time.monotonic()
+        until(lambda: is_draining(http))
+        before = len(load.acknowledged)
+        load.reach(before + 50)
+        assert process.wait() == 0
+        lasted = time.monotonic() - began
+        load.join()
+
+    assert 1 <= lasted < 1 + GRACE
+    assert load.refused == {}
+    assert stored(path) == load.acknowledged
+    assert not (tmp_path / "memory.db-wal").exists()
+    assert process.errors == ""
+    assert_sound(path, live=len(load.acknowledged))
+
+
+def test_sigint_ends_without_the_drain(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    with served(path, MEMORY_DRAIN="1h") as (process, http):
+        http.post("/observations", json=observation("kept"))
+        process.send(signal.SIGINT)
+
+        assert process.wait() == 0
+        assert process.errors == ""
+
+    assert stored(path) == {"kept": 1}
+    assert not (tmp_path / "memory.db-wal").exists()
+
+
+def test_a_second_signal_ends_the_drain(tmp_path: Path) -> None:
+    with served(tmp_path / "memory.db", MEMORY_DRAIN="1h") as (process, http):
+        process.send(signal.SIGTERM)
+        until(lambda: is_draining(http))
+        process.send(signal.SIGTERM)
+
+        assert process.wait() == 0
+
+
+def test_a_request_that_was_accepted_is_finished_before_the_end(tmp_path: Path) -> None:
+    path, body = tmp_path / "memory.db", json.dumps(observation("accepted")).encode()
+    head = f"POST /observations HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
+    with served(path) as (process, http):
+        address = (http.base_url.host, http.base_url.port)
+        with socket.create_connection(address, timeout=10) as client:
+            client.sendall(f"{head}Expect: 100-continue\r\n\r\n".encode())
+            assert client.recv(100).startswith(b"HTTP/1.1 100 ")
+            process.send(signal.SIGINT)
+            process.line("Shutting down")
+            client.sendall(body)
+            answer = client.recv(1000)
+
+        assert process.wait() == 0
+
+    assert answer.startswith(b"HTTP/1.1 201 ")
+    assert stored(path) == {"accepted": 1}
+
+
+def test_a_reader_of_the_file_elsewhere_delays_the_end_little_and_the_log_says_so(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "memory.db"
+    with served(path) as (process, http), closing(connect(path)) as other:
+        other.execute("BEGIN")
+        other.execute("SELECT count(*) FROM memories").fetchone()
+        http.post("/observations", json=observation("kept"))
+        process.send(signal.SIGINT)
+
+        assert process.wait() == 0
+        assert json.loads(process.line("write-ahead log"))["level"] == "WARNING"
+
+    assert stored(path) == {"kept": 1}
+
+
+def test_nothing_is_left_undone_that_python_or_asyncio_would_complain_about(
+    tmp_path: Path,
+) -> None:
+    strict = {"PYTHONASYNCIODEBUG": "1", "PYTHONDEVMODE": "1", "PYTHONWARNINGS": "default"}
+    with served(tmp_path / "memory.db", **strict) as (process, http):
+        load = Load(str(http.base_url), saves=100).start()
+        load.join()
+        http.get("/export")
+        process.send(signal.SIGTERM)
+
+        assert process.wait() == 0
+
+    assert process.errors == ""
+    assert [line for line in process.lines if '"asyncio"' in line and "took" not in line] == []
+    assert [line for line in process.lines if '"ERROR"' in line] == []
+
+
+def is_draining(http: httpx.Client) -> bool:
+    return http.get("/health").status_code == 503

@@ -1,0 +1,134 @@
+"""The service's description of itself is valid, complete, and true."""
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import schemathesis
+from starlette.routing import Route
+
+from agentops_memory import __version__
+from agentops_memory.compose import opened
+from agentops_memory.settings import settings
+from agentops_memory.telemetry import Telemetry
+
+from .service import Clock, Service, serving
+
+CHECKS = (
+    "not_a_server_error",
+    "status_code_conformance",
+    "content_type_conformance",
+    "response_schema_conformance",
+)
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with serving(tmp_path_factory.mktemp("service") / "memory.db") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def document(service: Service) -> dict[str, Any]:
+    answer = service.http.get("/openapi.json")
+    assert answer.headers["content-type"] == "application/json"
+    described: dict[str, Any] = answer.json()
+    return described
+
+
+def operations(document: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
+    return {
+        (method.upper(), path): operation
+        for path, methods in document["paths"].items()
+        for method, operation in methods.items()
+    }
+
+
+def test_it_names_the_service_and_its_version(document: dict[str, Any]) -> None:
+    assert document["openapi"] == "3.1.0"
+    assert document["info"] == {"title": "agentops-memory", "version": __version__}
+
+
+async def routes(tmp_path: Path) -> set[tuple[str, str]]:
+    chosen = settings({"MEMORY_DB_PATH": str(tmp_path / "memory.db")})
+    async with opened(chosen, Telemetry.started(None), clock=Clock()) as application:
+        return {
+            (method, route.path.replace(":path}", "}"))
+            for route in application.routes
+            if isinstance(route, Route)
+            for method in (route.methods or set()) - {"HEAD"}
+        }
+
+
+def test_it_describes_every_route_and_no_other(document: dict[str, Any], tmp_path: Path) -> None:
+    assert operations(document).keys() == asyncio.run(routes(tmp_path))
+
+
+def test_every_operation_has_a_name_of_its_own(document: dict[str, Any]) -> None:
+    names = [operation["operationId"] for operation in operations(document).values()]
+
+    assert len(set(names)) == len(names)
+    assert all(operation["summary"] for operation in operations(document).values())
+
+
+def test_it_is_valid_openapi(document: dict[str, Any]) -> None:
+    schemathesis.openapi.from_dict(document).validate()
+
+
+def test_what_is_not_valid_openapi_would_be_noticed(document: dict[str, Any]) -> None:
+    broken = document | {"paths": {"/health": {"get": {"responses": {"200": {}}}}}}
+
+    with pytest.raises(Exception, match="description"):
+        schemathesis.openapi.from_dict(broken).validate()
+
+
+def test_every_reference_is_met_and_every_schema_referred_to(document: dict[str, Any]) -> None:
+    referred = set(_references(document))
+    defined = {f"#/components/schemas/{name}" for name in document["components"]["schemas"]}
+    assert referred == defined
+
+
+def test_every_refusal_is_a_problem(document: dict[str, Any]) -> None:
+    refusals = [
+        answer["content"]
+        for operation in operations(document).values()
+        for status, answer in operation["responses"].items()
+        if int(status) >= 400
+    ]
+
+    problem = {"application/json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    assert all(content == problem for content in refusals)
+
+
+def test_a_generated_client_finds_the_service_as_described(
+    service: Service, tmp_path: Path
+) -> None:
+    service.save("There is something to find.")
+
+    run = subprocess.run(
+        [
+            sys.executable, "-m", "schemathesis.cli", "run", f"{service.url}/openapi.json",
+            "--checks", ",".join(CHECKS), "--max-examples", "3", "--phases", "coverage,fuzzing",
+            "--generation-deterministic",
+        ],
+        cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+
+    assert run.returncode == 0, run.stdout
+    assert "No issues found" in run.stdout
+
+
+def _references(value: object) -> Iterator[str]:
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            if name == "$ref":
+                yield inner
+            else:
+                yield from _references(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _references(inner)

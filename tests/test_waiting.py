@@ -1,0 +1,129 @@
+"""Callers that wait, leave, or come too late: no transaction is torn and no place is lost."""
+
+import asyncio
+import threading
+from contextlib import closing
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from agentops_memory.domain import memories
+from agentops_memory.domain.errors import Busy
+from agentops_memory.domain.model import DEFAULT_TENANT
+from agentops_memory.domain.ports import Transaction
+from agentops_memory.storage.sqlite import SqliteEngine, engine
+from agentops_memory.storage.sqlite.connection import connect
+
+from .engine import SOON, cancel, count, draft, locked, opened, run, save, turns
+from .process import until
+
+
+def test_a_cancelled_write_that_has_begun_is_committed_whole(tmp_path: Path) -> None:
+    began, cancelled = threading.Event(), threading.Event()
+
+    def work(tx: Transaction) -> None:
+        memories.save(tx, draft("first half"), timedelta())
+        began.set()
+        assert cancelled.wait(SOON)
+        memories.save(tx, draft("second half"), timedelta())
+
+    async def test(database: SqliteEngine) -> None:
+        writing = asyncio.create_task(database.write(DEFAULT_TENANT, work))
+        await asyncio.to_thread(began.wait, SOON)
+        await cancel(writing)
+        cancelled.set()
+        await save(database, "next")
+        assert await count(database) == 3
+
+    run(tmp_path / "memory.db", test)
+
+
+def test_cancelled_writes_give_their_places_in_the_queue_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "QUEUE", 2)
+    path = tmp_path / "memory.db"
+
+    async def test(database: SqliteEngine) -> None:
+        for _ in range(3):
+            with locked(path):
+                waiting = [asyncio.create_task(save(database, "left")) for _ in range(5)]
+                await turns(5)
+                await asyncio.gather(*map(cancel, waiting))
+            await save(database, "stayed")
+        # Of each round two had a place and were under way; three never were.
+        assert await count(database) == 3 * (2 + 1)
+
+    run(path, test)
+
+
+def test_a_full_queue_makes_a_write_wait_and_then_refuses_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "QUEUE", 2)
+    monkeypatch.setattr(engine, "QUEUE_PATIENCE", timedelta(milliseconds=50))
+    path = tmp_path / "memory.db"
+
+    async def test(database: SqliteEngine) -> None:
+        with locked(path):
+            first = [asyncio.create_task(save(database, "accepted")) for _ in range(2)]
+            await turns(5)
+            with pytest.raises(Busy, match="Too many writes are waiting"):
+                await save(database, "refused")
+        await asyncio.gather(*first)
+        assert await count(database) == 2
+
+    run(path, test)
+
+
+def test_a_write_that_gets_a_place_in_time_is_not_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "QUEUE", 1)
+    path = tmp_path / "memory.db"
+
+    async def test(database: SqliteEngine) -> None:
+        with locked(path):
+            saves = [asyncio.create_task(save(database, "waits")) for _ in range(20)]
+            await turns(5)
+        await asyncio.gather(*saves)
+        assert await count(database) == 20
+
+    run(path, test)
+
+
+def test_a_reader_whose_caller_left_is_not_lent_out_before_it_is_free(tmp_path: Path) -> None:
+    began, free = threading.Event(), threading.Event()
+
+    def work(_: Transaction) -> None:
+        began.set()
+        assert free.wait(SOON)
+
+    async def test(database: SqliteEngine) -> None:
+        abandoned = asyncio.create_task(database.read(DEFAULT_TENANT, work))
+        await asyncio.to_thread(began.wait, SOON)
+        await cancel(abandoned)
+        try:
+            # On the other reader; behind the abandoned work it would not be answered.
+            assert await asyncio.gather(*(count(database) for _ in range(5))) == [0] * 5
+        finally:
+            free.set()
+
+    run(tmp_path / "memory.db", test)
+
+
+def test_closing_lets_what_was_accepted_end_and_leaves_no_thread_behind(tmp_path: Path) -> None:
+    path, before = tmp_path / "memory.db", threading.active_count()
+
+    async def whole() -> None:
+        async with opened(path) as database:
+            saves = [asyncio.create_task(save(database, str(number))) for number in range(50)]
+            await turns(1)
+        await asyncio.gather(*saves)
+
+    asyncio.run(whole())
+
+    with closing(connect(path)) as database:
+        assert database.execute("SELECT count(*) FROM memories").fetchone() == (50,)
+    assert until(lambda: threading.active_count() == before)
