@@ -163,6 +163,24 @@ def test_idle_connections_do_not_keep_others_out(service: Service) -> None:
     until(lambda: is_alone(service))
 
 
+@pytest.mark.parametrize(
+    ("first", "rest"),
+    [(HEALTH, b"\r\n\r\n"), (request("POST", "/nowhere", content_length="4"), b"{}  ")],
+    ids=["empty lines", "the rest of a body"],
+)
+def test_an_idle_connection_ends_whatever_came_last(
+    client: Wire, monkeypatch: pytest.MonkeyPatch, first: bytes, rest: bytes
+) -> None:
+    client.send(first)
+    client.answer()
+    for protocol in alive(LimitedProtocol):
+        monkeypatch.setattr(protocol, "timeout_keep_alive", SHORT)
+
+    client.send(rest)
+
+    assert client.rest() == b""
+
+
 def test_an_accepted_connection_sends_without_delay(client: Wire) -> None:
     client.send(HEALTH)
     client.answer()

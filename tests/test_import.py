@@ -221,6 +221,16 @@ def test_rows_of_one_document_at_one_key_become_one_with_its_history(service: Se
     assert sorted(contents(service, 1)) == ["State 1.", "State 2.", "State 3."]
 
 
+def test_a_state_that_is_there_is_known_again_by_its_second(service: Service) -> None:
+    service.clock.advance(seconds=0.5)
+    service.save("Ours.", topic_key="k")
+
+    [found] = stored(service)
+
+    assert carried(service, found | {"uid": OTHER}) == (0, 0)
+    assert contents(service, 1) == ["Ours."]
+
+
 def test_a_full_history_takes_no_earlier_state(service: Service) -> None:
     rows = [
         row(f"State {number}.", topic_key="k") | {"uid": None, "updated_at": at}

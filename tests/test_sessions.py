@@ -190,3 +190,12 @@ def _started(service: Service, id_: str, project: str = "demo") -> None:
 def _ended(service: Service, id_: str, messages: list[dict[str, str]]) -> httpx.Response:
     path = quote(id_, safe="").replace(".", "%2E")
     return service.http.post(f"/sessions/{path}/end", json={"messages": messages})
+
+
+def test_an_end_that_says_nothing_still_ends_the_session(service: Service) -> None:
+    for body in (b"", b" \n\t", b"{}", b'{"messages": null}'):
+        answer = service.http.post("/sessions/s1/end?project=demo", content=body)
+
+        ended = {"session_id": "s1", "summary": "", "message_count": 0}
+        assert (answer.status_code, answer.json()) == (200, ended)
+        assert [row["id"] for row in service.http.get("/sessions/recent").json()] == ["s1"]

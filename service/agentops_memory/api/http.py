@@ -67,8 +67,9 @@ async def spooled(request: Request, limit: int, folder: Path) -> AsyncIterator[B
 
 
 def is_empty(file: BinaryIO) -> bool:
-    """Whether nothing was sent."""
-    return file.seek(0, 2) == 0
+    """Whether nothing was sent, or white space alone."""
+    file.seek(0)
+    return not any(chunk.strip() for chunk in iter(lambda: file.read(IN_MEMORY), b""))
 
 
 def parameter(request: Request, name: str) -> str | None:

@@ -14,6 +14,7 @@ Title = Annotated[str, Field(pattern=_VISIBLE, max_length=500)]
 Content = Annotated[str, Field(pattern=_VISIBLE, max_length=50_000)]
 ProjectName = Annotated[str, Field(pattern=_VISIBLE, max_length=200)]
 Scope = Annotated[str, Field(max_length=50)]
+Summary = Annotated[str, Field(max_length=50_000)]
 TopicKey = Annotated[str, Field(max_length=200)]
 Tags = Annotated[list[Annotated[str, Field(max_length=100)]], Field(max_length=20)]
 Count = Annotated[int, Field(ge=0, le=(1 << 53))]
@@ -91,7 +92,7 @@ class ImportedSession(BaseModel):
     project: ProjectName
     started_at: Instant | None = None
     ended_at: Instant | None = None
-    summary: str | None = None
+    summary: Summary | None = None
     message_count: Count | None = None
 
 
