@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from .raw import Wire, wire
 from .service import Clock, Service, serving
 
 
@@ -17,3 +18,17 @@ def clock() -> Clock:
 def service(tmp_path: Path, clock: Clock) -> Iterator[Service]:
     with serving(tmp_path / "memory.db", clock=clock) as running:
         yield running
+
+
+@pytest.fixture
+def client(service: Service) -> Iterator[Wire]:
+    """A connection to the service, to send bytes by hand."""
+    with wire(service.url) as connection:
+        yield connection
+
+
+@pytest.fixture
+def nothing_fails(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """No log line of the test tells of an exception."""
+    yield
+    assert [record for record in caplog.records if record.exc_info] == []

@@ -9,8 +9,10 @@ import pytest
 
 from agentops_memory.api import http
 
-from .raw import Wire, request, wire
+from .raw import Wire, request
 from .service import Service, observation, serving
+
+pytestmark = pytest.mark.usefixtures("nothing_fails")
 
 BODIES = (
     "/sessions",
@@ -30,18 +32,6 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     with serving(tmp_path_factory.mktemp("service") / "memory.db") as running:
         running.save("The first of them.")
         yield running
-
-
-@pytest.fixture(autouse=True)
-def nothing_fails(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    yield
-    assert [record for record in caplog.records if record.exc_info] == []
-
-
-@pytest.fixture
-def client(service: Service) -> Iterator[Wire]:
-    with wire(service.url) as connection:
-        yield connection
 
 
 def sent(service: Service, path: str, body: bytes, **headers: str) -> tuple[int, Any]:

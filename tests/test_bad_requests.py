@@ -4,8 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from .raw import HEALTH, Wire, request, wire
+from .raw import HEALTH, Wire, request
 from .service import Service, serving
+
+pytestmark = pytest.mark.usefixtures("nothing_fails")
 
 NOWHERE = {"error": "There is nothing at this path."}
 SESSION = b'{"id": "s1", "project": "demo"}'
@@ -17,18 +19,6 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         for name in ("café", "caf\ufffd", "demo"):
             running.save(f"A memory of {name}.", project=name)
         yield running
-
-
-@pytest.fixture(autouse=True)
-def nothing_fails(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    yield
-    assert [record for record in caplog.records if record.exc_info] == []
-
-
-@pytest.fixture
-def client(service: Service) -> Iterator[Wire]:
-    with wire(service.url) as connection:
-        yield connection
 
 
 @pytest.mark.parametrize(

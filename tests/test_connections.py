@@ -134,11 +134,11 @@ def test_a_client_that_takes_nothing_of_its_answer_is_cut_off(
 def test_a_client_that_takes_its_answer_slowly_gets_it_whole(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "STALL_TIME", 5 * SHORT)
+    monkeypatch.setattr(limits, "STALL_TIME", 3 * SHORT)
     with wire(service.url, receive_buffer=65_536) as client:
         client.send(request("GET", "/export", connection="close"))
 
-        assert client.take(65_536, SHORT / 10) > 9_000_000
+        assert client.take(65_536, SHORT / 40) > 9_000_000
 
 
 def test_connections_that_were_dropped_leave_nothing_behind(service: Service) -> None:

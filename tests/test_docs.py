@@ -72,7 +72,8 @@ def test_the_commands_of_a_document_print_what_it_says(document: Path, tmp_path:
                 command = command.replace(".venv/bin/pytest", f"{sys.executable} -m pytest")
                 done = subprocess.run(
                     ["bash", "-euo", "pipefail", "-c", command],
-                    cwd=ROOT if "pytest" in command else tmp_path, capture_output=True, text=True, timeout=60, check=False,
+                    cwd=ROOT if "pytest" in command else tmp_path,
+                    capture_output=True, text=True, timeout=60, check=False,
                 )  # fmt: skip
 
                 assert done.returncode == 0, (step.command, done.stderr)

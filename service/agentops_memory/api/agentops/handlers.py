@@ -31,8 +31,8 @@ from ..http import (
     spooled,
     whole_number,
 )
+from . import imports, spans, wire
 from . import models as m
-from . import spans, wire
 
 JSON = "application/json"
 OMITTED = "X-Results-Omitted"
@@ -174,7 +174,7 @@ class AgentOps:
         async with spooled(request, self.max_upload, self.folder) as file:
             if is_empty(file):
                 raise Invalid("invalid JSON: the body is empty.")
-            document = wire.Document(file, self.clock())
+            document = imports.Document(file, self.clock())
             await asyncio.to_thread(document.check)
             counts = await self.transfer.import_all(_caller(request), document)
         annotate(

@@ -1,14 +1,12 @@
 """JSON in, JSON out for AgentOps REST. Pure: no storage, no clock, no request."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
 from typing import BinaryIO, TypeVar
-from uuid import UUID
 
 from pydantic import BaseModel, ValidationError
 
-from ...domain.errors import Invalid, InvalidFields
-from ...domain.instants import parsed, rendered
+from ...domain.errors import InvalidFields
+from ...domain.instants import rendered
 from ...domain.model import (
     PROJECT_SCOPE,
     Change,
@@ -49,7 +47,7 @@ def draft(given: m.ObservationBody) -> Draft:
     return Draft(
         session=SessionId(given.session_id),
         space=Space(project=project_name(given.project), scope=given.scope or PROJECT_SCOPE),
-        text=_text(given),
+        text=text(given),
         key=given.topic_key or None,
     )
 
@@ -66,59 +64,9 @@ def messages(file: BinaryIO) -> Iterator[Message]:
         yield Message(role=message.role or "", content=message.content or "")
 
 
-class Document:
-    """An import in a file, read anew each time it is asked for."""
-
-    def __init__(self, file: BinaryIO, now: datetime) -> None:
-        self._file = file
-        self._now = now
-
-    def check(self) -> None:
-        """Read it whole; Invalid names the first row that is wrong by its place."""
-        for name, place, given in entries(self._file, _ROWS):
-            _ROWS[name](given, f"{name}[{place}]", self._now)
-
-    def sessions(self) -> Iterator[Session]:
-        for _, place, given in entries(self._file, ("sessions",)):
-            yield imported_session(given, f"sessions[{place}]", self._now)
-
-    def memories(self) -> Iterator[Memory]:
-        for _, place, given in entries(self._file, ("observations",)):
-            yield imported_memory(given, f"observations[{place}]", self._now)
-
-
-def imported_session(given: object, place: str, now: datetime) -> Session:
-    row = body(m.ImportedSession, given, place)
-    return Session(
-        id=SessionId(row.id),
-        project=project_name(row.project),
-        started_at=_instant(row.started_at, f"{place}.started_at") or now,
-        ended_at=_instant(row.ended_at, f"{place}.ended_at"),
-        summary=row.summary or "",
-        message_count=row.message_count or 0,
-    )
-
-
-def imported_memory(given: object, place: str, now: datetime) -> Memory:
-    row = body(m.ImportedObservation, given, place)
-    created = _instant(row.created_at, f"{place}.created_at") or now
-    updated = _instant(row.updated_at, f"{place}.updated_at") or created
-    return Memory(
-        uid=_uid(row.uid, place),
-        session=SessionId(row.session_id),
-        space=Space(project=project_name(row.project), scope=row.scope or PROJECT_SCOPE),
-        key=row.topic_key or None,
-        text=_text(row),
-        revision=row.revision_count or 1,
-        duplicates=row.duplicate_count or 1,
-        last_seen_at=_instant(row.last_seen_at, f"{place}.last_seen_at") or updated,
-        promoted_to=row.promoted_to or None,
-        created_at=created,
-        updated_at=updated,
-    )
-
-
-_ROWS = {"sessions": imported_session, "observations": imported_memory}
+def text(given: m.ObservationBody) -> Text:
+    tags = tuple(given.tags or ())
+    return Text(type=given.type, title=given.title, content=given.content, tags=tags)
 
 
 def session_opened(session: Session) -> m.SessionOpened:
@@ -249,27 +197,6 @@ def _columns(memory: Memory) -> dict[str, object]:
         "created_at": rendered(memory.created_at),
         "updated_at": rendered(memory.updated_at),
     }
-
-
-def _text(given: m.ObservationBody) -> Text:
-    tags = tuple(given.tags or ())
-    return Text(type=given.type, title=given.title, content=given.content, tags=tags)
-
-
-def _instant(text: str | None, name: str) -> datetime | None:
-    if not text:
-        return None
-    at = parsed(text)
-    if at is None:
-        raise InvalidFields(f"validation failed: {name} is no RFC 3339 time")
-    return at
-
-
-def _uid(text: str | None, place: str) -> str:
-    try:
-        return str(UUID(text)) if text else ""
-    except ValueError as error:
-        raise Invalid(f"validation failed: {place}.uid is no UUID") from error
 
 
 def _cleaned(given: Mapping[str, object]) -> dict[str, object]:

@@ -1,0 +1,85 @@
+"""An import, row by row: sessions and observations as another service wrote them out."""
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import BinaryIO
+from uuid import UUID
+
+from ...domain.errors import InvalidFields
+from ...domain.instants import parsed
+from ...domain.model import PROJECT_SCOPE, Memory, Session, SessionId, Space
+from ...domain.text import project_name
+from ..documents import entries
+from . import models as m
+from .wire import body, text
+
+
+class Document:
+    """An import in a file, read anew each time it is asked for."""
+
+    def __init__(self, file: BinaryIO, now: datetime) -> None:
+        self._file = file
+        self._now = now
+
+    def check(self) -> None:
+        """Read it whole; Invalid names the first row that is wrong by its place."""
+        for name, place, given in entries(self._file, _ROWS):
+            _ROWS[name](given, f"{name}[{place}]", self._now)
+
+    def sessions(self) -> Iterator[Session]:
+        for _, place, given in entries(self._file, ("sessions",)):
+            yield imported_session(given, f"sessions[{place}]", self._now)
+
+    def memories(self) -> Iterator[Memory]:
+        for _, place, given in entries(self._file, ("observations",)):
+            yield imported_memory(given, f"observations[{place}]", self._now)
+
+
+def imported_session(given: object, place: str, now: datetime) -> Session:
+    row = body(m.ImportedSession, given, place)
+    return Session(
+        id=SessionId(row.id),
+        project=project_name(row.project),
+        started_at=_instant(row.started_at, f"{place}.started_at") or now,
+        ended_at=_instant(row.ended_at, f"{place}.ended_at"),
+        summary=row.summary or "",
+        message_count=row.message_count or 0,
+    )
+
+
+def imported_memory(given: object, place: str, now: datetime) -> Memory:
+    row = body(m.ImportedObservation, given, place)
+    created = _instant(row.created_at, f"{place}.created_at") or now
+    updated = _instant(row.updated_at, f"{place}.updated_at") or created
+    return Memory(
+        uid=_uid(row.uid, place),
+        session=SessionId(row.session_id),
+        space=Space(project=project_name(row.project), scope=row.scope or PROJECT_SCOPE),
+        key=row.topic_key or None,
+        text=text(row),
+        revision=row.revision_count or 1,
+        duplicates=row.duplicate_count or 1,
+        last_seen_at=_instant(row.last_seen_at, f"{place}.last_seen_at") or updated,
+        promoted_to=row.promoted_to or None,
+        created_at=created,
+        updated_at=updated,
+    )
+
+
+_ROWS = {"sessions": imported_session, "observations": imported_memory}
+
+
+def _instant(given: str | None, name: str) -> datetime | None:
+    if not given:
+        return None
+    at = parsed(given)
+    if at is None:
+        raise InvalidFields(f"validation failed: {name} is no RFC 3339 time")
+    return at
+
+
+def _uid(given: str | None, place: str) -> str:
+    try:
+        return str(UUID(given)) if given else ""
+    except ValueError as error:
+        raise InvalidFields(f"validation failed: {place}.uid is no UUID") from error
