@@ -30,6 +30,7 @@ format: $(READY) ## the style, mended
 
 bench: $(READY) ## the benchmarks
 	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks.texts
 
 image: ## the container image, tagged with the version
 	$(ENGINE) build -t $(IMAGE):$$(sed -n 's/^__version__ = "\(.*\)"/\1/p' service/agentops_memory/__init__.py) .

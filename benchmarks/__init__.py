@@ -1,0 +1,8 @@
+"""Measurements of the service: what a request costs beside its bare SQL. No tests."""
+
+import sys
+from pathlib import Path
+
+SERVICE = Path(__file__).parents[1] / "service"
+
+sys.path.insert(0, str(SERVICE))  # so that it runs from a checkout, installed or not
