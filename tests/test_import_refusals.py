@@ -75,3 +75,12 @@ def test_a_document_with_nothing_in_it_adds_nothing(service: Service, body: byte
     answer = service.http.post("/import", content=body)
 
     assert answer.json() == {"imported_sessions": 0, "imported_observations": 0}
+
+
+def test_a_name_that_grows_when_it_is_folded_is_held_to_the_limit(service: Service) -> None:
+    save = observation("a name", project="İ" * 101)
+
+    answer = service.http.post("/observations", json=save)
+
+    assert answer.status_code == 400
+    assert answer.json() == {"error": "validation failed: project exceeds 200 chars"}

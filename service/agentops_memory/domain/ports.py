@@ -69,7 +69,7 @@ class MemoryTable(Protocol):
         """The live neighbours of a memory in its project, with itself, oldest first."""
 
     def page(self, project: Project | None, after: MemoryId, limit: int) -> list[Memory]:
-        """Live memories with higher ids, in id order."""
+        """Live memories with higher ids, in id order; fewer than the limit if they are long."""
 
     def count(self, project: Project | None) -> int:
         """How many live memories there are."""

@@ -1,10 +1,17 @@
 """The JSON of AgentOps REST: what a body may hold, and what an answer holds."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from ...domain.text import project_name
 
 Given = ConfigDict(strict=True, extra="ignore")
+
+
+def _folded(name: Any) -> Any:
+    return project_name(name) if isinstance(name, str) else name
+
 
 _VISIBLE = r"[^\s\x1c-\x1f]"  # not blank: what Python strips is nothing to see
 
@@ -12,9 +19,12 @@ SessionKey = Annotated[str, Field(min_length=1, max_length=500)]
 Type = Annotated[str, Field(pattern=_VISIBLE, max_length=50)]
 Title = Annotated[str, Field(pattern=_VISIBLE, max_length=500)]
 Content = Annotated[str, Field(pattern=_VISIBLE, max_length=50_000)]
-ProjectName = Annotated[str, Field(pattern=_VISIBLE, max_length=200)]
+ProjectName = Annotated[
+    str, Field(pattern=_VISIBLE, max_length=200), BeforeValidator(_folded)
+]  # the limit is that of the folded name, which is what an export holds
 Scope = Annotated[str, Field(max_length=50)]
 Summary = Annotated[str, Field(max_length=50_000)]
+Promotion = Annotated[str, Field(max_length=500)]
 TopicKey = Annotated[str, Field(max_length=200)]
 Tags = Annotated[list[Annotated[str, Field(max_length=100)]], Field(max_length=20)]
 Count = Annotated[int, Field(ge=0, le=(1 << 53))]
@@ -103,7 +113,7 @@ class ImportedObservation(ObservationBody):
     revision_count: Count | None = None
     duplicate_count: Count | None = None
     last_seen_at: Instant | None = None
-    promoted_to: str | None = None
+    promoted_to: Promotion | None = None
     created_at: Instant | None = None
     updated_at: Instant | None = None
 

@@ -11,6 +11,7 @@ from .filters import clauses, parameters
 from .table import Table, instant, micros, tag_array, tag_tuple
 
 MAX_LIST = 4 * 1024 * 1024  # characters of content in one list, whatever its limit
+MAX_PAGE = 1024 * 1024  # the same of a page of an export, which holds it twice more as JSON
 
 COLUMNS = """m.id, m.uid, m.session_id, s.project, s.scope, m.key, m.type, m.title, m.content,
              m.tags, m.content_hash, m.revision, m.duplicates, m.last_seen_at, m.promoted_to,
@@ -52,7 +53,7 @@ class Memories(Table):
             """s.project = :project AND s.scope = :scope AND m.content_hash = :hash
                AND m.session_id = :session AND m.key IS :key AND m.type = :type
                AND m.title = :title AND m.content = :content
-               AND m.created_at / 1000000 = :created_at / 1000000
+               AND m.created_at >= :second AND m.created_at < :second + 1000000
              ORDER BY m.deleted_at IS NOT NULL, m.id""",
             project=memory.space.project,
             scope=memory.space.scope,
@@ -62,7 +63,7 @@ class Memories(Table):
             type=memory.text.type,
             title=memory.text.title,
             content=memory.text.content,
-            created_at=micros(memory.created_at),
+            second=micros(memory.created_at.replace(microsecond=0)),
         )
 
     def by_uid(self, uid: str) -> Memory | None:
@@ -127,14 +128,7 @@ class Memories(Table):
 
     def loaded(self, ids: Iterable[MemoryId]) -> list[Memory]:
         """The memories with these ids, in their order, as far as one answer can hold them."""
-        memories: list[Memory] = []
-        room = MAX_LIST
-        for memory in filter(None, map(self.get, ids)):
-            memories.append(memory)
-            room -= len(memory.text.content)
-            if room < 0:
-                break
-        return memories
+        return _within(MAX_LIST, filter(None, map(self.get, ids)))
 
     def around(self, memory: Memory, before: int, after: int) -> list[Memory]:
         def side(sign: str, order: str, count: int) -> list[Memory]:
@@ -163,7 +157,7 @@ class Memories(Table):
             after=after,
             limit=limit,
         )
-        return [memory_of(row) for row in rows]
+        return _within(MAX_PAGE, map(memory_of, rows))
 
     def count(self, project: Project | None) -> int:
         seen = Filter(project=project)
@@ -246,6 +240,17 @@ def _newest_of_each(spaces: str, condition: str, order: str = "DESC") -> str:
                 WHERE {spaces}
              ORDER BY m.created_at {order}, m.id {order}
                 LIMIT :limit"""
+
+
+def _within(room: int, memories: Iterable[Memory]) -> list[Memory]:
+    """The first of the memories, until their contents pass the room; always one, if there is."""
+    fitting: list[Memory] = []
+    for memory in memories:
+        fitting.append(memory)
+        room -= len(memory.text.content)
+        if room < 0:
+            break
+    return fitting
 
 
 def _row(memory: Memory) -> dict[str, object]:

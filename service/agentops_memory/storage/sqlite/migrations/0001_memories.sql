@@ -49,7 +49,7 @@ CREATE UNIQUE INDEX memories_at_key ON memories (space_id, key)
 CREATE INDEX memories_by_time ON memories (space_id, created_at, id) WHERE deleted_at IS NULL;
 CREATE INDEX memories_in_time ON memories (created_at, id) WHERE deleted_at IS NULL;
 CREATE INDEX memories_in_space ON memories (id, space_id) WHERE deleted_at IS NULL;
-CREATE INDEX memories_by_hash ON memories (space_id, content_hash);
+CREATE INDEX memories_by_hash ON memories (space_id, content_hash, created_at);
 
 -- The newest revision has no text of its own: the memory's row is its text.
 CREATE TABLE revisions (
