@@ -22,6 +22,8 @@ CREATE TABLE sessions (
 ) STRICT;
 
 CREATE INDEX sessions_by_project ON sessions (project, started_at, number);
+CREATE INDEX sessions_by_summary ON sessions (project, started_at, number)
+    WHERE summary <> '';
 CREATE INDEX sessions_by_start ON sessions (started_at, number);
 
 CREATE TABLE memories (
