@@ -245,3 +245,23 @@ def test_the_span_of_an_export_holds_every_page_that_is_read(tmp_path: Path) -> 
     (operation,) = [span for span in collector.all("memory.export") if span.trace == TRACE]
     below = [span.name for span in collector.children(operation)]
     assert below == ["store.session_page"] * 2 + ["store.memory_page"] * 2
+
+
+def test_a_long_prompt_is_cut_in_its_span(tmp_path: Path) -> None:
+    collector = spans_of(tmp_path, ("GET", "/context?project=demo&query=" + "é" * 600, None))
+
+    attributes = collector.one("memory.fetch_context").attributes
+    assert attributes["memory.query"] == "é" * 500
+    assert attributes["gen_ai.retrieval.query.text"] == "é" * 500
+
+
+def test_an_export_reads_long_contents_in_shorter_pages(tmp_path: Path) -> None:
+    with traced(tmp_path) as (service, received):
+        for number in range(30):
+            service.save(f"{number} {'x' * 49_000}")
+        exported = service.http.get("/export").json()["observations"]
+        collector = received()
+
+    # One page holds 500 short observations; these are 1.5 million characters.
+    assert len(exported) == 30
+    assert len(collector.all("store.memory_page")) == 3

@@ -160,13 +160,3 @@ def test_an_export_goes_on_past_a_page(service: Service) -> None:
 
     assert [row["content"] for row in document["observations"]] == [row["content"] for row in rows]
     assert len(document["sessions"]) == 1_234
-
-
-def test_an_export_reads_long_contents_a_few_at_a_time(service: Service) -> None:
-    contents = [f"{number} {'x' * 49_000}" for number in range(60)]
-    for content in contents:
-        service.save(content)
-
-    exported = service.http.get("/export").json()["observations"]
-
-    assert [row["content"] for row in exported] == contents

@@ -1,6 +1,5 @@
 """One SQLite connection, its settings, and the thread that plain functions run on."""
 
-import asyncio
 import sqlite3
 import time
 from collections.abc import Callable
@@ -87,24 +86,3 @@ def _set_up(database: sqlite3.Connection) -> None:
     database.execute("PRAGMA trusted_schema = ON")  # the view memory_text calls indexed_text
     database.execute(f"PRAGMA journal_size_limit = {WAL_SIZE}")
     database.create_function("indexed_text", 1, indexed, deterministic=True)
-
-
-class Turnstile:
-    """Lets a bounded number through; the others wait, and are turned away after a while."""
-
-    def __init__(self, places: int, patience: timedelta) -> None:
-        self._places = asyncio.Semaphore(places)
-        self._patience = patience.total_seconds()
-
-    async def enter(self) -> bool:
-        """Whether a place came free in time."""
-        try:
-            async with asyncio.timeout(self._patience):
-                await self._places.acquire()
-        except TimeoutError:
-            return False
-        return True
-
-    def leave(self) -> None:
-        """Give the place back."""
-        self._places.release()

@@ -18,10 +18,11 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from ...domain.errors import Busy
 from ...domain.model import TenantId
 from ...domain.ports import Transaction
-from .connection import BUSY_TIMEOUT, Connection, Turnstile, connection, limit_time, read_only
+from .connection import BUSY_TIMEOUT, Connection, connection, limit_time, read_only
 from .faults import translated
 from .migrate import APPLICATION_ID, migrated
 from .transaction import SqliteTransaction
+from .turnstile import Turnstile
 
 P = ParamSpec("P")
 T = TypeVar("T")
