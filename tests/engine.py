@@ -2,7 +2,8 @@
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Awaitable, Callable
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, closing
 from datetime import timedelta
 from pathlib import Path
@@ -14,22 +15,27 @@ from agentops_memory.domain.text import Project
 from agentops_memory.storage.sqlite import SqliteEngine
 from agentops_memory.storage.sqlite.connection import connect
 
+from .files import rows
 from .service import Clock
+
+Work = Callable[[Transaction], object]
 
 SOON = 10.0  # seconds; it comes at once, or never
 
 
 @asynccontextmanager
-async def opened(path: Path) -> AsyncIterator[SqliteEngine]:
-    async with SqliteEngine.opened(path, clock=Clock()) as opened_engine:
+async def opened(path: Path, clock: Clock | None = None) -> AsyncIterator[SqliteEngine]:
+    async with SqliteEngine.opened(path, clock=clock or Clock()) as opened_engine:
         yield opened_engine
 
 
-def run(path: Path, test: Callable[[SqliteEngine], Awaitable[None]]) -> None:
+def run(
+    path: Path, test: Callable[[SqliteEngine], Awaitable[None]], clock: Clock | None = None
+) -> None:
     """Run the test on an engine over the file, and close it."""
 
     async def whole() -> None:
-        async with asyncio.timeout(SOON), opened(path) as opened_engine:
+        async with asyncio.timeout(SOON), opened(path, clock) as opened_engine:
             await test(opened_engine)
 
     asyncio.run(whole())
@@ -46,6 +52,65 @@ async def save(database: SqliteEngine, content: str) -> None:
 
 async def count(database: SqliteEngine) -> int:
     return await database.read(DEFAULT_TENANT, lambda tx: tx.memories.count(None))
+
+
+def saving(content: str, then: Work | None = None) -> Work:
+    """Work that saves, then does something else, and answers with the content."""
+
+    def work(tx: Transaction) -> str:
+        memories.save(tx, draft(content), timedelta())
+        if then is not None:
+            then(tx)
+        return content
+
+    return work
+
+
+def raising(error: BaseException) -> Work:
+    """Work that raises."""
+
+    def work(_: Transaction) -> None:
+        raise error
+
+    return work
+
+
+class Seen:
+    """Work that saves, and remembers how often it was run, and whether alone."""
+
+    def __init__(self, content: str) -> None:
+        self.alone: list[bool] = []
+        self._save = saving(content)
+
+    def __call__(self, tx: Transaction) -> object:
+        self.alone.append(tx.is_alone)  # type: ignore[attr-defined]
+        return self._save(tx)
+
+
+@asynccontextmanager
+async def held(database: SqliteEngine) -> AsyncIterator[None]:
+    """The writer is at work until the end, so that writes that come meanwhile wait together."""
+    began, free = threading.Event(), threading.Event()
+
+    def work(_: Transaction) -> None:
+        began.set()
+        assert free.wait(SOON)
+
+    holding = asyncio.create_task(database.write(DEFAULT_TENANT, work))
+    await asyncio.to_thread(began.wait, SOON)
+    try:
+        yield
+    finally:
+        free.set()
+        await asyncio.wait_for(holding, SOON)
+
+
+async def together(database: SqliteEngine, works: Iterable[Work]) -> list[object]:
+    """What came of works that waited together: the answer of each, or its error."""
+    async with held(database):
+        waiting = [asyncio.create_task(database.write(DEFAULT_TENANT, work)) for work in works]
+        await turns(2)
+    return await asyncio.gather(*waiting, return_exceptions=True)
 
 
 def statement(tx: Transaction, text: str) -> sqlite3.Cursor:
@@ -71,3 +136,16 @@ async def cancel(task: asyncio.Task[None]) -> None:
     task.cancel()
     await asyncio.wait((task,))
     assert task.cancelled()
+
+
+def contents(path: Path) -> list[str]:
+    """What is in the file, in the order in which it was stored."""
+    return [content for (content,) in rows(path, "SELECT content FROM memories ORDER BY id")]
+
+
+def commits(path: Path) -> int:
+    """How many commits the write-ahead log holds: each ends with a frame that says so."""
+    log = Path(f"{path}-wal").read_bytes()
+    page, salts = int.from_bytes(log[8:12], "big"), log[16:24]
+    frames = [log[at : at + 24] for at in range(32, len(log), 24 + page)]
+    return sum(frame[4:8] != bytes(4) and frame[8:16] == salts for frame in frames)

@@ -8,13 +8,18 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 
 import httpx
 import pytest
 
+from agentops_memory.domain.errors import Full
+from agentops_memory.storage.sqlite import SqliteEngine, batches
+
+from . import engine
 from .files import assert_sound, beside, disk
-from .process import Program, run, served, stored
+from .process import Load, Program, run, served, stored
 from .service import observation
 
 MEBIBYTE = 1 << 20
@@ -37,6 +42,32 @@ def test_a_full_disk_refuses_saves_until_there_is_space_again(tmp_path: Path) ->
 
         assert stored(path) == saved
         assert_sound(path, live=len(saved))
+
+
+@pytest.mark.parametrize("saves", [12, 60], ids=["at its commit", "before it ends"])
+def test_a_disk_that_fills_in_a_batch_refuses_only_what_found_no_room(
+    saves: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batches, "LONGEST", timedelta(seconds=engine.SOON))
+    works = [engine.saving(f"{number} {LARGE}") for number in range(saves)]
+    with disk(tmp_path / "disk", size=16 * MEBIBYTE) as folder:
+        path, ballast = folder / "memory.db", folder / "ballast"
+
+        async def test(database: SqliteEngine) -> None:
+            await engine.save(database, "before")
+            leave(folder, MEBIBYTE // 2)
+            answers = await engine.together(database, works)
+            done = [answer for answer in answers if isinstance(answer, str)]
+            assert 0 < len(done) < saves
+            assert all(isinstance(answer, str | Full) for answer in answers)
+            assert engine.contents(path) == ["before", *done]
+            ballast.unlink()
+            again = await engine.together(database, works)
+            assert again == [f"{number} {LARGE}" for number in range(saves)]
+            assert engine.contents(path) == ["before", *done, *again]
+
+        engine.run(path, test)
+        assert_sound(path, live=len(engine.contents(path)))
 
 
 def test_a_crash_on_a_full_disk_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
@@ -90,6 +121,21 @@ def test_a_failing_disk_is_never_acknowledged_and_what_it_refused_stays_refused(
         assert_reads_go_on(http, saved)
         saved |= save(http, "after the restart")
 
+    assert stored(path) == saved
+    assert_sound(path, live=len(saved))
+
+
+def test_none_of_those_who_share_a_commit_that_fails_is_acknowledged(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    with served(path) as (program, http):
+        saved = save(http, "before")
+        with failing(program, "fdatasync:error=EIO"):
+            load = Load(str(http.base_url), saves=40).start()
+            load.join()
+        program.send(signal.SIGKILL)  # with the log as the failures left it
+        program.wait()
+
+    assert list(load.refused.values()) == [503] * 40
     assert stored(path) == saved
     assert_sound(path, live=len(saved))
 
@@ -204,6 +250,11 @@ def fill(folder: Path) -> None:
     """Leave no byte free on a disk of a mebibyte."""
     with pytest.raises(OSError, match="No space left"):
         (folder / "ballast").write_bytes(bytes(2 * MEBIBYTE))
+
+
+def leave(folder: Path, size: int) -> None:
+    """Leave so many bytes free on a disk."""
+    (folder / "ballast").write_bytes(bytes(shutil.disk_usage(folder).free - size))
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from agentops_memory.storage.sqlite import engine
+from agentops_memory.storage.sqlite import connection, engine
 from agentops_memory.storage.sqlite.connection import connect
 
 from .files import assert_sound
@@ -129,10 +129,11 @@ def test_a_read_that_takes_too_long_is_refused_and_the_next_is_served(
 ) -> None:
     rows = [observation(f"row {number} word") for number in range(2000)]
     service.http.post("/import", json={"observations": rows})
-    question: dict[str, str | int] = {"q": "word row", "limit": 1000}
+    most = {"limit": 1000}
 
     for _ in range(engine.READERS + 1):
         with monkeypatch.context() as limited:
             limited.setattr(engine, "READ_LIMIT", timedelta())
-            assert_unavailable(service.http.get("/search", params=question), SLOW)
-        assert len(service.http.get("/search", params=question).json()) == 1000
+            limited.setattr(connection, "PROGRESS", 1)
+            assert_unavailable(service.http.get("/observations/recent", params=most), SLOW)
+        assert len(service.http.get("/observations/recent", params=most).json()) == 1000

@@ -15,7 +15,7 @@ from agentops_memory.domain.ports import Transaction
 from agentops_memory.storage.sqlite import SqliteEngine, engine
 from agentops_memory.storage.sqlite.connection import connect
 
-from .engine import SOON, cancel, count, draft, locked, opened, run, save, turns
+from .engine import SOON, cancel, count, draft, held, locked, opened, run, save, turns
 from .process import until
 
 
@@ -113,8 +113,63 @@ def test_a_reader_whose_caller_left_is_not_lent_out_before_it_is_free(tmp_path: 
     run(tmp_path / "memory.db", test)
 
 
+def test_a_read_waits_for_a_free_reader_and_is_then_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "READERS", 1)
+    monkeypatch.setattr(engine, "READ_PATIENCE", timedelta(milliseconds=50))
+    began, free = threading.Event(), threading.Event()
+
+    def work(_: Transaction) -> None:
+        began.set()
+        assert free.wait(SOON)
+
+    async def test(database: SqliteEngine) -> None:
+        reading = asyncio.create_task(database.read(DEFAULT_TENANT, work))
+        await asyncio.to_thread(began.wait, SOON)
+        with pytest.raises(Busy, match="Too many reads are waiting"):
+            await count(database)
+        free.set()
+        await reading
+        assert await asyncio.gather(*(count(database) for _ in range(20))) == [0] * 20
+
+    run(tmp_path / "memory.db", test)
+
+
+def test_a_read_does_not_wait_for_writes(tmp_path: Path) -> None:
+    async def test(database: SqliteEngine) -> None:
+        async with held(database):
+            waiting = [asyncio.create_task(save(database, str(number))) for number in range(5)]
+            await turns(2)
+            assert await count(database) == 0
+        await asyncio.gather(*waiting)
+        assert await count(database) == 5
+
+    run(tmp_path / "memory.db", test)
+
+
+def test_a_write_is_not_refused_with_those_that_have_waited_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "memory.db"
+
+    async def test(database: SqliteEngine) -> None:
+        monkeypatch.setattr(engine, "BUSY_TIMEOUT", timedelta(milliseconds=100))
+        with locked(path):
+            early = [asyncio.create_task(save(database, "early")) for _ in range(2)]
+            await turns(1)
+            monkeypatch.setattr(engine, "BUSY_TIMEOUT", timedelta(seconds=SOON))
+            late = asyncio.create_task(save(database, "late"))
+            for error in await asyncio.gather(*early, return_exceptions=True):
+                assert isinstance(error, Busy)
+        await late
+        assert await count(database) == 1
+
+    run(path, test)
+
+
 def test_closing_lets_what_was_accepted_end_and_leaves_no_thread_behind(tmp_path: Path) -> None:
-    path, before = tmp_path / "memory.db", threading.active_count()
+    path, before = tmp_path / "memory.db", set(threading.enumerate())
 
     async def whole() -> None:
         async with opened(path) as database:
@@ -126,4 +181,4 @@ def test_closing_lets_what_was_accepted_end_and_leaves_no_thread_behind(tmp_path
 
     with closing(connect(path)) as database:
         assert database.execute("SELECT count(*) FROM memories").fetchone() == (50,)
-    assert until(lambda: threading.active_count() == before)
+    assert until(lambda: before.issuperset(threading.enumerate()))

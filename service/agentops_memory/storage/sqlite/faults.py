@@ -50,3 +50,7 @@ def translated() -> Iterator[None]:
 def primary_code(error: sqlite3.Error) -> int:
     """SQLite's result code of an error, without its detail; 0 for one of Python's own."""
     return getattr(error, "sqlite_errorcode", 0) & _PRIMARY
+
+
+class NeedsTransactionOfItsOwn(Exception):
+    """Work in a batch must make a table, which no savepoint can undo: it is run again alone."""

@@ -12,10 +12,13 @@ from .sessions import Sessions
 
 
 class SqliteTransaction:
-    """The tables of a connection on which a transaction has begun."""
+    """The tables of a connection on which a transaction has begun, or a savepoint in one."""
 
-    def __init__(self, connection: sqlite3.Connection, now: datetime) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, now: datetime, *, is_alone: bool = True
+    ) -> None:
         self.now = now
+        self.is_alone = is_alone
         self.memories = Memories(connection)
         self.sessions = Sessions(connection)
         self.revisions = Revisions(connection)

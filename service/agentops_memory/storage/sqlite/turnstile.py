@@ -1,4 +1,4 @@
-"""The bounded line in front of the writer."""
+"""The bounded line in front of the writer, and of the readers."""
 
 import asyncio
 from datetime import timedelta
@@ -13,6 +13,8 @@ class Turnstile:
 
     async def enter(self) -> bool:
         """Whether a place came free in time."""
+        if not self._places.locked():
+            return await self._places.acquire()  # at once
         try:
             async with asyncio.timeout(self._patience):
                 await self._places.acquire()

@@ -1,0 +1,45 @@
+"""Keeping the write-ahead log short."""
+
+import sqlite3
+from contextlib import suppress
+from datetime import timedelta
+
+from .connection import Connection
+
+EVERY = 64  # batches between two looks at the log
+LONG = 4000  # pages (16 MiB) after which it is to begin again
+PATIENCE = timedelta(milliseconds=250)  # with reads that began before
+
+
+class WriteAheadLog:
+    """The log of one writer.
+
+    SQLite copies it into the file by itself, while others read. But it begins
+    again only when no read needs it, and where each write finds a read under
+    way, that never happens: the log grows. So now and then the writer waits for
+    the reads that run; those that begin meanwhile have no need of it.
+    """
+
+    def __init__(self, writer: Connection) -> None:
+        self._writer = writer
+        self._batches = 0
+
+    async def tend(self) -> None:
+        """To be called after each batch."""
+        self._batches += 1
+        if self._batches % EVERY == 0 and await self._writer.run(_pages) >= LONG:
+            await self._writer.run(_begin_again)
+
+
+def _pages(database: sqlite3.Connection) -> int:
+    """How long the log is, after what can be copied was copied."""
+    with suppress(sqlite3.Error):
+        _, pages, _ = database.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        return int(pages)
+    return 0
+
+
+def _begin_again(database: sqlite3.Connection) -> None:
+    with suppress(sqlite3.Error):  # a long read, or another process; the next look tries again
+        database.execute(f"PRAGMA busy_timeout = {PATIENCE.total_seconds() * 1000:.0f}")
+        database.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()

@@ -1,0 +1,79 @@
+"""The write-ahead log stays short, also where some read or other always runs."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from agentops_memory.domain.model import DEFAULT_TENANT
+from agentops_memory.domain.ports import Transaction
+from agentops_memory.storage.sqlite import SqliteEngine, wal
+from agentops_memory.storage.sqlite.engine import READERS
+
+from .engine import count, run, save, statement
+
+PAGE = 4096
+LONG = 200  # pages
+SAVES = 100
+SLOW = 0.02  # seconds of a read
+
+
+def test_the_log_begins_again_while_reads_go_on_and_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wal, "EVERY", 1)
+    monkeypatch.setattr(wal, "LONG", LONG)
+    path = tmp_path / "memory.db"
+
+    async def write_among_readers(engine: SqliteEngine) -> None:
+        async with reading_all_the_time(engine):
+            for number in range(SAVES):
+                await save(engine, f"apple {number} " + "x" * 2 * PAGE)
+        assert await count(engine) == SAVES
+        assert path.with_name("memory.db-wal").stat().st_size < 3 * LONG * PAGE
+
+    run(path, write_among_readers)
+
+
+def test_a_log_that_cannot_begin_again_holds_nothing_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wal, "EVERY", 1)
+    monkeypatch.setattr(wal, "LONG", 1)
+    is_over = threading.Event()
+
+    def read_on(tx: Transaction) -> None:
+        statement(tx, "SELECT 1 FROM memories")
+        assert is_over.wait(10)
+
+    async def write_beside_a_long_read(engine: SqliteEngine) -> None:
+        reading = asyncio.create_task(engine.read(DEFAULT_TENANT, read_on))
+        for number in range(3):
+            await save(engine, f"apple {number}")
+            assert await count(engine) == number + 1
+        is_over.set()
+        await reading
+
+    run(tmp_path / "memory.db", write_beside_a_long_read)
+
+
+@asynccontextmanager
+async def reading_all_the_time(engine: SqliteEngine) -> AsyncIterator[None]:
+    """Inside, each write finds a read that began before it."""
+    is_over = False
+
+    def read_slowly(tx: Transaction) -> None:
+        statement(tx, "SELECT count(*) FROM memories").fetchall()
+        threading.Event().wait(SLOW)
+
+    async def read_again_and_again() -> None:
+        while not is_over:
+            await engine.read(DEFAULT_TENANT, read_slowly)
+
+    readers = [asyncio.create_task(read_again_and_again()) for _ in range(READERS)]
+    yield
+    is_over = True
+    await asyncio.gather(*readers)
