@@ -8,10 +8,10 @@ BIN   := .venv/bin
 READY := .venv/ready
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint format bench image image-test clean
+.PHONY: help run test lint format bench bench-full bench-recall soak image image-test clean
 
 help: ## this list
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 14
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 15
 
 run: $(READY) ## the service on 127.0.0.1:7437
 	$(BIN)/agentops-memory
@@ -28,9 +28,20 @@ format: $(READY) ## the style, mended
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-bench: $(READY) ## the benchmarks
+bench: $(READY) ## the benchmarks at reduced sizes: about three minutes
 	$(BIN)/python -m benchmarks
 	$(BIN)/python -m benchmarks.texts
+
+bench-full: $(READY) ## the benchmarks in full: half an hour, 4 GB of disk; KEEP=folder keeps the files
+	$(BIN)/python -m benchmarks --full $(if $(KEEP),--keep $(KEEP))
+
+bench-recall: $(READY) ## recall, with each technique left out in turn; DATA="folder ..." for other data
+	$(BIN)/python -m benchmarks.recall --each $(DATA)
+	$(BIN)/python -m benchmarks.recall --typos 1 $(DATA)
+	$(BIN)/python -m benchmarks.recall --typos 1 --without typos $(DATA)
+
+soak: $(READY) ## a million mixed requests: memory, log and errors over an hour
+	$(BIN)/python -m benchmarks.soak --requests 1000000
 
 image: ## the container image, tagged with the version
 	$(ENGINE) build -t $(IMAGE):$$(sed -n 's/^__version__ = "\(.*\)"/\1/p' service/agentops_memory/__init__.py) .

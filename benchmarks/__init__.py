@@ -1,4 +1,4 @@
-"""Measurements of the service: what a request costs beside its bare SQL. No tests."""
+"""Measurements of the service, each a ratio within one run. No tests."""
 
 import sys
 from pathlib import Path

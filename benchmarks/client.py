@@ -2,49 +2,107 @@
 
 import json
 import socket
+from dataclasses import dataclass
 from urllib.parse import urlencode
+
+PATIENCE = 30.0  # seconds until an answer has failed to come
+BLOCK = 1 << 18  # bytes asked for at a time
 
 Request = bytes
 
 
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the service answered."""
+
+    status: int
+    body: bytes
+
+    def good(self) -> bytes:
+        """The body; anything but a success ends the program."""
+        if not self.is_good:
+            raise SystemExit(f"{self.status} {self.body.decode('utf-8', 'replace')}")
+        return self.body
+
+    @property
+    def is_good(self) -> bool:
+        """Whether it is a success."""
+        return 200 <= self.status < 300
+
+
 def get(path: str, **parameters: str | int) -> Request:
     """A GET request, ready to send."""
-    return f"GET {path}?{urlencode(parameters)} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+    return _head("GET", f"{path}?{urlencode(parameters)}" if parameters else path, "")
 
 
 def post(path: str, body: object) -> Request:
     """A POST request with a JSON body, ready to send."""
-    content = json.dumps(body).encode()
-    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(content)}\r\n\r\n"
-    return head.encode() + content
+    return with_body("POST", path, json.dumps(body).encode())
+
+
+def patch(path: str, body: object) -> Request:
+    """A PATCH request with a JSON body, ready to send."""
+    return with_body("PATCH", path, json.dumps(body).encode())
+
+
+def delete(path: str) -> Request:
+    """A DELETE request, ready to send."""
+    return _head("DELETE", path, "")
+
+
+def with_body(method: str, path: str, body: bytes) -> Request:
+    """A request with this body, ready to send."""
+    return _head(method, path, f"Content-Length: {len(body)}\r\n") + body
+
+
+def received(data: bytes) -> Answer | None:
+    """The answer in what has come so far, once it is whole."""
+    end = data.find(b"\r\n\r\n")
+    if end < 0:
+        return None
+    _, _, after = data[:end].lower().partition(b"content-length:")
+    length = int(after.partition(b"\r\n")[0] or 0)  # 204 has none
+    if len(data) < end + 4 + length:
+        return None
+    return Answer(int(data[9:12]), data[end + 4 :])
+
+
+def connected(port: int, patience: float = PATIENCE) -> socket.socket:
+    """An open connection to the service."""
+    connection = socket.create_connection(("127.0.0.1", port), timeout=patience)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connection
+
+
+def more(connection: socket.socket) -> bytes:
+    """What comes next; a connection that ends instead ends the program."""
+    block = connection.recv(BLOCK)
+    if not block:
+        raise SystemExit("The service closed the connection.")
+    return block
 
 
 class Client:
     """One connection."""
 
-    def __init__(self, port: int) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=30)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    def __init__(self, port: int, patience: float = PATIENCE) -> None:
+        self._socket = connected(port, patience)
 
     def ask(self, request: Request) -> bytes:
         """The body of the answer, which must be a good one."""
+        return self.answer(request).good()
+
+    def answer(self, request: Request) -> Answer:
+        """The answer, whatever it is."""
         self._socket.sendall(request)
-        answer = self._socket.recv(1 << 20)
-        while (end := answer.find(b"\r\n\r\n")) < 0:
-            answer += self._more()
-        head, body = answer[:end], answer[end + 4 :]
-        if not head.startswith(b"HTTP/1.1 20"):
-            raise SystemExit(answer.decode("utf-8", "replace"))
-        length = int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0])
-        while len(body) < length:
-            body += self._more()
-        return body
+        data = more(self._socket)
+        while (answer := received(data)) is None:
+            data += more(self._socket)
+        return answer
 
     def close(self) -> None:
         self._socket.close()
 
-    def _more(self) -> bytes:
-        block = self._socket.recv(1 << 20)
-        if not block:
-            raise SystemExit("The service closed the connection.")
-        return block
+
+def _head(method: str, target: str, headers: str) -> Request:
+    return f"{method} {target} HTTP/1.1\r\nHost: x\r\n{headers}\r\n".encode()

@@ -3,8 +3,9 @@
 import random
 import re
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from itertools import cycle, islice
 from pathlib import Path
 from typing import TypeVar
@@ -53,9 +54,11 @@ def keywords(seed: int, count: int) -> list[str]:
     return [" ".join(words[:3]) for words in islice(found, count)]
 
 
-def _sources() -> list[Path]:
+@cache
+def _sources() -> tuple[Path, ...]:
     library = Path(sysconfig.get_path("stdlib"))
-    return [path for path in sorted(library.rglob("*.py")) if "site-packages" not in path.parts]
+    found = sorted(library.rglob("*.py"))
+    return tuple(path for path in found if "site-packages" not in path.parts)
 
 
 def _paragraphs(path: Path) -> Iterator[Piece]:
@@ -68,19 +71,24 @@ def _paragraphs(path: Path) -> Iterator[Piece]:
 
 
 def _prose(seed: int) -> Iterator[str]:
-    texts = [
+    return cycle(_shuffled(seed, _docstrings()))
+
+
+@cache
+def _docstrings() -> tuple[str, ...]:
+    return tuple(
         " ".join(text.split())
         for path in _sources()
         if not _TESTS.intersection(path.parts)
         for text in _QUOTES.split(path.read_text("utf-8", "replace"))[1::2]
         if len(text) > SHORTEST
-    ]
-    return cycle(_shuffled(seed, texts))
+    )
 
 
-def _shuffled(seed: int, items: list[T]) -> list[T]:
-    random.Random(seed).shuffle(items)  # noqa: S311 - an order, no secret
-    return items
+def _shuffled(seed: int, items: Iterable[T]) -> list[T]:
+    shuffled = list(items)
+    random.Random(seed).shuffle(shuffled)  # noqa: S311 - an order, no secret
+    return shuffled
 
 
 def _run(prose: Iterator[str]) -> str:

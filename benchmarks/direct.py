@@ -1,10 +1,11 @@
 """The same reads without the service: through the domain's functions, and as bare SQL."""
 
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
 from agentops_memory.domain.model import Filter
 from agentops_memory.domain.query import Query, understood
@@ -19,9 +20,10 @@ READS: Mapping[str, Callable[[SqliteTransaction, Query, Filter, int], object]] =
     "/context": context,
     "/search": search,
 }
-LIMITS = {"/context": 5, "/search": 10}
+LIMITS = {"/context": 5, "/search": 10}  # as the service has them
 
-Statement = tuple[str, Mapping[str, object]]
+Values = Mapping[str, object] | Sequence[object]
+Statement = tuple[str, Values]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +35,36 @@ class Read:
     project: str
 
 
+def through_the_domain(database: sqlite3.Connection, read: Read) -> object:
+    """What the service computes, without HTTP, threads and JSON."""
+    seen = Filter(project=project_name(read.project), global_too=True)
+    with _snapshot(database):
+        transaction = SqliteTransaction(database, START)
+        return READS[read.path](transaction, understood(read.text), seen, LIMITS[read.path])
+
+
+def statements(database: sqlite3.Connection, read: Read) -> list[Statement]:
+    """The statements of a read, with their values, to be run again bare."""
+    recorder = Recorder(database)
+    through_the_domain(recorder.connection, read)
+    found = [(text, values) for text, values in recorder.statements if is_read(text)]
+    if not found:
+        raise SystemExit("No statement was seen: the service reads in a way that is not recorded.")
+    return found
+
+
+def bare(database: sqlite3.Connection, recorded: Iterable[Statement]) -> None:
+    """The statements alone, on one snapshot, every row fetched."""
+    with _snapshot(database):
+        for statement, values in recorded:
+            database.execute(statement, values).fetchall()
+
+
+def is_read(statement: str) -> bool:
+    """Whether a statement changes nothing."""
+    return statement.lstrip()[:6].upper().startswith(("SELECT", "WITH"))
+
+
 @contextmanager
 def opened(path: Path) -> Iterator[sqlite3.Connection]:
     """A connection as the service has it."""
@@ -40,35 +72,37 @@ def opened(path: Path) -> Iterator[sqlite3.Connection]:
         yield database
 
 
-def through_the_domain(database: sqlite3.Connection, read: Read) -> object:
-    """What the service computes, without HTTP, threads and JSON."""
-    database.execute("BEGIN")
-    try:
-        seen = Filter(project=project_name(read.project), global_too=True)
-        transaction = SqliteTransaction(database, START)
-        return READS[read.path](transaction, understood(read.text), seen, LIMITS[read.path])
-    finally:
-        database.execute("ROLLBACK")
+class Recorder:
+    """A connection that remembers its statements; many at once are remembered as a list."""
 
-
-def statements(database: sqlite3.Connection, read: Read) -> list[Statement]:
-    """The statements of a read, with their values, to be run again bare."""
-    recorder = _Recorder(database)
-    through_the_domain(recorder, read)  # type: ignore[arg-type]  # it executes, and no more
-    return recorder.statements[1:-1]
-
-
-def bare(database: sqlite3.Connection, recorded: list[Statement]) -> None:
-    """The statements alone, every row fetched."""
-    for statement, values in recorded:
-        database.execute(statement, values).fetchall()
-
-
-class _Recorder:
     def __init__(self, database: sqlite3.Connection) -> None:
         self._database = database
         self.statements: list[Statement] = []
 
-    def execute(self, statement: str, values: Mapping[str, object] | None = None) -> sqlite3.Cursor:
-        self.statements.append((statement, values or {}))
-        return self._database.execute(statement, values or {})
+    @property
+    def connection(self) -> sqlite3.Connection:
+        """Itself, for those who ask for a connection: it does all that one does."""
+        return cast(sqlite3.Connection, self)
+
+    def execute(self, statement: str, values: Values = ()) -> sqlite3.Cursor:
+        kept = values if isinstance(values, Mapping) else tuple(values)
+        self.statements.append((statement, kept))
+        return self._database.execute(statement, kept)
+
+    def executemany(self, statement: str, rows: Iterable[Values]) -> sqlite3.Cursor:
+        kept = list(rows)
+        self.statements.append((statement, kept))
+        return self._database.executemany(statement, kept)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._database, name)
+
+
+@contextmanager
+def _snapshot(database: sqlite3.Connection) -> Iterator[None]:
+    database.execute("BEGIN")
+    try:
+        yield
+    finally:
+        database.set_progress_handler(None, 0)  # what the domain limits in time, it does not free
+        database.execute("ROLLBACK")

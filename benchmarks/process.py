@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from . import SERVICE
 from .client import Client, get
 
 PATIENCE = 60.0  # seconds until a start has failed
+FIRST = get("/context", project="project-0", query="Which lock does the import hold?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +24,8 @@ class Running:
 
     port: int
     pid: int
-    started_in: float  # seconds from exec to the first answer of /health
+    path: Path
+    started_in: float  # seconds from exec to the first answer of /context
 
     def memory(self) -> tuple[float, float]:
         """Resident now and at its peak, in MiB."""
@@ -35,10 +37,14 @@ class Running:
         }
         return kibibytes["VmRSS"] / 1024, kibibytes["VmHWM"] / 1024
 
+    def wal(self) -> float:
+        """The size of the write-ahead log, in MiB."""
+        return self.path.with_name(f"{self.path.name}-wal").stat().st_size / (1 << 20)
+
 
 @contextmanager
 def running(path: Path) -> Iterator[Running]:
-    """The service over the file, on a free port; its log is dropped."""
+    """The service over the file, on a free port, open; its log is dropped."""
     port = _free_port()
     environment = os.environ | {
         "PYTHONPATH": str(SERVICE),
@@ -50,8 +56,9 @@ def running(path: Path) -> Iterator[Running]:
     command = [sys.executable, "-m", "agentops_memory"]
     with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as process:
         try:
-            _await_health(port, began)
-            yield Running(port=port, pid=process.pid, started_in=time.perf_counter() - began)
+            _await_answer(process, port, began)
+            started_in = time.perf_counter() - began
+            yield Running(port=port, pid=process.pid, path=path, started_in=started_in)
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait(PATIENCE)
@@ -63,15 +70,20 @@ def _free_port() -> int:
     return port
 
 
-def _await_health(port: int, began: float) -> None:
-    while time.perf_counter() - began < PATIENCE:
-        try:
-            # While a file is brought up to date, /health answers and nothing else does.
-            client = Client(port)
-        except ConnectionRefusedError:
-            time.sleep(0.002)
-        else:
-            client.ask(get("/health"))
-            client.close()
+def _await_answer(process: subprocess.Popen[bytes], port: int, began: float) -> None:
+    """Until the file is open: before, /health answers and everything else is refused."""
+    while time.perf_counter() - began < PATIENCE and process.poll() is None:
+        if _answers(port):
             return
+        time.sleep(0.002)
     raise SystemExit("The service does not start.")
+
+
+def _answers(port: int) -> bool:
+    try:
+        client = Client(port)
+    except ConnectionRefusedError:
+        return False
+    with closing(client):
+        answer = client.answer(FIRST)
+    return answer.status != 503 and bool(answer.good())

@@ -17,10 +17,11 @@ from agentops_memory.domain.recall import Recall
 from agentops_memory.storage.sqlite import SqliteEngine
 from agentops_memory.storage.sqlite.connection import connect
 
+from .database import assert_index_is_whole
+
 T = TypeVar("T")
 
 NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
-CHECK_INDEX = "INSERT INTO memories_fts (memories_fts, rank) VALUES ('integrity-check', 1)"
 
 
 def reading(path: Path, work: Callable[[Transaction], T]) -> T:
@@ -38,8 +39,8 @@ def found(path: Path, text: str) -> list[int]:
 
     async def search() -> list[int]:
         async with SqliteEngine.opened(path, clock=lambda: NOW) as engine:
-            hits = await Recall(engine=engine).search(Caller(), text, Filter(), 10)
-        return [hit.memory.id for hit in hits]
+            answer = await Recall(engine=engine).search(Caller(), text, Filter(), 10)
+        return [hit.memory.id for hit in answer.hits]
 
     return asyncio.run(search())
 
@@ -62,11 +63,10 @@ def assert_sound(path: Path, *, live: int) -> None:
     with closing(connect(path)) as database:
         assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         assert database.execute("PRAGMA foreign_key_check").fetchall() == []
-        database.execute(CHECK_INDEX)
-        indexed = database.execute("SELECT count(*) FROM memories_fts_docsize").fetchone()
-        assert indexed == (live,)
+        assert database.execute("SELECT count(*) FROM memory_text").fetchone() == (live,)
         assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-        assert database.execute("PRAGMA user_version").fetchone() == (1,)
+        assert database.execute("PRAGMA user_version").fetchone() == (2,)
+    assert_index_is_whole(path)
 
 
 def copy_of(path: Path) -> Path:

@@ -1,4 +1,6 @@
-"""A real collector for a test: it receives spans over gRPC or HTTP on a socket of its own."""
+"""A real collector for a test: it receives spans and measurements over gRPC or HTTP.
+
+It has a socket of its own."""
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -8,6 +10,14 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import grpc  # type: ignore[import-untyped] # it ships no types
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+    ExportMetricsServiceResponse,
+)
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2_grpc import (
+    MetricsServiceServicer,
+    add_MetricsServiceServicer_to_server,
+)
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
@@ -56,6 +66,7 @@ class Collector:
     endpoint: str
     protocol: str
     spans: list[ReceivedSpan] = field(default_factory=list)
+    gauges: dict[str, int] = field(default_factory=dict)
     _arrived: threading.Condition = field(default_factory=threading.Condition)
 
     def receive(self, request: ExportTraceServiceRequest) -> None:
@@ -63,6 +74,13 @@ class Collector:
         with self._arrived:
             self.spans += _spans(request)
             self._arrived.notify_all()
+
+    def measure(self, request: ExportMetricsServiceRequest) -> None:
+        """Take the newest values of a message in."""
+        for of_resource in request.resource_metrics:
+            for of_scope in of_resource.scope_metrics:
+                for metric in of_scope.metrics:
+                    self.gauges[metric.name] = metric.gauge.data_points[-1].as_int
 
     def await_span(self, name: str) -> ReceivedSpan:
         """The first span of this name, once it is there."""
@@ -91,6 +109,7 @@ def grpc_collector() -> Iterator[Collector]:
     port = server.add_insecure_port("127.0.0.1:0")
     collector = Collector(endpoint=f"127.0.0.1:{port}", protocol="grpc")
     add_TraceServiceServicer_to_server(_Servicer(collector), server)  # type: ignore[no-untyped-call]
+    add_MetricsServiceServicer_to_server(_Gauges(collector), server)  # type: ignore[no-untyped-call]
     server.start()
     try:
         yield collector
@@ -131,6 +150,19 @@ class _Servicer(TraceServiceServicer):
         return ExportTraceServiceResponse()
 
 
+class _Gauges(MetricsServiceServicer):
+    def __init__(self, collector: Collector) -> None:
+        self._collector = collector
+
+    def Export(  # noqa: N802 - the protocol's name
+        self,
+        request: ExportMetricsServiceRequest,
+        context: grpc.ServicerContext,  # noqa: ARG002 - the protocol's parameter
+    ) -> ExportMetricsServiceResponse:
+        self._collector.measure(request)
+        return ExportMetricsServiceResponse()
+
+
 class _HttpServer(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
@@ -144,10 +176,13 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
-        if self.path != "/v1/traces":
+        if self.path == "/v1/traces":
+            self.server.collector.receive(ExportTraceServiceRequest.FromString(body))
+        elif self.path == "/v1/metrics":
+            self.server.collector.measure(ExportMetricsServiceRequest.FromString(body))
+        else:
             self.send_error(404)
             return
-        self.server.collector.receive(ExportTraceServiceRequest.FromString(body))
         self.send_response(200)
         self.send_header("Content-Length", "0")
         self.end_headers()

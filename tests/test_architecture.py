@@ -13,8 +13,9 @@ SERVICE = Path(__file__).parents[1] / "service" / PACKAGE
 
 LEAVES = {"settings", "limits"}
 PURE_DOMAIN = {
-    "domain.errors", "domain.instants", "domain.model", "domain.ports", "domain.query",
-    "domain.text", "domain.uids",
+    "domain.errors", "domain.explain", "domain.instants", "domain.model", "domain.neighbours",
+    "domain.ports", "domain.query", "domain.spelling", "domain.techniques", "domain.text",
+    "domain.uids",
 }  # fmt: skip
 
 # part -> what it may import of the package; a name with a dot covers what lies below it
@@ -23,13 +24,14 @@ ALLOWED: dict[str, set[str]] = {
     "storage": {"storage", *PURE_DOMAIN, ""},
     "telemetry": {"telemetry", "domain.errors", "domain.model", "domain.ports", "domain.memories",
                   "domain.recall", ""},
-    "settings": set(),
+    "settings": {"domain.techniques"},
     "limits": set(),
     "api.agentops": {"api.agentops", "api.http", "api.documents", "api.openapi", "domain",
                      "telemetry"},
     "api": {"api", "domain"},
     "app": {"api", "telemetry", ""},
-    "compose": {"app", "api", "domain", "storage", "settings", "telemetry"},
+    "sweep": {"domain", "telemetry"},
+    "compose": {"app", "sweep", "api", "domain", "storage", "settings", "telemetry"},
     "server": {"app", "compose", "limits", "settings", "telemetry", ""},
     "cli": {"cli", "server", "compose", "settings", "telemetry", "storage", "domain", ""},
     "__main__": {"cli"},

@@ -68,7 +68,7 @@ def test_no_query_or_no_hit_means_the_newest(service: Service) -> None:
 def test_what_words_do_not_fill_is_filled_with_the_newest(service: Service) -> None:
     service.save("needle in hay", title="hit")
     for title in "abcd":
-        service.save(f"hay {title}", title=title)
+        service.save(f"hay {title}", title=title, session_id=title)
 
     assert _titles(service, query="needle", limit=3) == ["hit", "d", "c"]
     assert _titles(service, query="needle", limit=9) == ["hit", "d", "c", "b", "a"]
@@ -81,7 +81,9 @@ def test_global_memories_are_ranked_but_backfilled_last(service: Service) -> Non
     service.save("own old", title="own old")
     service.save("own global", title="own global", scope="global")
     service.save("needle", title="found", scope="global", project="other")
-    service.save("foreign", title="foreign global", scope="global", project="other")
+    service.save(
+        "foreign", title="foreign global", scope="global", project="other", session_id="s2"
+    )
     service.save("foreign secret", title="foreign", project="other")
 
     assert _titles(service, query="needle", limit=9) == [

@@ -15,30 +15,44 @@ from hypothesis import strategies as st
 from agentops_memory.domain.model import Filter, Memory, MemoryId, Space
 from agentops_memory.domain.query import understood
 from agentops_memory.domain.text import project_name
+from agentops_memory.storage.sqlite import index, partitions, terms
 from agentops_memory.storage.sqlite.connection import connect
+from agentops_memory.storage.sqlite.partitions import Partitions, table
 from agentops_memory.storage.sqlite.transaction import SqliteTransaction
 
-from .database import assert_index_is_whole
+from .database import assert_index_is_whole, imported
 from .requirements import requirement
-from .service import START, Service, serving
+from .service import START, Service, observation, serving
 
 TEXTS = (
     "apple banana", "apple", "The pool's max_connections", "数据库连接池", "HTTPServer v1.2.3",
     "Café ﬁne ❤️python", "हिन्दी ก่อน", "x", "apple apple apple cherry", "\ufffd", "é" * 40,
 )  # fmt: skip
+SHARING = ("the use of it", "apples used", "замо\u0301к", "замок", "word " * 81, "数" * 161)
 
-text = st.sampled_from(TEXTS) | st.text(
+text = st.sampled_from(TEXTS + SHARING) | st.text(
     st.characters(codec="utf-8"), min_size=1, max_size=20
 ).filter(lambda given: given.replace("\0", "\ufffd").strip() != "")
 target = st.integers(1, 8)
 
 # What can happen to memories, as a method of History and its arguments.
+SAVED = (
+    text,
+    st.none() | st.sampled_from(["k1", "k2"]),
+    st.sampled_from(["s", "s", "t"]),
+    st.sampled_from(["demo", "demo", "a", "b", "c"]),
+    st.sampled_from(["project", "project", "global", "team"]),
+)
 EVENTS = st.one_of(
-    st.tuples(st.just("save"), text, st.none() | st.sampled_from(["k1", "k2"])),
+    st.tuples(st.just("save"), *SAVED),
+    st.tuples(st.just("bring"), st.lists(st.tuples(*SAVED), min_size=1, max_size=8)),
+    st.tuples(st.just("bring"), st.lists(st.tuples(*SAVED), min_size=4, max_size=8)),
     st.tuples(st.just("amend"), target, text),
+    st.tuples(st.just("tag"), target, text),
     st.tuples(st.just("delete"), target, st.booleans()),
     st.tuples(st.just("restore"), target, st.integers(1, 3)),
     st.tuples(st.just("reimport"), st.booleans()),
+    st.tuples(st.just("relieve")),
 )
 
 
@@ -49,11 +63,20 @@ class History:
     service: Service
     exported: list[dict[str, Any]] = field(default_factory=list)
 
-    def save(self, content: str, key: str | None) -> None:
-        self.service.save(content, title=content[:3] or "-", topic_key=key, session_id="s")
+    def save(self, *saved: str | None) -> None:
+        answer = self.service.http.post("/observations", json=body(*saved))
+        assert answer.status_code == 201, answer.text
+
+    def bring(self, saves: list[tuple[str | None, ...]]) -> None:
+        self.service.clock.advance(minutes=1)
+        at = self.service.clock().isoformat()
+        imported(self.service, [body(*saved) | {"updated_at": at} for saved in saves])
 
     def amend(self, memory: int, content: str) -> None:
         self.service.http.patch(f"/observations/{memory}", json={"content": content})
+
+    def tag(self, memory: int, tag: str) -> None:
+        self.service.http.patch(f"/observations/{memory}", json={"tags": [tag]})
 
     def delete(self, memory: int, hard: bool) -> None:
         for _ in range(2):
@@ -68,21 +91,39 @@ class History:
         known = {row["uid"] for row in self.exported}
         self.exported += [row for row in observations if row["uid"] not in known]
         rows = [row | {"uid": None} for row in self.exported] if nameless else self.exported
-        answer = self.service.http.post("/import", json={"observations": rows})
-        assert answer.status_code == 200
+        imported(self.service, rows)
+
+    def relieve(self) -> None:
+        with closing(connect(self.service.path)) as database:
+            database.execute("BEGIN IMMEDIATE")
+            while SqliteTransaction(database, START).index.relieve():
+                pass
+            database.execute("COMMIT")
+
+
+def body(*saved: str | None) -> dict[str, object]:
+    """The body of a save of these: content, key, session, project, scope."""
+    content, key, session, project, scope = saved
+    title = (content or "")[:3] or "-"
+    return observation(content or "", title=title, topic_key=key) | {
+        "session_id": session,
+        "project": project,
+        "scope": scope,
+    }
 
 
 @requirement("agentops:observations:delete-keeps-index", "agentops:fault:repeated-deletes")
 @settings(
-    max_examples=25,
+    max_examples=40,
     deadline=None,
     derandomize=True,
     database=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
-@given(events=st.lists(EVENTS, min_size=5, max_size=25))
+@given(events=st.lists(EVENTS, min_size=12, max_size=30))
 def test_the_index_equals_one_built_afresh(events: list[tuple[Any, ...]]) -> None:
     with (
+        small_partitions(),
         TemporaryDirectory() as folder,
         serving(Path(folder) / "m.db", MEMORY_DEDUPE_WINDOW="0") as service,
     ):
@@ -102,7 +143,7 @@ def test_repeated_deletes_of_every_kind_leave_the_index_exact(service: Service) 
         assert_index_is_exact(service.path)
 
     service.save("apple once more")
-    assert [hit["id"] for hit in service.http.get("/search?q=apple").json()] == [9, 12]
+    assert [hit["id"] for hit in service.http.get("/search?q=apple&limit=2").json()] == [9, 12]
 
 
 def test_a_refused_write_leaves_the_index_exact(service: Service) -> None:
@@ -139,13 +180,26 @@ def test_what_is_deleted_or_replaced_is_not_found_and_what_is_restored_is(
     assert not found("apple")
 
 
+@contextmanager
+def small_partitions() -> Iterator[None]:
+    """Inside, a few projects and memories fill a partition, and bulks of new ones are small."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(index, "BULK", 3)
+        patched.setattr(terms, "NOTED", 3)
+        for name, value in {"AREAS": 3, "ROWS": 4, "CROWDED": 2}.items():
+            patched.setattr(partitions, name, value)
+        yield
+
+
 def assert_index_is_exact(path: Path) -> None:
     """The index passes its own check, and is word for word, and in its scores, a new one."""
     assert_index_is_whole(path)
     with copy(path) as database:
-        before = contents(database)
-        database.execute("INSERT INTO memories_fts (memories_fts) VALUES ('rebuild')")
-        assert contents(database) == before
+        made = Partitions(database, is_alone=True)
+        for number in made.all():
+            before = contents(database, number)
+            made.rebuild(number)
+            assert contents(database, number) == before
 
 
 @contextmanager
@@ -156,21 +210,24 @@ def copy(path: Path) -> Iterator[sqlite3.Connection]:
         closing(connect(Path(":memory:"))) as database,
     ):
         original.backup(database)
-        database.execute(
-            "CREATE VIRTUAL TABLE temp.words USING fts5vocab (main, memories_fts, instance)"
-        )
         yield database
 
 
-def contents(database: sqlite3.Connection) -> list[list[Any]]:
-    """Every word at its place, the sizes, and the scores of some words."""
+def contents(database: sqlite3.Connection, number: int) -> list[list[Any]]:
+    """Every word of a partition at its place, the sizes, and the scores of some words."""
+    name = table(number)
+    database.execute(
+        f"CREATE VIRTUAL TABLE temp.words_{number} USING fts5vocab (main, {name}, instance)"
+    )
     statements = [
-        "SELECT * FROM temp.words ORDER BY term, doc, col, offset",
-        "SELECT id, sz FROM memories_fts_docsize ORDER BY id",
-        """SELECT rowid, bm25(memories_fts, 2.0, 1.0) FROM memories_fts
-            WHERE memories_fts MATCH 'apple OR banana OR x OR "数据" OR max' ORDER BY rowid""",
+        f"SELECT * FROM temp.words_{number} ORDER BY term, doc, col, offset",
+        f"SELECT id, sz FROM {name}_docsize ORDER BY id",
+        f"""SELECT rowid, bm25({name}, 2.0, 1.0, 0.4, 2.0) FROM {name}
+            WHERE {name} MATCH 'apple OR banana OR x OR "数据" OR max' ORDER BY rowid""",
     ]
-    return [database.execute(statement).fetchall() for statement in statements]
+    found = [database.execute(statement).fetchall() for statement in statements]
+    database.execute(f"DROP TABLE temp.words_{number}")
+    return found
 
 
 PROJECT = project_name("demo")
@@ -198,8 +255,8 @@ READS: dict[str, tuple[Callable[[SqliteTransaction, Memory], object], set[str]]]
     "count of all": (lambda tx, _: tx.memories.count(None), {"memories_by_time"}),
     "projects": (lambda tx, _: tx.memories.projects(), {"memories_by_time"}),
     "keyed": (lambda tx, _: tx.search.keyed("a/b", OWN, 5), {"memories_at_key"}),
-    "best": (lambda tx, _: tx.search.best(ASKED, OWN, 5), {"memories_by_time"}),
-    "every": (lambda tx, _: tx.search.every(ASKED, OWN, 5), {"memories_by_time"}),
+    "best": (lambda tx, _: tx.search.best(ASKED, OWN, 5), {"0:M4><", "spaces_by_area"}),
+    "every": (lambda tx, _: tx.search.every(ASKED, OWN, 5), {"0:M4><"}),
     "backfill": (lambda tx, _: tx.search.backfill(OWN, 5, ()), {"memories_by_time"}),
 }
 

@@ -5,9 +5,9 @@ import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
-from datetime import timedelta
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,7 +22,7 @@ from agentops_memory.storage.sqlite.migrate import (
     statements,
 )
 
-from .files import NOW, beside, disk, mounted, rows, schema
+from .files import NOW, beside, disk, found, mounted, rows, schema
 from .original import SCHEMA, filled, original, with_wal_left
 
 PROCESSES = 4
@@ -114,7 +114,7 @@ def test_processes_that_start_at_once_on_the_originals_file_upgrade_it_once(
 
     assert rows(path, "SELECT count(*), min(id), max(id) FROM memories") == [(1000, 1, 1000)]
     assert rows(path, "SELECT count(*) FROM sessions") == [(1,)]
-    assert rows(path, "SELECT count(*) FROM memories_fts('zebra')") == [(1000,)]
+    assert rows(path, "SELECT count(*) FROM memories_fts_0('{content} : zebra')") == [(1000,)]
     assert rows(path, "PRAGMA integrity_check") == [("ok",)]
     assert beside(path) == ["memory.db.before-upgrade"]
     assert tables(path) == expected_tables(path)
@@ -124,7 +124,7 @@ def test_processes_that_start_at_once_on_the_originals_file_upgrade_it_once(
 
 
 def test_a_migration_that_fails_leaves_nothing_of_a_new_file(path: Path, scripts: Path) -> None:
-    add(scripts, "0002_broken.sql", "CREATE TABLE half (id);\nINSERT INTO nowhere VALUES (1);\n")
+    add(scripts, "0003_broken.sql", "CREATE TABLE half (id);\nINSERT INTO nowhere VALUES (1);\n")
 
     with pytest.raises(StartRefused, match="no such table: nowhere"):
         migrated(path, NOW)
@@ -136,7 +136,7 @@ def test_a_migration_that_fails_leaves_nothing_of_a_new_file(path: Path, scripts
 def test_a_migration_that_fails_leaves_an_older_file_as_it_was(path: Path, scripts: Path) -> None:
     migrated(path, NOW)
     before = path.read_bytes()
-    add(scripts, "0002_broken.sql", "DROP TABLE revisions;\nINSERT INTO nowhere VALUES (1);\n")
+    add(scripts, "0003_broken.sql", "DROP TABLE revisions;\nINSERT INTO nowhere VALUES (1);\n")
 
     with pytest.raises(StartRefused, match="no such table: nowhere"):
         migrated(path, NOW)
@@ -149,7 +149,7 @@ def test_a_migration_that_fails_leaves_the_originals_file_as_it_was(
 ) -> None:
     filled(path)
     before = path.read_bytes()
-    add(scripts, "0002_broken.sql", "INSERT INTO nowhere VALUES (1);\n")
+    add(scripts, "0003_broken.sql", "INSERT INTO nowhere VALUES (1);\n")
 
     with pytest.raises(StartRefused, match="no such table: nowhere"):
         migrated(path, NOW)
@@ -169,7 +169,7 @@ def test_older_files_and_the_originals_end_with_the_schema_of_a_new_one(
     new = tmp_path / "new.db"
     add(
         scripts,
-        "0002_pins.sql",
+        "0003_pins.sql",
         "-- A trigger's own semicolons end no statement.\n"
         "CREATE TABLE pins (id INTEGER PRIMARY KEY);\n"
         "CREATE TRIGGER pinned AFTER INSERT ON pins BEGIN\n"
@@ -184,7 +184,7 @@ def test_older_files_and_the_originals_end_with_the_schema_of_a_new_one(
 
     assert schema(path) == schema(old) == schema(new)
     assert {"pins", "pinned", "pins_by_id"} <= tables(new)
-    assert rows(path, "PRAGMA user_version") == [(2,)]
+    assert rows(path, "PRAGMA user_version") == [(3,)]
 
 
 # Files that are refused
@@ -193,12 +193,12 @@ def test_older_files_and_the_originals_end_with_the_schema_of_a_new_one(
 def test_a_file_of_a_newer_version_is_refused_with_both_versions_named(
     path: Path, scripts: Path
 ) -> None:
-    add(scripts, "0002_newer.sql", "CREATE TABLE newer (id);\n")
+    add(scripts, "0003_newer.sql", "CREATE TABLE newer (id);\n")
     migrated(path, NOW)
-    (scripts / "0002_newer.sql").unlink()
+    (scripts / "0003_newer.sql").unlink()
     before = path.read_bytes()
 
-    with pytest.raises(StartRefused, match=rf"format 2.*agentops-memory {__version__}.*up to 1"):
+    with pytest.raises(StartRefused, match=rf"format 3.*agentops-memory {__version__}.*up to 2"):
         migrated(path, NOW)
 
     assert path.read_bytes() == before
@@ -209,8 +209,8 @@ def test_a_file_that_another_process_makes_newer_meanwhile_is_refused(
 ) -> None:
     filled(path)
 
-    def made_newer_at_begin(file: Path, busy_timeout: timedelta) -> sqlite3.Connection:
-        database = connect(file, busy_timeout=busy_timeout)
+    def made_newer_at_begin(file: Path, **options: Any) -> sqlite3.Connection:
+        database = connect(file, **options)
         database.set_trace_callback(
             lambda statement: make_newer(file) if statement.startswith("BEGIN") else None
         )
@@ -300,7 +300,7 @@ def test_the_originals_file_without_its_full_text_index_is_still_the_originals(
 
     migrated(path, NOW)
 
-    assert rows(path, "SELECT rowid FROM memories_fts('zebra')") == [(1,)]
+    assert found(path, "zebra") == [1]
 
 
 # Helpers

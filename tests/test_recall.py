@@ -10,9 +10,9 @@ from .service import Service, serving
 
 
 def test_every_way_to_write_an_identifier_counts_as_all_of_it(service: Service) -> None:
-    service.save("maxconnections at the limit", title="joined")
-    service.save("max_connections at the limit", title="compound")
-    service.save("max limit limit limit", title="part")
+    service.save("maxconnections at the limit", title="joined", session_id="a")
+    service.save("max_connections at the limit", title="compound", session_id="b")
+    service.save("max limit limit limit", title="part", session_id="c")
 
     for query in ("max_connections limit", "maxConnections limit", "max-connections limit"):
         assert set(titles(search(service, query))[:2]) == {"joined", "compound"}
@@ -31,7 +31,7 @@ def test_search_takes_all_terms_first_and_then_any(service: Service) -> None:
 
 def test_stop_words_count_only_where_nothing_else_is_asked(service: Service) -> None:
     service.save("to be or not to be", title="hamlet")
-    service.save("the pool", title="pool")
+    service.save("the pool", title="pool", session_id="another")
 
     assert titles(search(service, "what is the pool?")) == ["pool"]
     assert titles(search(service, "to be or not")) == ["hamlet"]
@@ -47,9 +47,9 @@ def test_only_the_first_500_code_points_of_a_prompt_count(service: Service) -> N
 
 @requirement("agentops:search:hits")
 def test_a_rank_is_the_best_sentence_and_two_fifths_of_the_others(service: Service) -> None:
-    service.save("apple and the rest", title="one")
-    service.save("apple with banana", title="two")
-    service.save("banana with cherry", title="three")
+    service.save("apple and the rest", title="one", session_id="a")
+    service.save("apple with banana", title="two", session_id="b")
+    service.save("banana with cherry", title="three", session_id="c")
     ranks: dict[str, dict[str, float]] = {
         word: {hit["title"]: hit["rank"] for hit in search(service, word)}
         for word in ("apple", "banana")
@@ -68,10 +68,10 @@ def test_a_rank_is_the_best_sentence_and_two_fifths_of_the_others(service: Servi
 
 def test_each_sentence_contributes_its_best_ten_alone(service: Service) -> None:
     for number in range(10):
-        service.save(f"apple {number}", title="apple")
+        service.save(f"apple {number}", title="apple", session_id="apples")
     service.save("banana, and among many other words one apple at last", title="both")
     for number in range(30):
-        service.save(f"other {number}", title="other")
+        service.save(f"other {number}", title="other", session_id="others")
     (alone,) = search(service, "banana")
     few = {hit["title"]: hit["rank"] for hit in search(service, "apple none. banana here", limit=5)}
     all_ = {

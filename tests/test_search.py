@@ -114,10 +114,10 @@ def test_topic_keys_are_narrowed_like_words(service: Service) -> None:
 
 @requirement("agentops:search:hits")
 def test_words_are_narrowed_by_what_is_asked(service: Service) -> None:
-    service.save("word a", type="decision", title="a")
-    service.save("word b", tags=["t"], title="b")
-    service.save("word c", project="other", title="c", type="decision")
-    service.save("word d", scope="team", title="d")
+    service.save("word a", type="decision", title="a", session_id="a")
+    service.save("word b", tags=["t"], title="b", session_id="b")
+    service.save("word c", project="other", title="c", type="decision", session_id="c")
+    service.save("word d", scope="team", title="d", session_id="d")
 
     asked = {
         "": "abcd",
@@ -128,7 +128,7 @@ def test_words_are_narrowed_by_what_is_asked(service: Service) -> None:
         "project=Demo": "abd",
         "project=other&type=decision": "c",
         "project=nobody": "",
-        "limit=2": "ab",
+        "limit=2": "ac",
     }
     for query, titles in asked.items():
         hits = service.http.get(f"/search?q=word&{query}").json()

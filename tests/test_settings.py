@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from agentops_memory.domain.techniques import ALL, Technique
 from agentops_memory.settings import (
     VARIABLES,
     Address,
@@ -129,6 +130,9 @@ def test_what_is_no_endpoint_is_refused(text: str) -> None:
         ("MEMORY_DEDUPE_WINDOW", "15", "is no duration"),
         ("MEMORY_DRAIN", "soon", "is no duration"),
         ("MEMORY_MAX_UPLOAD", "big", "is no size"),
+        ("MEMORY_RECALL_LIMIT", "fast", "is no duration"),
+        ("MEMORY_RECALL_WITHOUT", "stopwords,magic", "names something that is none of any-word,"),
+        ("MEMORY_SWEEP_EVERY", "often", "is no duration"),
         ("MEMORY_LOG_LEVEL", "loud", "is none of debug, info, warning, error"),
         ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://", "is no endpoint"),
         ("OTEL_EXPORTER_OTLP_PROTOCOL", "smtp", "is none of grpc, http/protobuf"),
@@ -144,13 +148,16 @@ def test_with_nothing_set_every_default_holds(
 ) -> None:
     monkeypatch.chdir(tmp_path)
 
-    values = asdict(settings({})) | {"db_path": None}
+    values = asdict(settings({})) | {"db_path": None, "recall": settings({}).recall}
 
     assert values == {
         "listen": {"host": "127.0.0.1", "port": 7437},
         "db_path": None,
         "dedupe_window": timedelta(minutes=15),
         "drain": timedelta(seconds=1),
+        "recall": ALL,
+        "recall_limit": timedelta(seconds=2),
+        "sweep_every": timedelta(minutes=10),
         "max_upload": 256 << 20,
         "log_level": "info",
         "otlp_endpoint": None,
@@ -169,6 +176,12 @@ def test_a_flag_beats_the_environment_and_that_beats_the_default() -> None:
 @pytest.mark.parametrize("variable", VARIABLES, ids=lambda variable: variable.name)
 def test_an_empty_variable_and_an_empty_flag_are_unset_ones(variable: Variable) -> None:
     assert settings({variable.name: ""}, {variable.field: ""}) == settings({})
+
+
+def test_techniques_are_left_out_by_name() -> None:
+    without = settings({"MEMORY_RECALL_WITHOUT": " typos, context,,"}).recall
+
+    assert without == ALL - {Technique.TYPOS, Technique.CONTEXT}
 
 
 def test_a_level_may_be_written_in_capitals() -> None:

@@ -1,6 +1,7 @@
 """Each transaction is a span, and each step in it says what it decided."""
 
 import inspect
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -53,7 +54,7 @@ def test_each_tier_of_a_save_says_what_it_decided(collector: Collector, tmp_path
 def test_a_search_says_which_match_found_how_much(collector: Collector, tmp_path: Path) -> None:
     async def work(_: Telemetry, engine: Engine) -> None:
         await memories(engine).save(ADA, draft("blue whales", key="animals/whales"))
-        await memories(engine).save(ADA, draft("blue jays"))
+        await memories(engine).save(ADA, replace(draft("blue jays"), session=SessionId("s2")))
         await Recall(engine=engine).search(ADA, "animals/whales", Filter(project=DEMO), 10)
 
     trace(collector, tmp_path, work)
@@ -69,7 +70,7 @@ def test_a_context_says_how_much_was_found_and_filled_up(
 ) -> None:
     async def work(_: Telemetry, engine: Engine) -> None:
         for content in ("blue whales sing", "blue jays shout", "ants are quiet"):
-            await memories(engine).save(ADA, draft(content))
+            await memories(engine).save(ADA, replace(draft(content), session=SessionId(content)))
         await Recall(engine=engine).context(ADA, "blue whales", Filter(project=DEMO), 3)
 
     trace(collector, tmp_path, work)

@@ -117,7 +117,7 @@ def test_each_injected_memory_is_an_event_with_its_rank_and_method(tmp_path: Pat
     title = "🐳" * 120
     with traced(tmp_path) as (service, received):
         found = service.save("the song of whales", title=title)["id"]
-        recent = service.save("nothing of the kind")["id"]
+        recent = service.save("nothing of the kind", session_id="another")["id"]
         service.http.get("/context", params={"project": "demo", "query": "whales"})
         collector = received()
 

@@ -13,8 +13,10 @@ from .domain.memories import Memories
 from .domain.recall import Recall
 from .domain.sessions import Sessions
 from .domain.transfer import Transfer
+from .domain.upkeep import Upkeep
 from .settings import Settings
 from .storage.sqlite import SqliteEngine
+from .sweep import sweeping
 from .telemetry import Telemetry
 
 
@@ -28,15 +30,17 @@ async def opened(
     settings: Settings, telemetry: Telemetry, *, clock: Callable[[], datetime] = utc_now
 ) -> AsyncIterator[Starlette]:
     """The application over its open database."""
-    async with SqliteEngine.opened(settings.db_path, clock=clock) as sqlite:
+    async with SqliteEngine.opened(settings.db_path, clock=clock, using=settings.recall) as sqlite:
         engine = telemetry.engine(sqlite)
         agentops = AgentOps(
             memories=Memories(engine=engine, dedupe_window=settings.dedupe_window),
             sessions=Sessions(engine=engine),
-            recall=Recall(engine=engine),
+            recall=Recall(engine=engine, using=settings.recall, patience=settings.recall_limit),
             transfer=Transfer(engine=engine),
             clock=clock,
             max_upload=settings.max_upload,
             folder=settings.db_path.parent,
         )
-        yield application(operations(agentops), routes(agentops, telemetry))
+        upkeep = Upkeep(engine=sqlite)
+        async with sweeping(upkeep, telemetry.metrics, settings.sweep_every):
+            yield application(operations(agentops), routes(agentops, telemetry))

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from .domain.techniques import ALL, Technique, Techniques
+
 LONGEST = timedelta(days=292 * 365)  # as in Go; a window reaches back from now
 
 
@@ -36,6 +38,9 @@ class Settings:
     db_path: Path
     dedupe_window: timedelta
     drain: timedelta
+    sweep_every: timedelta
+    recall: Techniques
+    recall_limit: timedelta
     max_upload: int  # bytes
     log_level: str
     otlp_endpoint: str | None
@@ -116,6 +121,14 @@ def size(text: str) -> int:
     return int(match["count"]) * _SIZES[(match["unit"] or "").lower()]
 
 
+def techniques(text: str) -> Techniques:
+    """All techniques of recall but those named: `typos,context`."""
+    try:
+        return ALL - {Technique(name.strip()) for name in text.split(",") if name.strip()}
+    except ValueError as error:
+        raise ValueError(f"names something that is none of {', '.join(Technique)}") from error
+
+
 def default_db_path(mounted: Path = Path("/data")) -> str:
     """`/data/memory.db` where that folder can be written, else one below this folder."""
     usable = mounted.is_dir() and os.access(mounted, os.W_OK)
@@ -189,6 +202,34 @@ VARIABLES = (
         default="1s",
         parse=duration,
         help="How long requests are still served after SIGTERM, while /health fails.",
+    ),
+    Variable(
+        field="recall_limit",
+        name="MEMORY_RECALL_LIMIT",
+        flag="--recall-limit",
+        kind="DURATION",
+        default="2s",
+        parse=duration,
+        help="How long words may be looked for, before the newest memories stand in.",
+    ),
+    Variable(
+        field="sweep_every",
+        name="MEMORY_SWEEP_EVERY",
+        flag="--sweep-every",
+        kind="DURATION",
+        default="10m",
+        parse=duration,
+        help="How often the service compares its index with the memories; 0 turns that off.",
+    ),
+    Variable(
+        field="recall",
+        name="MEMORY_RECALL_WITHOUT",
+        flag="--recall-without",
+        kind="NAMES",
+        default="",
+        parse=techniques,
+        help="Techniques of recall to leave out, to measure what they bring. "
+        "The index is built anew at the start when it was made by others.",
     ),
     Variable(
         field="max_upload",

@@ -23,6 +23,7 @@ IN_MEMORY = 1024 * 1024  # bytes of an upload before it becomes a file
 
 _NUMBER = re.compile(r"\d+", re.ASCII)
 _SIGNED = re.compile(r"[-+]?\d{1,19}", re.ASCII)
+_DIGITS = 18  # of an amount that are read: no longer one is less than these
 _INT64 = range(-(1 << 63), 1 << 63)
 
 
@@ -97,14 +98,24 @@ def whole_number(text: str | None, name: str) -> int:
     return number
 
 
+def amount(request: Request, name: str) -> int | None:
+    """A whole number, zero or more; none if it is unset, and anything else is Invalid."""
+    text = parameter(request, name)
+    if text is None:
+        return None
+    if not _NUMBER.fullmatch(text):
+        raise Invalid(f"{name} must be a whole number, zero or more.")
+    return int(text.lstrip("0")[:_DIGITS] or 0)
+
+
 def is_true(request: Request, name: str) -> bool:
     """Whether a flag is set."""
     return (parameter(request, name) or "").lower() in ("1", "t", "true", "yes")
 
 
-def fitting(items: Iterable[bytes]) -> list[bytes]:
-    """The first of the items, as many as one answer can hold."""
-    room, fit = MAX_ANSWER - 1024, []
+def fitting(items: Iterable[bytes], *, beside: int = 0) -> list[bytes]:
+    """The first of the items, as many as one answer can hold beside so many bytes."""
+    room, fit = MAX_ANSWER - 1024 - beside, []
     for item in items:
         room -= len(item) + 1
         if room < 0:

@@ -109,6 +109,27 @@ def demo(url: str) -> None:
         _refuse(failure)
 
 
+@main.command(short_help="Look at the full-text index of a file, and mend it.")
+@_options
+@click.option("--check", is_flag=True, help="Compare every word, not only the number of rows.")
+@click.option(
+    "--rebuild", is_flag=True, help="Build anew: all, or with --check what is found to be wrong."
+)
+def index(check: bool, rebuild: bool, **flags: str | None) -> None:
+    """Look at each partition of the full-text index, while others use the file.
+
+    Exits with 1 if one is out of line with the memories and stays so.
+    """
+    # Not at the top, as above.
+    from . import index as upkeep  # noqa: PLC0415
+
+    try:
+        is_good = upkeep.run(_settings(flags), check=check, rebuild=rebuild)
+    except upkeep.REFUSALS as refusal:
+        _refuse(refusal)
+    sys.exit(0 if is_good else 1)
+
+
 @main.command(short_help="Ask whether the service is healthy.")
 @_options
 def health(**flags: str | None) -> None:

@@ -4,6 +4,7 @@ import asyncio
 
 from ..server import serve
 from ..settings import SettingRefused, Settings
+from ..storage.sqlite.library import without_memory_statistics
 from ..storage.sqlite.migrate import StartRefused
 from ..telemetry import configure_logging
 
@@ -13,6 +14,7 @@ REFUSALS = (SettingRefused, StartRefused)
 def run(settings: Settings) -> None:
     """Serve until told to stop; raises one of REFUSALS when it cannot start."""
     configure_logging(settings.log_level.upper())
+    without_memory_statistics()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(serve(settings))
 

@@ -45,6 +45,12 @@ class Busy(Unavailable):
     code = "db_locked"
 
 
+class TimedOut(Unavailable):
+    """The read took too long and was stopped."""
+
+    code = "timed_out"
+
+
 class Full(Unavailable):
     """There is no space left to store anything."""
 

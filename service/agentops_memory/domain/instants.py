@@ -1,8 +1,12 @@
 """Instants as text: what is accepted, and what is shown."""
 
 from datetime import UTC, datetime
+from functools import lru_cache
+
+COMMON = 256  # texts whose instant is kept: a row of an import has the same one thrice
 
 
+@lru_cache(COMMON)
 def parsed(text: str) -> datetime | None:
     """The instant in RFC 3339 text or in `YYYY-MM-DD HH:MM:SS` (UTC); None if there is none."""
     try:

@@ -161,7 +161,8 @@ def _record(tx: Transaction, memory: Memory, deed: Deed) -> None:
     tx.revisions.add(
         memory.id, Revision(number=memory.revision, deed=deed, at=at, text=memory.text)
     )
-    tx.revisions.trim(memory.id, KEPT_REVISIONS)
+    if memory.revision > KEPT_REVISIONS:
+        tx.revisions.trim(memory.id, KEPT_REVISIONS)
 
 
 def _twin(tx: Transaction, draft: Draft, window: timedelta) -> Memory | None:

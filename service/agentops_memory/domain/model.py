@@ -1,10 +1,12 @@
 """The nouns of memory: frozen, and the same in every layer."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import NewType
 
+from .explain import Explanation, Tier
+from .query import Query
 from .text import Project
 
 TenantId = NewType("TenantId", str)
@@ -161,20 +163,70 @@ class Hit:
     memory: Memory
     rank: float
     method: Method
+    tier: Tier | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What a caller wants to know beside what was found: why, and why not one of the others."""
+
+    explain: bool = False
+    why_not: MemoryId | None = None
+
+    def __bool__(self) -> bool:
+        return self.explain or self.why_not is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What a text was answered with, best first, and what it was understood to ask.
+
+    Degraded: words took too long, and the newest memories stand in.
+    """
+
+    hits: tuple[Hit, ...] = ()
+    query: Query = field(default_factory=Query)
+    is_degraded: bool = False
+    explanation: Explanation | None = None
+
+    @property
+    def method(self) -> Method:
+        """Full text if any memory was found by its words, else recency."""
+        by_words = any(hit.method is not Method.RECENCY for hit in self.hits)
+        return Method.FULL_TEXT if by_words else Method.RECENCY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    """A memory that a budget had no room for; its place counts from one."""
+
+    memory: MemoryId
+    place: int
+    tokens: int
+    chars: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Packed:
+    """What a context takes of a prompt, and what had no room.
+
+    `places` are those that its memories had among all candidates.
+    """
+
+    tokens: int
+    chars: int
+    places: tuple[int, ...]
+    left_out: tuple[LeftOut, ...]
+    summaries_left_out: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
     """What an agent is reminded of before a turn."""
 
-    summaries: tuple[str, ...]
-    hits: tuple[Hit, ...]
-
-    @property
-    def method(self) -> Method:
-        """Full text if any memory was found by its words, else recency."""
-        found = any(hit.method is Method.FULL_TEXT for hit in self.hits)
-        return Method.FULL_TEXT if found else Method.RECENCY
+    summaries: tuple[str, ...] = ()
+    found: Found = Found()
+    packed: Packed | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,9 +1,11 @@
 """What the domain asks of storage: every promise in prose."""
 
-from collections.abc import Callable, Collection
-from datetime import datetime
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager
+from datetime import datetime, timedelta
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
+from .explain import Parts, Tier
 from .model import (
     Filter,
     Hit,
@@ -16,7 +18,7 @@ from .model import (
     TenantId,
     Text,
 )
-from .query import Query
+from .query import Corrections, Query
 from .text import Project
 
 P = ParamSpec("P")
@@ -46,6 +48,9 @@ class MemoryTable(Protocol):
 
     def by_uid(self, uid: str) -> Memory | None:
         """The memory with this stable id."""
+
+    def in_bulk(self) -> AbstractContextManager[None]:
+        """Inside, inserts cost less each, and are found by their words at the end."""
 
     def insert(self, memory: Memory) -> Memory:
         """Store a memory and index it; the answer carries its id."""
@@ -128,13 +133,27 @@ class RevisionTable(Protocol):
 
 
 class SearchTable(Protocol):
-    """The full-text index over live memories, and the way round it."""
+    """The full-text index over live memories, and the way round it.
+
+    Over several projects ranks are comparable only roughly.
+    """
+
+    def within(self, patience: timedelta) -> AbstractContextManager[None]:
+        """Inside, reads that take longer in all raise TimedOut; the transaction goes on."""
 
     def keyed(self, path: str, seen: Filter, limit: int) -> list[Hit]:
         """Memories whose key contains the path literally, newest first."""
 
+    def lookalikes(self, words: Collection[str], seen: Filter) -> Corrections:
+        """For words that no memory in sight has: up to three that differ in one letter.
+
+        The first letter is the same; of more than three the most frequent are
+        taken. At most four words are answered for, and none when no single
+        project is asked.
+        """
+
     def every(self, query: Query, seen: Filter, limit: int) -> list[Hit]:
-        """Memories in which all terms of the query occur, best first, ties by id."""
+        """Memories in which all pieces of the query occur, best first, ties by id."""
 
     def best(self, query: Query, seen: Filter, limit: int) -> list[Hit]:
         """Memories in which any term occurs, best first, ties by id.
@@ -143,8 +162,47 @@ class SearchTable(Protocol):
         others'. Each sentence contributes its best few alone.
         """
 
+    def ranking(
+        self, tier: Tier, query: Query, seen: Filter, limit: int
+    ) -> list[tuple[MemoryId, float]]:
+        """All that a tier would list, best first, with their ranks; at most 10,000.
+
+        Sentences contribute what they do for the limit; a single one contributes all.
+        """
+
+    def parts(
+        self, tier: Tier, query: Query, seen: Filter, limit: int, ids: Collection[MemoryId]
+    ) -> Mapping[MemoryId, Parts]:
+        """What made the ranks of these memories, for a tier and a limit that listed them.
+
+        A memory in sight that was not listed has the terms that it matches, too;
+        one out of sight is left out.
+        """
+
     def backfill(self, seen: Filter, limit: int, but: Collection[MemoryId]) -> list[Hit]:
         """The newest memories that are not among `but`."""
+
+
+class IndexTable(Protocol):
+    """The full-text index as a thing to keep: it lies in partitions, each seen to on its own."""
+
+    def partitions(self) -> list[int]:
+        """The numbers of the partitions."""
+
+    def drift(self, partition: int) -> int:
+        """By how many rows it has more or fewer than the memories that belong in it."""
+
+    def is_exact(self, partition: int) -> bool:
+        """Whether it holds just what the memories say, word for word. Asked in a write."""
+
+    def rebuild(self, partition: int) -> None:
+        """Fill it afresh from the memories."""
+
+    def is_crowded(self) -> bool:
+        """Whether some partition has grown so large that a project should leave it."""
+
+    def relieve(self) -> bool:
+        """Move one project out of a crowded partition; false if none can."""
 
 
 class Transaction(Protocol):
@@ -169,6 +227,10 @@ class Transaction(Protocol):
     @property
     def search(self) -> SearchTable:
         """Search."""
+
+    @property
+    def index(self) -> IndexTable:
+        """The full-text index."""
 
     def new_uid(self, at: datetime) -> str:
         """A fresh stable id (UUIDv7) that orders by the instant."""

@@ -2,14 +2,34 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from datetime import timedelta
 
+from .budget import Budget, packed
+from .errors import TimedOut
+from .explain import Tier
+from .explain_found import explanation
+from .explain_why_not import Answer, reached
 from .memories import live
-from .model import GLOBAL_SCOPE, Caller, Context, Filter, Hit, Memory, MemoryId, Totals
+from .model import (
+    GLOBAL_SCOPE,
+    Caller,
+    Context,
+    Filter,
+    Found,
+    Hit,
+    Memory,
+    MemoryId,
+    Totals,
+    Wanted,
+)
 from .ports import Engine, Transaction
-from .query import Query, understood
+from .query import MAX_PROMPT, PATIENCE, Query, understood, words
+from .techniques import ALL, Technique, Techniques
 from .text import Project
 
 SUMMARIES = 3  # sessions that an agent is reminded of
+NOTHING = Wanted()
+UNBOUNDED = Budget()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,21 +37,38 @@ class Recall:
     """Recall of one service. No text is refused as a query."""
 
     engine: Engine
+    using: Techniques = ALL
+    patience: timedelta = PATIENCE
 
-    async def search(self, caller: Caller, text: str, seen: Filter, limit: int) -> list[Hit]:
+    async def search(
+        self, caller: Caller, text: str, seen: Filter, limit: int, wanted: Wanted = NOTHING
+    ) -> Found:
         """Memories by their words, best first: keys with the text in them, then those
         with every word, then those with any. Ranks never fall along the list."""
-        query = understood(text)
-        if not query:
-            return []
-        return await self.engine.read(caller.tenant, search, query, seen, limit)
+        query = self._understood(text)
+        if not query and not wanted:
+            return Found()
+        found = await self.engine.read(caller.tenant, search, query, seen, limit, wanted)
+        return self._with_dropped(found, text)
 
-    async def context(self, caller: Caller, text: str, seen: Filter, limit: int) -> Context:
+    async def context(
+        self,
+        caller: Caller,
+        text: str,
+        seen: Filter,
+        limit: int,
+        *,
+        budget: Budget = UNBOUNDED,
+        wanted: Wanted = NOTHING,
+    ) -> Context:
         """What to remind an agent of: summaries, the best memories, then the newest.
 
-        Without a project only global memories are seen, and no summaries.
+        Without a project only global memories are seen, and no summaries. Of all
+        that, what the budget has no room for is left out.
         """
-        return await self.engine.read(caller.tenant, context, understood(text), seen, limit)
+        query = self._understood(text)
+        told = await self.engine.read(caller.tenant, context, query, seen, limit, budget, wanted)
+        return replace(told, found=self._with_dropped(told.found, text))
 
     async def timeline(
         self, caller: Caller, memory: MemoryId, before: int, after: int
@@ -43,30 +80,46 @@ class Recall:
         """How much is stored, in the project or in all; the projects are always all."""
         return await self.engine.read(caller.tenant, totals, project)
 
+    def _understood(self, text: str) -> Query:
+        return replace(understood(text, self.using), patience=self.patience)
 
-def search(tx: Transaction, query: Query, seen: Filter, limit: int) -> list[Hit]:
-    hits: list[Hit] = []
-    if query.path is not None:
-        hits += tx.search.keyed(query.path, seen, limit)
-    if query.sentences and len(hits) < limit:
-        hits = _distinct([*hits, *tx.search.every(query, seen, limit)])
-    if query.sentences and len(hits) < limit:
-        hits = _distinct([*hits, *tx.search.best(query, seen, limit)])
-    return list(_never_falling(hits[:limit]))
+    def _with_dropped(self, found: Found, text: str) -> Found:
+        """The same, with the words that were not looked for, if it is to be explained."""
+        if found.explanation is None:
+            return found
+        used = {term.text for term in found.query.terms}
+        dropped = [word for word in words(text[:MAX_PROMPT], self.using) if word not in used]
+        return replace(found, explanation=replace(found.explanation, dropped=tuple(dropped)))
 
 
-def context(tx: Transaction, query: Query, seen: Filter, limit: int) -> Context:
-    if seen.project is None and seen.scope not in (None, GLOBAL_SCOPE):
-        return Context(summaries=(), hits=())
-    if seen.project is None:
-        seen = replace(seen, scope=GLOBAL_SCOPE)
-    summaries = tx.sessions.summaries(seen.project, SUMMARIES) if seen.project else []
-    hits = tx.search.best(query, seen, limit) if query.sentences else []
-    for part in (replace(seen, global_too=False), seen):
-        if len(hits) < limit:
-            found = {hit.memory.id for hit in hits}
-            hits += tx.search.backfill(part, limit - len(hits), found)
-    return Context(summaries=tuple(summaries), hits=tuple(hits))
+def search(
+    tx: Transaction, query: Query, seen: Filter, limit: int, wanted: Wanted = NOTHING
+) -> Found:
+    found = _searched(tx, query, seen, limit)
+    if not wanted:
+        return found
+    answer = Answer(found=found, seen=seen, limit=limit, tiers=_tiers(query), fills_up=False)
+    return replace(found, explanation=explanation(tx, query, found.hits, answer, wanted))
+
+
+def context(
+    tx: Transaction,
+    query: Query,
+    seen: Filter,
+    limit: int,
+    budget: Budget = UNBOUNDED,
+    wanted: Wanted = NOTHING,
+) -> Context:
+    whole = _reminders(tx, query, seen, limit)
+    told = packed(whole, budget) if budget.is_bounded or wanted else whole
+    if not wanted:
+        return told
+    answer = Answer(
+        found=whole.found, seen=seen, limit=limit, tiers=_reminding(query), fills_up=True,
+        packed=told.packed,
+    )  # fmt: skip
+    why = explanation(tx, query, told.found.hits, answer, wanted)
+    return replace(told, found=replace(told.found, explanation=why))
 
 
 def timeline(tx: Transaction, memory: MemoryId, before: int, after: int) -> list[Memory]:
@@ -79,6 +132,76 @@ def totals(tx: Transaction, project: Project | None) -> Totals:
         memories=tx.memories.count(project),
         projects=tuple(sorted(tx.memories.projects() | tx.sessions.projects())),
     )
+
+
+def _searched(tx: Transaction, query: Query, seen: Filter, limit: int) -> Found:
+    try:
+        with tx.search.within(query.patience):
+            query, hits = _by_words(tx, query, seen, limit)
+    except TimedOut:
+        newest = tx.search.backfill(seen, limit, ())
+        return Found(hits=tuple(newest), query=query, is_degraded=True)
+    return Found(hits=tuple(_never_falling(hits[:limit])), query=query)
+
+
+def _by_words(tx: Transaction, query: Query, seen: Filter, limit: int) -> tuple[Query, list[Hit]]:
+    """The query as it was asked in the end, and the hits of each tier of a search."""
+    hits = [] if query.path is None else tx.search.keyed(query.path, seen, limit)
+    if not query.sentences or len(hits) >= limit:
+        return query, hits
+    query = _corrected(tx, query, seen)
+    tiers = _tiers(query)
+    if Tier.EVERY in tiers:
+        hits = _distinct([*hits, *tx.search.every(query, seen, limit)])
+    if Tier.ANY in tiers and len(hits) < limit:
+        hits = _distinct([*hits, *tx.search.best(query, seen, limit)])
+    return query, hits
+
+
+def _tiers(query: Query) -> tuple[Tier, ...]:
+    """What a search looks for, in its order."""
+    is_any = Technique.ANY_WORD in query.using
+    is_every = Technique.ALL_WORDS_FIRST in query.using or not is_any
+    tiers = {Tier.KEY: query.path is not None, Tier.EVERY: is_every, Tier.ANY: is_any}
+    return tuple(tier for tier, is_asked in tiers.items() if is_asked)
+
+
+def _reminding(query: Query) -> tuple[Tier, ...]:
+    """What a context looks for."""
+    return (Tier.ANY if Technique.ANY_WORD in query.using else Tier.EVERY,)
+
+
+def _reminders(tx: Transaction, query: Query, seen: Filter, limit: int) -> Context:
+    """All candidates of a context."""
+    if seen.project is None and seen.scope not in (None, GLOBAL_SCOPE):
+        return Context()
+    seen = reached(seen)
+    summaries = tx.sessions.summaries(seen.project, SUMMARIES) if seen.project else []
+    return Context(summaries=tuple(summaries), found=_reminded(tx, query, seen, limit))
+
+
+def _reminded(tx: Transaction, query: Query, seen: Filter, limit: int) -> Found:
+    hits: list[Hit] = []
+    is_degraded = False
+    if query.sentences:
+        try:
+            with tx.search.within(query.patience):
+                query = _corrected(tx, query, seen)
+                is_any = Tier.ANY in _reminding(query)
+                hits = (tx.search.best if is_any else tx.search.every)(query, seen, limit)
+        except TimedOut:
+            is_degraded = True
+    for part in (replace(seen, global_too=False), seen):
+        if len(hits) < limit:
+            found = {hit.memory.id for hit in hits}
+            hits += tx.search.backfill(part, limit - len(hits), found)
+    return Found(hits=tuple(hits), query=query, is_degraded=is_degraded)
+
+
+def _corrected(tx: Transaction, query: Query, seen: Filter) -> Query:
+    if Technique.TYPOS not in query.using or not query.doubtful:
+        return query
+    return query.corrected(tx.search.lookalikes(query.doubtful, seen))
 
 
 def _distinct(hits: Iterable[Hit]) -> list[Hit]:

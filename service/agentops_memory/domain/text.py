@@ -3,13 +3,19 @@
 import hashlib
 import re
 import unicodedata
+from collections.abc import Iterator
+from functools import cache, lru_cache
 from itertools import pairwise
 from typing import NewType
+
+from .techniques import ALL, Technique, Techniques
 
 Project = NewType("Project", str)
 """A project's folded name: only `project_name` makes one."""
 
 REPLACEMENT = "\ufffd"
+INDEX_FORMAT = 2  # of what `indexed` and its like return
+COMMON, COMMON_LENGTH = 4096, 64  # identifiers of which the answer is kept, and their length
 MAX_NAME = 1000  # code points; no longer name is ever stored, so none needs folding
 
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
@@ -17,6 +23,8 @@ _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 def clean(text: str) -> str:
     """The text as it may be stored: NUL and lone surrogates become U+FFFD."""
+    if text.isascii() and "\x00" not in text:
+        return text
     return _UNSTORABLE.sub(REPLACEMENT, text)
 
 
@@ -24,6 +32,8 @@ def project_name(name: str) -> Project:
     """The one form under which a project is known: NFC, trimmed, lower case."""
     if len(name) > MAX_NAME:
         return Project(name)
+    if name.isascii():
+        return Project(name.strip().lower())
     folded = unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).strip().lower())
     return Project(folded.strip())
 
@@ -38,19 +48,21 @@ def cut(text: str, limit: int) -> str:
     return text if len(text) <= limit else text[:limit] + "..."
 
 
-def indexed(text: str) -> str:
+def indexed(text: str, using: Techniques = ALL) -> str:
     """The text as the full-text index reads it.
 
     Words have their unified form, a run of a script that sets no spaces becomes
     overlapping pairs and its last character, and an identifier is followed by
     its parts and its joined form. Running words stay as they are. What this
-    returns for a stored text may change only with a migration that rebuilds the
-    index: an entry is taken out by the text that was put in.
+    returns for a stored text may change only with `INDEX_FORMAT`, upon which
+    the index is built anew: an entry is taken out by the text that was put in.
     """
     text = unified(text)
-    if not text.isascii():
+    if Technique.PAIRS in using and not text.isascii():
         text = _UNSPACED_RUN.sub(_paired, text)
-    return _IDENTIFIER.sub(_with_parts, text).casefold()
+    if Technique.IDENTIFIERS in using:
+        text = _IDENTIFIER.sub(_with_parts, text)
+    return text.casefold()
 
 
 def unified(text: str) -> str:
@@ -75,6 +87,24 @@ def spaced(text: str) -> str:
 def pairs(run: str) -> list[str]:
     """The overlapping pairs of a run of an unspaced script; one character stays itself."""
     return ["".join(pair) for pair in pairwise(run)] or [run]
+
+
+@cache
+def piece_pattern(using: Techniques = ALL) -> re.Pattern[str]:
+    """Finds the pieces of spaced text; the name of the group that matched tells their kind."""
+    kinds = {Technique.PAIRS: _RUN_PIECE, Technique.IDENTIFIERS: _IDENTIFIER_PIECE}
+    chosen = [kind for technique, kind in kinds.items() if technique in using]
+    return re.compile("|".join([*chosen, _WORD_PIECE]))
+
+
+def words(text: str) -> Iterator[re.Match[str]]:
+    """The words of a text as they are counted: two characters of an unspaced script are one."""
+    return _COUNTED.finditer(text)
+
+
+def plain_words(prepared: str) -> list[str]:
+    """The words of letters alone, of which one may be a typo for another."""
+    return _PLAIN_WORD.findall(prepared)
 
 
 def parts(identifier: str) -> list[str]:
@@ -105,6 +135,7 @@ _UNSPACED = (
 _WORD = r"0-9A-Za-z\x80-\U0010ffff"
 
 _UNSPACED_RUN = re.compile(f"[{_UNSPACED}]+")
+_COUNTED = re.compile(rf"[{_UNSPACED}]{{1,2}}|[^\s{_UNSPACED}]+")
 _CONNECTOR = re.compile(r"[-_./:@\\]")
 _PATH_SIGN = re.compile(r"[./:@\\]")
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z]{2})")
@@ -119,10 +150,11 @@ _IDENTIFIER = re.compile(
     rf")"
 )
 
-PIECE = re.compile(
-    rf"(?P<run>[{_UNSPACED}]+)|(?P<identifier>{_IDENTIFIER.pattern})|(?P<word>[{_WORD}]+)"
-)
-"""Finds the pieces of spaced text; the name of the group that matched tells their kind."""
+# With their marks, which the index drops; and longer than is compared, as endings are cut.
+_PLAIN_WORD = re.compile(rf"(?<![{_WORD}])[A-Za-z\x80-\U0010ffff]{{4,48}}(?![{_WORD}])")
+_RUN_PIECE = rf"(?P<run>[{_UNSPACED}]+)"
+_IDENTIFIER_PIECE = rf"(?P<identifier>{_IDENTIFIER.pattern})"
+_WORD_PIECE = rf"(?P<word>[{_WORD}]+)"
 
 # Normalising sorts piled-up marks in quadratic time, and no word has so many.
 _PILE = re.compile(r"([\W\uff9e\uff9f]{30})[\W\uff9e\uff9f]+")
@@ -165,7 +197,14 @@ def _paired(run: re.Match[str]) -> str:
 
 def _with_parts(match: re.Match[str]) -> str:
     identifier = match.group()
+    return (_expanded if len(identifier) <= COMMON_LENGTH else _expand)(identifier)
+
+
+def _expand(identifier: str) -> str:
     is_split = _HUMP.search(identifier) or _VERSION.search(identifier)
     split = " ".join(parts(identifier)) if is_split else ""
     joined = " ".join(joined_forms(identifier)) if _CONNECTOR.search(identifier) else ""
     return f"{identifier} {split} {joined} "
+
+
+_expanded = lru_cache(COMMON)(_expand)

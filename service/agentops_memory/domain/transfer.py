@@ -75,10 +75,10 @@ def memory_page(tx: Transaction, project: Project | None, after: MemoryId) -> li
 
 
 def import_all(tx: Transaction, document: Document) -> Imported:
-    return Imported(
-        sessions=_count(import_session, tx, document.sessions()),
-        memories=_count(import_memory, tx, document.memories()),
-    )
+    sessions = _count(import_session, tx, document.sessions())
+    with tx.memories.in_bulk():
+        memories = _count(import_memory, tx, document.memories())
+    return Imported(sessions=sessions, memories=memories)
 
 
 def import_session(tx: Transaction, session: Session) -> bool:

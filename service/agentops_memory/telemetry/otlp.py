@@ -4,6 +4,8 @@ from collections.abc import Callable
 from datetime import timedelta
 from urllib.parse import urlsplit
 
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import MetricExporter, PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
@@ -14,28 +16,35 @@ SERVICE = "agentops-memory"
 QUEUE = 1024  # spans that wait for the collector; beyond, the oldest are lost
 BATCH = 256  # spans in one message
 DELAY = timedelta(seconds=1)  # that a span waits for others at most
+INTERVAL = timedelta(seconds=60)  # between two messages of measurements
 TRACES = "/v1/traces"
+METRICS = "/v1/metrics"
 
 
-def provider(endpoint: str, protocol: str) -> TracerProvider:
-    """A provider of our own, never the global one, that sends in the background.
+def providers(endpoint: str, protocol: str) -> tuple[TracerProvider, MeterProvider]:
+    """Providers of our own, never the global ones, that send in the background.
 
-    It leaves the end of the process alone: whoever started it shuts it down.
+    They leave the end of the process alone: whoever started them shuts them down.
     Raises ValueError for an unknown protocol.
     """
     if protocol not in _EXPORTERS:
         raise ValueError(f"The protocol is none of {', '.join(_EXPORTERS)}.")
+    spans, measurements = _EXPORTERS[protocol](endpoint)
     named = {"service.name": SERVICE, "service.version": __version__}
-    made = TracerProvider(resource=Resource.create(named), shutdown_on_exit=False)
-    made.add_span_processor(
+    resource = Resource.create(named)
+    tracing = TracerProvider(resource=resource, shutdown_on_exit=False)
+    tracing.add_span_processor(
         BatchSpanProcessor(
-            _EXPORTERS[protocol](endpoint),
+            spans,
             max_queue_size=QUEUE,
             max_export_batch_size=BATCH,
             schedule_delay_millis=DELAY / timedelta(milliseconds=1),
         )
     )
-    return made
+    reader = PeriodicExportingMetricReader(
+        measurements, export_interval_millis=INTERVAL / timedelta(milliseconds=1)
+    )
+    return tracing, MeterProvider([reader], resource, shutdown_on_exit=False)
 
 
 def grpc_target(endpoint: str) -> tuple[str, bool]:
@@ -44,10 +53,12 @@ def grpc_target(endpoint: str) -> tuple[str, bool]:
     return urlsplit(url).netloc, url.startswith("https:")
 
 
-def http_url(endpoint: str) -> str:
-    """The URL to post to. As everywhere in OTLP, an endpoint is a base: `/v1/traces` is added."""
-    url = _url(endpoint).rstrip("/")
-    return url if url.endswith(TRACES) else url + TRACES
+def http_url(endpoint: str, path: str = TRACES) -> str:
+    """The URL to post to. As everywhere in OTLP, an endpoint is a base: `/v1/traces` is added.
+
+    One that is given with that path serves measurements too.
+    """
+    return _url(endpoint).rstrip("/").removesuffix(TRACES) + path
 
 
 def _url(endpoint: str) -> str:
@@ -57,24 +68,36 @@ def _url(endpoint: str) -> str:
 # One exporter is imported, never both: gRPC alone takes half of the memory that spans cost.
 
 
-def _grpc(endpoint: str) -> SpanExporter:
+def _grpc(endpoint: str) -> tuple[SpanExporter, MetricExporter]:
+    from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import (  # noqa: PLC0415
+        OTLPMetricExporter,
+    )
     from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import (  # noqa: PLC0415
         OTLPSpanExporter,
     )
 
     target, tls = grpc_target(endpoint)
-    return OTLPSpanExporter(endpoint=target, insecure=not tls)
+    return (
+        OTLPSpanExporter(endpoint=target, insecure=not tls),
+        OTLPMetricExporter(endpoint=target, insecure=not tls),
+    )
 
 
-def _http(endpoint: str) -> SpanExporter:
+def _http(endpoint: str) -> tuple[SpanExporter, MetricExporter]:
+    from opentelemetry.exporter.otlp.proto.http.metric_exporter import (  # noqa: PLC0415
+        OTLPMetricExporter,
+    )
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import (  # noqa: PLC0415
         OTLPSpanExporter,
     )
 
-    return OTLPSpanExporter(endpoint=http_url(endpoint))
+    return (
+        OTLPSpanExporter(endpoint=http_url(endpoint)),
+        OTLPMetricExporter(endpoint=http_url(endpoint, METRICS)),
+    )
 
 
-_EXPORTERS: dict[str, Callable[[str], SpanExporter]] = {
+_EXPORTERS: dict[str, Callable[[str], tuple[SpanExporter, MetricExporter]]] = {
     "grpc": _grpc,
     "http/protobuf": _http,
     "http": _http,

@@ -73,6 +73,7 @@ class _TracedTransaction:
         self.memories = _stepped(tx.memories, STEPS["memories"], tracer, room)
         self.sessions = _stepped(tx.sessions, STEPS["sessions"], tracer, room)
         self.revisions = tx.revisions
+        self.index = tx.index
         self.search = _stepped(tx.search, STEPS["search"], tracer, room)
 
 

@@ -1,4 +1,4 @@
-"""Spans of the service's operations, sent to a collector if there is one."""
+"""Spans and measurements of the service, sent to a collector if there is one."""
 
 import logging
 import threading
@@ -6,15 +6,18 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
 
+from opentelemetry.metrics import Meter, NoOpMeter
 from opentelemetry.trace import INVALID_SPAN, NoOpTracer, Span, SpanKind, Tracer
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from .. import __version__
 from ..domain.ports import Engine
 from .logs import remember
+from .metrics import Metrics
 from .spans import annotate, span
 from .steps import traced
 
+SCOPE = "agentops_memory"
 PATIENCE = timedelta(seconds=2)  # at the end; a dead collector would take 7 to 10 seconds
 
 log = logging.getLogger(__name__)
@@ -24,27 +27,34 @@ _NOTHING = nullcontext(INVALID_SPAN)
 
 
 class Telemetry:
-    """The spans of one service. Make it with `started`; end it with `stop`."""
+    """The spans and measurements of one service. Make it with `started`; end it with `stop`."""
 
-    def __init__(self, tracer: Tracer, shut_down: Callable[[], None] | None) -> None:
+    def __init__(self, tracer: Tracer, meter: Meter, shut_down: Callable[[], None] | None) -> None:
         self.tracer = tracer
+        self.metrics = Metrics(meter)
         self._shut_down = shut_down
 
     @classmethod
     def started(cls, endpoint: str | None, protocol: str = "grpc") -> "Telemetry":
-        """Spans go to the endpoint: `host:port` or a URL; with none, nothing is traced.
+        """All goes to the endpoint: `host:port` or a URL; with none, nothing is traced.
 
         The protocol is `grpc` or `http/protobuf`. A collector that does not
         answer costs spans, never a request.
         """
         if not endpoint:
-            return cls(NoOpTracer(), None)
+            return cls(NoOpTracer(), NoOpMeter(SCOPE), None)
         # Not at the top: the SDK and gRPC cost 0.2 s at the start and up to 30 MiB
         # for good, and most services have no collector.
-        from .otlp import provider  # noqa: PLC0415
+        from .otlp import providers  # noqa: PLC0415
 
-        provided = provider(endpoint, protocol)
-        return cls(provided.get_tracer("agentops_memory", __version__), provided.shutdown)
+        spans, measurements = providers(endpoint, protocol)
+
+        def shut_down() -> None:
+            spans.shutdown()
+            measurements.shutdown()
+
+        tracer = spans.get_tracer(SCOPE, __version__)
+        return cls(tracer, measurements.get_meter(SCOPE, __version__), shut_down)
 
     def engine(self, engine: Engine) -> Engine:
         """The engine with a span for each transaction and for its steps; itself when off."""

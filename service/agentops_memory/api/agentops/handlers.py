@@ -11,10 +11,11 @@ from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from ...domain.budget import MOST_SHOWN, SHOWN, Budget
 from ...domain.errors import Invalid
 from ...domain.instants import rendered
 from ...domain.memories import Memories
-from ...domain.model import Caller, Context, Filter, MemoryId, SessionId
+from ...domain.model import Caller, Filter, MemoryId, SessionId, Wanted
 from ...domain.recall import Recall
 from ...domain.sessions import Sessions
 from ...domain.summary import Transcript, transcript
@@ -22,7 +23,7 @@ from ...domain.text import Project, project_name
 from ...domain.transfer import Transfer
 from ...telemetry import annotate, event
 from ..http import (
-    fitting,
+    amount,
     is_empty,
     is_true,
     json_object,
@@ -31,11 +32,8 @@ from ..http import (
     spooled,
     whole_number,
 )
-from . import imports, spans, wire
+from . import answers, imports, spans, wire
 from . import models as m
-
-JSON = "application/json"
-OMITTED = "X-Results-Omitted"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +54,7 @@ class AgentOps:
             _caller(request), SessionId(given.id), project_name(given.project)
         )
         annotate(spans.session(session))
-        return _json(wire.session_opened(session), 201)
+        return answers.json(wire.session_opened(session), 201)
 
     async def end_session(self, request: Request) -> Response:
         project = _project(request)
@@ -65,7 +63,7 @@ class AgentOps:
             said = await asyncio.to_thread(_said, file)
         session = await self.sessions.close(_caller(request), SessionId(given.id), said, project)
         annotate(spans.session(session))
-        return _json(wire.session_ended(session))
+        return answers.json(wire.session_ended(session))
 
     async def recent_sessions(self, request: Request) -> Response:
         before = parameter(request, "before_id")
@@ -76,13 +74,13 @@ class AgentOps:
             SessionId(before) if before else None,
         )
         annotate(spans.project(_project(request)))
-        return _json_list(map(wire.session_row, sessions), len(sessions))
+        return answers.json_list(map(wire.session_row, sessions), len(sessions))
 
     async def add_observation(self, request: Request) -> Response:
         draft = wire.draft(wire.body(m.ObservationBody, await json_object(request)))
         outcome = await self.memories.save(_caller(request), draft)
         annotate(spans.saved(outcome))
-        return _json(wire.saved(outcome), 201)
+        return answers.json(wire.saved(outcome), 201)
 
     async def recent_observations(self, request: Request) -> Response:
         before = parameter(request, "before_id")
@@ -93,31 +91,31 @@ class AgentOps:
             None if before is None else MemoryId(whole_number(before, "before_id")),
         )
         annotate(spans.project(_project(request)))
-        return _json_list(map(wire.observation, memories), len(memories))
+        return answers.json_list(map(wire.observation, memories), len(memories))
 
     async def get_observation(self, request: Request) -> Response:
         memory = await self.memories.get(_caller(request), _memory_id(request))
         annotate(spans.observation(memory))
-        return _json(wire.observation(memory))
+        return answers.json(wire.observation(memory))
 
     async def observation_history(self, request: Request) -> Response:
         revisions = await self.memories.history(_caller(request), _memory_id(request))
         annotate({"memory.observation.id": _memory_id(request)})
-        return _json_list(map(wire.revision, revisions), len(revisions))
+        return answers.json_list(map(wire.revision, revisions), len(revisions))
 
     async def restore_observation(self, request: Request) -> Response:
         memory_id = _memory_id(request)
         given = wire.body(m.RestoreBody, await json_object(request))
         memory = await self.memories.restore(_caller(request), memory_id, given.revision)
         annotate(spans.observation(memory))
-        return _json(wire.observation(memory))
+        return answers.json(wire.observation(memory))
 
     async def update_observation(self, request: Request) -> Response:
         memory_id = _memory_id(request)
         change = wire.change(wire.body(m.ChangeBody, await json_object(request)))
         memory = await self.memories.amend(_caller(request), memory_id, change)
         annotate(spans.observation(memory))
-        return _json(wire.observation(memory))
+        return answers.json(wire.observation(memory))
 
     async def delete_observation(self, request: Request) -> Response:
         memory_id, hard = _memory_id(request), is_true(request, "hard")
@@ -128,23 +126,26 @@ class AgentOps:
 
     async def search(self, request: Request) -> Response:
         text, seen = parameter(request, "q") or "", _filter(request, global_too=True)
-        hits = await self.recall.search(
-            _caller(request), text, seen, row_count(request, "limit", 10)
+        wanted = _wanted(request)
+        found = await self.recall.search(
+            _caller(request), text, seen, row_count(request, "limit", 10), wanted
         )
-        annotate(spans.search(text, seen, hits))
-        for attributes in spans.injected(hits):
+        annotate(spans.search(text, seen, found))
+        for attributes in spans.injected(found.hits):
             event("search.result", attributes)
-        return _json_list(map(wire.search_hit, hits), len(hits))
+        return answers.search(found, wanted)
 
     async def fetch_context(self, request: Request) -> Response:
         text, seen = parameter(request, "query") or "", _filter(request, global_too=True)
-        found = await self.recall.context(
-            _caller(request), text, seen, row_count(request, "limit", 5)
-        )
-        annotate(spans.context(text, seen, found))
-        for attributes in spans.injected(found.hits):
+        wanted, budget = _wanted(request), _budget(request)
+        told = await self.recall.context(
+            _caller(request), text, seen, row_count(request, "limit", 5),
+            budget=budget, wanted=wanted,
+        )  # fmt: skip
+        annotate(spans.context(text, seen, told) | spans.budget(budget, told))
+        for attributes in spans.injected(told.found.hits):
             event("context.injected", attributes)
-        return _context(found)
+        return answers.context(told, budget, wanted)
 
     async def timeline(self, request: Request) -> Response:
         memory_id = MemoryId(whole_number(parameter(request, "observation_id"), "observation_id"))
@@ -156,19 +157,19 @@ class AgentOps:
         )
         annotate({"memory.observation.id": memory_id})
         centre = [memory.id for memory in memories].index(memory_id)
-        return _json_around(centre, map(wire.timeline_entry, memories))
+        return answers.json_around(centre, map(wire.timeline_entry, memories))
 
     async def stats(self, request: Request) -> Response:
         totals = await self.recall.totals(_caller(request), _project(request))
         annotate(spans.project(_project(request)))
-        return _json(wire.stats(totals))
+        return answers.json(wire.stats(totals))
 
     async def export(self, request: Request) -> Response:
         annotate(spans.project(_project(request)))
         pieces = self._export(_caller(request), _project(request))
         # Read before the answer begins, so that a database that cannot be read is a refusal.
         first = await anext(pieces)
-        return StreamingResponse(_continued(first, pieces), media_type=JSON)
+        return StreamingResponse(_continued(first, pieces), media_type=answers.JSON)
 
     async def import_all(self, request: Request) -> Response:
         async with spooled(request, self.max_upload, self.folder) as file:
@@ -183,7 +184,7 @@ class AgentOps:
                 "memory.import.observations": counts.memories,
             }
         )
-        return _json(wire.imported(counts))
+        return answers.json(wire.imported(counts))
 
     async def _export(self, caller: Caller, project: Project | None) -> AsyncIterator[bytes]:
         piece = f'{{"exported_at":"{rendered(self.clock())}","sessions":['.encode()
@@ -226,43 +227,28 @@ def _filter(request: Request, *, global_too: bool = False) -> Filter:
     )
 
 
+def _wanted(request: Request) -> Wanted:
+    memory = parameter(request, "why_not")
+    return Wanted(
+        explain=is_true(request, "explain"),
+        why_not=None if memory is None else MemoryId(whole_number(memory, "why_not")),
+    )
+
+
+def _budget(request: Request) -> Budget:
+    shown = amount(request, "content_chars")
+    if shown == 0:
+        raise Invalid("content_chars must be a positive number.")
+    return Budget(
+        max_tokens=amount(request, "max_tokens"),
+        max_chars=amount(request, "max_chars"),
+        content_chars=SHOWN if shown is None else min(shown, MOST_SHOWN),
+    )
+
+
 def _said(file: BinaryIO) -> Transcript:
     return Transcript() if is_empty(file) else transcript(wire.messages(file))
 
 
 def _memory_id(request: Request) -> MemoryId:
     return MemoryId(whole_number(request.path_params["id"], "id"))
-
-
-def _json(model: BaseModel, status: int = 200) -> Response:
-    return Response(wire.json_bytes(model), status, media_type=JSON)
-
-
-def _json_list(models: Iterable[BaseModel], count: int) -> Response:
-    items = fitting(wire.json_bytes(model) for model in models)
-    return _answer(wire.json_array(items), omitted=count - len(items))
-
-
-def _json_around(centre: int, models: Iterable[BaseModel]) -> Response:
-    """A list of which the parts nearest to the centre fit first."""
-    items = [wire.json_bytes(model) for model in models]
-    nearest = sorted(range(len(items)), key=lambda at: abs(at - centre))
-    kept = sorted(nearest[: len(fitting(items[at] for at in nearest))])
-    content = wire.json_array(items[at] for at in kept)
-    return _answer(content, omitted=len(items) - len(kept))
-
-
-def _context(found: Context) -> Response:
-    lines = [
-        *(wire.json_bytes(wire.context_summary(summary)) for summary in found.summaries),
-        *(wire.json_bytes(wire.context_line(hit)) for hit in found.hits),
-    ]
-    fit, first = fitting(lines), len(found.summaries)
-    sessions, observations = wire.json_array(fit[:first]), wire.json_array(fit[first:])
-    content = b'{"recent_sessions":%b,"recent_observations":%b}' % (sessions, observations)
-    return _answer(content, omitted=len(lines) - len(fit))
-
-
-def _answer(content: bytes, *, omitted: int) -> Response:
-    headers = {OMITTED: str(omitted)} if omitted else None
-    return Response(content, headers=headers, media_type=JSON)

@@ -2,9 +2,10 @@
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, RootModel
 
 from ...domain.text import project_name
+from .why_models import AnswerExplanation, ItemExplanation
 
 Given = ConfigDict(strict=True, extra="ignore")
 
@@ -219,6 +220,18 @@ class SearchHit(BaseModel):
     content: str
     rank: float
     topic_key: str | None = None
+    explain: ItemExplanation | None = None
+
+
+class ExplainedSearch(BaseModel):
+    """What a search found, and why."""
+
+    results: list[SearchHit]
+    explain: AnswerExplanation
+
+
+class SearchAnswer(RootModel[list[SearchHit] | ExplainedSearch]):
+    """A list; an object if it is to be explained."""
 
 
 class SummaryLine(BaseModel):
@@ -233,6 +246,7 @@ class ObservationLine(BaseModel):
     type: str
     title: str
     content: str
+    explain: ItemExplanation | None = None
 
 
 class ContextAnswer(BaseModel):
@@ -240,6 +254,7 @@ class ContextAnswer(BaseModel):
 
     recent_sessions: list[SummaryLine]
     recent_observations: list[ObservationLine]
+    explain: AnswerExplanation | None = None
 
 
 class TimelineEntry(BaseModel):

@@ -25,9 +25,11 @@ STATUS = {
     "too_large": 413,
     "db_locked": 503,
     "storage_full": 503,
+    "timed_out": 503,
     "unavailable": 503,
 }
 RETRY_AFTER = "1"  # seconds
+HOT = ("fetch_context", "add_observation", "search")  # routes are tried one after another
 
 READ = (503,)
 BODY = (400, 408, 413, 503)
@@ -38,6 +40,17 @@ SCOPE = Parameter(
 )
 TYPE = Parameter(name="type", help="Only this type.")
 TAG = Parameter(name="tag", help="Only memories with this tag.")
+EXPLAIN = Parameter(name="explain", help="`true` tells why each is in the answer.", kind="boolean")
+WHY_NOT = Parameter(
+    name="why_not", help="The id of an observation of which is told what kept it out.", kind="id"
+)
+BUDGET = (
+    Parameter(name="max_tokens", help="So many tokens of injected lines.", kind="integer"),
+    Parameter(name="max_chars", help="So many characters of injected lines.", kind="integer"),
+    Parameter(
+        name="content_chars", help="Where a content is cut, instead of at 300.", kind="integer"
+    ),
+)
 
 
 def operations(api: AgentOps) -> tuple[Operation, ...]:
@@ -108,18 +121,18 @@ def operations(api: AgentOps) -> tuple[Operation, ...]:
         Operation(
             method="GET", path="/search", name="search",
             summary="Observations by their words, best first.",
-            handler=api.search, answer=m.SearchHit, is_list=True,
+            handler=api.search, answer=m.SearchAnswer,
             query=(Parameter(name="q", help="Any text; none finds nothing."),
-                   PROJECT, TYPE, SCOPE, TAG, _rows("limit", 10)),
-            refusals=READ,
+                   PROJECT, TYPE, SCOPE, TAG, _rows("limit", 10), EXPLAIN, WHY_NOT),
+            refusals=(400, *READ),
         ),
         Operation(
             method="GET", path="/context", name="fetch_context",
             summary="What to remind an agent of before a turn.",
             handler=api.fetch_context, answer=m.ContextAnswer,
             query=(Parameter(name="query", help="The prompt; its first 500 characters count."),
-                   PROJECT, SCOPE, TAG, TYPE, _rows("limit", 5)),
-            refusals=READ,
+                   PROJECT, SCOPE, TAG, TYPE, _rows("limit", 5), *BUDGET, EXPLAIN, WHY_NOT),
+            refusals=(400, *READ),
         ),
         Operation(
             method="GET", path="/timeline", name="timeline",
@@ -148,8 +161,9 @@ def operations(api: AgentOps) -> tuple[Operation, ...]:
 
 
 def routes(api: AgentOps, telemetry: Telemetry) -> list[Route]:
-    """The operations as Starlette's routes, each in its span."""
-    return [_route(operation, telemetry) for operation in operations(api)]
+    """The operations as Starlette's routes, each in its span; those that agents wait for first."""
+    asked = sorted(operations(api), key=lambda operation: operation.name not in HOT)
+    return [_route(operation, telemetry) for operation in asked]
 
 
 def _route(operation: Operation, telemetry: Telemetry) -> Route:

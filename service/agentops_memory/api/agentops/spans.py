@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from ...domain.model import Context, Filter, Hit, Memory, Method, Saved, Session
+from ...domain.budget import Budget
+from ...domain.model import Context, Filter, Found, Hit, Memory, Method, Saved, Session
 from ...domain.query import MAX_PROMPT
 from ...domain.text import Project
 
@@ -43,24 +44,42 @@ def deleted(memory: int, *, hard: bool) -> Attributes:
     return {"memory.observation.id": memory, "memory.observation.hard_delete": hard}
 
 
-def search(text: str, seen: Filter, hits: Sequence[Hit]) -> Attributes:
+def search(text: str, seen: Filter, found: Found) -> Attributes:
     return {
         "memory.project": seen.project,
         "memory.search.query": text[:SHOWN_QUERY],
-        "memory.search.result_count": len(hits),
+        "memory.search.result_count": len(found.hits),
+        "memory.search.degraded": found.is_degraded or None,
     }
 
 
-def context(text: str, seen: Filter, found: Context) -> Attributes:
+def context(text: str, seen: Filter, told: Context) -> Attributes:
+    found = told.found
     return {
         "memory.project": seen.project,
         "memory.query": text[:MAX_PROMPT],
         "memory.context.query_used": bool(text),
         "memory.context.method": found.method.value,
         "memory.context.result_count": len(found.hits),
+        "memory.context.degraded": found.is_degraded or None,
+        "memory.context.corrected_count": len(found.query.corrections) or None,
         "gen_ai.operation.name": "retrieval",
         "gen_ai.retrieval.query.text": text[:MAX_PROMPT],
         "gen_ai.retrieval.document_count": len(found.hits),
+    }
+
+
+def budget(given: Budget, told: Context) -> Attributes:
+    """What a budget was, and what it had no room for; nothing when none was given."""
+    if not given.is_bounded or told.packed is None:
+        return {}
+    left_out = len(told.packed.left_out) + told.packed.summaries_left_out
+    return {
+        "memory.context.max_tokens": given.max_tokens,
+        "memory.context.max_chars": given.max_chars,
+        "memory.context.used_tokens": told.packed.tokens,
+        "memory.context.used_chars": told.packed.chars,
+        "memory.context.left_out_count": left_out,
     }
 
 

@@ -26,8 +26,7 @@ from ...domain.summary import Message
 from ...domain.text import clean, cut, project_name
 from ..documents import entries
 from . import models as m
-
-SHOWN = 300  # code points of a content in a context
+from .why_models import ItemExplanation
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -126,7 +125,7 @@ def revision(of: Revision) -> m.RevisionRow:
     )
 
 
-def search_hit(hit: Hit) -> m.SearchHit:
+def search_hit(hit: Hit, explain: ItemExplanation | None = None) -> m.SearchHit:
     return m.SearchHit(
         id=hit.memory.id,
         type=hit.memory.text.type,
@@ -134,6 +133,7 @@ def search_hit(hit: Hit) -> m.SearchHit:
         content=hit.memory.text.content,
         rank=hit.rank,
         topic_key=hit.memory.key,
+        explain=explain,
     )
 
 
@@ -141,9 +141,12 @@ def context_summary(summary: str) -> m.SummaryLine:
     return m.SummaryLine(summary=summary)
 
 
-def context_line(hit: Hit) -> m.ObservationLine:
+def context_line(
+    hit: Hit, content_chars: int, explain: ItemExplanation | None = None
+) -> m.ObservationLine:
     text = hit.memory.text
-    return m.ObservationLine(type=text.type, title=text.title, content=cut(text.content, SHOWN))
+    content = cut(text.content, content_chars)
+    return m.ObservationLine(type=text.type, title=text.title, content=content, explain=explain)
 
 
 def timeline_entry(memory: Memory) -> m.TimelineEntry:

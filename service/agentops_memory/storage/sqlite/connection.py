@@ -5,12 +5,14 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import aiosqlite
 
-from ...domain.text import indexed
+from ...domain.techniques import ALL, Techniques
 from .faults import primary_code
+from .prepared import registered
+from .stems import Stems
 
 T = TypeVar("T")
 
@@ -33,21 +35,33 @@ class Connection(aiosqlite.Connection):
         return result
 
 
-def connection(path: Path) -> Connection:
+def connection(path: Path, using: Techniques = ALL) -> Connection:
     """A connection to open with `async with`; it can write."""
-    return Connection(lambda: connect(path), iter_chunk_size=64)
+    return Connection(lambda: connect(path, using=using), iter_chunk_size=64)
 
 
-def connect(path: Path, *, busy_timeout: timedelta = BUSY_TIMEOUT) -> sqlite3.Connection:
-    """An open connection with the settings that every one of ours has."""
+def connect(
+    path: Path,
+    *,
+    busy_timeout: timedelta = BUSY_TIMEOUT,
+    using: Techniques = ALL,
+    one_thread: bool = True,
+) -> sqlite3.Connection:
+    """An open connection with the settings and functions that every one of ours has.
+
+    Unless it is for one thread, another than that which uses it may close it.
+    """
     database = sqlite3.connect(
         path,
         isolation_level=None,
         timeout=busy_timeout.total_seconds(),
         cached_statements=CACHED_STATEMENTS,
+        check_same_thread=one_thread,
+        factory=_Database,
     )
     try:
         _set_up(database)
+        registered(database, database.stems, using)
     except sqlite3.Error:
         database.close()
         raise
@@ -79,10 +93,19 @@ def use_wal(database: sqlite3.Connection, patience: timedelta) -> None:
             return
 
 
+class _Database(sqlite3.Connection):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.stems = Stems()
+
+    def close(self) -> None:
+        self.stems.close()
+        super().close()
+
+
 def _set_up(database: sqlite3.Connection) -> None:
     database.execute("PRAGMA temp_store = MEMORY")  # there may be no temporary folder
     database.execute("PRAGMA synchronous = FULL")
     database.execute("PRAGMA foreign_keys = ON")
-    database.execute("PRAGMA trusted_schema = ON")  # the view memory_text calls indexed_text
+    database.execute("PRAGMA trusted_schema = ON")  # the view memory_text calls our functions
     database.execute(f"PRAGMA journal_size_limit = {WAL_SIZE}")
-    database.create_function("indexed_text", 1, indexed, deterministic=True)

@@ -4,21 +4,22 @@ import asyncio
 import logging
 import sqlite3
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
-from ...domain.errors import Busy
 from ...domain.model import TenantId
 from ...domain.ports import Transaction
+from ...domain.techniques import ALL, Techniques
 from .boundaries import snapshot
-from .connection import BUSY_TIMEOUT, Connection, connection, read_only
+from .connection import BUSY_TIMEOUT, Connection, connection
 from .faults import translated
 from .migrate import migrated
+from .readers import Readers
 from .transaction import SqliteTransaction
 from .turnstile import Turnstile
 from .wal import WriteAheadLog
@@ -40,40 +41,31 @@ CHECKPOINT_PATIENCE = timedelta(seconds=1)  # with another process that reads
 class SqliteEngine:
     """Transactions on one database file. Make one with `opened`."""
 
-    def __init__(
-        self, writer: Connection, readers: list[Connection], clock: Callable[[], datetime]
-    ) -> None:
-        self._connection = writer
-        self._free = readers
+    def __init__(self, writer: Writer, readers: Readers, clock: Callable[[], datetime]) -> None:
+        self._writer = writer
+        self._readers = readers
         self._clock = clock
-        self._reading = Turnstile(len(readers), READ_PATIENCE)
-        wal = WriteAheadLog(writer)
-        self._writer = Writer(writer, Turnstile(QUEUE, QUEUE_PATIENCE), wal.tend)
-        self._running: set[asyncio.Task[Any]] = set()
 
     @classmethod
     @asynccontextmanager
     async def opened(
-        cls, path: Path, *, clock: Callable[[], datetime]
+        cls, path: Path, *, clock: Callable[[], datetime], using: Techniques = ALL
     ) -> AsyncIterator["SqliteEngine"]:
         """An engine over the file, made or brought up to date first; checkpointed at the end.
 
         Raises StartRefused when the file cannot be used as it is. A cancelled
         opening leaves at once; what it began on the file is undone by the next.
         """
-        await _aside(partial(migrated, path, clock()))
-        async with AsyncExitStack() as stack:
-            writer, *readers = [
-                await stack.enter_async_context(connection(path)) for _ in range(1 + READERS)
-            ]
-            for reader in readers:
-                await reader.run(read_only)
-            engine = cls(writer, readers, clock)
-            serving = asyncio.create_task(engine._writer.serve())
+        await _aside(partial(migrated, path, clock(), using))
+        async with connection(path, using) as database:
             try:
-                yield engine
+                async with (
+                    Readers.opened(path, using, number=READERS, patience=READ_PATIENCE) as readers,
+                    _serving(database) as writer,
+                ):
+                    yield cls(writer, readers, clock)
             finally:
-                await engine._finish(serving)
+                await database.run(_checkpoint)
 
     async def read(
         self,
@@ -86,9 +78,8 @@ class SqliteEngine:
             with snapshot(database, READ_LIMIT):
                 return work(SqliteTransaction(database, self._clock()), *args, **kwargs)
 
-        if not await self._reading.enter():
-            raise Busy("Too many reads are waiting; try again.")
-        return await self._to_its_end(self._read(self._free.pop(), transaction))
+        with translated():
+            return await self._readers.run(transaction)
 
     async def write(
         self,
@@ -104,31 +95,18 @@ class SqliteEngine:
         with translated():
             return await self._writer.write(transaction, BUSY_TIMEOUT)
 
-    async def _read(self, reader: Connection, transaction: Callable[[sqlite3.Connection], T]) -> T:
-        try:
-            with translated():
-                return await reader.run(transaction)
-        finally:
-            self._free.append(reader)
-            self._reading.leave()
 
-    async def _to_its_end(self, running: Coroutine[Any, Any, T]) -> T:
-        """What it answers. A cancelled caller leaves; it goes on and gives back what it holds."""
-        task = asyncio.create_task(running)
-        self._running.add(task)
-        task.add_done_callback(self._ended)
-        return await asyncio.shield(task)
-
-    def _ended(self, task: asyncio.Task[Any]) -> None:
-        self._running.discard(task)
-        if not task.cancelled():
-            task.exception()  # a caller that left does not ask for it
-
-    async def _finish(self, serving: asyncio.Task[None]) -> None:
-        """Let what was accepted end, then empty the WAL into the file."""
-        self._writer.close()
-        await asyncio.gather(serving, *self._running, return_exceptions=True)
-        await self._connection.run(_checkpoint)
+@asynccontextmanager
+async def _serving(database: Connection) -> AsyncIterator[Writer]:
+    """A writer at work. At the end it writes what it has accepted."""
+    wal = WriteAheadLog(database)
+    writer = Writer(database, Turnstile(QUEUE, QUEUE_PATIENCE), wal.tend)
+    serving = asyncio.create_task(writer.serve())
+    try:
+        yield writer
+    finally:
+        writer.close()
+        await asyncio.gather(serving, return_exceptions=True)
 
 
 def _checkpoint(database: sqlite3.Connection) -> None:

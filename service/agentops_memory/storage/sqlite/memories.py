@@ -1,6 +1,9 @@
 """SQL for memories; whatever changes a row brings the full-text index along."""
 
+import json
+import sqlite3
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -8,6 +11,7 @@ from typing import Any
 from ...domain.model import Filter, Memory, MemoryId, SessionId, Space, Text
 from ...domain.text import Project, content_hash
 from .filters import clauses, parameters
+from .index import Index
 from .table import Table, instant, micros, tag_array, tag_tuple
 
 MAX_LIST = 4 * 1024 * 1024  # characters of content in one list, whatever its limit
@@ -20,6 +24,11 @@ COLUMNS = """m.id, m.uid, m.session_id, s.project, s.scope, m.key, m.type, m.tit
 
 class Memories(Table):
     """The memories of one transaction."""
+
+    def __init__(self, connection: sqlite3.Connection, index: Index) -> None:
+        super().__init__(connection)
+        self._index = index
+        self._spaces: dict[Space, tuple[int, int]] = {}
 
     def get(self, memory: MemoryId) -> Memory | None:
         return self._one("m.id = :id", id=memory)
@@ -69,7 +78,11 @@ class Memories(Table):
     def by_uid(self, uid: str) -> Memory | None:
         return self._one("m.uid = :uid", uid=uid)
 
+    def in_bulk(self) -> AbstractContextManager[None]:
+        return self._index.in_bulk()
+
     def insert(self, memory: Memory) -> Memory:
+        space, area = self._placed(memory.space)
         cursor = self._execute(
             """INSERT INTO memories (uid, space_id, session_id, key, type, title, content, tags,
                                      content_hash, revision, duplicates, last_seen_at,
@@ -77,26 +90,25 @@ class Memories(Table):
                VALUES (:uid, :space_id, :session_id, :key, :type, :title, :content, :tags,
                        :content_hash, :revision, :duplicates, :last_seen_at,
                        :promoted_to, :created_at, :updated_at, :deleted_at)""",
-            space_id=self._space_id(memory.space),
+            space_id=space,
             **_row(memory),
         )
         stored = replace(memory, id=MemoryId(cursor.lastrowid or 0))
-        self._index(stored.id)
+        self._index.add(stored.id, area)
         return stored
 
     def replace(self, memory: Memory) -> None:
-        self._unindex(memory.id)
-        self._execute(
-            """UPDATE memories
-                  SET type = :type, title = :title, content = :content, tags = :tags,
-                      content_hash = :content_hash, revision = :revision,
-                      duplicates = :duplicates, last_seen_at = :last_seen_at,
-                      promoted_to = :promoted_to, updated_at = :updated_at,
-                      deleted_at = :deleted_at
-                WHERE id = :id""",
-            **_row(memory),
-        )
-        self._index(memory.id)
+        with self._index.following(memory.id):
+            self._execute(
+                """UPDATE memories
+                      SET type = :type, title = :title, content = :content, tags = :tags,
+                          content_hash = :content_hash, revision = :revision,
+                          duplicates = :duplicates, last_seen_at = :last_seen_at,
+                          promoted_to = :promoted_to, updated_at = :updated_at,
+                          deleted_at = :deleted_at
+                    WHERE id = :id""",
+                **_row(memory),
+            )
 
     def count_duplicate(self, memory: Memory) -> None:
         self._execute(
@@ -109,8 +121,8 @@ class Memories(Table):
         )
 
     def erase(self, memory: MemoryId) -> None:
-        self._unindex(memory)
-        self._execute("DELETE FROM memories WHERE id = :id", id=memory)
+        with self._index.following(memory):
+            self._execute("DELETE FROM memories WHERE id = :id", id=memory)
 
     def newest(self, seen: Filter, limit: int, *, before: MemoryId | None = None) -> list[Memory]:
         where = clauses(seen, memory="n")
@@ -128,7 +140,15 @@ class Memories(Table):
 
     def loaded(self, ids: Iterable[MemoryId]) -> list[Memory]:
         """The memories with these ids, in their order, as far as one answer can hold them."""
-        return _within(MAX_LIST, filter(None, map(self.get, ids)))
+        rows = self._execute(
+            f"""SELECT {COLUMNS}
+                  FROM json_each(:ids) found
+                 CROSS JOIN memories m ON m.id = found.value
+                  JOIN spaces s ON s.id = m.space_id
+              ORDER BY found.key""",
+            ids=json.dumps(list(ids)),
+        )
+        return listed(map(memory_of, rows))
 
     def around(self, memory: Memory, before: int, after: int) -> list[Memory]:
         def side(sign: str, order: str, count: int) -> list[Memory]:
@@ -190,33 +210,32 @@ class Memories(Table):
         ).fetchone()
         return None if row is None else memory_of(row)
 
-    def _space_id(self, space: Space) -> int:
+    def _placed(self, space: Space) -> tuple[int, int]:
+        """The space's id, and its area of the index. A project's first one takes the next area."""
+        if space not in self._spaces:
+            id_, area = self._space(space) or self._new_space(space)
+            self._index.prepare(area)
+            self._spaces[space] = id_, area
+        return self._spaces[space]
+
+    def _new_space(self, space: Space) -> Any:
+        area, partition = self._index.place(space)
         self._execute(
-            "INSERT INTO spaces (project, scope) VALUES (:project, :scope) ON CONFLICT DO NOTHING",
+            """INSERT INTO spaces (project, scope, area, partition)
+               VALUES (:project, :scope, :area, :partition)""",
             project=space.project,
             scope=space.scope,
+            area=area,
+            partition=partition,
         )
-        row = self._execute(
-            "SELECT id FROM spaces WHERE project = :project AND scope = :scope",
+        return self._space(space)
+
+    def _space(self, space: Space) -> Any:
+        return self._execute(
+            "SELECT id, area FROM spaces WHERE project = :project AND scope = :scope",
             project=space.project,
             scope=space.scope,
         ).fetchone()
-        return int(row[0])
-
-    def _index(self, memory: MemoryId) -> None:
-        self._execute(
-            """INSERT INTO memories_fts (rowid, title, content)
-               SELECT id, title, content FROM memory_text WHERE id = :id""",
-            id=memory,
-        )
-
-    def _unindex(self, memory: MemoryId) -> None:
-        # The view shows live memories only: what is not indexed cannot be taken out twice.
-        self._execute(
-            """INSERT INTO memories_fts (memories_fts, rowid, title, content)
-               SELECT 'delete', id, title, content FROM memory_text WHERE id = :id""",
-            id=memory,
-        )
 
 
 def _newest_of_all(condition: str) -> str:
@@ -240,6 +259,11 @@ def _newest_of_each(spaces: str, condition: str, order: str = "DESC") -> str:
                 WHERE {spaces}
              ORDER BY m.created_at {order}, m.id {order}
                 LIMIT :limit"""
+
+
+def listed(memories: Iterable[Memory]) -> list[Memory]:
+    """The first of the memories, as many as one answer can hold."""
+    return _within(MAX_LIST, memories)
 
 
 def _within(room: int, memories: Iterable[Memory]) -> list[Memory]:

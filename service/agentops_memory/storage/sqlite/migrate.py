@@ -9,9 +9,12 @@ from importlib import resources
 from pathlib import Path
 
 from ... import __version__
+from ...domain.techniques import ALL, Techniques
 from . import upgrade
 from .connection import connect, use_wal
 from .faults import StartRefused
+from .index import bring_to_rules, is_by_rules
+from .prepared import rules
 
 __all__ = ["StartRefused", "migrated", "statements"]
 
@@ -20,15 +23,16 @@ MIGRATIONS = resources.files(__package__) / "migrations"
 PATIENCE = timedelta(seconds=60)  # another process may be migrating
 
 
-def migrated(path: Path, now: datetime) -> None:
+def migrated(path: Path, now: datetime, using: Techniques = ALL) -> None:
     """Make the file if it is missing, upgrade it if it is the original's, and migrate it.
 
+    An index that was made by other rules is built anew.
     Refused with StartRefused when the file cannot be used; then it stays as it is.
     """
     with _refusing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with closing(connect(path, busy_timeout=PATIENCE)) as database:
-            sound = _is_current(database) or _migrate(database, path, now)
+        with closing(connect(path, busy_timeout=PATIENCE, using=using)) as database:
+            sound = _is_current(database, using) or _migrate(database, path, now, using)
             use_wal(database, PATIENCE)
             if not sound:
                 upgrade.compact(database, path)
@@ -46,12 +50,13 @@ def statements(number: int) -> Iterator[str]:
         yield statement
 
 
-def _migrate(database: sqlite3.Connection, path: Path, now: datetime) -> bool:
+def _migrate(database: sqlite3.Connection, path: Path, now: datetime, using: Techniques) -> bool:
     """Bring the file up to date, whole or not at all; false if it must be made compact then."""
     database.execute("PRAGMA foreign_keys = OFF")
     database.execute("BEGIN IMMEDIATE")
     try:
-        sound = _is_current(database) or _stepped(database, path, now)
+        sound = _is_current(database, using) or _stepped(database, path, now)
+        bring_to_rules(database, rules(using))
         database.execute("COMMIT")
     finally:
         if database.in_transaction:
@@ -74,7 +79,7 @@ def _stepped(database: sqlite3.Connection, path: Path, now: datetime) -> bool:
     return sound
 
 
-def _is_current(database: sqlite3.Connection) -> bool:
+def _is_current(database: sqlite3.Connection, using: Techniques) -> bool:
     newest = len(_scripts())
     version = _version(database)
     if version > newest:
@@ -83,7 +88,7 @@ def _is_current(database: sqlite3.Connection) -> bool:
             f"agentops-memory {__version__} knows formats up to {newest}. "
             "Start the newer version, or restore a backup."
         )
-    return version == newest
+    return version == newest and is_by_rules(database, rules(using))
 
 
 def _version(database: sqlite3.Connection) -> int:

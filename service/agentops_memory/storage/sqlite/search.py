@@ -1,26 +1,88 @@
 """SQL for recall: FTS5 and its BM25, and the newest where words find too little."""
 
-from collections.abc import Collection, Sequence
+import sqlite3
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from heapq import nsmallest
 
-from ...domain.model import Filter, Hit, MemoryId, Method
-from ...domain.query import Piece, Query, Term
-from .filters import Clauses, clauses, parameters
+from ...domain.errors import TimedOut
+from ...domain.explain import PLACES, Parts, Tier
+from ...domain.model import Filter, Hit, Memory, MemoryId, Method
+from ...domain.query import Corrections, Query
+from .connection import limit_time
+from .explain import Explanations
+from .faults import primary_code
+from .filters import clauses, parameters
+from .lookalikes import Lookalikes
 from .memories import Memories
+from .partitions import Partitions
+from .scores import Asked, Scores, asked
+from .sight import Sights
 from .table import Table
 
 KEYED_RANK = -1000.0
-SENTENCE_DEPTH = 10  # memories that one of several sentences contributes at most
-OTHER_SENTENCES = 0.4  # the weight of all sentences but a memory's best
-
-TITLE_WEIGHT, CONTENT_WEIGHT = 2.0, 1.0
-
-FEW = 500  # memories in sight up to which listing them first costs less
+AFTERWARDS = timedelta(seconds=2)  # for what a read does when it has looked for words
 
 
 class Search(Table):
     """Recall in one transaction."""
 
+    def __init__(
+        self, connection: sqlite3.Connection, memories: Memories, partitions: Partitions
+    ) -> None:
+        super().__init__(connection)
+        self._memories = memories
+        self._sights = Sights(connection, partitions)
+        self._scores = Scores(connection)
+        self._explanations = Explanations(connection, self._scores)
+        self._lookalikes = Lookalikes(connection, self._sights)
+
+    @contextmanager
+    def within(self, patience: timedelta) -> Iterator[None]:
+        limit_time(self._connection, patience)
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            if primary_code(error) != sqlite3.SQLITE_INTERRUPT:
+                raise
+            raise TimedOut("Looking for words took too long.") from error
+        finally:
+            limit_time(self._connection, AFTERWARDS)
+
     def keyed(self, path: str, seen: Filter, limit: int) -> list[Hit]:
+        found = self._memories.loaded(self._at_keys(path, seen, limit))
+        return [Hit(memory=memory, rank=KEYED_RANK, method=Method.TOPIC_KEY) for memory in found]
+
+    def lookalikes(self, words: Collection[str], seen: Filter) -> Corrections:
+        return self._lookalikes.of(words, seen)
+
+    def every(self, query: Query, seen: Filter, limit: int) -> list[Hit]:
+        return self._matching(Tier.EVERY, query, seen, limit)
+
+    def best(self, query: Query, seen: Filter, limit: int) -> list[Hit]:
+        return self._matching(Tier.ANY, query, seen, limit)
+
+    def ranking(
+        self, tier: Tier, query: Query, seen: Filter, limit: int
+    ) -> list[tuple[MemoryId, float]]:
+        if tier is Tier.KEY:
+            return [(id_, KEYED_RANK) for id_ in self._at_keys(query.path or "", seen, PLACES)]
+        asked = self._asked(tier, query, seen, limit)
+        best = nsmallest(PLACES, self._scored(asked.without_limit, PLACES))
+        return [(id_, score) for score, id_ in best]
+
+    def parts(
+        self, tier: Tier, query: Query, seen: Filter, limit: int, ids: Collection[MemoryId]
+    ) -> dict[MemoryId, Parts]:
+        return self._explanations.of(self._asked(tier, query, seen, limit), tier, query, ids)
+
+    def backfill(self, seen: Filter, limit: int, but: Collection[MemoryId]) -> list[Hit]:
+        memories = self._memories.newest(seen, limit + len(but))
+        found = [memory for memory in memories if memory.id not in but][:limit]
+        return [Hit(memory=memory, rank=0.0, method=Method.RECENCY) for memory in found]
+
+    def _at_keys(self, path: str, seen: Filter, limit: int) -> Iterator[MemoryId]:
         where = clauses(seen, memory="m")
         # The index of keys is read alone; few memories have one, and fewer this one.
         rows = self._execute(
@@ -35,95 +97,29 @@ class Search(Table):
             limit=limit,
             **parameters(seen),
         )
-        found = Memories(self._connection).loaded(id_ for (id_,) in rows)
-        return [Hit(memory=memory, rank=KEYED_RANK, method=Method.TOPIC_KEY) for memory in found]
+        return (id_ for (id_,) in rows)
 
-    def every(self, query: Query, seen: Filter, limit: int) -> list[Hit]:
-        return self._matching([_all_of(query.every)], seen, limit)
-
-    def best(self, query: Query, seen: Filter, limit: int) -> list[Hit]:
-        return self._matching([_any_of(sentence) for sentence in query.sentences], seen, limit)
-
-    def backfill(self, seen: Filter, limit: int, but: Collection[MemoryId]) -> list[Hit]:
-        memories = Memories(self._connection).newest(seen, limit + len(but))
-        found = [memory for memory in memories if memory.id not in but][:limit]
-        return [Hit(memory=memory, rank=0.0, method=Method.RECENCY) for memory in found]
-
-    def _matching(self, matches: Sequence[str], seen: Filter, limit: int) -> list[Hit]:
-        depth = limit if len(matches) == 1 else max(limit, SENTENCE_DEPTH)
-        where = clauses(seen, memory="m")
-        sight = _LISTED if self._are_few(seen, where) else _looked_up(where)
-        sentences = " UNION ALL ".join(_sentence(at, sight) for at in range(len(matches)))
-        rows = self._execute(
-            f"""  WITH in_sight AS MATERIALIZED
-                       (SELECT m.id
-                          FROM memories m INDEXED BY memories_by_time
-                         WHERE m.deleted_at IS NULL AND m.space_id IN {where.spaces}
-                               {where.on_memories}),
-                       scored AS ({sentences})
-                SELECT id, min(score) + {OTHER_SENTENCES} * (sum(score) - min(score)) AS score
-                  FROM scored
-              GROUP BY id
-              ORDER BY score, id
-                 LIMIT :limit""",
-            limit=limit,
-            depth=depth,
-            **{f"match_{at}": match for at, match in enumerate(matches)},
-            **parameters(seen),
-        )
-        ranks = dict(rows.fetchall())
-        found = Memories(self._connection).loaded(ranks)
+    def _matching(self, tier: Tier, query: Query, seen: Filter, limit: int) -> list[Hit]:
+        asked = self._asked(tier, query, seen, limit)
         return [
-            Hit(memory=memory, rank=ranks[memory.id], method=Method.FULL_TEXT) for memory in found
+            Hit(memory=memory, rank=score, method=Method.FULL_TEXT, tier=tier)
+            for memory, score in self._best(asked, limit)
         ]
 
-    def _are_few(self, seen: Filter, where: Clauses) -> bool:
-        """Whether the spaces in sight hold so few memories that they are listed first."""
-        row = self._execute(
-            f"""SELECT 1
-                  FROM memories INDEXED BY memories_by_time
-                 WHERE deleted_at IS NULL AND space_id IN {where.spaces}
-                 LIMIT 1 OFFSET {FEW}""",
-            **parameters(seen),
-        ).fetchone()
-        return row is None
+    def _best(self, asked: Asked, limit: int) -> Iterable[tuple[Memory, float]]:
+        if len(asked.sight.spans) == 1:
+            (number,) = asked.sight.spans
+            return self._scores.best_memories(asked, number, limit)
+        scores = {id_: score for score, id_ in nsmallest(limit, self._scored(asked, limit))}
+        return ((memory, scores[memory.id]) for memory in self._memories.loaded(scores))
 
+    def _asked(self, tier: Tier, query: Query, seen: Filter, limit: int) -> Asked:
+        return asked(tier, query, seen, self._sights.of(seen), limit)
 
-def _sentence(at: int, sight: str) -> str:
-    # CROSS JOIN: the full-text index leads. Led by memories, every row would ask it anew.
-    return f"""
-        SELECT * FROM (SELECT memories_fts.rowid AS id,
-                              bm25(memories_fts, {TITLE_WEIGHT}, {CONTENT_WEIGHT}) AS score
-                         FROM memories_fts {sight}
-                        WHERE memories_fts MATCH :match_{at}
-                     ORDER BY score, memories_fts.rowid
-                        LIMIT :depth)"""
-
-
-_LISTED = "CROSS JOIN in_sight ON in_sight.id = memories_fts.rowid"
-
-
-def _looked_up(where: Clauses) -> str:
-    # The narrow index answers for the space; the wide row is read for what is in sight alone.
-    return f"""CROSS JOIN memories m INDEXED BY memories_in_space
-                       ON m.id = memories_fts.rowid AND m.deleted_at IS NULL
-                      AND m.space_id IN {where.spaces} {where.on_memories}"""
-
-
-def _all_of(pieces: Sequence[Piece]) -> str:
-    return " AND ".join(f"({_piece(piece)})" for piece in pieces)
-
-
-def _piece(piece: Piece) -> str:
-    parts = " AND ".join(map(_term, piece.parts))
-    joined = _any_of(piece.joined)
-    return f"({parts}) OR {joined}" if parts and joined else parts or joined
-
-
-def _any_of(terms: Sequence[Term]) -> str:
-    return " OR ".join(map(_term, terms))
-
-
-def _term(term: Term) -> str:
-    """A term as FTS5 reads it: quoted, so that none of it is syntax."""
-    return f'"{term.text}" *' if term.starts else f'"{term.text}"'
+    def _scored(self, asked: Asked, limit: int) -> Iterator[tuple[float, MemoryId]]:
+        """The best of every partition."""
+        return (
+            (score, id_)
+            for number in asked.sight.spans
+            for id_, score in self._scores.best(asked, number, limit)
+        )

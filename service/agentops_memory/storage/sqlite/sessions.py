@@ -17,14 +17,17 @@ class Sessions(Table):
         return None if row is None else _session(row)
 
     def open(self, session: Session) -> Session:
-        opened = self._execute(
+        known = self.get(session.id)
+        if known is not None:
+            return known
+        self._execute(
             """INSERT INTO sessions (id, project, started_at)
-               VALUES (:id, :project, :started_at) ON CONFLICT DO NOTHING""",
+               VALUES (:id, :project, :started_at)""",
             id=session.id,
             project=session.project,
             started_at=micros(session.started_at),
         )
-        return session if opened.rowcount else self.get(session.id) or session
+        return session
 
     def close(self, session: Session) -> None:
         self._execute(

@@ -5,7 +5,9 @@ import sqlite3
 from datetime import datetime
 
 from ...domain.uids import ENTROPY, uuid7
+from .index import Index
 from .memories import Memories
+from .partitions import Partitions
 from .revisions import Revisions
 from .search import Search
 from .sessions import Sessions
@@ -19,10 +21,12 @@ class SqliteTransaction:
     ) -> None:
         self.now = now
         self.is_alone = is_alone
-        self.memories = Memories(connection)
+        partitions = Partitions(connection, is_alone=is_alone)
+        self.index = Index(connection, partitions)
+        self.memories = Memories(connection, self.index)
         self.sessions = Sessions(connection)
         self.revisions = Revisions(connection)
-        self.search = Search(connection)
+        self.search = Search(connection, self.memories, partitions)
 
     def new_uid(self, at: datetime) -> str:
         return uuid7(at, secrets.token_bytes(ENTROPY))

@@ -1,4 +1,4 @@
-"""The bounded line in front of the writer, and of the readers."""
+"""The bounded line in front of the writer."""
 
 import asyncio
 from datetime import timedelta

@@ -48,7 +48,7 @@ def upgraded(
     displaced = _displaced(database)
     removing = _dropping if sound else _forgetting
     # Not earlier: a statement that writes over freed pages keeps what was on them in memory.
-    _run(database, [*_TIDY, *removing(_remains(database)), *_INDEX])
+    _run(database, [*_TIDY, *removing(_remains(database))])
     log.warning(
         "upgraded a database of the original",
         extra={
@@ -288,5 +288,3 @@ _TIDY = (
     "DROP TABLE key_holders",
     "DELETE FROM sqlite_sequence WHERE name = 'original_observations'",
 )
-
-_INDEX = ("INSERT INTO memories_fts (memories_fts) VALUES ('rebuild')",)

@@ -1,0 +1,54 @@
+"""The explanation of an answer, within a bound of time of its own."""
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import TypeVar
+
+from .errors import TimedOut
+from .explain import MOST_EXPLAINED, Explained, Explanation, Reason, Tier, WhyNot, explained
+from .explain_why_not import Answer, why_not
+from .model import Hit, Wanted
+from .ports import Transaction
+from .query import Query
+
+PATIENCE = timedelta(seconds=1)  # with each half of an explanation
+
+T = TypeVar("T")
+
+
+def explanation(
+    tx: Transaction, asked: Query, hits: Sequence[Hit], answer: Answer, wanted: Wanted
+) -> Explanation:
+    """Why these hits are in the answer, and why the wanted one is not, as far as time allows."""
+    items = _in_time(tx, lambda: _items(tx, hits, answer)) if wanted.explain else {}
+    why = None
+    if (memory := wanted.why_not) is not None:
+        why = _in_time(tx, lambda: why_not(tx, memory, answer)) or _TIMED_OUT
+    return Explanation(
+        asked=frozenset(asked.terms),
+        items=items or {},
+        why_not=why,
+        is_timed_out=items is None or why is _TIMED_OUT,
+    )
+
+
+_TIMED_OUT = WhyNot(reason=Reason.TIMED_OUT)
+
+
+def _items(tx: Transaction, hits: Sequence[Hit], answer: Answer) -> dict[int, Explained]:
+    query = answer.found.query
+    items: dict[int, Explained] = {}
+    for tier in (Tier.EVERY, Tier.ANY):
+        ids = [hit.memory.id for hit in hits[:MOST_EXPLAINED] if hit.tier is tier]
+        if ids:
+            parts = tx.search.parts(tier, query, answer.sight, answer.limit, ids)
+            items |= {id_: explained(part, query, tier) for id_, part in parts.items()}
+    return items
+
+
+def _in_time(tx: Transaction, work: Callable[[], T]) -> T | None:
+    try:
+        with tx.search.within(PATIENCE):
+            return work()
+    except TimedOut:
+        return None

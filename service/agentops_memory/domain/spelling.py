@@ -1,0 +1,25 @@
+"""Whether one word is another with a typo in it."""
+
+SHORTEST, LONGEST = 4, 32  # letters of a stem in which a typo is looked for
+
+
+def is_compared(stem: str) -> bool:
+    """Whether a stem may be a typo for another, or the other; all its words are long enough."""
+    return SHORTEST <= len(stem) <= LONGEST
+
+
+def is_one_edit(word: str, other: str) -> bool:
+    """Whether a letter was left out, added, replaced, or swapped with the next one."""
+    if len(word) > len(other):
+        word, other = other, word
+    if len(other) - len(word) > 1 or word == other:
+        return False
+    same = next((at for at, letter in enumerate(word) if letter != other[at]), len(word))
+    rest, other_rest = word[same:], other[same:]
+    if len(word) < len(other):
+        return rest == other_rest[1:]
+    return rest[1:] == other_rest[1:] or _swapped(rest) == other_rest
+
+
+def _swapped(letters: str) -> str:
+    return letters[1:2] + letters[:1] + letters[2:]

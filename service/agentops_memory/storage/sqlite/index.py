@@ -1,0 +1,243 @@
+"""SQL that keeps the full-text index in line with the memories, row by row."""
+
+import sqlite3
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+
+from ...domain.model import GLOBAL_SCOPE, MemoryId, Space
+from ...domain.neighbours import NEIGHBOURS
+from .partitions import (
+    AREA,
+    GLOBAL_AREA,
+    Partitions,
+    row_number,
+    table,
+)
+from .table import Table
+from .terms import Entry, Terms
+
+BULK = 200  # memories of at most 50,000 characters; their prepared text is held at once
+
+
+class Index(Table):
+    """The index of one transaction. Only live memories are in it."""
+
+    def __init__(self, connection: sqlite3.Connection, partitions: Partitions) -> None:
+        super().__init__(connection)
+        self._partitions = partitions
+        self._terms = Terms(connection, partitions)
+        self._pending: dict[int, tuple[MemoryId, MemoryId]] = {}  # the first and the last, by area
+        self._pending_count = 0
+        self._bulk = 1  # new memories that are indexed together
+
+    def place(self, space: Space) -> tuple[int, int | None]:
+        """The area and the partition for a new space: its project's, or new ones."""
+        self.flush()  # a partition that is made holds all that is there
+        if space.scope == GLOBAL_SCOPE:
+            return GLOBAL_AREA, None
+        row = self._execute(
+            f"""SELECT area, partition
+                  FROM spaces
+                 WHERE project = :project AND area <> {GLOBAL_AREA}
+                 LIMIT 1""",
+            project=space.project,
+        ).fetchone()
+        return row or (self._next_area(), self._partitions.place())
+
+    def prepare(self, area: int) -> None:
+        """See to it that the area has its partitions, before there is anything to put in."""
+        self._partitions.holding(area)
+
+    def add(self, memory: MemoryId, area: int) -> None:
+        """Index a memory that is new, and the newest of all."""
+        first, _ = self._pending.get(area, (memory, memory))
+        self._pending[area] = first, memory
+        self._pending_count += 1
+        if self._pending_count >= self._bulk:
+            self.flush()
+
+    @contextmanager
+    def in_bulk(self) -> Iterator[None]:
+        """Inside, new memories are indexed many at a time."""
+        self._bulk = BULK
+        yield
+        self._bulk = 1
+        self.flush()
+
+    def flush(self) -> None:
+        """Index the new memories that are not indexed yet."""
+        for area, (first, last) in self._pending.items():
+            self._add_all(area, first, last)
+        self._pending.clear()
+        self._pending_count = 0
+
+    @contextmanager
+    def following(self, memory: MemoryId) -> Iterator[None]:
+        """Bring the index in line with what is done to a memory inside.
+
+        Those that borrow from it change with it: its next ones in the session.
+        """
+        self.flush()
+        ids = [memory, *self._borrowers(memory)]
+        before = self._entries(ids)
+        yield
+        after = self._entries(ids)
+        for id_ in ids:
+            old, new = before.get(id_), after.get(id_)
+            if old == new:
+                continue
+            if old:
+                self._take_out(id_, old)
+            if new:
+                self._put_in(id_, new)
+        self._terms.follow(before.get(memory), after.get(memory))
+
+    def partitions(self) -> list[int]:
+        return self._partitions.all()
+
+    def drift(self, partition: int) -> int:
+        return self._partitions.drift(partition)
+
+    def is_exact(self, partition: int) -> bool:
+        return self._partitions.is_exact(partition) and self._terms.are_exact(partition)
+
+    def rebuild(self, partition: int) -> None:
+        self._partitions.rebuild(partition)
+        self._terms.rebuild(partition)
+
+    def is_crowded(self) -> bool:
+        return self._partitions.crowded() is not None
+
+    def relieve(self) -> bool:
+        place = self._partitions.crowded()
+        if place is None:
+            return False
+        area, number, others = place
+        target = self._partitions.place()
+        # A project that made the other as crowded would be moved to and fro for ever.
+        if target == number or self._partitions.holds(target, others):
+            return False
+        self._move(area, number, target)
+        return True
+
+    def make_anew(self) -> None:
+        """Make every partition anew, and the terms."""
+        self._partitions.drop_all()
+        self._execute("UPDATE spaces SET partition = NULL")
+        areas = self._execute(
+            f"SELECT DISTINCT area FROM spaces WHERE area <> {GLOBAL_AREA} ORDER BY area"
+        ).fetchall()
+        for (area,) in areas:
+            self._partitions.assign(area, self._partitions.place())
+        self._partitions.make_all()
+        self._terms.make_anew()
+
+    def _move(self, area: int, source: int, target: int) -> None:
+        """Take an area's rows out of one partition, and put them into another."""
+        self._partitions.make(target)
+        rows = f"""area << {AREA} | id, title, content, context, tags
+                   FROM memory_text
+                  WHERE area = :area"""
+        self._execute(
+            f"""INSERT INTO {table(source)} ({table(source)}, rowid, title, content, context, tags)
+                SELECT 'delete', {rows}""",
+            area=area,
+        )
+        self._partitions.assign(area, target)
+        self._execute(
+            f"""INSERT INTO {table(target)} (rowid, title, content, context, tags)
+                SELECT {rows}""",
+            area=area,
+        )
+
+    def _next_area(self) -> int:
+        ((area,),) = self._execute("SELECT coalesce(max(area), 0) + 1 FROM spaces")
+        return int(area)
+
+    def _add_all(self, area: int, first: MemoryId, last: MemoryId) -> None:
+        """Index all live memories of an area between two, which are new."""
+        rows = self._execute(
+            """SELECT id, area, title, content, context, tags
+                 FROM memory_text
+                WHERE area = :area AND id BETWEEN :first AND :last
+             ORDER BY id""",
+            area=area,
+            first=first,
+            last=last,
+        )
+        entries = {id_: Entry(*entry) for id_, *entry in rows}
+        for number in self._partitions.holding(area):
+            self._connection.executemany(
+                f"""INSERT INTO {table(number)} (rowid, title, content, context, tags)
+                    VALUES (:row, :title, :content, :context, :tags)""",
+                [_row(id_, entry) for id_, entry in entries.items()],
+            )
+        self._terms.note(area, entries.values())
+
+    def _entries(self, ids: Collection[MemoryId]) -> dict[MemoryId, Entry]:
+        entries = {}
+        for id_ in ids:
+            # By its space, too: the view reads along spaces, and would look into each of them.
+            row = self._execute(
+                """SELECT area, title, content, context, tags
+                     FROM memory_text
+                    WHERE id = :id AND space_id = (SELECT space_id FROM memories WHERE id = :id)""",
+                id=id_,
+            ).fetchone()
+            if row is not None:
+                entries[id_] = Entry(*row)
+        return entries
+
+    def _borrowers(self, memory: MemoryId) -> list[MemoryId]:
+        rows = self._execute(
+            f"""SELECT n.id
+                  FROM memories m
+                  JOIN memories n INDEXED BY memories_in_session
+                    ON n.session_id = m.session_id AND n.space_id = m.space_id
+                 WHERE m.id = :id AND n.id > m.id AND n.deleted_at IS NULL
+              ORDER BY n.id
+                 LIMIT {NEIGHBOURS}""",
+            id=memory,
+        )
+        return [id_ for (id_,) in rows]
+
+    def _put_in(self, memory: MemoryId, entry: Entry) -> None:
+        for number in self._partitions.holding(entry.area):
+            self._execute(
+                f"""INSERT INTO {table(number)} (rowid, title, content, context, tags)
+                    VALUES (:row, :title, :content, :context, :tags)""",
+                **_row(memory, entry),
+            )
+
+    def _take_out(self, memory: MemoryId, entry: Entry) -> None:
+        for number in self._partitions.holding(entry.area):
+            name = table(number)
+            self._execute(
+                f"""INSERT INTO {name} ({name}, rowid, title, content, context, tags)
+                    VALUES ('delete', :row, :title, :content, :context, :tags)""",
+                **_row(memory, entry),
+            )
+
+
+def is_by_rules(database: sqlite3.Connection, rules: str) -> bool:
+    """Whether the index was made by these rules."""
+    row: tuple[str] | None = database.execute("SELECT rules FROM index_rules").fetchone()
+    return row == (rules,)
+
+
+def bring_to_rules(database: sqlite3.Connection, rules: str) -> None:
+    """Make the index anew if it was made by other rules, within a transaction that is alone."""
+    if is_by_rules(database, rules):
+        return
+    Index(database, Partitions(database, is_alone=True)).make_anew()
+    database.execute("REPLACE INTO index_rules (one, rules) VALUES (1, ?)", (rules,))
+
+
+def _row(memory: MemoryId, entry: Entry) -> dict[str, object]:
+    return {
+        "row": row_number(entry.area, memory),
+        "title": entry.title,
+        "content": entry.content,
+        "context": entry.context,
+        "tags": entry.tags,
+    }

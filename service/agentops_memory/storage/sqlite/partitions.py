@@ -1,0 +1,213 @@
+"""SQL for the partitions of the full-text index: which there are, and the state of each."""
+
+import sqlite3
+
+from .faults import NeedsTransactionOfItsOwn, primary_code
+from .stems import TOKENIZER
+from .table import Table
+
+MOST = 256  # partitions; each is a table, and opening a file reads the names of all
+AREAS = 8  # projects in a partition, before a new one is begun
+ROWS = 4000  # live memories in one after which a new project begins the next
+CROWDED = 16_000  # live memories of several projects in one, after which the smallest moves
+MOVABLE = 20_000  # live memories of a project that moves; it takes about 0.1 ms for each
+FIRST = 0  # the partition that there always is
+GLOBAL_AREA = 0  # of global memories, which every partition has
+OWN_COLUMNS = ("title", "content", "tags")  # a memory's own words, not those that it borrows
+AREA = 40  # bits of a row number below its area: room for the ids of memories
+
+
+class Partitions(Table):
+    """The partitions of one transaction; only one that is alone can make one."""
+
+    def __init__(self, connection: sqlite3.Connection, *, is_alone: bool) -> None:
+        super().__init__(connection)
+        self._is_alone = is_alone
+        self._holding: dict[int, list[int]] = {}
+
+    def all(self) -> list[int]:
+        """The numbers of those that were made; the first always is."""
+        rows = self._execute("SELECT number FROM partitions ORDER BY number")
+        return [number for (number,) in rows]
+
+    def make_all(self) -> None:
+        """Make those that are missing: the first, and each that has a project."""
+        rows = self._execute(
+            f"""SELECT {FIRST} UNION SELECT partition FROM spaces WHERE partition IS NOT NULL"""
+        )
+        for (number,) in rows.fetchall():
+            self.make(number)
+
+    def make(self, number: int) -> None:
+        """Make a partition, with the memories that belong in it, unless it is there."""
+        if not self._is_made(number):
+            self._make(number)
+
+    def holding(self, area: int) -> list[int]:
+        """Those in which an area lies, made if there are none."""
+        if area not in self._holding:
+            self._holding[area] = self.all() if area == GLOBAL_AREA else [self._own(area)]
+        return self._holding[area]
+
+    def assign(self, area: int, number: int) -> None:
+        """Let an area lie in this partition from now on."""
+        self._holding.clear()
+        self._execute(
+            "UPDATE spaces SET partition = :number WHERE area = :area", number=number, area=area
+        )
+
+    def place(self) -> int:
+        """The partition for a new project.
+
+        Projects share one until it has enough of them or of their memories: what
+        a word is worth is known the better the more memories there are to judge by,
+        and a search costs the more.
+        """
+        ((newest, areas),) = self._execute(
+            """SELECT partition, count(DISTINCT area)
+                 FROM spaces
+                WHERE partition = (SELECT max(partition) FROM spaces)"""
+        )
+        if newest is None:
+            return FIRST
+        if areas < AREAS and not self.holds(newest, ROWS):
+            return int(newest)
+        return int(newest) + 1 if newest + 1 < MOST else self._emptiest()
+
+    def crowded(self) -> tuple[int, int, int] | None:
+        """The area of the smallest project in a partition that is too large, and its partition.
+
+        And how many memories the others there have. A project is not moved when it
+        is itself so large that moving it would take long.
+        """
+        row: tuple[int, int, int, int] | None = self._execute(
+            f"""SELECT area, partition, beside - memories, memories
+                  FROM (SELECT s.area, s.partition, count(*) AS memories,
+                               sum(count(*)) OVER (PARTITION BY s.partition) AS beside,
+                               count(*) OVER (PARTITION BY s.partition) AS areas
+                          FROM spaces s
+                          JOIN memories m INDEXED BY memories_in_space ON m.space_id = s.id
+                         WHERE s.partition IS NOT NULL AND m.deleted_at IS NULL
+                      GROUP BY s.area)
+                 WHERE areas > 1 AND beside > {CROWDED}
+              ORDER BY memories, area
+                 LIMIT 1"""
+        ).fetchone()
+        if row is None:
+            return None
+        area, number, others, memories = row
+        return (area, number, others) if memories <= MOVABLE else None
+
+    def rebuild(self, number: int) -> None:
+        """Fill a partition afresh from the memories."""
+        name = table(number)
+        self._execute(f"INSERT INTO {name} ({name}) VALUES ('rebuild')")
+
+    def is_exact(self, number: int) -> bool:
+        """Whether a partition holds just what the memories say, word for word.
+
+        On a connection that can write: SQLite asks for it, although nothing is written.
+        """
+        name = table(number)
+        try:
+            self._execute(f"INSERT INTO {name} ({name}, rank) VALUES ('integrity-check', 1)")
+        except sqlite3.DatabaseError as error:
+            if primary_code(error) != sqlite3.SQLITE_CORRUPT:
+                raise
+            return False
+        return True
+
+    def drift(self, number: int) -> int:
+        """By how many rows a partition has more or fewer than the memories that lie in it."""
+        ((drift,),) = self._execute(
+            f"""SELECT abs((SELECT count(*) FROM {table(number)}_docsize)
+                         - (SELECT count(*) FROM {text_of(number)}))"""
+        )
+        return int(drift)
+
+    def drop_all(self) -> None:
+        """Remove every partition."""
+        for number in self.all():
+            self._execute(f"DROP TABLE {table(number)}")
+            self._execute(f"DROP VIEW {text_of(number)}")
+        self._execute("DELETE FROM partitions")
+
+    def holds(self, number: int, count: int) -> bool:
+        """Whether the projects of a partition have so many live memories, or more."""
+        row = self._execute(
+            """SELECT 1
+                  FROM spaces s
+                  JOIN memories m INDEXED BY memories_in_space ON m.space_id = s.id
+                 WHERE s.partition = :number AND m.deleted_at IS NULL
+                 LIMIT 1 OFFSET :count - 1""",
+            number=number,
+            count=count,
+        )
+        return row.fetchone() is not None
+
+    def _emptiest(self) -> int:
+        """The partition with the fewest projects."""
+        ((number,),) = self._execute(
+            """SELECT partition
+                 FROM spaces
+                WHERE partition IS NOT NULL
+             GROUP BY partition
+             ORDER BY count(DISTINCT area), partition
+                LIMIT 1"""
+        )
+        return int(number)
+
+    def _is_made(self, number: int) -> bool:
+        row = self._execute("SELECT 1 FROM partitions WHERE number = :number", number=number)
+        return row.fetchone() is not None
+
+    def _own(self, area: int) -> int:
+        ((number,),) = self._execute(
+            "SELECT DISTINCT partition FROM spaces WHERE area = :area", area=area
+        )
+        self.make(number)
+        return int(number)
+
+    def _make(self, number: int) -> None:
+        if not self._is_alone:
+            raise NeedsTransactionOfItsOwn
+        self._holding.clear()
+        self._execute(
+            f"""CREATE VIEW {text_of(number)} (id, title, content, context, tags) AS
+                SELECT area << {AREA} | id, title, content, context, tags
+                  FROM memory_text
+                 WHERE area = {GLOBAL_AREA} OR partition = {number}"""
+        )
+        self._execute(
+            f"""CREATE VIRTUAL TABLE {table(number)} USING fts5 (
+                    title, content, context, tags,
+                    content = '{text_of(number)}', content_rowid = 'id', tokenize = "{TOKENIZER}"
+                )"""
+        )
+        self._execute("INSERT INTO partitions (number) VALUES (:number)", number=number)
+        self.rebuild(number)
+
+
+def table(number: int) -> str:
+    """The full-text table of a partition."""
+    return f"memories_fts_{number}"
+
+
+def text_of(number: int) -> str:
+    """The view of the text that a partition holds."""
+    return f"memory_text_{number}"
+
+
+def row_number(area: int, memory: int) -> int:
+    """Under which number a memory lies in a partition: areas are ranges of numbers."""
+    return area << AREA | memory
+
+
+def span_of(area: int) -> tuple[int, int]:
+    """The first and the last row number of an area."""
+    return row_number(area, 0), row_number(area + 1, 0) - 1
+
+
+def area_of(row: int) -> int:
+    """The area of a row number."""
+    return row >> AREA

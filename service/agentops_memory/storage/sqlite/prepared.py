@@ -1,0 +1,47 @@
+"""The functions that SQL calls to prepare text for the index: the same on both of its sides."""
+
+import json
+import sqlite3
+import unicodedata
+from collections.abc import Callable, Iterable
+
+from ...domain.neighbours import borrowed, borrows
+from ...domain.spelling import is_compared
+from ...domain.techniques import ALL, INDEXED, Technique, Techniques
+from ...domain.text import INDEX_FORMAT, indexed, plain_words
+from .stems import TOKENIZER, Stems
+from .table import tag_tuple
+
+
+def registered(database: sqlite3.Connection, stems: Stems, using: Techniques = ALL) -> None:
+    """Make the functions known to a connection. All are pure."""
+    functions: dict[str, tuple[int, Callable[..., str | bool]]] = {
+        "indexed_text": (1, lambda text: indexed(text, using)),
+        "indexed_tags": (1, lambda tags: _indexed_tags(tags, using)),
+        "borrows": (1, lambda content: borrows(content, using)),
+        "borrowed": (2, lambda *neighbours: indexed(borrowed(filter(None, neighbours)), using)),
+        "forms": (1, lambda text: _array(_compared(stems, plain_words(text)).values())),
+        "forms_of": (1, lambda words: json.dumps(_compared(stems, json.loads(words)))),
+    }
+    for name, (arguments, function) in functions.items():
+        database.create_function(name, arguments, function, deterministic=True)
+
+
+def rules(using: Techniques = ALL) -> str:
+    """What the index's words depend on; an index by other rules is built anew."""
+    without = sorted(INDEXED - using)
+    parts = [f"format {INDEX_FORMAT}", f"Unicode {unicodedata.unidata_version}", TOKENIZER]
+    return ", ".join([*parts, *(f"without {technique}" for technique in without)])
+
+
+def _compared(stems: Stems, words: Iterable[str]) -> dict[str, str]:
+    forms = stems.forms(words)
+    return {word: form if is_compared(form) else "" for word, form in forms.items()}
+
+
+def _array(forms: Iterable[str]) -> str:
+    return json.dumps(sorted(set(forms) - {""}))
+
+
+def _indexed_tags(tags: str, using: Techniques) -> str:
+    return indexed("\n".join(tag_tuple(tags)), using) if Technique.TAGS in using else ""

@@ -1,0 +1,84 @@
+"""A few threads that read, each over a connection of its own, from one line of work."""
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ...domain.errors import Busy
+from ...domain.techniques import Techniques
+from .connection import connect, read_only
+
+T = TypeVar("T")
+
+Connect = Callable[[], sqlite3.Connection]
+
+
+class Readers:
+    """Threads that take the next read by themselves: none waits for the event loop to turn."""
+
+    def __init__(self, number: int, connect: Connect, patience: timedelta) -> None:
+        self._number = number
+        self._pool = ThreadPoolExecutor(number, thread_name_prefix="reader")
+        self._running = 0  # or waiting
+        self._connect = connect
+        self._patience = patience.total_seconds()
+        self._own = threading.local()
+        self._all: list[sqlite3.Connection] = []
+
+    @classmethod
+    @asynccontextmanager
+    async def opened(
+        cls, path: Path, using: Techniques, *, number: int, patience: timedelta
+    ) -> AsyncIterator["Readers"]:
+        """So many threads. At the end they finish what has begun, and close."""
+
+        def connection() -> sqlite3.Connection:
+            made = connect(path, using=using, one_thread=False)
+            read_only(made)
+            return made
+
+        readers = cls(number, connection, patience)
+        try:
+            yield readers
+        finally:
+            await asyncio.to_thread(readers._close)
+
+    async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """What work answers. A cancelled caller leaves; work that has begun goes on.
+
+        Raises Busy when no thread is free in time.
+        """
+        begun = self._pool.submit(self._run, work)
+        answer = asyncio.wrap_future(begun)
+        answer.add_done_callback(self._ended)
+        self._running += 1
+        if self._running > self._number and not await self._begins(begun, answer):
+            raise Busy("Too many reads are waiting; try again.")
+        return await asyncio.shield(answer)
+
+    async def _begins(self, begun: Future[T], answer: asyncio.Future[T]) -> bool:
+        """Whether a read that must wait for a thread gets one in time."""
+        await asyncio.wait((answer,), timeout=self._patience)
+        return not begun.cancel()
+
+    def _ended(self, answer: asyncio.Future[Any]) -> None:
+        self._running -= 1
+        if not answer.cancelled():
+            answer.exception()  # a caller that left does not ask for it
+
+    def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        if not hasattr(self._own, "connection"):
+            self._own.connection = self._connect()
+            self._all.append(self._own.connection)
+        return work(self._own.connection)
+
+    def _close(self) -> None:
+        self._pool.shutdown()
+        for connection in self._all:
+            connection.close()

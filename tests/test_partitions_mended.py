@@ -1,0 +1,199 @@
+"""Partitions of the index: damage that is mended, projects that move, how they are read."""
+
+from collections.abc import Callable
+from contextlib import closing
+from datetime import timedelta
+
+import pytest
+
+from agentops_memory.domain import memories
+from agentops_memory.domain.model import Caller, Change, MemoryId
+from agentops_memory.domain.upkeep import Swept, Upkeep
+from agentops_memory.storage.sqlite import partitions
+from agentops_memory.storage.sqlite.connection import connect
+from agentops_memory.storage.sqlite.transaction import SqliteTransaction
+
+from .database import assert_index_is_whole
+from .engine import draft
+from .partitions import found, inside, keeping, places, plan_of, swept
+from .recall import search, titles
+from .service import START, Service
+
+# Damage, and what mends it
+
+DAMAGES = {
+    "a missing row": ("DELETE FROM memories_fts_1_docsize WHERE id & 1 = 0", 1),
+    "a row too many": (
+        "INSERT INTO memories_fts_1 (rowid, title) VALUES (99 << 40 | 99, 'bogus')",
+        1,
+    ),
+    "other words": (
+        """INSERT INTO memories_fts_1 (memories_fts_1, rowid, title, content, context, tags)
+           SELECT 'delete', id, title, 'pear', context, tags FROM memory_text_1 LIMIT 1""",
+        1,
+    ),
+    "a missing term": ("DELETE FROM terms WHERE area = 2 AND term = 'cherri'", 0),
+    "a term too many": ("INSERT INTO terms VALUES (2, 5, 'bogus')", 0),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damage_is_seen_in_its_partition_and_mended_there_alone(
+    service: Service, monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:
+    monkeypatch.setattr(partitions, "AREAS", 1)
+    for project in ("a", "b", "c"):
+        for content in ("apple", "cherry"):
+            service.save(content, project=project, session_id=content)
+    statement, drift = DAMAGES[damage]
+    with closing(connect(service.path)) as database:
+        database.execute(statement)
+    others = [inside(service.path, number) for number in (0, 2)]
+
+    async def mended(upkeep: Upkeep) -> None:
+        assert await upkeep.drifts(Caller()) == {0: 0, 1: drift, 2: 0}
+        assert [await upkeep.is_exact(Caller(), number) for number in range(3)] == [
+            True,
+            False,
+            True,
+        ]
+        await upkeep.rebuild(Caller(), 1)
+        assert await upkeep.drifts(Caller()) == {0: 0, 1: 0, 2: 0}
+        assert await upkeep.is_exact(Caller(), 1)
+
+    keeping(service.path, mended)
+
+    assert [inside(service.path, number) for number in (0, 2)] == others
+    assert [hit["id"] for hit in search(service, "apple", project="b")] == [3]
+    assert_index_is_whole(service.path)
+
+
+def test_a_sweep_rebuilds_what_has_drifted_and_nothing_else(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partitions, "AREAS", 1)
+    for project in ("a", "b"):
+        service.save("apple", project=project)
+    with closing(connect(service.path)) as database:
+        database.execute("DELETE FROM memories_fts_1_docsize")
+    before = inside(service.path, 0)
+
+    assert swept(service.path) == Swept(partitions=2, drift=1, rebuilt=(1,), moved=0)
+
+    assert swept(service.path) == Swept(partitions=2, drift=0, rebuilt=(), moved=0)
+    assert inside(service.path, 0) == before
+    assert_index_is_whole(service.path)
+
+
+# Moving
+
+
+def test_the_smallest_project_leaves_a_crowded_partition_and_all_is_found_as_before(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partitions, "ROWS", 4)
+    service.save("apple for all", title="all", scope="global", project="small")
+    for project, count in (("large", 1), ("small", 2), ("medium", 3), ("large", 6), ("last", 1)):
+        for number in range(count):
+            scope = "team" if number == 1 else "project"
+            service.save(f"apple {project} {number}", project=project, scope=scope)
+    assert places(service.path) == {"large": {0}, "small": {0}, "medium": {0}, "last": {1}}
+    asked = [
+        dict(zip(("project", "scope"), where, strict=False))
+        for where in [(), ("large",), ("small",), ("medium",), ("small", "team"), ("last",)]
+    ]
+    before = [found(service, **narrowed) for narrowed in asked]
+
+    monkeypatch.setattr(partitions, "CROWDED", 10)
+    assert swept(service.path).moved == 1
+
+    assert places(service.path) == {"large": {0}, "small": {1}, "medium": {0}, "last": {1}}
+    assert [found(service, **narrowed) for narrowed in asked] == before
+    assert_index_is_whole(service.path)
+    service.save("walnut", project="small")
+    assert titles(search(service, "walnut", project="small")) == ["walnut"]
+    assert_index_is_whole(service.path)
+
+
+def test_a_project_is_moved_to_a_partition_that_is_made_for_it(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service.save("apple for all", title="all", scope="global")
+    for number in range(3):
+        service.save(f"apple {number}", project="large")
+    service.save("apple", project="small")
+    monkeypatch.setattr(partitions, "ROWS", 2)
+    monkeypatch.setattr(partitions, "CROWDED", 3)
+
+    assert swept(service.path).moved == 1
+
+    assert places(service.path) == {"large": {0}, "small": {1}}
+    assert found(service, project="small") == {1, 5}
+    assert_index_is_whole(service.path)
+
+
+def test_a_project_alone_and_one_too_large_to_move_stay(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partitions, "CROWDED", 1)
+    for number in range(3):
+        service.save(f"apple {number}", project="alone")
+    assert swept(service.path).moved == 0
+
+    for number in range(3):
+        service.save(f"apple {number}", project="beside")
+    monkeypatch.setattr(partitions, "MOVABLE", 2)
+    assert swept(service.path).moved == 0
+
+
+def test_projects_are_not_moved_to_and_fro_when_all_partitions_are_crowded(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partitions, "MOST", 2)
+    monkeypatch.setattr(partitions, "AREAS", 1)
+    for project, count in (("a", 5), ("b", 3), ("c", 5), ("d", 5)):
+        for number in range(count):
+            service.save(f"apple {number}", project=project)
+    assert places(service.path) == {"a": {0}, "b": {1}, "c": {0}, "d": {1}}
+    monkeypatch.setattr(partitions, "CROWDED", 4)
+
+    assert swept(service.path).moved == 0
+    assert_index_is_whole(service.path)
+
+
+# How it is read
+
+WRITES: dict[str, Callable[[SqliteTransaction], object]] = {
+    "save": lambda tx: memories.save(tx, draft("five"), timedelta()),
+    "amend": lambda tx: memories.amend(tx, MemoryId(1), Change(content="six")),
+    "forget": lambda tx: memories.forget(tx, MemoryId(1)),
+    "erase": lambda tx: memories.erase(tx, MemoryId(1)),
+}
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_a_write_reads_along_no_table(service: Service, name: str) -> None:
+    for content in ("one", "two", "three", "four"):
+        service.save(content, session_id="s")
+    statements: list[str] = []
+    with closing(connect(service.path)) as database:
+        database.execute("BEGIN")
+        tx = SqliteTransaction(database, START)
+        database.set_trace_callback(statements.append)
+        WRITES[name](tx)
+        database.set_trace_callback(None)
+        plan = [step for statement in statements for step in plan_of(database, statement)]
+
+    assert any("INDEX memories_in_session" in step for step in plan), plan
+    scanned = [step for step in plan if step.startswith("SCAN") and "VIRTUAL" not in step]
+    assert {step.split()[1] for step in scanned}.isdisjoint({"s", "m", "n", "memories"}), plan
+
+
+def test_the_text_of_a_partition_is_read_along_its_spaces_alone(service: Service) -> None:
+    service.save("one")
+    with closing(connect(service.path)) as database:
+        for columns in ("count(*)", "*"):
+            plan = plan_of(database, f"SELECT {columns} FROM memory_text_0 ORDER BY id")
+            assert "SEARCH m USING INDEX memories_in_space (space_id=?)" in plan
+            assert any("INDEX spaces_by_partition (partition=?)" in step for step in plan)
+            assert [step for step in plan if step.startswith("SCAN")] == []

@@ -1,0 +1,201 @@
+"""The service sees to its index by itself, and says what it found."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import closing
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from agentops_memory.domain.upkeep import Upkeep
+from agentops_memory.storage.sqlite import partitions
+from agentops_memory.storage.sqlite.connection import connect
+from agentops_memory.sweep import sweep, sweeping
+from agentops_memory.telemetry import Metrics, Telemetry
+from agentops_memory.telemetry.metrics import MEASURES
+
+from .database import assert_index_is_whole
+from .engine import locked, opened
+from .otlp import Collector
+from .process import run
+from .service import Service, serving
+from .traced import each_collector
+
+__all__ = ["each_collector"]
+
+DOCUMENT = Path(__file__).parents[1] / "docs" / "telemetry.md"
+
+
+def test_a_sweep_mends_what_is_out_of_line_and_shows_by_how_much(
+    service: Service, each_collector: Collector, caplog: pytest.LogCaptureFixture
+) -> None:
+    service.save("apple")
+    service.save("banana")
+    damage(service.path)
+
+    with caplog.at_level(logging.ERROR):
+        swept(service.path, each_collector, sweep)
+
+    assert each_collector.gauges == {"memory_index_drift_rows": 1, "memory_index_partitions": 1}
+    assert [record.message for record in caplog.records] == [
+        "the index was out of line and was built anew"
+    ]
+    assert_index_is_whole(service.path)
+
+    swept(service.path, each_collector, sweep)
+
+    assert each_collector.gauges["memory_index_drift_rows"] == 0
+
+
+def test_the_service_sweeps_again_and_again(service: Service, each_collector: Collector) -> None:
+    service.save("apple")
+    damage(service.path)
+
+    async def sweep_until_mended(upkeep: Upkeep, metrics: Metrics) -> None:
+        async with sweeping(upkeep, metrics, timedelta(milliseconds=1)):
+            for _ in range(2):
+                await until(lambda: not is_damaged(service.path))
+                damage(service.path)
+            await until(lambda: not is_damaged(service.path))
+
+    swept(service.path, each_collector, sweep_until_mended)
+
+    assert_index_is_whole(service.path)
+
+
+def test_a_service_that_must_not_sweep_does_not(tmp_path: Path) -> None:
+    with serving(tmp_path / "memory.db", MEMORY_SWEEP_EVERY="0") as service:
+        service.save("apple")
+
+    assert_index_is_whole(service.path)
+
+
+def test_a_sweep_that_fails_does_not_end_the_others(
+    service: Service, caplog: pytest.LogCaptureFixture
+) -> None:
+    service.save("apple")
+    damage(service.path)
+
+    async def locked_out_then_not() -> None:
+        async with asyncio.timeout(20), opened(service.path) as engine:
+            metrics = Telemetry.started(None).metrics
+            async with sweeping(Upkeep(engine=engine), metrics, timedelta(milliseconds=1)):
+                with locked(service.path):
+                    await until(lambda: bool(caplog.records))
+                await until(lambda: not is_damaged(service.path))
+
+    with caplog.at_level(logging.ERROR):
+        asyncio.run(locked_out_then_not())
+
+    assert "a sweep failed; the next one tries again" in [it.message for it in caplog.records]
+
+
+def test_projects_move_apart_when_they_have_grown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partitions, "CROWDED", 10)
+    with serving(tmp_path / "memory.db") as service:
+        for number in range(9):
+            service.save(f"apple {number}", project="large")
+        for number in range(3):
+            service.save(f"apple {number}", project="small", session_id="another")
+    monkeypatch.setattr(partitions, "ROWS", 12)
+
+    swept(service.path, None, sweep)
+
+    with closing(connect(service.path)) as database:
+        places = dict(database.execute("SELECT project, partition FROM spaces").fetchall())
+    assert places == {"large": 0, "small": 1}
+    assert_index_is_whole(service.path)
+    with serving(service.path) as again:
+        assert len(again.http.get("/search?q=apple&project=small&limit=50").json()) == 3
+        assert len(again.http.get("/search?q=apple&limit=50").json()) == 12
+
+
+def test_every_measurement_is_documented() -> None:
+    text = DOCUMENT.read_text("utf-8")
+
+    assert [measure.name for measure in MEASURES if f"`{measure.name}`" not in text] == []
+
+
+def test_the_index_command_looks_and_mends(service: Service) -> None:
+    service.save("apple")
+    service.save("banana")
+    asked = ("index", "--db", str(service.path))
+
+    assert run(*asked).stdout == "partition 0: in line\n"
+    assert run(*asked, "--check").stdout == "partition 0: exact\n"
+
+    damage(service.path)
+    drifted = run(*asked)
+    assert (drifted.returncode, drifted.stdout) == (1, "partition 0: 1 rows out of line\n")
+    mended = run(*asked, "--check", "--rebuild")
+    assert (mended.returncode, mended.stdout) == (0, "partition 0: built anew\n")
+
+    change_a_word(service.path)
+    assert run(*asked).returncode == 0
+    wrong = run(*asked, "--check")
+    assert wrong.returncode == 1
+    assert wrong.stdout == "partition 0: its words are not those of the memories\n"
+    assert run(*asked, "--rebuild").stdout == "partition 0: built anew\n"
+    assert_index_is_whole(service.path)
+
+
+def test_the_index_command_refuses_a_file_that_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "letter.db"
+    path.write_bytes(b"Dear Ada, this is no database." * 9)
+
+    done = run("index", "--db", str(path))
+
+    assert done.returncode == 1
+    assert done.stderr.startswith("agentops-memory: The database ")
+
+
+def swept(
+    path: Path,
+    collector: Collector | None,
+    work: Callable[[Upkeep, Metrics], Awaitable[None]],
+) -> None:
+    """Let work be done on the file; the collector, if there is one, has what it measured."""
+    telemetry = (
+        Telemetry.started(collector.endpoint, collector.protocol)
+        if collector
+        else Telemetry.started(None)
+    )
+
+    async def main() -> None:
+        async with asyncio.timeout(20), opened(path) as engine:
+            await work(Upkeep(engine=engine), telemetry.metrics)
+
+    try:
+        asyncio.run(main())
+    finally:
+        telemetry.stop()
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    """Let the loop turn until it is so."""
+    while not is_so():  # noqa: ASYNC110 - what is awaited happens in a file
+        await asyncio.sleep(0)
+
+
+def damage(path: Path) -> None:
+    """Take a row out of the index, behind the service's back."""
+    with closing(connect(path)) as database:
+        database.execute(
+            """DELETE FROM memories_fts_0_docsize
+                WHERE id = (SELECT min(id) FROM memories_fts_0_docsize)"""
+        )
+
+
+def change_a_word(path: Path) -> None:
+    """Change what a memory says, and not the index."""
+    with closing(connect(path)) as database:
+        database.execute("UPDATE memories SET content = 'cherry' WHERE id = 1")
+
+
+def is_damaged(path: Path) -> bool:
+    with closing(connect(path)) as database:
+        return partitions.Partitions(database, is_alone=True).drift(0) > 0
