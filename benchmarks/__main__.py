@@ -20,8 +20,8 @@ def _wide(made: Bench) -> None:
         show(reads.layers(made, asked))
         show(reads.crowd(made, asked))
         show(saves.plain(made, asked))
-        show(saves.slowed(made, asked))
         show(starts.memory(made, asked))
+    show(saves.slowed(made))
 
 
 def _few_and_many(made: Bench) -> None:

@@ -4,7 +4,7 @@ import argparse
 import platform
 import sqlite3
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,9 +78,9 @@ class Subject:
 
 
 @contextmanager
-def subject(bench: Bench, size: Size) -> Iterator[Subject]:
-    """A service over a new file of this size."""
-    with running(bench.files.of(size)) as service:
+def subject(bench: Bench, size: Size, under: Sequence[str] = ()) -> Iterator[Subject]:
+    """A service over a new file of this size, started by the command `under`, if there is one."""
+    with running(bench.files.of(size), under) as service:
         yield Subject(size=size, service=service)
 
 

@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,8 +43,11 @@ class Running:
 
 
 @contextmanager
-def running(path: Path) -> Iterator[Running]:
-    """The service over the file, on a free port, open; its log is dropped."""
+def running(path: Path, under: Sequence[str] = ()) -> Iterator[Running]:
+    """The service over the file, on a free port, open; its log is dropped.
+
+    It is started by the command `under`, if there is one, which becomes the service.
+    """
     port = _free_port()
     environment = os.environ | {
         "PYTHONPATH": str(SERVICE),
@@ -53,7 +56,7 @@ def running(path: Path) -> Iterator[Running]:
         "MEMORY_DRAIN": "0",
     }
     began = time.perf_counter()
-    command = [sys.executable, "-m", "agentops_memory"]
+    command = [*under, sys.executable, "-m", "agentops_memory"]
     with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as process:
         try:
             _await_answer(process, port, began)

@@ -23,9 +23,10 @@ TAIL = at_most(10)
 
 def main() -> None:
     """Seed, start, drive, print."""
-    with bench("benchmarks.saves", __doc__) as made, subject(made, made.plan.wide) as asked:
-        show(plain(made, asked))
-        show(slowed(made, asked))
+    with bench("benchmarks.saves", __doc__) as made:
+        with subject(made, made.plan.wide) as asked:
+            show(plain(made, asked))
+        show(slowed(made))
 
 
 def plain(made: Bench, asked: Subject) -> Iterator[Figure]:
@@ -36,11 +37,11 @@ def plain(made: Bench, asked: Subject) -> Iterator[Figure]:
     yield _tail(what, times)
 
 
-def slowed(made: Bench, asked: Subject) -> Iterator[Figure]:
+def slowed(made: Bench) -> Iterator[Figure]:
     """With each sync slowed."""
     what = f"saves, each sync slowed by {DELAY // 1000} ms, {WRITERS} writers"
     try:
-        with slowed_syncs(asked.service.pid):
+        with subject(made, made.plan.wide, slowed_syncs()) as asked:
             times = _measured(asked, made.seed + 3, made.plan.slowed)
     except Unavailable as refusal:
         yield Figure(what=f"{what} against 1", value=None, aim=SLOWED, beside=str(refusal))

@@ -134,7 +134,7 @@ def test_no_content_at_all_cannot_be_wanted(service: Service) -> None:
     answer = service.http.get("/context?content_chars=0")
 
     assert answer.status_code == 400
-    assert answer.json() == {"error": "content_chars must be a positive number."}
+    assert answer.json() == {"error": "content_chars must be a whole number, one or more."}
 
 
 def _context(service: Service, **asked: Any) -> Any:

@@ -13,6 +13,7 @@ from agentops_memory.domain.model import DEFAULT_TENANT, Filter
 from agentops_memory.domain.ports import Transaction
 from agentops_memory.domain.query import understood
 from agentops_memory.storage.sqlite import SqliteEngine, connection
+from agentops_memory.storage.sqlite import search as sqlite_search
 
 from .database import imported
 from .engine import run, save
@@ -43,6 +44,18 @@ def test_the_newest_stand_in_for_the_best(hasty: Service) -> None:
 
     assert titles(hits) == ["n4", "n3", "n2"]
     assert context(hasty, PROMPT, limit=3) == ["n4", "n3", "n2"]
+
+
+def test_words_leave_time_for_what_stands_in_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "PROGRESS", 1)
+    monkeypatch.setattr(sqlite_search, "READ_LIMIT", sqlite_search.AFTERWARDS)
+    with serving(tmp_path / "memory.db", MEMORY_RECALL_LIMIT="1h") as service:
+        service.save("apples grow here", title="best", session_id="s0")
+        service.save("newest", title="newest", session_id="s1")
+
+        assert context(service, PROMPT, limit=1) == ["newest"]
 
 
 FILTERS: list[dict[str, str]] = [{}, {"project": "demo"}, {"scope": "global"}, {"tag": "none"}]

@@ -185,6 +185,7 @@ def small_partitions() -> Iterator[None]:
     """Inside, a few projects and memories fill a partition, and bulks of new ones are small."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(index, "BULK", 3)
+        patched.setattr(index, "BULK_SIZE", 40)
         patched.setattr(terms, "NOTED", 3)
         for name, value in {"AREAS": 3, "ROWS": 4, "CROWDED": 2}.items():
             patched.setattr(partitions, name, value)

@@ -14,13 +14,19 @@ import pytest
 from agentops_memory.domain.neighbours import borrowed, borrows
 from agentops_memory.domain.techniques import ALL, Technique
 from agentops_memory.storage.sqlite.connection import connect
-from agentops_memory.storage.sqlite.migrate import APPLICATION_ID, migrated, statements
+from agentops_memory.storage.sqlite.migrate import (
+    APPLICATION_ID,
+    StartRefused,
+    migrated,
+    statements,
+)
 from agentops_memory.storage.sqlite.partitions import AREAS
 
 from .database import assert_index_is_whole
-from .files import NOW, assert_sound, beside, rows
+from .files import NOW, assert_sound, beside, old_texts, rows
+from .original import original
 from .recall import search, titles
-from .service import Service, serving
+from .service import Service, observation, serving
 
 
 @pytest.fixture
@@ -302,3 +308,38 @@ def killed_at(path: Path, point: str) -> None:
         [sys.executable, "-c", KILLED, str(path), point], env=environment, check=False
     )
     assert process.returncode == -signal.SIGKILL
+
+
+def test_a_process_by_other_rules_is_refused_its_writes(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    with serving(path) as old:
+        old.save("secret plan", tags=["hidden"])
+        with serving(path, MEMORY_RECALL_WITHOUT="context,tags"):
+            pass
+
+        refused = [
+            old.http.post("/observations", json=observation("another")),
+            old.http.patch("/observations/1", json={"content": "other"}),
+            old.http.delete("/observations/1"),
+        ]
+
+        assert [answer.status_code for answer in refused] == [503] * 3
+        assert "other rules" in refused[0].json()["error"]
+        assert [hit["id"] for hit in old.http.get("/search?q=secret").json()] == [1]
+    with serving(path, MEMORY_RECALL_WITHOUT="context,tags") as new:
+        assert new.http.delete("/observations/1").status_code == 204
+        assert new.http.get("/search?q=secret").json() == []
+
+
+@pytest.mark.parametrize("used", [1 << 40, (1 << 40) + 5, 1 << 62])
+def test_a_file_whose_ids_are_too_large_for_the_index_is_refused(tmp_path: Path, used: int) -> None:
+    path = tmp_path / "memory.db"
+    with original(path) as old:
+        old.observation("zebra")
+        old.database.execute("UPDATE observations SET id = ?", (used,))
+    before = old_texts(path)
+
+    with pytest.raises(StartRefused, match="ids must be below 1,099,511,627,776"):
+        migrated(path, NOW)
+
+    assert old_texts(path) == before

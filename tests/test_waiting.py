@@ -113,6 +113,30 @@ def test_a_reader_whose_caller_left_is_not_lent_out_before_it_is_free(tmp_path: 
     run(tmp_path / "memory.db", test)
 
 
+def test_a_read_whose_caller_left_while_it_waited_is_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "READERS", 1)
+    began, free, ran = threading.Event(), threading.Event(), threading.Event()
+
+    def work(_: Transaction) -> None:
+        began.set()
+        assert free.wait(SOON)
+
+    async def test(database: SqliteEngine) -> None:
+        reading = asyncio.create_task(database.read(DEFAULT_TENANT, work))
+        await asyncio.to_thread(began.wait, SOON)
+        waiting = asyncio.create_task(database.read(DEFAULT_TENANT, lambda _: ran.set()))
+        await turns(5)
+        await cancel(waiting)
+        free.set()
+        await reading
+        assert await count(database) == 0
+        assert not ran.is_set()
+
+    run(tmp_path / "memory.db", test)
+
+
 def test_a_read_waits_for_a_free_reader_and_is_then_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

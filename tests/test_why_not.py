@@ -68,7 +68,7 @@ def test_it_names_each_filter_that_it_does_not_pass(service: Service) -> None:
         assert filters(own, path, project="demo", type="n", tag="y") == ["type", "tag"]
         assert filters(everyones, path, project="demo") == "none"
         assert filters(everyones, path, project="demo", scope="global") == "none"
-        assert filters(everyones, path, project="demo", scope="project") == ["project", "scope"]
+        assert filters(everyones, path, project="demo", scope="project") == ["project"]
         assert filters(everyones, path, project="other", scope="global", tag="x") == ["tag"]
     assert filters(own, "/search") == "none"
     assert filters(own, "/search", scope="project") == "none"
@@ -76,7 +76,7 @@ def test_it_names_each_filter_that_it_does_not_pass(service: Service) -> None:
     assert filters(own, "/context", project="", scope="project") == ["project"]
     assert filters(own, "/context", project="", scope="global") == ["scope"]
     assert filters(everyones, "/context", project="") == "none"
-    assert filters(everyones, "/context", project="", scope="team") == ["project", "scope"]
+    assert filters(everyones, "/context", project="", scope="team") == ["project"]
 
 
 def test_a_memory_in_the_answer_has_its_place(service: Service) -> None:

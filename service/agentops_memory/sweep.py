@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 
+from .domain.errors import Refusal
 from .domain.model import Caller
 from .domain.upkeep import Upkeep
 from .telemetry import Metrics
@@ -48,5 +49,7 @@ async def _sweep_again_and_again(upkeep: Upkeep, metrics: Metrics, every: timede
         await asyncio.sleep(every.total_seconds())
         try:
             await sweep(upkeep, metrics)
+        except Refusal as refusal:
+            log.warning("no sweep now; the next one tries again", extra={"reason": str(refusal)})
         except Exception:
             log.exception("a sweep failed; the next one tries again")

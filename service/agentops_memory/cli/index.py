@@ -11,6 +11,7 @@ from ..domain.model import Caller
 from ..domain.upkeep import Upkeep
 from ..settings import Settings
 from ..storage.sqlite import SqliteEngine
+from ..storage.sqlite.migrate import require_current
 
 REFUSALS = (Refusal,)
 ANYONE = Caller()
@@ -19,8 +20,10 @@ ANYONE = Caller()
 def run(settings: Settings, *, check: bool, rebuild: bool) -> bool:
     """Print a line for each partition; whether all are in line with the memories now.
 
-    Raises one of REFUSALS when the file cannot be opened, or is busy for too long.
+    Raises one of REFUSALS when there is no such file, when a start would change it,
+    or when it is busy for too long. The file itself is never made or brought up to date.
     """
+    require_current(settings.db_path, settings.recall)
     return asyncio.run(_printed(settings, check=check, rebuild=rebuild))
 
 

@@ -54,6 +54,8 @@ def kept_out_by(memory: Memory, answer: Answer) -> tuple[str, ...]:
         "type": seen.type in (None, memory.text.type),
         "tag": seen.tag is None or seen.tag in memory.text.tags,
     }
+    if not passes["project"]:
+        return ("project",)  # and no more of what another project has
     return tuple(name for name, is_passed in passes.items() if not is_passed)
 
 

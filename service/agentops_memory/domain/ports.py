@@ -145,10 +145,10 @@ class SearchTable(Protocol):
         """Memories whose key contains the path literally, newest first."""
 
     def lookalikes(self, words: Collection[str], seen: Filter) -> Corrections:
-        """For words that no memory in sight has: up to three that differ in one letter.
+        """What words may have meant that neither the project nor a global memory has.
 
-        The first letter is the same; of more than three the most frequent are
-        taken. At most four words are answered for, and none when no single
+        Up to three that differ in one letter, not the first; of more the most
+        frequent. At most four words are answered for, and none when no single
         project is asked.
         """
 

@@ -18,6 +18,8 @@ T = TypeVar("T")
 
 BUSY_TIMEOUT = timedelta(seconds=5)  # another process's transaction
 WAL_SIZE = 64 * 1024 * 1024  # bytes kept of a WAL that has once grown beyond
+CHECKPOINT = 4000  # pages (16 MiB) of WAL that are copied into the file together, with two syncs
+READ_LIMIT = timedelta(seconds=5)
 PROGRESS = 10_000  # virtual machine steps between two looks at the clock
 CACHED_STATEMENTS = 256
 
@@ -75,7 +77,11 @@ def read_only(database: sqlite3.Connection) -> None:
 
 def limit_time(database: sqlite3.Connection, limit: timedelta) -> None:
     """Interrupt whatever runs on this connection once the time is over."""
-    end = time.monotonic() + limit.total_seconds()
+    interrupt_at(database, time.monotonic() + limit.total_seconds())
+
+
+def interrupt_at(database: sqlite3.Connection, end: float) -> None:
+    """Interrupt whatever runs on this connection from that time of the monotonic clock on."""
     database.set_progress_handler(lambda: time.monotonic() > end, PROGRESS)
 
 
@@ -109,3 +115,4 @@ def _set_up(database: sqlite3.Connection) -> None:
     database.execute("PRAGMA foreign_keys = ON")
     database.execute("PRAGMA trusted_schema = ON")  # the view memory_text calls our functions
     database.execute(f"PRAGMA journal_size_limit = {WAL_SIZE}")
+    database.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT}")

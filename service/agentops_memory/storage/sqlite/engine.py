@@ -16,7 +16,7 @@ from ...domain.model import TenantId
 from ...domain.ports import Transaction
 from ...domain.techniques import ALL, Techniques
 from .boundaries import snapshot
-from .connection import BUSY_TIMEOUT, Connection, connection
+from .connection import BUSY_TIMEOUT, READ_LIMIT, Connection, connection
 from .faults import translated
 from .migrate import migrated
 from .readers import Readers
@@ -32,7 +32,6 @@ log = logging.getLogger(__name__)
 
 READERS = 2
 READ_PATIENCE = timedelta(seconds=5)  # until a reader is free
-READ_LIMIT = timedelta(seconds=5)
 QUEUE = 512  # writes that may wait; beyond, a request waits for a place
 QUEUE_PATIENCE = timedelta(seconds=5)
 CHECKPOINT_PATIENCE = timedelta(seconds=1)  # with another process that reads

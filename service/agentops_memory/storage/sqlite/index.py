@@ -4,6 +4,7 @@ import sqlite3
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
+from ...domain.errors import Unavailable
 from ...domain.model import GLOBAL_SCOPE, MemoryId, Space
 from ...domain.neighbours import NEIGHBOURS
 from .partitions import (
@@ -16,7 +17,8 @@ from .partitions import (
 from .table import Table
 from .terms import Entry, Terms
 
-BULK = 200  # memories of at most 50,000 characters; their prepared text is held at once
+BULK = 200  # memories that an import indexes together
+BULK_SIZE = 1024 * 1024  # characters of content after which it does not wait for more
 
 
 class Index(Table):
@@ -27,7 +29,8 @@ class Index(Table):
         self._partitions = partitions
         self._terms = Terms(connection, partitions)
         self._pending: dict[int, tuple[MemoryId, MemoryId]] = {}  # the first and the last, by area
-        self._pending_count = 0
+        self._pending_count = self._pending_size = 0
+        self._are_rules_own = False  # not known yet
         self._bulk = 1  # new memories that are indexed together
 
     def place(self, space: Space) -> tuple[int, int | None]:
@@ -46,14 +49,16 @@ class Index(Table):
 
     def prepare(self, area: int) -> None:
         """See to it that the area has its partitions, before there is anything to put in."""
+        self._require_own_rules()
         self._partitions.holding(area)
 
-    def add(self, memory: MemoryId, area: int) -> None:
-        """Index a memory that is new, and the newest of all."""
+    def add(self, memory: MemoryId, area: int, size: int) -> None:
+        """Index a memory that is new, the newest of all, and of so many characters."""
         first, _ = self._pending.get(area, (memory, memory))
         self._pending[area] = first, memory
         self._pending_count += 1
-        if self._pending_count >= self._bulk:
+        self._pending_size += size
+        if self._pending_count >= self._bulk or self._pending_size >= BULK_SIZE:
             self.flush()
 
     @contextmanager
@@ -69,7 +74,7 @@ class Index(Table):
         for area, (first, last) in self._pending.items():
             self._add_all(area, first, last)
         self._pending.clear()
-        self._pending_count = 0
+        self._pending_count = self._pending_size = 0
 
     @contextmanager
     def following(self, memory: MemoryId) -> Iterator[None]:
@@ -77,6 +82,7 @@ class Index(Table):
 
         Those that borrow from it change with it: its next ones in the session.
         """
+        self._require_own_rules()
         self.flush()
         ids = [memory, *self._borrowers(memory)]
         before = self._entries(ids)
@@ -102,6 +108,7 @@ class Index(Table):
         return self._partitions.is_exact(partition) and self._terms.are_exact(partition)
 
     def rebuild(self, partition: int) -> None:
+        self._require_own_rules()
         self._partitions.rebuild(partition)
         self._terms.rebuild(partition)
 
@@ -109,6 +116,7 @@ class Index(Table):
         return self._partitions.crowded() is not None
 
     def relieve(self) -> bool:
+        self._require_own_rules()
         place = self._partitions.crowded()
         if place is None:
             return False
@@ -153,6 +161,15 @@ class Index(Table):
     def _next_area(self) -> int:
         ((area,),) = self._execute("SELECT coalesce(max(area), 0) + 1 FROM spaces")
         return int(area)
+
+    def _require_own_rules(self) -> None:
+        """Words by other rules than the index's would be put in, and never be taken out again."""
+        if self._are_rules_own:
+            return
+        row = self._execute("SELECT rules = own_rules() FROM index_rules").fetchone()
+        if row is None or not row[0]:
+            raise Unavailable("The index was made by other rules meanwhile; restart the service.")
+        self._are_rules_own = True
 
     def _add_all(self, area: int, first: MemoryId, last: MemoryId) -> None:
         """Index all live memories of an area between two, which are new."""

@@ -94,7 +94,7 @@ class Memories(Table):
             **_row(memory),
         )
         stored = replace(memory, id=MemoryId(cursor.lastrowid or 0))
-        self._index.add(stored.id, area)
+        self._index.add(stored.id, area, len(memory.text.content))
         return stored
 
     def replace(self, memory: Memory) -> None:

@@ -14,6 +14,7 @@ from . import upgrade
 from .connection import connect, use_wal
 from .faults import StartRefused
 from .index import bring_to_rules, is_by_rules
+from .partitions import MOST_IDS
 from .prepared import rules
 
 __all__ = ["StartRefused", "migrated", "statements"]
@@ -21,6 +22,18 @@ __all__ = ["StartRefused", "migrated", "statements"]
 APPLICATION_ID = 0x414D_454D  # "AMEM": the file is ours
 MIGRATIONS = resources.files(__package__) / "migrations"
 PATIENCE = timedelta(seconds=60)  # another process may be migrating
+
+
+def require_current(path: Path, using: Techniques = ALL) -> None:
+    """Refuse a file that is missing, or that a start would change, with StartRefused."""
+    if not path.is_file():
+        raise StartRefused(f"There is no database at {path}.")
+    with _refusing(path), closing(connect(path, busy_timeout=PATIENCE, using=using)) as database:
+        if not _is_current(database, using):
+            raise StartRefused(
+                f"{path} is of an older format, or its index was made by other rules. "
+                "Start the service on it once, with the settings that it is to have."
+            )
 
 
 def migrated(path: Path, now: datetime, using: Techniques = ALL) -> None:
@@ -71,12 +84,27 @@ def _stepped(database: sqlite3.Connection, path: Path, now: datetime) -> bool:
         version = 1
     elif version == 0 and _is_used(database):
         raise StartRefused(f"{path} is a database of another program.")
+    _require_small_ids(database, path)
     for number in range(version + 1, len(_scripts()) + 1):
         for statement in statements(number):
             database.execute(statement)
     database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     database.execute(f"PRAGMA user_version = {len(_scripts())}")
     return sound
+
+
+def _require_small_ids(database: sqlite3.Connection, path: Path) -> None:
+    """The index numbers its rows by area and id: an id that is too large would be another's."""
+    if not database.execute("SELECT 1 FROM sqlite_schema WHERE name = 'memories'").fetchone():
+        return
+    (used,) = database.execute(
+        "SELECT max(seq) FROM sqlite_sequence WHERE name = 'memories'"
+    ).fetchone()
+    if used is not None and used >= MOST_IDS:
+        raise StartRefused(
+            f"{path} has observations with ids up to {used:,}; ids must be below {MOST_IDS:,}. "
+            "Nothing was changed. Export it with the program that made it, and import that."
+        )
 
 
 def _is_current(database: sqlite3.Connection, using: Techniques) -> bool:

@@ -15,6 +15,7 @@ FIRST = 0  # the partition that there always is
 GLOBAL_AREA = 0  # of global memories, which every partition has
 OWN_COLUMNS = ("title", "content", "tags")  # a memory's own words, not those that it borrows
 AREA = 40  # bits of a row number below its area: room for the ids of memories
+MOST_IDS = 1 << AREA
 
 
 class Partitions(Table):

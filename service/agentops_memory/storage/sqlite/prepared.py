@@ -25,6 +25,8 @@ def registered(database: sqlite3.Connection, stems: Stems, using: Techniques = A
     }
     for name, (arguments, function) in functions.items():
         database.create_function(name, arguments, function, deterministic=True)
+    own = rules(using)
+    database.create_function("own_rules", 0, lambda: own, deterministic=True)
 
 
 def rules(using: Techniques = ALL) -> str:

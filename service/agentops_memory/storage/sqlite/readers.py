@@ -64,7 +64,11 @@ class Readers:
 
     async def _begins(self, begun: Future[T], answer: asyncio.Future[T]) -> bool:
         """Whether a read that must wait for a thread gets one in time."""
-        await asyncio.wait((answer,), timeout=self._patience)
+        try:
+            await asyncio.wait((answer,), timeout=self._patience)
+        except asyncio.CancelledError:
+            begun.cancel()  # nobody asks for it any more
+            raise
         return not begun.cancel()
 
     def _ended(self, answer: asyncio.Future[Any]) -> None:

@@ -1,6 +1,7 @@
 """SQL for recall: FTS5 and its BM25, and the newest where words find too little."""
 
 import sqlite3
+import time
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -10,7 +11,7 @@ from ...domain.errors import TimedOut
 from ...domain.explain import PLACES, Parts, Tier
 from ...domain.model import Filter, Hit, Memory, MemoryId, Method
 from ...domain.query import Corrections, Query
-from .connection import limit_time
+from .connection import READ_LIMIT, interrupt_at
 from .explain import Explanations
 from .faults import primary_code
 from .filters import clauses, parameters
@@ -22,7 +23,7 @@ from .sight import Sights
 from .table import Table
 
 KEYED_RANK = -1000.0
-AFTERWARDS = timedelta(seconds=2)  # for what a read does when it has looked for words
+AFTERWARDS = timedelta(seconds=1)  # left of a read for what it does when words took too long
 
 
 class Search(Table):
@@ -32,6 +33,7 @@ class Search(Table):
         self, connection: sqlite3.Connection, memories: Memories, partitions: Partitions
     ) -> None:
         super().__init__(connection)
+        self._end = time.monotonic() + READ_LIMIT.total_seconds()
         self._memories = memories
         self._sights = Sights(connection, partitions)
         self._scores = Scores(connection)
@@ -40,7 +42,9 @@ class Search(Table):
 
     @contextmanager
     def within(self, patience: timedelta) -> Iterator[None]:
-        limit_time(self._connection, patience)
+        latest = self._end - AFTERWARDS.total_seconds()
+        end = min(time.monotonic() + patience.total_seconds(), latest)
+        interrupt_at(self._connection, end)
         try:
             yield
         except sqlite3.OperationalError as error:
@@ -48,7 +52,7 @@ class Search(Table):
                 raise
             raise TimedOut("Looking for words took too long.") from error
         finally:
-            limit_time(self._connection, AFTERWARDS)
+            interrupt_at(self._connection, self._end)
 
     def keyed(self, path: str, seen: Filter, limit: int) -> list[Hit]:
         found = self._memories.loaded(self._at_keys(path, seen, limit))

@@ -69,12 +69,12 @@ class Terms(Table):
 
     def are_exact(self, partition: int) -> bool:
         """Whether the terms of a partition's projects are those of their memories."""
-        kept = f"SELECT area, length, term FROM terms WHERE area IN ({AREAS})"
-        afresh = f"{TERMS} WHERE area IN ({AREAS})"
         row = self._execute(
-            f"""SELECT 1 FROM (SELECT * FROM ({kept}) EXCEPT SELECT * FROM ({afresh}))
+            f"""  WITH kept AS (SELECT area, length, term FROM terms WHERE area IN ({AREAS})),
+                       afresh AS MATERIALIZED ({TERMS} WHERE area IN ({AREAS}))
+                SELECT 1 FROM (SELECT * FROM kept EXCEPT SELECT * FROM afresh)
                  UNION ALL
-                SELECT 1 FROM (SELECT * FROM ({afresh}) EXCEPT SELECT * FROM ({kept}))""",
+                SELECT 1 FROM (SELECT * FROM afresh EXCEPT SELECT * FROM kept)""",
             partition=partition,
         )
         return row.fetchone() is None

@@ -6,8 +6,8 @@ from datetime import timedelta
 
 from .connection import Connection
 
-EVERY = 64  # batches between two looks at the log
-LONG = 4000  # pages (16 MiB) after which it is to begin again
+EVERY = 32  # batches between two looks at the log
+LONG = 5000  # pages (20 MiB) after which it is to begin again
 PATIENCE = timedelta(milliseconds=250)  # with reads that began before
 
 

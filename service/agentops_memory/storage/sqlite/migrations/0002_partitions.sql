@@ -9,10 +9,12 @@ ALTER TABLE spaces ADD COLUMN area INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE spaces ADD COLUMN partition INTEGER;
 
 UPDATE spaces
-   SET area = (SELECT count(DISTINCT project)
-                 FROM spaces other
-                WHERE other.scope <> 'global' AND other.project <= spaces.project)
- WHERE scope <> 'global';
+   SET area = numbered.area
+  FROM (SELECT project, row_number() OVER (ORDER BY min(id)) AS area
+          FROM spaces
+         WHERE scope <> 'global'
+      GROUP BY project) numbered
+ WHERE numbered.project = spaces.project AND spaces.scope <> 'global';
 
 CREATE INDEX spaces_by_area ON spaces (area, partition);
 
