@@ -127,14 +127,15 @@ def test_what_is_no_amount_is_refused(service: Service, name: str, value: str) -
     answer = service.http.get("/context", params={name: value})
 
     assert answer.status_code == 400
-    assert answer.json() == {"error": f"{name} must be a whole number, zero or more."}
+    least = 1 if name == "content_chars" else 0
+    assert answer.json() == {"error": f"{name} must be a whole number, {least} or more."}
 
 
 def test_no_content_at_all_cannot_be_wanted(service: Service) -> None:
     answer = service.http.get("/context?content_chars=0")
 
     assert answer.status_code == 400
-    assert answer.json() == {"error": "content_chars must be a whole number, one or more."}
+    assert answer.json() == {"error": "content_chars must be a whole number, 1 or more."}
 
 
 def _context(service: Service, **asked: Any) -> Any:

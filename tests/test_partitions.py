@@ -3,15 +3,21 @@
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from agentops_memory.domain import memories
+from agentops_memory.domain.model import DEFAULT_TENANT, Filter
+from agentops_memory.domain.ports import Transaction
+from agentops_memory.domain.query import understood
+from agentops_memory.domain.text import project_name
 from agentops_memory.storage.sqlite import SqliteEngine, index, partitions
 
 from .database import assert_index_is_whole, imported
-from .engine import run, together
+from .engine import draft, run, together
 from .files import rows
 from .partitions import areas, places, saving, titles_of
 from .recall import context, search, titles
@@ -323,6 +329,26 @@ def test_an_import_that_replaces_what_it_brought_before_leaves_the_index_exact(
     found = {text: len(search(service, text)) for text in ("walrus", "lion", "zebra")}
     assert found == {"walrus": 2, "lion": 0, "zebra": 2}
     assert_index_is_whole(service.path)
+
+
+def test_long_memories_of_an_import_are_indexed_before_more_are_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index, "BULK_SIZE", 20)
+    seen = Filter(project=project_name("demo"))
+
+    def found_in_bulk(tx: Transaction) -> list[int]:
+        counts = []
+        with tx.memories.in_bulk():
+            for content in ("apple", "apple pie", "apple and more"):
+                memories.save(tx, draft(content), timedelta())
+                counts.append(len(tx.search.best(understood("apple"), seen, 9)))
+        return [*counts, len(tx.search.best(understood("apple"), seen, 9))]
+
+    async def test(engine: SqliteEngine) -> None:
+        assert await engine.write(DEFAULT_TENANT, found_in_bulk) == [0, 0, 3, 3]
+
+    run(tmp_path / "memory.db", test)
 
 
 def test_a_refused_import_leaves_no_partition_behind(

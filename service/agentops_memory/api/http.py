@@ -98,14 +98,15 @@ def whole_number(text: str | None, name: str) -> int:
     return number
 
 
-def amount(request: Request, name: str) -> int | None:
-    """A whole number, zero or more; none if it is unset, and anything else is Invalid."""
+def amount(request: Request, name: str, least: int = 0) -> int | None:
+    """A whole number, at least so large; none if it is unset, and anything else is Invalid."""
     text = parameter(request, name)
     if text is None:
         return None
-    if not _NUMBER.fullmatch(text):
-        raise Invalid(f"{name} must be a whole number, zero or more.")
-    return int(text.lstrip("0")[:_DIGITS] or 0)
+    number = int(text.lstrip("0")[:_DIGITS] or 0) if _NUMBER.fullmatch(text) else -1
+    if number < least:
+        raise Invalid(f"{name} must be a whole number, {least} or more.")
+    return number
 
 
 def is_true(request: Request, name: str) -> bool:

@@ -236,9 +236,7 @@ def _wanted(request: Request) -> Wanted:
 
 
 def _budget(request: Request) -> Budget:
-    shown = amount(request, "content_chars")
-    if shown == 0:
-        raise Invalid("content_chars must be a whole number, one or more.")
+    shown = amount(request, "content_chars", least=1)
     return Budget(
         max_tokens=amount(request, "max_tokens"),
         max_chars=amount(request, "max_chars"),

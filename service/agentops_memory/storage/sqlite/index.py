@@ -1,7 +1,7 @@
 """SQL that keeps the full-text index in line with the memories, row by row."""
 
 import sqlite3
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 
 from ...domain.errors import Unavailable
@@ -95,7 +95,7 @@ class Index(Table):
             if old:
                 self._take_out(id_, old)
             if new:
-                self._put_in(id_, new)
+                self._put_in(new.area, {id_: new})
         self._terms.follow(before.get(memory), after.get(memory))
 
     def partitions(self) -> list[int]:
@@ -183,12 +183,7 @@ class Index(Table):
             last=last,
         )
         entries = {id_: Entry(*entry) for id_, *entry in rows}
-        for number in self._partitions.holding(area):
-            self._connection.executemany(
-                f"""INSERT INTO {table(number)} (rowid, title, content, context, tags)
-                    VALUES (:row, :title, :content, :context, :tags)""",
-                [_row(id_, entry) for id_, entry in entries.items()],
-            )
+        self._put_in(area, entries)
         self._terms.note(area, entries.values())
 
     def _entries(self, ids: Collection[MemoryId]) -> dict[MemoryId, Entry]:
@@ -218,12 +213,12 @@ class Index(Table):
         )
         return [id_ for (id_,) in rows]
 
-    def _put_in(self, memory: MemoryId, entry: Entry) -> None:
-        for number in self._partitions.holding(entry.area):
-            self._execute(
+    def _put_in(self, area: int, entries: Mapping[MemoryId, Entry]) -> None:
+        for number in self._partitions.holding(area):
+            self._connection.executemany(
                 f"""INSERT INTO {table(number)} (rowid, title, content, context, tags)
                     VALUES (:row, :title, :content, :context, :tags)""",
-                **_row(memory, entry),
+                [_row(id_, entry) for id_, entry in entries.items()],
             )
 
     def _take_out(self, memory: MemoryId, entry: Entry) -> None:
