@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from agentops_memory.domain.model import Filter
+from agentops_memory.domain.model import OPERATOR, Filter
 from agentops_memory.domain.query import Query, understood
 from agentops_memory.domain.recall import context, search
 from agentops_memory.domain.text import project_name
@@ -39,7 +39,7 @@ def through_the_domain(database: sqlite3.Connection, read: Read) -> object:
     """What the service computes, without HTTP, threads and JSON."""
     seen = Filter(project=project_name(read.project), global_too=True)
     with _snapshot(database):
-        transaction = SqliteTransaction(database, START)
+        transaction = SqliteTransaction(database, START, OPERATOR)
         return READS[read.path](transaction, understood(read.text), seen, LIMITS[read.path])
 
 

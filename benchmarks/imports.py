@@ -15,6 +15,7 @@ from pathlib import Path
 
 from agentops_memory.api.agentops.imports import Document
 from agentops_memory.domain.instants import rendered
+from agentops_memory.domain.model import OPERATOR
 from agentops_memory.domain.transfer import import_all
 from agentops_memory.domain.uids import ENTROPY, uuid7
 from agentops_memory.storage.sqlite.connection import connect
@@ -111,7 +112,8 @@ def _inserts(path: Path, document: bytes) -> list[Statement]:
         recorder = Recorder(database)
         database.execute("BEGIN IMMEDIATE")
         import_all(
-            SqliteTransaction(recorder.connection, START), Document(io.BytesIO(document), START)
+            SqliteTransaction(recorder.connection, START, OPERATOR),
+            Document(io.BytesIO(document), START),
         )
         database.execute("COMMIT")
     return [

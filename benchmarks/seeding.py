@@ -12,7 +12,7 @@ from itertools import count, islice
 from pathlib import Path
 
 from agentops_memory.domain.memories import save
-from agentops_memory.domain.model import Draft, SessionId, Space, Text
+from agentops_memory.domain.model import OPERATOR, Draft, SessionId, Space, Text
 from agentops_memory.domain.text import project_name
 from agentops_memory.storage.sqlite.connection import connect
 from agentops_memory.storage.sqlite.migrate import migrated
@@ -79,7 +79,7 @@ def seeded(path: Path, size: Size, seed: int) -> None:
         while batch := list(islice(source, BATCH)):
             database.execute("BEGIN")
             for at, draft in batch:
-                save(SqliteTransaction(database, at), draft, timedelta(0))
+                save(SqliteTransaction(database, at, OPERATOR), draft, timedelta(0))
             database.execute("COMMIT")
         database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 

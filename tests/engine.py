@@ -9,7 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from agentops_memory.domain import memories
-from agentops_memory.domain.model import DEFAULT_TENANT, Draft, SessionId, Space, Text
+from agentops_memory.domain.model import OPERATOR, Draft, SessionId, Space, Text
 from agentops_memory.domain.ports import Transaction
 from agentops_memory.domain.text import Project
 from agentops_memory.storage.sqlite import SqliteEngine
@@ -47,11 +47,11 @@ def draft(content: str) -> Draft:
 
 
 async def save(database: SqliteEngine, content: str) -> None:
-    await database.write(DEFAULT_TENANT, memories.save, draft(content), timedelta())
+    await database.write(OPERATOR, memories.save, draft(content), timedelta())
 
 
 async def count(database: SqliteEngine) -> int:
-    return await database.read(DEFAULT_TENANT, lambda tx: tx.memories.count(None))
+    return await database.read(OPERATOR, lambda tx: tx.memories.count(None))
 
 
 def saving(content: str, then: Work | None = None) -> Work:
@@ -96,7 +96,7 @@ async def held(database: SqliteEngine) -> AsyncIterator[None]:
         began.set()
         assert free.wait(SOON)
 
-    holding = asyncio.create_task(database.write(DEFAULT_TENANT, work))
+    holding = asyncio.create_task(database.write(OPERATOR, work))
     await asyncio.to_thread(began.wait, SOON)
     try:
         yield
@@ -108,7 +108,7 @@ async def held(database: SqliteEngine) -> AsyncIterator[None]:
 async def together(database: SqliteEngine, works: Iterable[Work]) -> list[object]:
     """What came of works that waited together: the answer of each, or its error."""
     async with held(database):
-        waiting = [asyncio.create_task(database.write(DEFAULT_TENANT, work)) for work in works]
+        waiting = [asyncio.create_task(database.write(OPERATOR, work)) for work in works]
         await turns(2)
     return await asyncio.gather(*waiting, return_exceptions=True)
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from agentops_memory.domain.model import Caller, Filter
+from agentops_memory.domain.model import OPERATOR, Filter
 from agentops_memory.domain.ports import Transaction
 from agentops_memory.domain.recall import Recall
 from agentops_memory.storage.sqlite import SqliteEngine
@@ -29,7 +29,7 @@ def reading(path: Path, work: Callable[[Transaction], T]) -> T:
 
     async def read() -> T:
         async with SqliteEngine.opened(path, clock=lambda: NOW) as engine:
-            return await engine.read(Caller().tenant, work)
+            return await engine.read(OPERATOR, work)
 
     return asyncio.run(read())
 
@@ -39,7 +39,7 @@ def found(path: Path, text: str) -> list[int]:
 
     async def search() -> list[int]:
         async with SqliteEngine.opened(path, clock=lambda: NOW) as engine:
-            answer = await Recall(engine=engine).search(Caller(), text, Filter(), 10)
+            answer = await Recall(engine=engine).search(OPERATOR, text, Filter(), 10)
         return [hit.memory.id for hit in answer.hits]
 
     return asyncio.run(search())

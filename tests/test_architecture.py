@@ -13,9 +13,9 @@ SERVICE = Path(__file__).parents[1] / "service" / PACKAGE
 
 LEAVES = {"settings", "limits"}
 PURE_DOMAIN = {
-    "domain.errors", "domain.explain", "domain.instants", "domain.model", "domain.neighbours",
-    "domain.ports", "domain.query", "domain.spelling", "domain.techniques", "domain.text",
-    "domain.uids",
+    "domain.access", "domain.errors", "domain.explain", "domain.instants", "domain.model",
+    "domain.neighbours", "domain.ports", "domain.query", "domain.spelling", "domain.techniques",
+    "domain.text", "domain.uids",
 }  # fmt: skip
 
 # part -> what it may import of the package; a name with a dot covers what lies below it

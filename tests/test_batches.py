@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agentops_memory.domain.errors import Unavailable
-from agentops_memory.domain.model import DEFAULT_TENANT
+from agentops_memory.domain.model import OPERATOR
 from agentops_memory.domain.ports import Transaction
 from agentops_memory.storage.sqlite import SqliteEngine, batches, engine, writer
 from agentops_memory.storage.sqlite.faults import NeedsTransactionOfItsOwn
@@ -53,7 +53,7 @@ def test_a_write_that_waits_for_no_other_has_a_transaction_of_its_own(tmp_path: 
     one, other = Seen("one"), Seen("other")
 
     async def test(database: SqliteEngine) -> None:
-        await database.write(DEFAULT_TENANT, one)
+        await database.write(OPERATOR, one)
         await together(database, [other])
 
     run(tmp_path / "memory.db", test)
@@ -65,7 +65,7 @@ def test_an_answered_write_is_on_disk_although_the_process_ends_there(tmp_path: 
     (copies := tmp_path / "copies").mkdir()
 
     async def answered(database: SqliteEngine, name: str) -> None:
-        await database.write(DEFAULT_TENANT, saving(name))
+        await database.write(OPERATOR, saving(name))
         (there := copies / name).mkdir()
         for file in (path, Path(f"{path}-wal")):
             shutil.copy(file, there)
@@ -145,7 +145,7 @@ def test_a_caller_that_leaves_a_batch_takes_nothing_with_it(tmp_path: Path) -> N
         async with held(database):
             saves = [asyncio.create_task(save(database, str(number))) for number in range(4)]
             failing = asyncio.create_task(
-                database.write(DEFAULT_TENANT, saving("no", raising(ValueError())))
+                database.write(OPERATOR, saving("no", raising(ValueError())))
             )
             await turns(2)
             await cancel(saves[1])
@@ -166,7 +166,7 @@ def test_closing_with_a_full_line_ends_what_was_accepted_and_refuses_the_rest(
     async def whole() -> list[object]:
         async with opened(path) as database, held(database):
             works = [saving(str(number)) for number in range(20)]
-            saves = [asyncio.create_task(database.write(DEFAULT_TENANT, work)) for work in works]
+            saves = [asyncio.create_task(database.write(OPERATOR, work)) for work in works]
             await turns(2)
         with pytest.raises(Unavailable, match="closed"):
             await save(database, "too late")

@@ -10,7 +10,7 @@ import pytest
 
 from agentops_memory.domain import memories
 from agentops_memory.domain.errors import Conflict, NotFound, Unavailable
-from agentops_memory.domain.model import DEFAULT_TENANT, MemoryId
+from agentops_memory.domain.model import OPERATOR, MemoryId
 from agentops_memory.domain.ports import Transaction
 from agentops_memory.storage.sqlite import SqliteEngine, writer
 
@@ -211,7 +211,7 @@ def test_each_answer_tells_what_is_in_the_file_whatever_the_others_do(
         for turn, failure in enumerate(plans[number]):
             name = f"{number} {turn}"
             try:
-                await database.write(DEFAULT_TENANT, saving(name, failure))
+                await database.write(OPERATOR, saving(name, failure))
             except (ValueError, NotFound, Conflict, Unavailable, sqlite3.OperationalError):
                 assert failure is not None
             else:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agentops_memory.domain.errors import TimedOut
-from agentops_memory.domain.model import DEFAULT_TENANT, Filter
+from agentops_memory.domain.model import OPERATOR, Filter
 from agentops_memory.domain.ports import Transaction
 from agentops_memory.domain.query import understood
 from agentops_memory.storage.sqlite import SqliteEngine, connection
@@ -143,6 +143,6 @@ def test_only_what_is_inside_is_limited(tmp_path: Path, monkeypatch: pytest.Monk
     async def test(database: SqliteEngine) -> None:
         await save(database, "apple")
         for _ in range(3):
-            assert await database.read(DEFAULT_TENANT, within) == 1
+            assert await database.read(OPERATOR, within) == 1
 
     run(tmp_path / "memory.db", test)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agentops_memory.domain.model import Filter, Memory, MemoryId, Space
+from agentops_memory.domain.model import OPERATOR, Filter, Memory, MemoryId, Space
 from agentops_memory.domain.query import understood
 from agentops_memory.domain.text import project_name
 from agentops_memory.storage.sqlite import index, partitions, terms
@@ -96,7 +96,7 @@ class History:
     def relieve(self) -> None:
         with closing(connect(self.service.path)) as database:
             database.execute("BEGIN IMMEDIATE")
-            while SqliteTransaction(database, START).index.relieve():
+            while SqliteTransaction(database, START, OPERATOR).index.relieve():
                 pass
             database.execute("COMMIT")
 
@@ -268,7 +268,7 @@ def test_a_read_goes_by_an_index(service: Service, name: str) -> None:
     read, indexes = READS[name]
     statements: list[str] = []
     with closing(connect(service.path)) as database:
-        tx = SqliteTransaction(database, START)
+        tx = SqliteTransaction(database, START, OPERATOR)
         memory = tx.memories.get(MemoryId(1))
         assert memory is not None
         database.set_trace_callback(statements.append)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from agentops_memory.domain import memories
-from agentops_memory.domain.model import DEFAULT_TENANT, Filter
+from agentops_memory.domain.model import OPERATOR, Filter
 from agentops_memory.domain.ports import Transaction
 from agentops_memory.domain.query import understood
 from agentops_memory.domain.text import project_name
@@ -346,7 +346,7 @@ def test_long_memories_of_an_import_are_indexed_before_more_are_held(
         return [*counts, len(tx.search.best(understood("apple"), seen, 9))]
 
     async def test(engine: SqliteEngine) -> None:
-        assert await engine.write(DEFAULT_TENANT, found_in_bulk) == [0, 0, 3, 3]
+        assert await engine.write(OPERATOR, found_in_bulk) == [0, 0, 3, 3]
 
     run(tmp_path / "memory.db", test)
 

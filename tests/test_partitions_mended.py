@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from agentops_memory.domain import memories
-from agentops_memory.domain.model import Caller, Change, MemoryId
+from agentops_memory.domain.model import OPERATOR, Caller, Change, MemoryId
 from agentops_memory.domain.upkeep import Swept, Upkeep
 from agentops_memory.storage.sqlite import partitions
 from agentops_memory.storage.sqlite.connection import connect
@@ -178,7 +178,7 @@ def test_a_write_reads_along_no_table(service: Service, name: str) -> None:
     statements: list[str] = []
     with closing(connect(service.path)) as database:
         database.execute("BEGIN")
-        tx = SqliteTransaction(database, START)
+        tx = SqliteTransaction(database, START, OPERATOR)
         database.set_trace_callback(statements.append)
         WRITES[name](tx)
         database.set_trace_callback(None)

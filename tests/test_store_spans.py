@@ -10,7 +10,7 @@ import pytest
 from agentops_memory.domain import ports
 from agentops_memory.domain.errors import NotFound, Unavailable
 from agentops_memory.domain.memories import save
-from agentops_memory.domain.model import DEFAULT_TENANT, Filter, MemoryId, Session, SessionId
+from agentops_memory.domain.model import OPERATOR, Filter, MemoryId, Session, SessionId
 from agentops_memory.domain.ports import Engine, Transaction
 from agentops_memory.domain.recall import Recall
 from agentops_memory.domain.sessions import Sessions
@@ -119,7 +119,7 @@ def test_an_error_in_a_step_marks_the_step_too(collector: Collector, tmp_path: P
         tx.sessions.close(Session(id=SessionId("s1"), project=DEMO, started_at=tx.now))
 
     async def work(_: Telemetry, engine: Engine) -> None:
-        await engine.read(DEFAULT_TENANT, close)
+        await engine.read(OPERATOR, close)
 
     with pytest.raises(Unavailable):
         trace(collector, tmp_path, work)
@@ -136,7 +136,7 @@ def test_the_steps_of_a_long_transaction_are_bounded(collector: Collector, tmp_p
             save(tx, draft(f"fact {number}"), timedelta(0))
 
     async def work(_: Telemetry, engine: Engine) -> None:
-        await engine.write(DEFAULT_TENANT, many)
+        await engine.write(OPERATOR, many)
         assert (await Recall(engine=engine).totals(ADA, DEMO)).memories == MOST_STEPS + 1
 
     trace(collector, tmp_path, work)
@@ -166,6 +166,6 @@ def test_a_traced_transaction_has_every_part_of_a_transaction(
         return [name for name in parts if not hasattr(tx, name)]
 
     async def work(_: Telemetry, engine: Engine) -> None:
-        assert await engine.read(DEFAULT_TENANT, missing) == []
+        assert await engine.read(OPERATOR, missing) == []
 
     trace(collector, tmp_path, work)

@@ -10,7 +10,7 @@ import pytest
 
 from agentops_memory.domain import memories
 from agentops_memory.domain.errors import Unavailable
-from agentops_memory.domain.model import DEFAULT_TENANT
+from agentops_memory.domain.model import OPERATOR
 from agentops_memory.domain.ports import Transaction
 from agentops_memory.storage.sqlite import SqliteEngine, engine
 
@@ -43,7 +43,7 @@ def test_work_that_raises_has_not_happened_and_the_next_is_undisturbed(
     async def test(database: SqliteEngine) -> None:
         for transaction in (database.write, database.write, database.read):
             with pytest.raises(Unavailable if transaction == database.read else raised):
-                await transaction(DEFAULT_TENANT, work)
+                await transaction(OPERATOR, work)
         await save(database, "whole")
         assert await count(database) == 1
 
@@ -59,7 +59,7 @@ def test_work_that_ends_its_transaction_itself_leaves_a_connection_that_works(
 
     async def test(database: SqliteEngine) -> None:
         with pytest.raises(sqlite3.OperationalError, match="no transaction is active"):
-            await database.write(DEFAULT_TENANT, work)
+            await database.write(OPERATOR, work)
         await save(database, "whole")
         assert await count(database) == 1
 
@@ -80,7 +80,7 @@ def test_a_read_sees_the_newest_state_after_one_that_raised_with_a_query_half_re
         for number in range(3):
             await save(database, str(number))
         with pytest.raises(ValueError, match="half-way") as kept:
-            await database.read(DEFAULT_TENANT, work)
+            await database.read(OPERATOR, work)
         await save(database, "later")
         assert await count(database) == 4
         assert kept.value.args == ("half-way",)
@@ -91,7 +91,7 @@ def test_a_read_sees_the_newest_state_after_one_that_raised_with_a_query_half_re
 def test_a_read_cannot_write(tmp_path: Path) -> None:
     async def test(database: SqliteEngine) -> None:
         with pytest.raises(Unavailable, match="read-only"):
-            await database.read(DEFAULT_TENANT, memories.save, draft("no"), timedelta())
+            await database.read(OPERATOR, memories.save, draft("no"), timedelta())
         assert await count(database) == 0
 
     run(tmp_path / "memory.db", test)
@@ -107,7 +107,7 @@ def test_a_read_keeps_its_snapshot_while_others_write(tmp_path: Path) -> None:
         return before, tx.memories.count(None)
 
     async def test(database: SqliteEngine) -> None:
-        reading = asyncio.create_task(database.read(DEFAULT_TENANT, work))
+        reading = asyncio.create_task(database.read(OPERATOR, work))
         await asyncio.to_thread(began.wait, SOON)
         await save(database, "meanwhile")
         written.set()
@@ -131,7 +131,7 @@ def test_a_read_that_takes_too_long_is_stopped_and_its_connection_works_again(
         monkeypatch.setattr(engine, "READ_LIMIT", timedelta(milliseconds=50))
         for _ in range(2):
             with pytest.raises(Unavailable, match="took too long"):
-                await database.read(DEFAULT_TENANT, work)
+                await database.read(OPERATOR, work)
             assert await count(database) == 1
 
     run(tmp_path / "memory.db", test)
@@ -148,7 +148,7 @@ def test_a_write_may_take_longer_than_a_read(
         memories.save(tx, draft("at last"), timedelta())
 
     async def test(database: SqliteEngine) -> None:
-        await database.write(DEFAULT_TENANT, work)
+        await database.write(OPERATOR, work)
         assert await count(database) == 1
 
     run(tmp_path / "memory.db", test)

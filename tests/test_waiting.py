@@ -10,7 +10,7 @@ import pytest
 
 from agentops_memory.domain import memories
 from agentops_memory.domain.errors import Busy
-from agentops_memory.domain.model import DEFAULT_TENANT
+from agentops_memory.domain.model import OPERATOR
 from agentops_memory.domain.ports import Transaction
 from agentops_memory.storage.sqlite import SqliteEngine, engine
 from agentops_memory.storage.sqlite.connection import connect
@@ -29,7 +29,7 @@ def test_a_cancelled_write_that_has_begun_is_committed_whole(tmp_path: Path) -> 
         memories.save(tx, draft("second half"), timedelta())
 
     async def test(database: SqliteEngine) -> None:
-        writing = asyncio.create_task(database.write(DEFAULT_TENANT, work))
+        writing = asyncio.create_task(database.write(OPERATOR, work))
         await asyncio.to_thread(began.wait, SOON)
         await cancel(writing)
         cancelled.set()
@@ -101,7 +101,7 @@ def test_a_reader_whose_caller_left_is_not_lent_out_before_it_is_free(tmp_path: 
         assert free.wait(SOON)
 
     async def test(database: SqliteEngine) -> None:
-        abandoned = asyncio.create_task(database.read(DEFAULT_TENANT, work))
+        abandoned = asyncio.create_task(database.read(OPERATOR, work))
         await asyncio.to_thread(began.wait, SOON)
         await cancel(abandoned)
         try:
@@ -124,9 +124,9 @@ def test_a_read_whose_caller_left_while_it_waited_is_not_run(
         assert free.wait(SOON)
 
     async def test(database: SqliteEngine) -> None:
-        reading = asyncio.create_task(database.read(DEFAULT_TENANT, work))
+        reading = asyncio.create_task(database.read(OPERATOR, work))
         await asyncio.to_thread(began.wait, SOON)
-        waiting = asyncio.create_task(database.read(DEFAULT_TENANT, lambda _: ran.set()))
+        waiting = asyncio.create_task(database.read(OPERATOR, lambda _: ran.set()))
         await turns(5)
         await cancel(waiting)
         free.set()
@@ -149,7 +149,7 @@ def test_a_read_waits_for_a_free_reader_and_is_then_refused(
         assert free.wait(SOON)
 
     async def test(database: SqliteEngine) -> None:
-        reading = asyncio.create_task(database.read(DEFAULT_TENANT, work))
+        reading = asyncio.create_task(database.read(OPERATOR, work))
         await asyncio.to_thread(began.wait, SOON)
         with pytest.raises(Busy, match="Too many reads are waiting"):
             await count(database)

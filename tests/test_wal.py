@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.domain.model import DEFAULT_TENANT
+from agentops_memory.domain.model import OPERATOR
 from agentops_memory.domain.ports import Transaction
 from agentops_memory.storage.sqlite import SqliteEngine, wal
 from agentops_memory.storage.sqlite.engine import READERS
@@ -50,7 +50,7 @@ def test_a_log_that_cannot_begin_again_holds_nothing_up(
         assert is_over.wait(10)
 
     async def write_beside_a_long_read(engine: SqliteEngine) -> None:
-        reading = asyncio.create_task(engine.read(DEFAULT_TENANT, read_on))
+        reading = asyncio.create_task(engine.read(OPERATOR, read_on))
         for number in range(3):
             await save(engine, f"apple {number}")
             assert await count(engine) == number + 1
@@ -71,7 +71,7 @@ async def reading_all_the_time(engine: SqliteEngine) -> AsyncIterator[None]:
 
     async def read_again_and_again() -> None:
         while not is_over:
-            await engine.read(DEFAULT_TENANT, read_slowly)
+            await engine.read(OPERATOR, read_slowly)
 
     readers = [asyncio.create_task(read_again_and_again()) for _ in range(READERS)]
     yield

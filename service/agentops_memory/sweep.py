@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 
 from .domain.errors import Refusal
-from .domain.model import Caller
+from .domain.model import OPERATOR
 from .domain.upkeep import Upkeep
 from .telemetry import Metrics
 from .telemetry.metrics import INDEX_DRIFT, INDEX_PARTITIONS
@@ -32,7 +32,7 @@ async def sweeping(upkeep: Upkeep, metrics: Metrics, every: timedelta) -> AsyncI
 
 async def sweep(upkeep: Upkeep, metrics: Metrics) -> None:
     """See to the index once, and say what was wrong with it."""
-    swept = await upkeep.sweep(Caller())
+    swept = await upkeep.sweep(OPERATOR)
     metrics.show(INDEX_DRIFT, swept.drift)
     metrics.show(INDEX_PARTITIONS, swept.partitions)
     if swept.drift:

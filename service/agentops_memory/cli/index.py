@@ -7,14 +7,13 @@ import click
 
 from ..compose import utc_now
 from ..domain.errors import Refusal
-from ..domain.model import Caller
+from ..domain.model import OPERATOR
 from ..domain.upkeep import Upkeep
 from ..settings import Settings
 from ..storage.sqlite import SqliteEngine
 from ..storage.sqlite.migrate import require_current
 
 REFUSALS = (Refusal,)
-ANYONE = Caller()
 
 
 def run(settings: Settings, *, check: bool, rebuild: bool) -> bool:
@@ -39,10 +38,10 @@ async def _printed(settings: Settings, *, check: bool, rebuild: bool) -> bool:
 
 
 async def _looked_at(upkeep: Upkeep, check: bool, rebuild: bool) -> AsyncIterator[tuple[str, bool]]:
-    for partition, drift in (await upkeep.drifts(ANYONE)).items():
-        is_good = not drift and (not check or await upkeep.is_exact(ANYONE, partition))
+    for partition, drift in (await upkeep.drifts(OPERATOR)).items():
+        is_good = not drift and (not check or await upkeep.is_exact(OPERATOR, partition))
         if rebuild and not (check and is_good):
-            await upkeep.rebuild(ANYONE, partition)
+            await upkeep.rebuild(OPERATOR, partition)
             yield f"partition {partition}: built anew", True
         elif is_good:
             yield f"partition {partition}: {'exact' if check else 'in line'}", True

@@ -27,6 +27,34 @@ class NotFound(Refusal):
     code = "not_found"
 
 
+class Unauthenticated(Refusal):
+    """The caller brought no key that opens this service."""
+
+    code = "unauthenticated"
+
+
+class Denied(Refusal):
+    """The caller's key does not allow this."""
+
+    code = "denied"
+
+
+class TooMany(Refusal):
+    """The caller has asked too often; the same request succeeds after some seconds."""
+
+    code = "too_many"
+
+    def __init__(self, sentence: str, retry_after: int = 1) -> None:
+        super().__init__(sentence)
+        self.retry_after = retry_after  # seconds
+
+
+class OverQuota(Refusal):
+    """The tenant stores as much as it may."""
+
+    code = "over_quota"
+
+
 class Conflict(Refusal):
     """The stored state does not allow this change."""
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
+from .access import Role
 from .errors import Conflict, Invalid, NotFound
 from .model import (
     Action,
@@ -19,6 +20,7 @@ from .model import (
     Text,
 )
 from .ports import Engine, Transaction
+from .sessions import entered
 from .text import content_hash
 
 KEPT_REVISIONS = 100  # of one memory; an audit hook upserts one key on every tool call
@@ -26,52 +28,66 @@ KEPT_REVISIONS = 100  # of one memory; an audit hook upserts one key on every to
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memories:
-    """Memories of one service. Unknown ids are refused with NotFound."""
+    """Memories of one service.
+
+    Unknown ids are refused with NotFound, and so are those of projects that the
+    caller does not act on; to save there, or to change a global memory without
+    acting on every project, is refused with Denied.
+    """
 
     engine: Engine
     dedupe_window: timedelta
 
     async def save(self, caller: Caller, draft: Draft) -> Saved:
         """Store a draft by the three tiers; racing saves of one thing end as one memory."""
-        return await self.engine.write(caller.tenant, save, draft, self.dedupe_window)
+        caller.require(Role.WRITER)
+        return await self.engine.write(caller, save, draft, self.dedupe_window)
 
     async def get(self, caller: Caller, memory: MemoryId) -> Memory:
         """The live memory."""
-        return await self.engine.read(caller.tenant, live, memory)
+        caller.require(Role.READER)
+        return await self.engine.read(caller, live, memory)
 
     async def recent(
         self, caller: Caller, seen: Filter, limit: int, before: MemoryId | None = None
     ) -> list[Memory]:
         """Live memories, newest first; with `before`, those older than that memory."""
-        return await self.engine.read(caller.tenant, recent, seen, limit, before)
+        caller.require(Role.READER)
+        return await self.engine.read(caller, recent, seen, limit, before)
 
     async def amend(self, caller: Caller, memory: MemoryId, change: Change) -> Memory:
         """Change parts of a memory. A change that changes nothing leaves no trace."""
-        return await self.engine.write(caller.tenant, amend, memory, change)
+        caller.require(Role.WRITER)
+        return await self.engine.write(caller, amend, memory, change)
 
     async def forget(self, caller: Caller, memory: MemoryId) -> None:
         """Delete a memory; it can be restored. One that is not there is no error."""
-        await self.engine.write(caller.tenant, forget, memory)
+        caller.require(Role.WRITER)
+        await self.engine.write(caller, forget, memory)
 
     async def erase(self, caller: Caller, memory: MemoryId) -> None:
         """Remove a memory, live or deleted, with its revisions. One not there is no error."""
-        await self.engine.write(caller.tenant, erase, memory)
+        caller.require(Role.ADMIN)
+        await self.engine.write(caller, erase, memory)
 
     async def history(self, caller: Caller, memory: MemoryId) -> list[Revision]:
         """The kept revisions of a memory, newest first, also of a deleted one."""
-        return await self.engine.read(caller.tenant, history, memory)
+        caller.require(Role.READER)
+        return await self.engine.read(caller, history, memory)
 
     async def restore(self, caller: Caller, memory: MemoryId, number: int) -> Memory:
         """Bring an earlier revision's text back as a new revision; a deleted memory revives.
 
         Refused with Conflict when another memory holds the key by now.
         """
-        return await self.engine.write(caller.tenant, restore, memory, number)
+        caller.require(Role.WRITER)
+        return await self.engine.write(caller, restore, memory, number)
 
 
 def save(tx: Transaction, draft: Draft, window: timedelta) -> Saved:
     """The three tiers: the same key, the same words within the window, a new memory."""
-    tx.sessions.open(Session(id=draft.session, project=draft.space.project, started_at=tx.now))
+    tx.caller.require_space(draft.space)
+    entered(tx, Session(id=draft.session, project=draft.space.project, started_at=tx.now))
     if draft.key is not None and (held := tx.memories.at_key(draft.space, draft.key)):
         memory = replace(held, text=draft.text, updated_at=tx.now, last_seen_at=tx.now)
         return Saved(memory=revised(tx, held, memory), action=Action.UPDATED)
@@ -106,6 +122,7 @@ def recent(tx: Transaction, seen: Filter, limit: int, before: MemoryId | None) -
 
 def amend(tx: Transaction, memory: MemoryId, change: Change) -> Memory:
     before = live(tx, memory)
+    tx.caller.require_space(before.space)
     text = _changed(before.text, change)
     if text == before.text:
         return before
@@ -114,12 +131,18 @@ def amend(tx: Transaction, memory: MemoryId, change: Change) -> Memory:
 
 def forget(tx: Transaction, memory: MemoryId) -> None:
     before = tx.memories.get(memory)
-    if before is None or before.deleted_at is not None:
+    if before is None:
         return
-    revised(tx, before, replace(before, deleted_at=tx.now), Deed.DELETED)
+    tx.caller.require_space(before.space)
+    if before.deleted_at is None:
+        revised(tx, before, replace(before, deleted_at=tx.now), Deed.DELETED)
 
 
 def erase(tx: Transaction, memory: MemoryId) -> None:
+    before = tx.memories.get(memory)
+    if before is None:
+        return
+    tx.caller.require_space(before.space)
     tx.memories.erase(memory)
 
 
@@ -129,6 +152,7 @@ def history(tx: Transaction, memory: MemoryId) -> list[Revision]:
 
 def restore(tx: Transaction, memory: MemoryId, number: int) -> Memory:
     before = known(tx, memory)
+    tx.caller.require_space(before.space)
     text = next((r.text for r in tx.revisions.newest(before) if r.number == number), None)
     if text is None:
         raise NotFound("No such revision.")

@@ -5,6 +5,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import NewType
 
+from .access import EVERYTHING, Patterns, Role
+from .errors import Denied
 from .explain import Explanation, Tier
 from .query import Query
 from .text import Project
@@ -12,6 +14,7 @@ from .text import Project
 TenantId = NewType("TenantId", str)
 MemoryId = NewType("MemoryId", int)
 SessionId = NewType("SessionId", str)
+KeyId = NewType("KeyId", str)
 
 DEFAULT_TENANT = TenantId("default")
 UNSAVED = MemoryId(0)
@@ -20,12 +23,7 @@ PROJECT_SCOPE = "project"
 GLOBAL_SCOPE = "global"
 UNKNOWN_PROJECT = Project("unknown")
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Caller:
-    """Who asks."""
-
-    tenant: TenantId = DEFAULT_TENANT
+NOT_YOUR_PROJECT = "Your key does not act on this project, or not on this session's."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +32,39 @@ class Space:
 
     project: Project
     scope: str = PROJECT_SCOPE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """Who asks: of which tenant, with which rights, on which projects, by which key.
+
+    Without a key it is one whom the operator trusts: the command line, or
+    anybody while the service is open.
+    """
+
+    tenant: TenantId = DEFAULT_TENANT
+    role: Role = Role.ADMIN
+    projects: Patterns = EVERYTHING
+    key: KeyId | None = None
+
+    def require(self, role: Role) -> None:
+        """Refuse with Denied what needs a higher role."""
+        if not self.role.includes(role):
+            raise Denied(f"This needs a key with the role {role}.")
+
+    def require_project(self, project: Project) -> None:
+        """Refuse with Denied a project that the key does not act on, whether it exists or not."""
+        if not self.projects.match(project):
+            raise Denied(NOT_YOUR_PROJECT)
+
+    def require_space(self, space: Space) -> None:
+        """Refuse with Denied to change what the key does not act on."""
+        self.require_project(space.project)
+        if space.scope == GLOBAL_SCOPE and not self.projects.are_everything:
+            raise Denied("A global memory is changed with a key for every project alone.")
+
+
+OPERATOR = Caller()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

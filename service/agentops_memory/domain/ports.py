@@ -7,6 +7,7 @@ from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from .explain import Parts, Tier
 from .model import (
+    Caller,
     Filter,
     Hit,
     Memory,
@@ -15,7 +16,6 @@ from .model import (
     Session,
     SessionId,
     Space,
-    TenantId,
     Text,
 )
 from .query import Corrections, Query
@@ -213,6 +213,15 @@ class Transaction(Protocol):
         """The one instant of every row that this transaction writes."""
 
     @property
+    def caller(self) -> Caller:
+        """Who asks. Reads see what the caller may see, and what is changed is checked by the rules.
+
+        To a caller with patterns a memory of another project is as one that
+        never was, unless it is global. What a table says of a session, or of a
+        key that is taken, is the whole truth: the rules keep it to themselves.
+        """
+
+    @property
     def memories(self) -> MemoryTable:
         """Memories."""
 
@@ -237,11 +246,14 @@ class Transaction(Protocol):
 
 
 class Engine(Protocol):
-    """Runs plain functions as transactions. Refuses with Unavailable, Busy or Full."""
+    """Runs plain functions as transactions on the caller's tenant, and on no other.
+
+    Refuses with Unavailable, Busy or Full.
+    """
 
     async def read(
         self,
-        tenant: TenantId,
+        caller: Caller,
         work: Callable[Concatenate[Transaction, P], T],
         *args: P.args,
         **kwargs: P.kwargs,
@@ -250,7 +262,7 @@ class Engine(Protocol):
 
     async def write(
         self,
-        tenant: TenantId,
+        caller: Caller,
         work: Callable[Concatenate[Transaction, P], T],
         *args: P.args,
         **kwargs: P.kwargs,

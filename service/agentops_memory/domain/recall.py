@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
+from .access import Role
 from .budget import Budget, packed
 from .errors import TimedOut
 from .explain import Tier
@@ -45,10 +46,11 @@ class Recall:
     ) -> Found:
         """Memories by their words, best first: keys with the text in them, then those
         with every word, then those with any. Ranks never fall along the list."""
+        caller.require(Role.READER)
         query = self._understood(text)
         if not query and not wanted:
             return Found()
-        found = await self.engine.read(caller.tenant, search, query, seen, limit, wanted)
+        found = await self.engine.read(caller, search, query, seen, limit, wanted)
         return self._with_dropped(found, text)
 
     async def context(
@@ -66,19 +68,22 @@ class Recall:
         Without a project only global memories are seen, and no summaries. Of all
         that, what the budget has no room for is left out.
         """
+        caller.require(Role.READER)
         query = self._understood(text)
-        told = await self.engine.read(caller.tenant, context, query, seen, limit, budget, wanted)
+        told = await self.engine.read(caller, context, query, seen, limit, budget, wanted)
         return replace(told, found=self._with_dropped(told.found, text))
 
     async def timeline(
         self, caller: Caller, memory: MemoryId, before: int, after: int
     ) -> list[Memory]:
         """A memory among those saved before and after it in its project, oldest first."""
-        return await self.engine.read(caller.tenant, timeline, memory, before, after)
+        caller.require(Role.READER)
+        return await self.engine.read(caller, timeline, memory, before, after)
 
     async def totals(self, caller: Caller, project: Project | None) -> Totals:
         """How much is stored, in the project or in all; the projects are always all."""
-        return await self.engine.read(caller.tenant, totals, project)
+        caller.require(Role.READER)
+        return await self.engine.read(caller, totals, project)
 
     def _understood(self, text: str) -> Query:
         return replace(understood(text, self.using), patience=self.patience)

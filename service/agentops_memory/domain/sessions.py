@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 
+from .access import Role
 from .errors import Invalid
 from .model import UNKNOWN_PROJECT, Caller, Session, SessionId
 from .ports import Engine, Transaction
@@ -11,13 +12,18 @@ from .text import Project
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sessions:
-    """Sessions of one service."""
+    """Sessions of one service.
+
+    One of a project that the caller does not act on is refused with Denied; a
+    read does not know of it.
+    """
 
     engine: Engine
 
     async def open(self, caller: Caller, session: SessionId, project: Project) -> Session:
         """Start a session. A known id is answered with what is stored, unchanged."""
-        return await self.engine.write(caller.tenant, open_session, session, project)
+        caller.require(Role.WRITER)
+        return await self.engine.write(caller, open_session, session, project)
 
     async def close(
         self, caller: Caller, session: SessionId, said: Transcript, project: Project | None
@@ -27,23 +33,34 @@ class Sessions:
         An end without messages keeps the summary that is there. An unknown id
         is stored, in `project` or `unknown`, so that a late end is not lost.
         """
-        return await self.engine.write(caller.tenant, close_session, session, said, project)
+        caller.require(Role.WRITER)
+        return await self.engine.write(caller, close_session, session, said, project)
 
     async def recent(
         self, caller: Caller, project: Project | None, limit: int, before: SessionId | None = None
     ) -> list[Session]:
         """Sessions, newest first; with `before`, those older than that session."""
-        return await self.engine.read(caller.tenant, recent_sessions, project, limit, before)
+        caller.require(Role.READER)
+        return await self.engine.read(caller, recent_sessions, project, limit, before)
 
 
 def open_session(tx: Transaction, session: SessionId, project: Project) -> Session:
-    return tx.sessions.open(Session(id=session, project=project, started_at=tx.now))
+    tx.caller.require_project(project)
+    return entered(tx, Session(id=session, project=project, started_at=tx.now))
+
+
+def entered(tx: Transaction, session: Session) -> Session:
+    """The session as it is stored, by now at the latest. The caller must act on its project."""
+    stored = tx.sessions.open(session)
+    tx.caller.require_project(stored.project)
+    return stored
 
 
 def close_session(
     tx: Transaction, session: SessionId, said: Transcript, project: Project | None
 ) -> Session:
-    opened = open_session(tx, session, project or UNKNOWN_PROJECT)
+    late = Session(id=session, project=project or UNKNOWN_PROJECT, started_at=tx.now)
+    opened = entered(tx, late)
     ended = replace(opened, ended_at=tx.now)
     if said.messages:
         ended = replace(ended, summary=summary(said), message_count=said.messages)
@@ -54,6 +71,11 @@ def close_session(
 def recent_sessions(
     tx: Transaction, project: Project | None, limit: int, before: SessionId | None
 ) -> list[Session]:
-    if before is not None and tx.sessions.get(before) is None:
+    if before is not None and not _is_seen(tx, before):
         raise Invalid("before_id is not the id of a session.")
     return tx.sessions.newest(project, limit, before=before)
+
+
+def _is_seen(tx: Transaction, session: SessionId) -> bool:
+    found = tx.sessions.get(session)
+    return found is not None and tx.caller.projects.match(found.project)

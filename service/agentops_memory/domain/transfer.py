@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol, TypeVar
 
+from .access import Role
 from .memories import KEPT_REVISIONS, created, revised
 from .model import (
     UNSAVED,
@@ -18,6 +19,7 @@ from .model import (
     SessionId,
 )
 from .ports import Engine, Transaction
+from .sessions import entered
 from .text import Project
 
 Row = TypeVar("Row")
@@ -45,8 +47,9 @@ class Transfer:
         self, caller: Caller, project: Project | None
     ) -> AsyncIterator[list[Session]]:
         """Every session, in pages."""
+        caller.require(Role.ADMIN)
         after: SessionId | None = None
-        while page := await self.engine.read(caller.tenant, session_page, project, after):
+        while page := await self.engine.read(caller, session_page, project, after):
             yield page
             after = page[-1].id
 
@@ -54,14 +57,16 @@ class Transfer:
         self, caller: Caller, project: Project | None
     ) -> AsyncIterator[list[Memory]]:
         """Every live memory in id order, in pages."""
+        caller.require(Role.ADMIN)
         after = UNSAVED
-        while page := await self.engine.read(caller.tenant, memory_page, project, after):
+        while page := await self.engine.read(caller, memory_page, project, after):
             yield page
             after = page[-1].id
 
     async def import_all(self, caller: Caller, document: Document) -> Imported:
         """Store what is not there yet, whole or not at all; what matches is left alone."""
-        return await self.engine.write(caller.tenant, import_all, document)
+        caller.require(Role.ADMIN)
+        return await self.engine.write(caller, import_all, document)
 
 
 def session_page(
@@ -83,20 +88,25 @@ def import_all(tx: Transaction, document: Document) -> Imported:
 
 def import_session(tx: Transaction, session: Session) -> bool:
     """Whether the session was new."""
-    if tx.sessions.get(session.id) is not None:
+    tx.caller.require_project(session.project)
+    is_new = tx.sessions.get(session.id) is None
+    entered(tx, session)
+    if not is_new:
         return False
-    tx.sessions.open(session)
     tx.sessions.close(session)
     return True
 
 
 def import_memory(tx: Transaction, memory: Memory) -> bool:
     """Whether the memory was new, or came back."""
+    tx.caller.require_space(memory.space)
     match = tx.memories.by_uid(memory.uid) if memory.uid else tx.memories.twin_of(memory)
+    if match is not None:
+        tx.caller.require_space(match.space)
     if match is not None and match.deleted_at is None:
         return False
-    tx.sessions.open(
-        Session(id=memory.session, project=memory.space.project, started_at=memory.created_at)
+    entered(
+        tx, Session(id=memory.session, project=memory.space.project, started_at=memory.created_at)
     )
     place = match or memory  # a memory that comes back does so where it was
     held = tx.memories.at_key(place.space, place.key) if place.key else None

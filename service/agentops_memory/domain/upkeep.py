@@ -29,8 +29,8 @@ class Upkeep:
         for partition in drifted:
             await self.rebuild(caller, partition)
         moved = 0
-        while await self.engine.read(caller.tenant, is_crowded):
-            if not await self.engine.write(caller.tenant, relieve):
+        while await self.engine.read(caller, is_crowded):
+            if not await self.engine.write(caller, relieve):
                 break
             moved += 1
         return Swept(
@@ -39,16 +39,16 @@ class Upkeep:
 
     async def drifts(self, caller: Caller) -> dict[int, int]:
         """By how many rows each partition is out of line."""
-        numbers = await self.engine.read(caller.tenant, partitions)
-        return {number: await self.engine.read(caller.tenant, drift, number) for number in numbers}
+        numbers = await self.engine.read(caller, partitions)
+        return {number: await self.engine.read(caller, drift, number) for number in numbers}
 
     async def is_exact(self, caller: Caller, partition: int) -> bool:
         """Whether a partition holds just what the memories say, word for word."""
-        return await self.engine.write(caller.tenant, is_exact, partition)
+        return await self.engine.write(caller, is_exact, partition)
 
     async def rebuild(self, caller: Caller, partition: int) -> None:
         """Fill a partition afresh from the memories."""
-        await self.engine.write(caller.tenant, rebuild, partition)
+        await self.engine.write(caller, rebuild, partition)
 
 
 def partitions(tx: Transaction) -> list[int]:

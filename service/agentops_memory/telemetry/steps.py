@@ -9,7 +9,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 from opentelemetry.trace import Tracer
 
 from ..domain import memories, recall
-from ..domain.model import Hit, Memory, Session, TenantId
+from ..domain.model import Caller, Hit, Memory, Session
 from ..domain.ports import Engine, Transaction
 from .spans import Attributes, annotate, span
 
@@ -36,31 +36,31 @@ class _TracedEngine:
 
     async def read(
         self,
-        tenant: TenantId,
+        caller: Caller,
         work: Callable[Concatenate[Transaction, P], T],
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> T:
         with span(self._tracer, span_name(work)):
-            return await self._engine.read(tenant, self._carried(work), *args, **kwargs)
+            return await self._engine.read(caller, self._carried(work), *args, **kwargs)
 
     async def write(
         self,
-        tenant: TenantId,
+        caller: Caller,
         work: Callable[Concatenate[Transaction, P], T],
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> T:
         with span(self._tracer, span_name(work)):
-            return await self._engine.write(tenant, self._carried(work), *args, **kwargs)
+            return await self._engine.write(caller, self._carried(work), *args, **kwargs)
 
     def _carried(
         self, work: Callable[Concatenate[Transaction, P], T]
     ) -> Callable[Concatenate[Transaction, P], T]:
-        caller = copy_context()  # it travels along, onto the thread of the transaction
+        context = copy_context()  # it travels along, onto the thread of the transaction
 
         def carried(tx: Transaction, /, *args: P.args, **kwargs: P.kwargs) -> T:
-            return caller.run(work, _TracedTransaction(tx, self._tracer), *args, **kwargs)
+            return context.run(work, _TracedTransaction(tx, self._tracer), *args, **kwargs)
 
         return carried
 
@@ -69,6 +69,7 @@ class _TracedTransaction:
     def __init__(self, tx: Transaction, tracer: Tracer) -> None:
         room = iter(range(MOST_STEPS))
         self.now = tx.now
+        self.caller = tx.caller
         self.new_uid = tx.new_uid
         self.memories = _stepped(tx.memories, STEPS["memories"], tracer, room)
         self.sessions = _stepped(tx.sessions, STEPS["sessions"], tracer, room)

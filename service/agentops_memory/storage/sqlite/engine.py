@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
-from ...domain.model import TenantId
+from ...domain.model import Caller
 from ...domain.ports import Transaction
 from ...domain.techniques import ALL, Techniques
 from .boundaries import snapshot
@@ -38,7 +38,7 @@ CHECKPOINT_PATIENCE = timedelta(seconds=1)  # with another process that reads
 
 
 class SqliteEngine:
-    """Transactions on one database file. Make one with `opened`."""
+    """Transactions on one database file, of one tenant. Make one with `opened`."""
 
     def __init__(self, writer: Writer, readers: Readers, clock: Callable[[], datetime]) -> None:
         self._writer = writer
@@ -68,27 +68,27 @@ class SqliteEngine:
 
     async def read(
         self,
-        tenant: TenantId,  # noqa: ARG002 - there is one, and this is its file
+        caller: Caller,
         work: Callable[Concatenate[Transaction, P], T],
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> T:
         def transaction(database: sqlite3.Connection) -> T:
             with snapshot(database, READ_LIMIT):
-                return work(SqliteTransaction(database, self._clock()), *args, **kwargs)
+                return work(SqliteTransaction(database, self._clock(), caller), *args, **kwargs)
 
         with translated():
             return await self._readers.run(transaction)
 
     async def write(
         self,
-        tenant: TenantId,  # noqa: ARG002 - there is one, and this is its file
+        caller: Caller,
         work: Callable[Concatenate[Transaction, P], T],
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> T:
         def transaction(database: sqlite3.Connection, *, is_alone: bool) -> T:
-            tx = SqliteTransaction(database, self._clock(), is_alone=is_alone)
+            tx = SqliteTransaction(database, self._clock(), caller, is_alone=is_alone)
             return work(tx, *args, **kwargs)
 
         with translated():

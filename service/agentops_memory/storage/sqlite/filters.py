@@ -1,10 +1,13 @@
 """A filter in SQL: the spaces that a read may see, and conditions on their memories."""
 
+import json
 from dataclasses import dataclass
 
+from ...domain.access import Patterns
 from ...domain.model import GLOBAL_SCOPE, Filter
 
-_EVERYWHERE = "TRUE"
+EVERYWHERE = "TRUE"
+GLOBAL = f"s.scope = '{GLOBAL_SCOPE}'"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,7 +20,7 @@ class Clauses:
     @property
     def everywhere(self) -> bool:
         """Whether every space is in sight."""
-        return self.on_spaces == _EVERYWHERE
+        return self.on_spaces == EVERYWHERE
 
     @property
     def spaces(self) -> str:
@@ -25,29 +28,41 @@ class Clauses:
         return f"(SELECT s.id FROM spaces s WHERE {self.on_spaces})"
 
 
-def clauses(seen: Filter, *, memory: str) -> Clauses:
-    """The conditions of a filter, for an alias of the table of memories."""
+def clauses(seen: Filter, projects: Patterns, *, memory: str) -> Clauses:
+    """The conditions of a filter, for a caller and an alias of the table of memories."""
     on_memories = ""
     if seen.type is not None:
         on_memories += f" AND {memory}.type = :type"
     if seen.tag is not None:
         on_memories += f" AND EXISTS (SELECT 1 FROM json_each({memory}.tags) WHERE value = :tag)"
-    return Clauses(on_spaces=_on_spaces(seen), on_memories=on_memories)
+    return Clauses(on_spaces=_on_spaces(seen, projects), on_memories=on_memories)
 
 
-def parameters(seen: Filter) -> dict[str, object]:
+def parameters(seen: Filter, projects: Patterns) -> dict[str, object]:
     """The values that the conditions name."""
-    return {"project": seen.project, "scope": seen.scope, "type": seen.type, "tag": seen.tag}
+    given = {"project": seen.project, "scope": seen.scope, "type": seen.type, "tag": seen.tag}
+    return given | acting(projects)
 
 
-def _on_spaces(seen: Filter) -> str:
+def acted_on(projects: Patterns, column: str) -> str:
+    """Whether the caller acts on the project in a column."""
+    return EVERYWHERE if projects.are_everything else f"acted_on(:patterns, {column})"
+
+
+def acting(projects: Patterns) -> dict[str, object]:
+    """The value that `acted_on` names."""
+    return {} if projects.are_everything else {"patterns": json.dumps(projects.names)}
+
+
+def _on_spaces(seen: Filter, projects: Patterns) -> str:
     if seen.scope == GLOBAL_SCOPE:
-        return "s.scope = 'global'"
+        return GLOBAL
     conditions = []
-    if seen.scope is not None:
-        conditions.append("s.scope = :scope")
     if seen.project is not None:
-        globals_too = seen.global_too and seen.scope is None
-        own = "s.project = :project"
-        conditions.append(f"({own} OR s.scope = 'global')" if globals_too else own)
-    return " AND ".join(conditions) or _EVERYWHERE
+        conditions.append("s.project = :project")
+    if not projects.are_everything:
+        conditions.append(acted_on(projects, "s.project"))
+    own = " AND ".join(conditions) or EVERYWHERE
+    if seen.scope is not None:
+        return f"s.scope = :scope AND {own}"
+    return f"({own} OR {GLOBAL})" if seen.global_too and conditions else own

@@ -8,9 +8,10 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from ...domain.access import Patterns
 from ...domain.model import Filter, Memory, MemoryId, SessionId, Space, Text
 from ...domain.text import Project, content_hash
-from .filters import clauses, parameters
+from .filters import GLOBAL, acted_on, acting, clauses, parameters
 from .index import Index
 from .table import Table, instant, micros, tag_array, tag_tuple
 
@@ -25,13 +26,14 @@ COLUMNS = """m.id, m.uid, m.session_id, s.project, s.scope, m.key, m.type, m.tit
 class Memories(Table):
     """The memories of one transaction."""
 
-    def __init__(self, connection: sqlite3.Connection, index: Index) -> None:
+    def __init__(self, connection: sqlite3.Connection, index: Index, projects: Patterns) -> None:
         super().__init__(connection)
+        self._projects = projects
         self._index = index
         self._spaces: dict[Space, tuple[int, int]] = {}
 
     def get(self, memory: MemoryId) -> Memory | None:
-        return self._one("m.id = :id", id=memory)
+        return self._one(f"m.id = :id AND {self._readable}", id=memory, **acting(self._projects))
 
     def at_key(self, space: Space, key: str) -> Memory | None:
         return self._one(
@@ -125,7 +127,7 @@ class Memories(Table):
             self._execute("DELETE FROM memories WHERE id = :id", id=memory)
 
     def newest(self, seen: Filter, limit: int, *, before: MemoryId | None = None) -> list[Memory]:
-        where = clauses(seen, memory="n")
+        where = clauses(seen, self._projects, memory="n")
         condition = f"n.deleted_at IS NULL {where.on_memories}"
         if before is not None:
             condition += """ AND (n.created_at, n.id)
@@ -135,7 +137,9 @@ class Memories(Table):
             if where.everywhere
             else _newest_of_each(where.on_spaces, condition)
         )
-        rows = self._execute(statement, limit=limit, before=before, **parameters(seen))
+        rows = self._execute(
+            statement, limit=limit, before=before, **parameters(seen, self._projects)
+        )
         return self.loaded(id_ for (id_,) in rows)
 
     def loaded(self, ids: Iterable[MemoryId]) -> list[Memory]:
@@ -154,11 +158,12 @@ class Memories(Table):
         def side(sign: str, order: str, count: int) -> list[Memory]:
             condition = f"n.deleted_at IS NULL AND (n.created_at, n.id) {sign} (:created_at, :id)"
             rows = self._execute(
-                _newest_of_each("s.project = :project", condition, order),
+                _newest_of_each(f"s.project = :project AND {self._readable}", condition, order),
                 project=memory.space.project,
                 created_at=micros(memory.created_at),
                 id=memory.id,
                 limit=count,
+                **acting(self._projects),
             )
             return self.loaded(id_ for (id_,) in rows)
 
@@ -171,33 +176,43 @@ class Memories(Table):
                   JOIN spaces s ON s.id = m.space_id
                  WHERE m.id > :after AND m.deleted_at IS NULL
                        AND (:project IS NULL OR s.project = :project)
+                       AND {acted_on(self._projects, "s.project")}
               ORDER BY m.id
                  LIMIT :limit""",
             project=project,
             after=after,
             limit=limit,
+            **acting(self._projects),
         )
         return _within(MAX_PAGE, map(memory_of, rows))
 
     def count(self, project: Project | None) -> int:
         seen = Filter(project=project)
+        where = clauses(seen, self._projects, memory="n")
         row = self._execute(
             f"""SELECT count(*)
                   FROM memories INDEXED BY memories_by_time
-                 WHERE deleted_at IS NULL AND space_id IN {clauses(seen, memory="n").spaces}""",
-            **parameters(seen),
+                 WHERE deleted_at IS NULL AND space_id IN {where.spaces}""",
+            **parameters(seen, self._projects),
         ).fetchone()
         return int(row[0])
 
     def projects(self) -> set[Project]:
         rows = self._execute(
-            """SELECT DISTINCT project
-                 FROM spaces
-                WHERE EXISTS (SELECT 1
-                                FROM memories INDEXED BY memories_by_time
-                               WHERE space_id = spaces.id AND deleted_at IS NULL)"""
+            f"""SELECT DISTINCT project
+                  FROM spaces
+                 WHERE {acted_on(self._projects, "project")}
+                   AND EXISTS (SELECT 1
+                                 FROM memories INDEXED BY memories_by_time
+                                WHERE space_id = spaces.id AND deleted_at IS NULL)""",
+            **acting(self._projects),
         )
         return {project for (project,) in rows}
+
+    @property
+    def _readable(self) -> str:
+        """What a caller may know of: the projects that it acts on, and what is global."""
+        return f"({acted_on(self._projects, 's.project')} OR {GLOBAL})"
 
     def _one(self, condition: str, **values: object) -> Memory | None:
         row = self._execute(

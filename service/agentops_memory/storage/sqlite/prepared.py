@@ -1,10 +1,12 @@
-"""The functions that SQL calls to prepare text for the index: the same on both of its sides."""
+"""The functions that SQL calls: the index's text, the same on both of its sides, and access."""
 
 import json
 import sqlite3
 import unicodedata
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 
+from ...domain.access import Patterns
 from ...domain.neighbours import borrowed, borrows
 from ...domain.spelling import is_compared
 from ...domain.techniques import ALL, INDEXED, Technique, Techniques
@@ -21,6 +23,7 @@ def registered(database: sqlite3.Connection, stems: Stems, using: Techniques = A
         "borrows": (1, lambda content: borrows(content, using)),
         "borrowed": (2, lambda *neighbours: indexed(borrowed(filter(None, neighbours)), using)),
         "forms": (1, lambda text: _array(_compared(stems, plain_words(text)).values())),
+        "acted_on": (2, lambda names, project: _patterns(names).match(project)),
         "forms_of": (1, lambda words: json.dumps(_compared(stems, json.loads(words)))),
     }
     for name, (arguments, function) in functions.items():
@@ -34,6 +37,11 @@ def rules(using: Techniques = ALL) -> str:
     without = sorted(INDEXED - using)
     parts = [f"format {INDEX_FORMAT}", f"Unicode {unicodedata.unidata_version}", TOKENIZER]
     return ", ".join([*parts, *(f"without {technique}" for technique in without)])
+
+
+@lru_cache(256)
+def _patterns(names: str) -> Patterns:
+    return Patterns(tuple(json.loads(names)))
 
 
 def _compared(stems: Stems, words: Iterable[str]) -> dict[str, str]:

@@ -5,10 +5,9 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 from ...domain.explain import OTHER_SENTENCES, Tier
-from ...domain.model import Filter, Memory, MemoryId
+from ...domain.model import Memory, MemoryId
 from ...domain.query import Query
 from ...domain.techniques import Technique
-from .filters import parameters
 from .match import all_of, any_of, in_columns
 from .memories import COLUMNS, listed, memory_of
 from .partitions import AREA, OWN_COLUMNS, table
@@ -30,7 +29,6 @@ class Asked:
     weights: tuple[float, ...]
     depth: int
     sight: Sight
-    seen: Filter
 
     @property
     def without_limit(self) -> "Asked":
@@ -38,7 +36,7 @@ class Asked:
         return replace(self, depth=UNLIMITED) if len(self.matches) == 1 else self
 
 
-def asked(tier: Tier, query: Query, seen: Filter, sight: Sight, limit: int) -> Asked:
+def asked(tier: Tier, query: Query, sight: Sight, limit: int) -> Asked:
     """The question of a tier whose best `limit` memories are looked for."""
     if tier is Tier.EVERY:
         matches: tuple[str, ...] = (in_columns(OWN_COLUMNS, all_of(query.every)),)
@@ -52,7 +50,6 @@ def asked(tier: Tier, query: Query, seen: Filter, sight: Sight, limit: int) -> A
         weights=EVEN_WEIGHTS if is_even else WEIGHTS,
         depth=limit if len(matches) == 1 else deepest,
         sight=sight,
-        seen=seen,
     )
 
 
@@ -142,4 +139,4 @@ def _parameters(asked: Asked, number: int) -> dict[str, object]:
         for end, value in zip(("first", "last"), span, strict=True)
     }
     matches = {f"match_{at}": match for at, match in enumerate(asked.matches)}
-    return {"depth": asked.depth, **matches, **spans, **parameters(asked.seen)}
+    return {"depth": asked.depth, **matches, **spans, **asked.sight.values}

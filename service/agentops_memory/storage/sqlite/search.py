@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from heapq import nsmallest
 
+from ...domain.access import Patterns
 from ...domain.errors import TimedOut
 from ...domain.explain import PLACES, Parts, Tier
 from ...domain.model import Filter, Hit, Memory, MemoryId, Method
@@ -30,12 +31,17 @@ class Search(Table):
     """Recall in one transaction."""
 
     def __init__(
-        self, connection: sqlite3.Connection, memories: Memories, partitions: Partitions
+        self,
+        connection: sqlite3.Connection,
+        memories: Memories,
+        partitions: Partitions,
+        projects: Patterns,
     ) -> None:
         super().__init__(connection)
+        self._projects = projects
         self._end = time.monotonic() + READ_LIMIT.total_seconds()
         self._memories = memories
-        self._sights = Sights(connection, partitions)
+        self._sights = Sights(connection, partitions, projects)
         self._scores = Scores(connection)
         self._explanations = Explanations(connection, self._scores)
         self._lookalikes = Lookalikes(connection, self._sights)
@@ -87,7 +93,7 @@ class Search(Table):
         return [Hit(memory=memory, rank=0.0, method=Method.RECENCY) for memory in found]
 
     def _at_keys(self, path: str, seen: Filter, limit: int) -> Iterator[MemoryId]:
-        where = clauses(seen, memory="m")
+        where = clauses(seen, self._projects, memory="m")
         # The index of keys is read alone; few memories have one, and fewer this one.
         rows = self._execute(
             f"""SELECT m.id
@@ -99,7 +105,7 @@ class Search(Table):
                  LIMIT :limit""",
             path=path,
             limit=limit,
-            **parameters(seen),
+            **parameters(seen, self._projects),
         )
         return (id_ for (id_,) in rows)
 
@@ -118,7 +124,7 @@ class Search(Table):
         return ((memory, scores[memory.id]) for memory in self._memories.loaded(scores))
 
     def _asked(self, tier: Tier, query: Query, seen: Filter, limit: int) -> Asked:
-        return asked(tier, query, seen, self._sights.of(seen), limit)
+        return asked(tier, query, self._sights.of(seen), limit)
 
     def _scored(self, asked: Asked, limit: int) -> Iterator[tuple[float, MemoryId]]:
         """The best of every partition."""

@@ -1,9 +1,12 @@
 """SQL for sessions."""
 
+import sqlite3
 from typing import Any
 
+from ...domain.access import Patterns
 from ...domain.model import Session, SessionId
 from ...domain.text import Project
+from .filters import acted_on, acting
 from .table import Table, instant, micros
 
 COLUMNS = "id, project, started_at, ended_at, summary, message_count"
@@ -11,6 +14,10 @@ COLUMNS = "id, project, started_at, ended_at, summary, message_count"
 
 class Sessions(Table):
     """The sessions of one transaction."""
+
+    def __init__(self, connection: sqlite3.Connection, projects: Patterns) -> None:
+        super().__init__(connection)
+        self._projects = projects
 
     def get(self, session: SessionId) -> Session | None:
         row = self._execute(f"SELECT {COLUMNS} FROM sessions WHERE id = :id", id=session).fetchone()
@@ -43,7 +50,7 @@ class Sessions(Table):
     def newest(
         self, project: Project | None, limit: int, *, before: SessionId | None = None
     ) -> list[Session]:
-        conditions = ["TRUE"]
+        conditions = [acted_on(self._projects, "project")]
         if project is not None:
             conditions.append("project = :project")
         if before is not None:
@@ -60,18 +67,21 @@ class Sessions(Table):
             project=project,
             before=before,
             limit=limit,
+            **acting(self._projects),
         )
         return [_session(row) for row in rows]
 
     def summaries(self, project: Project, limit: int) -> list[str]:
         rows = self._execute(
-            """SELECT summary
-                 FROM sessions
-                WHERE project = :project AND summary <> ''
-             ORDER BY started_at DESC, number DESC
-                LIMIT :limit""",
+            f"""SELECT summary
+                  FROM sessions
+                 WHERE project = :project AND summary <> ''
+                       AND {acted_on(self._projects, "project")}
+              ORDER BY started_at DESC, number DESC
+                 LIMIT :limit""",
             project=project,
             limit=limit,
+            **acting(self._projects),
         )
         return [summary for (summary,) in rows]
 
@@ -81,23 +91,34 @@ class Sessions(Table):
                   FROM sessions
                  WHERE number > coalesce((SELECT number FROM sessions WHERE id = :after), 0)
                        AND (:project IS NULL OR project = :project)
+                       AND {acted_on(self._projects, "project")}
               ORDER BY number
                  LIMIT :limit""",
             project=project,
             after=after,
             limit=limit,
+            **acting(self._projects),
         )
         return [_session(row) for row in rows]
 
     def count(self, project: Project | None) -> int:
         row = self._execute(
-            "SELECT count(*) FROM sessions WHERE :project IS NULL OR project = :project",
+            f"""SELECT count(*)
+                  FROM sessions
+                 WHERE (:project IS NULL OR project = :project)
+                       AND {acted_on(self._projects, "project")}""",
             project=project,
+            **acting(self._projects),
         ).fetchone()
         return int(row[0])
 
     def projects(self) -> set[Project]:
-        rows = self._execute("SELECT DISTINCT project FROM sessions")
+        rows = self._execute(
+            f"""SELECT project
+                  FROM (SELECT DISTINCT project FROM sessions)
+                 WHERE {acted_on(self._projects, "project")}""",
+            **acting(self._projects),
+        )
         return {project for (project,) in rows}
 
 

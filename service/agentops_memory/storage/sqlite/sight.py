@@ -1,11 +1,13 @@
 """Which rows of the full-text index a read may see."""
 
 import sqlite3
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ...domain.access import Patterns
 from ...domain.model import GLOBAL_SCOPE, Filter
 from ...domain.text import Project
-from .filters import clauses
+from .filters import clauses, parameters
 from .partitions import FIRST, GLOBAL_AREA, Partitions, row_number, span_of
 from .table import Table
 
@@ -18,24 +20,35 @@ _PROJECTS = (row_number(GLOBAL_AREA + 1, 0), (1 << 63) - 1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sight:
-    """What is seen: ranges of row numbers in partitions, and a condition on `memories m`."""
+    """What is seen: ranges of row numbers in partitions, and a condition on `memories m`.
+
+    The condition names some of the values.
+    """
 
     spans: dict[int, list[Span]]
     condition: str
+    values: Mapping[str, object]
 
 
 class Sights(Table):
     """Sights in one transaction."""
 
-    def __init__(self, connection: sqlite3.Connection, partitions: Partitions) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, partitions: Partitions, projects: Patterns
+    ) -> None:
         super().__init__(connection)
         self._partitions = partitions
+        self._projects = projects
         self._known: dict[Filter, Sight] = {}
 
     def of(self, seen: Filter) -> Sight:
         """What a filter sees. A project lies in one partition, and so do all global memories."""
         if seen not in self._known:
-            self._known[seen] = Sight(spans=self._spans(seen), condition=_condition(seen))
+            self._known[seen] = Sight(
+                spans=self._spans(seen),
+                condition=_condition(seen, self._projects),
+                values=parameters(seen, self._projects),
+            )
         return self._known[seen]
 
     def _spans(self, seen: Filter) -> dict[int, list[Span]]:
@@ -54,8 +67,11 @@ class Sights(Table):
     def _place(self, project: Project) -> tuple[int, int, bool] | None:
         """The project's area and partition, and whether there are global memories.
 
-        None if the project never had a memory of its own.
+        None if the project never had a memory of its own, or the caller does not
+        act on it: not even the ranks of global memories tell the two apart.
         """
+        if not self._projects.match(project):
+            return None
         place: tuple[int, int, bool] | None = self._execute(
             f"""SELECT area, partition,
                        EXISTS (SELECT 1
@@ -77,10 +93,10 @@ class Sights(Table):
         }
 
 
-def _condition(seen: Filter) -> str:
+def _condition(seen: Filter, projects: Patterns) -> str:
     """What the ranges do not say already."""
-    where = clauses(seen, memory="m")
-    is_whole = seen.project is None or seen.global_too
+    where = clauses(seen, projects, memory="m")
+    is_whole = projects.are_everything if seen.project is None else seen.global_too
     if seen.scope == GLOBAL_SCOPE or (seen.scope is None and is_whole):
         return where.on_memories
     return f" AND m.space_id IN {where.spaces}{where.on_memories}"
