@@ -27,7 +27,8 @@ ENV PATH=/opt/agentops-memory/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1 \
     MEMORY_LISTEN=:7437 \
-    MEMORY_DB_PATH=/data/memory.db
+    MEMORY_DB_PATH=/data/memory.db \
+    MEMORY_AUTH=none
 
 USER 65534:65534
 WORKDIR /data

@@ -16,6 +16,7 @@ from pathlib import Path
 from agentops_memory.api.agentops.imports import Document
 from agentops_memory.domain.instants import rendered
 from agentops_memory.domain.model import OPERATOR
+from agentops_memory.domain.redaction import DEFAULT_RULES
 from agentops_memory.domain.transfer import import_all
 from agentops_memory.domain.uids import ENTROPY, uuid7
 from agentops_memory.storage.sqlite.connection import connect
@@ -114,6 +115,7 @@ def _inserts(path: Path, document: bytes) -> list[Statement]:
         import_all(
             SqliteTransaction(recorder.connection, START, OPERATOR),
             Document(io.BytesIO(document), START),
+            DEFAULT_RULES,
         )
         database.execute("COMMIT")
     return [

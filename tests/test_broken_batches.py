@@ -12,6 +12,7 @@ from agentops_memory.domain import memories
 from agentops_memory.domain.errors import Conflict, NotFound, Unavailable
 from agentops_memory.domain.model import OPERATOR, MemoryId
 from agentops_memory.domain.ports import Transaction
+from agentops_memory.domain.redaction import DEFAULT_RULES
 from agentops_memory.storage.sqlite import SqliteEngine, writer
 
 from .engine import (
@@ -36,7 +37,7 @@ class Torn(BaseException):
 
 
 def refused(tx: Transaction) -> None:
-    memories.restore(tx, MemoryId(1_000_000), 1)
+    memories.restore(tx, MemoryId(1_000_000), 1, DEFAULT_RULES)
 
 
 def not_unique(tx: Transaction) -> None:

@@ -64,7 +64,7 @@ def test_a_second_signal_ends_the_drain(tmp_path: Path) -> None:
 
 def test_a_request_that_was_accepted_is_finished_before_the_end(tmp_path: Path) -> None:
     path, body = tmp_path / "memory.db", json.dumps(observation("accepted")).encode()
-    head = f"POST /observations HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
+    head = f"POST /observations HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
     with served(path) as (process, http):
         address = (http.base_url.host, http.base_url.port)
         with socket.create_connection(address, timeout=10) as client:

@@ -7,17 +7,13 @@ from pathlib import Path
 import pytest
 
 from agentops_memory.domain.techniques import ALL, Technique
+from agentops_memory.setting_kinds import Address, address, duration, endpoint, size
 from agentops_memory.settings import (
     VARIABLES,
-    Address,
     SettingRefused,
     Variable,
-    address,
     default_db_path,
-    duration,
-    endpoint,
     settings,
-    size,
 )
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "configuration.md"
@@ -148,11 +144,15 @@ def test_with_nothing_set_every_default_holds(
 ) -> None:
     monkeypatch.chdir(tmp_path)
 
-    values = asdict(settings({})) | {"db_path": None, "recall": settings({}).recall}
+    values = asdict(settings({})) | {"recall": settings({}).recall}
 
     assert values == {
         "listen": {"host": "127.0.0.1", "port": 7437},
-        "db_path": None,
+        "db_path": tmp_path / "data" / "memory.db",
+        "auth": "",
+        "keys_file": tmp_path / "data" / "memory.db.keys",
+        "redaction_file": tmp_path / "data" / "memory.db.redaction",
+        "tenant_quota": None,
         "dedupe_window": timedelta(minutes=15),
         "drain": timedelta(seconds=1),
         "recall": ALL,

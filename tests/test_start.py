@@ -85,7 +85,7 @@ def test_it_listens_where_it_is_told(listen: str, reached: str, tmp_path: Path) 
     if "::1" in reached and not has_ipv6():
         pytest.skip("there is no IPv6 here")
     own = {"MEMORY_LISTEN": listen, "MEMORY_DB_PATH": str(tmp_path / "memory.db")}
-    with program(variables=own) as process:
+    with program(variables=own | {"MEMORY_AUTH": "none"}) as process:
         port = json.loads(process.line("serving"))["listen"].rpartition(":")[2]
         assert httpx.get(f"http://{reached}:{port}/health").status_code == 200
 

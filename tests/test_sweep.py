@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from agentops_memory.domain.model import OPERATOR, Caller
 from agentops_memory.domain.upkeep import Upkeep
 from agentops_memory.storage.sqlite import partitions
 from agentops_memory.storage.sqlite.connection import connect
@@ -36,7 +37,7 @@ def test_a_sweep_mends_what_is_out_of_line_and_shows_by_how_much(
     damage(service.path)
 
     with caplog.at_level(logging.ERROR):
-        swept(service.path, each_collector, sweep)
+        swept(service.path, each_collector, sweep_default)
 
     assert each_collector.gauges == {"memory_index_drift_rows": 1, "memory_index_partitions": 1}
     assert [record.message for record in caplog.records] == [
@@ -44,7 +45,7 @@ def test_a_sweep_mends_what_is_out_of_line_and_shows_by_how_much(
     ]
     assert_index_is_whole(service.path)
 
-    swept(service.path, each_collector, sweep)
+    swept(service.path, each_collector, sweep_default)
 
     assert each_collector.gauges["memory_index_drift_rows"] == 0
 
@@ -54,7 +55,7 @@ def test_the_service_sweeps_again_and_again(service: Service, each_collector: Co
     damage(service.path)
 
     async def sweep_until_mended(upkeep: Upkeep, metrics: Metrics) -> None:
-        async with sweeping(upkeep, metrics, timedelta(milliseconds=1)):
+        async with sweeping(upkeep, one_tenant, metrics, timedelta(milliseconds=1)):
             for _ in range(2):
                 await until(lambda: not is_damaged(service.path))
                 damage(service.path)
@@ -80,8 +81,8 @@ def test_a_sweep_that_fails_does_not_end_the_others(
 
     async def locked_out_then_not() -> None:
         async with asyncio.timeout(20), opened(service.path) as engine:
-            metrics = Telemetry.started(None).metrics
-            async with sweeping(Upkeep(engine=engine), metrics, timedelta(milliseconds=1)):
+            metrics, every = Telemetry.started(None).metrics, timedelta(milliseconds=1)
+            async with sweeping(Upkeep(engine=engine), one_tenant, metrics, every):
                 with locked(service.path):
                     await until(lambda: bool(caplog.records))
                 await until(lambda: not is_damaged(service.path))
@@ -103,7 +104,7 @@ def test_projects_move_apart_when_they_have_grown(
             service.save(f"apple {number}", project="small", session_id="another")
     monkeypatch.setattr(partitions, "ROWS", 12)
 
-    swept(service.path, None, sweep)
+    swept(service.path, None, sweep_default)
 
     with closing(connect(service.path)) as database:
         places = dict(database.execute("SELECT project, partition FROM spaces").fetchall())
@@ -215,3 +216,11 @@ def change_a_word(path: Path) -> None:
 def is_damaged(path: Path) -> bool:
     with closing(connect(path)) as database:
         return partitions.Partitions(database, is_alone=True).drift(0) > 0
+
+
+def one_tenant() -> list[Caller]:
+    return [OPERATOR]
+
+
+async def sweep_default(upkeep: Upkeep, metrics: Metrics) -> None:
+    await sweep(upkeep, one_tenant(), metrics)

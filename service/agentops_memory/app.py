@@ -14,16 +14,23 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from . import __version__
 from .api.agentops import models
+from .api.agentops.routes import refused
+from .api.door import Door
 from .api.openapi import Handler, Operation, document
+from .domain.access import Role
+from .domain.errors import Refusal
 from .telemetry import AccessLog
 
 TITLE = "agentops-memory"
 
 
-def application(operations: Sequence[Operation], routes: Sequence[BaseRoute]) -> Starlette:
+def application(
+    operations: Sequence[Operation], routes: Sequence[BaseRoute], door: Door
+) -> Starlette:
     """The service, once its storage is open."""
 
     async def openapi(request: Request) -> Response:
+        door.enter(request, Role.READER)
         return JSONResponse(described)
 
     own = _own_operations(openapi)
@@ -32,7 +39,7 @@ def application(operations: Sequence[Operation], routes: Sequence[BaseRoute]) ->
     )
     application = Starlette(
         routes=[*(Route(o.path, o.handler, methods=[o.method]) for o in own), *routes],
-        exception_handlers={HTTPException: _refused, Exception: _failed},
+        exception_handlers={HTTPException: _unknown, Refusal: _refused, Exception: _failed},
         middleware=[Middleware(AccessLog)],
     )
     application.router.redirect_slashes = False
@@ -102,6 +109,7 @@ def _own_operations(openapi: Handler) -> list[Operation]:
             summary="This description, in OpenAPI 3.1.",
             handler=openapi,
             answer=Description,
+            role=Role.READER,
             refusals=(503,),
         ),
     ]
@@ -112,6 +120,11 @@ async def _health(request: Request) -> Response:
 
 
 async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, Refusal)
+    return refused(error)
+
+
+async def _unknown(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     sentence = _SENTENCES.get(error.status_code, error.detail)
     headers = {"Allow": ", ".join(_methods(request))} if error.status_code == 405 else error.headers

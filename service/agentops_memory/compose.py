@@ -1,5 +1,6 @@
 """The wiring: settings in, a running application out, closed in reverse."""
 
+import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -8,16 +9,23 @@ from starlette.applications import Starlette
 
 from .api.agentops import AgentOps
 from .api.agentops.routes import operations, routes
+from .api.door import Door
 from .app import application
 from .domain.memories import Memories
 from .domain.recall import Recall
+from .domain.rules import Redaction
 from .domain.sessions import Sessions
 from .domain.transfer import Transfer
 from .domain.upkeep import Upkeep
+from .identity import Identity, is_open_allowed, must_have_keys
 from .settings import Settings
-from .storage.sqlite import SqliteEngine
+from .storage.key_file import KeyFile, WatchedKeys
+from .storage.redaction_file import RedactionFile
+from .storage.sqlite import TenantsEngine
 from .sweep import sweeping
-from .telemetry import Telemetry
+from .telemetry import Telemetry, hide_by
+
+log = logging.getLogger(__name__)
 
 
 def utc_now() -> datetime:
@@ -30,17 +38,41 @@ async def opened(
     settings: Settings, telemetry: Telemetry, *, clock: Callable[[], datetime] = utc_now
 ) -> AsyncIterator[Starlette]:
     """The application over its open database."""
-    async with SqliteEngine.opened(settings.db_path, clock=clock, using=settings.recall) as sqlite:
+    exceptions = RedactionFile(settings.redaction_file)
+    exceptions.read()
+    redaction = Redaction(exceptions=exceptions.rules)
+    door = Door(
+        identify=_identity(settings, clock).caller,
+        require_rate=lambda _: None,
+        admitted=lambda caller: hide_by(redaction.rules(caller)),
+    )
+    async with TenantsEngine.opened(settings.db_path, clock=clock, using=settings.recall) as sqlite:
         engine = telemetry.engine(sqlite)
         agentops = AgentOps(
-            memories=Memories(engine=engine, dedupe_window=settings.dedupe_window),
-            sessions=Sessions(engine=engine),
+            memories=Memories(
+                engine=engine, dedupe_window=settings.dedupe_window, rules=redaction.rules
+            ),
+            sessions=Sessions(engine=engine, rules=redaction.rules),
             recall=Recall(engine=engine, using=settings.recall, patience=settings.recall_limit),
-            transfer=Transfer(engine=engine),
+            transfer=Transfer(engine=engine, rules=redaction.rules),
             clock=clock,
             max_upload=settings.max_upload,
             folder=settings.db_path.parent,
         )
         upkeep = Upkeep(engine=sqlite)
-        async with sweeping(upkeep, telemetry.metrics, settings.sweep_every):
-            yield application(operations(agentops), routes(agentops, telemetry))
+        async with sweeping(upkeep, sqlite.callers, telemetry.metrics, settings.sweep_every):
+            yield application(operations(agentops), routes(agentops, door, telemetry), door)
+
+
+def _identity(settings: Settings, clock: Callable[[], datetime]) -> Identity:
+    """Who may come in; SettingRefused or KeyFileRefused when nobody could, or keys are unknown."""
+    keys = WatchedKeys(KeyFile(settings.keys_file, settings.audit_file))
+    ring, host = keys.read(), settings.listen.host
+    must_have_keys(ring, settings.auth, host)
+    if not ring.was_ever_used:
+        log.warning(
+            "no key was ever made, so whoever reaches this service may do everything; "
+            "the first key closes it",
+            extra={"auth": settings.auth, "listen": str(settings.listen)},
+        )
+    return Identity(keys, is_open_allowed=is_open_allowed(settings.auth, host), clock=clock)

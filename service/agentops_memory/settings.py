@@ -1,33 +1,31 @@
 """One frozen Settings, one table of variables, read once."""
 
 import os
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
-from .domain.techniques import ALL, Technique, Techniques
+from .domain.techniques import Techniques
+from .setting_kinds import (
+    Address,
+    address,
+    duration,
+    endpoint,
+    file,
+    one_of,
+    optional_file,
+    optional_size,
+    size,
+    techniques,
+)
 
-LONGEST = timedelta(days=292 * 365)  # as in Go; a window reaches back from now
+__all__ = ["VARIABLES", "Address", "SettingRefused", "Settings", "Variable", "settings"]
 
 
 class SettingRefused(Exception):
     """A setting that cannot be used; its text is a sentence for the operator."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Address:
-    """Where to listen; an empty host means every interface."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +34,10 @@ class Settings:
 
     listen: Address
     db_path: Path
+    auth: str  # "", "none" or "keys"
+    keys_file: Path
+    redaction_file: Path
+    tenant_quota: int | None  # bytes
     dedupe_window: timedelta
     drain: timedelta
     sweep_every: timedelta
@@ -45,6 +47,11 @@ class Settings:
     log_level: str
     otlp_endpoint: str | None
     otlp_protocol: str
+
+    @property
+    def audit_file(self) -> Path:
+        """Where changes of keys, tenants and projects are noted."""
+        return Path(f"{self.db_path}.audit")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,76 +79,16 @@ def settings(
         variable.field: _read(variable, given.get(variable.field) or environment.get(variable.name))
         for variable in VARIABLES
     }
+    for name, ending in _BESIDE.items():
+        values[name] = values[name] or Path(f"{values['db_path']}{ending}")
     assert values.keys() == {field.name for field in fields(Settings)}
     return Settings(**values)
-
-
-def duration(text: str) -> timedelta:
-    """A Go-style duration that is not negative: `15m`, `1h30m`, `500ms`, `0`."""
-    if not _DURATION.fullmatch(text):
-        raise ValueError("is no duration such as 15m, 1h30m, 90s or 0")
-    seconds = sum(float(count) * _UNITS[unit] for count, unit in _PART.findall(text))
-    if seconds > LONGEST.total_seconds():
-        raise ValueError("is longer than 292 years")
-    return timedelta(seconds=seconds)
-
-
-def address(text: str) -> Address:
-    """An address to listen on: `:7437`, `127.0.0.1:7437`, `[::1]:7437`."""
-    match = _ADDRESS.fullmatch(text)
-    if match is None or int(match["port"]) > 65535:
-        raise ValueError("is no address such as :7437, 127.0.0.1:7437 or [::1]:7437")
-    return Address(host=match["v6"] or match["host"] or "", port=int(match["port"]))
-
-
-def file(text: str) -> Path:
-    """An absolute path: nothing that SQLite would take for anything but a file's name."""
-    return Path(text).absolute()
-
-
-def endpoint(text: str) -> str | None:
-    """Where spans go: `collector:4317` or a URL; None for nowhere."""
-    if not text:
-        return None
-    try:
-        url = urlsplit(text if "://" in text else f"http://{text}")
-        is_usable = url.scheme in ("http", "https") and url.hostname and url.port != 0
-    except ValueError:
-        is_usable = False
-    if not is_usable:
-        raise ValueError("is no endpoint such as collector:4317 or http://collector:4318")
-    return text
-
-
-def size(text: str) -> int:
-    """A number of bytes: `1048576`, `256MiB`, `1GiB`."""
-    match = _SIZE.fullmatch(text)
-    if match is None:
-        raise ValueError("is no size such as 1048576, 256MiB or 1GiB")
-    return int(match["count"]) * _SIZES[(match["unit"] or "").lower()]
-
-
-def techniques(text: str) -> Techniques:
-    """All techniques of recall but those named: `typos,context`."""
-    try:
-        return ALL - {Technique(name.strip()) for name in text.split(",") if name.strip()}
-    except ValueError as error:
-        raise ValueError(f"names something that is none of {', '.join(Technique)}") from error
 
 
 def default_db_path(mounted: Path = Path("/data")) -> str:
     """`/data/memory.db` where that folder can be written, else one below this folder."""
     usable = mounted.is_dir() and os.access(mounted, os.W_OK)
     return str(mounted / "memory.db") if usable else "./data/memory.db"
-
-
-def _one_of(*choices: str) -> Callable[[str], str]:
-    def parse(text: str) -> str:
-        if text.lower() not in choices:
-            raise ValueError(f"is none of {', '.join(choices)}")
-        return text.lower()
-
-    return parse
 
 
 def _read(variable: Variable, text: str | None) -> Any:
@@ -153,17 +100,10 @@ def _read(variable: Variable, text: str | None) -> Any:
 
 
 _DEFAULTS: dict[str, Callable[[], str]] = {"db_path": default_db_path}
-
-_UNITS = {"ns": 1e-9, "us": 1e-6, "\u00b5s": 1e-6, "\u03bcs": 1e-6, "ms": 1e-3}
-_UNITS |= {"s": 1, "m": 60, "h": 3600}
-_PART = re.compile(rf"(\d+(?:\.\d*)?|\.\d+)({'|'.join(_UNITS)})", re.ASCII)
-_DURATION = re.compile(rf"\+?(?:0|(?:{_PART.pattern})+)", re.ASCII)
-_ADDRESS = re.compile(
-    r"(?:\[(?P<v6>[0-9A-Fa-f:.]+(?:%[\w.-]+)?)\]|(?P<host>[^:\s/\[\]]*)):(?P<port>\d{1,5})",
-    re.ASCII,
-)
-_SIZE = re.compile(r"(?P<count>[1-9]\d{0,17})(?P<unit>KiB|MiB|GiB)?", re.ASCII | re.IGNORECASE)
-_SIZES = {"": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
+_BESIDE = {
+    "keys_file": ".keys",
+    "redaction_file": ".redaction",
+}  # files that lie beside the database
 
 VARIABLES = (
     Variable(
@@ -184,6 +124,45 @@ VARIABLES = (
         parse=file,
         help="The database file. Unset, it is /data/memory.db where /data can be written, "
         "else ./data/memory.db.",
+    ),
+    Variable(
+        field="auth",
+        name="MEMORY_AUTH",
+        flag="--auth",
+        kind="MODE",
+        default="",
+        parse=one_of("", "none", "keys"),
+        help="Who is let in while no key was ever made: with none everybody, with keys nobody. "
+        "Unset: everybody, but then the service listens on a loopback address alone.",
+    ),
+    Variable(
+        field="keys_file",
+        name="MEMORY_KEYS_FILE",
+        flag="--keys-file",
+        kind="FILE",
+        default="",
+        parse=optional_file,
+        help="The file of the keys. Unset, it is the database's path with .keys at its end.",
+    ),
+    Variable(
+        field="redaction_file",
+        name="MEMORY_REDACTION_FILE",
+        flag="--redaction-file",
+        kind="FILE",
+        default="",
+        parse=optional_file,
+        help="What is not taken for a secret, by tenant. Unset, it is the database's path with "
+        ".redaction at its end.",
+    ),
+    Variable(
+        field="tenant_quota",
+        name="MEMORY_TENANT_QUOTA",
+        flag="--tenant-quota",
+        kind="SIZE",
+        default="",
+        parse=optional_size,
+        help="How much the database of a tenant may hold; beyond, saves are refused. "
+        "Unset: as much as the disk.",
     ),
     Variable(
         field="dedupe_window",
@@ -246,7 +225,7 @@ VARIABLES = (
         flag="--log-level",
         kind="LEVEL",
         default="info",
-        parse=_one_of("debug", "info", "warning", "error"),
+        parse=one_of("debug", "info", "warning", "error"),
         help="The least severe log lines to write: debug, info, warning or error.",
     ),
     Variable(
@@ -264,7 +243,7 @@ VARIABLES = (
         flag="--otlp-protocol",
         kind="PROTOCOL",
         default="grpc",
-        parse=_one_of("grpc", "http/protobuf"),
+        parse=one_of("grpc", "http/protobuf"),
         help="How to send traces: grpc or http/protobuf.",
     ),
 )

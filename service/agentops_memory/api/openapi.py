@@ -10,6 +10,10 @@ from pydantic.json_schema import models_json_schema
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ..domain.access import Role
+
+REFUSED_AT_THE_DOOR = (401, 403, 429, 503)
+
 Handler = Callable[[Request], Awaitable[Response]]
 
 
@@ -39,6 +43,8 @@ class Operation:
     body_required: bool = True
     query: Sequence[Parameter] = ()
     refusals: Sequence[int] = ()
+    role: Role | None = None  # that a caller needs; none for what everybody may ask
+    is_limited: bool = True  # whether it counts against the rate of the caller's key
 
 
 def document(
@@ -59,7 +65,7 @@ def document(
         "openapi": "3.1.0",
         "info": {"title": title, "version": version},
         "paths": paths,
-        "components": {"schemas": schemas["$defs"]},
+        "components": {"schemas": schemas["$defs"], "securitySchemes": _KEYS},
     }
 
 
@@ -70,15 +76,22 @@ def _operation(operation: Operation, problem: type[BaseModel]) -> dict[str, Any]
         "parameters": [*_path_parameters(operation.path), *map(_parameter, operation.query)],
         "responses": {
             str(operation.status): _answer(operation),
-            **{str(status): _refusal(status, problem) for status in operation.refusals},
+            **{str(status): _refusal(status, problem) for status in _refusals(operation)},
         },
     }
+    if operation.role is not None:
+        described |= {"security": _SECURITY, "x-role": operation.role.value}
     if operation.body is not None:
         described["requestBody"] = {
             "required": operation.body_required,
             "content": {"application/json": {"schema": _reference(operation.body)}},
         }
     return described
+
+
+def _refusals(operation: Operation) -> list[int]:
+    at_the_door = REFUSED_AT_THE_DOOR if operation.role is not None else ()
+    return sorted({*operation.refusals, *at_the_door})
 
 
 def _path_parameters(path: str) -> list[dict[str, Any]]:
@@ -124,6 +137,13 @@ def _refusal(status: int, problem: type[BaseModel]) -> dict[str, Any]:
 def _reference(model: type[BaseModel]) -> dict[str, str]:
     return {"$ref": f"#/components/schemas/{model.__name__}"}
 
+
+# A service without keys asks for none: hence the empty alternative.
+_SECURITY: list[dict[str, list[str]]] = [{"bearer": []}, {"header": []}, {}]
+_KEYS = {
+    "bearer": {"type": "http", "scheme": "bearer"},
+    "header": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+}
 
 _SCHEMAS: dict[str, dict[str, Any]] = {
     "string": {"type": "string"},

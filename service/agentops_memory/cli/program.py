@@ -10,6 +10,7 @@ from .. import __version__
 from ..settings import VARIABLES, SettingRefused, Settings, settings
 from . import demo as demonstration
 from . import health as probe
+from .keys import keys
 
 NAME = "agentops-memory"
 ABOUT_ITSELF = ("--help", "-h", "--version")
@@ -135,3 +136,6 @@ def index(check: bool, rebuild: bool, **flags: str | None) -> None:
 def health(**flags: str | None) -> None:
     """Exit with 0 if the service that these settings describe is healthy, else with 1."""
     sys.exit(0 if probe.is_healthy(_settings(flags).listen) else 1)
+
+
+main.add_command(keys)

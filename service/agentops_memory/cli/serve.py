@@ -4,11 +4,13 @@ import asyncio
 
 from ..server import serve
 from ..settings import SettingRefused, Settings
+from ..storage.key_file import KeyFileRefused
+from ..storage.redaction_file import RedactionFileRefused
 from ..storage.sqlite.library import without_memory_statistics
 from ..storage.sqlite.migrate import StartRefused
 from ..telemetry import configure_logging
 
-REFUSALS = (SettingRefused, StartRefused)
+REFUSALS = (SettingRefused, StartRefused, KeyFileRefused, RedactionFileRefused)
 
 
 def run(settings: Settings) -> None:

@@ -7,6 +7,7 @@ from .access import Role
 from .errors import Conflict, Invalid, NotFound
 from .model import (
     Action,
+    Amended,
     Caller,
     Change,
     Deed,
@@ -20,6 +21,8 @@ from .model import (
     Text,
 )
 from .ports import Engine, Transaction
+from .redaction import Rules
+from .screen import RulesOf, Screen, default_rules
 from .sessions import entered
 from .text import content_hash
 
@@ -37,11 +40,15 @@ class Memories:
 
     engine: Engine
     dedupe_window: timedelta
+    rules: RulesOf = default_rules
 
     async def save(self, caller: Caller, draft: Draft) -> Saved:
         """Store a draft by the three tiers; racing saves of one thing end as one memory."""
         caller.require(Role.WRITER)
-        return await self.engine.write(caller, save, draft, self.dedupe_window)
+        screen = Screen(self.rules(caller))
+        clean = screen.draft(draft)
+        saved = await self.engine.write(caller, save, clean, self.dedupe_window)
+        return replace(saved, redacted=screen.count)
 
     async def get(self, caller: Caller, memory: MemoryId) -> Memory:
         """The live memory."""
@@ -55,10 +62,12 @@ class Memories:
         caller.require(Role.READER)
         return await self.engine.read(caller, recent, seen, limit, before)
 
-    async def amend(self, caller: Caller, memory: MemoryId, change: Change) -> Memory:
+    async def amend(self, caller: Caller, memory: MemoryId, change: Change) -> Amended:
         """Change parts of a memory. A change that changes nothing leaves no trace."""
         caller.require(Role.WRITER)
-        return await self.engine.write(caller, amend, memory, change)
+        screen = Screen(self.rules(caller))
+        amended = await self.engine.write(caller, amend, memory, screen.change(change))
+        return Amended(memory=amended, redacted=screen.count)
 
     async def forget(self, caller: Caller, memory: MemoryId) -> None:
         """Delete a memory; it can be restored. One that is not there is no error."""
@@ -75,13 +84,13 @@ class Memories:
         caller.require(Role.READER)
         return await self.engine.read(caller, history, memory)
 
-    async def restore(self, caller: Caller, memory: MemoryId, number: int) -> Memory:
+    async def restore(self, caller: Caller, memory: MemoryId, number: int) -> Amended:
         """Bring an earlier revision's text back as a new revision; a deleted memory revives.
 
         Refused with Conflict when another memory holds the key by now.
         """
         caller.require(Role.WRITER)
-        return await self.engine.write(caller, restore, memory, number)
+        return await self.engine.write(caller, restore, memory, number, self.rules(caller))
 
 
 def save(tx: Transaction, draft: Draft, window: timedelta) -> Saved:
@@ -150,7 +159,7 @@ def history(tx: Transaction, memory: MemoryId) -> list[Revision]:
     return tx.revisions.newest(known(tx, memory))
 
 
-def restore(tx: Transaction, memory: MemoryId, number: int) -> Memory:
+def restore(tx: Transaction, memory: MemoryId, number: int, rules: Rules) -> Amended:
     before = known(tx, memory)
     tx.caller.require_space(before.space)
     text = next((r.text for r in tx.revisions.newest(before) if r.number == number), None)
@@ -158,7 +167,9 @@ def restore(tx: Transaction, memory: MemoryId, number: int) -> Memory:
         raise NotFound("No such revision.")
     if before.deleted_at and before.key and tx.memories.at_key(before.space, before.key):
         raise Conflict("Another observation holds this topic key now.")
-    return revised(tx, before, replace(before, text=text, updated_at=tx.now, deleted_at=None))
+    screen = Screen(rules)  # there are more rules, perhaps, than when it was saved
+    after = replace(before, text=screen.words(text), updated_at=tx.now, deleted_at=None)
+    return Amended(memory=revised(tx, before, after), redacted=screen.count)
 
 
 def created(tx: Transaction, memory: Memory) -> Memory:

@@ -131,6 +131,15 @@ class Saved:
 
     memory: Memory
     action: Action
+    redacted: int = 0  # secrets that were kept out
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Amended:
+    """The outcome of a change: the memory as it is now."""
+
+    memory: Memory
+    redacted: int = 0  # secrets that were kept out
 
 
 class Deed(StrEnum):
@@ -161,6 +170,14 @@ class Session:
     ended_at: datetime | None = None
     summary: str = ""
     message_count: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entered:
+    """The outcome of opening or closing a session: the session as it is stored."""
+
+    session: Session
+    redacted: int = 0  # secrets that were kept out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -275,3 +292,4 @@ class Imported:
 
     sessions: int
     memories: int
+    redacted: int = 0  # secrets that were kept out

@@ -1,12 +1,15 @@
 """Opening and closing sessions, and what is remembered of them."""
 
+import asyncio
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from .access import Role
 from .errors import Invalid
-from .model import UNKNOWN_PROJECT, Caller, Session, SessionId
+from .model import UNKNOWN_PROJECT, Caller, Entered, Session, SessionId
 from .ports import Engine, Transaction
-from .summary import Transcript, summary
+from .screen import RulesOf, Screen, default_rules
+from .summary import Message, Transcript, summary, transcript
 from .text import Project
 
 
@@ -19,22 +22,34 @@ class Sessions:
     """
 
     engine: Engine
+    rules: RulesOf = default_rules
 
-    async def open(self, caller: Caller, session: SessionId, project: Project) -> Session:
+    async def open(self, caller: Caller, session: SessionId, project: Project) -> Entered:
         """Start a session. A known id is answered with what is stored, unchanged."""
         caller.require(Role.WRITER)
-        return await self.engine.write(caller, open_session, session, project)
+        screen = Screen(self.rules(caller))
+        id_ = screen.session_id(session)
+        opened = await self.engine.write(caller, open_session, id_, project)
+        return Entered(session=opened, redacted=screen.count)
 
     async def close(
-        self, caller: Caller, session: SessionId, said: Transcript, project: Project | None
-    ) -> Session:
+        self,
+        caller: Caller,
+        session: SessionId,
+        messages: Iterable[Message],
+        project: Project | None,
+    ) -> Entered:
         """End a session with the summary of its transcript; the last transcript wins.
 
         An end without messages keeps the summary that is there. An unknown id
         is stored, in `project` or `unknown`, so that a late end is not lost.
         """
         caller.require(Role.WRITER)
-        return await self.engine.write(caller, close_session, session, said, project)
+        screen = Screen(self.rules(caller))
+        id_ = screen.session_id(session)
+        said = await asyncio.to_thread(transcript, messages, screen.message)
+        closed = await self.engine.write(caller, close_session, id_, said, project)
+        return Entered(session=closed, redacted=screen.count)
 
     async def recent(
         self, caller: Caller, project: Project | None, limit: int, before: SessionId | None = None

@@ -1,6 +1,6 @@
 """The deterministic summary of a session: no model, the same messages give the same bytes."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from .text import cut
@@ -27,8 +27,11 @@ class Transcript:
     last: str = ""
 
 
-def transcript(messages: Iterable[Message]) -> Transcript:
-    """The digest of a conversation, however long: one message is held at a time."""
+def transcript(messages: Iterable[Message], clean: Callable[[str], str]) -> Transcript:
+    """The digest of a conversation, however long: few messages are held at a time.
+
+    What is kept of it is cleaned whole before it is cut.
+    """
     total = assistant = user = 0
     first = last = ""
     for message in messages:
@@ -36,8 +39,9 @@ def transcript(messages: Iterable[Message]) -> Transcript:
         assistant += message.role == "assistant"
         if message.role == "user":
             user += 1
-            last = cut(message.content, SHOWN)
-            first = last if user == 1 else first
+            last = message.content
+            first = cut(clean(last), SHOWN) if user == 1 else first
+    last = cut(clean(last), SHOWN) if user > 1 else first
     return Transcript(messages=total, user=user, assistant=assistant, first=first, last=last)
 
 

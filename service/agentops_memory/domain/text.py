@@ -8,6 +8,7 @@ from functools import cache, lru_cache
 from itertools import pairwise
 from typing import NewType
 
+from .redaction import redacted
 from .techniques import ALL, Technique, Techniques
 
 Project = NewType("Project", str)
@@ -29,9 +30,10 @@ def clean(text: str) -> str:
 
 
 def project_name(name: str) -> Project:
-    """The one form under which a project is known: NFC, trimmed, lower case."""
+    """The one form under which a project is known: without secrets, NFC, trimmed, lower case."""
     if len(name) > MAX_NAME:
         return Project(name)
+    name = redacted(name).text
     if name.isascii():
         return Project(name.strip().lower())
     folded = unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).strip().lower())

@@ -19,6 +19,8 @@ from .model import (
     SessionId,
 )
 from .ports import Engine, Transaction
+from .redaction import Rules
+from .screen import RulesOf, Screen, default_rules
 from .sessions import entered
 from .text import Project
 
@@ -42,6 +44,7 @@ class Transfer:
     """Export and import of one service."""
 
     engine: Engine
+    rules: RulesOf = default_rules
 
     async def sessions(
         self, caller: Caller, project: Project | None
@@ -66,7 +69,7 @@ class Transfer:
     async def import_all(self, caller: Caller, document: Document) -> Imported:
         """Store what is not there yet, whole or not at all; what matches is left alone."""
         caller.require(Role.ADMIN)
-        return await self.engine.write(caller, import_all, document)
+        return await self.engine.write(caller, import_all, document, self.rules(caller))
 
 
 def session_page(
@@ -79,11 +82,12 @@ def memory_page(tx: Transaction, project: Project | None, after: MemoryId) -> li
     return tx.memories.page(project, after, PAGE)
 
 
-def import_all(tx: Transaction, document: Document) -> Imported:
-    sessions = _count(import_session, tx, document.sessions())
+def import_all(tx: Transaction, document: Document, rules: Rules) -> Imported:
+    screen = Screen(rules)
+    sessions = _count(import_session, tx, map(screen.session, document.sessions()))
     with tx.memories.in_bulk():
-        memories = _count(import_memory, tx, document.memories())
-    return Imported(sessions=sessions, memories=memories)
+        memories = _count(import_memory, tx, map(screen.memory, document.memories()))
+    return Imported(sessions=sessions, memories=memories, redacted=screen.count)
 
 
 def import_session(tx: Transaction, session: Session) -> bool:

@@ -1,8 +1,9 @@
 """What the service says about itself: log lines, and spans and measurements over OTLP."""
 
+from .hidden import hide_by
 from .logs import AccessLog, configure_logging
 from .metrics import Metrics
 from .spans import annotate, event
 from .tracing import Telemetry
 
-__all__ = ["AccessLog", "Metrics", "Telemetry", "annotate", "configure_logging", "event"]
+__all__ = ["AccessLog", "Metrics", "Telemetry", "annotate", "configure_logging", "event", "hide_by"]

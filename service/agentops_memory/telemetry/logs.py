@@ -12,6 +12,8 @@ from typing import TextIO
 from opentelemetry.trace import Span, format_span_id, format_trace_id, get_current_span
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from .hidden import hidden
+
 HEALTH = "/health"
 FAILED = 500  # what the server answers for an application that raised
 
@@ -36,7 +38,7 @@ def configure_logging(level: str = "INFO", stream: TextIO = sys.stdout) -> None:
 
 
 class JsonFormatter(logging.Formatter):
-    """A record as one line of ASCII, whatever is in it. It never raises.
+    """A record as one line of ASCII, whatever is in it, but without secrets. It never raises.
 
     `time`, `level`, `logger` and `message` lead; inside a span `trace_id` and
     `span_id` follow, then the fields of `extra` that have none of these names,
@@ -132,9 +134,26 @@ def _extra(record: logging.LogRecord) -> _Fields:
 
 def _line(fields: Mapping[str, object]) -> str:
     try:
-        return json.dumps(fields, default=_text, allow_nan=False)
+        safe = {name: _without_secrets(value) for name, value in fields.items()}
+        return json.dumps(safe, allow_nan=False)
     except (TypeError, ValueError, RecursionError):  # NaN, odd keys, circles
-        return json.dumps({name: _text(value) for name, value in fields.items()})
+        return json.dumps({name: hidden(_text(value)) for name, value in fields.items()})
+
+
+def _without_secrets(value: object) -> object:
+    if value is None or isinstance(value, int | float):
+        return value
+    if isinstance(value, Mapping):
+        return {_name(name): _without_secrets(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_secrets(item) for item in value]
+    return hidden(_text(value))
+
+
+def _name(key: object) -> str:
+    if not isinstance(key, str | int | float | None):
+        raise TypeError
+    return hidden(str(key))
 
 
 def _text(value: object) -> str:

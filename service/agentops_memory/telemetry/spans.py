@@ -9,6 +9,7 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, get_
 from opentelemetry.util.types import AnyValue
 
 from ..domain.errors import Refusal
+from .hidden import hidden
 
 Attributes = Mapping[str, AnyValue]
 
@@ -84,5 +85,5 @@ def _sendable(attributes: Attributes) -> dict[str, AnyValue]:
 
 
 def _encodable(text: str) -> str:
-    """The text without lone surrogates: one of them would lose the whole batch of spans."""
-    return text.encode("utf-8", "replace").decode("utf-8")
+    """The text without secrets, and without lone surrogates: one would lose a batch of spans."""
+    return hidden(text.encode("utf-8", "replace").decode("utf-8"))

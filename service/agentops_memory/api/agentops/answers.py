@@ -12,10 +12,13 @@ from . import why, wire
 
 JSON = "application/json"
 OMITTED = "X-Results-Omitted"
+REDACTED = "X-Redacted"
 
 
-def json(model: BaseModel, status: int = 200) -> Response:
-    return Response(wire.json_bytes(model), status, media_type=JSON)
+def json(model: BaseModel, status: int = 200, *, redacted: int = 0) -> Response:
+    """One model; and how many secrets were kept out of what was written."""
+    headers = {REDACTED: str(redacted)} if redacted else None
+    return Response(wire.json_bytes(model), status, headers, media_type=JSON)
 
 
 def json_list(models: Iterable[BaseModel], count: int) -> Response:

@@ -1,27 +1,26 @@
 """Each request in three moves: parse, call, render."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import BinaryIO
 
-from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from ...domain.budget import MOST_SHOWN, SHOWN, Budget
 from ...domain.errors import Invalid
-from ...domain.instants import rendered
 from ...domain.memories import Memories
-from ...domain.model import Caller, Filter, MemoryId, SessionId, Wanted
+from ...domain.model import Filter, MemoryId, SessionId, Wanted
 from ...domain.recall import Recall
 from ...domain.sessions import Sessions
-from ...domain.summary import Transcript, transcript
+from ...domain.summary import Message
 from ...domain.text import Project, project_name
 from ...domain.transfer import Transfer
 from ...telemetry import annotate, event
+from ..door import caller_of
 from ..http import (
     amount,
     is_empty,
@@ -32,7 +31,7 @@ from ..http import (
     spooled,
     whole_number,
 )
-from . import answers, imports, spans, wire
+from . import answers, exports, imports, spans, wire
 from . import models as m
 
 
@@ -50,25 +49,26 @@ class AgentOps:
 
     async def create_session(self, request: Request) -> Response:
         given = wire.body(m.SessionBody, await json_object(request))
-        session = await self.sessions.open(
-            _caller(request), SessionId(given.id), project_name(given.project)
+        opened = await self.sessions.open(
+            caller_of(request), SessionId(given.id), project_name(given.project)
         )
-        annotate(spans.session(session))
-        return answers.json(wire.session_opened(session), 201)
+        annotate(spans.session(opened.session))
+        return answers.json(wire.session_opened(opened.session), 201, redacted=opened.redacted)
 
     async def end_session(self, request: Request) -> Response:
         project = _project(request)
         given = wire.body(m.EndedSession, {"id": request.path_params["id"], "project": project})
         async with spooled(request, self.max_upload, self.folder) as file:
-            said = await asyncio.to_thread(_said, file)
-        session = await self.sessions.close(_caller(request), SessionId(given.id), said, project)
-        annotate(spans.session(session))
-        return answers.json(wire.session_ended(session))
+            ended = await self.sessions.close(
+                caller_of(request), SessionId(given.id), _messages(file), project
+            )
+        annotate(spans.session(ended.session))
+        return answers.json(wire.session_ended(ended.session), redacted=ended.redacted)
 
     async def recent_sessions(self, request: Request) -> Response:
         before = parameter(request, "before_id")
         sessions = await self.sessions.recent(
-            _caller(request),
+            caller_of(request),
             _project(request),
             row_count(request, "limit", 5),
             SessionId(before) if before else None,
@@ -78,14 +78,14 @@ class AgentOps:
 
     async def add_observation(self, request: Request) -> Response:
         draft = wire.draft(wire.body(m.ObservationBody, await json_object(request)))
-        outcome = await self.memories.save(_caller(request), draft)
+        outcome = await self.memories.save(caller_of(request), draft)
         annotate(spans.saved(outcome))
-        return answers.json(wire.saved(outcome), 201)
+        return answers.json(wire.saved(outcome), 201, redacted=outcome.redacted)
 
     async def recent_observations(self, request: Request) -> Response:
         before = parameter(request, "before_id")
         memories = await self.memories.recent(
-            _caller(request),
+            caller_of(request),
             _filter(request),
             row_count(request, "limit", 20),
             None if before is None else MemoryId(whole_number(before, "before_id")),
@@ -94,33 +94,33 @@ class AgentOps:
         return answers.json_list(map(wire.observation, memories), len(memories))
 
     async def get_observation(self, request: Request) -> Response:
-        memory = await self.memories.get(_caller(request), _memory_id(request))
+        memory = await self.memories.get(caller_of(request), _memory_id(request))
         annotate(spans.observation(memory))
         return answers.json(wire.observation(memory))
 
     async def observation_history(self, request: Request) -> Response:
-        revisions = await self.memories.history(_caller(request), _memory_id(request))
+        revisions = await self.memories.history(caller_of(request), _memory_id(request))
         annotate({"memory.observation.id": _memory_id(request)})
         return answers.json_list(map(wire.revision, revisions), len(revisions))
 
     async def restore_observation(self, request: Request) -> Response:
         memory_id = _memory_id(request)
         given = wire.body(m.RestoreBody, await json_object(request))
-        memory = await self.memories.restore(_caller(request), memory_id, given.revision)
-        annotate(spans.observation(memory))
-        return answers.json(wire.observation(memory))
+        restored = await self.memories.restore(caller_of(request), memory_id, given.revision)
+        annotate(spans.observation(restored.memory))
+        return answers.json(wire.observation(restored.memory), redacted=restored.redacted)
 
     async def update_observation(self, request: Request) -> Response:
         memory_id = _memory_id(request)
         change = wire.change(wire.body(m.ChangeBody, await json_object(request)))
-        memory = await self.memories.amend(_caller(request), memory_id, change)
-        annotate(spans.observation(memory))
-        return answers.json(wire.observation(memory))
+        amended = await self.memories.amend(caller_of(request), memory_id, change)
+        annotate(spans.observation(amended.memory))
+        return answers.json(wire.observation(amended.memory), redacted=amended.redacted)
 
     async def delete_observation(self, request: Request) -> Response:
         memory_id, hard = _memory_id(request), is_true(request, "hard")
         remove = self.memories.erase if hard else self.memories.forget
-        await remove(_caller(request), memory_id)
+        await remove(caller_of(request), memory_id)
         annotate(spans.deleted(memory_id, hard=hard))
         return Response(status_code=204)
 
@@ -128,7 +128,7 @@ class AgentOps:
         text, seen = parameter(request, "q") or "", _filter(request, global_too=True)
         wanted = _wanted(request)
         found = await self.recall.search(
-            _caller(request), text, seen, row_count(request, "limit", 10), wanted
+            caller_of(request), text, seen, row_count(request, "limit", 10), wanted
         )
         annotate(spans.search(text, seen, found))
         for attributes in spans.injected(found.hits):
@@ -139,7 +139,7 @@ class AgentOps:
         text, seen = parameter(request, "query") or "", _filter(request, global_too=True)
         wanted, budget = _wanted(request), _budget(request)
         told = await self.recall.context(
-            _caller(request), text, seen, row_count(request, "limit", 5),
+            caller_of(request), text, seen, row_count(request, "limit", 5),
             budget=budget, wanted=wanted,
         )  # fmt: skip
         annotate(spans.context(text, seen, told) | spans.budget(budget, told))
@@ -150,7 +150,7 @@ class AgentOps:
     async def timeline(self, request: Request) -> Response:
         memory_id = MemoryId(whole_number(parameter(request, "observation_id"), "observation_id"))
         memories = await self.recall.timeline(
-            _caller(request),
+            caller_of(request),
             memory_id,
             row_count(request, "before", 3),
             row_count(request, "after", 3),
@@ -160,13 +160,15 @@ class AgentOps:
         return answers.json_around(centre, map(wire.timeline_entry, memories))
 
     async def stats(self, request: Request) -> Response:
-        totals = await self.recall.totals(_caller(request), _project(request))
+        totals = await self.recall.totals(caller_of(request), _project(request))
         annotate(spans.project(_project(request)))
         return answers.json(wire.stats(totals))
 
     async def export(self, request: Request) -> Response:
         annotate(spans.project(_project(request)))
-        pieces = self._export(_caller(request), _project(request))
+        pieces = exports.document(
+            self.transfer, caller_of(request), _project(request), self.clock()
+        )
         # Read before the answer begins, so that a database that cannot be read is a refusal.
         first = await anext(pieces)
         return StreamingResponse(_continued(first, pieces), media_type=answers.JSON)
@@ -177,40 +179,20 @@ class AgentOps:
                 raise Invalid("invalid JSON: the body is empty.")
             document = imports.Document(file, self.clock())
             await asyncio.to_thread(document.check)
-            counts = await self.transfer.import_all(_caller(request), document)
+            counts = await self.transfer.import_all(caller_of(request), document)
         annotate(
             {
                 "memory.import.sessions": counts.sessions,
                 "memory.import.observations": counts.memories,
             }
         )
-        return answers.json(wire.imported(counts))
-
-    async def _export(self, caller: Caller, project: Project | None) -> AsyncIterator[bytes]:
-        piece = f'{{"exported_at":"{rendered(self.clock())}","sessions":['.encode()
-        comma = b""
-        async for sessions in self.transfer.sessions(caller, project):
-            yield piece + comma + _joined(map(wire.session_row, sessions))
-            piece, comma = b"", b","
-        piece, comma = piece + b'],"observations":[', b""
-        async for memories in self.transfer.memories(caller, project):
-            yield piece + comma + _joined(map(wire.exported, memories))
-            piece, comma = b"", b","
-        yield piece + b"]}"
-
-
-def _joined(models: Iterable[BaseModel]) -> bytes:
-    return b",".join(map(wire.json_bytes, models))
+        return answers.json(wire.imported(counts), redacted=counts.redacted)
 
 
 async def _continued(first: bytes, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     yield first
     async for piece in pieces:
         yield piece
-
-
-def _caller(request: Request) -> Caller:
-    return Caller()
 
 
 def _project(request: Request) -> Project | None:
@@ -244,8 +226,10 @@ def _budget(request: Request) -> Budget:
     )
 
 
-def _said(file: BinaryIO) -> Transcript:
-    return Transcript() if is_empty(file) else transcript(wire.messages(file))
+def _messages(file: BinaryIO) -> Iterator[Message]:
+    """What was said; read where it is asked for, as it may take long."""
+    if not is_empty(file):
+        yield from wire.messages(file)
 
 
 def _memory_id(request: Request) -> MemoryId:

@@ -4,6 +4,18 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, RootModel
 
+from ...domain.screen import (
+    MAX_CONTENT,
+    MAX_KEY,
+    MAX_PROJECT,
+    MAX_SCOPE,
+    MAX_SESSION_ID,
+    MAX_SUMMARY,
+    MAX_TAG,
+    MAX_TAGS,
+    MAX_TITLE,
+    MAX_TYPE,
+)
 from ...domain.text import project_name
 from .why_models import AnswerExplanation, ItemExplanation
 
@@ -16,18 +28,18 @@ def _folded(name: Any) -> Any:
 
 _VISIBLE = r"[^\s\x1c-\x1f]"  # not blank: what Python strips is nothing to see
 
-SessionKey = Annotated[str, Field(min_length=1, max_length=500)]
-Type = Annotated[str, Field(pattern=_VISIBLE, max_length=50)]
-Title = Annotated[str, Field(pattern=_VISIBLE, max_length=500)]
-Content = Annotated[str, Field(pattern=_VISIBLE, max_length=50_000)]
+SessionKey = Annotated[str, Field(min_length=1, max_length=MAX_SESSION_ID)]
+Type = Annotated[str, Field(pattern=_VISIBLE, max_length=MAX_TYPE)]
+Title = Annotated[str, Field(pattern=_VISIBLE, max_length=MAX_TITLE)]
+Content = Annotated[str, Field(pattern=_VISIBLE, max_length=MAX_CONTENT)]
 ProjectName = Annotated[
-    str, Field(pattern=_VISIBLE, max_length=200), BeforeValidator(_folded)
+    str, Field(pattern=_VISIBLE, max_length=MAX_PROJECT), BeforeValidator(_folded)
 ]  # the limit is that of the folded name, which is what an export holds
-Scope = Annotated[str, Field(max_length=50)]
-Summary = Annotated[str, Field(max_length=50_000)]
-Promotion = Annotated[str, Field(max_length=500)]
-TopicKey = Annotated[str, Field(max_length=200)]
-Tags = Annotated[list[Annotated[str, Field(max_length=100)]], Field(max_length=20)]
+Scope = Annotated[str, Field(max_length=MAX_SCOPE)]
+Summary = Annotated[str, Field(max_length=MAX_SUMMARY)]
+Promotion = Annotated[str, Field(max_length=MAX_TITLE)]
+TopicKey = Annotated[str, Field(max_length=MAX_KEY)]
+Tags = Annotated[list[Annotated[str, Field(max_length=MAX_TAG)]], Field(max_length=MAX_TAGS)]
 Count = Annotated[int, Field(ge=0, le=(1 << 53))]
 Positive = Annotated[int, Field(ge=1, le=(1 << 53))]
 Instant = Annotated[str, Field(json_schema_extra={"format": "date-time"})]

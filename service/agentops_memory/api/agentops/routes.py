@@ -9,8 +9,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
-from ...domain.errors import Refusal
+from ...domain.access import Role
+from ...domain.errors import Refusal, TooMany
 from ...telemetry import Telemetry
+from ..door import Door
 from ..openapi import Operation, Parameter
 from . import models as m
 from . import wire
@@ -19,20 +21,24 @@ from .handlers import AgentOps
 STATUS = {
     "invalid_input": 400,
     "validation_error": 400,
+    "unauthenticated": 401,
+    "denied": 403,
     "not_found": 404,
     "too_slow": 408,
     "constraint_violation": 409,
     "too_large": 413,
+    "too_many": 429,
     "db_locked": 503,
     "storage_full": 503,
     "timed_out": 503,
     "unavailable": 503,
+    "over_quota": 507,
 }
-RETRY_AFTER = "1"  # seconds
+HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": "1"}}
 HOT = ("fetch_context", "add_observation", "search")  # routes are tried one after another
 
 READ = (503,)
-BODY = (400, 408, 413, 503)
+BODY = (400, 408, 413, 503, 507)
 
 PROJECT = Parameter(name="project", help="Only this project; names are folded.")
 SCOPE = Parameter(
@@ -58,18 +64,21 @@ def operations(api: AgentOps) -> tuple[Operation, ...]:
     return (
         Operation(
             method="POST", path="/sessions", name="create_session", status=201,
+            role=Role.WRITER, is_limited=False,
             summary="Open a session; a known id is answered with what is stored.",
             handler=api.create_session, body=m.SessionBody, answer=m.SessionOpened,
             refusals=BODY,
         ),
         Operation(
             method="GET", path="/sessions/recent", name="recent_sessions",
+            role=Role.READER,
             summary="Sessions, newest first.",
             handler=api.recent_sessions, answer=m.SessionRow, is_list=True,
             query=(PROJECT, _rows("limit", 5), _before("session", "string")), refusals=(400, *READ),
         ),
         Operation(
             method="POST", path="/sessions/{id:path}/end", name="end_session",
+            role=Role.WRITER, is_limited=False,
             summary="End a session with its transcript; the last transcript wins.",
             handler=api.end_session, body=m.EndBody, body_required=False, answer=m.SessionEnded,
             query=(Parameter(name="project", help="The project of a session not known yet."),),
@@ -77,12 +86,14 @@ def operations(api: AgentOps) -> tuple[Operation, ...]:
         ),
         Operation(
             method="POST", path="/observations", name="add_observation", status=201,
+            role=Role.WRITER,
             summary="Save an observation: by topic key, as a duplicate, or as new.",
             handler=api.add_observation, body=m.ObservationBody, answer=m.ObservationSaved,
             refusals=(*BODY, 409),
         ),
         Operation(
             method="GET", path="/observations/recent", name="recent_observations",
+            role=Role.READER,
             summary="Observations, newest first.",
             handler=api.recent_observations, answer=m.Observation, is_list=True,
             query=(PROJECT, TYPE, SCOPE, TAG, _rows("limit", 20), _before("observation", "id")),
@@ -90,29 +101,34 @@ def operations(api: AgentOps) -> tuple[Operation, ...]:
         ),
         Operation(
             method="GET", path="/observations/{id}", name="get_observation",
+            role=Role.READER,
             summary="One observation.",
             handler=api.get_observation, answer=m.Observation, refusals=(400, 404, *READ),
         ),
         Operation(
             method="GET", path="/observations/{id}/history", name="observation_history",
+            role=Role.READER,
             summary="The revisions of an observation, newest first.",
             handler=api.observation_history, answer=m.RevisionRow, is_list=True,
             refusals=(400, 404, *READ),
         ),
         Operation(
             method="POST", path="/observations/{id}/restore", name="restore_observation",
+            role=Role.WRITER,
             summary="Bring a revision back as a new one.",
             handler=api.restore_observation, body=m.RestoreBody, answer=m.Observation,
             refusals=(*BODY, 404, 409),
         ),
         Operation(
             method="PATCH", path="/observations/{id}", name="update_observation",
+            role=Role.WRITER,
             summary="Change parts of an observation.",
             handler=api.update_observation, body=m.ChangeBody, answer=m.Observation,
             refusals=(*BODY, 404),
         ),
         Operation(
             method="DELETE", path="/observations/{id}", name="delete_observation", status=204,
+            role=Role.WRITER,
             summary="Delete an observation; with hard=true, without a trace.",
             handler=api.delete_observation,
             query=(Parameter(name="hard", help="`true` removes the row.", kind="boolean"),),
@@ -120,6 +136,7 @@ def operations(api: AgentOps) -> tuple[Operation, ...]:
         ),
         Operation(
             method="GET", path="/search", name="search",
+            role=Role.READER,
             summary="Observations by their words, best first.",
             handler=api.search, answer=m.SearchAnswer,
             query=(Parameter(name="q", help="Any text; none finds nothing."),
@@ -128,6 +145,7 @@ def operations(api: AgentOps) -> tuple[Operation, ...]:
         ),
         Operation(
             method="GET", path="/context", name="fetch_context",
+            role=Role.READER,
             summary="What to remind an agent of before a turn.",
             handler=api.fetch_context, answer=m.ContextAnswer,
             query=(Parameter(name="query", help="The prompt; its first 500 characters count."),
@@ -136,6 +154,7 @@ def operations(api: AgentOps) -> tuple[Operation, ...]:
         ),
         Operation(
             method="GET", path="/timeline", name="timeline",
+            role=Role.READER,
             summary="An observation among its neighbours in time.",
             handler=api.timeline, answer=m.TimelineEntry, is_list=True,
             query=(Parameter(name="observation_id", help="Its id.", kind="id", required=True),
@@ -144,30 +163,33 @@ def operations(api: AgentOps) -> tuple[Operation, ...]:
         ),
         Operation(
             method="GET", path="/stats", name="stats",
+            role=Role.READER,
             summary="How much is stored.",
             handler=api.stats, answer=m.Stats, query=(PROJECT,), refusals=READ,
         ),
         Operation(
             method="GET", path="/export", name="export",
+            role=Role.ADMIN,
             summary="Every session and every observation, streamed.",
             handler=api.export, answer=m.Export, query=(PROJECT,), refusals=READ,
         ),
         Operation(
             method="POST", path="/import", name="import",
+            role=Role.ADMIN,
             summary="Store what an export holds and this service does not, whole or not at all.",
             handler=api.import_all, body=m.ImportBody, answer=m.ImportAnswer, refusals=BODY,
         ),
     )  # fmt: skip
 
 
-def routes(api: AgentOps, telemetry: Telemetry) -> list[Route]:
+def routes(api: AgentOps, door: Door, telemetry: Telemetry) -> list[Route]:
     """The operations as Starlette's routes, each in its span; those that agents wait for first."""
     asked = sorted(operations(api), key=lambda operation: operation.name not in HOT)
-    return [_route(operation, telemetry) for operation in asked]
+    return [_route(operation, door, telemetry) for operation in asked]
 
 
-def _route(operation: Operation, telemetry: Telemetry) -> Route:
-    endpoint = _Endpoint(operation=operation, telemetry=telemetry)
+def _route(operation: Operation, door: Door, telemetry: Telemetry) -> Route:
+    endpoint = _Endpoint(operation=operation, door=door, telemetry=telemetry)
     route = Route(operation.path, endpoint, methods=[operation.method])
     # A session id may hold a line break, which a dot alone does not match.
     route.path_regex = re.compile(route.path_regex.pattern, re.DOTALL)
@@ -179,6 +201,7 @@ class _Endpoint:
     """An operation as an application; its span lasts until the answer is sent."""
 
     operation: Operation
+    door: Door
     telemetry: Telemetry
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -191,19 +214,29 @@ class _Endpoint:
 
         try:
             with self.telemetry.operation(self.operation.name, request.headers):
+                self._let_in(request)
                 await (await self.operation.handler(request))(scope, receive, sent)
         except Refusal as refusal:
             if is_begun:
                 raise  # the connection is cut: nobody may take a part for the whole
             await refused(refusal)(scope, receive, send)
 
+    def _let_in(self, request: Request) -> None:
+        assert self.operation.role is not None  # no operation of this protocol is for everybody
+        self.door.enter(request, self.operation.role, is_limited=self.operation.is_limited)
+
 
 def refused(refusal: Refusal) -> Response:
     """The answer to a refused request."""
     status = STATUS[refusal.code]
-    headers = {"Retry-After": RETRY_AFTER} if status == 503 else None
     content = wire.json_bytes(m.Problem(error=str(refusal)))
-    return Response(content, status, headers, media_type="application/json")
+    return Response(content, status, _headers(refusal, status), media_type="application/json")
+
+
+def _headers(refusal: Refusal, status: int) -> dict[str, str] | None:
+    if isinstance(refusal, TooMany):
+        return {"Retry-After": str(refusal.retry_after)}
+    return HEADERS.get(status)
 
 
 def _rows(name: str, default: int) -> Parameter:

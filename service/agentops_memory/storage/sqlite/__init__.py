@@ -1,5 +1,6 @@
-"""The embedded engine: one WAL-mode SQLite file with an FTS5 index."""
+"""The embedded engine: WAL-mode SQLite files with FTS5 indexes, one for each tenant."""
 
 from .engine import SqliteEngine
+from .tenants import TenantsEngine
 
-__all__ = ["SqliteEngine"]
+__all__ = ["SqliteEngine", "TenantsEngine"]

@@ -1,0 +1,36 @@
+"""How a request comes in: whose it is, whether that caller may, and whether it asks too often."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from starlette.requests import Request
+
+from ..domain.access import Role
+from ..domain.model import Caller, KeyId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Door:
+    """Lets requests in, before anything of them is read but their headers.
+
+    Refuses with Unauthenticated, Denied or TooMany.
+    """
+
+    identify: Callable[[Mapping[str, str]], Caller]
+    require_rate: Callable[[KeyId | None], None]
+    admitted: Callable[[Caller], None]  # what follows is that caller's
+
+    def enter(self, request: Request, role: Role, *, is_limited: bool = True) -> None:
+        """Note the request's caller, who has at least this role."""
+        caller = self.identify(request.headers)
+        caller.require(role)
+        if is_limited:
+            self.require_rate(caller.key)
+        self.admitted(caller)
+        request.state.caller = caller
+
+
+def caller_of(request: Request) -> Caller:
+    """Whose request it is; it has entered."""
+    caller: Caller = request.state.caller
+    return caller

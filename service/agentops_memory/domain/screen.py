@@ -1,0 +1,97 @@
+"""What is written passes a screen: secrets stay behind, and are counted."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from .model import Caller, Change, Draft, Memory, Session, SessionId, Text
+from .redaction import DEFAULT_RULES, Rules
+
+# Characters of what is stored. A text that its placeholders make longer is cut.
+MAX_SESSION_ID = 500
+MAX_TYPE = MAX_SCOPE = 50
+MAX_TITLE = 500
+MAX_CONTENT = 50_000
+MAX_KEY = 200
+MAX_TAG = 100
+MAX_TAGS = 20
+MAX_PROJECT = 200
+MAX_SUMMARY = 50_000
+
+RulesOf = Callable[[Caller], Rules]
+"""Which rules hold for what a caller writes."""
+
+
+def default_rules(_: Caller) -> Rules:
+    """The well-known shapes and private parts, for everybody."""
+    return DEFAULT_RULES
+
+
+@dataclass(slots=True)
+class Screen:
+    """Takes secrets out of what one request writes: nouns come out as they may be stored."""
+
+    rules: Rules
+    count: int = 0  # of secrets that were taken out
+
+    def text(self, text: str, most: int) -> str:
+        """The text without secrets, at most so long."""
+        clean = self.rules.redacted(text)
+        if not clean.count:
+            return text
+        self.count += clean.count
+        return clean.text[:most]
+
+    def session_id(self, session: SessionId) -> SessionId:
+        return SessionId(self.text(session, MAX_SESSION_ID))
+
+    def message(self, content: str) -> str:
+        """What was said, whole: it is cut only afterwards, so that no half of a secret is left."""
+        return self.text(content, len(content))
+
+    def words(self, text: Text) -> Text:
+        return Text(
+            type=self.text(text.type, MAX_TYPE),
+            title=self.text(text.title, MAX_TITLE),
+            content=self.text(text.content, MAX_CONTENT),
+            tags=self._tags(text.tags),
+        )
+
+    def draft(self, draft: Draft) -> Draft:
+        return replace(
+            draft,
+            session=self.session_id(draft.session),
+            space=replace(draft.space, scope=self.text(draft.space.scope, MAX_SCOPE)),
+            text=self.words(draft.text),
+            key=self._key(draft.key),
+        )
+
+    def change(self, change: Change) -> Change:
+        return Change(
+            type=None if change.type is None else self.text(change.type, MAX_TYPE),
+            title=None if change.title is None else self.text(change.title, MAX_TITLE),
+            content=None if change.content is None else self.text(change.content, MAX_CONTENT),
+            tags=None if change.tags is None else self._tags(change.tags),
+        )
+
+    def session(self, session: Session) -> Session:
+        return replace(
+            session,
+            id=self.session_id(session.id),
+            summary=self.text(session.summary, MAX_SUMMARY),
+        )
+
+    def memory(self, memory: Memory) -> Memory:
+        return replace(
+            memory,
+            session=self.session_id(memory.session),
+            space=replace(memory.space, scope=self.text(memory.space.scope, MAX_SCOPE)),
+            text=self.words(memory.text),
+            key=self._key(memory.key),
+            promoted_to=memory.promoted_to and self.text(memory.promoted_to, MAX_TITLE),
+        )
+
+    def _key(self, key: str | None) -> str | None:
+        return None if key is None else self.text(key, MAX_KEY)
+
+    def _tags(self, tags: Iterable[str]) -> tuple[str, ...]:
+        return tuple(self.text(tag, MAX_TAG) for tag in tags)

@@ -1,0 +1,158 @@
+"""Tokens that are known by a prefix that their maker gave them, and JSON Web Tokens."""
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+
+class Span(NamedTuple):
+    """Where a secret stands in a text, and its kind."""
+
+    start: int
+    end: int
+    kind: str
+
+
+def tokens(text: str, raw: bytes) -> Iterator[Span]:
+    """The tokens in a text, looked for in the long runs of the characters that make tokens.
+
+    `raw` is the text in Latin-1, a byte for each character.
+    """
+    for start, end in _runs(raw.translate(_RUN_MASK)):
+        has_sign = any(text.find(sign, start, end) >= 0 for sign in SIGNS)
+        pattern, kinds = _ALL if has_sign else _WITHOUT_SIGNS
+        for token in pattern.finditer(text, start, end):
+            yield Span(token.start(), token.end(), kinds[(token.lastindex or 0) - 1])
+        if has_sign and text.find("eyJ", start, end) >= 0:
+            for token in _JWT.finditer(text, start, end):
+                yield Span(*token.span("secret"), "jwt")
+
+
+def _runs(mask: bytes) -> Iterator[tuple[int, int]]:
+    start = mask.find(_LONG_RUN)
+    while start >= 0:
+        end = mask.find(b" ", start)
+        yield start, end if end >= 0 else len(mask)
+        start = mask.find(_LONG_RUN, end) if end >= 0 else -1
+
+
+SIGNS = "_.-"
+_BASE64 = "[A-Za-z0-9+/]"
+_SAFE = "[A-Za-z0-9_-]"  # base64url
+_HEX = "[0-9a-f]"
+_WITH_DIGIT = "(?=[A-Za-z_-]{0,40}[0-9])"
+_SNOWFLAKE = "[DTjz][AEIMQUYcgk][w-z0-5](?:[MNO][DTjz][AEIMQUYcgk][w-z0-5]){4,5}"
+_GITLAB = "(?:pat|ptt|dt|rt|rtr|cbt|ft|imt|oas|soat|ffct)"
+_ROUTE = r"(?:\.[0-9a-z]{2,})*"
+
+# (kind, prefix, the rest). What has no end of its own is repeated only at the end of the
+# rest: else hostile text takes quadratic time. A prefix has a fixed length and begins with
+# a letter, so that `re` skips other letters fast.
+_DISTINCT = (
+    ("age-key", "AGE-SECRET-KEY-1", "[0-9A-Z]{58,}"),
+    ("digitalocean-token", "do[opr]_v1_", f"{_HEX}{{64,}}"),
+    ("docker-token", "dckr_[op]at_", f"{_SAFE}{{20,}}"),
+    ("github-token", "github_pat_", "[A-Za-z0-9]{22}_[A-Za-z0-9]{40,}"),
+    ("google-key", "GOCSPX-", f"{_SAFE}{{20,}}"),
+    ("memory-key", "amk_", f"[a-z0-9]{{8,16}}_{_SAFE}{{43,}}"),
+    ("pypi-token", "pypi-AgE", f"{_SAFE}{{50,}}"),
+    ("service-token", "NRAK-", "[A-Z0-9]{27,}"),
+    ("service-token", "PMAK-", f"{_HEX}{{24}}-{_HEX}{{34,}}"),
+    ("service-token", "figd_", f"{_SAFE}{{40,}}"),
+    ("service-token", "glc_eyJ", f"{_BASE64}{{32,}}"),
+    ("service-token", "glsa_", "[A-Za-z0-9]{32}_[0-9A-Fa-f]{8,}"),
+    ("service-token", "lin_api_", "[A-Za-z0-9]{32,}"),
+    ("service-token", "lsv2_(?:pt|sk)_", f"{_HEX}{{32}}_{_HEX}{{10,}}"),
+    ("service-token", "ops_eyJ", f"{_BASE64}{{100,}}"),
+    ("service-token", "rubygems_", f"{_HEX}{{48,}}"),
+    ("service-token", "shp(?:at|ca|pa|ss)_", "[0-9A-Fa-f]{32,}"),
+    ("service-token", "sntrys_", "[A-Za-z0-9+/_]{60,}"),
+    ("service-token", "sntryu_", f"{_HEX}{{64,}}"),
+    ("service-token", "sq0(?:at|cs)p-", f"{_SAFE}{{22,}}"),
+    ("service-token", "xkeysib-", f"{_HEX}{{64}}-[A-Za-z0-9]{{16,}}"),
+    ("stripe-key", "whsec_", f"{_BASE64}{{24,}}"),
+)
+
+# The same for prefixes that could also be the end of a word: first those of tokens that may
+# be of letters and digits alone.
+_SIGNLESS = (
+    ("aws-key-id", "A(?:KI|SI|BI|CC)A", "[A-Z0-9]{16}(?![A-Za-z0-9])"),
+    ("gitlab-token", "GR1348941", f"{_SAFE}{{20,}}"),
+    ("google-key", "AIza", f"{_SAFE}{{35,}}"),
+    ("service-token", "dapi", f"{_HEX}{{32}}(?![A-Za-z0-9])"),
+    ("twilio-key", "SK", f"{_HEX}{{32}}(?![A-Za-z0-9])"),
+)
+_WORDLIKE = (
+    ("anthropic-key", "sk-ant-", f"{_WITH_DIGIT}{_SAFE}{{24,}}"),
+    *(
+        ("discord-token", first, rf"{_SNOWFLAKE}{_SAFE}{{0,4}}\.{_SAFE}{{6}}\.{_SAFE}{{27,}}")
+        for first in "MNO"
+    ),
+    ("doppler-token", r"dp\.", r"(?:pt|ct|sa|said|scim|audit)\.[A-Za-z0-9]{40,}"),
+    ("doppler-token", r"dp\.st\.", r"(?:[a-z0-9_-]{2,35}\.)?[A-Za-z0-9]{40,}"),
+    ("github-token", "gh[pousr]_", "[A-Za-z0-9]{36,}"),
+    ("gitlab-token", "gl", f"{_GITLAB}-{_WITH_DIGIT}{_SAFE}{{20,}}{_ROUTE}"),
+    ("gitlab-token", "glagent-", f"{_SAFE}{{40,}}{_ROUTE}"),
+    ("google-key", r"ya29\.", f"{_SAFE}{{20,}}"),
+    ("huggingface-token", "hf_", "[A-Za-z0-9]{34,}"),
+    ("npm-token", "npm_", "[A-Za-z0-9]{36,}"),
+    ("openai-key", "sk-", "(?=[A-Za-z]{0,30}[0-9])[A-Za-z0-9]{32,}"),
+    ("openai-key", "sk-", f"(?:proj|svcacct|service|admin)-{_WITH_DIGIT}{_SAFE}{{20,}}"),
+    ("openai-key", "sk-or-v1-", f"{_HEX}{{32,}}"),
+    ("sendgrid-key", r"SG\.", rf"{_SAFE}{{16,32}}\.{_SAFE}{{32,}}"),
+    ("service-token", "HRKU-", f"{_SAFE}{{36,}}"),
+    ("service-token", r"dt0c01\.", r"[A-Z0-9]{24}\.[A-Z0-9]{64,}"),
+    ("service-token", "gsk_", "[A-Za-z0-9]{48,}"),
+    ("service-token", "ntn_", "[A-Za-z0-9]{40,}"),
+    ("service-token", "pplx-", "[A-Za-z0-9]{40,}"),
+    ("service-token", "pscale_", f"(?:tkn|oauth|pw)_{_WITH_DIGIT}{_SAFE}{{32,}}"),
+    ("service-token", "pul-", f"{_HEX}{{40,}}"),
+    ("service-token", "r8_", "[A-Za-z0-9]{37,}"),
+    ("service-token", "sb_secret_", f"{_WITH_DIGIT}{_SAFE}{{20,}}"),
+    ("service-token", "sbp_", f"{_HEX}{{40,}}"),
+    ("service-token", "tskey-", "[a-z]{3,10}-[A-Za-z0-9]{8,24}-[A-Za-z0-9]{20,}"),
+    ("service-token", "xai-", "[A-Za-z0-9]{60,}"),
+    ("slack-token", "xapp-", "[0-9]-[A-Za-z0-9-]{15,}"),
+    ("slack-token", "xox[a-ce-z]-", "(?=[A-Za-z-]{0,12}[0-9])[A-Za-z0-9-]{15,}"),
+    ("slack-token", r"xoxe\.xox[bp]-", "[0-9]-[A-Za-z0-9-]{15,}"),
+    ("stripe-key", "rk_(?:live|test)_", "[A-Za-z0-9]{16,}"),
+    ("stripe-key", "sk_(?:live|test)_", "[A-Za-z0-9]{16,}"),
+    ("vault-token", r"hv[sbr]\.", f"{_WITH_DIGIT}{_SAFE}{{24,}}"),
+)
+
+# What else than a sign may stand before a word: an escape (\n, %3D, \u003d) or the colour
+# of a terminal (\x1b[31m).
+_ESCAPES = (
+    r"\\[nrt]", "%[0-9A-Fa-f]{2}", r"\\u00[0-9A-Fa-f]{2}", r"[\[;][0-9]m", r"[\[;][0-9]{2}m",
+)  # fmt: skip
+
+
+def _at_start(prefix: str) -> str:
+    """A pattern for this prefix where a word begins."""
+    escaped = "|".join(f"(?<={escape}{prefix})" for escape in _ESCAPES)
+    return f"{prefix}(?:(?<![A-Za-z0-9]{prefix})|{escaped})"
+
+
+def _compiled(*patterns: tuple[str, str]) -> tuple[re.Pattern[str], list[str]]:
+    """One pattern for all of these (kind, pattern), and the kind of each of its groups."""
+    return re.compile("|".join(f"{each}()" for _, each in patterns)), [kind for kind, _ in patterns]
+
+
+_LONG_RUN = b"a" * 20  # as long as the shortest token
+_RUN_MASK = bytes(
+    ord("a" if re.match("[A-Za-z0-9+/_.-]", chr(code)) else " ") for code in range(256)
+)
+_DISTINCT_PATTERNS = [(kind, prefix + rest) for kind, prefix, rest in _DISTINCT]
+_SIGNLESS_PATTERNS = [(kind, _at_start(prefix) + rest) for kind, prefix, rest in _SIGNLESS]
+_WORDLIKE_PATTERNS = [(kind, _at_start(prefix) + rest) for kind, prefix, rest in _WORDLIKE]
+_WITHOUT_SIGNS = _compiled(*_SIGNLESS_PATTERNS)
+_ALL = _compiled(*_DISTINCT_PATTERNS, *_SIGNLESS_PATTERNS, *_WORDLIKE_PATTERNS)
+
+# Three parts, or five when encrypted. All are seen before the beginning is looked for in
+# the first one, which makes it linear.
+_SIGNED_REST = rf"\.eyJ{_SAFE}{{5,}}\.{_SAFE}{{10,}}"
+_ENCRYPTED_REST = rf"\.{_SAFE}*\.{_SAFE}{{10,}}\.{_SAFE}{{10,}}\.{_SAFE}{{10,}}"
+_JWT = re.compile(
+    rf"(?<!{_SAFE})(?={_SAFE}++(?:{_SIGNED_REST}|{_ENCRYPTED_REST}))"
+    rf"{_SAFE}*?(?P<secret>eyJ{_SAFE}{{9,}}(?:{_SIGNED_REST}|{_ENCRYPTED_REST}))"
+)

@@ -1,0 +1,110 @@
+"""How the value of a setting is read from text; what cannot be read is a ValueError."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from .domain.techniques import ALL, Technique, Techniques
+
+LONGEST = timedelta(days=292 * 365)  # as in Go; a window reaches back from now
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """Where to listen; an empty host means every interface."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+
+def duration(text: str) -> timedelta:
+    """A Go-style duration that is not negative: `15m`, `1h30m`, `500ms`, `0`."""
+    if not _DURATION.fullmatch(text):
+        raise ValueError("is no duration such as 15m, 1h30m, 90s or 0")
+    seconds = sum(float(count) * _UNITS[unit] for count, unit in _PART.findall(text))
+    if seconds > LONGEST.total_seconds():
+        raise ValueError("is longer than 292 years")
+    return timedelta(seconds=seconds)
+
+
+def address(text: str) -> Address:
+    """An address to listen on: `:7437`, `127.0.0.1:7437`, `[::1]:7437`."""
+    match = _ADDRESS.fullmatch(text)
+    if match is None or int(match["port"]) > 65535:
+        raise ValueError("is no address such as :7437, 127.0.0.1:7437 or [::1]:7437")
+    return Address(host=match["v6"] or match["host"] or "", port=int(match["port"]))
+
+
+def file(text: str) -> Path:
+    """An absolute path: nothing that SQLite would take for anything but a file's name."""
+    return Path(text).absolute()
+
+
+def optional_file(text: str) -> Path | None:
+    """An absolute path, or none."""
+    return file(text) if text else None
+
+
+def endpoint(text: str) -> str | None:
+    """Where spans go: `collector:4317` or a URL; None for nowhere."""
+    if not text:
+        return None
+    try:
+        url = urlsplit(text if "://" in text else f"http://{text}")
+        is_usable = url.scheme in ("http", "https") and url.hostname and url.port != 0
+    except ValueError:
+        is_usable = False
+    if not is_usable:
+        raise ValueError("is no endpoint such as collector:4317 or http://collector:4318")
+    return text
+
+
+def size(text: str) -> int:
+    """A number of bytes: `1048576`, `256MiB`, `1GiB`."""
+    match = _SIZE.fullmatch(text)
+    if match is None:
+        raise ValueError("is no size such as 1048576, 256MiB or 1GiB")
+    return int(match["count"]) * _SIZES[(match["unit"] or "").lower()]
+
+
+def optional_size(text: str) -> int | None:
+    """A number of bytes, or none."""
+    return size(text) if text else None
+
+
+def techniques(text: str) -> Techniques:
+    """All techniques of recall but those named: `typos,context`."""
+    try:
+        return ALL - {Technique(name.strip()) for name in text.split(",") if name.strip()}
+    except ValueError as error:
+        raise ValueError(f"names something that is none of {', '.join(Technique)}") from error
+
+
+def one_of(*choices: str) -> Callable[[str], str]:
+    """One of these words, in lower or upper case."""
+
+    def parse(text: str) -> str:
+        if text.lower() not in choices:
+            raise ValueError(f"is none of {', '.join(choices)}")
+        return text.lower()
+
+    return parse
+
+
+_UNITS = {"ns": 1e-9, "us": 1e-6, "\u00b5s": 1e-6, "\u03bcs": 1e-6, "ms": 1e-3}
+_UNITS |= {"s": 1, "m": 60, "h": 3600}
+_PART = re.compile(rf"(\d+(?:\.\d*)?|\.\d+)({'|'.join(_UNITS)})", re.ASCII)
+_DURATION = re.compile(rf"\+?(?:0|(?:{_PART.pattern})+)", re.ASCII)
+_ADDRESS = re.compile(
+    r"(?:\[(?P<v6>[0-9A-Fa-f:.]+(?:%[\w.-]+)?)\]|(?P<host>[^:\s/\[\]]*)):(?P<port>\d{1,5})",
+    re.ASCII,
+)
+_SIZE = re.compile(r"(?P<count>[1-9]\d{0,17})(?P<unit>KiB|MiB|GiB)?", re.ASCII | re.IGNORECASE)
+_SIZES = {"": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}

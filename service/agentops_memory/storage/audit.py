@@ -1,0 +1,66 @@
+"""The audit: who changed what an operator answers for, one line of JSON each, only ever added."""
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+
+from ..domain.errors import Unavailable
+from ..domain.instants import rendered
+
+
+def record(
+    path: Path, at: datetime, action: str, by: Mapping[str, object], **fields: object
+) -> None:
+    """Add a line, on disk when this returns; values are JSON, so none can look like another line.
+
+    `by` says who: `{"user": "ada", "uid": 1000}` or `{"key": "..."}`. Secrets have
+    no place here. Unavailable, with a sentence for the operator, if it cannot be written.
+    """
+    line = {"at": rendered(at), "action": action, "by": by, **fields}
+    try:
+        _append(path, json.dumps(line).encode() + b"\n")
+    except OSError as error:
+        raise Unavailable(
+            f"The audit file {path} cannot be written, so nothing was changed: {error.strerror}."
+        ) from error
+
+
+@contextmanager
+def private_file(path: Path, flags: int, *, like: Path | None = None) -> Iterator[int]:
+    """A descriptor of the file, made if it is missing, for its owner alone to read.
+
+    What root makes belongs to whom the file `like` or, without it, the folder
+    belongs: the service, which is another user, must be able to use it.
+    """
+    owner = _owner(like or path) if os.geteuid() == 0 else None
+    every = os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    descriptor = os.open(path, flags | every, 0o600)
+    try:
+        if owner is not None:
+            os.fchown(descriptor, *owner)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _append(path: Path, line: bytes) -> None:
+    with private_file(path, os.O_RDWR | os.O_APPEND) as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        size = os.fstat(file).st_size
+        if size and os.pread(file, 1, size - 1) != b"\n":
+            line = b"\n" + line  # a full disk or a crash cut the last one short
+        if os.write(file, line) != len(line):
+            raise OSError(0, "the disk is full")
+        os.fsync(file)
+
+
+def _owner(path: Path) -> tuple[int, int]:
+    try:
+        status = os.lstat(path)
+    except FileNotFoundError:
+        status = path.parent.stat()
+    return status.st_uid, status.st_gid

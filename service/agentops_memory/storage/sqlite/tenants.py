@@ -1,0 +1,259 @@
+"""The engine of all tenants: each has a database of its own, opened when it is first used."""
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from datetime import datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Concatenate, ParamSpec, TypeVar
+
+from ...domain.errors import Busy, Unavailable
+from ...domain.model import DEFAULT_TENANT, Caller, TenantId
+from ...domain.ports import Transaction
+from ...domain.techniques import ALL, Techniques
+from .engine import SqliteEngine
+from .faults import StartRefused
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+Opened = Callable[[TenantId], object]
+
+log = logging.getLogger(__name__)
+
+MOST_OPEN = 16  # databases beside the default one; each has three connections and threads
+IDLE = timedelta(minutes=5)  # after which a database that nobody uses is closed
+PATIENCE = timedelta(seconds=5)  # until another tenant's database can be closed
+
+
+def tenant_file(path: Path, tenant: TenantId) -> Path:
+    """The database of a tenant, of a service whose own is at the path."""
+    return path if tenant == DEFAULT_TENANT else tenants_folder(path) / f"{tenant}.db"
+
+
+def tenants_folder(path: Path) -> Path:
+    """Where the databases of the other tenants lie."""
+    return path.with_name(f"{path.name}.tenants")
+
+
+class _Database:
+    """A tenant's database while it is open, and how many use it."""
+
+    def __init__(self, engine: SqliteEngine, stack: AsyncExitStack, path: Path) -> None:
+        self.engine = engine
+        self.file = _file(path)
+        self.used_at = 0.0
+        self._stack = stack
+        self._users = 0
+        self._left = asyncio.Event()
+        self._left.set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._users
+
+    def take(self) -> None:
+        self._users += 1
+        self._left.clear()
+        self._stop_waiting()
+
+    def give_back(self) -> None:
+        self._users -= 1
+        self.used_at = asyncio.get_running_loop().time()
+        if self.is_idle:
+            self._left.set()
+
+    def when_idle_for(self, time: timedelta, then: Callable[[], None]) -> None:
+        self._stop_waiting()
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(time.total_seconds(), then)
+
+    async def close(self) -> None:
+        """Close it once its users have left."""
+        self._stop_waiting()
+        await self._left.wait()
+        await self._stack.aclose()
+
+    def _stop_waiting(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+
+class TenantsEngine:
+    """Transactions on the database of each caller's tenant. Make one with `opened`."""
+
+    def __init__(
+        self,
+        default: SqliteEngine,
+        path: Path,
+        engine: Callable[[Path], AbstractAsyncContextManager[SqliteEngine]],
+        on_opened: Opened,
+        *,
+        places: int,
+        idle: timedelta,
+    ) -> None:
+        self._default = default
+        self._path = path
+        self._engine = engine
+        self._on_opened = on_opened
+        self._places = asyncio.Semaphore(places)
+        self._idle = idle
+        self._open: dict[TenantId, _Database] = {}
+        self._opening: dict[TenantId, asyncio.Task[None]] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        self._waiting = 0  # for a place
+
+    @classmethod
+    @asynccontextmanager
+    async def opened(
+        cls,
+        path: Path,
+        *,
+        clock: Callable[[], datetime],
+        using: Techniques = ALL,
+        most: int = MOST_OPEN,
+        idle: timedelta = IDLE,
+        on_opened: Opened = lambda _: None,
+    ) -> AsyncIterator["TenantsEngine"]:
+        """An engine whose default tenant is open from the start. At the end all are closed.
+
+        `on_opened` is told of each other tenant once its database is open. Raises
+        StartRefused when the default tenant's file cannot be used as it is.
+        """
+        async with SqliteEngine.opened(path, clock=clock, using=using) as default:
+            opening = partial(SqliteEngine.opened, clock=clock, using=using)
+            engine = cls(default, path, opening, on_opened, places=most, idle=idle)
+            try:
+                yield engine
+            finally:
+                await engine._close_all()
+
+    async def read(
+        self,
+        caller: Caller,
+        work: Callable[Concatenate[Transaction, P], T],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        if caller.tenant == DEFAULT_TENANT:
+            return await self._default.read(caller, work, *args, **kwargs)
+        async with self._used(caller.tenant) as engine:
+            return await engine.read(caller, work, *args, **kwargs)
+
+    async def write(
+        self,
+        caller: Caller,
+        work: Callable[Concatenate[Transaction, P], T],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        if caller.tenant == DEFAULT_TENANT:
+            return await self._default.write(caller, work, *args, **kwargs)
+        async with self._used(caller.tenant) as engine:
+            return await engine.write(caller, work, *args, **kwargs)
+
+    def callers(self) -> list[Caller]:
+        """The operator of each tenant whose database is open."""
+        return [Caller(tenant=tenant) for tenant in (DEFAULT_TENANT, *self._open)]
+
+    @asynccontextmanager
+    async def _used(self, tenant: TenantId) -> AsyncIterator[SqliteEngine]:
+        """The tenant's engine, which stays open inside."""
+        database = await self._found(tenant)
+        database.take()
+        try:
+            yield database.engine
+        finally:
+            database.give_back()
+            self._consider(tenant, database)
+
+    async def _found(self, tenant: TenantId) -> _Database:
+        """The tenant's database, open; nothing else runs before the caller takes it."""
+        while True:
+            database = self._open.get(tenant)
+            if database is None:
+                await self._opened_by_one(tenant)
+            elif database.file != _file(tenant_file(self._path, tenant)):
+                self._forget(tenant, database)  # the tenant was erased, and perhaps made anew
+            else:
+                return database
+
+    def _consider(self, tenant: TenantId, database: _Database) -> None:
+        """Close a database that nobody uses: at once where a place is wanted, else later."""
+        if not database.is_idle or self._open.get(tenant) is not database:
+            return
+        close = partial(self._forget, tenant, database)
+        if self._waiting:
+            close()
+        else:
+            database.when_idle_for(self._idle, close)
+
+    async def _opened_by_one(self, tenant: TenantId) -> None:
+        """See to it that the database is opened, by the first of those who want it together."""
+        if tenant not in self._opening:
+            task = self._opening[tenant] = asyncio.create_task(self._open_one(tenant))
+            task.add_done_callback(lambda _: self._opening.pop(tenant))
+            task.add_done_callback(_look_at)  # perhaps nobody waits for it any more
+        # One who leaves does not stop the others' database from opening.
+        await asyncio.shield(self._opening[tenant])
+
+    async def _open_one(self, tenant: TenantId) -> None:
+        await self._take_place()
+        path = tenant_file(self._path, tenant)
+        async with AsyncExitStack() as stack:
+            stack.callback(self._places.release)
+            try:
+                engine = await stack.enter_async_context(self._engine(path))
+            except StartRefused as refusal:
+                log.warning("a tenant's database cannot be opened", extra={"reason": str(refusal)})
+                raise Unavailable("The tenant's database cannot be opened.") from refusal
+            self._open[tenant] = _Database(engine, stack.pop_all(), path)
+        self._on_opened(tenant)
+
+    async def _take_place(self) -> None:
+        """A place for a database, if need be that of the one that was not used for longest."""
+        if self._places.locked():
+            idle = [item for item in self._open.items() if item[1].is_idle]
+            if idle:
+                self._forget(*min(idle, key=lambda item: item[1].used_at))
+        self._waiting += 1
+        try:
+            async with asyncio.timeout(PATIENCE.total_seconds()):
+                await self._places.acquire()
+        except TimeoutError as error:
+            raise Busy("Too many databases are in use; try again.") from error
+        finally:
+            self._waiting -= 1
+
+    def _forget(self, tenant: TenantId, database: _Database) -> None:
+        """Close a database once its users have left; who comes by then opens it anew."""
+        if self._open.get(tenant) is not database:
+            return
+        del self._open[tenant]
+        closing = asyncio.create_task(database.close())
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
+
+    async def _close_all(self) -> None:
+        await asyncio.gather(*self._opening.values(), return_exceptions=True)
+        for tenant, database in list(self._open.items()):
+            self._forget(tenant, database)
+        await asyncio.gather(*self._closing, return_exceptions=True)
+
+
+def _look_at(task: asyncio.Task[None]) -> None:
+    if not task.cancelled():
+        task.exception()
+
+
+def _file(path: Path) -> tuple[int, int]:
+    """Which file this is; none if it is not there."""
+    try:
+        status = os.stat(path)  # noqa: PTH116 - twice as fast, and on the way of every request
+    except OSError:
+        return (0, 0)
+    return (status.st_dev, status.st_ino)

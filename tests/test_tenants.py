@@ -1,0 +1,217 @@
+"""A tenant is a database of its own: opened when it is asked for, closed when it is not."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentops_memory.domain.errors import Busy, Unavailable
+from agentops_memory.domain.memories import save
+from agentops_memory.domain.model import OPERATOR, Caller, TenantId
+from agentops_memory.domain.ports import Transaction
+from agentops_memory.storage.sqlite import TenantsEngine, tenants
+from agentops_memory.storage.sqlite.tenants import tenant_file
+
+from .callers import calling, made_key
+from .engine import draft
+from .service import START, observation, serving
+
+ACME, OTHER, THIRD = (Caller(tenant=TenantId(name)) for name in ("acme", "other", "third"))
+
+
+@asynccontextmanager
+async def opened(
+    path: Path, *, most: int = 16, idle: timedelta = timedelta(minutes=5)
+) -> AsyncIterator[TenantsEngine]:
+    async with TenantsEngine.opened(path, clock=lambda: START, most=most, idle=idle) as engine:
+        yield engine
+
+
+async def saved(engine: TenantsEngine, caller: Caller, content: str = "apple") -> None:
+    await engine.write(caller, save, draft(content), timedelta())
+
+
+async def count(engine: TenantsEngine, caller: Caller) -> int:
+    return await engine.read(caller, lambda tx: tx.memories.count(None))
+
+
+def held_open() -> list[str]:
+    """The databases that this process has open, by name."""
+    links = (link for link in Path("/proc/self/fd").iterdir() if link.is_symlink())
+    names = {Path(target).name for link in links if (target := _target(link)).endswith(".db")}
+    return sorted(names)
+
+
+def _target(link: Path) -> str:
+    try:
+        return str(link.readlink())
+    except FileNotFoundError:  # the one that lists
+        return ""
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110 - what is awaited is another's doing
+            await asyncio.sleep(0.005)
+
+
+def test_tenants_share_no_file_and_see_nothing_of_each_other(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    with serving(path) as service:
+        keys = {name: made_key(path, "admin", name) for name in ("default", "acme", "other")}
+        for name, token in keys.items():
+            with calling(service, token) as client:
+                for _ in range(1 + list(keys).index(name)):
+                    body = observation(f"apple of {name} {_}", project=f"of {name}")
+                    assert client.post("/observations", json=body).status_code == 201
+
+        for number, (name, token) in enumerate(keys.items(), start=1):
+            with calling(service, token) as client:
+                assert client.get("/stats").json() == {
+                    "total_sessions": 1,
+                    "total_observations": number,
+                    "projects": [f"of {name}"],
+                }
+                found = client.get("/search?q=apple").json()
+                assert {hit["content"][:-2] for hit in found} == {f"apple of {name}"}
+    folder = tmp_path / "memory.db.tenants"
+    assert sorted(file.name for file in folder.iterdir()) == ["acme.db", "other.db"]
+
+
+def test_the_tenant_is_the_keys_whatever_a_request_says(tmp_path: Path) -> None:
+    with serving(tmp_path / "memory.db") as service:
+        with calling(service, made_key(service.path)) as default:
+            default.post("/observations", json=observation("apple"))
+        with calling(service, made_key(service.path, tenant="acme")) as client:
+            for answer in [
+                client.get("/stats?tenant=default"),
+                client.get("/stats", headers={"x-tenant": "default", "x-memory-tenant": "default"}),
+            ]:
+                assert answer.json()["total_observations"] == 0
+            body: dict[str, Any] = observation("pear") | {"tenant": "default"}
+            client.post("/observations", json=body)
+            assert client.get("/stats").json()["total_observations"] == 1
+
+
+def test_a_database_that_nobody_uses_is_closed(tmp_path: Path) -> None:
+    async def use() -> None:
+        async with opened(tmp_path / "memory.db", idle=timedelta()) as engine:
+            await saved(engine, ACME)
+            await until(lambda: held_open() == ["memory.db"])
+            assert await count(engine, ACME) == 1
+
+    asyncio.run(use())
+    assert held_open() == []
+
+
+def test_a_database_stays_open_while_it_is_used(tmp_path: Path) -> None:
+    going_on, held = threading.Event(), threading.Event()
+
+    def slow(tx: Transaction) -> int:
+        held.set()
+        assert going_on.wait(20)
+        return tx.memories.count(None)
+
+    async def use() -> None:
+        async with opened(tmp_path / "memory.db", idle=timedelta()) as engine:
+            await saved(engine, ACME)
+            reading = asyncio.create_task(engine.read(ACME, slow))
+            await asyncio.to_thread(held.wait)
+            assert await count(engine, ACME) == 1
+            assert "acme.db" in held_open()
+            going_on.set()
+            assert await reading == 1
+
+    asyncio.run(use())
+
+
+def test_no_more_databases_are_open_than_there_are_places(tmp_path: Path) -> None:
+    async def use() -> None:
+        async with opened(tmp_path / "memory.db", most=1) as engine:
+            await saved(engine, OPERATOR)
+            for caller in (ACME, OTHER, ACME, THIRD, OTHER):
+                await saved(engine, caller)
+                assert held_open() == sorted([f"{caller.tenant}.db", "memory.db"])
+            together = [saved(engine, caller) for caller in (ACME, OTHER, THIRD) * 5]
+            await asyncio.gather(*together)
+            counts = [await count(engine, caller) for caller in (OPERATOR, ACME, OTHER, THIRD)]
+            assert counts == [1, 7, 7, 6]
+
+    asyncio.run(use())
+
+
+def test_one_that_finds_no_place_in_time_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tenants, "PATIENCE", timedelta(milliseconds=50))
+    going_on, held = threading.Event(), threading.Event()
+
+    def slow(_: Transaction) -> bool:
+        held.set()
+        return going_on.wait(20)
+
+    async def use() -> None:
+        async with opened(tmp_path / "memory.db", most=1) as engine:
+            reading = asyncio.create_task(engine.read(ACME, slow))
+            await asyncio.to_thread(held.wait)
+            with pytest.raises(Busy):
+                await count(engine, OTHER)
+            going_on.set()
+            assert await reading
+            assert await count(engine, OTHER) == 0
+
+    asyncio.run(use())
+
+
+def test_a_tenant_whose_file_is_gone_begins_anew(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+
+    async def use() -> None:
+        async with opened(path) as engine:
+            await saved(engine, ACME)
+            for file in (path.parent / "memory.db.tenants").iterdir():
+                file.unlink()
+            assert await count(engine, ACME) == 0
+            await saved(engine, ACME)
+            assert await count(engine, ACME) == 1
+
+    asyncio.run(use())
+
+
+def test_a_database_that_cannot_be_opened_keeps_nobody_else_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "memory.db"
+    broken = tenant_file(path, ACME.tenant)
+    broken.parent.mkdir()
+    broken.write_text("no database" * 1000)
+
+    async def use() -> None:
+        async with opened(path, most=1) as engine:
+            for _ in range(3):
+                with pytest.raises(Unavailable):
+                    await count(engine, ACME)
+                await saved(engine, OTHER)
+            broken.unlink()
+            assert await count(engine, ACME) == 0
+
+    asyncio.run(use())
+    assert "a tenant's database cannot be opened" in [it.message for it in caplog.records]
+
+
+def test_one_who_leaves_stops_nobody_elses_opening(tmp_path: Path) -> None:
+    async def use() -> None:
+        async with opened(tmp_path / "memory.db") as engine:
+            leaving = asyncio.create_task(count(engine, ACME))
+            await asyncio.sleep(0)
+            staying = asyncio.create_task(count(engine, ACME))
+            await asyncio.sleep(0)
+            leaving.cancel()
+            assert await staying == 0
+
+    asyncio.run(use())
