@@ -8,7 +8,7 @@ BIN   := .venv/bin
 READY := .venv/ready
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint format bench bench-full bench-recall soak image image-test clean
+.PHONY: help run test lint format bench bench-full bench-recall soak audit image image-test clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 15
@@ -42,6 +42,11 @@ bench-recall: $(READY) ## recall, with each technique left out in turn; DATA="fo
 
 soak: $(READY) ## a million mixed requests: memory, log and errors over an hour
 	$(BIN)/python -m benchmarks.soak --requests 1000000
+
+# Strict, as otherwise a package that could not be looked up counts as a good one.
+audit: $(READY) ## what the service installs, against the vulnerabilities that PyPI knows of
+	$(BIN)/pip install --quiet pip-audit
+	$(BIN)/pip-audit --progress-spinner off --strict .
 
 image: ## the container image, tagged with the version
 	$(ENGINE) build -t $(IMAGE):$$(sed -n 's/^__version__ = "\(.*\)"/\1/p' service/agentops_memory/__init__.py) .

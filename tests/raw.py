@@ -131,7 +131,7 @@ def request(
     method: str, target: str, body: bytes = b"", *, version: str = "1.1", **headers: str
 ) -> bytes:
     """A request with its length declared; `content_length="9"` is a header."""
-    fields = {"host": "memory", "content_length": str(len(body)), **headers}
+    fields = {"host": "localhost", "content_length": str(len(body)), **headers}
     head = [f"{method} {target} HTTP/{version}"]
     head += [f"{name.replace('_', '-')}: {value}" for name, value in fields.items()]
     return "\r\n".join([*head, "", ""]).encode() + body

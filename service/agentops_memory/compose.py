@@ -46,7 +46,9 @@ async def opened(
         require_rate=lambda _: None,
         admitted=lambda caller: hide_by(redaction.rules(caller)),
     )
-    async with TenantsEngine.opened(settings.db_path, clock=clock, using=settings.recall) as sqlite:
+    async with TenantsEngine.opened(
+        settings.db_path, clock=clock, using=settings.recall, quota=settings.tenant_quota
+    ) as sqlite:
         engine = telemetry.engine(sqlite)
         agentops = AgentOps(
             memories=Memories(

@@ -21,6 +21,7 @@ from .model import (
     Text,
 )
 from .ports import Engine, Transaction
+from .quota import require_room
 from .redaction import Rules
 from .screen import RulesOf, Screen, default_rules
 from .sessions import entered
@@ -96,6 +97,7 @@ class Memories:
 def save(tx: Transaction, draft: Draft, window: timedelta) -> Saved:
     """The three tiers: the same key, the same words within the window, a new memory."""
     tx.caller.require_space(draft.space)
+    require_room(tx)
     entered(tx, Session(id=draft.session, project=draft.space.project, started_at=tx.now))
     if draft.key is not None and (held := tx.memories.at_key(draft.space, draft.key)):
         memory = replace(held, text=draft.text, updated_at=tx.now, last_seen_at=tx.now)
@@ -132,6 +134,7 @@ def recent(tx: Transaction, seen: Filter, limit: int, before: MemoryId | None) -
 def amend(tx: Transaction, memory: MemoryId, change: Change) -> Memory:
     before = live(tx, memory)
     tx.caller.require_space(before.space)
+    require_room(tx)
     text = _changed(before.text, change)
     if text == before.text:
         return before
@@ -162,6 +165,7 @@ def history(tx: Transaction, memory: MemoryId) -> list[Revision]:
 def restore(tx: Transaction, memory: MemoryId, number: int, rules: Rules) -> Amended:
     before = known(tx, memory)
     tx.caller.require_space(before.space)
+    require_room(tx)
     text = next((r.text for r in tx.revisions.newest(before) if r.number == number), None)
     if text is None:
         raise NotFound("No such revision.")

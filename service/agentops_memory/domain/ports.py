@@ -222,6 +222,10 @@ class Transaction(Protocol):
         """
 
     @property
+    def room(self) -> int | None:
+        """The bytes that the tenant may still store, below 0 when it has more; None: any number."""
+
+    @property
     def memories(self) -> MemoryTable:
         """Memories."""
 

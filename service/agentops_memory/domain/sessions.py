@@ -8,6 +8,7 @@ from .access import Role
 from .errors import Invalid
 from .model import UNKNOWN_PROJECT, Caller, Entered, Session, SessionId
 from .ports import Engine, Transaction
+from .quota import require_room_for_session
 from .screen import RulesOf, Screen, default_rules
 from .summary import Message, Transcript, summary, transcript
 from .text import Project
@@ -66,6 +67,7 @@ def open_session(tx: Transaction, session: SessionId, project: Project) -> Sessi
 
 def entered(tx: Transaction, session: Session) -> Session:
     """The session as it is stored, by now at the latest. The caller must act on its project."""
+    require_room_for_session(tx)
     stored = tx.sessions.open(session)
     tx.caller.require_project(stored.project)
     return stored

@@ -19,6 +19,7 @@ from .model import (
     SessionId,
 )
 from .ports import Engine, Transaction
+from .quota import require_room
 from .redaction import Rules
 from .screen import RulesOf, Screen, default_rules
 from .sessions import entered
@@ -104,6 +105,7 @@ def import_session(tx: Transaction, session: Session) -> bool:
 def import_memory(tx: Transaction, memory: Memory) -> bool:
     """Whether the memory was new, or came back."""
     tx.caller.require_space(memory.space)
+    require_room(tx)
     match = tx.memories.by_uid(memory.uid) if memory.uid else tx.memories.twin_of(memory)
     if match is not None:
         tx.caller.require_space(match.space)

@@ -76,7 +76,9 @@ class KeyFile:
         """Add a key; whether it is the first, which closes the service."""
         with self._locked():
             ring = self.ring()
-            self._replace(ring.with_key(key), at, "key.created", by, key=key.id, **key_records.told(key))
+            self._replace(
+                ring.with_key(key), at, "key.created", by, key=key.id, **key_records.told(key)
+            )
         return not ring.was_ever_used
 
     def revoke(self, which: KeyId, *, at: datetime, by: By) -> Key:
@@ -88,7 +90,9 @@ class KeyFile:
             if key.revoked_at is not None:
                 return key
             key = revoked(key, at)
-            self._replace(ring.with_key(key), at, "key.revoked", by, key=key.id, **key_records.told(key))
+            self._replace(
+                ring.with_key(key), at, "key.revoked", by, key=key.id, **key_records.told(key)
+            )
         return key
 
     def rotate(
@@ -99,7 +103,9 @@ class KeyFile:
         with self._locked():
             ring = self.ring()
             key, token = rotated(ring.key(which), at, keep_old_for)
-            self._replace(ring.with_key(key), at, "key.rotated", by, key=key.id, **key_records.told(key))
+            self._replace(
+                ring.with_key(key), at, "key.rotated", by, key=key.id, **key_records.told(key)
+            )
         return key, token
 
     def reset(self, *, at: datetime, by: By) -> int:

@@ -67,15 +67,20 @@ class _TracedEngine:
 
 class _TracedTransaction:
     def __init__(self, tx: Transaction, tracer: Tracer) -> None:
-        room = iter(range(MOST_STEPS))
+        left = iter(range(MOST_STEPS))
+        self._tx = tx
         self.now = tx.now
         self.caller = tx.caller
         self.new_uid = tx.new_uid
-        self.memories = _stepped(tx.memories, STEPS["memories"], tracer, room)
-        self.sessions = _stepped(tx.sessions, STEPS["sessions"], tracer, room)
+        self.memories = _stepped(tx.memories, STEPS["memories"], tracer, left)
+        self.sessions = _stepped(tx.sessions, STEPS["sessions"], tracer, left)
         self.revisions = tx.revisions
         self.index = tx.index
-        self.search = _stepped(tx.search, STEPS["search"], tracer, room)
+        self.search = _stepped(tx.search, STEPS["search"], tracer, left)
+
+    @property
+    def room(self) -> int | None:
+        return self._tx.room
 
 
 def span_name(work: Callable[..., object]) -> str:

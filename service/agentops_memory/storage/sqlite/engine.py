@@ -40,7 +40,14 @@ CHECKPOINT_PATIENCE = timedelta(seconds=1)  # with another process that reads
 class SqliteEngine:
     """Transactions on one database file, of one tenant. Make one with `opened`."""
 
-    def __init__(self, writer: Writer, readers: Readers, clock: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        writer: Writer,
+        readers: Readers,
+        clock: Callable[[], datetime],
+        quota: int | None = None,
+    ) -> None:
+        self._quota = quota
         self._writer = writer
         self._readers = readers
         self._clock = clock
@@ -48,7 +55,12 @@ class SqliteEngine:
     @classmethod
     @asynccontextmanager
     async def opened(
-        cls, path: Path, *, clock: Callable[[], datetime], using: Techniques = ALL
+        cls,
+        path: Path,
+        *,
+        clock: Callable[[], datetime],
+        using: Techniques = ALL,
+        quota: int | None = None,
     ) -> AsyncIterator["SqliteEngine"]:
         """An engine over the file, made or brought up to date first; checkpointed at the end.
 
@@ -62,7 +74,7 @@ class SqliteEngine:
                     Readers.opened(path, using, number=READERS, patience=READ_PATIENCE) as readers,
                     _serving(database) as writer,
                 ):
-                    yield cls(writer, readers, clock)
+                    yield cls(writer, readers, clock, quota)
             finally:
                 await database.run(_checkpoint)
 
@@ -88,7 +100,9 @@ class SqliteEngine:
         **kwargs: P.kwargs,
     ) -> T:
         def transaction(database: sqlite3.Connection, *, is_alone: bool) -> T:
-            tx = SqliteTransaction(database, self._clock(), caller, is_alone=is_alone)
+            tx = SqliteTransaction(
+                database, self._clock(), caller, is_alone=is_alone, quota=self._quota
+            )
             return work(tx, *args, **kwargs)
 
         with translated():

@@ -115,6 +115,7 @@ class TenantsEngine:
         *,
         clock: Callable[[], datetime],
         using: Techniques = ALL,
+        quota: int | None = None,
         most: int = MOST_OPEN,
         idle: timedelta = IDLE,
         on_opened: Opened = lambda _: None,
@@ -124,8 +125,8 @@ class TenantsEngine:
         `on_opened` is told of each other tenant once its database is open. Raises
         StartRefused when the default tenant's file cannot be used as it is.
         """
-        async with SqliteEngine.opened(path, clock=clock, using=using) as default:
-            opening = partial(SqliteEngine.opened, clock=clock, using=using)
+        opening = partial(SqliteEngine.opened, clock=clock, using=using, quota=quota)
+        async with opening(path) as default:
             engine = cls(default, path, opening, on_opened, places=most, idle=idle)
             try:
                 yield engine

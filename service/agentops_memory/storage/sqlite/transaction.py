@@ -24,7 +24,10 @@ class SqliteTransaction:
         caller: Caller,
         *,
         is_alone: bool = True,
+        quota: int | None = None,
     ) -> None:
+        self._connection = connection
+        self._quota = quota
         self.now = now
         self.caller = caller
         self.is_alone = is_alone
@@ -35,5 +38,19 @@ class SqliteTransaction:
         self.revisions = Revisions(connection)
         self.search = Search(connection, self.memories, partitions, caller.projects)
 
+    @property
+    def room(self) -> int | None:
+        return None if self._quota is None else self._quota - _stored(self._connection)
+
     def new_uid(self, at: datetime) -> str:
         return uuid7(at, secrets.token_bytes(ENTROPY))
+
+
+def _stored(connection: sqlite3.Connection) -> int:
+    """The bytes in use; pages that are free are none."""
+    sizes = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in _SIZES)
+    page_size, pages, free = sizes
+    return int(page_size * (pages - free))
+
+
+_SIZES = ("page_size", "page_count", "freelist_count")

@@ -1,0 +1,119 @@
+"""`python -m benchmarks.redaction`: what redaction costs, and that it is linear."""
+
+import base64
+import random
+import sys
+import time
+from itertools import islice
+
+from agentops_memory.domain.redaction import DEFAULT_RULES, Rules
+
+from . import corpus
+
+SIZE = 250_000  # characters, and then twice as many
+LONG = 2_000_000  # characters of an ordinary text
+ROUNDS = 3
+TRIES = 6  # a ratio that is too high by chance is measured again
+MOST = 2.2  # times the time for twice the text
+VALUES = 200
+
+DASHES = "-----"
+HOSTILE = (
+    "<private>", "</private>", "<private></private>", "<", "< ", "<private",
+    "AKIA", "AIza", "SK", "dapi", "eyJ", "eyJ.", "eyJ-", "eyJaaaaaaaaaa.", "eyJaaaaaaaaaa-",
+    ".eyJaaaaaaaaaa", "eyJaaaaaaaaaa.eyJaaaaaaaaaa.", "ghp_", "github_pat_", "glpat-", "npm_",
+    "pypi-AgE", "xoxb-", "xoxd-", "xapp-1-", "sk-", "sk-ant-", "sk-proj-", "sk_live_", "whsec_",
+    "sntrys_", "glc_eyJ", "SG.", "SG.aaaaaaaaaaaaaaaa", "hvs.", "hf_", "dp.st.", "amk_aaaaaaaa_",
+    "ATATT3", "MTIz", "MTIzMTIzMTIzMTIzMTIz.",
+    f"{DASHES}BEGIN ", f"{DASHES}BEGIN PRIVATE KEY{DASHES}", f"{DASHES}END PRIVATE KEY{DASHES}",
+    f"{DASHES}BEGIN PRIVATE KEY{DASHES}\nName: x\n", f"{DASHES}BEGIN PRIVATE KEY{DASHES}a: b",
+    f"{DASHES}BEGIN PRIVATE KEY{DASHES}aaaaaaaaaaaaaaaa ",
+    "://", "://a", "://a:", "://a:b", "://u:p@", "a:b@", "@", "://[REDACTED:a]", "[REDACTED:a]",
+    "Bearer ", "Bearer a", "Authorization: ", "Authorization: Bearer ", "bearer%20aaaaaaaaaaaaaaaa",
+    "password=", ";password=", "?password=", "&password=a", "password={", "password='", "pwd=a;b ",
+    "secret=", "secret:a1", "api_key: ", "api_key=a1b2c3d4", "access_token", "AccountKey=",
+    "secret_access_key=", "session_token=a", "&sig=", "&sig=a", "12345678:AA",
+    "hooks.slack.com/services/", "/api/webhooks/123456789012345678/", "/webhookb2/",
+    "a", "A", "0", " ", "\n", "\t", ".", "-", "_", "/", "+", "=", "\\", "'", '"', ":", ";", "%", "{",
+    "aB3", "aB3+/", "a1-", "a_", "A.b", "\\n", "é", "数", "😀",
+)  # fmt: skip
+
+
+def main() -> None:
+    """Print the rate of ordinary texts, then the time and the growth of hostile ones."""
+    print(f"{'ordinary text':32} {'characters':>11} {'ms':>9} {'MB/s':>7}")
+    for name, text, rules in _ordinary():
+        _print(name, len(text), _seconds(rules, text))
+    print(f"\n{'hostile text, repeated':32} {'characters':>11} {'ms':>9} {'MB/s':>7} {'growth':>7}")
+    grown = [part for part in HOSTILE if _growth(part, DEFAULT_RULES) > MOST]
+    for value in ("a" * 8, "ab" * 50):
+        rules = Rules(values=(("x", value),))
+        grown += [value for part in ("a", "ab") if _growth(part, rules) > MOST]
+    if grown:
+        sys.exit(f"More than {MOST} times the time for twice the text: {grown}")
+
+
+def _ordinary() -> list[tuple[str, str, Rules]]:
+    chance = random.Random(1)  # noqa: S311 - a fixed text, not a secret
+    noise = chance.randbytes(LONG)
+    prose, code = _prose(), _code()
+    values = tuple((str(n), base64.b64encode(chance.randbytes(24)).decode()) for n in range(VALUES))
+    return [
+        ("prose", prose, DEFAULT_RULES),
+        ("prose of 50,000 characters", prose[:50_000], DEFAULT_RULES),
+        ("a title of 60 characters", prose[:60], DEFAULT_RULES),
+        ("code", code, DEFAULT_RULES),
+        ("base64", base64.b64encode(noise).decode()[:LONG], DEFAULT_RULES),
+        ("base64 for addresses", base64.urlsafe_b64encode(noise).decode()[:LONG], DEFAULT_RULES),
+        ("hexadecimal", noise.hex()[:LONG], DEFAULT_RULES),
+        ("Chinese", ("数据库连接池在高峰时耗尽了。" * LONG)[:LONG], DEFAULT_RULES),
+        ("prose with a secret a thousand", _with_secrets(prose), DEFAULT_RULES),
+        (f"prose, {VALUES} registered values", prose, Rules(values=values)),
+    ]
+
+
+def _prose() -> str:
+    return " ".join(corpus.prompts(1, LONG // 400))[:LONG]
+
+
+def _code() -> str:
+    pieces = islice(corpus.pieces(1), LONG // 200)
+    return "\n".join(piece.content for piece in pieces)[:LONG]
+
+
+def _with_secrets(text: str) -> str:
+    token = "gh" + "p_" + "q7Rw2Zk9Lm4Xc8Vb3Nt6" * 2
+    return f" {token} ".join(text[at : at + 1000] for at in range(0, len(text), 1000))
+
+
+def _growth(part: str, rules: Rules) -> float:
+    """How many times longer twice the text takes."""
+    text = (part * SIZE)[: 2 * SIZE]
+    half, whole = _seconds(rules, text[:SIZE]), _seconds(rules, text)
+    for _ in range(TRIES):
+        if whole / half <= MOST:
+            break
+        half = min(half, _seconds(rules, text[:SIZE]))
+        whole = min(whole, _seconds(rules, text))
+    _print(repr(part), len(text), whole, f"{whole / half:7.2f}")
+    return whole / half
+
+
+def _print(name: str, characters: int, seconds: float, growth: str = "") -> None:
+    rate = characters / seconds / 1e6
+    print(f"{name:32} {characters:11,} {seconds * 1e3:9.3f} {rate:7.1f} {growth}".rstrip())
+
+
+def _seconds(rules: Rules, text: str) -> float:
+    """What the text takes, in the best of some rounds."""
+    return min(_round(rules, text) for _ in range(ROUNDS))
+
+
+def _round(rules: Rules, text: str) -> float:
+    began = time.process_time()
+    rules.redacted(text)
+    return time.process_time() - began
+
+
+if __name__ == "__main__":
+    main()

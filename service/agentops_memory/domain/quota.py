@@ -1,0 +1,22 @@
+"""How much a tenant may store."""
+
+from .errors import OverQuota
+from .ports import Transaction
+
+SESSIONS = 16 * 1024 * 1024  # bytes that sessions alone may take beyond: without one an agent is
+# told nothing any more, and each is small
+
+
+def require_room(tx: Transaction) -> None:
+    """Refuse with OverQuota what would add to a tenant that stores as much as it may."""
+    _require(tx, beyond=0)
+
+
+def require_room_for_session(tx: Transaction) -> None:
+    """The same for a session, which may go a little further."""
+    _require(tx, beyond=SESSIONS)
+
+
+def _require(tx: Transaction, *, beyond: int) -> None:
+    if tx.room is not None and tx.room + beyond <= 0:
+        raise OverQuota("The tenant stores as much as it may; nothing was stored.")

@@ -1,0 +1,86 @@
+"""What the headers of a request must not say, and what those of every answer say."""
+
+from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from .origins import is_loopback_authority, is_welcome
+
+METHODS = ("GET", "POST", "PATCH", "PUT", "DELETE")
+SENT = ("Authorization", "X-API-Key", "Content-Type", "Idempotency-Key", "traceparent")
+READ = ("X-Redacted", "X-Erasure-Id", "X-Results-Omitted", "Retry-After")
+
+FOREIGN = "This page's origin may not ask the service; MEMORY_ALLOWED_ORIGINS names those that may."
+RENAMED = "A service on this machine alone answers to localhost, 127.0.0.1 and [::1] only."
+
+# Read by browsers alone: an answer is data, never a page, a script, a frame or a cached copy.
+ALWAYS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"cache-control", b"no-store"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+)
+
+
+class Origins:
+    """An ASGI application that keeps web pages from the one inside it.
+
+    A page sends its origin with whatever it may not simply embed. One that is
+    neither the service's own nor allowed is refused with 403; an allowed one may
+    read the answers. A service on loopback also refuses with 403 to be called by
+    a name: a page whose name has come to mean 127.0.0.1 is of its own origin.
+    """
+
+    def __init__(self, app: ASGIApp, *, allowed: frozenset[str], is_loopback: bool) -> None:
+        self._app = _readable(app, allowed) if allowed else app
+        self._allowed = allowed
+        self._is_loopback = is_loopback
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        sentence = self._refusal(scope) if scope["type"] == "http" else None
+        if sentence is None:
+            await self._app(scope, receive, send)
+        else:
+            await JSONResponse({"error": sentence}, 403)(scope, receive, send)
+
+    def _refusal(self, scope: Scope) -> str | None:
+        hosts = _values(scope, b"host")
+        if self._is_loopback and not all(map(is_loopback_authority, hosts)):
+            return RENAMED
+        origins = _values(scope, b"origin")
+        if not all(is_welcome(origin, hosts, self._allowed) for origin in origins):
+            return FOREIGN
+        return None
+
+
+class SecurityHeaders:
+    """An ASGI application that adds what every answer says, unless the one inside it says it."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def completed(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = message.get("headers", ())
+                said = {name for name, _ in headers}
+                message["headers"] = [*headers, *(each for each in ALWAYS if each[0] not in said)]
+            await send(message)
+
+        await self._app(scope, receive, completed)
+
+
+def _readable(app: ASGIApp, allowed: frozenset[str]) -> ASGIApp:
+    return CORSMiddleware(
+        app,
+        allow_origins=allowed,
+        allow_methods=METHODS,
+        allow_headers=SENT,
+        expose_headers=READ,
+        allow_private_network=True,  # a page from elsewhere that asks this machine, as allowed
+    )
+
+
+def _values(scope: Scope, name: bytes) -> list[str]:
+    return [value.decode("latin-1") for found, value in scope["headers"] if found == name]

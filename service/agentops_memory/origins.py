@@ -1,0 +1,84 @@
+"""Which web pages may ask the service: its own, and those of the origins that are allowed."""
+
+import re
+import socket
+from collections.abc import Collection
+from ipaddress import IPv4Address, IPv6Address, ip_address
+
+MAX_PORT = 65535
+
+
+def allowed_origins(text: str) -> frozenset[str]:
+    """Origins of pages, separated by commas: `https://console.example`. `*` is none."""
+    origins = {_canonical(part.strip()) for part in text.split(",") if part.strip()}
+    if None in origins:
+        raise ValueError(
+            "names something that is no origin such as https://console.example "
+            "or http://localhost:3000, without a path and without *"
+        )
+    return frozenset(origin for origin in origins if origin is not None)
+
+
+def is_welcome(origin: str, hosts: Collection[str], allowed: Collection[str]) -> bool:
+    """Whether a page of this origin may ask the service that it calls by these names.
+
+    The service's own origin is its name with http or https, so that a proxy may
+    add the latter. An origin that a browser hides (`null`) is nobody's.
+    """
+    page = _canonical(origin)
+    return page is not None and (page in allowed or _is_own(page, hosts))
+
+
+def is_loopback(host: str) -> bool:
+    """Whether the host is this machine and nothing else: localhost, 127.0.0.0/8 or ::1.
+
+    No host is every interface, and any other name may lead anywhere.
+    """
+    if host.lower() == "localhost":
+        return True
+    address = _address(host)
+    return address is not None and address.is_loopback
+
+
+def is_loopback_authority(text: str) -> bool:
+    """The same for the host of a Host header, which may name a port."""
+    match = _AUTHORITY.fullmatch(text)
+    return match is not None and is_loopback(match["v6"] or match["host"])
+
+
+def _is_own(page: str, hosts: Collection[str]) -> bool:
+    own = (f"{scheme}://" for scheme in _PORTS)
+    return bool(hosts) and any(all(_canonical(start + h) == page for h in hosts) for start in own)
+
+
+def _canonical(origin: str) -> str | None:
+    """The origin as a browser writes it: in lower case, without the scheme's own port."""
+    match = _ORIGIN.fullmatch(origin.lower())
+    if match is None or int(match["port"] or 0) > MAX_PORT:
+        return None
+    start = f"{match['scheme']}://{match['host']}"
+    port = int(match["port"] or _PORTS[match["scheme"]])
+    return start if port == _PORTS[match["scheme"]] else f"{start}:{port}"
+
+
+def _address(host: str) -> IPv4Address | IPv6Address | None:
+    """The address that the resolver would take the host for: `127.1` is 127.0.0.1."""
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return _short_address(host)
+    return getattr(address, "ipv4_mapped", None) or address
+
+
+def _short_address(host: str) -> IPv4Address | None:
+    try:
+        return IPv4Address(socket.inet_aton(host))
+    except (OSError, ValueError):  # the latter for signs that no name has
+        return None
+
+
+_PORTS = {"http": 80, "https": 443}
+_ORIGIN = re.compile(
+    r"(?P<scheme>https?)://(?P<host>\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::(?P<port>\d{1,5}))?", re.ASCII
+)
+_AUTHORITY = re.compile(r"(?:\[(?P<v6>[^\]\s]+)\]|(?P<host>[^:\[\]\s]+))(?::\d*)?", re.ASCII)

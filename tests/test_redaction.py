@@ -1,0 +1,283 @@
+"""A secret is neither stored nor said: the files, the spans and the log lines are searched."""
+
+import json
+import logging
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import httpx
+import pytest
+
+from agentops_memory.storage.sqlite.connection import connect
+from agentops_memory.telemetry import Telemetry
+from agentops_memory.telemetry.logs import JsonFormatter
+
+from .callers import calling, made_key
+from .database import assert_index_is_whole
+from .otlp import Collector
+from .service import Service, observation, serving
+from .traced import collector
+
+__all__ = ["collector"]
+
+# In pieces, so that nobody takes this file for a leak.
+RARE = "qzxv7rare"
+AWS = "AKIA" + "QZXV7RARE" + "K3YQ9AB"
+GITHUB = "ghp" + "_" + RARE + "A1b2C3d4E5f6G7h8I9j0K1l2M3n"
+PRIVATE = f"<private>{RARE} is what nobody may know</private>"
+UNCLOSED = f"<private>{RARE} until the end"
+BASE64 = RARE + "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7VJTUt9Us8c"
+PEM = f"-----BEGIN PRIVATE KEY-----\n{BASE64}\n{BASE64}\n-----END PRIVATE KEY-----"
+SECRETS = [AWS, GITHUB, PRIVATE, UNCLOSED, PEM]
+
+FIELDS = ["session_id", "type", "title", "content", "project", "scope", "topic_key", "tags"]
+
+
+def everything(folder: Path) -> bytes:
+    """Every byte of every file of the folder."""
+    return b"".join(path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file())
+
+
+def assert_not_in(folder: Path) -> None:
+    held = everything(folder).lower()
+    assert held
+    assert RARE.encode() not in held
+    assert AWS.lower().encode() not in held
+
+
+def with_secret(field: str, secret: str) -> dict[str, object]:
+    body = observation("apple", scope="project", topic_key="a key", tags=["one"])
+    return body | {field: [secret] if field == "tags" else f"{secret}"}
+
+
+@pytest.fixture
+def telling(collector: Collector, tmp_path: Path) -> Iterator[Service]:
+    """A service that is traced."""
+    telemetry = Telemetry.started(collector.endpoint, collector.protocol)
+    try:
+        with serving(tmp_path / "memory.db", telemetry=telemetry) as service:
+            yield service
+    finally:
+        telemetry.stop()
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_a_secret_in_any_field_of_a_save_reaches_no_file(
+    service: Service, tmp_path: Path, field: str
+) -> None:
+    for secret in [AWS, GITHUB, "<private>" + RARE]:  # short enough for each field
+        answer = service.http.post("/observations", json=with_secret(field, secret))
+        assert answer.status_code == 201, answer.text
+        if field != "project":  # which is folded before anything looks at it
+            assert answer.headers["x-redacted"] == "1"
+        assert_not_in(tmp_path)
+    assert_index_is_whole(service.path)
+
+
+@pytest.mark.parametrize("secret", SECRETS)
+def test_a_secret_in_a_longer_text_is_taken_out_of_it_and_the_rest_is_found(
+    service: Service, tmp_path: Path, secret: str
+) -> None:
+    answer = service.http.post(
+        "/observations", json=observation(f"The banana is at {secret}", title="Where it is")
+    )
+
+    assert answer.headers["x-redacted"] == "1"
+    stored = service.http.get(f"/observations/{answer.json()['id']}").json()
+    assert stored["content"].startswith("The banana is at [REDACTED:")
+    assert len(service.http.get("/search?q=banana").json()) == 1
+    assert service.http.get(f"/search?q={RARE}").json() == []
+    assert_not_in(tmp_path)
+
+
+def test_what_has_no_secret_is_stored_as_it_came_and_no_header_says_otherwise(
+    service: Service,
+) -> None:
+    content = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08 is its hash"
+
+    answer = service.http.post("/observations", json=observation(content))
+
+    assert "x-redacted" not in answer.headers
+    assert service.http.get(f"/observations/{answer.json()['id']}").json()["content"] == content
+
+
+def test_a_secret_reaches_no_revision_by_a_change_nor_by_an_upsert(
+    service: Service, tmp_path: Path
+) -> None:
+    saved = service.save("apple", topic_key="fruit")
+    changed = service.http.patch(
+        f"/observations/{saved['id']}",
+        json={"title": AWS, "content": PEM, "tags": [AWS], "type": AWS},
+    )
+    upserted = service.http.post("/observations", json=observation(GITHUB, topic_key="fruit"))
+    service.http.post(f"/observations/{saved['id']}/restore", json={"revision": 2})
+
+    assert changed.headers["x-redacted"] == "4"
+    assert upserted.headers["x-redacted"] == "2"  # its title is its content
+    assert_not_in(tmp_path)
+
+
+def test_a_summary_is_made_of_what_is_no_secret(service: Service, tmp_path: Path) -> None:
+    service.http.post("/sessions", json={"id": "s", "project": "p"})
+    long = "a" * 195  # a summary is cut after 200 characters: in the middle of the secret
+
+    answer = service.http.post(
+        "/sessions/s/end",
+        json={
+            "messages": [
+                {"role": "user", "content": f"{long} {AWS}"},
+                {"role": "assistant", "content": GITHUB},
+                {"role": "user", "content": UNCLOSED},
+            ]
+        },
+    )
+
+    assert answer.headers["x-redacted"] == "2"
+    assert answer.json()["summary"] == (
+        f"Session: 3 messages (2 user, 1 assistant). Started with: {long} [RED... "
+        "Ended with: [REDACTED:private]"
+    )
+    assert_not_in(tmp_path)
+
+
+def test_a_session_whose_id_has_a_secret_can_be_ended_by_it(
+    service: Service, tmp_path: Path
+) -> None:
+    opened = service.http.post("/sessions", json={"id": f"run {AWS}", "project": "p"})
+    ended = service.http.post(
+        f"/sessions/run {AWS}/end", json={"messages": [{"role": "user", "content": "hello"}]}
+    )
+
+    assert opened.json()["id"] == ended.json()["session_id"]
+    (session,) = service.http.get("/sessions/recent").json()
+    assert session["message_count"] == 1
+    assert_not_in(tmp_path)
+
+
+def test_an_import_brings_no_secret(service: Service, tmp_path: Path) -> None:
+    document = {
+        "sessions": [{"id": "s", "project": "p", "summary": f"Started with: {AWS}"}],
+        "observations": [with_secret(field, GITHUB) for field in FIELDS if field != "project"]
+        + [observation("x", title="another", promoted_to=AWS)],
+    }
+
+    answer = service.http.post("/import", json=document)
+
+    assert answer.json() == {"imported_sessions": 1, "imported_observations": 8}
+    assert answer.headers["x-redacted"] == "9"
+    assert_not_in(tmp_path)
+    again = service.http.post("/import", json=service.http.get("/export").json())
+    assert again.json() == {"imported_sessions": 0, "imported_observations": 0}
+
+
+def test_placeholders_do_not_make_a_text_too_long_to_be_imported(service: Service) -> None:
+    service.save("pg://me:pw12345@db " * 2600, title="long")
+
+    exported = service.http.get("/export").json()
+    assert len(exported["observations"][0]["content"]) == 50_000
+    with serving(service.path.with_name("other.db")) as other:
+        answer = other.http.post("/import", json=exported)
+        assert answer.json()["imported_observations"] == 1
+
+
+def test_no_span_and_no_log_line_has_a_secret(
+    telling: Service, collector: Collector, caplog: pytest.LogCaptureFixture
+) -> None:
+    formatter = JsonFormatter()
+    with caplog.at_level(logging.DEBUG):
+        for field in FIELDS:
+            telling.http.post("/observations", json=with_secret(field, AWS))
+        for path in ("/search?q=", "/context?project=demo&query=", "/observations/recent?project="):
+            telling.http.get(path + AWS)
+        telling.http.get("/context", params={"query": f"what is {PEM}", "project": "p"})
+        telling.http.post(f"/sessions/{AWS}/end")
+        telling.http.get(f"/observations/{AWS}")
+        telling.http.post("/observations", json={"session_id": AWS, "tags": [AWS] * 30})
+        telling.http.post("/import", content=f'{{"sessions": [{{"id": "{AWS}"}}]}}')
+
+    last = telling.http.get("/stats")
+    assert last.status_code == 200
+    collector.await_span("memory.stats")
+    said = "\n".join(map(repr, collector.spans))
+    assert "[REDACTED:" in said
+    assert AWS not in said
+    assert RARE not in said
+    own = [record for record in caplog.records if record.name.startswith("agentops_memory")]
+    lines = [formatter.format(record) for record in own]
+    assert any("[REDACTED:" in line for line in lines)
+    assert [line for line in lines if AWS in line or RARE in line] == []
+
+
+def test_the_lines_of_a_log_have_no_secret_wherever_it_stands() -> None:
+    record = logging.makeLogRecord(
+        {"msg": f"a {AWS}", "deep": {AWS: [("x", AWS), {"y": GITHUB}]}, "other": Path(AWS)}
+    )
+
+    line = JsonFormatter().format(record)
+
+    assert AWS not in line
+    assert RARE not in line
+    assert json.loads(line)["message"].startswith("a [REDACTED:")
+
+
+def test_what_a_tenant_allows_stays_in_its_memories_alone(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    allowed = tmp_path / "memory.db.redaction"
+    allowed.write_text(json.dumps({"acme": {"allow": [AWS]}}))
+    with serving(path) as service:
+        keys = {name: made_key(path, tenant=name) for name in ("acme", "default")}
+
+        def contents(name: str) -> list[str]:
+            with calling(service, keys[name]) as client:
+                client.post("/observations", json=observation(f"{AWS} {GITHUB}", title="t"))
+                rows = client.get("/observations/recent").json()
+            return [row["content"] for row in rows]
+
+        assert AWS in contents("acme")[0]
+        assert GITHUB not in contents("acme")[0]
+        assert AWS not in contents("default")[0]
+
+        allowed.write_text("{}")  # a change holds at once
+        assert AWS not in contents("acme")[0]
+        allowed.write_text("no JSON")
+        assert AWS not in contents("acme")[0]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["no JSON", "[]", '{"acme": []}', '{"ACME": {}}', '{"acme": {"allow": "x"}}',
+     '{"acme": {"allow_kinds": ["no such kind"]}}', '{"acme": {"alow": []}}'],
+)  # fmt: skip
+def test_a_list_of_exceptions_that_cannot_be_used_ends_the_start(text: str, tmp_path: Path) -> None:
+    (tmp_path / "memory.db.redaction").write_text(text)
+
+    with (
+        pytest.raises(Exception, match=r"The redaction file .* cannot be used"),
+        serving(tmp_path / "memory.db"),
+    ):
+        pass
+
+
+def test_what_was_redacted_leaves_the_index_exact(service: Service) -> None:
+    for secret in SECRETS:
+        saved = service.save(f"the pear is {secret}", title=secret)
+        service.http.patch(f"/observations/{saved['id']}", json={"content": f"now {secret}"})
+        service.http.delete(f"/observations/{saved['id']}")
+
+    assert_index_is_whole(service.path)
+    with closing(connect(service.path)) as database:
+        ((found,),) = database.execute(
+            "SELECT count(*) FROM terms WHERE instr(term, 'qzxv') > 0"
+        ).fetchall()
+    assert found == 0
+
+
+def test_a_secret_in_a_path_or_a_header_comes_back_in_no_answer(service: Service) -> None:
+    for answer in [
+        service.http.get(f"/observations/{AWS}"),
+        service.http.get(f"/nothing/{AWS}"),
+        service.http.get("/search", params={"q": "x", "why_not": AWS}),
+    ]:
+        assert isinstance(answer, httpx.Response)
+        assert AWS not in answer.text

@@ -1,0 +1,693 @@
+"""What redaction takes out of a text, and what it leaves alone."""
+
+# Secrets are put together here, so that no scanner takes this file for a leak.
+
+import base64
+import re
+from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agentops_memory.domain.errors import Invalid, OverQuota
+from agentops_memory.domain.redaction import (
+    KINDS,
+    LONGEST_ID,
+    LONGEST_VALUE,
+    MOST_RUNS,
+    MOST_VALUES,
+    Redacted,
+    Registry,
+    Rules,
+    Run,
+    redacted,
+)
+
+EXAMPLES = settings(max_examples=300, deadline=None, derandomize=True, database=None)
+
+PLACEHOLDER = re.compile(r"\[REDACTED:[A-Za-z0-9._-]{1,64}\]")
+
+
+def mixed(length: int) -> str:
+    """Letters of both cases and digits, as in tokens."""
+    return ("q7Rw2Zk9Lm4Xc8Vb3Nt6Hy1Gf5Ds0Pa" * (length // 32 + 1))[:length]
+
+
+def upper(length: int) -> str:
+    return ("Q7RW2ZK4LM5XC3VB6NT" * (length // 19 + 1))[:length]
+
+
+def hexed(length: int) -> str:
+    return ("7f3a9c0b5d2e81f64ac7" * (length // 20 + 1))[:length]
+
+
+def encoded(text: str) -> str:
+    """The text in base64url without padding, as in tokens."""
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def armored(label: str, lines: list[str], newline: str = "\n") -> str:
+    dashes = "-" * 5
+    return newline.join([f"{dashes}BEGIN {label}{dashes}", *lines, f"{dashes}END {label}{dashes}"])
+
+
+HEADER = encoded('{"alg":"HS256"}')
+CLAIMS = encoded('{"sub":"ada","admin":true}')
+KEY_LINES = [mixed(64)] * 3 + [mixed(20) + "=="]
+LABELLED_KEY = mixed(11) + "/" + mixed(28)
+
+# kind -> (what stands before, the secret, what stands after)
+SAMPLES: dict[str, list[tuple[str, str, str]]] = {
+    "private": [
+        ("", "<private>the door code is 4711</private>", ""),
+        ("", "<PRIVATE >\nall\nof it\n</ private>", ""),
+    ],
+    "age-key": [("", "AGE-SECRET-" + "KEY-1" + upper(58), "")],
+    "anthropic-key": [
+        ("", "sk-" + "ant-api03-" + mixed(40) + "-_" + mixed(51) + "AA", ""),
+        ("", "sk-" + "ant-admin01-" + mixed(93), ""),
+    ],
+    "authorization": [
+        ("Authorization: Bearer ", mixed(24), ""),
+        ("authorization:  basic ", "dXNl" + "cjpwYXNz" + "==", ""),
+        ('"Authorization": "Token ', hexed(40), '"'),
+        ("headers.set('Authorization', 'Bearer ", hexed(12), "')"),
+        ("then send Bearer ", mixed(32), ""),
+    ],
+    "aws-key-id": [("", prefix + upper(16), "") for prefix in ("AKIA", "ASIA", "ABIA", "ACCA")],
+    "aws-secret-key": [
+        ("aws_secret_access_key = ", LABELLED_KEY, ""),
+        ("AWS_SECRET_ACCESS_KEY=", LABELLED_KEY, ""),
+        ('"SecretAccessKey": "', LABELLED_KEY, '"'),
+        ("<SecretAccessKey>", LABELLED_KEY, "</SecretAccessKey>"),
+        ("aws_session_token = ", mixed(120) + "/+" + mixed(40) + "==", ""),
+    ],
+    "azure-key": [
+        ("AccountName=x;AccountKey=", mixed(40) + "+/" + mixed(44) + "==", ";Endpoint=y"),
+        ("SharedAccessKeyName=Root;SharedAccessKey=", mixed(43) + "=", ""),
+        ("https://x.blob.core.windows.net/c?sv=2024&sig=", mixed(43) + "%3D", "&se=1"),
+    ],
+    "connection-password": [
+        ("postgres://user:", "hunter2", "@host/db"),
+        ("postgresql+asyncpg://user:", "p@ss:w%20rd!", "@host:5432/db"),
+        ("redis://:", "s3cret", "@10.0.0.1:6379/0"),
+        ("mongodb+srv://${USER}:", "a,b;c", "@h1:1,h2:2/?x=y"),
+        ("Server=db;User Id=sa;Password=", "hunter2", ";Encrypt=yes"),
+        ("Password=", "hunter2", ";Server=db"),
+        ("Driver=x; Pwd=", "{hunter;2}", ";"),
+        ("jdbc:postgresql://host/db?user=ada&password=", "hunter2", "&ssl=true"),
+    ],
+    "digitalocean-token": [("", "do" + kind + "_v1_" + hexed(64), "") for kind in "opr"],
+    "discord-token": [
+        ("", base64.b64encode(b"123456789012345678").decode() + ".Gx1abc." + mixed(38), ""),
+        ("", encoded("1234567890123456789") + ".Gx1abc." + mixed(38), ""),
+    ],
+    "docker-token": [("", "dckr_" + "pat_" + mixed(27), "")],
+    "doppler-token": [
+        ("", "dp." + "pt." + mixed(43), ""),
+        ("", "dp." + "st.dev_main." + mixed(43), ""),
+    ],
+    "github-token": [
+        *(("", "gh" + kind + "_" + mixed(36), "") for kind in "pousr"),
+        ("", "github_" + "pat_" + mixed(22) + "_" + mixed(59), ""),
+    ],
+    "gitlab-token": [
+        ("", "gl" + "pat-" + "x-" + mixed(18), ""),
+        ("", "gl" + "pat-" + mixed(27) + ".01." + "0a1b2c3d4", ""),
+        ("", "gl" + "agent-" + mixed(50), ""),
+        ("", "GR13" + "48941" + mixed(20), ""),
+    ],
+    "google-key": [
+        ("", "AIza" + "Sy" + mixed(33), ""),
+        ("", "ya29" + ".a0" + mixed(60), ""),
+        ("", "GOCSPX" + "-" + mixed(28), ""),
+    ],
+    "huggingface-token": [("", "hf_" + mixed(34), "")],
+    "jwt": [
+        ("", f"{HEADER}.{CLAIMS}.{mixed(43)}", ""),
+        ("session-", f"{HEADER}.{CLAIMS}.{mixed(20)}-_{mixed(21)}", ""),
+        ("", f"{HEADER}..{mixed(16)}.{mixed(60)}.{mixed(22)}", ""),
+    ],
+    "labelled-secret": [
+        ("api_key = '", mixed(32), "'"),
+        ('"apiKey": "', hexed(32), '"'),
+        ("CLIENT_SECRET=", mixed(30) + "+/" + mixed(8), ""),
+        ("X-Api-Key: ", mixed(40), ""),
+        ("DB_PASSWORD: ", mixed(24), ""),
+        ("?access_token=", mixed(40), "&page=2"),
+    ],
+    "memory-key": [("", "amk_" + "ab12cd34" + "_" + mixed(41) + "-_", "")],
+    "npm-token": [("", "npm_" + mixed(36), "")],
+    "openai-key": [
+        ("", "sk-" + mixed(48), ""),
+        ("", "sk-" + "proj-" + mixed(40) + "_-" + mixed(80), ""),
+        ("", "sk-" + "or-v1-" + hexed(64), ""),
+    ],
+    "private-key": [
+        ("", armored("PRIVATE KEY", KEY_LINES), ""),
+        ("", armored("RSA PRIVATE KEY", KEY_LINES, "\r\n"), ""),
+        ("", armored("OPENSSH PRIVATE KEY", KEY_LINES, "\\n"), ""),
+        ("", armored("PGP PRIVATE KEY BLOCK", ["Version: 1", "", *KEY_LINES]), ""),
+        ("", armored("EC PRIVATE KEY", ["    " + line for line in KEY_LINES]), ""),
+    ],
+    "pypi-token": [("", "pypi-" + "AgEIcHlwaS5vcmc" + mixed(60) + "-_" + mixed(40), "")],
+    "sendgrid-key": [("", "SG." + mixed(22) + "." + mixed(43), "")],
+    "service-token": [
+        ("", "shp" + "at_" + hexed(32), ""),
+        ("", "lin_" + "api_" + mixed(40), ""),
+        ("", "ntn_" + mixed(46), ""),
+        ("", "dapi" + hexed(32), ""),
+        ("", "glsa_" + mixed(32) + "_" + hexed(8), ""),
+        ("", "glc_" + "eyJ" + mixed(50) + "/" + mixed(30), ""),
+        ("", "sntryu_" + hexed(64), ""),
+        ("", "sntrys_" + mixed(90) + "_" + mixed(43), ""),
+        ("", "PMAK-" + hexed(24) + "-" + hexed(34), ""),
+        ("", "NRAK-" + upper(27), ""),
+        ("", "ATATT3" + mixed(180) + "=" + upper(8), ""),
+        ("", "sq0" + "atp-" + mixed(22), ""),
+        ("", "xkeysib-" + hexed(64) + "-" + mixed(16), ""),
+        ("", "pscale_" + "tkn_" + mixed(43), ""),
+        ("", "pul-" + hexed(40), ""),
+        ("", "figd_" + mixed(40), ""),
+        ("", "gsk_" + mixed(52), ""),
+        ("", "xai-" + mixed(80), ""),
+        ("", "r8_" + mixed(37), ""),
+        ("", "pplx-" + mixed(48), ""),
+        ("", "tskey-" + "auth-" + mixed(17) + "-" + mixed(32), ""),
+        ("", "sbp_" + hexed(40), ""),
+        ("", "sb_" + "secret_" + mixed(22) + "_" + mixed(8), ""),
+        ("", "HRKU-" + "AA" + mixed(58), ""),
+        ("", "dt0c01." + upper(24) + "." + upper(64), ""),
+        ("", "rubygems_" + hexed(48), ""),
+        ("", "lsv2_" + "pt_" + hexed(32) + "_" + hexed(10), ""),
+        ("", "ops_" + "eyJ" + mixed(250), ""),
+    ],
+    "slack-token": [
+        ("", "xox" + "b-123456789012-1234567890123-" + mixed(24), ""),
+        ("", "xox" + "p-123456789012-123456789012-123456789012-" + hexed(32), ""),
+        ("", "xoxe." + "xoxp-1-" + mixed(160), ""),
+        ("", "xapp" + "-1-A0123456789-1234567890123-" + hexed(64), ""),
+        ("", "xox" + "d-" + mixed(40) + "%2F" + mixed(20), ""),
+    ],
+    "stripe-key": [
+        ("", "sk_" + "live_" + mixed(24), ""),
+        ("", "rk_" + "test_" + mixed(24), ""),
+        ("", "whsec_" + mixed(20) + "+/" + mixed(10), ""),
+    ],
+    "telegram-token": [("bot123456789:", "AA" + mixed(33), "/getMe")],
+    "twilio-key": [("", "SK" + hexed(32), "")],
+    "vault-token": [("", "hvs." + mixed(90), ""), ("", "hvb." + mixed(140), "")],
+    "webhook": [
+        ("https://hooks.slack.com/services/", "T0ABCDEF1/B0ABCDEF2/" + mixed(24), ""),
+        ("https://discord.com/api/webhooks/123456789012345678/", mixed(68), ""),
+        (
+            "https://x.webhook.office.com/webhookb2/",
+            f"{hexed(32)}@{hexed(32)}/IncomingWebhook/{hexed(32)}/{hexed(32)}",
+            "",
+        ),
+    ],
+}
+SECRETS = [(kind, secret) for kind, samples in SAMPLES.items() for _, secret, _ in samples]
+
+CONTEXTS = {
+    "alone": "{}",
+    "in prose": "It said {} and then stopped.",
+    "on its own line": "first\n{}\nlast",
+    "between CRLFs": "first\r\n{}\r\nlast",
+    "in quotes": 'export X="{}"',
+    "in apostrophes": "x = '{}'",
+    "in Markdown": "use `{}` here",
+    "in a fence": "```sh\n{}\n```",
+    "in JSON": '{{"a": 1, "b": "{}"}}',
+    "after an escaped line end": r'{{"log": "failed\n{}"}}',
+    "in YAML": "env:\n  - name: X\n    value: {}\n",
+    "in an address": "https://example.com/?t={}&x=1",
+    "after a percent escape": "https://example.com/?t%3D{}&x=1",
+    "after a colour": "\x1b[31m{}\x1b[0m",
+    "between Chinese": "密钥{}请勿泄露",
+    "after accents and emoji": "clé é{} 🔑",
+    "in brackets": "({})",
+    "in HTML": "<td>{}</td>",
+}
+
+
+@pytest.mark.parametrize("context", CONTEXTS)
+@pytest.mark.parametrize("kind", SAMPLES)
+def test_a_secret_is_taken_out_and_nothing_else(kind: str, context: str) -> None:
+    around = CONTEXTS[context].format
+
+    for before, secret, after in SAMPLES[kind]:
+        assert redacted(around(before + secret + after)) == Redacted(
+            text=around(f"{before}[REDACTED:{kind}]{after}"), count=1, kinds={kind: 1}
+        )
+
+
+def test_every_kind_but_registered_values_has_samples() -> None:
+    assert sorted(KINDS) == sorted([*SAMPLES, "value"])
+
+
+NOISE = base64.b64encode(b"".join(sha256(bytes([n])).digest() for n in range(256)) * 4).decode()
+DASHES = "-" * 5
+
+FALSE_FRIENDS = {
+    "git and SHA hashes": f"commit {hexed(40)} {hexed(64)} {hexed(128)} sha256:{hexed(64)}",
+    "short hashes": "fixed in 7f3a9c0 and 5d2e81f64ac7",
+    "UUIDs": "id=550e8400-e29b-41d4-a716-446655440000",
+    "a UUID beside a label": "secret: 550e8400-e29b-41d4-a716-446655440000",
+    "a short hash beside a label": '"AWS::IAM::AccessKey": "62d91b17309e76c8"',
+    "ULIDs": "01ARZ3NDEKTSV4RRFFQ69G5FAV",
+    "snake case": "test_that_the_access_token_of_a_user_is_refreshed_v2 secret_key_of_run_12",
+    "camel case": "getSecretAccessKeyFromEnvironment2 passwordResetTokenGeneratorFactory",
+    "kebab case": "sk-learn task-force-of-2024 risk-assessment-report-for-the-board-v2",
+    "kebab case with a hash": f"task-{hexed(40)} disk-{mixed(48)} /desk-{hexed(32)}",
+    "snake case with a hash": "task_test_" + mixed(24) + " cache_npm_files",
+    "paths": "/usr/lib/python3/dist-packages/google/auth/transport/_mtls_helper.py",
+    "Java names": "org.springframework.security.oauth2.jwt.NimbusJwtDecoderJwkSupport",
+    "an image": f"![x](data:image/png;base64,{NOISE})",
+    "plain base64": "\n".join(NOISE[at : at + 76] for at in range(0, 5000, 76)),
+    "an integrity string": f'"integrity": "sha512-{NOISE[:86]}=="',
+    "a lock file": f"    resolved https://registry.npmjs.org/a/-/a-1.0.tgz#{hexed(40)}",
+    "dates and versions": "2024-01-01T12:30:00.000Z v1.2.3-rc.1+build.20240101 3.11.7",
+    "a public SSH key": f"ssh-rsa AAAAB3NzaC1yc2E{NOISE[:300]} ada@host",
+    "a certificate": armored("CERTIFICATE", KEY_LINES),
+    "a public key": armored("PUBLIC KEY", KEY_LINES) + armored("RSA PUBLIC KEY", KEY_LINES),
+    "a mention of a private key": f"It begins with {DASHES}BEGIN PRIVATE KEY{DASHES} as they do.",
+    "an empty private key": armored("PRIVATE KEY", ["..."]),
+    "bearer in prose": "the bearer of this letter; Bearer token authentication, bearer-based",
+    "a bearer of a name": "Bearer test_module_for_tokens_v2 or Bearer docs/authentication-2.md",
+    "words in a header": "Authorization: Basic authentication, Authorization: Bearer YOUR_TOKEN",
+    "variables in a header": "Authorization: Bearer $TOKEN, 'Authorization: Bearer ' + token",
+    "templates in a header": 'f"Authorization: Bearer {token}", Authorization: Bearer <token>',
+    "variables in an address": "postgres://user:$PASSWORD@host ${U}:${PW} x://u:${PW}@h x://u:$pw@h",
+    "templates in an address": "a://u:{password}@h b://u:{{ pw }}@h c://u:%s@h d://u:%(pw)s@h",
+    "blanks in an address": "a://u:***@h b://u:xxxx@h c://<user>:<password>@h d://u:...@h",
+    "ports": "http://localhost:8080/a@b http://[::1]:80/x ssh://git@host:22/x git@host:org/x.git",
+    "a port, then mail": "http://host:3000, or ada@x.org; http://host:80?mail=ada@x.org",
+    "a port in dense JSON": '{"url":"http://host:80","mail":"ada@x.org"}',
+    "an image by its digest": f"docker://alpine:3.18@sha256:{hexed(64)}",
+    "the working directory": "cd /tmp; PWD=/tmp; OLDPWD=/home",
+    "passwords in code": "password = 'correct horse' if password == \"swordfish\" else pwd",
+    "expressions in code": "api_key = config.v1.keys2.s3b4 secret=load1Secret2From3Env4(x)",
+    "resource names": "secret: projects/p1/secrets/s2/versions/3k4 access_key: k8s/overlays/v1/db2",
+    "a password's hash": "password: $2b$12$" + mixed(53),
+    "blanked tokens": " ".join(
+        ["gh" + "p_" + "x" * 36, "AKIA" + "X" * 16, "sk_" + "live_" + "*" * 24, "hf_" + "x" * 34]
+    ),
+    "the beginnings of tokens": "ghp_ AKIA eyJ sk- sk-proj- xoxb- SG. hvs. glpat- amk_ AIza npm_",
+    "placeholders of documentation": "xoxb-your-token-here sk-ant-your-key-here glpat-your-token",
+    "JSON in base64": f"{HEADER} {HEADER}.{CLAIMS}",
+    "stray closing tags": "</private> a </private>",
+    "other tags": "<privateer> <private key> < / private> &lt;private&gt;",
+    "placeholders": "[REDACTED] [REDACTED:github-token] x://u:[REDACTED:db.prod]@h [REDACTED:",
+    "nothing": "",
+}
+
+
+@pytest.mark.parametrize("name", FALSE_FRIENDS)
+def test_what_only_looks_like_a_secret_stays(name: str) -> None:
+    assert redacted(FALSE_FRIENDS[name]) == Redacted(text=FALSE_FRIENDS[name])
+
+
+def test_all_secrets_of_a_text_are_taken_out() -> None:
+    token, key = "gh" + "p_" + mixed(36), "AKIA" + upper(16)
+
+    assert redacted(f"{token} {key}\n{token}") == Redacted(
+        text="[REDACTED:github-token] [REDACTED:aws-key-id]\n[REDACTED:github-token]",
+        count=3,
+        kinds={"github-token": 2, "aws-key-id": 1},
+    )
+
+
+PRIVATE = {
+    "a <private>b</private> c": "a [REDACTED:private] c",
+    "<private>b</private><private>d</private>": "[REDACTED:private][REDACTED:private]",
+    "<private></private>": "[REDACTED:private]",
+    "a <private>b\nc": "a [REDACTED:private]",
+    "a <private>": "a [REDACTED:private]",
+    "a </private> b <Private\n>c</PRIVATE > d": "a </private> b [REDACTED:private] d",
+    "<private>a<private>b</private>c</private>d": "[REDACTED:private]d",
+    "<private>a<private>b</private>c": "[REDACTED:private]",
+    "<private>a</private>b</private>c": "[REDACTED:private]b</private>c",
+}
+
+
+@pytest.mark.parametrize("text", PRIVATE)
+def test_a_private_part_ends_at_the_tag_that_matches_or_with_the_text(text: str) -> None:
+    assert redacted(text).text == PRIVATE[text]
+
+
+CUT_KEYS = {
+    "at a line end": ("\n".join(KEY_LINES[:2]), ""),
+    "within a line": ("\n".join([*KEY_LINES[:2], mixed(9)]), ""),
+    "before prose": ("\n".join(KEY_LINES), "\nand so on, until the end of it."),
+    "with headers": ("Proc-Type: 4,ENCRYPTED\nDEK-Info: AES,0A1B\n\n" + KEY_LINES[0], ""),
+    "with escaped line ends": (r"\n".join(KEY_LINES), r'\n"}'),
+    "quoted by mail": ("\n> ".join(KEY_LINES), "\n> \n> Yours"),
+    "before a certificate": ("\n".join(KEY_LINES), "\n" + armored("CERTIFICATE", KEY_LINES)),
+}
+
+
+@pytest.mark.parametrize("name", CUT_KEYS)
+def test_a_private_key_without_an_end_is_taken_out_as_far_as_it_goes(name: str) -> None:
+    key, after = CUT_KEYS[name]
+    newline = r"\n" if r"\n" in key else "\n> " if "\n> " in key else "\n"
+    begin = f"{DASHES}BEGIN RSA PRIVATE KEY{DASHES}{newline}"
+
+    assert redacted(f"key: {begin}{key}{after}").text == f"key: [REDACTED:private-key]{after}"
+
+
+TOKEN = "gh" + "p_" + mixed(36)
+# registered values, a text, and what is left of it
+VALUES = {
+    "a value": ([("db", "hunter22")], "pw=hunter22!", "pw=[REDACTED:db]!"),
+    "one within a word": ([("db", "hunter22")], "xhunter22x", "x[REDACTED:db]x"),
+    "the longest": (
+        [("short", "hunter22"), ("long", "hunter2233")],
+        "hunter2233 hunter22",
+        "[REDACTED:long] [REDACTED:short]",
+    ),
+    "two that overlap": ([("a", "abcdefgh"), ("b", "efghijkl")], "abcdefghijkl.", "[REDACTED:a]."),
+    "one that overlaps itself": ([("a", "abcabcabc")], "abcabcabcabc.", "[REDACTED:a]."),
+    "one of signs": ([("re", "(a+)+$.*[")], "x(a+)+$.*[y", "x[REDACTED:re]y"),
+    "one with a line end": (
+        [("pem", "line one\r\nline two")],
+        "line one\r\nline two",
+        "[REDACTED:pem]",
+    ),
+    "Chinese": ([("zh", "数据库密码一二三")], "是数据库密码一二三。", "是[REDACTED:zh]。"),
+    "two with one id": (
+        [("x", "hunter22"), ("x", "swordfish")],
+        "hunter22 swordfish",
+        "[REDACTED:x] [REDACTED:x]",
+    ),
+    "one that is a token": ([("gh", TOKEN)], TOKEN, "[REDACTED:gh]"),
+    "one within a token": ([("mid", TOKEN[10:20])], TOKEN, "[REDACTED:github-token]"),
+    "one that ends in a token": (
+        [("x", "=token=gh")],
+        f"=token={TOKEN}.",
+        "[REDACTED:github-token].",
+    ),
+    "one that ends in a private part": (
+        [("x", "swordfish<pri")],
+        "swordfish<private>no</private>.",
+        "[REDACTED:private].",
+    ),
+    "one within a password": (
+        [("x", "hunter22")],
+        "a://u:1hunter22!@h",
+        "a://u:[REDACTED:connection-password]@h",
+    ),
+    "one within a private key": (
+        [("x", KEY_LINES[0][:30])],
+        armored("PRIVATE KEY", KEY_LINES),
+        "[REDACTED:private-key]",
+    ),
+    "one that hid a token": (
+        [("x", "hunter22")],
+        f"AKIA{upper(16)}hunter22",
+        "[REDACTED:aws-key-id][REDACTED:x]",
+    ),
+    "one that is made up by a placeholder": (
+        [("x", "hunter22["), ("y", "]swordfish")],
+        "hunter22<private>no</private>swordfish",
+        "hunter22[REDACTED:private]swordfish",
+    ),
+    "one in a foreign placeholder": (
+        [("x", "hunter22")],
+        "[REDACTED:hunter22]",
+        "[REDACTED:[REDACTED:x]]",
+    ),
+    "one like a placeholder": (
+        [("x", "REDACTED"), ("y", "github-token")],
+        f"REDACTED {TOKEN} github-token",
+        "[REDACTED:x] [REDACTED:github-token] [REDACTED:y]",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_a_registered_value_is_taken_out_wherever_it_stands(name: str) -> None:
+    values, text, expected = VALUES[name]
+    rules = Rules(values=tuple(values))
+
+    assert rules.redacted(text).text == expected
+    assert rules.redacted(expected) == Redacted(text=expected)
+
+
+IDS = {
+    "db.prod_1-x": "db.prod_1-x",
+    "a b\r\n[c]": "a-b-c-",
+    "": "value",
+    "密钥": "-",
+    "x" * 100: "x" * 64,
+    "my-hunter22": "value",
+    "other-swordfish": "value",
+    TOKEN: "value",
+}
+
+
+@pytest.mark.parametrize("value_id", IDS)
+def test_a_placeholder_has_only_what_is_safe_of_an_id(value_id: str) -> None:
+    rules = Rules(values=((value_id, "hunter22"), ("other", "swordfish")))
+
+    assert rules.redacted("hunter22").text == f"[REDACTED:{IDS[value_id]}]"
+
+
+def test_registered_values_and_private_parts_count_as_kinds_of_their_own() -> None:
+    rules = Rules(values=(("a", "hunter22"), ("b", "swordfish")))
+
+    assert rules.redacted("hunter22 swordfish <private>x").kinds == {"value": 2, "private": 1}
+
+
+OVERLAPS = {
+    f"<private>{TOKEN}</private>": "[REDACTED:private]",
+    f"<private>{TOKEN}": "[REDACTED:private]",
+    f"api_key='{TOKEN}'": "api_key='[REDACTED:github-token]'",
+    f"Authorization: Bearer {TOKEN}": "Authorization: Bearer [REDACTED:github-token]",
+    f"https://x:{TOKEN}@github.com/a": "https://x:[REDACTED:github-token]@github.com/a",
+    "a://u:1<private>2</private>3@h": "a://u:[REDACTED:connection-password]@h",
+    armored("PRIVATE KEY", ["<private>", *KEY_LINES]): "[REDACTED:private-key]",
+    armored("PRIVATE KEY", ["<private>", *KEY_LINES]) + " " * 30: "[REDACTED:private]",
+    f"{TOKEN}-<private>x</private>": "[REDACTED:github-token]-[REDACTED:private]",
+    f"AKIA{upper(16)}{TOKEN}": f"AKIA{upper(16)}{TOKEN}",
+    f"AKIA{upper(16)}.{TOKEN}": "[REDACTED:aws-key-id].[REDACTED:github-token]",
+}
+
+
+@pytest.mark.parametrize("text", OVERLAPS)
+def test_what_overlaps_goes_as_one_and_nothing_of_it_is_left(text: str) -> None:
+    assert redacted(text).text == OVERLAPS[text]
+
+
+def test_an_allowed_text_stays_although_it_looks_like_a_secret() -> None:
+    rules = Rules(allowed=frozenset({"hunter2", TOKEN}))
+    text = f"a://u:hunter2@h a://u:hunter22@h {TOKEN} {TOKEN}x"
+
+    assert rules.redacted(text).text == (
+        f"a://u:hunter2@h a://u:[REDACTED:connection-password]@h {TOKEN} [REDACTED:github-token]"
+    )
+
+
+@pytest.mark.parametrize("kind", sorted(SAMPLES.keys() - {"private"}))
+def test_a_secret_of_an_allowed_kind_stays(kind: str) -> None:
+    rules = Rules(allowed_kinds=frozenset(KINDS) - {"private", "value"})
+    others = Rules(allowed_kinds=frozenset(KINDS) - {"private", "value", kind})
+
+    for parts in SAMPLES[kind]:
+        assert rules.redacted("".join(parts)).count == 0
+        assert others.redacted("".join(parts)).kinds == {kind: 1}
+
+
+def test_registered_values_and_private_parts_are_never_allowed() -> None:
+    rules = Rules(
+        values=(("x", "hunter22"),), allowed=frozenset({"hunter22", "<private>y</private>"})
+    )
+
+    assert rules.redacted("hunter22 <private>y</private>").count == 2
+
+
+@pytest.mark.parametrize("kind", ["private", "value", "no-such-kind"])
+def test_only_kinds_of_shapes_can_be_allowed(kind: str) -> None:
+    with pytest.raises(Invalid, match=kind):
+        Rules(allowed_kinds=frozenset({kind}))
+
+
+REFUSED = ["", "hunter2", " hunter2 ", " " * 20, "x" * (LONGEST_VALUE + 1), "my [REDACTED:x]"]
+
+
+@pytest.mark.parametrize("value", REFUSED)
+def test_a_value_that_cannot_be_taken_out_safely_is_refused(value: str) -> None:
+    with pytest.raises(Invalid):
+        Registry().register(Run(tenant="default", run="1"), "x", value)
+    with pytest.raises(Invalid):
+        Rules(values=(("x", value),))
+
+
+fragments = st.sampled_from(
+    [
+        *("".join(parts) for samples in SAMPLES.values() for parts in samples),
+        *(secret for _, secret in SECRETS),
+        *("<private>", "</private>", "[REDACTED:", "[REDACTED:jwt]", "]", "[", "://", "a:", "@"),
+        *("Authorization: Bearer ", "api_key=", ";Password=", "eyJ", ".", "-", " ", "\n", "\\n"),
+        *(f"{DASHES}BEGIN PRIVATE KEY{DASHES}", f"{DASHES}END PRIVATE KEY{DASHES}", mixed(20)),
+        *("hunter22", "abcabcab", "cabcabca", "]abcabca", "AKIA", "ghp_", "gh", "x" * 20),
+    ]
+)
+texts = st.lists(st.one_of(fragments, st.text(max_size=5)), max_size=8).map("".join)
+few = st.text(st.sampled_from("abR[]:-_ED1\n"), max_size=12)
+values = st.one_of(
+    fragments, st.tuples(few, st.sampled_from(["abcabcab", "hunter22", "]abcabca"])).map("".join)
+).filter(lambda value: len(value.strip()) >= 8 and "[REDACTED:" not in value)
+rules = st.builds(
+    lambda pairs: Rules(values=tuple(pairs)),
+    st.lists(st.tuples(st.one_of(values, few), values), max_size=4),
+)
+
+
+@EXAMPLES
+@given(texts, rules)
+def test_redacting_twice_is_redacting_once(text: str, rules: Rules) -> None:
+    once = rules.redacted(text).text
+
+    assert rules.redacted(once) == Redacted(text=once)
+
+
+@EXAMPLES
+@given(texts, rules, st.data())
+def test_no_registered_value_is_left(text: str, rules: Rules, data: st.DataObject) -> None:
+    for _, value in rules.values:
+        at = data.draw(st.integers(0, len(text)))
+        text = text[:at] + value + text[at:]
+
+    left = PLACEHOLDER.split(rules.redacted(text).text)
+
+    assert [value for _, value in rules.values for part in left if value in part] == []
+
+
+@EXAMPLES
+@given(texts)
+def test_what_is_left_was_there_in_the_same_order(text: str) -> None:
+    at = 0
+    for part in PLACEHOLDER.split(redacted(text).text):
+        at = text.index(part, at) + len(part)
+
+
+HOSTILE = [
+    "<private>", "</private>", "< private", "AKIA", "eyJ", "eyJ.", "-eyJ", "eyJaaaaaaaaaa.",
+    "ghp_", "sk-", "sk-ant-", "xoxb-", "xoxd-",
+    f"{DASHES}BEGIN ", f"{DASHES}BEGIN PRIVATE KEY{DASHES}", f"{DASHES}END PRIVATE KEY{DASHES}",
+    "://", "://a:", "a:b@", "://u:p@", "Bearer ", "Authorization: Bearer ", "password=",
+    ";password=", "?password=", "secret=", "api_key: ", "AccountKey=", "sig=", "[REDACTED:",
+    "[REDACTED:jwt]", "a", "A", "0", " ", ".", "-", "_", "/", "\\", "\n", "aB3+/", "SK", ":AA",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("part", HOSTILE)
+def test_hostile_repetition_is_answered_and_settled(part: str) -> None:
+    once = redacted(part * 20_000)
+
+    assert redacted(once.text) == Redacted(text=once.text)
+
+
+@pytest.mark.parametrize("part", HOSTILE)
+def test_a_token_after_hostile_repetition_is_found(part: str) -> None:
+    text = f"{part * 1000} {TOKEN}"
+
+    assert TOKEN not in redacted(text).text
+
+
+def test_twenty_thousand_open_private_parts_hide_the_rest_once() -> None:
+    assert redacted("a" + "<private>" * 20_000) == Redacted(
+        text="a[REDACTED:private]", count=1, kinds={"private": 1}
+    )
+
+
+ADA, BOB = Run(tenant="default", run="ada"), Run(tenant="default", run="bob")
+
+
+def test_a_registry_has_the_values_of_each_run_until_it_is_forgotten() -> None:
+    registry = Registry()
+    for run, value in [(ADA, "hunter22"), (ADA, "swordfish"), (ADA, "hunter22"), (BOB, "hunter22")]:
+        registry.register(run, "pw", value)
+
+    assert registry.values(ADA) == (("pw", "hunter22"), ("pw", "swordfish"))
+    registry.forget(ADA)
+    registry.forget(ADA)
+    assert registry.values(ADA) == ()
+    assert registry.values(BOB) == (("pw", "hunter22"),)
+
+
+def test_a_registry_has_the_values_of_a_tenant_each_once() -> None:
+    registry = Registry()
+    registry.register(ADA, "pw", "hunter22")
+    registry.register(BOB, "pw", "hunter22")
+    assert registry.all_of("default") == (("pw", "hunter22"),)
+
+    registry.register(BOB, "pw", "swordfish")
+    registry.register(Run(tenant="other", run="ada"), "pw", "hers only")
+
+    assert registry.all_of("default") == (("pw", "hunter22"), ("pw", "swordfish"))
+    assert registry.all_of("default") is registry.all_of("default")
+    registry.forget(BOB)
+    assert registry.all_of("default") == (("pw", "hunter22"),)
+    registry.forget(ADA)
+    assert registry.all_of("default") == ()
+
+
+def test_a_run_has_room_for_so_many_values_and_takes_known_ones_again() -> None:
+    registry = Registry()
+    for n in range(MOST_VALUES):
+        registry.register(ADA, "pw", f"hunter22-{n}")
+
+    with pytest.raises(OverQuota, match=str(MOST_VALUES)):
+        registry.register(ADA, "pw", "one more than that")
+    registry.register(ADA, "pw", "hunter22-0")
+    registry.register(BOB, "pw", "another run's")
+    assert len(registry.values(ADA)) == MOST_VALUES
+
+
+def test_a_tenant_has_room_for_so_many_runs_until_one_is_forgotten() -> None:
+    registry = Registry()
+    runs = [Run(tenant="default", run=str(n)) for n in range(MOST_RUNS + 1)]
+    for run in runs[:-1]:
+        registry.register(run, "pw", "hunter22")
+
+    with pytest.raises(OverQuota, match=str(MOST_RUNS)):
+        registry.register(runs[-1], "pw", "hunter22")
+    registry.register(Run(tenant="other", run="1"), "pw", "hunter22")
+    registry.forget(runs[0])
+    registry.register(runs[-1], "pw", "hunter22")
+
+
+def test_an_id_has_a_limit() -> None:
+    with pytest.raises(Invalid, match=str(LONGEST_ID)):
+        Registry().register(ADA, "x" * (LONGEST_ID + 1), "hunter22")
+
+
+def test_threads_register_without_losing_a_value() -> None:
+    registry = Registry()
+
+    def register(thread: int) -> None:
+        for n in range(25):
+            registry.register(ADA, "pw", f"hunter22-{thread}-{n}")
+            registry.all_of("default")
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(register, range(8)))
+
+    assert len(registry.all_of("default")) == len(registry.values(ADA)) == 200
+
+
+def test_kinds_can_be_named_in_a_placeholder_and_nothing_finds_them() -> None:
+    page = " ".join(f"[REDACTED:{kind}]" for kind in KINDS)
+
+    assert PLACEHOLDER.sub("", page).strip() == ""
+    assert redacted(page) == Redacted(text=page)
+
+
+def test_the_table_of_kinds_may_itself_be_stored() -> None:
+    page = "\n".join(f"{kind}: {meaning}" for kind, meaning in KINDS.items())
+
+    assert redacted(page) == Redacted(text=page)
