@@ -105,4 +105,4 @@ class Client:
 
 
 def _head(method: str, target: str, headers: str) -> Request:
-    return f"{method} {target} HTTP/1.1\r\nHost: x\r\n{headers}\r\n".encode()
+    return f"{method} {target} HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n".encode()

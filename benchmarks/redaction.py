@@ -18,6 +18,7 @@ MOST = 2.2  # times the time for twice the text
 VALUES = 200
 
 DASHES = "-----"
+# What is repeated as often as it fits.
 HOSTILE = (
     "<private>", "</private>", "<private></private>", "<", "< ", "<private",
     "AKIA", "AIza", "SK", "dapi", "eyJ", "eyJ.", "eyJ-", "eyJaaaaaaaaaa.", "eyJaaaaaaaaaa-",
@@ -34,23 +35,38 @@ HOSTILE = (
     "secret=", "secret:a1", "api_key: ", "api_key=a1b2c3d4", "access_token", "AccountKey=",
     "secret_access_key=", "session_token=a", "&sig=", "&sig=a", "12345678:AA",
     "hooks.slack.com/services/", "/api/webhooks/123456789012345678/", "/webhookb2/",
-    "a", "A", "0", " ", "\n", "\t", ".", "-", "_", "/", "+", "=", "\\", "'", '"', ":", ";", "%", "{",
-    "aB3", "aB3+/", "a1-", "a_", "A.b", "\\n", "é", "数", "😀",
+    "a", "A", "0", " ", "\n", "\t", ".", "-", "_", "/", "+", "=", "\\", "'", '"', ":", ";", "%",
+    "{", "aB3", "aB3+/", "a1-", "a_", "A.b", "\\n", "é", "数", "😀",
+)  # fmt: skip
+
+# What stands before and after something repeated.
+FRAMED = (
+    ("", "eyJ-", ".eyJaaaaaa.aaaaaaaaaaa"), ("", "-eyJ", ".eyJaaaaaa.!"), ("eyJaaaaaaaaaa.eyJ", "-", ""),
+    ("eyJaaaaaaaaaa.", "eyJaa.", "!"), ("ghp_", "a", ""), ("sk-", "a", ""), ("SG.", "a", ".!"),
+    ("xoxb-", "-", ""), ("whsec_", "a", "!"), ("://", "a", ""), ("://a:", "a", ""),
+    ("://a:", "a@", "!"), ("://", "a:", "!"), ("://a:", "@", ""), ("Bearer ", ".", ""),
+    ("Bearer a", "-", "!"), ("Bearer ", "a1", ""), ("Authorization: Bearer a", "~", "!"),
+    ("api_key=", "a", "("), ("api_key=", "a1", "("), ("AccountKey=", "a", ""), (";Password=", "x", ""),
+    ("Password=", "a", ""), ("Password='", "a", ""), (f"{DASHES}BEGIN PRIVATE KEY{DASHES}", "a", ""),
+    (f"{DASHES}BEGIN PRIVATE KEY{DASHES}", " ", "a"), (f"{DASHES}BEGIN PRIVATE KEY{DASHES}", "a" * 16 + " ", ""),
+    (f"{DASHES}BEGIN PRIVATE KEY{DASHES}", "\nName: x", ""), (f"{DASHES}BEGIN PRIVATE KEY{DASHES}", "a: ", ""),
+    ("<", " ", "private>"), ("<private", " ", ">"), ("[REDACTED:", "a", "]"), ("://[REDACTED:", "a", "]:"),
 )  # fmt: skip
 
 
 def main() -> None:
     """Print the rate of ordinary texts, then the time and the growth of hostile ones."""
-    print(f"{'ordinary text':32} {'characters':>11} {'ms':>9} {'MB/s':>7}")
+    print(f"{'ordinary text':44} {'characters':>11} {'ms':>9} {'MB/s':>7}")
     for name, text, rules in _ordinary():
         _print(name, len(text), _seconds(rules, text))
-    print(f"\n{'hostile text, repeated':32} {'characters':>11} {'ms':>9} {'MB/s':>7} {'growth':>7}")
-    grown = [part for part in HOSTILE if _growth(part, DEFAULT_RULES) > MOST]
+    print(f"\n{'hostile text':44} {'characters':>11} {'ms':>9} {'MB/s':>7} {'growth':>7}")
+    texts = [*(("", part, "") for part in HOSTILE), *FRAMED]
+    slow = [text for text in texts if _growth(*text, DEFAULT_RULES) > MOST]
     for value in ("a" * 8, "ab" * 50):
         rules = Rules(values=(("x", value),))
-        grown += [value for part in ("a", "ab") if _growth(part, rules) > MOST]
-    if grown:
-        sys.exit(f"More than {MOST} times the time for twice the text: {grown}")
+        slow += [("", part, "") for part in ("a", "ab") if _growth("", part, "", rules) > MOST]
+    if slow:
+        sys.exit(f"More than {MOST} times the time for twice the text: {slow}")
 
 
 def _ordinary() -> list[tuple[str, str, Rules]]:
@@ -86,22 +102,22 @@ def _with_secrets(text: str) -> str:
     return f" {token} ".join(text[at : at + 1000] for at in range(0, len(text), 1000))
 
 
-def _growth(part: str, rules: Rules) -> float:
+def _growth(before: str, part: str, after: str, rules: Rules) -> float:
     """How many times longer twice the text takes."""
-    text = (part * SIZE)[: 2 * SIZE]
-    half, whole = _seconds(rules, text[:SIZE]), _seconds(rules, text)
+    single, double = (before + part * (size // len(part)) + after for size in (SIZE, 2 * SIZE))
+    once, twice = _seconds(rules, single), _seconds(rules, double)
     for _ in range(TRIES):
-        if whole / half <= MOST:
+        if twice / once <= MOST:
             break
-        half = min(half, _seconds(rules, text[:SIZE]))
-        whole = min(whole, _seconds(rules, text))
-    _print(repr(part), len(text), whole, f"{whole / half:7.2f}")
-    return whole / half
+        once, twice = min(once, _seconds(rules, single)), min(twice, _seconds(rules, double))
+    name = f"{before} {part} {after}".strip() if before or after else part
+    _print(repr(name), len(double), twice, f"{twice / once:7.2f}")
+    return twice / once
 
 
 def _print(name: str, characters: int, seconds: float, growth: str = "") -> None:
     rate = characters / seconds / 1e6
-    print(f"{name:32} {characters:11,} {seconds * 1e3:9.3f} {rate:7.1f} {growth}".rstrip())
+    print(f"{name:44} {characters:11,} {seconds * 1e3:9.3f} {rate:7.1f} {growth}".rstrip())
 
 
 def _seconds(rules: Rules, text: str) -> float:

@@ -6,7 +6,6 @@ from typing import Any
 from pydantic import BaseModel
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Match, Route
@@ -19,7 +18,6 @@ from .api.door import Door
 from .api.openapi import Handler, Operation, document
 from .domain.access import Role
 from .domain.errors import Refusal
-from .telemetry import AccessLog
 
 TITLE = "agentops-memory"
 
@@ -40,7 +38,6 @@ def application(
     application = Starlette(
         routes=[*(Route(o.path, o.handler, methods=[o.method]) for o in own), *routes],
         exception_handlers={HTTPException: _unknown, Refusal: _refused, Exception: _failed},
-        middleware=[Middleware(AccessLog)],
     )
     application.router.redirect_slashes = False
     return application

@@ -18,6 +18,7 @@ from .domain.sessions import Sessions
 from .domain.transfer import Transfer
 from .domain.upkeep import Upkeep
 from .identity import Identity, is_open_allowed, must_have_keys
+from .rates import Rates
 from .settings import Settings
 from .storage.key_file import KeyFile, WatchedKeys
 from .storage.redaction_file import RedactionFile
@@ -43,7 +44,7 @@ async def opened(
     redaction = Redaction(exceptions=exceptions.rules)
     door = Door(
         identify=_identity(settings, clock).caller,
-        require_rate=lambda _: None,
+        require_rate=Rates(settings.rate_limit).require,
         admitted=lambda caller: hide_by(redaction.rules(caller)),
     )
     async with TenantsEngine.opened(

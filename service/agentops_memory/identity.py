@@ -1,6 +1,5 @@
 """Who a request comes from: the key that it brings, or anybody while the service is open."""
 
-import ipaddress
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Protocol
@@ -8,6 +7,7 @@ from typing import Protocol
 from .domain.errors import Unauthenticated
 from .domain.keys import KeyRing
 from .domain.model import Caller
+from .origins import is_loopback
 from .settings import SettingRefused
 
 KEYS, NONE = "keys", "none"  # of MEMORY_AUTH; unset, the address decides
@@ -49,7 +49,7 @@ class Identity:
 
 def is_open_allowed(auth: str, host: str) -> bool:
     """Whether a service without keys may serve anybody: told so, or reached from here alone."""
-    return auth == NONE or (auth != KEYS and _is_loopback(host))
+    return auth == NONE or (auth != KEYS and is_loopback(host))
 
 
 def must_have_keys(ring: KeyRing, auth: str, host: str) -> None:
@@ -73,10 +73,3 @@ def _token(headers: Mapping[str, str]) -> str:
     if scheme.lower() == "bearer":
         return token.strip()
     return headers.get("x-api-key", "").strip()
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host.lower() == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -15,9 +15,11 @@ from starlette.types import ASGIApp
 
 from . import __version__, compose
 from .app import Gate
+from .headers import Origins, SecurityHeaders
 from .limits import LimitedProtocol
+from .origins import is_loopback
 from .settings import Address, SettingRefused, Settings
-from .telemetry import Telemetry
+from .telemetry import AccessLog, Telemetry
 
 T = TypeVar("T")
 
@@ -74,7 +76,7 @@ async def running(
     """The service on its socket. At the end it finishes what was accepted, then closes."""
     gate = Gate()
     async with (
-        _listening(gate, settings.listen) as server,
+        _listening(_guarded(gate, settings), settings.listen) as server,
         compose.opened(settings, telemetry, clock=clock) as application,
     ):
         gate.open(application)
@@ -82,6 +84,13 @@ async def running(
             yield Running(address=server.address, gate=gate)
         finally:
             await server.finish()
+
+
+def _guarded(gate: Gate, settings: Settings) -> ASGIApp:
+    """What the socket meets: around the gate, so that no answer is without it."""
+    loopback = is_loopback(settings.listen.host)
+    origins = Origins(gate, allowed=settings.allowed_origins, is_loopback=loopback)
+    return SecurityHeaders(AccessLog(origins))
 
 
 class _Signals:

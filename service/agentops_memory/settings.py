@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from .domain.techniques import Techniques
+from .origins import allowed_origins
+from .rates import Rate, rate
 from .setting_kinds import (
     Address,
     address,
@@ -44,6 +46,8 @@ class Settings:
     recall: Techniques
     recall_limit: timedelta
     max_upload: int  # bytes
+    allowed_origins: frozenset[str]
+    rate_limit: Rate | None
     log_level: str
     otlp_endpoint: str | None
     otlp_protocol: str
@@ -218,6 +222,24 @@ VARIABLES = (
         default="256MiB",
         parse=size,
         help="The largest body of /import and of a session's end.",
+    ),
+    Variable(
+        field="allowed_origins",
+        name="MEMORY_ALLOWED_ORIGINS",
+        flag="--allowed-origins",
+        kind="ORIGINS",
+        default="",
+        parse=allowed_origins,
+        help="Origins of web pages that may ask and read, separated by commas.",
+    ),
+    Variable(
+        field="rate_limit",
+        name="MEMORY_RATE_LIMIT",
+        flag="--rate-limit",
+        kind="RATE",
+        default="",
+        parse=rate,
+        help="How often each key may ask: 50/s, 600/m or 20000/h. Unset: no limit.",
     ),
     Variable(
         field="log_level",
