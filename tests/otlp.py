@@ -67,6 +67,7 @@ class Collector:
     protocol: str
     spans: list[ReceivedSpan] = field(default_factory=list)
     gauges: dict[str, int] = field(default_factory=dict)
+    labels: list[Attributes] = field(default_factory=list)  # of every measurement
     _arrived: threading.Condition = field(default_factory=threading.Condition)
 
     def receive(self, request: ExportTraceServiceRequest) -> None:
@@ -81,6 +82,7 @@ class Collector:
             for of_scope in of_resource.scope_metrics:
                 for metric in of_scope.metrics:
                     self.gauges[metric.name] = metric.gauge.data_points[-1].as_int
+                    self.labels += (_attributes(p.attributes) for p in metric.gauge.data_points)
 
     def await_span(self, name: str) -> ReceivedSpan:
         """The first span of this name, once it is there."""

@@ -29,7 +29,7 @@ ROUNDS = 4  # taking one out may uncover another, once; the rest is margin
 
 _PLACEHOLDER = re.compile(re.escape(MARK) + r"([A-Za-z0-9._-]+)\]")
 _UNSAFE = re.compile("[^A-Za-z0-9._-]+")
-_TAG = re.compile(r"<\s*(/?)\s*private\s*>", re.IGNORECASE)
+_TAG = re.compile(r"<\s*+(/?)\s*+private\s*+>", re.IGNORECASE)
 _VEIL = "\ud800"  # in no text that is stored
 
 

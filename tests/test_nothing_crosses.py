@@ -1,0 +1,361 @@
+"""Whatever anybody asks, on any route: nothing of another tenant or project comes back.
+
+Four callers, two tenants with two project patterns each, do what they like for a
+while, with ids, projects and sessions of their own, of each other and of nobody.
+What each of them wrote has a word in it that nobody else may ever see.
+"""
+
+import json
+import logging
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+import pytest
+
+from agentops_memory.telemetry import Telemetry
+from agentops_memory.telemetry.logs import JsonFormatter
+
+from .callers import calling, made_key
+from .database import assert_index_is_whole
+from .otlp import Collector
+from .service import Service, serving
+from .traced import collector
+
+__all__ = ["collector"]
+
+NEVER = 987_654_321  # an id that was never given
+STEPS = 120  # requests of one run
+
+Body = dict[str, object]
+
+
+@dataclass(kw_only=True)
+class Party:
+    """A caller, and what it knows to be its own."""
+
+    tenant: str
+    prefix: str
+    number: int
+    client: httpx.Client
+    live: dict[int, str] = field(default_factory=dict)  # the projects of its memories
+    sessions: list[str] = field(default_factory=list)
+    dead: set[int] = field(default_factory=set)
+
+    @property
+    def word(self) -> str:
+        """What only this caller writes."""
+        return f"canary{self.number}word"
+
+    @property
+    def trace(self) -> str:
+        return f"{self.number + 1:032x}"
+
+    def ask(self, method: str, path: str, body: Body | None = None) -> httpx.Response:
+        headers = {"traceparent": f"00-{self.trace}-00f067aa0ba902b7-01"}
+        return self.client.request(method, path, json=body, headers=headers)
+
+
+@dataclass(kw_only=True)
+class Place:
+    """Callers side by side, and chance."""
+
+    parties: list[Party]
+    chance: random.Random
+    driven: set[str] = field(default_factory=set)
+
+    def others(self, party: Party) -> list[Party]:
+        return [other for other in self.parties if other is not party]
+
+    def foreign_id(self, party: Party) -> int:
+        """An id that another has, or had, and this one never."""
+        ids = {i for other in self.others(party) for i in {*other.live, *other.dead}}
+        return self.chance.choice(sorted(ids - {*party.live, *party.dead}) or [NEVER])
+
+    def own_id(self, party: Party) -> int:
+        return self.chance.choice(sorted(party.live) or [NEVER])
+
+    def project(self, party: Party) -> str:
+        return f"{party.prefix}{self.chance.choice('xy')}"
+
+    def foreign_project(self, party: Party) -> str:
+        others = [other for other in self.others(party) if other.prefix != party.prefix]
+        return self.project(self.chance.choice(others))
+
+    def body(self, party: Party, project: str, session: str) -> Body:
+        number = self.chance.randrange(6)
+        return {
+            "session_id": session,
+            "project": project,
+            "type": f"type {party.word}",
+            "title": f"apple {number} {party.word}",
+            "content": f"The apple {number} is {party.word}, and so is the pear.",
+            "tags": [party.word],
+            "topic_key": f"fruit/{number}" if self.chance.random() < 0.4 else None,
+        }
+
+
+# Each drives an operation as a caller may, and keeps account of what becomes its own.
+
+
+def create_session(place: Place, me: Party) -> None:
+    name = f"{me.tenant} {me.prefix} {place.chance.randrange(4)}"
+    answer = me.ask("POST", "/sessions", {"id": name, "project": place.project(me)})
+    assert answer.status_code == 201
+    me.sessions.append(name)
+
+
+def end_session(_: Place, me: Party) -> None:
+    for session in me.sessions[-1:]:
+        said = [{"role": "user", "content": f"tell me of {me.word}"}]
+        path = f"/sessions/{session}/end"
+        assert me.ask("POST", path, {"messages": said}).status_code == 200
+
+
+def add_observation(place: Place, me: Party) -> None:
+    project = place.project(me)
+    session = place.chance.choice(me.sessions or [f"{me.tenant} {me.prefix} own"])
+    answer = me.ask("POST", "/observations", place.body(me, project, session))
+    assert answer.status_code == 201, answer.text
+    me.live[answer.json()["id"]] = project
+
+
+def add_foreign(place: Place, me: Party) -> None:
+    """Save where others are, and where nobody ever was: refused with one sentence."""
+    theirs = me.ask("POST", "/observations", place.body(me, place.foreign_project(me), "s"))
+    nobodys = me.ask("POST", "/observations", place.body(me, "nobodys", "s"))
+    same(theirs, nobodys)
+    assert theirs.status_code == 403
+
+
+def use_foreign_session(place: Place, me: Party) -> None:
+    """Save into a session of another: refused in the same tenant, unknown in another."""
+    other = place.chance.choice(place.others(me))
+    for session in other.sessions[-1:]:
+        if other.tenant == me.tenant:
+            body = place.body(me, place.project(me), session)
+            for answer in [
+                me.ask("POST", "/observations", body),
+                me.ask("POST", "/sessions", {"id": session, "project": place.project(me)}),
+                me.ask("POST", f"/sessions/{session}/end"),
+            ]:
+                assert answer.status_code == 403
+        both = [me.ask("GET", f"/sessions/recent?before_id={id_}") for id_ in (session, "nobodys")]
+        same(*both)
+
+
+def read_one(place: Place, me: Party) -> None:
+    id_ = place.own_id(me)
+    for path in (f"/observations/{id_}", f"/observations/{id_}/history"):
+        assert me.ask("GET", path).status_code == (200 if id_ in me.live else 404)
+    assert me.ask("GET", f"/timeline?observation_id={id_}&before=50").status_code in (200, 404)
+
+
+def change_one(place: Place, me: Party) -> None:
+    path = f"/observations/{place.own_id(me)}"
+    me.ask("PATCH", path, {"title": f"changed {me.word} {place.chance.random()}"})
+    me.ask("POST", f"{path}/restore", {"revision": 1})
+
+
+def delete_one(place: Place, me: Party) -> None:
+    id_ = place.own_id(me)
+    hard = place.chance.choice(["", "?hard=true"])
+    assert me.ask("DELETE", f"/observations/{id_}{hard}").status_code == 204
+    me.live.pop(id_, None)
+    me.dead.add(id_)
+
+
+def touch_foreign(place: Place, me: Party) -> None:
+    """Every way to name a memory by its id: another's is as one that never was."""
+    theirs = place.foreign_id(me)
+    for method, path, body in [
+        ("GET", "/observations/{}", None),
+        ("GET", "/observations/{}/history", None),
+        ("POST", "/observations/{}/restore", {"revision": 1}),
+        ("PATCH", "/observations/{}", {"title": "mine"}),
+        ("DELETE", "/observations/{}", None),
+        ("DELETE", "/observations/{}?hard=true", None),
+        ("GET", "/timeline?observation_id={}", None),
+        ("GET", "/observations/recent?before_id={}", None),
+        ("GET", "/search?q=apple&explain=true&why_not={}", None),
+        ("GET", "/context?query=apple&why_not={}", None),
+        ("GET", f"/context?project={place.project(me)}&query=apple&why_not={{}}", None),
+    ]:
+        answers = [me.ask(method, path.format(id_), body) for id_ in (theirs, NEVER)]
+        same(*answers, ids=(theirs, NEVER))
+
+
+def look_around(place: Place, me: Party) -> None:
+    """Every list, with a project of its own, of another, of nobody, and without one."""
+    for path in ("/observations/recent?limit=100", "/sessions/recent?limit=100", "/stats?",
+                 "/export?", "/search?q=apple+pear&limit=50&explain=true",
+                 "/context?query=the+aple+pear&limit=50&explain=true"):  # fmt: skip
+        me.ask("GET", f"{path}&project={place.project(me)}")
+        me.ask("GET", path)
+        theirs = me.ask("GET", f"{path}&project={place.foreign_project(me)}")
+        same(theirs, me.ask("GET", f"{path}&project=nobodys"))
+    for scope in ("global", "project"):
+        for path in ("/observations/recent?", "/search?q=apple&", "/context?query=apple&"):
+            me.ask("GET", f"{path}scope={scope}")
+
+
+def import_own(_: Place, me: Party) -> None:
+    exported = me.ask("GET", "/export").json()
+    answer = me.ask("POST", "/import", exported)
+    assert answer.json() == {"imported_sessions": 0, "imported_observations": 0}
+
+
+def import_foreign(place: Place, me: Party) -> None:
+    row = place.body(me, place.foreign_project(me), "s")
+    same(
+        me.ask("POST", "/import", {"observations": [row]}),
+        me.ask("POST", "/import", {"observations": [row | {"project": "nobodys"}]}),
+    )
+
+
+def describe(_: Place, me: Party) -> None:
+    me.ask("GET", "/openapi.json")
+    me.ask("GET", "/health")
+    me.ask("GET", f"/erasures/{NEVER}")
+
+
+DEEDS = {
+    create_session: {"create_session"},
+    end_session: {"end_session"},
+    add_observation: {"add_observation"},
+    add_foreign: {"add_observation"},
+    use_foreign_session: {"recent_sessions"},
+    read_one: {"get_observation", "observation_history", "timeline"},
+    change_one: {"update_observation", "restore_observation"},
+    delete_one: {"delete_observation"},
+    touch_foreign: {"search", "fetch_context"},
+    look_around: {"recent_observations", "stats", "export"},
+    import_own: {"import"},
+    import_foreign: {"import"},
+    describe: {"openapi", "health", "get_erasure"},
+}
+
+
+def same(one: httpx.Response, other: httpx.Response, *, ids: tuple[int, int] = (0, 0)) -> None:
+    """The same status, headers and bytes, but for the id where an answer names it again."""
+    text = one.text.replace(f'"id":{ids[0]},"reason"', f'"id":{ids[1]},"reason"')
+    assert (one.status_code, _plain(text)) == (other.status_code, _plain(other.text))
+    changing = {"date", "content-length"}
+    headers = [{k: v for k, v in a.headers.items() if k not in changing} for a in (one, other)]
+    assert headers[0] == headers[1]
+
+
+def _plain(text: str) -> str:
+    """Without the instant of an export."""
+    return text.partition('"exported_at"')[0] + text.partition('","sessions"')[2]
+
+
+@pytest.fixture
+def heard() -> list[tuple[Party, str]]:
+    """What each caller was answered."""
+    return []
+
+
+@pytest.fixture
+def place(
+    tmp_path: Path, collector: Collector, heard: list[tuple[Party, str]]
+) -> Iterator[tuple[Service, list[Party], Telemetry]]:
+    telemetry = Telemetry.started(collector.endpoint, collector.protocol)
+    with serving(tmp_path / "memory.db", telemetry=telemetry) as service:
+        parties = []
+        for number, (tenant, prefix) in enumerate(
+            [("default", "a-"), ("default", "b-"), ("acme", "a-"), ("acme", "b-")]
+        ):
+            token = made_key(service.path, "admin", tenant, (f"{prefix}*",))
+            client = calling(service, token)
+            party = Party(tenant=tenant, prefix=prefix, number=number, client=client)
+            client.event_hooks["response"] = [_hearing(party, heard)]
+            parties.append(party)
+        yield service, parties, telemetry
+        for party in parties:
+            party.client.close()
+    telemetry.stop()
+
+
+def _hearing(party: Party, heard: list[tuple[Party, str]]):  # type: ignore[no-untyped-def]
+    def hear(response: httpx.Response) -> None:
+        response.read()
+        heard.append((party, f"{response.headers} {response.text}"))
+
+    return hear
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_nothing_crosses(
+    seed: int,
+    place: tuple[Service, list[Party], Telemetry],
+    collector: Collector,
+    heard: list[tuple[Party, str]],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    service, parties, telemetry = place
+    going_on = Place(parties=parties, chance=random.Random(seed))  # noqa: S311 - the same each time
+    deeds = list(DEEDS)
+
+    with caplog.at_level(logging.DEBUG):
+        for party in parties * 2:
+            create_session(going_on, party)
+            add_observation(going_on, party)
+        for _ in range(STEPS):
+            deed = going_on.chance.choice(deeds)
+            deed(going_on, going_on.chance.choice(parties))
+            going_on.driven |= DEEDS[deed]
+        for party in parties:
+            stats = party.ask("GET", "/stats").json()
+            assert stats["total_observations"] == len(party.live)
+            assert {*party.live.values()} <= {*stats["projects"]}
+            assert all(project.startswith(party.prefix) for project in stats["projects"])
+            look_around(going_on, party)
+
+    _assert_silent(parties, heard)
+    described = parties[0].ask("GET", "/openapi.json").json()["paths"].values()
+    named = {operation["operationId"] for methods in described for operation in methods.values()}
+    assert named <= going_on.driven
+    lines = [
+        JsonFormatter().format(record)
+        for record in caplog.records
+        if record.name.startswith("agentops_memory")
+    ]
+    assert lines
+    assert [line for line in lines if any(party.word in line for party in parties)] == []
+    telemetry.stop()
+    _assert_traces_apart(parties, collector)
+    for file in service.path.parent.rglob("*.db"):
+        assert_index_is_whole(file)
+
+
+def _assert_silent(parties: list[Party], heard: list[tuple[Party, str]]) -> None:
+    own = {party.number: 0 for party in parties}
+    for party, text in heard:
+        own[party.number] += party.word in text
+        for other in parties:
+            assert other is party or other.word not in text, (party, text)
+    assert all(own.values())  # else the words would prove nothing
+
+
+def _assert_traces_apart(parties: list[Party], collector: Collector) -> None:
+    assert collector.all("memory.search")
+    for span in collector.spans:
+        for party in parties:
+            assert span.trace == party.trace or party.word not in repr(span), span
+    assert all(label == {} for label in collector.labels)
+
+
+def test_what_is_measured_has_no_label(service: Service, collector: Collector) -> None:
+    telemetry = Telemetry.started(collector.endpoint, collector.protocol)
+    with serving(
+        service.path.with_name("other.db"), telemetry=telemetry, MEMORY_SWEEP_EVERY="1ms"
+    ) as other:
+        other.save("apple", project="billing")
+    telemetry.stop()
+
+    assert collector.gauges
+    assert [label for label in collector.labels if label] == []
+    assert "billing" not in json.dumps(collector.labels)
