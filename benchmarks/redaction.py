@@ -83,7 +83,7 @@ def _ordinary() -> list[tuple[str, str, Rules]]:
         ("base64", base64.b64encode(noise).decode()[:LONG], DEFAULT_RULES),
         ("base64 for addresses", base64.urlsafe_b64encode(noise).decode()[:LONG], DEFAULT_RULES),
         ("hexadecimal", noise.hex()[:LONG], DEFAULT_RULES),
-        ("Chinese", ("数据库连接池在高峰时耗尽了。" * LONG)[:LONG], DEFAULT_RULES),
+        ("Chinese", ("数据库连接池在高峰时耗尽了。" * (LONG // 10))[:LONG], DEFAULT_RULES),
         ("prose with a secret a thousand", _with_secrets(prose), DEFAULT_RULES),
         (f"prose, {VALUES} registered values", prose, Rules(values=values)),
     ]

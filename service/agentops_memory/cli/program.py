@@ -131,6 +131,26 @@ def index(check: bool, rebuild: bool, **flags: str | None) -> None:
     sys.exit(0 if is_good else 1)
 
 
+@main.command(short_help="Find secrets in what is stored, and take them out.")
+@_options
+@click.option("--tenant", default="default", show_default=True, help="Whose memories.")
+@click.option("--redact", is_flag=True, help="Take them out; without, nothing is changed.")
+@click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each place.")
+def scan(tenant: str, redact: bool, as_json: bool, **flags: str | None) -> None:
+    """Find secrets in what is stored: in live and deleted memories, revisions and summaries.
+
+    It may run while a service uses the file. Exits with 1 if there are some and they stay.
+    """
+    # Not at the top, as above.
+    from . import scan as scanning  # noqa: PLC0415
+
+    try:
+        is_clean = scanning.run(_settings(flags), tenant=tenant, redact=redact, as_json=as_json)
+    except scanning.REFUSALS as refusal:
+        _refuse(refusal)
+    sys.exit(0 if is_clean else 1)
+
+
 @main.command(short_help="Ask whether the service is healthy.")
 @_options
 def health(**flags: str | None) -> None:

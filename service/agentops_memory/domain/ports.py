@@ -76,6 +76,12 @@ class MemoryTable(Protocol):
     def page(self, project: Project | None, after: MemoryId, limit: int) -> list[Memory]:
         """Live memories with higher ids, in id order; fewer than the limit if they are long."""
 
+    def every(self, after: MemoryId, limit: int) -> list[Memory]:
+        """Memories with higher ids, in id order, deleted ones too; fewer if they are long."""
+
+    def total(self) -> int:
+        """How many memories there are, deleted ones too."""
+
     def count(self, project: Project | None) -> int:
         """How many live memories there are."""
 
@@ -127,6 +133,9 @@ class RevisionTable(Protocol):
 
     def newest(self, memory: Memory) -> list[Revision]:
         """All that is kept of a memory's changes, newest first, each with its text."""
+
+    def rewrite(self, memory: MemoryId, number: int, text: Text) -> None:
+        """Put another text into a revision that has its own copy."""
 
     def trim(self, memory: MemoryId, keep: int) -> None:
         """Forget all but the newest `keep` revisions."""

@@ -1,7 +1,8 @@
 """What is written passes a screen: secrets stay behind, and are counted."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from .model import Caller, Change, Draft, Memory, Session, SessionId, Text
 from .redaction import DEFAULT_RULES, Rules
@@ -31,14 +32,19 @@ class Screen:
     """Takes secrets out of what one request writes: nouns come out as they may be stored."""
 
     rules: Rules
-    count: int = 0  # of secrets that were taken out
+    kinds: Counter[str] = field(default_factory=Counter)  # of what was taken out
+
+    @property
+    def count(self) -> int:
+        """How many secrets were taken out."""
+        return self.kinds.total()
 
     def text(self, text: str, most: int) -> str:
         """The text without secrets, at most so long."""
         clean = self.rules.redacted(text)
         if not clean.count:
             return text
-        self.count += clean.count
+        self.kinds.update(clean.kinds)
         return clean.text[:most]
 
     def session_id(self, session: SessionId) -> SessionId:
@@ -74,11 +80,10 @@ class Screen:
         )
 
     def session(self, session: Session) -> Session:
-        return replace(
-            session,
-            id=self.session_id(session.id),
-            summary=self.text(session.summary, MAX_SUMMARY),
-        )
+        return replace(self.summary(session), id=self.session_id(session.id))
+
+    def summary(self, session: Session) -> Session:
+        return replace(session, summary=self.text(session.summary, MAX_SUMMARY))
 
     def memory(self, memory: Memory) -> Memory:
         return replace(

@@ -103,7 +103,7 @@ class Memories(Table):
         with self._index.following(memory.id):
             self._execute(
                 """UPDATE memories
-                      SET type = :type, title = :title, content = :content, tags = :tags,
+                      SET key = :key, type = :type, title = :title, content = :content, tags = :tags,
                           content_hash = :content_hash, revision = :revision,
                           duplicates = :duplicates, last_seen_at = :last_seen_at,
                           promoted_to = :promoted_to, updated_at = :updated_at,
@@ -185,6 +185,23 @@ class Memories(Table):
             **acting(self._projects),
         )
         return _within(MAX_PAGE, map(memory_of, rows))
+
+    def every(self, after: MemoryId, limit: int) -> list[Memory]:
+        rows = self._execute(
+            f"""SELECT {COLUMNS}
+                  FROM memories m
+                  JOIN spaces s ON s.id = m.space_id
+                 WHERE m.id > :after AND {acted_on(self._projects, "s.project")}
+              ORDER BY m.id
+                 LIMIT :limit""",
+            after=after,
+            limit=limit,
+            **acting(self._projects),
+        )
+        return _within(MAX_PAGE, map(memory_of, rows))
+
+    def total(self) -> int:
+        return int(self._execute("SELECT count(*) FROM memories").fetchone()[0])
 
     def count(self, project: Project | None) -> int:
         seen = Filter(project=project)

@@ -61,6 +61,16 @@ class Revisions(Table):
         )
         return [_revision(row, memory) for row in rows]
 
+    def rewrite(self, memory: MemoryId, number: int, text: Text) -> None:
+        self._execute(
+            """UPDATE revisions
+                  SET type = :type, title = :title, content = :content, tags = :tags
+                WHERE memory_id = :memory_id AND number = :number AND type IS NOT NULL""",
+            memory_id=memory,
+            number=number,
+            **_text_row(text),
+        )
+
     def trim(self, memory: MemoryId, keep: int) -> None:
         self._execute(
             """DELETE FROM revisions

@@ -1,0 +1,206 @@
+"""Looking for secrets in what is already stored, and taking them out."""
+
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+
+from .access import Role
+from .memories import known
+from .model import (
+    UNKNOWN_PROJECT,
+    UNSAVED,
+    Caller,
+    Erasure,
+    ErasureId,
+    ErasureKind,
+    Memory,
+    MemoryId,
+    Session,
+    SessionId,
+    Space,
+)
+from .ports import Engine, Transaction
+from .redaction import Rules
+from .screen import RulesOf, Screen
+from .text import Project, content_hash
+
+PAGE = 200  # memories or sessions that are looked at together
+
+IN_NAMES = "in its name"  # of a session or a project, which others refer to: not taken out
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """Where secrets stand, how many of which kind, and nothing of themselves."""
+
+    project: Project
+    memory: MemoryId | None = None
+    session: SessionId | None = None
+    kinds: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scanned:
+    """How far a scan is, and what it has found since it last said so."""
+
+    rows: int
+    findings: tuple[Finding, ...] = ()
+
+
+def nobody(_: Caller) -> None:
+    """For those to whom it does not matter that something was erased."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scan:
+    """Scans of one service: live and deleted memories, their revisions, and summaries."""
+
+    engine: Engine
+    rules: RulesOf
+    on_erased: Callable[[Caller], None] = field(default=nobody)
+
+    async def size(self, caller: Caller) -> int:
+        """How many rows a scan looks at."""
+        return await self.engine.read(caller, size)
+
+    async def look(self, caller: Caller) -> AsyncIterator[Scanned]:
+        """What would be taken out; nothing is changed."""
+        async for scanned in self._pages(caller):
+            yield scanned
+
+    async def redact(self, caller: Caller) -> AsyncIterator[Scanned]:
+        """Take it out, page by page. Each page that had any leaves a receipt for each project."""
+        rules = self.rules(caller)
+        async for scanned in self._pages(caller):
+            if scanned.findings:
+                await self.engine.write(caller, redact, scanned.findings, rules)
+                self.on_erased(caller)
+            yield scanned
+
+    async def _pages(self, caller: Caller) -> AsyncIterator[Scanned]:
+        caller.require(Role.ADMIN)
+        rules, after = self.rules(caller), UNSAVED
+        while memories := await self.engine.read(caller, memory_page, after, rules):
+            after, scanned = memories
+            yield scanned
+        last: SessionId | None = None
+        while sessions := await self.engine.read(caller, session_page, last, rules):
+            last, closed = sessions
+            yield closed
+
+
+def size(tx: Transaction) -> int:
+    return tx.memories.total() + tx.sessions.count(None)
+
+
+def memory_page(
+    tx: Transaction, after: MemoryId, rules: Rules
+) -> tuple[MemoryId, Scanned] | None:
+    memories = tx.memories.every(after, PAGE)
+    if not memories:
+        return None
+    findings = (_in_memory(tx, memory, rules) for memory in memories)
+    return memories[-1].id, Scanned(rows=len(memories), findings=_some(findings))
+
+
+def session_page(
+    tx: Transaction, after: SessionId | None, rules: Rules
+) -> tuple[SessionId, Scanned] | None:
+    sessions = tx.sessions.page(None, after, PAGE)
+    if not sessions:
+        return None
+    findings = (_in_session(session, rules) for session in sessions)
+    return sessions[-1].id, Scanned(rows=len(sessions), findings=_some(findings))
+
+
+def redact(tx: Transaction, findings: Sequence[Finding], rules: Rules) -> None:
+    """Take out what was found, or has come since, and leave the receipts."""
+    in_order = sorted(findings, key=lambda finding: finding.project)
+    for project, found in groupby(in_order, key=lambda finding: finding.project):
+        _redact_project(tx, project, list(found), rules)
+
+
+def _redact_project(
+    tx: Transaction, project: Project, findings: Sequence[Finding], rules: Rules
+) -> None:
+    memories = [finding.memory for finding in findings if finding.memory is not None]
+    revisions = sum(_redact_memory(tx, memory, rules) for memory in memories)
+    sessions = sum(
+        _redact_session(tx, finding.session, rules) for finding in findings if finding.session
+    )
+    tx.erasures.add(
+        Erasure(
+            id=ErasureId(tx.new_uid(tx.now)),
+            kind=ErasureKind.REDACTION,
+            project=project,
+            memories=tuple(memories),
+            observations=len(memories),
+            revisions=revisions,
+            sessions=sessions,
+            erased_at=tx.now,
+        )
+    )
+
+
+def _redact_memory(tx: Transaction, id_: MemoryId, rules: Rules) -> int:
+    """Take the secrets out of a memory and its revisions; how many of those had any."""
+    memory, changed = known(tx, id_), 0
+    for revision in tx.revisions.newest(memory)[1:]:
+        screen = Screen(rules)
+        if revision.text is not None and (text := screen.words(revision.text)) and screen.count:
+            tx.revisions.rewrite(id_, revision.number, text)
+            changed += 1
+    clean = _without_taken_key(tx, memory, Screen(rules).memory(memory))
+    tx.memories.replace(replace(clean, content_hash=content_hash(clean.text.content)))
+    tx.index.must_purge(id_)
+    return changed
+
+
+def _without_taken_key(tx: Transaction, memory: Memory, clean: Memory) -> Memory:
+    """Two keys may differ in their secrets alone: the second memory has none then."""
+    if clean.key is None or clean.key == memory.key:
+        return clean
+    held = tx.memories.at_key(clean.space, clean.key)
+    return clean if held is None or held.id == memory.id else replace(clean, key=None)
+
+
+def _redact_session(tx: Transaction, id_: SessionId, rules: Rules) -> int:
+    session = tx.sessions.get(id_)
+    screen = Screen(rules)
+    if session is not None and (clean := screen.summary(session)) and screen.count:
+        tx.sessions.close(clean)
+    return min(screen.count, 1)
+
+
+def _in_memory(tx: Transaction, memory: Memory, rules: Rules) -> Finding | None:
+    screen = Screen(rules)
+    # Its session's id is the session's matter, and a scope is a name.
+    screen.memory(replace(memory, session=SessionId(""), space=Space(project=UNKNOWN_PROJECT)))
+    for revision in tx.revisions.newest(memory)[1:]:
+        if revision.text is not None:
+            screen.words(revision.text)
+    return _finding(screen.kinds, memory.space.project, memory=memory.id)
+
+
+def _in_session(session: Session, rules: Rules) -> Finding | None:
+    screen, names = Screen(rules), Screen(rules)
+    screen.summary(session)
+    names.session_id(session.id)
+    names.text(session.project, len(session.project))
+    kinds = screen.kinds + Counter({f"{kind} {IN_NAMES}": n for kind, n in names.kinds.items()})
+    return _finding(kinds, session.project, session=session.id)
+
+
+def _finding(
+    kinds: Counter[str],
+    project: Project,
+    *,
+    memory: MemoryId | None = None,
+    session: SessionId | None = None,
+) -> Finding | None:
+    return Finding(project=project, memory=memory, session=session, kinds=kinds) if kinds else None
+
+
+def _some(findings: Iterable[Finding | None]) -> tuple[Finding, ...]:
+    return tuple(finding for finding in findings if finding is not None)
