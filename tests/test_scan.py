@@ -1,0 +1,118 @@
+"""Secrets that were stored before there was a rule against them are found, and taken out."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from .callers import calling, made_key
+from .database import assert_index_is_whole
+from .process import run
+from .service import Service, observation, serving
+from .test_redaction import AWS, GITHUB, RARE, everything
+
+KINDS = ["aws-key-id", "github-token"]
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> Path:
+    """A database in which secrets are stored in every place that holds text."""
+    path = tmp_path / "memory.db"
+    exceptions = tmp_path / "memory.db.redaction"
+    exceptions.write_text(json.dumps({"default": {"allow_kinds": KINDS}}))
+    with serving(path) as service:
+        fill(service)
+    exceptions.unlink()
+    assert RARE.encode() in everything(tmp_path).lower()
+    return path
+
+
+def fill(service: Service) -> None:
+    save, http = service.save, service.http
+    upserted = save(f"the pear is {AWS}", topic_key="pear")
+    save(f"the pear is ripe and {GITHUB}", topic_key="pear", tags=[AWS])
+    http.patch(f"/observations/{upserted['id']}", json={"title": f"ripe {GITHUB}"})
+    deleted = save(f"the apple is {GITHUB}", project="other")
+    http.delete(f"/observations/{deleted['id']}")
+    save("one", topic_key=f"key {AWS}")
+    save("two", topic_key=f"key AKIA{'Z' * 16}")
+    save("nothing is wrong with this one")
+    said = [{"role": "user", "content": f"use {AWS}"}]
+    http.post("/sessions/s1/end", json={"messages": said})
+
+
+def scan(path: Path, *options: str) -> tuple[int, str]:
+    done = run("scan", "--db", str(path), *options)
+    return done.returncode, done.stdout
+
+
+def test_a_scan_says_what_it_would_take_out_and_changes_nothing(stored: Path) -> None:
+    before = everything(stored.parent)
+
+    code, said = scan(stored)
+
+    assert code == 1
+    assert said.splitlines() == [
+        "observation 1 of demo: github-token 3, aws-key-id 3",
+        "observation 2 of other: github-token 2",
+        "observation 3 of demo: aws-key-id 1",
+        "observation 4 of demo: aws-key-id 1",
+        "session s1 of demo: aws-key-id 1",
+        "11 secrets found; --redact takes them out",
+    ]
+    assert everything(stored.parent) == before
+
+
+def test_a_scan_takes_out_what_is_stored_wherever_it_stands(stored: Path) -> None:
+    code, said = scan(stored, "--redact", "--json")
+
+    assert code == 0
+    assert sum(sum(json.loads(line)["kinds"].values()) for line in said.splitlines()) == 11
+    held = everything(stored.parent).lower()
+    assert RARE.encode() not in held
+    assert AWS.lower().encode() not in held
+    assert_index_is_whole(stored)
+    assert scan(stored) == (0, "no secrets found\n")
+
+
+def test_what_is_left_is_found_and_has_no_revision_more(stored: Path) -> None:
+    with serving(stored) as service:
+        before = service.http.get("/observations/1").json()
+        scan(stored, "--redact")
+        after = service.http.get("/observations/1").json()
+
+        assert after["content"] == "the pear is ripe and [REDACTED:github-token]"
+        changed = {"title", "content", "tags", "normalized_hash"}
+        assert {k: v for k, v in after.items() if k not in changed} == {
+            k: v for k, v in before.items() if k not in changed
+        }
+        history = service.http.get("/observations/1/history").json()
+        assert [row["content"] for row in history][-1] == "the pear is [REDACTED:aws-key-id]"
+        assert [hit["id"] for hit in service.http.get("/search?q=pear").json()] == [1]
+        assert service.http.get(f"/search?q={RARE}").json() == []
+        keys = [service.http.get(f"/observations/{id_}").json().get("topic_key") for id_ in (3, 4)]
+        assert keys == ["key [REDACTED:aws-key-id]", None]
+        (session,) = service.http.get("/sessions/recent?project=demo").json()
+        assert session["summary"].endswith("Started with: use [REDACTED:aws-key-id]")
+
+
+def test_a_scan_is_of_one_tenant(stored: Path) -> None:
+    with serving(stored) as service, calling(service, made_key(stored, tenant="acme")) as client:
+        client.post("/observations", json=observation("apple"))
+
+    assert scan(stored, "--tenant", "acme") == (0, "no secrets found\n")
+    assert scan(stored, "--tenant", "nobody")[0] == 1
+    assert scan(stored, "--tenant", "../memory")[0] == 1
+
+
+def test_a_name_that_is_a_secret_is_shown_and_stays(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    (tmp_path / "memory.db.redaction").write_text(json.dumps({"default": {"allow_kinds": KINDS}}))
+    with serving(path) as service:
+        service.http.post("/sessions", json={"id": f"run {GITHUB}", "project": "demo"})
+    (tmp_path / "memory.db.redaction").unlink()
+
+    code, said = scan(path)
+
+    assert code == 1
+    assert "github-token in its name 1" in said
