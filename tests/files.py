@@ -65,7 +65,7 @@ def assert_sound(path: Path, *, live: int) -> None:
         assert database.execute("PRAGMA foreign_key_check").fetchall() == []
         assert database.execute("SELECT count(*) FROM memory_text").fetchone() == (live,)
         assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-        assert database.execute("PRAGMA user_version").fetchone() == (2,)
+        assert database.execute("PRAGMA user_version").fetchone() == (3,)
     assert_index_is_whole(path)
 
 

@@ -8,7 +8,7 @@ What each of them wrote has a word in it that nobody else may ever see.
 import json
 import logging
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,7 +29,7 @@ __all__ = ["collector"]
 NEVER = 987_654_321  # an id that was never given
 STEPS = 120  # requests of one run
 
-Body = dict[str, object]
+Body = Mapping[str, object]
 
 
 @dataclass(kw_only=True)
@@ -84,7 +84,7 @@ class Place:
         others = [other for other in self.others(party) if other.prefix != party.prefix]
         return self.project(self.chance.choice(others))
 
-    def body(self, party: Party, project: str, session: str) -> Body:
+    def body(self, party: Party, project: str, session: str) -> dict[str, object]:
         number = self.chance.randrange(6)
         return {
             "session_id": session,

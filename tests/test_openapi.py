@@ -25,6 +25,9 @@ CHECKS = (
     "response_schema_conformance",
 )
 
+# All but the one of routes that find nothing: no client can guess the id of a receipt.
+WARNINGS = "missing_auth,validation_mismatch,missing_deserializer,unsupported_regex"
+
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
@@ -113,7 +116,7 @@ def test_a_generated_client_finds_the_service_as_described(
         [
             sys.executable, "-m", "schemathesis.cli", "run", f"{service.url}/openapi.json",
             "--checks", ",".join(CHECKS), "--max-examples", "3", "--phases", "coverage,fuzzing",
-            "--generation-deterministic",
+            "--generation-deterministic", "--warnings", WARNINGS,
         ],
         cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip

@@ -74,6 +74,7 @@ SAMPLES: dict[str, list[tuple[str, str, str]]] = {
         ("authorization:  basic ", "dXNl" + "cjpwYXNz" + "==", ""),
         ('"Authorization": "Token ', hexed(40), '"'),
         ("headers.set('Authorization', 'Bearer ", hexed(12), "')"),
+        ("authorization=Bearer%20", mixed(24), "&x=1"),
         ("then send Bearer ", mixed(32), ""),
     ],
     "aws-key-id": [("", prefix + upper(16), "") for prefix in ("AKIA", "ASIA", "ABIA", "ACCA")],
@@ -137,6 +138,8 @@ SAMPLES: dict[str, list[tuple[str, str, str]]] = {
         ("X-Api-Key: ", mixed(40), ""),
         ("DB_PASSWORD: ", mixed(24), ""),
         ("?access_token=", mixed(40), "&page=2"),
+        ("auth-token: ", "Rd" + "Tkqbn1vXcLm" + "Hu2pYwaEsF", ""),
+        ("refresh_token => '", hexed(40), "'"),
     ],
     "memory-key": [("", "amk_" + "ab12cd34" + "_" + mixed(41) + "-_", "")],
     "npm-token": [("", "npm_" + mixed(36), "")],
@@ -225,7 +228,9 @@ CONTEXTS = {
     "in YAML": "env:\n  - name: X\n    value: {}\n",
     "in an address": "https://example.com/?t={}&x=1",
     "after a percent escape": "https://example.com/?t%3D{}&x=1",
+    "after an escaped sign": r'{{"log": "t\u003d{}"}}',
     "after a colour": "\x1b[31m{}\x1b[0m",
+    "after the end of a colour": "\x1b[0m{}",
     "between Chinese": "密钥{}请勿泄露",
     "after accents and emoji": "clé é{} 🔑",
     "in brackets": "({})",
@@ -277,6 +282,7 @@ FALSE_FRIENDS = {
     "an empty private key": armored("PRIVATE KEY", ["..."]),
     "bearer in prose": "the bearer of this letter; Bearer token authentication, bearer-based",
     "a bearer of a name": "Bearer test_module_for_tokens_v2 or Bearer docs/authentication-2.md",
+    "a short bearer": "Bearer a1b2c3d4e5f6",
     "words in a header": "Authorization: Basic authentication, Authorization: Bearer YOUR_TOKEN",
     "variables in a header": "Authorization: Bearer $TOKEN, 'Authorization: Bearer ' + token",
     "templates in a header": 'f"Authorization: Bearer {token}", Authorization: Bearer <token>',
@@ -291,12 +297,16 @@ FALSE_FRIENDS = {
     "passwords in code": "password = 'correct horse' if password == \"swordfish\" else pwd",
     "expressions in code": "api_key = config.v1.keys2.s3b4 secret=load1Secret2From3Env4(x)",
     "resource names": "secret: projects/p1/secrets/s2/versions/3k4 access_key: k8s/overlays/v1/db2",
+    "names beside a label": "password: CorrectHorseBatteryStaple42 access_key=" + "abcde" * 10,
+    "other signatures": f"csig={mixed(50)} 1234:AA{mixed(40)}",
     "a password's hash": "password: $2b$12$" + mixed(53),
     "blanked tokens": " ".join(
         ["gh" + "p_" + "x" * 36, "AKIA" + "X" * 16, "sk_" + "live_" + "*" * 24, "hf_" + "x" * 34]
     ),
     "the beginnings of tokens": "ghp_ AKIA eyJ sk- sk-proj- xoxb- SG. hvs. glpat- amk_ AIza npm_",
-    "placeholders of documentation": "xoxb-your-token-here sk-ant-your-key-here glpat-your-token",
+    "placeholders of documentation": (
+        "xoxb-your-token-here sk-ant-your-anthropic-key-goes-here glpat-your-token"
+    ),
     "JSON in base64": f"{HEADER} {HEADER}.{CLAIMS}",
     "stray closing tags": "</private> a </private>",
     "other tags": "<privateer> <private key> < / private> &lt;private&gt;",
@@ -467,6 +477,7 @@ OVERLAPS = {
     f"api_key='{TOKEN}'": "api_key='[REDACTED:github-token]'",
     f"Authorization: Bearer {TOKEN}": "Authorization: Bearer [REDACTED:github-token]",
     f"https://x:{TOKEN}@github.com/a": "https://x:[REDACTED:github-token]@github.com/a",
+    "a://[REDACTED:x]:hunter2@h": "a://[REDACTED:x]:[REDACTED:connection-password]@h",
     "a://u:1<private>2</private>3@h": "a://u:[REDACTED:connection-password]@h",
     armored("PRIVATE KEY", ["<private>", *KEY_LINES]): "[REDACTED:private-key]",
     armored("PRIVATE KEY", ["<private>", *KEY_LINES]) + " " * 30: "[REDACTED:private]",
@@ -656,6 +667,7 @@ def test_a_tenant_has_room_for_so_many_runs_until_one_is_forgotten() -> None:
 
     with pytest.raises(OverQuota, match=str(MOST_RUNS)):
         registry.register(runs[-1], "pw", "hunter22")
+    registry.register(runs[0], "pw", "swordfish")
     registry.register(Run(tenant="other", run="1"), "pw", "hunter22")
     registry.forget(runs[0])
     registry.register(runs[-1], "pw", "hunter22")

@@ -14,6 +14,7 @@ import pytest
 from agentops_memory.telemetry import Telemetry
 
 from . import process
+from .erasing import erased
 from .otlp import Collector, ReceivedSpan, grpc_collector, http_collector
 from .service import Service, observation, serving
 
@@ -110,7 +111,17 @@ def test_every_operation_of_the_api_is_traced_here(service: Service) -> None:
     served = {
         operation["operationId"] for methods in paths.values() for operation in methods.values()
     }
-    assert served - {"health", "openapi"} == set(OPERATIONS)
+    assert served - {"health", "openapi", "get_erasure"} == set(OPERATIONS)
+
+
+def test_a_look_at_a_receipt_is_a_span_that_names_its_project(tmp_path: Path) -> None:
+    with traced(tmp_path) as (service, received):
+        erasure = erased(service.http, service.save("the song of whales")["id"])
+        service.http.get(f"/erasures/{erasure}")
+        collector = received()
+
+    (span,) = collector.all("memory.get_erasure")
+    assert (span.attributes["memory.project"], span.failed) == ("demo", False)
 
 
 def test_each_injected_memory_is_an_event_with_its_rank_and_method(tmp_path: Path) -> None:

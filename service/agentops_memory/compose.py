@@ -11,12 +11,14 @@ from .api.agentops import AgentOps
 from .api.agentops.routes import operations, routes
 from .api.door import Door
 from .app import application
+from .domain.erasures import Erasures
 from .domain.memories import Memories
 from .domain.recall import Recall
 from .domain.rules import Redaction
 from .domain.sessions import Sessions
 from .domain.transfer import Transfer
 from .domain.upkeep import Upkeep
+from .erasing import Bell, scrubbing
 from .identity import Identity, is_open_allowed, must_have_keys
 from .rates import Rates
 from .settings import Settings
@@ -41,20 +43,28 @@ async def opened(
     """The application over its open database."""
     exceptions = RedactionFile(settings.redaction_file)
     exceptions.read()
-    redaction = Redaction(exceptions=exceptions.rules)
+    redaction, bell = Redaction(exceptions=exceptions.rules), Bell()
     door = Door(
         identify=_identity(settings, clock).caller,
         require_rate=Rates(settings.rate_limit).require,
         admitted=lambda caller: hide_by(redaction.rules(caller)),
     )
     async with TenantsEngine.opened(
-        settings.db_path, clock=clock, using=settings.recall, quota=settings.tenant_quota
+        settings.db_path,
+        clock=clock,
+        using=settings.recall,
+        quota=settings.tenant_quota,
+        on_opened=bell.ring,
     ) as sqlite:
         engine = telemetry.engine(sqlite)
         agentops = AgentOps(
             memories=Memories(
-                engine=engine, dedupe_window=settings.dedupe_window, rules=redaction.rules
+                engine=engine,
+                dedupe_window=settings.dedupe_window,
+                rules=redaction.rules,
+                on_erased=bell.ring,
             ),
+            erasures=Erasures(engine=engine),
             sessions=Sessions(engine=engine, rules=redaction.rules),
             recall=Recall(engine=engine, using=settings.recall, patience=settings.recall_limit),
             transfer=Transfer(engine=engine, rules=redaction.rules),
@@ -63,7 +73,10 @@ async def opened(
             folder=settings.db_path.parent,
         )
         upkeep = Upkeep(engine=sqlite)
-        async with sweeping(upkeep, sqlite.callers, telemetry.metrics, settings.sweep_every):
+        async with (
+            sweeping(upkeep, sqlite.callers, telemetry.metrics, settings.sweep_every),
+            scrubbing(Erasures(engine=sqlite), sqlite.callers, bell, settings.sweep_every),
+        ):
             yield application(operations(agentops), routes(agentops, door, telemetry), door)
 
 

@@ -1,7 +1,7 @@
 """Routes as a table, and the OpenAPI 3.1 document that is made of it."""
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Literal
 
@@ -42,6 +42,7 @@ class Operation:
     body: type[BaseModel] | None = None
     body_required: bool = True
     query: Sequence[Parameter] = ()
+    headers: Mapping[str, str] = field(default_factory=dict)  # of the answer: what each says
     refusals: Sequence[int] = ()
     role: Role | None = None  # that a caller needs; none for what everybody may ask
     is_limited: bool = True  # whether it counts against the rate of the caller's key
@@ -118,7 +119,12 @@ def _parameter(parameter: Parameter) -> dict[str, Any]:
 
 
 def _answer(operation: Operation) -> dict[str, Any]:
-    description = {"description": HTTPStatus(operation.status).phrase}
+    description: dict[str, Any] = {"description": HTTPStatus(operation.status).phrase}
+    if operation.headers:
+        description["headers"] = {
+            name: {"description": says, "schema": _SCHEMAS["string"]}
+            for name, says in operation.headers.items()
+        }
     if operation.answer is None:
         return description
     schema: dict[str, Any] = _reference(operation.answer)

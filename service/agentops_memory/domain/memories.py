@@ -1,5 +1,6 @@
 """Saving, reading, changing and forgetting memories: the one write path."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
@@ -12,6 +13,9 @@ from .model import (
     Change,
     Deed,
     Draft,
+    Erasure,
+    ErasureId,
+    ErasureKind,
     Filter,
     Memory,
     MemoryId,
@@ -30,6 +34,10 @@ from .text import content_hash
 KEPT_REVISIONS = 100  # of one memory; an audit hook upserts one key on every tool call
 
 
+def ignored(_: Caller) -> None:
+    """For those who need not hear of an erasure."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memories:
     """Memories of one service.
@@ -42,6 +50,7 @@ class Memories:
     engine: Engine
     dedupe_window: timedelta
     rules: RulesOf = default_rules
+    on_erased: Callable[[Caller], None] = ignored
 
     async def save(self, caller: Caller, draft: Draft) -> Saved:
         """Store a draft by the three tiers; racing saves of one thing end as one memory."""
@@ -75,10 +84,17 @@ class Memories:
         caller.require(Role.WRITER)
         await self.engine.write(caller, forget, memory)
 
-    async def erase(self, caller: Caller, memory: MemoryId) -> None:
-        """Remove a memory, live or deleted, with its revisions. One not there is no error."""
+    async def erase(self, caller: Caller, memory: MemoryId) -> ErasureId | None:
+        """Remove a memory, live or deleted, with its revisions; the answer names the receipt.
+
+        One that is not there is no error; if it was erased before, its receipt is named
+        again, and if the caller does not act on its project, there is none.
+        """
         caller.require(Role.ADMIN)
-        await self.engine.write(caller, erase, memory)
+        erasure = await self.engine.write(caller, erase, memory)
+        if erasure is not None:
+            self.on_erased(caller)
+        return erasure
 
     async def history(self, caller: Caller, memory: MemoryId) -> list[Revision]:
         """The kept revisions of a memory, newest first, also of a deleted one."""
@@ -150,12 +166,23 @@ def forget(tx: Transaction, memory: MemoryId) -> None:
         revised(tx, before, replace(before, deleted_at=tx.now), Deed.DELETED)
 
 
-def erase(tx: Transaction, memory: MemoryId) -> None:
+def erase(tx: Transaction, memory: MemoryId) -> ErasureId | None:
     before = tx.memories.get(memory)
     if before is None:
-        return
+        return _earlier(tx, memory)
     tx.caller.require_space(before.space)
+    erasure = Erasure(
+        id=ErasureId(tx.new_uid(tx.now)),
+        kind=ErasureKind.OBSERVATION,
+        project=before.space.project,
+        memories=(memory,),
+        observations=1,
+        revisions=len(tx.revisions.newest(before)),
+        erased_at=tx.now,
+    )
     tx.memories.erase(memory)
+    tx.erasures.add(erasure)
+    return erasure.id
 
 
 def history(tx: Transaction, memory: MemoryId) -> list[Revision]:
@@ -202,6 +229,14 @@ def _record(tx: Transaction, memory: Memory, deed: Deed) -> None:
     )
     if memory.revision > KEPT_REVISIONS:
         tx.revisions.trim(memory.id, KEPT_REVISIONS)
+
+
+def _earlier(tx: Transaction, memory: MemoryId) -> ErasureId | None:
+    """The receipt of an erasure that a caller who lost the answer asks for again."""
+    erasure = tx.erasures.of(memory)
+    if erasure is None or not tx.caller.projects.match(erasure.project):
+        return None
+    return erasure.id
 
 
 def _twin(tx: Transaction, draft: Draft, window: timedelta) -> Memory | None:

@@ -15,6 +15,7 @@ TenantId = NewType("TenantId", str)
 MemoryId = NewType("MemoryId", int)
 SessionId = NewType("SessionId", str)
 KeyId = NewType("KeyId", str)
+ErasureId = NewType("ErasureId", str)
 
 DEFAULT_TENANT = TenantId("default")
 UNSAVED = MemoryId(0)
@@ -158,6 +159,45 @@ class Revision:
     deed: Deed
     at: datetime
     text: Text | None
+
+
+class ErasureKind(StrEnum):
+    """What was to go."""
+
+    OBSERVATION = "observation"
+    PROJECT = "project"
+    REDACTION = "redaction"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Erasure:
+    """The receipt of an erasure; the bytes have left the file once `bytes_gone_at` is known.
+
+    It names the memories, at most a thousand, and counts what went. It holds nothing
+    of what they said.
+    """
+
+    id: ErasureId
+    kind: ErasureKind
+    project: Project
+    memories: tuple[MemoryId, ...]
+    observations: int
+    revisions: int
+    sessions: int = 0
+    erased_at: datetime
+    bytes_gone_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Purge:
+    """How far a partition of the index has been rid of what it no longer holds.
+
+    What is to go lies at this level of its storage; `is_last` tells that nothing older
+    lies above, so that no trace has to be kept for it.
+    """
+
+    level: int
+    is_last: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,10 +8,13 @@ from typing import Concatenate, ParamSpec, Protocol, TypeVar
 from .explain import Parts, Tier
 from .model import (
     Caller,
+    Erasure,
+    ErasureId,
     Filter,
     Hit,
     Memory,
     MemoryId,
+    Purge,
     Revision,
     Session,
     SessionId,
@@ -213,6 +216,48 @@ class IndexTable(Protocol):
     def relieve(self) -> bool:
         """Move one project out of a crowded partition; false if none can."""
 
+    def must_purge(self, memory: MemoryId) -> None:
+        """Note that words of a memory are to leave the storage of its partitions for good.
+
+        Erasing a memory notes it by itself.
+        """
+
+    def to_purge(self) -> Mapping[int, int]:
+        """The partitions of which that was noted, and how often."""
+
+    def purged(self, notes: Mapping[int, int]) -> None:
+        """Forget what `to_purge` said; of a partition with further notes nothing is forgotten."""
+
+    def purge(self, partition: int, begun: Purge | None) -> Purge | None:
+        """Do a part of ridding a partition's storage of what it no longer holds.
+
+        Deleted words stay in it until they are merged away. The answer is to be handed
+        in again, until it is None: then nothing is left of what was deleted before the
+        first part. Saves in between do not prolong it.
+        """
+
+
+class ErasureTable(Protocol):
+    """The receipts of erasures, of every project: the rules say who may see one."""
+
+    def add(self, erasure: Erasure) -> None:
+        """Store a receipt, in the transaction that erases."""
+
+    def get(self, erasure: ErasureId) -> Erasure | None:
+        """The receipt."""
+
+    def of(self, memory: MemoryId) -> Erasure | None:
+        """The receipt of the erasure that removed a memory; not one of a redaction."""
+
+    def pending(self) -> list[ErasureId]:
+        """Those whose bytes may still be in the file, oldest first."""
+
+    def settle(self, erasures: Collection[ErasureId]) -> None:
+        """Note that the bytes are gone now."""
+
+    def copies(self) -> list[str]:
+        """The names of the copies of the file that lie beside it, which no erasure reaches."""
+
 
 class Transaction(Protocol):
     """One snapshot to read, or one change that is made whole or not at all."""
@@ -254,6 +299,10 @@ class Transaction(Protocol):
     def index(self) -> IndexTable:
         """The full-text index."""
 
+    @property
+    def erasures(self) -> ErasureTable:
+        """Receipts of erasures."""
+
     def new_uid(self, at: datetime) -> str:
         """A fresh stable id (UUIDv7) that orders by the instant."""
 
@@ -284,4 +333,11 @@ class Engine(Protocol):
 
         An answer means that the change is on disk. A cancelled caller does not
         stop work that has begun.
+        """
+
+    async def blank(self, caller: Caller) -> bool:
+        """Leave nothing in the tenant's file and its log of what was deleted before.
+
+        False while a read or another process holds it back; then nothing is promised.
+        Changes wait a moment now and then, not until the end.
         """

@@ -94,9 +94,7 @@ def size(tx: Transaction) -> int:
     return tx.memories.total() + tx.sessions.count(None)
 
 
-def memory_page(
-    tx: Transaction, after: MemoryId, rules: Rules
-) -> tuple[MemoryId, Scanned] | None:
+def memory_page(tx: Transaction, after: MemoryId, rules: Rules) -> tuple[MemoryId, Scanned] | None:
     memories = tx.memories.every(after, PAGE)
     if not memories:
         return None
@@ -147,10 +145,11 @@ def _redact_memory(tx: Transaction, id_: MemoryId, rules: Rules) -> int:
     """Take the secrets out of a memory and its revisions; how many of those had any."""
     memory, changed = known(tx, id_), 0
     for revision in tx.revisions.newest(memory)[1:]:
-        screen = Screen(rules)
-        if revision.text is not None and (text := screen.words(revision.text)) and screen.count:
+        if revision.text is not None:
+            screen = Screen(rules)
+            text = screen.words(revision.text)
             tx.revisions.rewrite(id_, revision.number, text)
-            changed += 1
+            changed += bool(screen.count)
     clean = _without_taken_key(tx, memory, Screen(rules).memory(memory))
     tx.memories.replace(replace(clean, content_hash=content_hash(clean.text.content)))
     tx.index.must_purge(id_)
@@ -167,9 +166,9 @@ def _without_taken_key(tx: Transaction, memory: Memory, clean: Memory) -> Memory
 
 def _redact_session(tx: Transaction, id_: SessionId, rules: Rules) -> int:
     session = tx.sessions.get(id_)
+    assert session is not None  # none is ever removed while its project is there
     screen = Screen(rules)
-    if session is not None and (clean := screen.summary(session)) and screen.count:
-        tx.sessions.close(clean)
+    tx.sessions.close(screen.summary(session))
     return min(screen.count, 1)
 
 

@@ -46,7 +46,7 @@ SHAPES = {
 }
 """Every kind of shape, and what has it."""
 
-MIN_TURNS = 3  # from a letter to a digit or back; names, paths and versions have fewer
+MIN_TURNS = 3  # from a letter to a digit or back; words with a version have fewer
 BLANK = 8  # equal signs at the end of what was blanked out
 
 
@@ -105,8 +105,11 @@ def _is_no_word(secret: str) -> bool:
 
 
 def _is_random(secret: str) -> bool:
-    """Whether letters and digits alternate as in no name, path or UUID."""
-    if len(_TURN.findall(secret)) < MIN_TURNS or _UUID.fullmatch(secret):
+    """Whether letters and digits alternate as in no name, and signs stand in mixed case only.
+
+    So paths, resource names and UUIDs are not random.
+    """
+    if len(_TURN.findall(secret)) < MIN_TURNS:
         return False
     return secret.isalnum() or (secret != secret.lower() and secret != secret.upper())
 
@@ -149,7 +152,6 @@ _STAND_IN = re.compile(
 )
 _WORD = re.compile(r"[A-Z]?[a-z._~/-]+|[A-Z._/-]+")
 _TURN = re.compile("(?<=[A-Za-z])[0-9]|(?<=[0-9])[A-Za-z]")
-_UUID = re.compile("[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 
 _KEY_BEGIN = re.compile("-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
 _KEY_END = re.compile("-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")

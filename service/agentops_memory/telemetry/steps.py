@@ -54,6 +54,10 @@ class _TracedEngine:
         with span(self._tracer, span_name(work)):
             return await self._engine.write(caller, self._carried(work), *args, **kwargs)
 
+    async def blank(self, caller: Caller) -> bool:
+        with span(self._tracer, "store.blank"):
+            return await self._engine.blank(caller)
+
     def _carried(
         self, work: Callable[Concatenate[Transaction, P], T]
     ) -> Callable[Concatenate[Transaction, P], T]:
@@ -76,6 +80,7 @@ class _TracedTransaction:
         self.sessions = _stepped(tx.sessions, STEPS["sessions"], tracer, left)
         self.revisions = tx.revisions
         self.index = tx.index
+        self.erasures = tx.erasures
         self.search = _stepped(tx.search, STEPS["search"], tracer, left)
 
     @property

@@ -11,13 +11,14 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from ...domain.budget import MOST_SHOWN, SHOWN, Budget
+from ...domain.erasures import Erasures
 from ...domain.errors import Invalid
 from ...domain.memories import Memories
-from ...domain.model import Filter, MemoryId, SessionId, Wanted
+from ...domain.model import ErasureId, Filter, MemoryId, SessionId, Wanted
 from ...domain.recall import Recall
 from ...domain.sessions import Sessions
 from ...domain.summary import Message
-from ...domain.text import Project, project_name
+from ...domain.text import Project, clean, project_name
 from ...domain.transfer import Transfer
 from ...telemetry import annotate, event
 from ..door import caller_of
@@ -34,6 +35,8 @@ from ..http import (
 from . import answers, exports, imports, spans, wire
 from . import models as m
 
+ERASURE_ID = "X-Erasure-Id"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentOps:
@@ -43,6 +46,7 @@ class AgentOps:
     sessions: Sessions
     recall: Recall
     transfer: Transfer
+    erasures: Erasures
     clock: Callable[[], datetime]
     max_upload: int
     folder: Path
@@ -119,10 +123,18 @@ class AgentOps:
 
     async def delete_observation(self, request: Request) -> Response:
         memory_id, hard = _memory_id(request), is_true(request, "hard")
-        remove = self.memories.erase if hard else self.memories.forget
-        await remove(caller_of(request), memory_id)
         annotate(spans.deleted(memory_id, hard=hard))
-        return Response(status_code=204)
+        if not hard:
+            await self.memories.forget(caller_of(request), memory_id)
+            return Response(status_code=204)
+        erasure = await self.memories.erase(caller_of(request), memory_id)
+        return Response(status_code=204, headers={ERASURE_ID: erasure} if erasure else None)
+
+    async def get_erasure(self, request: Request) -> Response:
+        erasure = ErasureId(clean(request.path_params["id"]))
+        receipt = await self.erasures.get(caller_of(request), erasure)
+        annotate(spans.project(receipt.erasure.project))
+        return answers.json(wire.erasure(receipt))
 
     async def search(self, request: Request) -> Response:
         text, seen = parameter(request, "q") or "", _filter(request, global_too=True)

@@ -211,6 +211,21 @@ class ExportedObservation(Observation):
     uid: str
 
 
+class ErasureReceipt(BaseModel):
+    """What was erased, and how far it is gone; at most a thousand ids are named."""
+
+    id: str
+    kind: str
+    project: str
+    observation_ids: list[int]
+    observations: int
+    revisions: int
+    sessions: int
+    erased_at: Instant
+    bytes_gone_at: Instant | None = None
+    copies_not_reached: list[str]
+
+
 class RevisionRow(BaseModel):
     """One change of an observation; a deletion has no text."""
 

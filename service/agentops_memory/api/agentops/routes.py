@@ -16,7 +16,7 @@ from ..door import Door
 from ..openapi import Operation, Parameter
 from . import models as m
 from . import wire
-from .handlers import AgentOps
+from .handlers import ERASURE_ID, AgentOps
 
 STATUS = {
     "invalid_input": 400,
@@ -132,7 +132,14 @@ def operations(api: AgentOps) -> tuple[Operation, ...]:
             summary="Delete an observation; with hard=true, without a trace.",
             handler=api.delete_observation,
             query=(Parameter(name="hard", help="`true` removes the row.", kind="boolean"),),
+            headers={ERASURE_ID: "The receipt of a hard deletion, also of an earlier one."},
             refusals=(400, *READ),
+        ),
+        Operation(
+            method="GET", path="/erasures/{id:path}", name="get_erasure",
+            role=Role.READER,
+            summary="The receipt of an erasure, and whether its bytes are gone.",
+            handler=api.get_erasure, answer=m.ErasureReceipt, refusals=(404, *READ),
         ),
         Operation(
             method="GET", path="/search", name="search",

@@ -5,6 +5,7 @@ from typing import BinaryIO, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from ...domain.erasures import Receipt
 from ...domain.errors import InvalidFields
 from ...domain.instants import rendered
 from ...domain.model import (
@@ -109,6 +110,22 @@ def observation(memory: Memory) -> m.Observation:
 
 def exported(memory: Memory) -> m.ExportedObservation:
     return m.ExportedObservation.model_validate(_columns(memory) | {"uid": memory.uid})
+
+
+def erasure(receipt: Receipt) -> m.ErasureReceipt:
+    of = receipt.erasure
+    return m.ErasureReceipt(
+        id=of.id,
+        kind=of.kind.value,
+        project=of.project,
+        observation_ids=list(of.memories),
+        observations=of.observations,
+        revisions=of.revisions,
+        sessions=of.sessions,
+        erased_at=rendered(of.erased_at),
+        bytes_gone_at=None if of.bytes_gone_at is None else rendered(of.bytes_gone_at),
+        copies_not_reached=list(receipt.copies_not_reached),
+    )
 
 
 def revision(of: Revision) -> m.RevisionRow:

@@ -113,6 +113,7 @@ def _set_up(database: sqlite3.Connection) -> None:
     database.execute("PRAGMA temp_store = MEMORY")  # there may be no temporary folder
     database.execute("PRAGMA synchronous = FULL")
     database.execute("PRAGMA foreign_keys = ON")
+    database.execute("PRAGMA secure_delete = ON")  # zeros over what is deleted, for erasures
     database.execute("PRAGMA trusted_schema = ON")  # the view memory_text calls our functions
     database.execute(f"PRAGMA journal_size_limit = {WAL_SIZE}")
     database.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT}")

@@ -27,6 +27,13 @@ def kept_copy(path: Path, contents: Callable[[sqlite3.Connection], object]) -> P
         draft.unlink(missing_ok=True)
 
 
+def copies_of(path: Path) -> list[Path]:
+    """The copies that lie beside the file, by name."""
+    names = (f"{path.name}.{SUFFIX}", f"{path.name}.{SUFFIX}-", f"{path.name}.{SUFFIX}.part")
+    beside = sorted(path.parent.iterdir())
+    return [it for it in beside if it.name in names or it.name.startswith(names[1])]
+
+
 def _copy(path: Path, draft: Path, contents: Callable[[sqlite3.Connection], object]) -> None:
     # The backup API reads the WAL too, which a plain copy of the file would miss.
     with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(draft)) as target:

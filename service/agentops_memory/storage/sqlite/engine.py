@@ -20,6 +20,7 @@ from .connection import BUSY_TIMEOUT, READ_LIMIT, Connection, connection
 from .faults import translated
 from .migrate import migrated
 from .readers import Readers
+from .slack import UnusedBytes
 from .transaction import SqliteTransaction
 from .turnstile import Turnstile
 from .wal import WriteAheadLog
@@ -44,12 +45,14 @@ class SqliteEngine:
         self,
         writer: Writer,
         readers: Readers,
+        unused: UnusedBytes,
         clock: Callable[[], datetime],
         quota: int | None = None,
     ) -> None:
         self._quota = quota
         self._writer = writer
         self._readers = readers
+        self._unused = unused
         self._clock = clock
 
     @classmethod
@@ -74,7 +77,7 @@ class SqliteEngine:
                     Readers.opened(path, using, number=READERS, patience=READ_PATIENCE) as readers,
                     _serving(database) as writer,
                 ):
-                    yield cls(writer, readers, clock, quota)
+                    yield cls(writer, readers, UnusedBytes(database, path), clock, quota)
             finally:
                 await database.run(_checkpoint)
 
@@ -107,6 +110,10 @@ class SqliteEngine:
 
         with translated():
             return await self._writer.write(transaction, BUSY_TIMEOUT)
+
+    async def blank(self, caller: Caller) -> bool:  # noqa: ARG002 - of one tenant
+        with translated():
+            return await self._unused.blank()
 
 
 @asynccontextmanager

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 
 from ...domain.errors import Unavailable
-from ...domain.model import GLOBAL_SCOPE, MemoryId, Space
+from ...domain.model import GLOBAL_SCOPE, MemoryId, Purge, Space
 from ...domain.neighbours import NEIGHBOURS
 from .partitions import (
     AREA,
@@ -112,6 +112,23 @@ class Index(Table):
         self._partitions.rebuild(partition)
         self._terms.rebuild(partition)
 
+    def must_purge(self, memory: MemoryId) -> None:
+        row = self._execute(
+            "SELECT area FROM spaces WHERE id = (SELECT space_id FROM memories WHERE id = :id)",
+            id=memory,
+        ).fetchone()
+        if row is not None:
+            self._partitions.must_purge(self._partitions.holding(row[0]))
+
+    def to_purge(self) -> dict[int, int]:
+        return self._partitions.to_purge()
+
+    def purged(self, notes: Mapping[int, int]) -> None:
+        self._partitions.purged(notes)
+
+    def purge(self, partition: int, begun: Purge | None) -> Purge | None:
+        return self._partitions.purge(partition, begun)
+
     def is_crowded(self) -> bool:
         return self._partitions.crowded() is not None
 
@@ -151,6 +168,7 @@ class Index(Table):
                 SELECT 'delete', {rows}""",
             area=area,
         )
+        self._partitions.must_purge([source])
         self._partitions.assign(area, target)
         self._execute(
             f"""INSERT INTO {table(target)} (rowid, title, content, context, tags)

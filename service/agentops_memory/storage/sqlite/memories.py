@@ -103,8 +103,8 @@ class Memories(Table):
         with self._index.following(memory.id):
             self._execute(
                 """UPDATE memories
-                      SET key = :key, type = :type, title = :title, content = :content, tags = :tags,
-                          content_hash = :content_hash, revision = :revision,
+                      SET key = :key, type = :type, title = :title, content = :content,
+                          tags = :tags, content_hash = :content_hash, revision = :revision,
                           duplicates = :duplicates, last_seen_at = :last_seen_at,
                           promoted_to = :promoted_to, updated_at = :updated_at,
                           deleted_at = :deleted_at
@@ -123,6 +123,7 @@ class Memories(Table):
         )
 
     def erase(self, memory: MemoryId) -> None:
+        self._index.must_purge(memory)
         with self._index.following(memory):
             self._execute("DELETE FROM memories WHERE id = :id", id=memory)
 

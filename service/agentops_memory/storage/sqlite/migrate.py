@@ -45,10 +45,20 @@ def migrated(path: Path, now: datetime, using: Techniques = ALL) -> None:
     with _refusing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with closing(connect(path, busy_timeout=PATIENCE, using=using)) as database:
-            sound = _is_current(database, using) or _migrate(database, path, now, using)
+            if not _is_current(database, using):
+                _migrate(database, path, now, using)
             use_wal(database, PATIENCE)
-            if not sound:
-                upgrade.compact(database, path)
+            without_remains(database, path)
+
+
+def without_remains(database: sqlite3.Connection, path: Path) -> bool:
+    """Write the file anew if its free pages may hold what was deleted; whether they do not now."""
+    if database.execute("SELECT 1 FROM remains").fetchone() is None:
+        return True
+    if not upgrade.compact(database, path):
+        return False
+    database.execute("DELETE FROM remains")
+    return True
 
 
 def statements(number: int) -> Iterator[str]:
@@ -63,24 +73,24 @@ def statements(number: int) -> Iterator[str]:
         yield statement
 
 
-def _migrate(database: sqlite3.Connection, path: Path, now: datetime, using: Techniques) -> bool:
-    """Bring the file up to date, whole or not at all; false if it must be made compact then."""
+def _migrate(database: sqlite3.Connection, path: Path, now: datetime, using: Techniques) -> None:
+    """Bring the file up to date, whole or not at all."""
     database.execute("PRAGMA foreign_keys = OFF")
     database.execute("BEGIN IMMEDIATE")
     try:
-        sound = _is_current(database, using) or _stepped(database, path, now)
+        if not _is_current(database, using):
+            _step(database, path, now)
         bring_to_rules(database, rules(using))
         database.execute("COMMIT")
     finally:
         if database.in_transaction:
             database.execute("ROLLBACK")
-    return sound
 
 
-def _stepped(database: sqlite3.Connection, path: Path, now: datetime) -> bool:
-    version, sound = _version(database), True
+def _step(database: sqlite3.Connection, path: Path, now: datetime) -> None:
+    version = _version(database)
     if version == 0 and upgrade.is_original(database):
-        sound = upgrade.upgraded(database, path, statements(1), now)
+        upgrade.upgrade(database, path, statements(1), now)
         version = 1
     elif version == 0 and _is_used(database):
         raise StartRefused(f"{path} is a database of another program.")
@@ -90,7 +100,6 @@ def _stepped(database: sqlite3.Connection, path: Path, now: datetime) -> bool:
             database.execute(statement)
     database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     database.execute(f"PRAGMA user_version = {len(_scripts())}")
-    return sound
 
 
 def _require_small_ids(database: sqlite3.Connection, path: Path) -> None:

@@ -1,8 +1,11 @@
 """SQL for the partitions of the full-text index: which there are, and the state of each."""
 
 import sqlite3
+from collections.abc import Iterable, Mapping
 
+from ...domain.model import Purge
 from .faults import NeedsTransactionOfItsOwn, primary_code
+from .segments import Level, beginning, is_clean, is_merging, levels, needs_another
 from .stems import TOKENIZER
 from .table import Table
 
@@ -16,6 +19,9 @@ GLOBAL_AREA = 0  # of global memories, which every partition has
 OWN_COLUMNS = ("title", "content", "tags")  # a memory's own words, not those that it borrows
 AREA = 40  # bits of a row number below its area: room for the ids of memories
 MOST_IDS = 1 << AREA
+NO_ROW = 0  # the number of no memory's row
+MERGES = 4  # one after another, before a small partition is filled afresh instead
+PURGED = 250  # pages of the index that are merged while changes wait
 
 
 class Partitions(Table):
@@ -104,6 +110,41 @@ class Partitions(Table):
         name = table(number)
         self._execute(f"INSERT INTO {name} ({name}) VALUES ('rebuild')")
 
+    def must_purge(self, numbers: Iterable[int]) -> None:
+        """Note that words were deleted in partitions which are to leave their storage, too."""
+        self._connection.executemany(
+            """INSERT INTO purges (partition)
+               VALUES (:number)
+                   ON CONFLICT DO UPDATE
+                  SET notes = notes + 1""",
+            [{"number": number} for number in numbers],
+        )
+
+    def to_purge(self) -> dict[int, int]:
+        """The partitions of which that was noted, and how often."""
+        return dict(
+            self._execute(
+                "SELECT partition, notes FROM purges JOIN partitions ON number = partition"
+            ).fetchall()
+        )
+
+    def purged(self, notes: Mapping[int, int]) -> None:
+        """Forget the notes on partitions, but those of which more were made meanwhile."""
+        self._connection.executemany(
+            "DELETE FROM purges WHERE partition = :number AND notes = :notes",
+            [{"number": number, "notes": count} for number, count in notes.items()],
+        )
+
+    def purge(self, number: int, begun: Purge | None) -> Purge | None:
+        """Merge a part of what a partition stores; None when nothing deleted is left in it."""
+        if begun is None:
+            return self._begin_purge(number)
+        if is_merging(self._structure(number), begun):
+            self._merge(number, PURGED)
+        if is_merging(self._structure(number), begun):
+            return begun
+        return None if begun.is_last else self._begin_purge(number)
+
     def is_exact(self, number: int) -> bool:
         """Whether a partition holds just what the memories say, word for word.
 
@@ -145,6 +186,36 @@ class Partitions(Table):
             count=count,
         )
         return row.fetchone() is not None
+
+    def _begin_purge(self, number: int) -> Purge | None:
+        # Again at once, for a later save may put the result of a small merge back where it was.
+        for _ in range(MERGES):
+            if is_clean(self._structure(number)):
+                return None
+            if needs_another(self._structure(number)):
+                self._stir(number)
+            begun = beginning(self._structure(number))
+            self._merge(number, -PURGED)  # below zero: all segments, not those of one level
+            if is_merging(self._structure(number), begun):
+                return begun
+            if begun.is_last:
+                return None
+        self.rebuild(number)  # so small that FTS5 moves each result to and fro
+        return None
+
+    def _merge(self, number: int, pages: int) -> None:
+        name = table(number)
+        self._execute(f"INSERT INTO {name} ({name}, rank) VALUES ('merge', :pages)", pages=pages)
+
+    def _stir(self, number: int) -> None:
+        """Add segments that hold nothing in the end: FTS5 merges no segment alone."""
+        name = table(number)
+        self._execute(f"INSERT INTO {name} (rowid, title) VALUES ({NO_ROW}, 'x')")
+        self._execute(f"INSERT INTO {name} ({name}, rowid, title) VALUES ('delete', {NO_ROW}, 'x')")
+
+    def _structure(self, number: int) -> list[Level]:
+        ((record,),) = self._execute(f"SELECT block FROM {table(number)}_data WHERE id = 10")
+        return levels(record)
 
     def _emptiest(self) -> int:
         """The partition with the fewest projects."""

@@ -20,7 +20,7 @@ from .faults import StartRefused
 P = ParamSpec("P")
 T = TypeVar("T")
 
-Opened = Callable[[TenantId], object]
+Opened = Callable[[Caller], object]
 
 log = logging.getLogger(__name__)
 
@@ -122,7 +122,7 @@ class TenantsEngine:
     ) -> AsyncIterator["TenantsEngine"]:
         """An engine whose default tenant is open from the start. At the end all are closed.
 
-        `on_opened` is told of each other tenant once its database is open. Raises
+        `on_opened` is told of the operator of each other tenant once its database is open. Raises
         StartRefused when the default tenant's file cannot be used as it is.
         """
         opening = partial(SqliteEngine.opened, clock=clock, using=using, quota=quota)
@@ -156,6 +156,12 @@ class TenantsEngine:
             return await self._default.write(caller, work, *args, **kwargs)
         async with self._used(caller.tenant) as engine:
             return await engine.write(caller, work, *args, **kwargs)
+
+    async def blank(self, caller: Caller) -> bool:
+        if caller.tenant == DEFAULT_TENANT:
+            return await self._default.blank(caller)
+        async with self._used(caller.tenant) as engine:
+            return await engine.blank(caller)
 
     def callers(self) -> list[Caller]:
         """The operator of each tenant whose database is open."""
@@ -213,7 +219,7 @@ class TenantsEngine:
                 log.warning("a tenant's database cannot be opened", extra={"reason": str(refusal)})
                 raise Unavailable("The tenant's database cannot be opened.") from refusal
             self._open[tenant] = _Database(engine, stack.pop_all(), path)
-        self._on_opened(tenant)
+        self._on_opened(Caller(tenant=tenant))
 
     async def _take_place(self) -> None:
         """A place for a database, if need be that of the one that was not used for longest."""

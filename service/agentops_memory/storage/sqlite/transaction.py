@@ -6,6 +6,7 @@ from datetime import datetime
 
 from ...domain.model import Caller
 from ...domain.uids import ENTROPY, uuid7
+from .erasures import Erasures
 from .index import Index
 from .memories import Memories
 from .partitions import Partitions
@@ -36,6 +37,7 @@ class SqliteTransaction:
         self.memories = Memories(connection, self.index, caller.projects)
         self.sessions = Sessions(connection, caller.projects)
         self.revisions = Revisions(connection)
+        self.erasures = Erasures(connection, now)
         self.search = Search(connection, self.memories, partitions, caller.projects)
 
     @property

@@ -29,14 +29,12 @@ def is_original(database: sqlite3.Connection) -> bool:
     return all(columns <= _columns(database, table) for table, columns in _READ.items())
 
 
-def upgraded(
-    database: sqlite3.Connection, path: Path, schema: Iterable[str], now: datetime
-) -> bool:
+def upgrade(database: sqlite3.Connection, path: Path, schema: Iterable[str], now: datetime) -> None:
     """Rewrite the original's rows in our schema, within the transaction that has begun.
 
     The copy is made while this transaction holds the write lock, from what it sees.
-    The answer is whether the file was sound: where it was not, nothing of the old
-    tables is read but the rows, and the pages they took stay unused until `compact`.
+    Of a file that is not sound nothing of the old tables is read but the rows. The
+    pages that they took stay unused until `compact`.
     """
     log.warning("upgrading a database of the original", extra={"path": str(path)})
     _require_space(path)
@@ -57,19 +55,21 @@ def upgraded(
             "memories_that_lost_a_shared_topic_key": displaced,
         },
     )
-    return sound
 
 
-def compact(database: sqlite3.Connection, path: Path) -> None:
-    """Write the file anew without unused pages; where that fails, they stay."""
+def compact(database: sqlite3.Connection, path: Path) -> bool:
+    """Write the file anew without unused pages; false where that fails, and they stay."""
     folder = str(path.parent.absolute()).replace("'", "''")
     try:
         # On disk, for memory may be short, and beside the file, the one place sure to be there.
         database.execute("PRAGMA temp_store = FILE")
         database.execute(f"PRAGMA temp_store_directory = '{folder}'")
+        database.execute("PRAGMA auto_vacuum = NONE")
         database.execute("VACUUM")
     except sqlite3.Error as error:
         log.warning("the file keeps its unused pages", extra={"reason": str(error)})
+        return False
+    return True
 
 
 def _columns(database: sqlite3.Connection, table: str) -> set[str]:

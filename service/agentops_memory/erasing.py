@@ -1,0 +1,91 @@
+"""In the background, the bytes follow what was erased."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
+
+from .domain.erasures import PAUSE, Erasures
+from .domain.errors import Refusal
+from .domain.model import Caller
+
+LONGEST_PAUSE = timedelta(seconds=4)
+
+log = logging.getLogger(__name__)
+
+Callers = Callable[[], Iterable[Caller]]
+"""Who stands for each tenant: asked anew each time, for tenants come and go."""
+
+
+class Bell:
+    """Rung for a tenant in which something was erased; heard by the one who scrubs."""
+
+    def __init__(self) -> None:
+        self._rung = asyncio.Event()
+        self._callers: dict[str, Caller] = {}
+
+    def ring(self, caller: Caller) -> None:
+        """Say that the caller has erased something."""
+        self._callers[caller.tenant] = Caller(tenant=caller.tenant)
+        self._rung.set()
+
+    async def heard(self, patience: timedelta) -> list[Caller]:
+        """For whom it was rung, once it was; nobody, when the time is over. 0 is for ever."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(patience.total_seconds() or None):
+                await self._rung.wait()
+        self._rung.clear()
+        callers = list(self._callers.values())
+        self._callers.clear()
+        return callers
+
+
+@asynccontextmanager
+async def scrubbing(
+    erasures: Erasures, callers: Callers, bell: Bell, every: timedelta
+) -> AsyncIterator[None]:
+    """Inside, what is erased leaves the files: at the start, when the bell rings, now and again.
+
+    Another process may have erased something, so all tenants are looked at, as
+    often as that; an interval of 0 means only at the start.
+    """
+    task = asyncio.create_task(_scrub_again_and_again(erasures, callers, bell, every))
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def _scrub_again_and_again(
+    erasures: Erasures, callers: Callers, bell: Bell, every: timedelta
+) -> None:
+    due, pause, clock = list(callers()), PAUSE, asyncio.get_running_loop().time
+    while True:
+        begun = clock()
+        held_back = [caller for caller in due if not await _is_scrubbed(erasures, caller)]
+        await asyncio.sleep(clock() - begun)  # it rests as long as it worked
+        pause = min(2 * pause, LONGEST_PAUSE) if held_back else PAUSE
+        rung = await bell.heard(pause if held_back else every)
+        due = held_back + [caller for caller in rung if caller not in held_back]
+        due = due or list(callers())
+
+
+async def _is_scrubbed(erasures: Erasures, caller: Caller) -> bool:
+    """Whether nothing of the tenant is held back; what fails is tried again with the rest."""
+    try:
+        scrubbed = await erasures.scrub(caller)
+    except Refusal as refusal:
+        log.warning("no scrub now; it is tried again", extra={"reason": str(refusal)})
+        return False
+    except Exception:
+        log.exception("a scrub failed; the next sweep tries again")
+        return True
+    if scrubbed.settled:
+        log.info(
+            "erased bytes are gone",
+            extra={"erasures": scrubbed.settled, "tenant": caller.tenant},
+        )
+    return not scrubbed.pending

@@ -1,0 +1,102 @@
+"""SQL for the receipts of erasures."""
+
+import sqlite3
+from collections.abc import Collection
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from ...domain.model import Erasure, ErasureId, ErasureKind, MemoryId
+from .copies import copies_of
+from .table import Table, instant, micros
+
+MOST_NAMED = 1000  # memories that a receipt names
+
+COLUMNS = """e.id, e.kind, e.project, e.observations, e.revisions, e.sessions, e.erased_at,
+             e.bytes_gone_at"""
+
+
+class Erasures(Table):
+    """The receipts of one transaction."""
+
+    def __init__(self, connection: sqlite3.Connection, now: datetime) -> None:
+        super().__init__(connection)
+        self._now = now
+
+    def add(self, erasure: Erasure) -> None:
+        self._execute(
+            """INSERT INTO erasures (id, kind, project, observations, revisions, sessions,
+                                     erased_at)
+               VALUES (:id, :kind, :project, :observations, :revisions, :sessions, :erased_at)""",
+            id=erasure.id,
+            kind=erasure.kind.value,
+            project=erasure.project,
+            observations=erasure.observations,
+            revisions=erasure.revisions,
+            sessions=erasure.sessions,
+            erased_at=micros(erasure.erased_at),
+        )
+        self._connection.executemany(
+            "INSERT INTO erased (memory_id, erasure_id) VALUES (:memory, :erasure)",
+            [{"memory": memory, "erasure": erasure.id} for memory in erasure.memories],
+        )
+
+    def get(self, erasure: ErasureId) -> Erasure | None:
+        row = self._execute(
+            f"SELECT {COLUMNS} FROM erasures e WHERE e.id = :id", id=erasure
+        ).fetchone()
+        return None if row is None else _erasure(row, self._memories(erasure))
+
+    def of(self, memory: MemoryId) -> Erasure | None:
+        row = self._execute(
+            f"""SELECT {COLUMNS}
+                  FROM erased d
+                  JOIN erasures e ON e.id = d.erasure_id
+                 WHERE d.memory_id = :memory AND e.kind <> 'redaction'
+              ORDER BY e.id DESC
+                 LIMIT 1""",
+            memory=memory,
+        ).fetchone()
+        return None if row is None else _erasure(row, self._memories(row[0]))
+
+    def pending(self) -> list[ErasureId]:
+        rows = self._execute("SELECT id FROM erasures WHERE bytes_gone_at IS NULL ORDER BY id")
+        return [ErasureId(id_) for (id_,) in rows]
+
+    def settle(self, erasures: Collection[ErasureId]) -> None:
+        self._connection.executemany(
+            """UPDATE erasures
+                  SET bytes_gone_at = :now
+                WHERE id = :id AND bytes_gone_at IS NULL""",
+            [{"id": erasure, "now": micros(self._now)} for erasure in erasures],
+        )
+
+    def copies(self) -> list[str]:
+        ((_, _, file),) = self._execute("SELECT * FROM pragma_database_list WHERE name = 'main'")
+        return [copy.name for copy in copies_of(Path(file))]
+
+    def _memories(self, erasure: ErasureId) -> tuple[MemoryId, ...]:
+        rows = self._execute(
+            f"""SELECT memory_id
+                  FROM erased
+                 WHERE erasure_id = :id
+              ORDER BY memory_id
+                 LIMIT {MOST_NAMED}""",
+            id=erasure,
+        )
+        return tuple(MemoryId(id_) for (id_,) in rows)
+
+
+def _erasure(row: Any, memories: tuple[MemoryId, ...]) -> Erasure:
+    id_, kind, project, observations, revisions, sessions, erased_at, bytes_gone_at = row
+    return Erasure(
+        id=ErasureId(id_),
+        kind=ErasureKind(kind),
+        project=project,
+        memories=memories,
+        observations=observations,
+        revisions=revisions,
+        sessions=sessions,
+        erased_at=instant(erased_at),
+        bytes_gone_at=None if bytes_gone_at is None else instant(bytes_gone_at),
+    )
