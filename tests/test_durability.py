@@ -110,7 +110,13 @@ def test_every_connection_has_the_settings_that_durability_needs(tmp_path: Path)
     with serving(path), closing(connect(path)) as database:
         settings = {
             name: database.execute(f"PRAGMA {name}").fetchone()[0]
-            for name in ("journal_mode", "synchronous", "foreign_keys", "temp_store")
+            for name in (
+                "journal_mode",
+                "synchronous",
+                "foreign_keys",
+                "temp_store",
+                "secure_delete",
+            )
         }
 
     full, memory = 2, 2
@@ -119,4 +125,5 @@ def test_every_connection_has_the_settings_that_durability_needs(tmp_path: Path)
         "synchronous": full,
         "foreign_keys": 1,
         "temp_store": memory,
+        "secure_delete": 1,
     }

@@ -1,5 +1,6 @@
 """An erasure that is provable: a receipt, and no byte of the text in any file of the folder."""
 
+import random
 import signal
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -9,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from agentops_memory.domain.access import Patterns
 from agentops_memory.domain.erasures import Erasures
+from agentops_memory.domain.errors import NotFound
 from agentops_memory.domain.memories import Memories
-from agentops_memory.domain.model import OPERATOR, ErasureId, MemoryId
+from agentops_memory.domain.model import OPERATOR, Caller, ErasureId, MemoryId
 from agentops_memory.storage.sqlite import SqliteEngine, upgrade
 from agentops_memory.storage.sqlite.connection import connect
 
@@ -240,6 +243,49 @@ def test_a_repeated_erasure_names_the_same_receipt(service: Service) -> None:
 
     assert erased(service.http, memory) == erasure
     assert gone(service.http, erasure)["observation_ids"] == [memory]
+
+
+def test_a_receipt_of_another_project_is_as_one_that_never_was(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    with serving(path) as service:
+        memory = MemoryId(int(str(service.save(HIDDEN)["id"])))
+        erasure = ErasureId(erased(service.http, memory))
+    other = Caller(projects=Patterns(("other-*",)))
+
+    async def look(engine: SqliteEngine) -> None:
+        own = Memories(engine=engine, dedupe_window=timedelta())
+        assert await own.erase(other, memory) is None
+        assert await own.erase(OPERATOR, memory) == erasure
+        refusals = []
+        for asked in (erasure, ErasureId("never")):
+            with pytest.raises(NotFound) as refused:
+                await Erasures(engine=engine).get(other, asked)
+            refusals.append(str(refused.value))
+        assert refusals == ["No such erasure."] * 2
+
+    engines.run(path, look)
+
+
+def test_words_stay_gone_however_the_index_has_grown(tmp_path: Path) -> None:
+    chance = random.Random(5)  # noqa: S311 - the same each time
+    path = tmp_path / "memory.db"
+
+    async def grow(engine: SqliteEngine) -> None:
+        own = Memories(engine=engine, dedupe_window=timedelta())
+        live: list[MemoryId] = []
+        for number in range(120):
+            text = f"marked{number:03}z " + "walnut " * chance.choice((1, 9, 900))
+            live.append((await own.save(OPERATOR, engines.draft(text))).memory.id)
+            if chance.random() < 0.5:
+                gone_one = live.pop(chance.randrange(len(live)))
+                await own.erase(OPERATOR, gone_one)
+            if number % 10 == 9:
+                await Erasures(engine=engine).finish(OPERATOR)
+                dead = set(range(number + 1)) - {id_ - 1 for id_ in live}
+                assert remains(tmp_path, *(f"marked{it:03}z" for it in dead)) == set()
+
+    engines.run(path, grow)
+    assert_index_is_whole(path)
 
 
 def test_deleting_what_never_was_has_no_receipt(service: Service) -> None:

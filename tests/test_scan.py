@@ -30,7 +30,7 @@ def stored(tmp_path: Path) -> Path:
 def fill(service: Service) -> None:
     save, http = service.save, service.http
     upserted = save(f"the pear is {AWS}", topic_key="pear")
-    save(f"the pear is ripe and {GITHUB}", topic_key="pear", tags=[AWS])
+    save(f"the pear is ripe and {GITHUB}", title="ripe", topic_key="pear", tags=[AWS])
     http.patch(f"/observations/{upserted['id']}", json={"title": f"ripe {GITHUB}"})
     deleted = save(f"the apple is {GITHUB}", project="other")
     http.delete(f"/observations/{deleted['id']}")

@@ -68,6 +68,8 @@ class Rules:
         What overlaps is taken out as one, under the name of the longest. Nothing is
         found in the result again. The time is linear in the text.
         """
+        if len(text) < SHORTEST_VALUE:  # nor is any shape so short
+            return Redacted(text=text)
         kinds: Counter[str] = Counter()
         for _ in range(ROUNDS):
             found = _merged(self._found(text))

@@ -134,7 +134,10 @@ def _extra(record: logging.LogRecord) -> _Fields:
 
 def _line(fields: Mapping[str, object]) -> str:
     try:
-        safe = {name: _without_secrets(value) for name, value in fields.items()}
+        safe = {
+            name: value if name in _PLAIN else _without_secrets(value)
+            for name, value in fields.items()
+        }
         return json.dumps(safe, allow_nan=False)
     except (TypeError, ValueError, RecursionError):  # NaN, odd keys, circles
         return json.dumps({name: hidden(_text(value)) for name, value in fields.items()})
@@ -162,6 +165,8 @@ def _text(value: object) -> str:
     except Exception:  # noqa: BLE001 - the value may be what the line complains about
         return f"<{type(value).__name__}>"
 
+
+_PLAIN = frozenset({"time", "level", "logger", "trace_id", "span_id"})  # what we made ourselves
 
 # What each record has by itself; `color_message` is uvicorn's, for terminals.
 _OWN = vars(logging.makeLogRecord({})).keys() | {"message", "asctime", "taskName", "color_message"}
