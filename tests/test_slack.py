@@ -86,7 +86,11 @@ def test_a_page_that_is_written_behind_the_walk_is_blanked_before_its_end(
 ) -> None:
     monkeypatch.setattr(slack, "PAGES", 3)
     walk = slack.Blanking(planted)
-    with closing(connect(planted)) as database, closing(connect(planted)) as other:
+    with (
+        slack.file_in_use(planted),
+        closing(connect(planted)) as database,
+        closing(connect(planted)) as other,
+    ):
         ((root,),) = database.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'spaces'")
         for _ in range(root):  # far behind it
             assert walk.step(database) is slack.Progress.MORE

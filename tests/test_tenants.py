@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from agentops_memory.domain.erasures import Erasures
 from agentops_memory.domain.errors import Busy, Unavailable
-from agentops_memory.domain.memories import save
-from agentops_memory.domain.model import OPERATOR, Caller, TenantId
+from agentops_memory.domain.memories import erase, save
+from agentops_memory.domain.model import OPERATOR, Caller, MemoryId, TenantId
 from agentops_memory.domain.ports import Transaction
 from agentops_memory.storage.sqlite import TenantsEngine, tenants
 from agentops_memory.storage.sqlite.tenants import tenant_file
@@ -40,11 +41,11 @@ async def count(engine: TenantsEngine, caller: Caller) -> int:
     return await engine.read(caller, lambda tx: tx.memories.count(None))
 
 
-def held_open() -> list[str]:
-    """The databases that this process has open, by name."""
+def held_open(folder: Path) -> list[str]:
+    """The databases of a folder that this process has open, by name."""
     links = (link for link in Path("/proc/self/fd").iterdir() if link.is_symlink())
-    names = {Path(target).name for link in links if (target := _target(link)).endswith(".db")}
-    return sorted(names)
+    targets = {Path(_target(link)) for link in links}
+    return sorted(it.name for it in targets if it.suffix == ".db" and it.is_relative_to(folder))
 
 
 def _target(link: Path) -> str:
@@ -102,11 +103,11 @@ def test_a_database_that_nobody_uses_is_closed(tmp_path: Path) -> None:
     async def use() -> None:
         async with opened(tmp_path / "memory.db", idle=timedelta()) as engine:
             await saved(engine, ACME)
-            await until(lambda: held_open() == ["memory.db"])
+            await until(lambda: held_open(tmp_path) == ["memory.db"])
             assert await count(engine, ACME) == 1
 
     asyncio.run(use())
-    assert held_open() == []
+    assert held_open(tmp_path) == []
 
 
 def test_a_database_stays_open_while_it_is_used(tmp_path: Path) -> None:
@@ -123,7 +124,7 @@ def test_a_database_stays_open_while_it_is_used(tmp_path: Path) -> None:
             reading = asyncio.create_task(engine.read(ACME, slow))
             await asyncio.to_thread(held.wait)
             assert await count(engine, ACME) == 1
-            assert "acme.db" in held_open()
+            assert "acme.db" in held_open(tmp_path)
             going_on.set()
             assert await reading == 1
 
@@ -136,7 +137,7 @@ def test_no_more_databases_are_open_than_there_are_places(tmp_path: Path) -> Non
             await saved(engine, OPERATOR)
             for caller in (ACME, OTHER, ACME, THIRD, OTHER):
                 await saved(engine, caller)
-                assert held_open() == sorted([f"{caller.tenant}.db", "memory.db"])
+                assert held_open(tmp_path) == sorted([f"{caller.tenant}.db", "memory.db"])
             together = [saved(engine, caller) for caller in (ACME, OTHER, THIRD) * 5]
             await asyncio.gather(*together)
             counts = [await count(engine, caller) for caller in (OPERATOR, ACME, OTHER, THIRD)]
@@ -215,3 +216,25 @@ def test_one_who_leaves_stops_nobody_elses_opening(tmp_path: Path) -> None:
             assert await staying == 0
 
     asyncio.run(use())
+
+
+def test_what_an_erasure_has_opened_is_closed_with_the_database(tmp_path: Path) -> None:
+    async def use() -> None:
+        async with opened(tmp_path / "memory.db") as engine:
+            for _ in range(3):
+                await saved(engine, ACME)
+                erasure = await engine.write(ACME, erase, MemoryId(1))
+                assert erasure is not None
+                await Erasures(engine=engine).finish(ACME)
+                for file in tenant_file(tmp_path / "memory.db", ACME.tenant).parent.iterdir():
+                    file.unlink()
+            assert await count(engine, ACME) == 0
+            await until(lambda: [it for it in gone_but_open(tmp_path) if "acme.db" in it] == [])
+
+    asyncio.run(use())
+    assert held_open(tmp_path) == []
+
+
+def gone_but_open(folder: Path) -> list[str]:
+    targets = (_target(link) for link in Path("/proc/self/fd").iterdir() if link.is_symlink())
+    return [it for it in targets if it.startswith(str(folder)) and it.endswith("(deleted)")]

@@ -6,7 +6,7 @@ import sqlite3
 import threading
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,7 @@ from .connection import BUSY_TIMEOUT, READ_LIMIT, Connection, connection
 from .faults import translated
 from .migrate import migrated
 from .readers import Readers
-from .slack import UnusedBytes
+from .slack import UnusedBytes, file_in_use, opening
 from .transaction import SqliteTransaction
 from .turnstile import Turnstile
 from .wal import WriteAheadLog
@@ -70,16 +70,21 @@ class SqliteEngine:
         Raises StartRefused when the file cannot be used as it is. A cancelled
         opening leaves at once; what it began on the file is undone by the next.
         """
-        await _aside(partial(migrated, path, clock(), using))
-        async with connection(path, using) as database:
-            try:
-                async with (
-                    Readers.opened(path, using, number=READERS, patience=READ_PATIENCE) as readers,
-                    _serving(database) as writer,
-                ):
-                    yield cls(writer, readers, UnusedBytes(database, path), clock, quota)
-            finally:
-                await database.run(_checkpoint)
+        with ExitStack() as held:
+            with opening(path):
+                await _aside(partial(migrated, path, clock(), using))
+                held.enter_context(file_in_use(path))
+            async with connection(path, using) as database:
+                try:
+                    async with (
+                        Readers.opened(
+                            path, using, number=READERS, patience=READ_PATIENCE
+                        ) as readers,
+                        _serving(database) as writer,
+                    ):
+                        yield cls(writer, readers, UnusedBytes(database, path), clock, quota)
+                finally:
+                    await database.run(_checkpoint)
 
     async def read(
         self,

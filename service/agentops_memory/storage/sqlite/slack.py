@@ -12,12 +12,15 @@ import sqlite3
 import struct
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from enum import Enum, auto
 from functools import partial
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 from .boundaries import change
 from .connection import Connection
@@ -187,18 +190,64 @@ def _runs(pages: Iterable[int]) -> Iterator[tuple[int, int]]:
         yield members[0], len(members)
 
 
-_files: dict[tuple[int, int], int] = {}
-_opening = threading.Lock()
+# A process loses all its POSIX locks on a file with the first descriptor of it that it closes,
+# and SQLite's are such. So what is opened to blank a file stays open for as long as anybody has
+# a connection to it. A path may come to lead to another file, when a tenant is erased.
+
+FileId = tuple[int, int]
+
+
+@contextmanager
+def opening(path: Path) -> Iterator[None]:
+    """Inside, connections are made to the file at the path, if there is one already."""
+    with _counted(_opening, path):
+        yield
+
+
+@contextmanager
+def file_in_use(path: Path) -> Iterator[None]:
+    """Inside, there are connections to the file at the path."""
+    with _counted(_users, _id(path)):
+        yield
+
+
+@contextmanager
+def _counted(counter: Counter[Any], key: object) -> Iterator[None]:
+    with _guard:
+        counter[key] += 1
+    try:
+        yield
+    finally:
+        with _guard:
+            counter[key] -= 1
+            if not counter[key]:
+                del counter[key]
+            _close_unused()
+
+
+def _close_unused() -> None:
+    for file, (path, descriptor) in list(_files.items()):
+        if not _users[file] and not _opening[path]:
+            os.close(descriptor)
+            del _files[file]
 
 
 def _file(path: Path) -> int:
-    """The file, open for ever: closing it would let go of the locks that SQLite has on it.
+    """The file's descriptor, open until nobody uses the file any more."""
+    with _guard:
+        file = _id(path)
+        assert _users[file]
+        if file not in _files:
+            _files[file] = path, os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        return _files[file][1]
 
-    A process loses its POSIX locks on a file with the first descriptor that it closes.
-    """
-    with _opening:
-        found = path.stat()
-        key = found.st_dev, found.st_ino
-        if key not in _files:
-            _files[key] = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        return _files[key]
+
+def _id(path: Path) -> FileId:
+    found = path.stat()
+    return found.st_dev, found.st_ino
+
+
+_opening: Counter[Path] = Counter()
+_users: Counter[FileId] = Counter()
+_files: dict[FileId, tuple[Path, int]] = {}
+_guard = threading.Lock()
