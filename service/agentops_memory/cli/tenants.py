@@ -1,10 +1,8 @@
 """`tenants`: the databases of tenants, made, listed, exported and erased at the terminal."""
 
-import asyncio
 import json
 import os
 import sys
-import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -190,6 +188,8 @@ def _counts(plan: Mapping[str, Any]) -> str:
 
 
 async def _export(file: BinaryIO, engine: "SqliteEngine", caller: "Caller") -> None:
+    import asyncio  # noqa: PLC0415
+
     from ..api.agentops.exports import document  # noqa: PLC0415
     from ..domain.transfer import Transfer  # noqa: PLC0415
 
@@ -205,6 +205,8 @@ def _written(to: str) -> Iterator[BinaryIO]:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
+    import tempfile  # noqa: PLC0415
+
     target = Path(to)
     try:
         descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=".export-")

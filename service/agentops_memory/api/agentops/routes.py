@@ -140,7 +140,7 @@ def operations(api: AgentOps) -> tuple[Operation, ...]:
             role=Role.ADMIN,
             summary="Erase a project for good, with its sessions and its global memories.",
             handler=api.delete_project, answer=m.ProjectErasure,
-            query=(Parameter(name="hard", help="Must be `true`.", kind="boolean"),
+            query=(Parameter(name="hard", help="Must be said.", kind="true", required=True),
                    Parameter(name="dry_run", help="`true` changes nothing and tells what would go.",
                              kind="boolean")),
             headers={ERASURE_ID: "The receipt, also of an earlier erasure of the project."},
