@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agentops_memory.domain.access import Patterns, Role
+from agentops_memory.domain.erasures import Erasures, Scrubbed
 from agentops_memory.domain.errors import Conflict, Denied, Invalid, NotFound
 from agentops_memory.domain.model import NOT_YOUR_PROJECT, OPERATOR, Caller, Erasure
 from agentops_memory.domain.projects import BATCH, Projects
@@ -248,7 +249,7 @@ def test_an_erasure_goes_on_when_the_client_leaves(service: Service) -> None:
     address = urlsplit(service.url)
 
     with socket.create_connection((address.hostname, address.port)) as leaving:
-        leaving.sendall(b"DELETE /projects/a?hard=true HTTP/1.1\r\nHost: x\r\n\r\n")
+        leaving.sendall(b"DELETE /projects/a?hard=true HTTP/1.1\r\nHost: localhost\r\n\r\n")
         until(lambda: rows(service.path, "SELECT 1 FROM erasures"))
 
     until(lambda: rows(service.path, "SELECT 1 FROM erasures WHERE NOT goes_on"))
@@ -268,6 +269,7 @@ def test_an_interrupted_erasure_goes_on_where_it_was(tmp_path: Path) -> None:
         with pytest.raises(InterruptedError):
             await projects.erase(OPERATOR, A, stop)
         assert_index_is_whole(path)
+        assert await Erasures(engine=projects.engine).scrub(OPERATOR) == Scrubbed()
         with pytest.raises(Conflict):
             await projects.rename(OPERATOR, A, C)
         assert (await projects.plan_erasure(OPERATOR, A)).memories == 3
