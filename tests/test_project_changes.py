@@ -15,6 +15,7 @@ from agentops_memory.domain.errors import Conflict, Denied, Invalid, NotFound
 from agentops_memory.domain.model import NOT_YOUR_PROJECT, OPERATOR, Caller, Erasure
 from agentops_memory.domain.projects import BATCH, Projects
 from agentops_memory.domain.text import Project
+from agentops_memory.storage.sqlite.partitions import AREAS
 
 from .callers import audit, calling, made_key
 from .database import assert_index_is_whole, imported
@@ -336,3 +337,34 @@ def test_global_memories_go_with_a_key_for_everything_alone(tmp_path: Path) -> N
             assert client.delete("/projects/a?hard=true").status_code == 200
             assert client.get("/stats").json()["total_observations"] == 1
     assert [line["action"] for line in audit(path)][2:] == ["project.erased"]
+
+
+def test_a_name_that_holds_nothing_any_more_can_be_given_again(service: Service) -> None:
+    service.save("pear", project="b", session_id="s1")
+    memory = service.save("apple", project="a", session_id="s1")["id"]
+    service.http.delete(f"/observations/{memory}?hard=true")
+
+    async def rename(projects: Projects) -> None:
+        await projects.rename(OPERATOR, B, A)
+
+    changed(service.path, [], rename)
+
+    assert service.http.get("/stats").json()["projects"] == ["a"]
+    assert [hit["title"] for hit in service.http.get("/search?q=pear&project=a").json()] == ["pear"]
+    assert_index_is_whole(service.path)
+
+
+def test_what_was_merged_from_another_partition_leaves_no_byte_there(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    crowd = [Said(f"p{n}", "pear") for n in range(AREAS - 1)]
+
+    async def erase(projects: Projects) -> None:
+        await projects.merge(OPERATOR, A, B)
+        await projects.erase(OPERATOR, B)
+        await Erasures(engine=projects.engine).finish(OPERATOR)
+
+    changed(path, [Said("a", "a xylographer"), *crowd, Said("b", "quince")], erase)
+
+    assert rows(path, "SELECT count(*) FROM partitions") == [(2,)]
+    assert remains(tmp_path, "xylograph") == set()
+    assert_index_is_whole(path)
