@@ -46,6 +46,7 @@ OPERATIONS: dict[str, tuple[str, str, object, dict[str, object]]] = {
         "memory.project": "demo", "memory.observation.id": 1}),
     "delete_observation": ("DELETE", "/observations/1?hard=true", None, {
         "memory.observation.id": 1, "memory.observation.hard_delete": True}),
+    "delete_project": ("DELETE", "/projects/Demo?hard=true", None, {"memory.project": "demo"}),
     "search": ("GET", "/search?q=whales&project=demo", None, {
         "memory.project": "demo", "memory.search.query": "whales",
         "memory.search.result_count": 1}),

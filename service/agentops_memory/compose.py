@@ -13,6 +13,8 @@ from .api.door import Door
 from .app import application
 from .domain.erasures import Erasures
 from .domain.memories import Memories
+from .domain.model import Caller
+from .domain.projects import Audit, Projects
 from .domain.recall import Recall
 from .domain.rules import Redaction
 from .domain.sessions import Sessions
@@ -22,6 +24,7 @@ from .erasing import Bell, scrubbing
 from .identity import Identity, is_open_allowed, must_have_keys
 from .rates import Rates
 from .settings import Settings
+from .storage.audit import record
 from .storage.key_file import KeyFile, WatchedKeys
 from .storage.redaction_file import RedactionFile
 from .storage.sqlite import TenantsEngine
@@ -64,6 +67,7 @@ async def opened(
                 rules=redaction.rules,
                 on_erased=bell.ring,
             ),
+            projects=Projects(engine=engine, audit=_audit(settings, clock), on_erased=bell.ring),
             erasures=Erasures(engine=engine),
             sessions=Sessions(engine=engine, rules=redaction.rules),
             recall=Recall(engine=engine, using=settings.recall, patience=settings.recall_limit),
@@ -78,6 +82,15 @@ async def opened(
             scrubbing(Erasures(engine=sqlite), sqlite.callers, bell, settings.sweep_every),
         ):
             yield application(operations(agentops), routes(agentops, door, telemetry), door)
+
+
+def _audit(settings: Settings, clock: Callable[[], datetime]) -> Audit:
+    """Notes what callers change, by their keys."""
+
+    def note(caller: Caller, action: str, **fields: object) -> None:
+        record(settings.audit_file, clock(), action, {"key": caller.key}, **fields)
+
+    return note
 
 
 def _identity(settings: Settings, clock: Callable[[], datetime]) -> Identity:

@@ -23,7 +23,7 @@ class Parameter:
 
     name: str
     help: str
-    kind: Literal["string", "boolean", "integer", "id"] = "string"
+    kind: Literal["string", "boolean", "true", "integer", "id"] = "string"
     required: bool = False
 
 
@@ -154,6 +154,7 @@ _KEYS = {
 _SCHEMAS: dict[str, dict[str, Any]] = {
     "string": {"type": "string"},
     "boolean": {"type": "boolean"},
+    "true": {"type": "boolean", "const": True},
     "integer": {"type": "integer"},
     "id": {"type": "integer", "format": "int64", "minimum": -(1 << 63), "maximum": (1 << 63) - 1},
 }

@@ -1,26 +1,32 @@
 """`keys`: the keys of callers, made and ended at the terminal. A secret is shown once."""
 
 import json
-import os
-import pwd
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..domain.errors import Refusal, Unavailable
 from ..setting_kinds import duration
-from ..settings import VARIABLES, SettingRefused, Settings, settings
+from ..settings import Settings
+from .files import (
+    key_file,
+    make,
+    now,
+    of_the_file,
+    place_of,
+    printable,
+    refusals,
+    rendered,
+    say,
+    table,
+    user,
+)
 
 # The rest is imported by the commands that need it: the other commands would wait for it.
 if TYPE_CHECKING:
     from ..domain.keys import Key
     from ..domain.model import TenantId
-    from ..storage.key_file import KeyFile
 
 ROLES = ("reader", "writer", "admin")
 HEADINGS = ("ID", "NAME", "TENANT", "ROLE", "PROJECTS", "CREATED", "STATE")
@@ -36,18 +42,6 @@ def keys() -> None:
     """
 
 
-def _of_the_file(command: Callable[..., Any]) -> Callable[..., Any]:
-    for variable in reversed(VARIABLES):
-        if variable.field in ("db_path", "keys_file"):
-            command = click.option(
-                variable.flag,
-                variable.field,
-                metavar=variable.kind,
-                help=f"{variable.help} [{variable.name}, default: {variable.default or 'unset'}]",
-            )(command)
-    return command
-
-
 def _read_duration(context: click.Context, option: click.Parameter, text: str) -> timedelta:
     try:
         return duration(text)
@@ -56,7 +50,7 @@ def _read_duration(context: click.Context, option: click.Parameter, text: str) -
 
 
 @keys.command(short_help="Make a key and print it, once.")
-@_of_the_file
+@of_the_file("db_path", "keys_file")
 @click.option("--name", required=True, help="What or whom the key is for.")
 @click.option("--role", type=click.Choice(ROLES), required=True, help="What it allows.")
 @click.option("--tenant", default="default", show_default=True, help="Whose memories it opens.")
@@ -83,48 +77,47 @@ def create(
     from ..domain.tenants import tenant_id  # noqa: PLC0415
     from ..domain.text import clean  # noqa: PLC0415
 
-    with _refusals():
+    with refusals():
         chosen = patterns(tuple(map(clean, projects)))
-        key, token = issued(name, tenant_id(tenant), Role(role), chosen, _now())
-        place = _settings(files)
-        _make(place.db_path.parent)
-        is_first = _key_file(place).create(key, at=_now(), by=_user())
+        key, token = issued(name, tenant_id(tenant), Role(role), chosen, now())
+        place = place_of(files)
+        make(place.db_path.parent)
+        is_first = key_file(place).create(key, at=now(), by=user())
     _explain(key, place, is_first=is_first)
     click.echo(json.dumps({**_shown(key), "key": token}) if as_json else token)
 
 
 @keys.command("list", short_help="Show the keys, without their secrets.")
-@_of_the_file
+@of_the_file("db_path", "keys_file")
 @click.option("--all", "with_revoked", is_flag=True, help="Show the revoked ones, too.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
 def list_(with_revoked: bool, as_json: bool, **files: str | None) -> None:
     """Show the keys, without their secrets."""
-    with _refusals():
-        place = _settings(files)
-        ring = _key_file(place).ring()
+    with refusals():
+        place = place_of(files)
+        ring = key_file(place).ring()
     if not ring.was_ever_used:
-        _say(f"No key was ever made: there is none in {place.keys_file}.")
+        say(f"No key was ever made: there is none in {place.keys_file}.")
     every = ring.keys.values()
     shown = [_shown(key) for key in every if with_revoked or key.revoked_at is None]
-    table = [json.dumps(shown)] if as_json else _table([HEADINGS, *map(_row, shown)])
-    for line in table:
+    for line in [json.dumps(shown)] if as_json else table([HEADINGS, *map(_row, shown)]):
         click.echo(line)
 
 
 @keys.command(short_help="Let a key open nothing any more.")
-@_of_the_file
+@of_the_file("db_path", "keys_file")
 @click.argument("id")
 def revoke(id: str, **files: str | None) -> None:  # noqa: A002 - named in the help
     """Let the key with this ID open nothing any more, from the next request on."""
     from ..domain.model import KeyId  # noqa: PLC0415
 
-    with _refusals():
-        key = _key_file(_settings(files)).revoke(KeyId(id), at=_now(), by=_user())
+    with refusals():
+        key = key_file(place_of(files)).revoke(KeyId(id), at=now(), by=user())
     click.echo(f"Key {key.id} ({key.name}) is revoked.")
 
 
 @keys.command(short_help="Give a key a new secret and print it, once.")
-@_of_the_file
+@of_the_file("db_path", "keys_file")
 @click.argument("id")
 @click.option(
     "--keep-old",
@@ -137,17 +130,17 @@ def rotate(id: str, keep_old: timedelta, **files: str | None) -> None:  # noqa: 
     """Give the key with this ID a new secret and print the new key, once."""
     from ..domain.model import KeyId  # noqa: PLC0415
 
-    at = _now()
-    with _refusals():
-        file = _key_file(_settings(files))
-        key, token = file.rotate(KeyId(id), keep_old, at=at, by=_user())
-    end = f"until {_rendered(at + keep_old)}" if keep_old else "no more"
-    _say(f"Key {key.id} ({key.name}) has a new secret, shown this once. The old one works {end}.")
+    at = now()
+    with refusals():
+        file = key_file(place_of(files))
+        key, token = file.rotate(KeyId(id), keep_old, at=at, by=user())
+    end = f"until {rendered(at + keep_old)}" if keep_old else "no more"
+    say(f"Key {key.id} ({key.name}) has a new secret, shown this once. The old one works {end}.")
     click.echo(token)
 
 
 @keys.command(short_help="Forget all keys, and open the service again.")
-@_of_the_file
+@of_the_file("db_path", "keys_file")
 @click.option("--open", "is_meant", is_flag=True, help="Say that the service shall be open.")
 def reset(is_meant: bool, **files: str | None) -> None:
     """Forget all keys, revoked ones too, as if none had ever been made.
@@ -160,56 +153,18 @@ def reset(is_meant: bool, **files: str | None) -> None:
             "This forgets all keys and opens the service to callers without one. "
             "Say --open if that is what you want."
         )
-    with _refusals():
-        count = _key_file(_settings(files)).reset(at=_now(), by=_user())
+    with refusals():
+        count = key_file(place_of(files)).reset(at=now(), by=user())
     click.echo(f"Forgot {count} {'key' if count == 1 else 'keys'}; none is there any more.")
 
 
-@contextmanager
-def _refusals() -> Iterator[None]:
-    try:
-        yield
-    except (Refusal, SettingRefused) as refusal:
-        _say(f"agentops-memory: {refusal}")
-        sys.exit(1)
-
-
-def _settings(files: Mapping[str, str | None]) -> Settings:
-    return settings(flags=files)
-
-
-def _key_file(place: Settings) -> "KeyFile":
-    from ..storage.key_file import KeyFile  # noqa: PLC0415
-
-    return KeyFile(place.keys_file, place.audit_file)
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
-def _user() -> dict[str, object]:
-    """Who runs this, as the system knows it; a container may have a user without a name."""
-    uid, name = os.getuid(), ""
-    with suppress(KeyError):
-        name = pwd.getpwuid(uid).pw_name
-    return {"user": name, "uid": uid}
-
-
-def _make(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise Unavailable(f"The folder {folder} cannot be made: {error.strerror}.") from error
-
-
 def _explain(key: "Key", place: Settings, *, is_first: bool) -> None:
-    _say(
+    say(
         f"Key {key.id} ({key.name}): {key.role} in tenant {key.tenant}, "
-        f"projects {_printable(', '.join(key.projects.names))}. It is shown this once."
+        f"projects {printable(', '.join(key.projects.names))}. It is shown this once."
     )
     if is_first:
-        _say("It is the first key: from now on the service answers nobody without one.")
+        say("It is the first key: from now on the service answers nobody without one.")
     if key.tenant != "default":
         _note_if_missing(key.tenant, place)
 
@@ -219,11 +174,7 @@ def _note_if_missing(tenant: "TenantId", place: Settings) -> None:
 
     database = tenant_file(place.db_path, tenant)
     if not database.exists():
-        _say(f"Note: the tenant {tenant} has no database yet; it would be {database}.")
-
-
-def _say(sentence: str) -> None:
-    click.echo(sentence, err=True)
+        say(f"Note: the tenant {tenant} has no database yet; it would be {database}.")
 
 
 def _shown(key: "Key") -> dict[str, object]:
@@ -234,9 +185,9 @@ def _shown(key: "Key") -> dict[str, object]:
         "tenant": key.tenant,
         "role": key.role,
         "projects": key.projects.names,
-        "created_at": _rendered(key.created_at),
-        "revoked_at": key.revoked_at and _rendered(key.revoked_at),
-        "old_secret_until": _rendered(max(ends)) if ends and max(ends) > _now() else None,
+        "created_at": rendered(key.created_at),
+        "revoked_at": key.revoked_at and rendered(key.revoked_at),
+        "old_secret_until": rendered(max(ends)) if ends and max(ends) > now() else None,
     }
 
 
@@ -248,21 +199,3 @@ def _row(shown: Mapping[str, Any]) -> tuple[str, ...]:
         state = f"works, the old secret until {shown['old_secret_until']}"
     fields = (shown[name] for name in ("id", "name", "tenant", "role"))
     return (*fields, ",".join(shown["projects"]), shown["created_at"], state)
-
-
-def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    cells = [[_printable(cell) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    for row in cells:
-        padded = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        yield "  ".join(padded).rstrip()
-
-
-def _printable(text: str) -> str:
-    return "".join(letter if letter.isprintable() else "\ufffd" for letter in text)
-
-
-def _rendered(at: datetime) -> str:
-    from ..domain.instants import rendered  # noqa: PLC0415
-
-    return rendered(at)

@@ -11,6 +11,8 @@ from ..settings import VARIABLES, SettingRefused, Settings, settings
 from . import demo as demonstration
 from . import health as probe
 from .keys import keys
+from .projects import projects
+from .tenants import tenants
 
 NAME = "agentops-memory"
 ABOUT_ITSELF = ("--help", "-h", "--version")
@@ -158,4 +160,5 @@ def health(**flags: str | None) -> None:
     sys.exit(0 if probe.is_healthy(_settings(flags).listen) else 1)
 
 
-main.add_command(keys)
+for group in (keys, projects, tenants):
+    main.add_command(group)

@@ -83,6 +83,11 @@ class KeyRing:
             raise NotFound(NO_SUCH_KEY)
         return self.keys[key_id]
 
+    def working(self, tenant: TenantId) -> tuple[Key, ...]:
+        """The keys of a tenant that are not revoked."""
+        own = (key for key in self.keys.values() if key.tenant == tenant)
+        return tuple(key for key in own if key.revoked_at is None)
+
     def opened_by(self, token: str, now: datetime) -> Key | None:
         """The key whose token this is and that works now; None for any other text.
 

@@ -174,7 +174,7 @@ class Erasure:
     """The receipt of an erasure; the bytes have left the file once `bytes_gone_at` is known.
 
     It names the memories, at most a thousand, and counts what went. It holds nothing
-    of what they said.
+    of what they said. The erasure of a project goes on until all of it is gone.
     """
 
     id: ErasureId
@@ -186,6 +186,7 @@ class Erasure:
     sessions: int = 0
     erased_at: datetime
     bytes_gone_at: datetime | None = None
+    goes_on: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -324,6 +325,33 @@ class Totals:
     sessions: int
     memories: int
     projects: tuple[Project, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """A project in the list of all; `memories` are the live ones."""
+
+    project: Project
+    memories: int
+    sessions: int
+    changed_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extent:
+    """All that a project holds. Deleted memories are counted among the memories, too.
+
+    Its shared sessions are those of its own in which memories of other projects lie.
+    """
+
+    memories: int
+    deleted: int
+    revisions: int
+    sessions: int
+    shared_sessions: int
+
+    def __bool__(self) -> bool:
+        return bool(self.memories or self.sessions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

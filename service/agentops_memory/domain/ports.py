@@ -1,6 +1,6 @@
 """What the domain asks of storage: every promise in prose."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
@@ -10,8 +10,10 @@ from .model import (
     Caller,
     Erasure,
     ErasureId,
+    Extent,
     Filter,
     Hit,
+    Listed,
     Memory,
     MemoryId,
     Purge,
@@ -243,6 +245,15 @@ class ErasureTable(Protocol):
     def add(self, erasure: Erasure) -> None:
         """Store a receipt, in the transaction that erases."""
 
+    def extend(self, erasure: ErasureId, memories: Collection[MemoryId], revisions: int) -> None:
+        """Add to a receipt what more has gone."""
+
+    def complete(self, erasure: ErasureId, sessions: int) -> None:
+        """Note that the erasure ends now, with so many sessions."""
+
+    def newest_of(self, project: Project) -> Erasure | None:
+        """The receipt of the newest erasure of a whole project with this name."""
+
     def get(self, erasure: ErasureId) -> Erasure | None:
         """The receipt."""
 
@@ -250,13 +261,54 @@ class ErasureTable(Protocol):
         """The receipt of the erasure that removed a memory; not one of a redaction."""
 
     def pending(self) -> list[ErasureId]:
-        """Those whose bytes may still be in the file, oldest first."""
+        """Those that do not go on and whose bytes may still be in the file, oldest first."""
 
     def settle(self, erasures: Collection[ErasureId]) -> None:
         """Note that the bytes are gone now."""
 
     def copies(self) -> list[str]:
         """The names of the copies of the file that lie beside it, which no erasure reaches."""
+
+
+class ProjectTable(Protocol):
+    """Projects as a whole: live and deleted memories, revisions, sessions and spaces."""
+
+    def names(self) -> list[Project]:
+        """The projects that hold anything, in order."""
+
+    def listed(self, project: Project) -> Listed:
+        """What is told of a project in a list."""
+
+    def extent(self, project: Project) -> Extent:
+        """All that the project holds."""
+
+    def has_global(self, project: Project) -> bool:
+        """Whether there are global memories among its own, live or deleted."""
+
+    def rename(self, project: Project, new: Project) -> None:
+        """Give a project a name that nothing has."""
+
+    def same_keys(self, project: Project, into: Project) -> list[tuple[MemoryId, MemoryId]]:
+        """Live memories of the one at a key that a live memory of the other has in that scope."""
+
+    def merge(self, project: Project, into: Project) -> None:
+        """Move all of a project into another. No key is held twice any more."""
+
+    def some(self, project: Project, limit: int) -> list[MemoryId]:
+        """Some of its memories to erase together: the newest live ones, then deleted ones.
+
+        No other one borrows from them. Fewer than the limit if they are long.
+        """
+
+    def erase_memories(self, memories: Sequence[MemoryId]) -> int:
+        """Remove what `some` has answered, with their revisions; how many those were."""
+
+    def erase_sessions(self, project: Project) -> int:
+        """Remove the sessions and the spaces of a project without memories; how many sessions.
+
+        One in which other projects have memories stays, without its summary: it goes
+        to the project of the oldest of them.
+        """
 
 
 class Transaction(Protocol):
@@ -298,6 +350,10 @@ class Transaction(Protocol):
     @property
     def index(self) -> IndexTable:
         """The full-text index."""
+
+    @property
+    def projects(self) -> ProjectTable:
+        """Projects."""
 
     @property
     def erasures(self) -> ErasureTable:

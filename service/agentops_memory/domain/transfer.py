@@ -117,7 +117,7 @@ def import_memory(tx: Transaction, memory: Memory) -> bool:
     place = match or memory  # a memory that comes back does so where it was
     held = tx.memories.at_key(place.space, place.key) if place.key else None
     if held is not None:
-        return _merged(tx, held, memory)
+        return merged(tx, held, memory)
     if match is not None:
         revised(tx, match, replace(match, text=memory.text, deleted_at=None))
         return True
@@ -125,7 +125,7 @@ def import_memory(tx: Transaction, memory: Memory) -> bool:
     return True
 
 
-def _merged(tx: Transaction, held: Memory, memory: Memory) -> bool:
+def merged(tx: Transaction, held: Memory, memory: Memory) -> bool:
     """Two memories at one key: the later stays the memory, the other is its revision.
 
     A full history takes no earlier state: it would go with the next change,

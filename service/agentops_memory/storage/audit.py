@@ -47,6 +47,12 @@ def private_file(path: Path, flags: int, *, like: Path | None = None) -> Iterato
         os.close(descriptor)
 
 
+def owned_like(made: Path, like: Path) -> None:
+    """Give what root has made to whom another file or folder belongs, as above."""
+    if os.geteuid() == 0:
+        os.chown(made, *_owner(like))
+
+
 def _append(path: Path, line: bytes) -> None:
     with private_file(path, os.O_RDWR | os.O_APPEND) as file:
         fcntl.flock(file, fcntl.LOCK_EX)

@@ -17,7 +17,7 @@ from ..domain.keys import (
     revoked,
     rotated,
 )
-from ..domain.model import KeyId
+from ..domain.model import KeyId, TenantId
 from . import key_records
 from .audit import private_file, record
 
@@ -94,6 +94,19 @@ class KeyFile:
                 ring.with_key(key), at, "key.revoked", by, key=key.id, **key_records.told(key)
             )
         return key
+
+    def revoke_all(self, tenant: TenantId, *, at: datetime, by: By) -> tuple[Key, ...]:
+        """Let no key of a tenant open anything any more; those that did until now."""
+        if not self.ring().working(tenant):
+            return ()
+        with self._locked():
+            ring = self.ring()
+            keys = ring.working(tenant)
+            for key in keys:
+                ring = ring.with_key(revoked(key, at))
+            ids = [key.id for key in keys]
+            self._replace(ring, at, "keys.revoked", by, tenant=tenant, keys=ids)
+        return keys
 
     def rotate(
         self, which: KeyId, keep_old_for: timedelta, *, at: datetime, by: By

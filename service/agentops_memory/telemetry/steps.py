@@ -80,6 +80,7 @@ class _TracedTransaction:
         self.sessions = _stepped(tx.sessions, STEPS["sessions"], tracer, left)
         self.revisions = tx.revisions
         self.index = tx.index
+        self.projects = tx.projects
         self.erasures = tx.erasures
         self.search = _stepped(tx.search, STEPS["search"], tracer, left)
 

@@ -1,6 +1,6 @@
 """The domain's nouns as responses: JSON, within the bound of one answer."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from pydantic import BaseModel
 from starlette.responses import Response
@@ -13,12 +13,15 @@ from . import why, wire
 JSON = "application/json"
 OMITTED = "X-Results-Omitted"
 REDACTED = "X-Redacted"
+NONE: Mapping[str, str] = {}
 
 
-def json(model: BaseModel, status: int = 200, *, redacted: int = 0) -> Response:
+def json(
+    model: BaseModel, status: int = 200, *, redacted: int = 0, headers: Mapping[str, str] = NONE
+) -> Response:
     """One model; and how many secrets were kept out of what was written."""
-    headers = {REDACTED: str(redacted)} if redacted else None
-    return Response(wire.json_bytes(model), status, headers, media_type=JSON)
+    every = {**headers, REDACTED: str(redacted)} if redacted else headers
+    return Response(wire.json_bytes(model), status, every, media_type=JSON)
 
 
 def json_list(models: Iterable[BaseModel], count: int) -> Response:

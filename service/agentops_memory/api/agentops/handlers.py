@@ -15,6 +15,7 @@ from ...domain.erasures import Erasures
 from ...domain.errors import Invalid
 from ...domain.memories import Memories
 from ...domain.model import ErasureId, Filter, MemoryId, SessionId, Wanted
+from ...domain.projects import Projects
 from ...domain.recall import Recall
 from ...domain.sessions import Sessions
 from ...domain.summary import Message
@@ -46,6 +47,7 @@ class AgentOps:
     sessions: Sessions
     recall: Recall
     transfer: Transfer
+    projects: Projects
     erasures: Erasures
     clock: Callable[[], datetime]
     max_upload: int
@@ -129,6 +131,18 @@ class AgentOps:
             return Response(status_code=204)
         erasure = await self.memories.erase(caller_of(request), memory_id)
         return Response(status_code=204, headers={ERASURE_ID: erasure} if erasure else None)
+
+    async def delete_project(self, request: Request) -> Response:
+        project, caller = project_name(clean(request.path_params["name"])), caller_of(request)
+        annotate(spans.project(project))
+        if not is_true(request, "hard"):
+            raise Invalid("A project is erased for good: say hard=true, with dry_run=true to see.")
+        if is_true(request, "dry_run"):
+            extent = await self.projects.plan_erasure(caller, project)
+            return answers.json(wire.erasure_plan(project, extent))
+        erasure = await self.projects.erase(caller, project)
+        receipt = await self.erasures.get(caller, erasure.id)
+        return answers.json(wire.erasure(receipt), headers={ERASURE_ID: erasure.id})
 
     async def get_erasure(self, request: Request) -> Response:
         erasure = ErasureId(clean(request.path_params["id"]))

@@ -223,7 +223,27 @@ class ErasureReceipt(BaseModel):
     sessions: int
     erased_at: Instant
     bytes_gone_at: Instant | None = None
+    goes_on: bool | None = None
     copies_not_reached: list[str]
+
+
+class ErasurePlan(BaseModel):
+    """What the erasure of a project would remove.
+
+    `deleted` are those of the observations that are deleted already; `sessions_kept` stay,
+    without a summary, for the observations of other projects in them.
+    """
+
+    project: str
+    observations: int
+    deleted: int
+    revisions: int
+    sessions: int
+    sessions_kept: int
+
+
+class ProjectErasure(RootModel[ErasureReceipt | ErasurePlan]):
+    """The receipt of the erasure of a project, or with dry_run=true the plan of one."""
 
 
 class RevisionRow(BaseModel):

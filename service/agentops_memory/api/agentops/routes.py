@@ -136,6 +136,17 @@ def operations(api: AgentOps) -> tuple[Operation, ...]:
             refusals=(400, *READ),
         ),
         Operation(
+            method="DELETE", path="/projects/{name:path}", name="delete_project",
+            role=Role.ADMIN,
+            summary="Erase a project for good, with its sessions and its global memories.",
+            handler=api.delete_project, answer=m.ProjectErasure,
+            query=(Parameter(name="hard", help="Must be said.", kind="true", required=True),
+                   Parameter(name="dry_run", help="`true` changes nothing and tells what would go.",
+                             kind="boolean")),
+            headers={ERASURE_ID: "The receipt, also of an earlier erasure of the project."},
+            refusals=(400, 404, *READ),
+        ),
+        Operation(
             method="GET", path="/erasures/{id:path}", name="get_erasure",
             role=Role.READER,
             summary="The receipt of an erasure, and whether its bytes are gone.",

@@ -12,6 +12,7 @@ from ...domain.model import (
     PROJECT_SCOPE,
     Change,
     Draft,
+    Extent,
     Hit,
     Imported,
     Memory,
@@ -24,7 +25,7 @@ from ...domain.model import (
     Totals,
 )
 from ...domain.summary import Message
-from ...domain.text import clean, cut, project_name
+from ...domain.text import Project, clean, cut, project_name
 from ..documents import entries
 from . import models as m
 from .why_models import ItemExplanation
@@ -124,7 +125,19 @@ def erasure(receipt: Receipt) -> m.ErasureReceipt:
         sessions=of.sessions,
         erased_at=rendered(of.erased_at),
         bytes_gone_at=None if of.bytes_gone_at is None else rendered(of.bytes_gone_at),
+        goes_on=of.goes_on or None,
         copies_not_reached=list(receipt.copies_not_reached),
+    )
+
+
+def erasure_plan(project: Project, extent: Extent) -> m.ErasurePlan:
+    return m.ErasurePlan(
+        project=project,
+        observations=extent.memories,
+        deleted=extent.deleted,
+        revisions=extent.revisions,
+        sessions=extent.sessions - extent.shared_sessions,
+        sessions_kept=extent.shared_sessions,
     )
 
 

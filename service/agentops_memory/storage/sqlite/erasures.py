@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from ...domain.model import Erasure, ErasureId, ErasureKind, MemoryId
+from ...domain.text import Project
 from .copies import copies_of
 from .table import Table, instant, micros
 
 MOST_NAMED = 1000  # memories that a receipt names
 
 COLUMNS = """e.id, e.kind, e.project, e.observations, e.revisions, e.sessions, e.erased_at,
-             e.bytes_gone_at"""
+             e.bytes_gone_at, e.goes_on"""
 
 
 class Erasures(Table):
@@ -26,8 +27,9 @@ class Erasures(Table):
     def add(self, erasure: Erasure) -> None:
         self._execute(
             """INSERT INTO erasures (id, kind, project, observations, revisions, sessions,
-                                     erased_at)
-               VALUES (:id, :kind, :project, :observations, :revisions, :sessions, :erased_at)""",
+                                     erased_at, goes_on)
+               VALUES (:id, :kind, :project, :observations, :revisions, :sessions, :erased_at,
+                       :goes_on)""",
             id=erasure.id,
             kind=erasure.kind.value,
             project=erasure.project,
@@ -35,11 +37,42 @@ class Erasures(Table):
             revisions=erasure.revisions,
             sessions=erasure.sessions,
             erased_at=micros(erasure.erased_at),
+            goes_on=erasure.goes_on,
         )
-        self._connection.executemany(
-            "INSERT INTO erased (memory_id, erasure_id) VALUES (:memory, :erasure)",
-            [{"memory": memory, "erasure": erasure.id} for memory in erasure.memories],
+        self._name(erasure.id, erasure.memories)
+
+    def extend(self, erasure: ErasureId, memories: Collection[MemoryId], revisions: int) -> None:
+        self._execute(
+            """UPDATE erasures
+                  SET observations = observations + :observations,
+                      revisions = revisions + :revisions
+                WHERE id = :id""",
+            id=erasure,
+            observations=len(memories),
+            revisions=revisions,
         )
+        self._name(erasure, memories)
+
+    def complete(self, erasure: ErasureId, sessions: int) -> None:
+        self._execute(
+            """UPDATE erasures
+                  SET sessions = :sessions, erased_at = :now, goes_on = 0
+                WHERE id = :id""",
+            id=erasure,
+            sessions=sessions,
+            now=micros(self._now),
+        )
+
+    def newest_of(self, project: Project) -> Erasure | None:
+        row = self._execute(
+            f"""SELECT {COLUMNS}
+                  FROM erasures e
+                 WHERE e.project = :project AND e.kind = 'project'
+              ORDER BY e.id DESC
+                 LIMIT 1""",
+            project=project,
+        ).fetchone()
+        return None if row is None else _erasure(row, self._memories(row[0]))
 
     def get(self, erasure: ErasureId) -> Erasure | None:
         row = self._execute(
@@ -60,7 +93,9 @@ class Erasures(Table):
         return None if row is None else _erasure(row, self._memories(row[0]))
 
     def pending(self) -> list[ErasureId]:
-        rows = self._execute("SELECT id FROM erasures WHERE bytes_gone_at IS NULL ORDER BY id")
+        rows = self._execute(
+            "SELECT id FROM erasures WHERE bytes_gone_at IS NULL AND NOT goes_on ORDER BY id"
+        )
         return [ErasureId(id_) for (id_,) in rows]
 
     def settle(self, erasures: Collection[ErasureId]) -> None:
@@ -75,6 +110,12 @@ class Erasures(Table):
         ((_, _, file),) = self._execute("SELECT * FROM pragma_database_list WHERE name = 'main'")
         return [copy.name for copy in copies_of(Path(file))]
 
+    def _name(self, erasure: ErasureId, memories: Collection[MemoryId]) -> None:
+        self._connection.executemany(
+            "INSERT INTO erased (memory_id, erasure_id) VALUES (:memory, :erasure)",
+            [{"memory": memory, "erasure": erasure} for memory in memories],
+        )
+
     def _memories(self, erasure: ErasureId) -> tuple[MemoryId, ...]:
         rows = self._execute(
             f"""SELECT memory_id
@@ -88,7 +129,7 @@ class Erasures(Table):
 
 
 def _erasure(row: Any, memories: tuple[MemoryId, ...]) -> Erasure:
-    id_, kind, project, observations, revisions, sessions, erased_at, bytes_gone_at = row
+    id_, kind, project, observations, revisions, sessions, erased_at, bytes_gone_at, goes_on = row
     return Erasure(
         id=ErasureId(id_),
         kind=ErasureKind(kind),
@@ -99,4 +140,5 @@ def _erasure(row: Any, memories: tuple[MemoryId, ...]) -> Erasure:
         sessions=sessions,
         erased_at=instant(erased_at),
         bytes_gone_at=None if bytes_gone_at is None else instant(bytes_gone_at),
+        goes_on=bool(goes_on),
     )

@@ -1,7 +1,8 @@
 """SQL that keeps the full-text index in line with the memories, row by row."""
 
+import json
 import sqlite3
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from ...domain.errors import Unavailable
@@ -93,10 +94,38 @@ class Index(Table):
             if old == new:
                 continue
             if old:
-                self._take_out(id_, old)
+                self._take_out(old.area, {id_: old})
             if new:
                 self._put_in(new.area, {id_: new})
         self._terms.follow(before.get(memory), after.get(memory))
+
+    @contextmanager
+    def moving(self, memories: Sequence[MemoryId]) -> Iterator[None]:
+        """Bring the index in line with what is done to many memories inside, but not their words.
+
+        Those that borrow from them follow only if they are among them; terms do not follow.
+        """
+        self._require_own_rules()
+        self.flush()
+        for area, entries in self._by_area(memories):
+            self._take_out(area, entries)
+        yield
+        for area, entries in self._by_area(memories):
+            self._put_in(area, entries)
+
+    def leave(self, area: int, partition: int, into: int) -> None:
+        """Let the terms of an area be another's, whose memories its own are by now."""
+        self._terms.merge(area, into)
+        self._partitions.must_purge([partition])
+
+    def forget(self, memories: Sequence[MemoryId]) -> None:
+        """Take memories out, with their terms, before they are removed; none that stays borrows."""
+        self._require_own_rules()
+        self.flush()
+        self._partitions.must_purge(self._partitions_of(memories))
+        for area, entries in self._by_area(memories):
+            self._take_out(area, entries)
+            self._terms.forget(area, entries.values())
 
     def partitions(self) -> list[int]:
         return self._partitions.all()
@@ -204,6 +233,24 @@ class Index(Table):
         self._put_in(area, entries)
         self._terms.note(area, entries.values())
 
+    def _by_area(self, memories: Sequence[MemoryId]) -> Iterator[tuple[int, dict[MemoryId, Entry]]]:
+        """What the index holds of memories, some of one area at a time."""
+        for start in range(0, len(memories), BULK):
+            areas: dict[int, dict[MemoryId, Entry]] = {}
+            for id_, entry in self._entries(memories[start : start + BULK]).items():
+                areas.setdefault(entry.area, {})[id_] = entry
+            yield from areas.items()
+
+    def _partitions_of(self, memories: Sequence[MemoryId]) -> set[int]:
+        rows = self._execute(
+            """SELECT DISTINCT s.area
+                 FROM memories m
+                 JOIN spaces s ON s.id = m.space_id
+                WHERE m.id IN (SELECT value FROM json_each(:ids))""",
+            ids=json.dumps(memories),
+        )
+        return {number for (area,) in rows.fetchall() for number in self._partitions.holding(area)}
+
     def _entries(self, ids: Collection[MemoryId]) -> dict[MemoryId, Entry]:
         entries = {}
         for id_ in ids:
@@ -239,13 +286,13 @@ class Index(Table):
                 [_row(id_, entry) for id_, entry in entries.items()],
             )
 
-    def _take_out(self, memory: MemoryId, entry: Entry) -> None:
-        for number in self._partitions.holding(entry.area):
+    def _take_out(self, area: int, entries: Mapping[MemoryId, Entry]) -> None:
+        for number in self._partitions.holding(area):
             name = table(number)
-            self._execute(
+            self._connection.executemany(
                 f"""INSERT INTO {name} ({name}, rowid, title, content, context, tags)
                     VALUES ('delete', :row, :title, :content, :context, :tags)""",
-                **_row(memory, entry),
+                [_row(id_, entry) for id_, entry in entries.items()],
             )
 
 

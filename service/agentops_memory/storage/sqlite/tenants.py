@@ -164,8 +164,9 @@ class TenantsEngine:
             return await engine.blank(caller)
 
     def callers(self) -> list[Caller]:
-        """The operator of each tenant whose database is open."""
-        return [Caller(tenant=tenant) for tenant in (DEFAULT_TENANT, *self._open)]
+        """The operator of each tenant whose database is open, and was not erased."""
+        there = [it for it, database in self._open.items() if self._is_in_place(it, database)]
+        return [Caller(tenant=tenant) for tenant in (DEFAULT_TENANT, *there)]
 
     @asynccontextmanager
     async def _used(self, tenant: TenantId) -> AsyncIterator[SqliteEngine]:
@@ -184,10 +185,13 @@ class TenantsEngine:
             database = self._open.get(tenant)
             if database is None:
                 await self._opened_by_one(tenant)
-            elif database.file != _file(tenant_file(self._path, tenant)):
+            elif not self._is_in_place(tenant, database):
                 self._forget(tenant, database)  # the tenant was erased, and perhaps made anew
             else:
                 return database
+
+    def _is_in_place(self, tenant: TenantId, database: _Database) -> bool:
+        return database.file == _file(tenant_file(self._path, tenant))
 
     def _consider(self, tenant: TenantId, database: _Database) -> None:
         """Close a database that nobody uses: at once where a place is wanted, else later."""

@@ -63,9 +63,27 @@ class Terms(Table):
     def follow(self, old: Entry | None, new: Entry | None) -> None:
         """Bring the terms in line when a memory has changed; the index knows of it already."""
         if old:
-            self._forget(old, new)
+            self._forget(old.area, old.own, new.own if new else "")
         if new:
             self.note(new.area, [new])
+
+    def forget(self, area: int, entries: Iterable[Entry]) -> None:
+        """Drop what entries brought that the index no longer has, unless others have it."""
+        self._forget(area, "\n".join(entry.own for entry in entries), "")
+
+    def merge(self, area: int, into: int) -> None:
+        """Let the terms of an area be another's."""
+        self._noted.clear()
+        self._execute(
+            """INSERT INTO terms (area, length, term)
+               SELECT :into, length, term
+                 FROM terms
+                WHERE area = :area
+                   ON CONFLICT DO NOTHING""",
+            area=area,
+            into=into,
+        )
+        self._execute("DELETE FROM terms WHERE area = :area", area=area)
 
     def are_exact(self, partition: int) -> bool:
         """Whether the terms of a partition's projects are those of their memories."""
@@ -94,11 +112,11 @@ class Terms(Table):
         self._execute("DELETE FROM terms")
         self._execute(f"INSERT INTO terms (area, length, term) {TERMS}")
 
-    def _forget(self, entry: Entry, new: Entry | None) -> None:
-        """Drop the terms of an entry that the index no longer has, unless others have them."""
+    def _forget(self, area: int, text: str, kept: str) -> None:
+        """Drop the terms of a text that the index no longer has, unless others have them."""
         self._noted.clear()
-        (number, *_) = self._partitions.holding(entry.area)
-        first, last = span_of(entry.area)
+        (number, *_) = self._partitions.holding(area)
+        first, last = span_of(area)
         self._execute(
             f"""DELETE FROM terms
                  WHERE area = :area
@@ -112,9 +130,9 @@ class Terms(Table):
                                        WHERE {table(number)} MATCH
                                              '{{{" ".join(OWN_COLUMNS)}}} : "' || value || '"'
                                              AND rowid BETWEEN :first AND :last))""",
-            area=entry.area,
-            text=entry.own,
-            kept=new.own if new else "",
+            area=area,
+            text=text,
+            kept=kept,
             first=first,
             last=last,
         )

@@ -10,6 +10,7 @@ from .erasures import Erasures
 from .index import Index
 from .memories import Memories
 from .partitions import Partitions
+from .projects import Projects
 from .revisions import Revisions
 from .search import Search
 from .sessions import Sessions
@@ -37,6 +38,7 @@ class SqliteTransaction:
         self.memories = Memories(connection, self.index, caller.projects)
         self.sessions = Sessions(connection, caller.projects)
         self.revisions = Revisions(connection)
+        self.projects = Projects(connection, self.index, caller.projects)
         self.erasures = Erasures(connection, now)
         self.search = Search(connection, self.memories, partitions, caller.projects)
 

@@ -8,10 +8,12 @@ CREATE TABLE erasures (
     revisions     INTEGER NOT NULL,
     sessions      INTEGER NOT NULL,
     erased_at     INTEGER NOT NULL,
-    bytes_gone_at INTEGER
+    bytes_gone_at INTEGER,
+    goes_on       INTEGER NOT NULL DEFAULT 0 CHECK (goes_on IN (0, 1))  -- in more transactions
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX erasures_pending ON erasures (id) WHERE bytes_gone_at IS NULL;
+CREATE INDEX erasures_of_projects ON erasures (project, id) WHERE kind = 'project';
 
 CREATE TABLE erased (
     memory_id  INTEGER NOT NULL,
@@ -40,3 +42,7 @@ CREATE TABLE remains (
 INSERT INTO remains (one)
 SELECT 1
  WHERE EXISTS (SELECT 1 FROM sessions) OR EXISTS (SELECT 1 FROM sqlite_sequence);
+
+-- A session goes only when no memory names it, live or deleted: both are found by it now.
+DROP INDEX memories_in_session;
+CREATE INDEX memories_in_session ON memories (session_id, space_id, deleted_at, id);

@@ -1,0 +1,222 @@
+"""`tenants`: the databases of tenants, made, listed, exported and erased at the terminal."""
+
+import json
+import os
+import sys
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import click
+
+from ..domain.errors import NotFound, Refusal, Unavailable
+from .files import confirm, key_file, make, now, of_the_file, place_of, refusals, table, user
+
+# The rest is imported by the commands that need it: the other commands would wait for it.
+if TYPE_CHECKING:
+    from ..domain.keys import Key
+    from ..domain.model import Caller, TenantId
+    from ..settings import Settings
+    from ..storage.sqlite import SqliteEngine
+
+HEADINGS = ("TENANT", "BYTES", "OBSERVATIONS", "SESSIONS", "KEYS")
+
+_files = of_the_file("db_path", "keys_file")
+_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+@click.group(short_help="Make, list, export and erase tenants.")
+def tenants() -> None:
+    """Make, list, export and erase tenants: each has a database of its own.
+
+    A service may be running meanwhile. What is made and erased adds a line to
+    the audit file.
+    """
+
+
+@tenants.command(short_help="Make a tenant's database.")
+@_files
+@click.argument("name")
+def create(name: str, **files: str | None) -> None:
+    """Make the database of the tenant NAME."""
+    from ..domain.tenants import tenant_id  # noqa: PLC0415
+    from ..storage.audit import record  # noqa: PLC0415
+    from ..storage.sqlite import tenant_files  # noqa: PLC0415
+
+    with refusals():
+        tenant, place = tenant_id(name), place_of(files)
+        make(place.db_path.parent)
+        database = tenant_files.make(place.db_path, tenant, now(), place.recall)
+        record(place.audit_file, now(), "tenant.created", user(), tenant=tenant)
+    click.echo(f"The tenant {tenant} has its database: {database}.")
+
+
+@tenants.command("list", short_help="Show the tenants.")
+@_files
+@_json
+def list_(as_json: bool, **files: str | None) -> None:
+    """Show the tenants: what each holds, and the keys that open it."""
+    with refusals():
+        shown = [_shown(tenant, place_of(files)) for tenant in _every(place_of(files))]
+    if as_json:
+        click.echo(json.dumps(shown))
+        return
+    for line in table([HEADINGS, *map(_row, shown)]):
+        click.echo(line)
+
+
+@tenants.command(short_help="Write all that a tenant has as JSON.")
+@_files
+@click.argument("name")
+@click.option("--to", metavar="FILE", required=True, help="Where to; - is standard output.")
+def export(name: str, to: str, **files: str | None) -> None:
+    """Write the sessions and live observations of the tenant NAME, as GET /export does.
+
+    The file is there whole or not at all, and for its owner alone to read.
+    """
+    from ..domain.tenants import tenant_id  # noqa: PLC0415
+    from .databases import using  # noqa: PLC0415
+
+    with refusals(), _written(to) as file:
+        using(place_of(files), tenant_id(name), partial(_export, file))
+
+
+@tenants.command(short_help="Erase a tenant for good.")
+@_files
+@click.argument("name")
+@click.option("--dry-run", is_flag=True, help="Tell what would be done, and do nothing.")
+@click.option("--yes", "is_meant", is_flag=True, help="Do not ask.")
+@_json
+def erase(name: str, dry_run: bool, is_meant: bool, as_json: bool, **files: str | None) -> None:
+    """Revoke every key of the tenant NAME, then remove its database for good.
+
+    The files are removed, not written over: what the disk keeps of them, and
+    backups, are beyond this program.
+    """
+    from ..domain.tenants import tenant_id  # noqa: PLC0415
+
+    with refusals():
+        tenant, place = tenant_id(name), place_of(files)
+        plan = _plan(tenant, place)
+        if not dry_run:
+            if not is_meant:
+                confirm(f"Really erase the tenant {tenant}, {_counts(plan)}?")
+            plan = _erased(tenant, place, plan)
+    if as_json:
+        click.echo(json.dumps({**plan, "dry_run": dry_run}))
+    else:
+        verb = "It would erase" if dry_run else "Erased"
+        click.echo(f"{verb} the tenant {tenant}: {_counts(plan)}.")
+
+
+def _every(place: "Settings") -> list["TenantId"]:
+    from ..storage.sqlite.tenant_files import tenants_of  # noqa: PLC0415
+
+    with_keys = (key.tenant for key in key_file(place).ring().keys.values() if not key.revoked_at)
+    return list(dict.fromkeys([*tenants_of(place.db_path), *sorted(with_keys)]))
+
+
+def _shown(tenant: "TenantId", place: "Settings") -> dict[str, Any]:
+    from ..storage.sqlite.tenant_files import counted  # noqa: PLC0415
+    from ..storage.sqlite.tenants import tenant_file  # noqa: PLC0415
+
+    file = tenant_file(place.db_path, tenant)
+    counts = counted(file) if file.exists() else None
+    return {
+        "tenant": tenant,
+        "bytes": counts and counts.size,
+        "observations": counts and counts.memories,
+        "sessions": counts and counts.sessions,
+        "keys": [{"id": key.id, "name": key.name} for key in _keys(tenant, place)],
+    }
+
+
+def _row(shown: Mapping[str, Any]) -> list[str]:
+    numbers = (shown[name] for name in ("bytes", "observations", "sessions"))
+    keys = ", ".join(f"{key['name']} ({key['id']})" for key in shown["keys"])
+    return [shown["tenant"], *("-" if it is None else str(it) for it in numbers), keys]
+
+
+def _keys(tenant: "TenantId", place: "Settings") -> tuple["Key", ...]:
+    return key_file(place).ring().working(tenant)
+
+
+def _plan(tenant: "TenantId", place: "Settings") -> dict[str, Any]:
+    from ..domain.model import DEFAULT_TENANT  # noqa: PLC0415
+    from ..storage.sqlite.tenant_files import files_of  # noqa: PLC0415
+    from ..storage.sqlite.tenants import tenant_file  # noqa: PLC0415
+
+    if tenant == DEFAULT_TENANT:
+        raise Unavailable(
+            "The default tenant is the service's own database. Erase its projects with "
+            f"`agentops-memory projects erase`, or stop the service and remove {place.db_path}."
+        )
+    shown = _shown(tenant, place)
+    files = [str(file) for file in files_of(tenant_file(place.db_path, tenant))]
+    if not files and not shown["keys"]:
+        raise NotFound(f"There is no tenant {tenant}.")
+    return {**shown, "files": files}
+
+
+def _erased(tenant: "TenantId", place: "Settings", plan: Mapping[str, Any]) -> dict[str, Any]:
+    from ..storage.audit import record  # noqa: PLC0415
+    from ..storage.sqlite.tenant_files import remove  # noqa: PLC0415
+    from ..storage.sqlite.tenants import tenant_file  # noqa: PLC0415
+
+    try:
+        keys = key_file(place).revoke_all(tenant, at=now(), by=user())
+    except Refusal as refusal:
+        names = ", ".join(f"{key['name']} ({key['id']})" for key in plan["keys"])
+        raise Unavailable(
+            f"These keys open the tenant {tenant} and cannot be revoked, so nothing was changed: "
+            f"{names}. {refusal}"
+        ) from refusal
+    counts = {name: plan[name] for name in ("observations", "sessions", "bytes")}
+    record(place.audit_file, now(), "tenant.erased", user(), tenant=tenant, **counts)
+    files = [str(file) for file in remove(tenant_file(place.db_path, tenant))]
+    return {**plan, "keys": [{"id": key.id, "name": key.name} for key in keys], "files": files}
+
+
+def _counts(plan: Mapping[str, Any]) -> str:
+    observations, sessions = (
+        "?" if plan[name] is None else plan[name] for name in ("observations", "sessions")
+    )
+    keys, files = len(plan["keys"]), len(plan["files"])
+    return f"{observations} observations, {sessions} sessions, {keys} keys, {files} files"
+
+
+async def _export(file: BinaryIO, engine: "SqliteEngine", caller: "Caller") -> None:
+    import asyncio  # noqa: PLC0415
+
+    from ..api.agentops.exports import document  # noqa: PLC0415
+    from ..domain.transfer import Transfer  # noqa: PLC0415
+
+    pieces: AsyncIterator[bytes] = document(Transfer(engine=engine), caller, None, now())
+    async for piece in pieces:
+        await asyncio.to_thread(file.write, piece)
+
+
+@contextmanager
+def _written(to: str) -> Iterator[BinaryIO]:
+    """A file that is there at the end, whole; if anything raises, it is as it was."""
+    if to == "-":
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    import tempfile  # noqa: PLC0415
+
+    target = Path(to)
+    try:
+        descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=".export-")
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                yield file
+                file.flush()
+                os.fsync(descriptor)
+            Path(name).replace(target)
+        finally:
+            Path(name).unlink(missing_ok=True)
+    except OSError as error:
+        raise Unavailable(f"{target} cannot be written: {error.strerror}.") from error

@@ -1,0 +1,95 @@
+"""Projects in tests: changed over an engine of the test, and looked at from outside."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+from agentops_memory.domain import memories
+from agentops_memory.domain.model import OPERATOR, Draft, SessionId, Space, Text
+from agentops_memory.domain.ports import Transaction
+from agentops_memory.domain.projects import Projects
+from agentops_memory.domain.text import Project
+from agentops_memory.storage.sqlite import SqliteEngine
+
+from .engine import run
+from .files import rows
+from .service import Clock, Service
+
+T = TypeVar("T")
+
+TABLES = ("memories", "revisions", "sessions", "spaces", "erasures", "erased", "terms")
+
+
+@dataclass(frozen=True)
+class Said:
+    """A memory that is saved by a test."""
+
+    project: str
+    content: str
+    scope: str = "project"
+    session: str = "s1"
+    key: str | None = None
+    is_deleted: bool = False
+
+
+def filled(tx: Transaction, said: list[Said]) -> None:
+    """Save what is said, in this order."""
+    for one in said:
+        draft = Draft(
+            session=SessionId(one.session),
+            space=Space(project=Project(one.project), scope=one.scope),
+            text=Text(type="note", title=one.content[:20], content=one.content),
+            key=one.key,
+        )
+        saved = memories.save(tx, draft, timedelta())
+        if one.is_deleted:
+            memories.forget(tx, saved.memory.id)
+
+
+def unaudited(*_: object, **__: object) -> None:
+    """For tests that do not look at the audit."""
+
+
+def changed(path: Path, said: list[Said], work: Callable[[Projects], Awaitable[T]]) -> T:
+    """What work answers, with the projects of a file in which this was said before."""
+    answers: list[T] = []
+    clock = Clock()
+
+    async def test(engine: SqliteEngine) -> None:
+        for one in said:  # each at an instant of its own
+            await engine.write(OPERATOR, filled, [one])
+            clock.advance(seconds=1)
+        answers.append(await work(Projects(engine=engine, audit=unaudited)))
+
+    run(path, test, clock)
+    return answers[0]
+
+
+def everything(path: Path) -> dict[str, list[tuple[Any, ...]]]:
+    """All rows of the tables that are ours."""
+    return {table: sorted(rows(path, f"SELECT * FROM {table}"), key=repr) for table in TABLES}
+
+
+def texts(path: Path) -> set[str]:
+    """All that memories and their histories say."""
+    kept = rows(path, "SELECT content FROM memories UNION SELECT content FROM revisions")
+    return {content for (content,) in kept if content is not None}
+
+
+def of_project(path: Path, project: str) -> list[tuple[Any, ...]]:
+    """The memories of a project, without their ids in the index."""
+    return rows(
+        path,
+        f"""SELECT m.id, m.uid, s.scope, m.session_id, m.key, m.content, m.deleted_at
+              FROM memories m
+              JOIN spaces s ON s.id = m.space_id
+             WHERE s.project = '{project}'
+          ORDER BY m.id""",
+    )
+
+
+def erased(service: Service, project: str, **asked: str) -> Any:
+    """The answer to the erasure of a project."""
+    return service.http.delete(f"/projects/{project}", params={"hard": "true", **asked})

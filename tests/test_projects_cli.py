@@ -1,0 +1,168 @@
+"""`projects` and `tenants` at the terminal, on files that a service has open."""
+
+import asyncio
+import json
+import os
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentops_memory.domain.errors import Refusal
+from agentops_memory.domain.memories import save
+from agentops_memory.domain.model import OPERATOR, Caller, TenantId
+from agentops_memory.storage.sqlite import TenantsEngine
+from agentops_memory.storage.sqlite.tenant_files import counted, make, remove, tenants_of
+from agentops_memory.storage.sqlite.tenants import tenant_file
+
+from .callers import audit, calling, made_key
+from .database import assert_index_is_whole
+from .engine import draft
+from .erasing import remains
+from .process import run
+from .service import START, Service, observation, serving
+
+ACME = TenantId("acme")
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Iterator[Service]:
+    """A service with three memories in two projects."""
+    with serving(tmp_path / "memory.db") as service:
+        service.save("apple", project="a", topic_key="k", session_id="s1")
+        service.save("quince", project="a", session_id="s1")
+        service.save("pear", project="b", topic_key="k", session_id="s2")
+        yield service
+
+
+def cli(service: Service, *arguments: str) -> Any:
+    """What a command prints as JSON."""
+    done = run(*arguments, "--db", str(service.path), "--json")
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    return json.loads(done.stdout)
+
+
+def test_what_is_changed_at_the_terminal_is_seen_by_a_running_service(shop: Service) -> None:
+    renamed = cli(shop, "projects", "rename", " A ", "NEW")
+    assert renamed["observations"] == 2
+    assert shop.http.get("/stats").json()["projects"] == ["b", "new"]
+    would = cli(shop, "projects", "merge", "new", "b", "--dry-run")
+    assert shop.http.get("/stats").json()["projects"] == ["b", "new"]
+    merged = cli(shop, "projects", "merge", "new", "b", "--yes")
+    assert merged == would | {"dry_run": False}
+    assert merged["same_keys"] == 1
+    listed = cli(shop, "projects", "list")
+    assert [(it["project"], it["observations"], it["sessions"]) for it in listed] == [("b", 2, 2)]
+    found = shop.http.get("/search?q=quince&project=b").json()
+    assert [hit["title"] for hit in found] == ["quince"]
+    assert_index_is_whole(shop.path)
+    lines = audit(shop.path)
+    assert [line["action"] for line in lines] == ["project.renamed", "project.merged"]
+    assert [line["by"]["uid"] for line in lines] == [os.getuid()] * 2  # type: ignore[index]
+
+
+def test_an_erasure_at_the_terminal_ends_when_the_bytes_are_gone(shop: Service) -> None:
+    would = cli(shop, "projects", "erase", "a", "--dry-run")
+    receipt = cli(shop, "projects", "erase", "a", "--yes")
+
+    assert (would["observations"], would["sessions"]) == (2, 1)
+    assert (receipt["observations"], receipt["sessions"]) == (2, 1)
+    assert receipt["bytes_gone_at"]
+    assert remains(shop.path.parent, "apple", "quince") == set()
+    assert shop.http.get("/stats").json()["projects"] == ["b"]
+    assert shop.http.get(f"/erasures/{receipt['id']}").json()["project"] == "a"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("projects", "erase", "nothing", "--yes"), 1, "agentops-memory: No such project.\n"),
+        (("projects", "erase", "a"), 2, "say --yes"),
+        (("projects", "list", "--tenant", "nobody"), 1, "There is no tenant nobody"),
+        (("tenants", "erase", "default", "--yes"), 1, "service's own database"),
+        (("tenants", "erase", "nobody", "--yes"), 1, "There is no tenant nobody."),
+    ],
+)
+def test_what_cannot_be_done_at_the_terminal_is_a_sentence(
+    shop: Service, arguments: tuple[str, ...], code: int, said: str
+) -> None:
+    done = run(*arguments, "--db", str(shop.path))
+
+    assert done.returncode == code
+    assert said in done.stderr
+    assert shop.http.get("/stats").json()["total_observations"] == 3
+
+
+def test_a_tenant_is_made_listed_exported_and_erased_while_a_service_has_it_open(
+    shop: Service, tmp_path: Path
+) -> None:
+    path, file = shop.path, tmp_path / "acme.json"
+    created = ("tenants", "create", "acme", "--db", str(path))
+    assert run(*created).returncode == 0
+    assert run(*created).returncode == 1
+    token = made_key(path, tenant="acme")
+    with calling(shop, token) as client:
+        client.post("/observations", json=observation("apple")).raise_for_status()
+        done = run("tenants", "export", "acme", "--to", str(file), "--db", str(path))
+        assert done.returncode == 0, done.stderr
+        assert (
+            json.loads(file.read_text())["observations"]
+            == (client.get("/export").json()["observations"])
+        )
+        assert file.stat().st_mode & 0o777 == 0o600
+        listed = {it["tenant"]: it for it in cli(shop, "tenants", "list")}
+        assert [listed["acme"][it] for it in ("observations", "sessions")] == [1, 1]
+        assert [key["name"] for key in listed["acme"]["keys"]] == ["admin of acme"]
+        assert listed["default"]["observations"] == 3
+        erased = cli(shop, "tenants", "erase", "acme", "--yes")
+        assert client.get("/stats").status_code == 401
+    assert erased["keys"] == listed["acme"]["keys"]
+    assert list((tmp_path / "memory.db.tenants").iterdir()) == []
+    with calling(shop, made_key(path, tenant="acme")) as client:
+        assert client.get("/stats").json()["total_observations"] == 0
+    assert [line["action"] for line in audit(path)] == [
+        "tenant.created", "key.created", "keys.revoked", "tenant.erased", "key.created",
+    ]  # fmt: skip
+
+
+def test_a_tenant_whose_keys_cannot_be_revoked_is_not_erased(shop: Service) -> None:
+    made_key(shop.path, tenant="acme")
+    make(shop.path, ACME, START)
+    Path(f"{shop.path}.keys.new").mkdir()  # where the new file would be written
+
+    done = run("tenants", "erase", "acme", "--yes", "--db", str(shop.path))
+
+    assert done.returncode == 1
+    assert "admin of acme" in done.stderr
+    assert "nothing was changed" in done.stderr
+    assert tenants_of(shop.path) == ["default", "acme"]
+
+
+def test_what_is_saved_into_a_database_that_is_being_removed_is_refused(tmp_path: Path) -> None:
+    path, caller = tmp_path / "memory.db", Caller(tenant=ACME)
+
+    async def use() -> None:
+        async with TenantsEngine.opened(path, clock=lambda: START) as engine:
+            await engine.write(caller, save, draft("apple"), timedelta())
+            file = tenant_file(path, ACME)
+            async with engine._used(ACME) as open_before:  # noqa: SLF001 - a request under way
+                remove(file)
+                with pytest.raises(Refusal):
+                    await open_before.write(caller, save, draft("pear"), timedelta())
+            assert engine.callers() == [OPERATOR]  # no sweep makes it anew
+            assert not file.exists()
+            await engine.write(caller, save, draft("quince"), timedelta())
+            assert counted(file).memories == 1
+
+    asyncio.run(use())
+
+
+def test_a_tenants_database_that_cannot_be_read_can_be_removed(tmp_path: Path) -> None:
+    file = tmp_path / "broken.db"
+    file.write_text("no database" * 1000)
+
+    assert counted(file).memories is None
+    assert remove(file) == [file]
+    assert not file.exists()
