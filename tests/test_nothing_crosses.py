@@ -215,6 +215,20 @@ def import_foreign(place: Place, me: Party) -> None:
     )
 
 
+def erase_project(place: Place, me: Party) -> None:
+    for end in ("hard=true", "hard=true&dry_run=true", "dry_run=true", ""):
+        theirs = me.ask("DELETE", f"/projects/{place.foreign_project(me)}?{end}")
+        same(theirs, me.ask("DELETE", f"/projects/nobodys?{end}"))
+    if place.chance.random() < 0.2:
+        project = place.project(me)
+        assert me.ask("DELETE", f"/projects/{project}?hard=true").status_code == 200
+        gone = {id_ for id_, where in me.live.items() if where == project}
+        me.dead |= gone
+        for id_ in gone:
+            del me.live[id_]
+        me.sessions.clear()  # some went with it
+
+
 def describe(_: Place, me: Party) -> None:
     me.ask("GET", "/openapi.json")
     me.ask("GET", "/health")
@@ -234,6 +248,7 @@ DEEDS = {
     look_around: {"recent_observations", "stats", "export"},
     import_own: {"import"},
     import_foreign: {"import"},
+    erase_project: {"delete_project"},
     describe: {"openapi", "health", "get_erasure"},
 }
 
