@@ -28,9 +28,11 @@ format: $(READY) ## the style, mended
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-bench: $(READY) ## the benchmarks at reduced sizes: about three minutes
+bench: $(READY) ## the benchmarks at reduced sizes: about four minutes
 	$(BIN)/python -m benchmarks
 	$(BIN)/python -m benchmarks.texts
+	$(BIN)/python -m benchmarks.redaction
+	$(BIN)/python -m benchmarks.idle
 
 bench-full: $(READY) ## the benchmarks in full: half an hour, 4 GB of disk; KEEP=folder keeps the files
 	$(BIN)/python -m benchmarks --full $(if $(KEEP),--keep $(KEEP))

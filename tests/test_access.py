@@ -1,5 +1,6 @@
 """What a caller may do, and what it gets to see: by its role, and by its project patterns."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from agentops_memory.domain.model import NOT_YOUR_PROJECT
 from agentops_memory.domain.text import project_name
 
 from .callers import calling, made_key, revoke
+from .raw import request, wire
 from .service import Service, observation, serving
 
 ROLES = [role.value for role in Role]
@@ -220,15 +222,18 @@ def test_an_import_brings_nothing_into_another_project(house: House) -> None:
     for document in [
         {"observations": [observation("x", project="shop")]},
         {"observations": [observation("x", project="billing-eu", scope="global")]},
-        {"observations": [row | {"uid": foreign_uid}]},
         {"observations": [row | {"session_id": "in shop"}]},
         {"sessions": [{"id": "in shop", "project": "billing-eu"}]},
         {"sessions": [{"id": "new", "project": "shop"}]},
     ]:
         assert partly.post("/import", json=document).status_code == 403, document
     assert house.admin.get("/export").json()["observations"] == exported["observations"]
-    own = {"observations": [row], "sessions": []}
-    assert partly.post("/import", json=own).json()["imported_observations"] == 1
+    for own, count in [
+        ({"observations": [row | {"uid": foreign_uid}]}, 1),  # as one that never was
+        ({"observations": [row | {"uid": foreign_uid}]}, 0),
+        ({"observations": [row | {"content": "another"}], "sessions": []}, 1),
+    ]:
+        assert partly.post("/import", json=own).json()["imported_observations"] == count
 
 
 def test_a_read_before_a_memory_of_its_own_goes_on(house: House) -> None:
@@ -319,3 +324,63 @@ def _matches(pattern: str, name: str) -> bool:
     if pattern[0] == "*":
         return any(_matches(pattern[1:], name[at:]) for at in range(len(name) + 1))
     return name[:1] == pattern[0] and _matches(pattern[1:], name[1:])
+
+
+def test_a_pattern_is_matched_in_linear_time(house: House) -> None:
+    reader = house.client("reader", "*".join(["a", *["-"] * 7, "b"]))
+
+    for path in ("/search?q=x&project=", "/context?project="):
+        assert reader.get(path + "a" + "-" * 40_000).status_code == 200
+
+
+def test_a_right_that_was_taken_away_holds_no_more_for_a_body_that_is_still_coming(
+    tmp_path: Path,
+) -> None:
+    with serving(tmp_path / "memory.db") as service:
+        token = made_key(service.path)
+        body = json.dumps(observation("apple")).encode()
+        head = request(
+            "POST", "/observations", authorization=f"Bearer {token}", content_length=str(len(body))
+        )
+        with wire(service.url) as slow:
+            slow.send(head, body[:10])
+            with calling(service, made_key(service.path)) as other:
+                assert other.get("/stats").json()["total_observations"] == 0  # the head is in
+                revoke(service.path, token)
+                slow.send(body[10:])
+                assert slow.answer().status == 401
+                assert other.get("/stats").json()["total_observations"] == 0
+
+
+def test_a_request_that_began_while_the_service_was_open_ends_when_it_is_closed(
+    tmp_path: Path,
+) -> None:
+    with serving(tmp_path / "memory.db") as service:
+        body = json.dumps({"observations": [observation("apple")]}).encode()
+        with wire(service.url) as slow:
+            slow.send(request("POST", "/import", content_length=str(len(body))), body[:10])
+            assert service.http.get("/stats").status_code == 200
+            with calling(service, made_key(service.path)) as admin:
+                slow.send(body[10:])
+                assert slow.answer().status == 401
+                assert admin.get("/stats").json()["total_observations"] == 0
+
+
+def test_an_export_ends_when_its_key_does(tmp_path: Path) -> None:
+    with serving(tmp_path / "memory.db") as service:
+        rows = [observation(f"{number} " * 10_000, title=str(number)) for number in range(600)]
+        assert service.http.post("/import", json={"observations": rows}).status_code == 200
+        token = made_key(service.path)
+        with wire(service.url, receive_buffer=4096) as slow:
+            slow.send(request("GET", "/export", authorization=f"Bearer {token}"))
+            assert slow.socket.recv(1000)
+            revoke(service.path, token)
+            assert len(slow.rest()) < 10_000_000
+
+
+def test_what_is_not_there_is_told_to_nobody_without_a_key(house: House) -> None:
+    with calling(house.service, None) as nobody:
+        assert nobody.get("/nothing").status_code == 401
+        assert nobody.post("/stats").status_code == 401
+    assert house.billing.get("/nothing").status_code == 404
+    assert house.billing.post("/stats").status_code == 405

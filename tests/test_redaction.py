@@ -281,3 +281,28 @@ def test_a_secret_in_a_path_or_a_header_comes_back_in_no_answer(service: Service
     ]:
         assert isinstance(answer, httpx.Response)
         assert AWS not in answer.text
+
+
+@pytest.mark.parametrize("path", ["/search?q=", "/context?project=demo&query="])
+def test_a_query_is_cut_after_its_secrets_are_taken_out(
+    telling: Service, collector: Collector, path: str
+) -> None:
+    for length in (180, 190, 480, 490):
+        telling.http.get(f"{path}{'a ' * (length // 2)}{AWS} {GITHUB}")
+    telling.save(f"{'b' * 90} {GITHUB}", title=f"{'b' * 80} key")
+    telling.http.get("/stats")
+    collector.await_span("memory.stats")
+
+    said = "\n".join(map(repr, collector.spans))
+    assert AWS[:8] not in said
+    assert GITHUB[:12] not in said
+
+
+def test_a_secret_is_seen_as_json_and_addresses_escape_it(service: Service) -> None:
+    for text in [
+        r'{"note": "\u003cprivate\u003eon friday\u003c/private\u003e"}',
+        r'{"dsn": "postgres:\/\/app:correct-horse-friday@db\/app"}',
+        "postgres%3A%2F%2Fapp%3Acorrect-horse-friday%40db%2Fapp",
+    ]:
+        saved = service.save(text, title="t")
+        assert "friday" not in service.http.get(f"/observations/{saved['id']}").text

@@ -72,7 +72,7 @@ def test_a_scan_takes_out_what_is_stored_wherever_it_stands(stored: Path) -> Non
     assert RARE.encode() not in held
     assert AWS.lower().encode() not in held
     assert_index_is_whole(stored)
-    assert scan(stored) == (0, "no secrets found\n")
+    assert scan(stored) == (0, "no secrets found in what is said\n")
 
 
 def test_what_is_left_is_found_and_has_no_revision_more(stored: Path) -> None:
@@ -100,7 +100,7 @@ def test_a_scan_is_of_one_tenant(stored: Path) -> None:
     with serving(stored) as service, calling(service, made_key(stored, tenant="acme")) as client:
         client.post("/observations", json=observation("apple"))
 
-    assert scan(stored, "--tenant", "acme") == (0, "no secrets found\n")
+    assert scan(stored, "--tenant", "acme") == (0, "no secrets found in what is said\n")
     assert scan(stored, "--tenant", "nobody")[0] == 1
     assert scan(stored, "--tenant", "../memory")[0] == 1
 
@@ -110,9 +110,16 @@ def test_a_name_that_is_a_secret_is_shown_and_stays(tmp_path: Path) -> None:
     (tmp_path / "memory.db.redaction").write_text(json.dumps({"default": {"allow_kinds": KINDS}}))
     with serving(path) as service:
         service.http.post("/sessions", json={"id": f"run {GITHUB}", "project": "demo"})
+        service.save("apple", scope=GITHUB)
     (tmp_path / "memory.db.redaction").unlink()
 
     code, said = scan(path)
 
     assert code == 1
-    assert "github-token in its name 1" in said
+    assert said.splitlines() == [
+        "observation 1 of demo: github-token in a name 1",
+        "session run [REDACTED:github-token] of demo: github-token in a name 1",
+        "no secrets found in what is said",
+        "2 in names of scopes, sessions or projects stay: nothing can take those out",
+    ]
+    assert scan(path, "--redact")[0] == 1

@@ -31,13 +31,20 @@ def application(
         door.enter(request, Role.READER)
         return JSONResponse(described)
 
+    async def unknown(request: Request, error: Exception) -> Response:
+        try:
+            door.identify(request.headers)
+        except Refusal as refusal:
+            return refused(refusal)
+        return await _unknown(request, error)
+
     own = _own_operations(openapi)
     described = document(
         [*own, *operations], title=TITLE, version=__version__, problem=models.Problem
     )
     application = Starlette(
         routes=[*(Route(o.path, o.handler, methods=[o.method]) for o in own), *routes],
-        exception_handlers={HTTPException: _unknown, Refusal: _refused, Exception: _failed},
+        exception_handlers={HTTPException: unknown, Refusal: _refused, Exception: _failed},
     )
     application.router.redirect_slashes = False
     return application

@@ -21,16 +21,20 @@ class Door:
     admitted: Callable[[Caller], None]  # what follows is that caller's
 
     def enter(self, request: Request, role: Role, *, is_limited: bool = True) -> None:
-        """Note the request's caller, who has at least this role."""
+        """Let the request in if its caller has at least this role."""
         caller = self.identify(request.headers)
-        caller.require(role)
         if is_limited:
             self.require_rate(caller.key)
+        caller.require(role)
         self.admitted(caller)
-        request.state.caller = caller
+        request.state.identify = self.identify
 
 
 def caller_of(request: Request) -> Caller:
-    """Whose request it is; it has entered."""
-    caller: Caller = request.state.caller
+    """Whose request it is, by what the keys say now.
+
+    A body may take long to come, and an answer to be taken: a right that was
+    taken away meanwhile holds no more. Refuses with Unauthenticated then.
+    """
+    caller: Caller = request.state.identify(request.headers)
     return caller

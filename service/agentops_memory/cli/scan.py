@@ -3,7 +3,6 @@
 import asyncio
 import json
 import sys
-from collections import Counter
 from collections.abc import Iterator
 
 import click
@@ -12,6 +11,7 @@ from ..compose import utc_now
 from ..domain.erasures import Erasures
 from ..domain.errors import Refusal
 from ..domain.model import Caller
+from ..domain.redaction import redacted
 from ..domain.rules import Redaction
 from ..domain.scan import Finding, Scan
 from ..domain.tenants import tenant_id
@@ -34,7 +34,7 @@ def run(settings: Settings, *, tenant: str, redact: bool, as_json: bool) -> bool
     findings = asyncio.run(_found(settings, caller, redact=redact))
     for line in _as_json(findings) if as_json else _sentences(findings, redact=redact):
         click.echo(line)
-    return redact or not findings
+    return not any(finding.in_names or not redact for finding in findings)
 
 
 async def _found(settings: Settings, caller: Caller, *, redact: bool) -> list[Finding]:
@@ -50,7 +50,7 @@ async def _found(settings: Settings, caller: Caller, *, redact: bool) -> list[Fi
             async for scanned in scan.redact(caller) if redact else scan.look(caller):
                 findings += scanned.findings
                 bar.update(scanned.rows)
-        if redact and findings:
+        if redact and any(finding.kinds for finding in findings):
             click.echo("writing over what was taken out", err=True)
             await Erasures(engine=engine).finish(caller)
     return findings
@@ -58,19 +58,34 @@ async def _found(settings: Settings, caller: Caller, *, redact: bool) -> list[Fi
 
 def _sentences(findings: list[Finding], *, redact: bool) -> Iterator[str]:
     for finding in findings:
-        place = f"observation {finding.memory}" if finding.memory else f"session {finding.session}"
-        kinds = ", ".join(f"{kind} {count}" for kind, count in finding.kinds.items())
-        yield _printable(f"{place} of {finding.project}: {kinds}")
-    total = sum((Counter(finding.kinds) for finding in findings), Counter[str]()).total()
+        kinds = [f"{kind} {count}" for kind, count in finding.kinds.items()]
+        names = [f"{kind} in a name {count}" for kind, count in finding.in_names.items()]
+        yield f"{_place(finding)} of {_shown(finding.project)}: {', '.join(kinds + names)}"
+    total = sum(sum(finding.kinds.values()) for finding in findings)
+    left = sum(sum(finding.in_names.values()) for finding in findings)
     done = "taken out" if redact else "found; --redact takes them out"
-    yield f"{total} secrets {done}" if findings else "no secrets found"
+    yield f"{total} secrets {done}" if total else "no secrets found in what is said"
+    if left:
+        yield f"{left} in names of scopes, sessions or projects stay: nothing can take those out"
 
 
 def _as_json(findings: list[Finding]) -> Iterator[str]:
     for finding in findings:
         place = {"observation": finding.memory, "session": finding.session}
-        shown = {name: value for name, value in place.items() if value is not None}
-        yield json.dumps({"project": finding.project, **shown, "kinds": dict(finding.kinds)})
+        shown = {n: v if n == "observation" else _shown(v) for n, v in place.items() if v}
+        counts = {"kinds": dict(finding.kinds), "in_names": dict(finding.in_names)}
+        yield json.dumps({"project": _shown(finding.project), **shown, **counts})
+
+
+def _place(finding: Finding) -> str:
+    if finding.memory is not None:
+        return f"observation {finding.memory}"
+    return f"session {_shown(finding.session)}"
+
+
+def _shown(name: object) -> str:
+    """A name as it may be printed: without a secret, and in one line."""
+    return _printable(redacted(str(name)).text)
 
 
 def _printable(text: str) -> str:

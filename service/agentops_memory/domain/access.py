@@ -1,9 +1,8 @@
 """Who may do what: the roles of callers, and the projects that they act on."""
 
-import re
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 from .errors import Invalid
 from .text import Project, project_name
@@ -40,11 +39,7 @@ class Patterns:
 
     def match(self, project: Project) -> bool:
         """Whether a project matches one of them."""
-        return self.are_everything or self._expression.fullmatch(project) is not None
-
-    @cached_property
-    def _expression(self) -> re.Pattern[str]:
-        return _expression(self.names)
+        return self.are_everything or any(_is_like(project, name) for name in self.names)
 
 
 EVERYTHING = Patterns()
@@ -64,7 +59,18 @@ def patterns(names: tuple[str, ...]) -> Patterns:
     return Patterns(folded)
 
 
-@lru_cache(256)
-def _expression(names: tuple[str, ...]) -> re.Pattern[str]:
-    each = (".*".join(map(re.escape, name.split(ANY))) for name in names)
-    return re.compile("|".join(each), re.DOTALL)
+def _is_like(text: str, pattern: str) -> bool:
+    """Whether the text is the pattern with something for each star; in linear time."""
+    first, *parts = pattern.split(ANY)
+    if not parts:
+        return text == pattern
+    *middle, last = parts
+    at, end = len(first), len(text) - len(last)
+    if at > end or not (text.startswith(first) and text.endswith(last)):
+        return False
+    for part in middle:  # the first place is as good as any
+        found = text.find(part, at, end)
+        if found < 0:
+            return False
+        at = found + len(part)
+    return True

@@ -29,7 +29,8 @@ ROUNDS = 4  # taking one out may uncover another, once; the rest is margin
 
 _PLACEHOLDER = re.compile(re.escape(MARK) + r"([A-Za-z0-9._-]+)\]")
 _UNSAFE = re.compile("[^A-Za-z0-9._-]+")
-_TAG = re.compile(r"<\s*+(/?)\s*+private\s*+>", re.IGNORECASE)
+# Also as JSON writes the signs when it escapes them.
+_TAG = re.compile(r"(?:<|\\u003c)\s*+((?:\\?/)?)\s*+private\s*+(?:>|\\u003e)", re.IGNORECASE)
 _VEIL = "\ud800"  # in no text that is stored
 
 

@@ -1,6 +1,5 @@
 """Looking for secrets in what is already stored, and taking them out."""
 
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -22,22 +21,25 @@ from .model import (
 )
 from .ports import Engine, Transaction
 from .redaction import Rules
-from .screen import RulesOf, Screen
+from .screen import MAX_SCOPE, RulesOf, Screen
 from .text import Project, content_hash
 
 PAGE = 200  # memories or sessions that are looked at together
 
-IN_NAMES = "in its name"  # of a session or a project, which others refer to: not taken out
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """Where secrets stand, how many of which kind, and nothing of themselves."""
+    """Where secrets stand, and how many of which kind.
+
+    Those in names are not taken out: of a scope, a session or a project, to which
+    others refer.
+    """
 
     project: Project
     memory: MemoryId | None = None
     session: SessionId | None = None
     kinds: Mapping[str, int]
+    in_names: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,8 +75,8 @@ class Scan:
         """Take it out, page by page. Each page that had any leaves a receipt for each project."""
         rules = self.rules(caller)
         async for scanned in self._pages(caller):
-            if scanned.findings:
-                await self.engine.write(caller, redact, scanned.findings, rules)
+            if found := [finding for finding in scanned.findings if finding.kinds]:
+                await self.engine.write(caller, redact, found, rules)
                 self.on_erased(caller)
             yield scanned
 
@@ -174,12 +176,14 @@ def _redact_session(tx: Transaction, id_: SessionId, rules: Rules) -> int:
 
 def _in_memory(tx: Transaction, memory: Memory, rules: Rules) -> Finding | None:
     screen = Screen(rules)
-    # Its session's id is the session's matter, and a scope is a name.
+    names = Screen(rules)
+    names.text(memory.space.scope, MAX_SCOPE)
+    # Its session's id is the session's matter.
     screen.memory(replace(memory, session=SessionId(""), space=Space(project=UNKNOWN_PROJECT)))
     for revision in tx.revisions.newest(memory)[1:]:
         if revision.text is not None:
             screen.words(revision.text)
-    return _finding(screen.kinds, memory.space.project, memory=memory.id)
+    return _finding(screen, names, memory.space.project, memory=memory.id)
 
 
 def _in_session(session: Session, rules: Rules) -> Finding | None:
@@ -187,18 +191,26 @@ def _in_session(session: Session, rules: Rules) -> Finding | None:
     screen.summary(session)
     names.session_id(session.id)
     names.text(session.project, len(session.project))
-    kinds = screen.kinds + Counter({f"{kind} {IN_NAMES}": n for kind, n in names.kinds.items()})
-    return _finding(kinds, session.project, session=session.id)
+    return _finding(screen, names, session.project, session=session.id)
 
 
 def _finding(
-    kinds: Counter[str],
+    screen: Screen,
+    names: Screen,
     project: Project,
     *,
     memory: MemoryId | None = None,
     session: SessionId | None = None,
 ) -> Finding | None:
-    return Finding(project=project, memory=memory, session=session, kinds=kinds) if kinds else None
+    if not screen.count + names.count:
+        return None
+    return Finding(
+        project=project,
+        memory=memory,
+        session=session,
+        kinds=screen.kinds,
+        in_names=names.kinds,
+    )
 
 
 def _some(findings: Iterable[Finding | None]) -> tuple[Finding, ...]:

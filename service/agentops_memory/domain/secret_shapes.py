@@ -171,6 +171,11 @@ _RANDOM = r"(?P<secret>[A-Za-z0-9_~+/-]{20,}+={0,2}+)(?![.:(\[{$%@=!*?])"
 _QUOTED = r"""\{[^{}\r\n]{1,256}\}|'[^'\r\n]{1,256}'"""
 _UNQUOTED = r"""[^\s;"'`]"""
 _PLAIN = r"""[^\s/:@"'`\[]"""
+_IN_ADDRESS = (
+    rf"{_PLAIN}*+(?:\[REDACTED:[A-Za-z0-9._-]++\]{_PLAIN}*+)*:"
+    r"(?!\d{1,5}[,;|)\]}>?#&<\\])"  # a port, and later an address of mail
+    r"""(?P<secret>[^\s/@"'`]++(?:@[^\s/@"'`,;]*+)*)@(?!sha256:)"""
+)
 
 # By the word, in lower case, that each begins with; what two of them find, the first names.
 # What is repeated without a limit never runs over that word again, or always succeeds: else
@@ -222,12 +227,12 @@ _LABELS = {
     b"sig=": [_label("azure-key", r"(?<=[?&;])sig=(?P<secret>[a-z0-9+/%]{40,}={0,2})")],
     b"xoxd-": [_label("slack-token", "(?P<secret>xoxd-[a-z0-9%+/_=-]{20,})")],
     b":aa": [_label("telegram-token", "(?<=[0-9]{8}):(?P<secret>(?-i:AA)[a-z0-9_-]{33,})")],
-    b"://": [
+    b"://": [_label("connection-password", "://" + _IN_ADDRESS)],
+    rb":\/\/": [_label("connection-password", r":\\/\\/" + _IN_ADDRESS)],
+    b"%3a%2f%2f": [
         _label(
             "connection-password",
-            rf"://{_PLAIN}*+(?:\[REDACTED:[A-Za-z0-9._-]++\]{_PLAIN}*+)*:"
-            r"(?!\d{1,5}[,;|)\]}>?#&<\\])"  # a port, and later an address of mail
-            r"""(?P<secret>[^\s/@"'`]++(?:@[^\s/@"'`,;]*+)*)@(?!sha256:)""",
+            r"%3a%2f%2f[a-z0-9._~+-]{0,128}+%3a(?P<secret>[a-z0-9._~+!*()%-]{1,256}?)%40",
         ),
     ],
     b"/webhookb2/": [_label("webhook", "/webhookb2/(?P<secret>[a-z0-9@/-]{60,})")],

@@ -106,11 +106,13 @@ def import_memory(tx: Transaction, memory: Memory) -> bool:
     """Whether the memory was new, or came back."""
     tx.caller.require_space(memory.space)
     require_room(tx)
+    if memory.uid and not tx.caller.projects.are_everything and _is_hidden(tx, memory.uid):
+        memory = replace(memory, uid="")
     match = tx.memories.by_uid(memory.uid) if memory.uid else tx.memories.twin_of(memory)
-    if match is not None:
-        tx.caller.require_space(match.space)
     if match is not None and match.deleted_at is None:
         return False
+    if match is not None:
+        tx.caller.require_space(match.space)
     entered(
         tx, Session(id=memory.session, project=memory.space.project, started_at=memory.created_at)
     )
@@ -123,6 +125,12 @@ def import_memory(tx: Transaction, memory: Memory) -> bool:
         return True
     created(tx, replace(memory, uid=memory.uid or tx.new_uid(memory.created_at)))
     return True
+
+
+def _is_hidden(tx: Transaction, uid: str) -> bool:
+    """Whether the memory with this uid is none that the caller may know of."""
+    match = tx.memories.by_uid(uid)
+    return match is not None and tx.memories.get(match.id) is None
 
 
 def merged(tx: Transaction, held: Memory, memory: Memory) -> bool:

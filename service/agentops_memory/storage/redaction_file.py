@@ -2,6 +2,8 @@
 
 import json
 import logging
+import os
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -59,14 +61,21 @@ class RedactionFile:
 
 def _read(path: Path) -> Exceptions:
     try:
-        with path.open("rb") as file:
-            return _exceptions(json.loads(file.read(LARGEST)))
+        return _exceptions(json.loads(_contents(path)))
     except OSError as error:
         raise _refused(path, str(error.strerror)) from error
     except (ValueError, RecursionError) as error:
         raise _refused(path, "it is no JSON") from error
     except Invalid as fault:
         raise _refused(path, str(fault).removesuffix(".")) from fault
+
+
+def _contents(path: Path) -> bytes:
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise _refused(path, "it is no file")
+        return file.read(LARGEST)
 
 
 def _refused(path: Path, reason: str) -> RedactionFileRefused:

@@ -3,7 +3,16 @@
 from .hidden import hide_by
 from .logs import AccessLog, configure_logging
 from .metrics import Metrics
-from .spans import annotate, event
+from .spans import Cut, annotate, event
 from .tracing import Telemetry
 
-__all__ = ["AccessLog", "Metrics", "Telemetry", "annotate", "configure_logging", "event", "hide_by"]
+__all__ = [
+    "AccessLog",
+    "Cut",
+    "Metrics",
+    "Telemetry",
+    "annotate",
+    "configure_logging",
+    "event",
+    "hide_by",
+]

@@ -3,6 +3,7 @@
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, get_current_span
@@ -11,7 +12,15 @@ from opentelemetry.util.types import AnyValue
 from ..domain.errors import Refusal
 from .hidden import hidden
 
-Attributes = Mapping[str, AnyValue]
+
+class Cut(NamedTuple):
+    """The beginning of a text: its secrets are taken out first, so that no half of one is left."""
+
+    text: str
+    limit: int  # code points
+
+
+Attributes = Mapping[str, AnyValue | Cut]
 
 UNKNOWN_ERROR = "error"
 ERROR_TYPES = frozenset(
@@ -77,11 +86,13 @@ def _error_type(error: Exception) -> str:
 
 
 def _sendable(attributes: Attributes) -> dict[str, AnyValue]:
-    return {
-        name: _encodable(value) if isinstance(value, str) else value
-        for name, value in attributes.items()
-        if value is not None
-    }
+    return {name: _shown(value) for name, value in attributes.items() if value is not None}
+
+
+def _shown(value: AnyValue | Cut) -> AnyValue:
+    if isinstance(value, Cut):
+        return _encodable(value.text)[: value.limit]
+    return _encodable(value) if isinstance(value, str) else value
 
 
 def _encodable(text: str) -> str:

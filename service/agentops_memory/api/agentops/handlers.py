@@ -197,7 +197,7 @@ class AgentOps:
         )
         # Read before the answer begins, so that a database that cannot be read is a refusal.
         first = await anext(pieces)
-        return StreamingResponse(_continued(first, pieces), media_type=answers.JSON)
+        return StreamingResponse(_continued(request, first, pieces), media_type=answers.JSON)
 
     async def import_all(self, request: Request) -> Response:
         async with spooled(request, self.max_upload, self.folder) as file:
@@ -215,9 +215,12 @@ class AgentOps:
         return answers.json(wire.imported(counts), redacted=counts.redacted)
 
 
-async def _continued(first: bytes, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def _continued(
+    request: Request, first: bytes, pieces: AsyncIterator[bytes]
+) -> AsyncIterator[bytes]:
     yield first
     async for piece in pieces:
+        caller_of(request)  # refuses by now, perhaps: then nothing more is told
         yield piece
 
 

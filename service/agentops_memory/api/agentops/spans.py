@@ -6,8 +6,9 @@ from ...domain.budget import Budget
 from ...domain.model import Context, Filter, Found, Hit, Memory, Method, Saved, Session
 from ...domain.query import MAX_PROMPT
 from ...domain.text import Project
+from ...telemetry import Cut
 
-Attributes = dict[str, str | int | float | bool | None]
+Attributes = dict[str, str | int | float | bool | Cut | None]
 
 SHOWN_QUERY = 200  # code points of a search
 SHOWN_TITLE = 100  # code points of an injected title
@@ -47,7 +48,7 @@ def deleted(memory: int, *, hard: bool) -> Attributes:
 def search(text: str, seen: Filter, found: Found) -> Attributes:
     return {
         "memory.project": seen.project,
-        "memory.search.query": text[:SHOWN_QUERY],
+        "memory.search.query": Cut(text, SHOWN_QUERY),
         "memory.search.result_count": len(found.hits),
         "memory.search.degraded": found.is_degraded or None,
     }
@@ -57,14 +58,14 @@ def context(text: str, seen: Filter, told: Context) -> Attributes:
     found = told.found
     return {
         "memory.project": seen.project,
-        "memory.query": text[:MAX_PROMPT],
+        "memory.query": Cut(text, MAX_PROMPT),
         "memory.context.query_used": bool(text),
         "memory.context.method": found.method.value,
         "memory.context.result_count": len(found.hits),
         "memory.context.degraded": found.is_degraded or None,
         "memory.context.corrected_count": len(found.query.corrections) or None,
         "gen_ai.operation.name": "retrieval",
-        "gen_ai.retrieval.query.text": text[:MAX_PROMPT],
+        "gen_ai.retrieval.query.text": Cut(text, MAX_PROMPT),
         "gen_ai.retrieval.document_count": len(found.hits),
     }
 
@@ -89,7 +90,7 @@ def injected(hits: Sequence[Hit]) -> Iterator[Attributes]:
         yield {
             "memory.injected.observation_id": hit.memory.id,
             "memory.injected.type": hit.memory.text.type,
-            "memory.injected.title": hit.memory.text.title[:SHOWN_TITLE],
+            "memory.injected.title": Cut(hit.memory.text.title, SHOWN_TITLE),
             "memory.injected.rank": hit.rank,
             "memory.injected.method": _METHODS[hit.method],
         }
