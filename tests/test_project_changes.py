@@ -21,7 +21,7 @@ from .callers import audit, calling, made_key
 from .database import assert_index_is_whole, imported
 from .erasing import gone, remains
 from .files import rows
-from .process import Load, stored, until
+from .process import Load, run, stored, until
 from .projects import Said, changed, erased, everything, of_project, texts
 from .service import Service, observation, serving
 
@@ -184,7 +184,7 @@ def test_an_erased_project_leaves_no_byte_and_a_receipt(service: Service) -> Non
     assert service.http.get("/stats").json()["projects"] == ["b"]
     (line,) = audit(service.path)
     assert (line["action"], line["project"]) == ("project.erased", "dir/a b")
-    assert (line["by"], line["erasure"]) == ({"key": None}, receipt["id"])
+    assert (line["by"], line["observations"]) == ({"key": None}, 2)
 
 
 def test_a_repeated_erasure_has_the_same_receipt_and_one_of_nothing_is_not_found(
@@ -368,3 +368,29 @@ def test_what_was_merged_from_another_partition_leaves_no_byte_there(tmp_path: P
     assert rows(path, "SELECT count(*) FROM partitions") == [(2,)]
     assert remains(tmp_path, "xylograph") == set()
     assert_index_is_whole(path)
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["hard=true&dry_run=on", "hard=true&dry_run=%20true", "hard=true&dry_run=&dry_run=true",
+     "hard=yes", "hard=", "", "dry_run=true"],
+)  # fmt: skip
+def test_a_request_that_is_not_clear_erases_nothing(service: Service, query: str) -> None:
+    service.save("apple", project="a")
+
+    answer = service.http.delete(f"/projects/a?{query}")
+
+    assert answer.status_code == 400
+    assert service.http.get("/stats").json()["total_observations"] == 1
+
+
+def test_an_erasure_that_cannot_be_audited_leaves_the_project_as_it_was(service: Service) -> None:
+    service.save("apple", project="a")
+    audit_file = Path(f"{service.path}.audit")
+    audit_file.mkdir()
+
+    assert service.http.delete("/projects/a?hard=true").status_code == 503
+
+    audit_file.rmdir()
+    renamed = run("projects", "rename", "a", "b", "--db", str(service.path))
+    assert renamed.returncode == 0, renamed.stderr

@@ -3,7 +3,10 @@
 import asyncio
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -12,7 +15,7 @@ import pytest
 
 from agentops_memory.domain.errors import Refusal
 from agentops_memory.domain.memories import save
-from agentops_memory.domain.model import OPERATOR, Caller, TenantId
+from agentops_memory.domain.model import OPERATOR, Caller, KeyId, TenantId
 from agentops_memory.storage.sqlite import TenantsEngine
 from agentops_memory.storage.sqlite.tenant_files import counted, make, remove, tenants_of
 from agentops_memory.storage.sqlite.tenants import tenant_file
@@ -141,13 +144,13 @@ def test_a_tenant_whose_keys_cannot_be_revoked_is_not_erased(shop: Service) -> N
 
 
 def test_what_is_saved_into_a_database_that_is_being_removed_is_refused(tmp_path: Path) -> None:
-    path, caller = tmp_path / "memory.db", Caller(tenant=ACME)
+    path, caller = tmp_path / "memory.db", Caller(tenant=ACME, key=KeyId("a key"))
 
     async def use() -> None:
         async with TenantsEngine.opened(path, clock=lambda: START) as engine:
             await engine.write(caller, save, draft("apple"), timedelta())
             file = tenant_file(path, ACME)
-            async with engine._used(ACME) as open_before:  # noqa: SLF001 - a request under way
+            async with engine._used(caller) as open_before:  # noqa: SLF001 - a request under way
                 remove(file)
                 with pytest.raises(Refusal):
                     await open_before.write(caller, save, draft("pear"), timedelta())
@@ -166,3 +169,83 @@ def test_a_tenants_database_that_cannot_be_read_can_be_removed(tmp_path: Path) -
     assert counted(file).memories is None
     assert remove(file) == [file]
     assert not file.exists()
+
+
+def test_an_export_is_not_written_over_what_the_service_lives_on(shop: Service) -> None:
+    folder = shop.path.parent
+    before = shop.path.read_bytes()
+    (folder / "link").symlink_to(shop.path)
+    for name in ("memory.db", "memory.db-wal", "memory.db.keys", "link", "memory.db.tenants/x"):
+        done = run(
+            "tenants", "export", "default", "--db", str(shop.path), "--to", str(folder / name)
+        )
+        assert done.returncode == 1
+        assert "a file of the service itself" in done.stderr, name
+    assert shop.path.read_bytes() == before
+    assert not (folder / "memory.db.keys").exists()
+
+
+def test_an_export_goes_through_a_pipe_that_is_there(shop: Service) -> None:
+    pipe = shop.path.parent / "pipe"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor() as pool:
+        read = pool.submit(pipe.read_text)
+        run("tenants", "export", "default", "--db", str(shop.path), "--to", str(pipe))
+        assert len(json.loads(read.result())["observations"]) == 3
+    assert pipe.is_fifo()
+
+
+def test_a_tenant_that_was_erased_does_not_come_back_by_itself(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    with serving(path, MEMORY_SWEEP_EVERY="50ms") as service:
+        with calling(service, made_key(path, tenant="acme")) as client:
+            for number in range(20):
+                saved = client.post("/observations", json=observation(f"apple {number}")).json()
+                client.delete(f"/observations/{saved['id']}?hard=true")
+        assert run("tenants", "erase", "acme", "--db", str(path), "--yes").returncode == 0
+        service.http.get("/health")
+    assert not tenant_file(path, ACME).exists()
+    assert run("tenants", "create", "acme", "--db", str(path)).returncode == 0
+
+
+def test_a_tenant_that_is_a_link_is_not_erased(tmp_path: Path) -> None:
+    path, elsewhere = tmp_path / "memory.db", tmp_path / "elsewhere.db"
+    make(path, ACME, START)
+    tenant_file(path, ACME).rename(elsewhere)
+    tenant_file(path, ACME).symlink_to(elsewhere)
+
+    done = run("tenants", "erase", "acme", "--db", str(path), "--yes")
+
+    assert done.returncode == 1
+    assert "is a link" in done.stderr
+    assert elsewhere.exists()
+    assert tenant_file(path, ACME).is_symlink()
+
+
+def test_a_tenant_that_cannot_be_audited_is_not_made(tmp_path: Path) -> None:
+    (tmp_path / "memory.db.audit").mkdir()
+
+    done = run("tenants", "create", "acme", "--db", str(tmp_path / "memory.db"))
+
+    assert done.returncode == 1
+    assert not tenant_file(tmp_path / "memory.db", ACME).exists()
+
+
+@pytest.mark.parametrize("command", ["projects list", "tenants list", "index", "scan"])
+def test_output_that_cannot_be_written_is_a_sentence(shop: Service, command: str) -> None:
+    line = f"{sys.executable} -m agentops_memory {command} --db {shop.path} > /dev/full"
+
+    done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert "No space left on device" in done.stderr
+
+
+def test_nobody_can_be_asked_without_a_standard_input(shop: Service) -> None:
+    line = f"{sys.executable} -m agentops_memory projects erase a --db {shop.path} <&-"
+
+    done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 2
+    assert "say --yes" in done.stderr

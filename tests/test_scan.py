@@ -1,14 +1,23 @@
 """Secrets that were stored before there was a rule against them are found, and taken out."""
 
+import asyncio
 import json
 from pathlib import Path
 
 import pytest
 
+from agentops_memory.domain import scan as scanning
+from agentops_memory.domain.memories import erase
+from agentops_memory.domain.model import OPERATOR, MemoryId
+from agentops_memory.domain.redaction import DEFAULT_RULES
+from agentops_memory.domain.scan import Scan, redact
+from agentops_memory.domain.screen import default_rules
+from agentops_memory.storage.sqlite import SqliteEngine
+
 from .callers import calling, made_key
 from .database import assert_index_is_whole
 from .process import run
-from .service import Service, observation, serving
+from .service import START, Service, observation, serving
 from .test_redaction import AWS, GITHUB, RARE, everything
 
 KINDS = ["aws-key-id", "github-token"]
@@ -123,3 +132,34 @@ def test_a_name_that_is_a_secret_is_shown_and_stays(tmp_path: Path) -> None:
         "2 in names of scopes, sessions or projects stay: nothing can take those out",
     ]
     assert scan(path, "--redact")[0] == 1
+
+
+def test_what_is_erased_while_it_is_scanned_is_passed_over(stored: Path) -> None:
+    async def scan_and_erase() -> int:
+        async with SqliteEngine.opened(stored, clock=lambda: START) as engine:
+            scan = Scan(engine=engine, rules=default_rules)
+            pages = [page async for page in scan.look(OPERATOR)]
+            await engine.write(OPERATOR, erase, MemoryId(1))
+            findings = [finding for page in pages for finding in page.findings]
+            await engine.write(OPERATOR, redact, findings, DEFAULT_RULES)
+            return sum(len(page.findings) for page in [p async for p in scan.look(OPERATOR)])
+
+    assert asyncio.run(scan_and_erase()) == 0
+    assert_index_is_whole(stored)
+
+
+def test_long_histories_are_scanned_part_by_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scanning, "MOST_LOOKED_AT", 10_000)
+    with serving(tmp_path / "memory.db") as service:
+        for number in range(6):
+            for _ in range(3):
+                service.save(f"{number} " * 1500, title="t", topic_key=str(number))
+
+    async def pages() -> list[int]:
+        async with SqliteEngine.opened(tmp_path / "memory.db", clock=lambda: START) as engine:
+            scan = Scan(engine=engine, rules=default_rules)
+            return [page.rows async for page in scan.look(OPERATOR)]
+
+    assert asyncio.run(pages()) == [2, 2, 2, 1]

@@ -1,22 +1,27 @@
 """The unused bytes of pages: what SQLite leaves there when it moves rows is blanked."""
 
+import asyncio
 import os
 import struct
 from collections.abc import Collection
 from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from agentops_memory.storage.sqlite import slack
+from agentops_memory.domain.memories import erase, save
+from agentops_memory.domain.model import OPERATOR, MemoryId
+from agentops_memory.storage.sqlite import SqliteEngine, slack
 from agentops_memory.storage.sqlite.connection import connect
+from agentops_memory.storage.sqlite.tenant_files import remove
 from agentops_memory.storage.sqlite.unused import remains as unused_remains
 
-from .engine import locked
+from .engine import draft, locked
 from .erasing import erased, gone, receipt, remains
 from .files import assert_sound
 from .process import Load
-from .service import Service, serving
+from .service import START, Service, serving
 
 PAGE = 4096
 LEFT = b"hippogriff"
@@ -85,12 +90,12 @@ def test_a_page_that_is_written_behind_the_walk_is_blanked_before_its_end(
     planted: Path, monkeypatch: pytest.MonkeyPatch, own: bool
 ) -> None:
     monkeypatch.setattr(slack, "PAGES", 3)
-    walk = slack.Blanking(planted)
     with (
-        slack.file_in_use(planted),
+        slack.file_in_use(planted) as file,
         closing(connect(planted)) as database,
         closing(connect(planted)) as other,
     ):
+        walk = slack.Blanking(planted, file)
         ((root,),) = database.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'spaces'")
         for _ in range(root):  # far behind it
             assert walk.step(database) is slack.Progress.MORE
@@ -169,3 +174,23 @@ def test_a_page_that_makes_no_sense_counts_as_used(
         struct.pack_into(">HH", made, free, 0, size)
 
     assert unused_remains(bytes(made)) == []
+
+
+def test_a_file_that_has_taken_the_place_of_another_is_not_touched(tmp_path: Path) -> None:
+    path = tmp_path / "acme.db"
+
+    async def use() -> None:
+        async with SqliteEngine.opened(path, clock=lambda: START) as old:
+            await old.write(OPERATOR, save, draft("hippogriff"), timedelta())
+            assert await old.write(OPERATOR, erase, MemoryId(1)) is not None
+            remove(path)
+            async with SqliteEngine.opened(path, clock=lambda: START) as new:
+                await new.write(OPERATOR, save, draft("one"), timedelta())
+                await new.blank(OPERATOR)
+                assert plant(path) > 1
+                assert not await old.blank(OPERATOR)
+                assert remains(tmp_path, "hippogriff") != set()
+                assert await new.blank(OPERATOR)
+                assert remains(tmp_path, "hippogriff") == set()
+
+    asyncio.run(use())

@@ -13,7 +13,7 @@ import pytest
 from agentops_memory.domain.erasures import Erasures
 from agentops_memory.domain.errors import Busy, Unavailable
 from agentops_memory.domain.memories import erase, save
-from agentops_memory.domain.model import OPERATOR, Caller, MemoryId, TenantId
+from agentops_memory.domain.model import OPERATOR, Caller, KeyId, MemoryId, TenantId
 from agentops_memory.domain.ports import Transaction
 from agentops_memory.storage.sqlite import TenantsEngine, tenants
 from agentops_memory.storage.sqlite.tenants import tenant_file
@@ -22,7 +22,9 @@ from .callers import calling, made_key
 from .engine import draft
 from .service import START, observation, serving
 
-ACME, OTHER, THIRD = (Caller(tenant=TenantId(name)) for name in ("acme", "other", "third"))
+ACME, OTHER, THIRD = (
+    Caller(tenant=TenantId(name), key=KeyId("of a caller")) for name in ("acme", "other", "third")
+)
 
 
 @asynccontextmanager

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 
 from .domain.erasures import PAUSE, Erasures
-from .domain.errors import Refusal
+from .domain.errors import NotFound, Refusal
 from .domain.model import Caller
 
 LONGEST_PAUSE = timedelta(seconds=4)
@@ -77,6 +77,8 @@ async def _is_scrubbed(erasures: Erasures, caller: Caller) -> bool:
     """Whether nothing of the tenant is held back; what fails is tried again with the rest."""
     try:
         scrubbed = await erasures.scrub(caller)
+    except NotFound:
+        return True  # the tenant was erased
     except Refusal as refusal:
         log.warning("no scrub now; it is tried again", extra={"reason": str(refusal)})
         return False

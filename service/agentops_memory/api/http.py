@@ -114,6 +114,14 @@ def is_true(request: Request, name: str) -> bool:
     return (parameter(request, name) or "").lower() in ("1", "t", "true", "yes")
 
 
+def asks_for(request: Request, name: str) -> bool:
+    """Whether a flag is set that must not be misread; Invalid unless it is true or false."""
+    values = [value.lower() for value in request.query_params.getlist(name)]
+    if any(value not in ("true", "false", "1", "0") for value in values):
+        raise Invalid(f"{name} must be true or false.")
+    return any(value in ("true", "1") for value in values)
+
+
 def fitting(items: Iterable[bytes], *, beside: int = 0) -> list[bytes]:
     """The first of the items, as many as one answer can hold beside so many bytes."""
     room, fit = MAX_ANSWER - 1024 - beside, []

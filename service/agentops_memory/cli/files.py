@@ -79,7 +79,7 @@ def make(folder: Path) -> None:
 
 def confirm(question: str) -> None:
     """Go on if that is answered with yes, at a terminal."""
-    if not sys.stdin.isatty():
+    if sys.stdin is None or not sys.stdin.isatty():
         raise click.UsageError("Nobody can be asked here; say --yes if that is what you want.")
     if not click.confirm(question, err=True):
         say("Nothing was changed.")

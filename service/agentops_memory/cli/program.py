@@ -26,7 +26,10 @@ class _ServeByDefault(click.Group):
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Run under our own name, however the program was started."""
-        return super().main(*args, **{"prog_name": NAME, **kwargs})
+        try:
+            return super().main(*args, **{"prog_name": NAME, **kwargs})
+        except OSError as error:  # standard output is full or closed
+            _refuse(error)
 
 
 @click.group(

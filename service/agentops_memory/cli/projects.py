@@ -220,7 +220,7 @@ def _ask(what: str, extent: "Extent") -> None:
 
 
 def _is_watched() -> bool:
-    return sys.stderr.isatty()
+    return sys.stderr is not None and sys.stderr.isatty()
 
 
 def _listed(project: "Listed") -> dict[str, object]:

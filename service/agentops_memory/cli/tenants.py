@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
-from ..domain.errors import NotFound, Refusal, Unavailable
+from ..domain.errors import Invalid, NotFound, Refusal, Unavailable
 from .files import confirm, key_file, make, now, of_the_file, place_of, refusals, table, user
 
 # The rest is imported by the commands that need it: the other commands would wait for it.
@@ -48,8 +48,9 @@ def create(name: str, **files: str | None) -> None:
     with refusals():
         tenant, place = tenant_id(name), place_of(files)
         make(place.db_path.parent)
-        database = tenant_files.make(place.db_path, tenant, now(), place.recall)
+        tenant_files.require_new(place.db_path, tenant)
         record(place.audit_file, now(), "tenant.created", user(), tenant=tenant)
+        database = tenant_files.make(place.db_path, tenant, now(), place.recall)
     click.echo(f"The tenant {tenant} has its database: {database}.")
 
 
@@ -79,8 +80,11 @@ def export(name: str, to: str, **files: str | None) -> None:
     from ..domain.tenants import tenant_id  # noqa: PLC0415
     from .databases import using  # noqa: PLC0415
 
-    with refusals(), _written(to) as file:
-        using(place_of(files), tenant_id(name), partial(_export, file))
+    with refusals():
+        place = place_of(files)
+        _refuse_own(to, place)
+        with _written(to) as file:
+            using(place, tenant_id(name), partial(_export, file))
 
 
 @tenants.command(short_help="Erase a tenant for good.")
@@ -153,6 +157,11 @@ def _plan(tenant: "TenantId", place: "Settings") -> dict[str, Any]:
             "The default tenant is the service's own database. Erase its projects with "
             f"`agentops-memory projects erase`, or stop the service and remove {place.db_path}."
         )
+    if tenant_file(place.db_path, tenant).is_symlink():
+        raise Unavailable(
+            f"{tenant_file(place.db_path, tenant)} is a link, and what it leads to is not this "
+            "program's to remove. Revoke the tenant's keys, and remove both by hand."
+        )
     shown = _shown(tenant, place)
     files = [str(file) for file in files_of(tenant_file(place.db_path, tenant))]
     if not files and not shown["keys"]:
@@ -198,6 +207,20 @@ async def _export(file: BinaryIO, engine: "SqliteEngine", caller: "Caller") -> N
         await asyncio.to_thread(file.write, piece)
 
 
+def _refuse_own(to: str, place: "Settings") -> None:
+    """Refuse to write over what the service itself lives on."""
+    from ..storage.sqlite.tenants import tenants_folder  # noqa: PLC0415
+
+    if not to:
+        raise click.UsageError("--to needs a name.")
+    target, database = Path(os.path.realpath(to)), Path(os.path.realpath(place.db_path))
+    own = [Path(os.path.realpath(file)) for file in (place.keys_file, place.redaction_file)]
+    is_beside = target.parent == database.parent and target.name.startswith(database.name)
+    in_folder = Path(os.path.realpath(tenants_folder(place.db_path))) in target.parents
+    if to != "-" and (is_beside or in_folder or target in own):
+        raise Invalid(f"{target} is a file of the service itself; name another.")
+
+
 @contextmanager
 def _written(to: str) -> Iterator[BinaryIO]:
     """A file that is there at the end, whole; if anything raises, it is as it was."""
@@ -207,7 +230,11 @@ def _written(to: str) -> Iterator[BinaryIO]:
         return
     import tempfile  # noqa: PLC0415
 
-    target = Path(to)
+    target = Path(os.path.realpath(to))
+    if target.exists() and not target.is_file():
+        with target.open("wb") as file:  # a device or a pipe
+            yield file
+        return
     try:
         descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=".export-")
         try:

@@ -104,11 +104,11 @@ class Projects:
         What is saved into it meanwhile goes, too. One that was interrupted goes on where
         it was. Of a project that was erased and holds nothing the last receipt is answered.
         """
-        caller.require(Role.ADMIN)
-        begun, extent = await self.engine.write(caller, begin_erasure, project)
+        if extent := await self.plan_erasure(caller, project):
+            await self._note(caller, "project.erased", project, extent)
+        begun = await self.engine.write(caller, begin_erasure, project)
         if not begun.goes_on:
             return begun
-        await self._note(caller, "project.erased", project, extent, erasure=begun.id)
         while (erasure := await self.engine.write(caller, erase_some, begun.id)).goes_on:
             progress(erasure)
         self.on_erased(caller)
@@ -181,12 +181,12 @@ def planned_erasure(tx: Transaction, project: Project) -> Extent:
     return extent
 
 
-def begin_erasure(tx: Transaction, project: Project) -> tuple[Erasure, Extent]:
-    """The receipt that goes on, and what is left of the project; or an earlier receipt."""
+def begin_erasure(tx: Transaction, project: Project) -> Erasure:
+    """The receipt that goes on; or an earlier one, of a project that holds nothing."""
     _require(tx, project)
     extent, newest = tx.projects.extent(project), tx.erasures.newest_of(project)
     if newest is not None and (newest.goes_on or not extent):
-        return newest, extent
+        return newest
     _require_held(extent)
     erasure = Erasure(
         id=ErasureId(tx.new_uid(tx.now)),
@@ -199,7 +199,7 @@ def begin_erasure(tx: Transaction, project: Project) -> tuple[Erasure, Extent]:
         goes_on=True,
     )
     tx.erasures.add(erasure)
-    return erasure, extent
+    return erasure
 
 
 def erase_some(tx: Transaction, erasure: ErasureId) -> Erasure:

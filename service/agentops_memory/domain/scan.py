@@ -18,6 +18,7 @@ from .model import (
     Session,
     SessionId,
     Space,
+    Text,
 )
 from .ports import Engine, Transaction
 from .redaction import Rules
@@ -25,6 +26,7 @@ from .screen import MAX_SCOPE, RulesOf, Screen
 from .text import Project, content_hash
 
 PAGE = 200  # memories or sessions that are looked at together
+MOST_LOOKED_AT = 2 * 1024 * 1024  # characters after which a page ends; a read has a time limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,11 +99,15 @@ def size(tx: Transaction) -> int:
 
 
 def memory_page(tx: Transaction, after: MemoryId, rules: Rules) -> tuple[MemoryId, Scanned] | None:
-    memories = tx.memories.every(after, PAGE)
-    if not memories:
-        return None
-    findings = (_in_memory(tx, memory, rules) for memory in memories)
-    return memories[-1].id, Scanned(rows=len(memories), findings=_some(findings))
+    room, rows, findings = MOST_LOOKED_AT, 0, []
+    for memory in tx.memories.every(after, PAGE):
+        revisions = [it.text for it in tx.revisions.newest(memory)[1:] if it.text is not None]
+        findings.append(_in_memory(memory, revisions, rules))
+        rows, after = rows + 1, memory.id
+        room -= sum(len(text.content) for text in (memory.text, *revisions))
+        if room < 0:
+            break
+    return (after, Scanned(rows=rows, findings=_some(findings))) if rows else None
 
 
 def session_page(
@@ -116,9 +122,19 @@ def session_page(
 
 def redact(tx: Transaction, findings: Sequence[Finding], rules: Rules) -> None:
     """Take out what was found, or has come since, and leave the receipts."""
-    in_order = sorted(findings, key=lambda finding: finding.project)
+    current = [there for finding in findings if (there := _as_it_is(tx, finding))]
+    in_order = sorted(current, key=lambda finding: finding.project)
     for project, found in groupby(in_order, key=lambda finding: finding.project):
         _redact_project(tx, project, list(found), rules)
+
+
+def _as_it_is(tx: Transaction, finding: Finding) -> Finding | None:
+    """The finding with its project's name of now; None if it was erased meanwhile."""
+    if finding.memory is not None:
+        memory = tx.memories.get(finding.memory)
+        return replace(finding, project=memory.space.project) if memory else None
+    session = finding.session and tx.sessions.get(finding.session)
+    return replace(finding, project=session.project) if session else None
 
 
 def _redact_project(
@@ -168,21 +184,20 @@ def _without_taken_key(tx: Transaction, memory: Memory, clean: Memory) -> Memory
 
 def _redact_session(tx: Transaction, id_: SessionId, rules: Rules) -> int:
     session = tx.sessions.get(id_)
-    assert session is not None  # none is ever removed while its project is there
+    assert session is not None  # it is as it is
     screen = Screen(rules)
     tx.sessions.close(screen.summary(session))
     return min(screen.count, 1)
 
 
-def _in_memory(tx: Transaction, memory: Memory, rules: Rules) -> Finding | None:
+def _in_memory(memory: Memory, revisions: Iterable[Text], rules: Rules) -> Finding | None:
     screen = Screen(rules)
     names = Screen(rules)
     names.text(memory.space.scope, MAX_SCOPE)
     # Its session's id is the session's matter.
     screen.memory(replace(memory, session=SessionId(""), space=Space(project=UNKNOWN_PROJECT)))
-    for revision in tx.revisions.newest(memory)[1:]:
-        if revision.text is not None:
-            screen.words(revision.text)
+    for text in revisions:
+        screen.words(text)
     return _finding(screen, names, memory.space.project, memory=memory.id)
 
 

@@ -25,6 +25,7 @@ from ...telemetry import annotate, event
 from ..door import caller_of
 from ..http import (
     amount,
+    asks_for,
     is_empty,
     is_true,
     json_object,
@@ -135,9 +136,10 @@ class AgentOps:
     async def delete_project(self, request: Request) -> Response:
         project, caller = project_name(clean(request.path_params["name"])), caller_of(request)
         annotate(spans.project(project))
-        if not is_true(request, "hard"):
+        is_dry = asks_for(request, "dry_run")
+        if not asks_for(request, "hard"):
             raise Invalid("A project is erased for good: say hard=true, with dry_run=true to see.")
-        if is_true(request, "dry_run"):
+        if is_dry:
             extent = await self.projects.plan_erasure(caller, project)
             return answers.json(wire.erasure_plan(project, extent))
         erasure = await self.projects.erase(caller, project)

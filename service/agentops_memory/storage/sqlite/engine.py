@@ -17,10 +17,10 @@ from ...domain.ports import Transaction
 from ...domain.techniques import ALL, Techniques
 from .boundaries import snapshot
 from .connection import BUSY_TIMEOUT, READ_LIMIT, Connection, connection
-from .faults import translated
+from .faults import StartRefused, translated
 from .migrate import migrated
 from .readers import Readers
-from .slack import UnusedBytes, file_in_use, opening
+from .slack import UnusedBytes, file_id, file_in_use, opening
 from .transaction import SqliteTransaction
 from .turnstile import Turnstile
 from .wal import WriteAheadLog
@@ -73,8 +73,10 @@ class SqliteEngine:
         with ExitStack() as held:
             with opening(path):
                 await _aside(partial(migrated, path, clock(), using))
-                held.enter_context(file_in_use(path))
+                file = held.enter_context(file_in_use(path))
             async with connection(path, using) as database:
+                if file_id(path) != file:
+                    raise StartRefused(f"{path} was replaced while it was opened.")
                 try:
                     async with (
                         Readers.opened(
@@ -82,7 +84,7 @@ class SqliteEngine:
                         ) as readers,
                         _serving(database) as writer,
                     ):
-                        yield cls(writer, readers, UnusedBytes(database, path), clock, quota)
+                        yield cls(writer, readers, UnusedBytes(database, path, file), clock, quota)
                 finally:
                     await database.run(_checkpoint)
 

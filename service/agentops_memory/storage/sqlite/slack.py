@@ -38,18 +38,23 @@ LOG_IDENTITY = 24  # bytes of it that say which log this is
 FRAME_HEADER = 24  # bytes before each page in the log
 
 
+FileId = tuple[int, int]
+"""Device and number: which file it is, whatever path led to it."""
+
+
 class UnusedBytes:
     """The bytes of a file that hold nothing; `writer` is the one connection that writes."""
 
-    def __init__(self, writer: Connection, path: Path) -> None:
+    def __init__(self, writer: Connection, path: Path, file: FileId) -> None:
         self._writer = writer
         self._path = path
+        self._file = file
 
     async def blank(self) -> bool:
         """Blank them, and empty the log; false while something holds that back."""
         if not await self._writer.run(partial(without_remains, path=self._path)):
             return False
-        walk, tries = Blanking(self._path), TRIES
+        walk, tries = Blanking(self._path, self._file), TRIES
         while tries:
             match await self._writer.run(walk.step):
                 case Progress.DONE:
@@ -75,8 +80,9 @@ class Blanking:
     transactions.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, file: FileId) -> None:
         self._path = path
+        self._file = file  # that the connection has open: the path may lead to another by now
         self._log = _Log(path)
         self._next = FIRST_PAGE
         self._again: set[int] = set()
@@ -86,8 +92,11 @@ class Blanking:
     def step(self, database: sqlite3.Connection) -> Progress:
         """Go on. Once DONE, what was deleted before this step is neither in the file nor its log.
 
-        HELD_BACK while a read needs the log, or another process writes.
+        HELD_BACK while a read needs the log, or another process writes; and for good
+        when the path leads to another file.
         """
+        if not self._is_there():
+            return Progress.HELD_BACK
         self._note_changes()
         try:
             return self._stepped(database) if _empty_log(database) else Progress.HELD_BACK
@@ -102,7 +111,7 @@ class Blanking:
             if version != self._version:
                 self._begin_again()
                 self._version = version
-            if self._log.identity():
+            if self._log.identity() or not self._is_there():
                 return Progress.HELD_BACK  # another process was quicker
             progress = self._blank(database)
             # A commit: whoever else has pages in memory reads them again before writing.
@@ -110,6 +119,12 @@ class Blanking:
         database.execute("PRAGMA shrink_memory")  # and so does this connection
         self._identity = self._log.identity()
         return progress
+
+    def _is_there(self) -> bool:
+        try:
+            return file_id(self._path) == self._file
+        except FileNotFoundError:
+            return False
 
     def _note_changes(self) -> None:
         if self._identity and self._log.identity() == self._identity:
@@ -124,7 +139,7 @@ class Blanking:
     def _blank(self, database: sqlite3.Connection) -> Progress:
         ((size,),) = database.execute("PRAGMA page_size")
         ((page_map,),) = database.execute("PRAGMA auto_vacuum")
-        file = _file(self._path)
+        file = _descriptor(self._file)
         end = os.fstat(file).st_size // size + 1
         if page_map or end > MOST_PAGES:
             return Progress.HELD_BACK  # which page is one of rows cannot be told
@@ -194,8 +209,6 @@ def _runs(pages: Iterable[int]) -> Iterator[tuple[int, int]]:
 # and SQLite's are such. So what is opened to blank a file stays open for as long as anybody has
 # a connection to it. A path may come to lead to another file, when a tenant is erased.
 
-FileId = tuple[int, int]
-
 
 @contextmanager
 def opening(path: Path) -> Iterator[None]:
@@ -205,10 +218,21 @@ def opening(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def file_in_use(path: Path) -> Iterator[None]:
-    """Inside, there are connections to the file at the path."""
-    with _counted(_users, _id(path)):
-        yield
+def file_in_use(path: Path) -> Iterator[FileId]:
+    """Inside, there are connections to the file that is at the path now."""
+    with _guard:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        found = os.fstat(descriptor)
+        file = found.st_dev, found.st_ino
+        _files.append((file, path, descriptor))
+    with _counted(_users, file):
+        yield file
+
+
+def file_id(path: Path) -> FileId:
+    """Which file is at the path."""
+    found = path.stat()
+    return found.st_dev, found.st_ino
 
 
 @contextmanager
@@ -226,28 +250,19 @@ def _counted(counter: Counter[Any], key: object) -> Iterator[None]:
 
 
 def _close_unused() -> None:
-    for file, (path, descriptor) in list(_files.items()):
+    for entry in list(_files):
+        file, path, descriptor = entry
         if not _users[file] and not _opening[path]:
             os.close(descriptor)
-            del _files[file]
+            _files.remove(entry)
 
 
-def _file(path: Path) -> int:
-    """The file's descriptor, open until nobody uses the file any more."""
+def _descriptor(file: FileId) -> int:
     with _guard:
-        file = _id(path)
-        assert _users[file]
-        if file not in _files:
-            _files[file] = path, os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        return _files[file][1]
-
-
-def _id(path: Path) -> FileId:
-    found = path.stat()
-    return found.st_dev, found.st_ino
+        return next(descriptor for it, _, descriptor in _files if it == file)
 
 
 _opening: Counter[Path] = Counter()
 _users: Counter[FileId] = Counter()
-_files: dict[FileId, tuple[Path, int]] = {}
+_files: list[tuple[FileId, Path, int]] = []
 _guard = threading.Lock()

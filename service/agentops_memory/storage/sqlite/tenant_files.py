@@ -64,6 +64,13 @@ def files_of(path: Path) -> list[Path]:
     return [file for file in every if file.exists()]
 
 
+def require_new(path: Path, tenant: TenantId) -> None:
+    """Refuse with Conflict a tenant that has a database."""
+    file = tenant_file(path, tenant)
+    if file.exists():
+        raise Conflict(f"The tenant {tenant} has a database already: {file}.")
+
+
 def make(path: Path, tenant: TenantId, now: datetime, using: Techniques = ALL) -> Path:
     """Make a tenant's database, of a service whose own is at the path; Conflict if it is there."""
     file = tenant_file(path, tenant)
@@ -76,7 +83,12 @@ def make(path: Path, tenant: TenantId, now: datetime, using: Techniques = ALL) -
                 pass
         except FileExistsError as error:
             raise Conflict(f"The tenant {tenant} has a database already: {file}.") from error
-    migrated(file, now, using)
+    try:
+        migrated(file, now, using)
+    except BaseException:
+        for part in files_of(file):  # of nobody's use yet
+            part.unlink(missing_ok=True)
+        raise
     return file
 
 

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
-from ...domain.errors import Busy, Unavailable
+from ...domain.errors import Busy, NotFound, Unavailable
 from ...domain.model import DEFAULT_TENANT, Caller, TenantId
 from ...domain.ports import Transaction
 from ...domain.techniques import ALL, Techniques
@@ -142,7 +142,7 @@ class TenantsEngine:
     ) -> T:
         if caller.tenant == DEFAULT_TENANT:
             return await self._default.read(caller, work, *args, **kwargs)
-        async with self._used(caller.tenant) as engine:
+        async with self._used(caller) as engine:
             return await engine.read(caller, work, *args, **kwargs)
 
     async def write(
@@ -154,13 +154,13 @@ class TenantsEngine:
     ) -> T:
         if caller.tenant == DEFAULT_TENANT:
             return await self._default.write(caller, work, *args, **kwargs)
-        async with self._used(caller.tenant) as engine:
+        async with self._used(caller) as engine:
             return await engine.write(caller, work, *args, **kwargs)
 
     async def blank(self, caller: Caller) -> bool:
         if caller.tenant == DEFAULT_TENANT:
             return await self._default.blank(caller)
-        async with self._used(caller.tenant) as engine:
+        async with self._used(caller) as engine:
             return await engine.blank(caller)
 
     def callers(self) -> list[Caller]:
@@ -169,21 +169,28 @@ class TenantsEngine:
         return [Caller(tenant=tenant) for tenant in (DEFAULT_TENANT, *there)]
 
     @asynccontextmanager
-    async def _used(self, tenant: TenantId) -> AsyncIterator[SqliteEngine]:
-        """The tenant's engine, which stays open inside."""
-        database = await self._found(tenant)
+    async def _used(self, caller: Caller) -> AsyncIterator[SqliteEngine]:
+        """The engine of the caller's tenant, which stays open inside."""
+        database = await self._found(caller)
         database.take()
         try:
             yield database.engine
         finally:
             database.give_back()
-            self._consider(tenant, database)
+            self._consider(caller.tenant, database)
 
-    async def _found(self, tenant: TenantId) -> _Database:
-        """The tenant's database, open; nothing else runs before the caller takes it."""
+    async def _found(self, caller: Caller) -> _Database:
+        """The tenant's database, open; nothing else runs before the caller takes it.
+
+        One that is not there is made for who has a key; else a tenant that was
+        erased would come back with the next look at it.
+        """
+        tenant = caller.tenant
         while True:
             database = self._open.get(tenant)
             if database is None:
+                if caller.key is None and not tenant_file(self._path, tenant).exists():
+                    raise NotFound("There is no such tenant.")
                 await self._opened_by_one(tenant)
             elif not self._is_in_place(tenant, database):
                 self._forget(tenant, database)  # the tenant was erased, and perhaps made anew
