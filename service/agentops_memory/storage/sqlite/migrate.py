@@ -29,6 +29,8 @@ def require_current(path: Path, using: Techniques = ALL) -> None:
     if not path.is_file():
         raise StartRefused(f"There is no database at {path}.")
     with _refusing(path), closing(connect(path, busy_timeout=PATIENCE, using=using)) as database:
+        if not _version(database) and _is_used(database) and not upgrade.is_original(database):
+            raise StartRefused(f"{path} is a database of another program.")
         if not _is_current(database, using):
             raise StartRefused(
                 f"{path} is of an older format, or its index was made by other rules. "
