@@ -1,5 +1,6 @@
 """Fixtures: a service of its own for each test."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,6 +8,11 @@ import pytest
 
 from .raw import Wire, wire
 from .service import Clock, Service, serving
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """What `-n auto` means: two for each core, as tests wait for disks, clocks and processes."""
+    return 2 * (os.cpu_count() or 1)
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from agentops_memory.headers import FOREIGN, RENAMED
 from agentops_memory.origins import (
     allowed_origins,
     is_loopback,
-    is_loopback_authority,
     is_welcome,
+    named,
 )
 
 from .process import served, until
@@ -186,7 +186,8 @@ def test_without_a_host_no_origin_is_the_services_own(strict: Service) -> None:
     "host",
     ["evil.example", "evil.example:7437", "localhost.", "localhost.evil.example", "10.0.0.1",
      "[::]", "[::2]:80", "", ":7437", "localhost@evil.example", "127.0.0.1.evil.example",
-     "localhost:evil.example", "localhost:80:80", "[localhost", "::1", "localhost/"],
+     "localhost:evil.example", "localhost:80:80", "[localhost", "::1", "localhost/", "127.9.9.9",
+     "127.1", "[0:0:0:0:0:0:0:1]", "[localhost]", "[127.0.0.1]"],
 )  # fmt: skip
 @pytest.mark.parametrize("version", ["1.0", "1.1"])
 def test_a_local_service_refuses_any_other_name(strict: Service, host: str, version: str) -> None:
@@ -200,11 +201,18 @@ def test_a_local_service_refuses_any_other_name(strict: Service, host: str, vers
 
 @pytest.mark.parametrize(
     "host",
-    ["localhost", "localhost:7437", "LocalHost:80", "127.0.0.1", "127.0.0.1:1", "127.9.9.9",
-     "[::1]", "[::1]:7437", "localhost:", "[0:0:0:0:0:0:0:1]"],
+    ["localhost", "localhost:7437", "LocalHost:80", "127.0.0.1", "127.0.0.1:1", "[::1]",
+     "[::1]:7437", "localhost:"],
 )  # fmt: skip
 def test_a_local_service_has_the_names_of_this_machine(strict: Service, host: str) -> None:
     assert strict.http.get("/health", headers={"Host": host}).status_code == 200
+
+
+def test_a_local_service_answers_to_the_address_that_it_listens_on(tmp_path: Path) -> None:
+    with serving(tmp_path / "memory.db", MEMORY_LISTEN="127.0.0.9:0") as running:
+        assert running.http.get("/health").status_code == 200
+        assert running.http.get("/health", headers={"Host": "localhost"}).status_code == 200
+        assert running.http.get("/health", headers={"Host": "127.0.0.8"}).status_code == 403
 
 
 @pytest.mark.parametrize("version", ["1.0", "1.1"])
@@ -365,7 +373,7 @@ def test_any_other_host_is_not(host: str) -> None:
 
 @given(st.text(), st.text())
 def test_any_text_may_stand_in_a_header(host: str, origin: str) -> None:
-    assert not is_loopback_authority(f"x{host}")
+    assert named(f"{host}\n") is None
     assert not is_welcome(f"x{origin}", [host], ())
     assert is_welcome(origin, [host], ()) <= origin.lower().startswith("http")
     assert is_loopback(host) <= host.isascii()

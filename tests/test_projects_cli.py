@@ -171,6 +171,18 @@ def test_a_tenants_database_that_cannot_be_read_can_be_removed(tmp_path: Path) -
     assert not file.exists()
 
 
+def test_a_list_says_which_tenants_database_cannot_be_read(shop: Service) -> None:
+    file = tenant_file(shop.path, ACME)
+    file.parent.mkdir()
+    file.write_text("no database" * 1000)
+
+    done = run("tenants", "list", "--db", str(shop.path))
+
+    assert done.returncode == 1
+    assert done.stderr == "agentops-memory: the database of the tenant acme cannot be read.\n"
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["TENANT", "default", "acme"]
+
+
 def test_an_export_is_not_written_over_what_the_service_lives_on(shop: Service) -> None:
     folder = shop.path.parent
     before = shop.path.read_bytes()

@@ -4,7 +4,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .origins import is_loopback_authority, is_welcome
+from .origins import is_welcome, named
 
 METHODS = ("GET", "POST", "PATCH", "PUT", "DELETE")
 SENT = ("Authorization", "X-API-Key", "Content-Type", "Idempotency-Key", "traceparent")
@@ -28,14 +28,16 @@ class Origins:
 
     A page sends its origin with whatever it may not simply embed. One that is
     neither the service's own nor allowed is refused with 403; an allowed one may
-    read the answers. A service on loopback also refuses with 403 to be called by
-    a name: a page whose name has come to mean 127.0.0.1 is of its own origin.
+    read the answers. A service on loopback has `names`, and refuses with 403 to be
+    called by another: a page whose name has come to mean 127.0.0.1 is of its own origin.
     """
 
-    def __init__(self, app: ASGIApp, *, allowed: frozenset[str], is_loopback: bool) -> None:
+    def __init__(
+        self, app: ASGIApp, *, allowed: frozenset[str], names: frozenset[str] | None
+    ) -> None:
         self._app = _readable(app, allowed) if allowed else app
         self._allowed = allowed
-        self._is_loopback = is_loopback
+        self._names = names
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         sentence = self._refusal(scope) if scope["type"] == "http" else None
@@ -46,7 +48,7 @@ class Origins:
 
     def _refusal(self, scope: Scope) -> str | None:
         hosts = _values(scope, b"host")
-        if self._is_loopback and not all(map(is_loopback_authority, hosts)):
+        if self._names is not None and any(named(host) not in self._names for host in hosts):
             return RENAMED
         origins = _values(scope, b"origin")
         if not all(is_welcome(origin, hosts, self._allowed) for origin in origins):

@@ -40,10 +40,20 @@ def is_loopback(host: str) -> bool:
     return address is not None and address.is_loopback
 
 
-def is_loopback_authority(text: str) -> bool:
-    """The same for the host of a Host header, which may name a port."""
-    match = _AUTHORITY.fullmatch(text)
-    return match is not None and is_loopback(match["v6"] or match["host"])
+def local_names(host: str) -> frozenset[str] | None:
+    """What a service may be called that listens on this host; None for any name.
+
+    On loopback: localhost, 127.0.0.1, [::1] and the host itself.
+    """
+    if not is_loopback(host):
+        return None
+    return frozenset({"localhost", "127.0.0.1", "[::1]", f"[{host}]" if ":" in host else host})
+
+
+def named(authority: str) -> str | None:
+    """The host of a Host header, which may name a port: in lower case, without it."""
+    match = _AUTHORITY.fullmatch(authority)
+    return match["host"].lower() if match else None
 
 
 def _is_own(page: str, hosts: Collection[str]) -> bool:
@@ -81,4 +91,4 @@ _PORTS = {"http": 80, "https": 443}
 _ORIGIN = re.compile(
     r"(?P<scheme>https?)://(?P<host>\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::(?P<port>\d{1,5}))?", re.ASCII
 )
-_AUTHORITY = re.compile(r"(?:\[(?P<v6>[^\]\s]+)\]|(?P<host>[^:\[\]\s]+))(?::\d*)?", re.ASCII)
+_AUTHORITY = re.compile(r"(?P<host>\[[^\]\s]+\]|[^:\[\]\s]+)(?::\d*)?", re.ASCII)

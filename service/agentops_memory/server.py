@@ -17,7 +17,7 @@ from . import __version__, compose
 from .app import Gate
 from .headers import Origins, SecurityHeaders
 from .limits import LimitedProtocol
-from .origins import is_loopback
+from .origins import local_names
 from .settings import Address, SettingRefused, Settings
 from .telemetry import AccessLog, Telemetry
 
@@ -88,8 +88,8 @@ async def running(
 
 def _guarded(gate: Gate, settings: Settings) -> ASGIApp:
     """What the socket meets: around the gate, so that no answer is without it."""
-    loopback = is_loopback(settings.listen.host)
-    origins = Origins(gate, allowed=settings.allowed_origins, is_loopback=loopback)
+    names = local_names(settings.listen.host)
+    origins = Origins(gate, allowed=settings.allowed_origins, names=names)
     return SecurityHeaders(AccessLog(origins))
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import click
 
 from ..domain.errors import Invalid, NotFound, Refusal, Unavailable
-from .files import confirm, key_file, make, now, of_the_file, place_of, refusals, table, user
+from .files import confirm, key_file, make, now, of_the_file, place_of, refusals, say, table, user
 
 # The rest is imported by the commands that need it: the other commands would wait for it.
 if TYPE_CHECKING:
@@ -58,14 +58,21 @@ def create(name: str, **files: str | None) -> None:
 @_files
 @_json
 def list_(as_json: bool, **files: str | None) -> None:
-    """Show the tenants: what each holds, and the keys that open it."""
+    """Show the tenants: what each holds, and the keys that open it.
+
+    Exits with 1 if a database is there that cannot be read.
+    """
     with refusals():
         shown = [_shown(tenant, place_of(files)) for tenant in _every(place_of(files))]
     if as_json:
         click.echo(json.dumps(shown))
-        return
-    for line in table([HEADINGS, *map(_row, shown)]):
-        click.echo(line)
+    else:
+        for line in table([HEADINGS, *map(_row, shown)]):
+            click.echo(line)
+    unread = [it["tenant"] for it in shown if it["bytes"] and it["observations"] is None]
+    for tenant in unread:
+        say(f"agentops-memory: the database of the tenant {tenant} cannot be read.")
+    sys.exit(1 if unread else 0)
 
 
 @tenants.command(short_help="Write all that a tenant has as JSON.")
