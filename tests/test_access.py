@@ -8,8 +8,10 @@ from typing import Any
 import httpx
 import pytest
 
+from agentops_memory.domain import sessions
 from agentops_memory.domain.access import Role
 from agentops_memory.domain.model import NOT_YOUR_PROJECT
+from agentops_memory.domain.summary import Transcript, transcript
 from agentops_memory.domain.text import project_name
 
 from .callers import calling, made_key, revoke
@@ -350,6 +352,24 @@ def test_a_right_that_was_taken_away_holds_no_more_for_a_body_that_is_still_comi
                 slow.send(body[10:])
                 assert slow.answer().status == 401
                 assert other.get("/stats").json()["total_observations"] == 0
+
+
+def test_a_right_that_was_taken_away_holds_no_more_while_a_transcript_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving(tmp_path / "memory.db") as service:
+        token, other = made_key(service.path), made_key(service.path)
+
+        def meanwhile(*given: Any) -> Transcript:
+            revoke(service.path, token)
+            return transcript(*given)
+
+        monkeypatch.setattr(sessions, "transcript", meanwhile)
+        with calling(service, token) as writer:
+            said = {"messages": [{"role": "user", "content": "hello"}]}
+            assert writer.post("/sessions/s1/end", json=said).status_code == 401
+        with calling(service, other) as client:
+            assert client.get("/stats").json()["total_sessions"] == 0
 
 
 def test_a_request_that_began_while_the_service_was_open_ends_when_it_is_closed(

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from agentops_memory.domain.access import Patterns, Role
 from agentops_memory.domain.erasures import Erasures, Scrubbed
 from agentops_memory.domain.errors import Conflict, Denied, Invalid, NotFound
-from agentops_memory.domain.model import NOT_YOUR_PROJECT, OPERATOR, Caller, Erasure
-from agentops_memory.domain.projects import BATCH, Projects
+from agentops_memory.domain.model import NOT_YOUR_PROJECT, OPERATOR, Caller, Erasure, ErasureId
+from agentops_memory.domain.projects import BATCH, Projects, erase_some
 from agentops_memory.domain.text import Project
 from agentops_memory.storage.sqlite.partitions import AREAS
 
@@ -283,6 +283,14 @@ def test_an_interrupted_erasure_goes_on_where_it_was(tmp_path: Path) -> None:
     assert (told[0].observations, told[0].goes_on) == (2, True)
     assert (erasure.id, erasure.observations, erasure.goes_on) == (told[0].id, 5, False)
     assert of_project(path, "a") == []
+
+
+def test_an_erasure_whose_tenant_was_erased_is_refused(tmp_path: Path) -> None:
+    async def erase(projects: Projects) -> None:
+        with pytest.raises(NotFound):
+            await projects.engine.write(OPERATOR, erase_some, ErasureId("of another file"))
+
+    changed(tmp_path / "memory.db", [Said("a", "apple")], erase)
 
 
 def test_a_change_that_makes_no_sense_is_refused(tmp_path: Path) -> None:

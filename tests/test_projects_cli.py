@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import pytest
 from agentops_memory.domain.errors import Refusal
 from agentops_memory.domain.memories import save
 from agentops_memory.domain.model import OPERATOR, Caller, KeyId, TenantId
-from agentops_memory.storage.sqlite import TenantsEngine
+from agentops_memory.storage.sqlite import SqliteEngine, TenantsEngine
 from agentops_memory.storage.sqlite.tenant_files import counted, make, remove, tenants_of
 from agentops_memory.storage.sqlite.tenants import tenant_file
 
@@ -147,7 +148,9 @@ def test_what_is_saved_into_a_database_that_is_being_removed_is_refused(tmp_path
     path, caller = tmp_path / "memory.db", Caller(tenant=ACME, key=KeyId("a key"))
 
     async def use() -> None:
-        async with TenantsEngine.opened(path, clock=lambda: START) as engine:
+        async with TenantsEngine.opened(
+            path, partial(SqliteEngine.opened, clock=lambda: START), has_key=lambda _: True
+        ) as engine:
             await engine.write(caller, save, draft("apple"), timedelta())
             file = tenant_file(path, ACME)
             async with engine._used(caller) as open_before:  # noqa: SLF001 - a request under way

@@ -1,6 +1,7 @@
 """How often a key may ask: as a rate says, and never more."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -191,6 +192,14 @@ def test_a_service_refuses_what_is_over_its_limit_and_says_when_to_come_again(
     assert refused.json() == {
         "error": f"This service is used more often than 3/h; try again in {seconds} s."
     }
+
+
+def test_what_is_not_there_counts_too(tmp_path: Path) -> None:
+    with serving(tmp_path / "memory.db", MEMORY_RATE_LIMIT="3/h") as limited:
+        answers = [limited.http.get("/nothing") for _ in range(2)]
+        answers += [limited.http.put("/stats") for _ in range(2)]
+
+    assert [answer.status_code for answer in answers] == [404, 404, 405, 429]
 
 
 def test_the_start_and_the_end_of_a_session_and_health_are_never_refused(service: Service) -> None:

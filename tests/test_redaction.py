@@ -209,6 +209,28 @@ def test_no_span_and_no_log_line_has_a_secret(
     assert [line for line in lines if AWS in line or RARE in line] == []
 
 
+def test_no_half_of_a_secret_is_told_of_a_body_that_is_refused(
+    telling: Service, collector: Collector
+) -> None:
+    bodies: list[dict[str, object]] = [
+        observation("apple", title="word " * 100 + GITHUB),
+        observation("x " * 25_000 + PRIVATE),
+        observation("apple", scope=f"postgres://app:{RARE}@db.internal:5432/" + "x" * 50),
+        {"title": "no content", "type": "x", "project": "word " * 20 + GITHUB},
+    ]
+    for body in bodies:
+        assert telling.http.post("/observations", json=body).status_code == 400
+        assert telling.http.post("/import", json={"observations": [body]}).status_code == 400
+        assert telling.http.post("/sessions/s/end", json={"messages": [[body]]}).status_code == 400
+    telling.http.get("/stats")
+    collector.await_span("memory.stats")
+
+    said = "\n".join(map(repr, collector.spans))
+    assert "validation failed" in said
+    for half in (RARE, GITHUB[-12:], "may know", "</private>"):
+        assert half not in said
+
+
 def test_the_lines_of_a_log_have_no_secret_wherever_it_stands() -> None:
     record = logging.makeLogRecord(
         {"msg": f"a {AWS}", "deep": {AWS: [("x", AWS), {"y": GITHUB}]}, "other": Path(AWS)}
@@ -255,6 +277,25 @@ def test_a_list_of_exceptions_that_cannot_be_used_ends_the_start(text: str, tmp_
     with (
         pytest.raises(Exception, match=r"The redaction file .* cannot be used"),
         serving(tmp_path / "memory.db"),
+    ):
+        pass
+
+
+def test_a_list_of_exceptions_that_cannot_be_reached_is_not_taken_for_none(tmp_path: Path) -> None:
+    allowed = tmp_path / "memory.db.redaction"
+    allowed.write_text(json.dumps({"default": {"allow": [AWS]}}))
+
+    def use_in_a_circle() -> None:
+        allowed.unlink()
+        allowed.symlink_to(allowed)
+
+    with serving(tmp_path / "memory.db") as service:
+        use_in_a_circle()
+        saved = service.save(AWS, title="t")
+        assert service.http.get(f"/observations/{saved['id']}").json()["content"] == AWS
+    with (
+        pytest.raises(Exception, match=r"The redaction file .* cannot be used: Too many levels"),
+        serving(tmp_path / "other.db", MEMORY_REDACTION_FILE=str(allowed)),
     ):
         pass
 

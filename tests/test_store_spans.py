@@ -88,7 +88,8 @@ def test_the_end_of_a_session_says_how_long_its_summary_is(
     told = "Session: 1 messages (1 user, 0 assistant). Started with: hello"
 
     async def work(_: Telemetry, engine: Engine) -> None:
-        await Sessions(engine=engine).close(ADA, SessionId("s1"), said, DEMO)
+        sessions = Sessions(engine=engine)
+        await sessions.close(ADA, SessionId("s1"), await sessions.hear(ADA, said), DEMO)
 
     trace(collector, tmp_path, work)
 

@@ -5,18 +5,20 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agentops_memory.domain.erasures import Erasures
-from agentops_memory.domain.errors import Busy, Unavailable
+from agentops_memory.domain.errors import Busy, NotFound, Unavailable
 from agentops_memory.domain.memories import erase, save
 from agentops_memory.domain.model import OPERATOR, Caller, KeyId, MemoryId, TenantId
 from agentops_memory.domain.ports import Transaction
-from agentops_memory.storage.sqlite import TenantsEngine, tenants
-from agentops_memory.storage.sqlite.tenants import tenant_file
+from agentops_memory.storage.sqlite import SqliteEngine, TenantsEngine, tenants
+from agentops_memory.storage.sqlite.tenant_files import remove
+from agentops_memory.storage.sqlite.tenants import Engines, tenant_file
 
 from .callers import calling, made_key
 from .engine import draft
@@ -27,11 +29,19 @@ ACME, OTHER, THIRD = (
 )
 
 
+ENGINES = partial(SqliteEngine.opened, clock=lambda: START)
+
+
 @asynccontextmanager
 async def opened(
-    path: Path, *, most: int = 16, idle: timedelta = timedelta(minutes=5)
+    path: Path,
+    *,
+    engines: Engines = ENGINES,
+    has_key: Callable[[TenantId], bool] = lambda _: True,
+    most: int = 16,
+    idle: timedelta = timedelta(minutes=5),
 ) -> AsyncIterator[TenantsEngine]:
-    async with TenantsEngine.opened(path, clock=lambda: START, most=most, idle=idle) as engine:
+    async with TenantsEngine.opened(path, engines, has_key=has_key, most=most, idle=idle) as engine:
         yield engine
 
 
@@ -144,6 +154,54 @@ def test_no_more_databases_are_open_than_there_are_places(tmp_path: Path) -> Non
             await asyncio.gather(*together)
             counts = [await count(engine, caller) for caller in (OPERATOR, ACME, OTHER, THIRD)]
             assert counts == [1, 7, 7, 6]
+
+    asyncio.run(use())
+
+
+def test_a_database_whose_place_is_taken_as_soon_as_it_is_open_is_opened_again(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "memory.db"
+    asked: list[asyncio.Task[int]] = []
+
+    async def use() -> None:
+        def ask(caller: Caller) -> None:
+            asked.append(asyncio.create_task(count(engine, caller)))
+
+        @asynccontextmanager
+        async def engines(file: Path) -> AsyncIterator[SqliteEngine]:
+            async with ENGINES(file) as opening:
+                if file == tenant_file(path, ACME.tenant) and not asked:
+                    # The other takes its place, and it is asked for, before those who
+                    # wait for it hear that it is open.
+                    ask(OTHER)
+                    asyncio.get_running_loop().call_soon(ask, ACME)
+                    await asyncio.sleep(0)
+                yield opening
+
+        async with opened(path, engines=engines, most=1) as engine:
+            assert await count(engine, ACME) == 0
+            assert await asyncio.gather(*asked) == [0, 0]
+
+    using = threading.Thread(target=asyncio.run, args=[use()], daemon=True)
+    using.start()
+    using.join(20)  # a loop that spins does not hear of a time-out of its own
+    assert not using.is_alive()
+    assert [task.result() for task in asked] == [0, 0]
+
+
+def test_a_database_is_made_only_while_the_tenant_has_a_key(tmp_path: Path) -> None:
+    keys = {ACME.tenant}
+    path = tmp_path / "memory.db"
+
+    async def use() -> None:
+        async with opened(path, has_key=keys.__contains__) as engine:
+            await saved(engine, ACME)
+            keys.clear()
+            remove(tenant_file(path, ACME.tenant))
+            with pytest.raises(NotFound):
+                await saved(engine, ACME)
+            assert not tenant_file(path, ACME.tenant).exists()
 
     asyncio.run(use())
 

@@ -4,6 +4,7 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from functools import partial
 
 from starlette.applications import Starlette
 
@@ -27,7 +28,7 @@ from .settings import Settings
 from .storage.audit import record
 from .storage.key_file import KeyFile, WatchedKeys
 from .storage.redaction_file import RedactionFile
-from .storage.sqlite import TenantsEngine
+from .storage.sqlite import SqliteEngine, TenantsEngine
 from .sweep import sweeping
 from .telemetry import Telemetry, hide_by
 
@@ -47,16 +48,19 @@ async def opened(
     exceptions = RedactionFile(settings.redaction_file)
     exceptions.read()
     redaction, bell = Redaction(exceptions=exceptions.rules), Bell()
+    keys = WatchedKeys(KeyFile(settings.keys_file, settings.audit_file))
     door = Door(
-        identify=_identity(settings, clock).caller,
+        identify=_identity(settings, keys, clock).caller,
         require_rate=Rates(settings.rate_limit).require,
         admitted=lambda caller: hide_by(redaction.rules(caller)),
     )
+    engines = partial(
+        SqliteEngine.opened, clock=clock, using=settings.recall, quota=settings.tenant_quota
+    )
     async with TenantsEngine.opened(
         settings.db_path,
-        clock=clock,
-        using=settings.recall,
-        quota=settings.tenant_quota,
+        engines,
+        has_key=lambda tenant: bool(keys.ring().working(tenant)),
         on_opened=bell.ring,
     ) as sqlite:
         engine = telemetry.engine(sqlite)
@@ -93,9 +97,8 @@ def _audit(settings: Settings, clock: Callable[[], datetime]) -> Audit:
     return note
 
 
-def _identity(settings: Settings, clock: Callable[[], datetime]) -> Identity:
+def _identity(settings: Settings, keys: WatchedKeys, clock: Callable[[], datetime]) -> Identity:
     """Who may come in; SettingRefused or KeyFileRefused when nobody could, or keys are unknown."""
-    keys = WatchedKeys(KeyFile(settings.keys_file, settings.audit_file))
     ring, host = keys.read(), settings.listen.host
     must_have_keys(ring, settings.auth, host)
     if not ring.was_ever_used:

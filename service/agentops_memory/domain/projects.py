@@ -205,7 +205,8 @@ def begin_erasure(tx: Transaction, project: Project) -> Erasure:
 def erase_some(tx: Transaction, erasure: ErasureId) -> Erasure:
     """Do a part of an erasure that has begun; the receipt as it is then."""
     found = tx.erasures.get(erasure)
-    assert found is not None
+    if found is None:  # nor is the tenant, who was erased meanwhile
+        raise NotFound("No such project.")
     if not found.goes_on:  # another, who asked for the same, has ended it
         return found
     _require(tx, found.project)

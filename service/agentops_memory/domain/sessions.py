@@ -33,12 +33,15 @@ class Sessions:
         opened = await self.engine.write(caller, open_session, id_, project)
         return Entered(session=opened, redacted=screen.count)
 
+    async def hear(self, caller: Caller, messages: Iterable[Message]) -> Transcript:
+        """The digest of what was said, for `close`. That may take long, so it is a step alone."""
+        caller.require(Role.WRITER)
+        screen = Screen(self.rules(caller))
+        said = await asyncio.to_thread(transcript, messages, screen.message)
+        return replace(said, redacted=screen.count)
+
     async def close(
-        self,
-        caller: Caller,
-        session: SessionId,
-        messages: Iterable[Message],
-        project: Project | None,
+        self, caller: Caller, session: SessionId, said: Transcript, project: Project | None
     ) -> Entered:
         """End a session with the summary of its transcript; the last transcript wins.
 
@@ -48,9 +51,8 @@ class Sessions:
         caller.require(Role.WRITER)
         screen = Screen(self.rules(caller))
         id_ = screen.session_id(session)
-        said = await asyncio.to_thread(transcript, messages, screen.message)
         closed = await self.engine.write(caller, close_session, id_, said, project)
-        return Entered(session=closed, redacted=screen.count)
+        return Entered(session=closed, redacted=screen.count + said.redacted)
 
     async def recent(
         self, caller: Caller, project: Project | None, limit: int, before: SessionId | None = None

@@ -25,6 +25,7 @@ class Transcript:
     assistant: int = 0
     first: str = ""
     last: str = ""
+    redacted: int = 0  # secrets that were kept out
 
 
 def transcript(messages: Iterable[Message], clean: Callable[[str], str]) -> Transcript:

@@ -54,8 +54,10 @@ class RedactionFile:
     def _look(self) -> object:
         try:
             status = self._path.stat()
-        except OSError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
+        except OSError as error:  # it is there, and to read it will tell why it cannot be read
+            return error.errno
         return (status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_size)
 
 

@@ -9,7 +9,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, get_current_span
 from opentelemetry.util.types import AnyValue
 
-from ..domain.errors import Refusal
+from ..domain.errors import Invalid, Refusal
 from .hidden import hidden
 
 
@@ -69,13 +69,15 @@ def _fail(current: Span, error: Exception) -> None:
         return
     annotate({"error.type": _error_type(error)})
     current.set_status(Status(StatusCode.ERROR, _encodable(f"{type(error).__name__}: {error}")))
+    # What is behind a refused input may quote the input, cut where half a secret is left.
+    trace = traceback.format_exception(error, chain=not isinstance(error, Invalid))
     # Span.record_exception would write down text that cannot be sent.
     event(
         "exception",
         {
             "exception.type": f"{type(error).__module__}.{type(error).__qualname__}",
             "exception.message": str(error),
-            "exception.stacktrace": "".join(traceback.format_exception(error)),
+            "exception.stacktrace": "".join(trace),
         },
     )
 

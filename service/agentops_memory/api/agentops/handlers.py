@@ -66,9 +66,8 @@ class AgentOps:
         project = _project(request)
         given = wire.body(m.EndedSession, {"id": request.path_params["id"], "project": project})
         async with spooled(request, self.max_upload, self.folder) as file:
-            ended = await self.sessions.close(
-                caller_of(request), SessionId(given.id), _messages(file), project
-            )
+            said = await self.sessions.hear(caller_of(request), _messages(file))
+        ended = await self.sessions.close(caller_of(request), SessionId(given.id), said, project)
         annotate(spans.session(ended.session))
         return answers.json(wire.session_ended(ended.session), redacted=ended.redacted)
 

@@ -41,7 +41,7 @@ def body(model: type[Model], given: object, place: str = "") -> Model:
         return model.model_validate(_cleaned(given))
     except ValidationError as error:
         faults = [_fault(fault, place) for fault in error.errors(include_url=False)]
-        raise InvalidFields(f"validation failed: {'; '.join(faults)}") from error
+        raise InvalidFields(f"validation failed: {'; '.join(faults)}") from None
 
 
 def draft(given: m.ObservationBody) -> Draft:

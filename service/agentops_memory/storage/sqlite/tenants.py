@@ -5,7 +5,7 @@ import logging
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
@@ -13,7 +13,6 @@ from typing import Concatenate, ParamSpec, TypeVar
 from ...domain.errors import Busy, NotFound, Unavailable
 from ...domain.model import DEFAULT_TENANT, Caller, TenantId
 from ...domain.ports import Transaction
-from ...domain.techniques import ALL, Techniques
 from .engine import SqliteEngine
 from .faults import StartRefused
 
@@ -21,6 +20,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 Opened = Callable[[Caller], object]
+HasKey = Callable[[TenantId], bool]
+Engines = Callable[[Path], AbstractAsyncContextManager[SqliteEngine]]
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +46,7 @@ class _Database:
     def __init__(self, engine: SqliteEngine, stack: AsyncExitStack, path: Path) -> None:
         self.engine = engine
         self.file = _file(path)
-        self.used_at = 0.0
+        self.used_at = asyncio.get_running_loop().time()
         self._stack = stack
         self._users = 0
         self._left = asyncio.Event()
@@ -90,7 +91,8 @@ class TenantsEngine:
         self,
         default: SqliteEngine,
         path: Path,
-        engine: Callable[[Path], AbstractAsyncContextManager[SqliteEngine]],
+        engines: Engines,
+        has_key: HasKey,
         on_opened: Opened,
         *,
         places: int,
@@ -98,7 +100,8 @@ class TenantsEngine:
     ) -> None:
         self._default = default
         self._path = path
-        self._engine = engine
+        self._engines = engines
+        self._has_key = has_key
         self._on_opened = on_opened
         self._places = asyncio.Semaphore(places)
         self._idle = idle
@@ -112,22 +115,22 @@ class TenantsEngine:
     async def opened(
         cls,
         path: Path,
+        engines: Engines,
         *,
-        clock: Callable[[], datetime],
-        using: Techniques = ALL,
-        quota: int | None = None,
+        has_key: HasKey,
         most: int = MOST_OPEN,
         idle: timedelta = IDLE,
         on_opened: Opened = lambda _: None,
     ) -> AsyncIterator["TenantsEngine"]:
         """An engine whose default tenant is open from the start. At the end all are closed.
 
+        `engines` opens the engine of a file.
+        `has_key` tells whether a key opens a tenant now: only then its database is made.
         `on_opened` is told of the operator of each other tenant once its database is open. Raises
         StartRefused when the default tenant's file cannot be used as it is.
         """
-        opening = partial(SqliteEngine.opened, clock=clock, using=using, quota=quota)
-        async with opening(path) as default:
-            engine = cls(default, path, opening, on_opened, places=most, idle=idle)
+        async with engines(path) as default:
+            engine = cls(default, path, engines, has_key, on_opened, places=most, idle=idle)
             try:
                 yield engine
             finally:
@@ -182,20 +185,24 @@ class TenantsEngine:
     async def _found(self, caller: Caller) -> _Database:
         """The tenant's database, open; nothing else runs before the caller takes it.
 
-        One that is not there is made for who has a key; else a tenant that was
-        erased would come back with the next look at it.
+        One that is not there is made for who has a key, while the tenant has one: else
+        a tenant that was erased would come back with a sweep, or with a request that
+        its erasure has overtaken.
         """
         tenant = caller.tenant
         while True:
             database = self._open.get(tenant)
             if database is None:
-                if caller.key is None and not tenant_file(self._path, tenant).exists():
+                if not (tenant_file(self._path, tenant).exists() or self._may_make(caller)):
                     raise NotFound("There is no such tenant.")
                 await self._opened_by_one(tenant)
             elif not self._is_in_place(tenant, database):
                 self._forget(tenant, database)  # the tenant was erased, and perhaps made anew
             else:
                 return database
+
+    def _may_make(self, caller: Caller) -> bool:
+        return caller.key is not None and self._has_key(caller.tenant)
 
     def _is_in_place(self, tenant: TenantId, database: _Database) -> bool:
         return database.file == _file(tenant_file(self._path, tenant))
@@ -214,18 +221,23 @@ class TenantsEngine:
         """See to it that the database is opened, by the first of those who want it together."""
         if tenant not in self._opening:
             task = self._opening[tenant] = asyncio.create_task(self._open_one(tenant))
-            task.add_done_callback(lambda _: self._opening.pop(tenant))
             task.add_done_callback(_look_at)  # perhaps nobody waits for it any more
         # One who leaves does not stop the others' database from opening.
         await asyncio.shield(self._opening[tenant])
 
     async def _open_one(self, tenant: TenantId) -> None:
+        try:
+            await self._open_now(tenant)
+        finally:  # here: whoever looks later than the last step must not wait for one that is over
+            del self._opening[tenant]
+
+    async def _open_now(self, tenant: TenantId) -> None:
         await self._take_place()
         path = tenant_file(self._path, tenant)
         async with AsyncExitStack() as stack:
             stack.callback(self._places.release)
             try:
-                engine = await stack.enter_async_context(self._engine(path))
+                engine = await stack.enter_async_context(self._engines(path))
             except StartRefused as refusal:
                 log.warning("a tenant's database cannot be opened", extra={"reason": str(refusal)})
                 raise Unavailable("The tenant's database cannot be opened.") from refusal
