@@ -34,6 +34,12 @@ HOSTILE = (
     "password=", ";password=", "?password=", "&password=a", "password={", "password='", "pwd=a;b ",
     "secret=", "secret:a1", "api_key: ", "api_key=a1b2c3d4", "access_token", "AccountKey=",
     "secret_access_key=", "session_token=a", "&sig=", "&sig=a", "12345678:AA",
+    "token=", "token=a1", "page_token=", "--token ", "--api-key a1", "**API key:** ", "_authToken=",
+    '"auth":"', '"auth":"YTph', "LS0tLS1CRUdJTi", "LS0tLS1CRUdJTiBQUklWQVRFIEtF", "~", "1Q~a",
+    "curl ", "curl -u a:", "curl -u a", "password=a host=", "host=a password=", "password==",
+    "?password==", "; password = a", ";password=$(", "machine ", "machine a login b password ",
+    "secret access key ", "postgres://a:", "postgres://a:/", "a:b@tcp(", "a:@tcp(", "AZDO", "1//0",
+    "ABSK", "ATBB", "ATCTT3", "fm2_", "nvapi-", "pat-na1-", "snyk_uat.", "a<Private>",
     "hooks.slack.com/services/", "/api/webhooks/123456789012345678/", "/webhookb2/",
     "a", "A", "0", " ", "\n", "\t", ".", "-", "_", "/", "+", "=", "\\", "'", '"', ":", ";", "%",
     "{", "aB3", "aB3+/", "a1-", "a_", "A.b", "\\n", "é", "数", "😀",
@@ -51,7 +57,9 @@ FRAMED = (
     ("AccountKey=", "a", ""), (";Password=", "x", ""), ("Password=", "a", ""),
     ("Password='", "a", ""), ("<", " ", ""), ("<", " ", "private>"), ("<private", " ", ""),
     (KEY, "a", ""), (KEY, " ", "a"), (KEY, "aaaaaaaaaaaaaaaa ", ""), (KEY, "\nName: x", ""),
-    (KEY, "a: ", ""),
+    (KEY, "a: ", ""), ("LS0tLS1CRUdJTiBQUklWQVRFIEtF", "a", "!"), ("curl ", "-", ""),
+    ("postgres://a:", "/", ""), ("a:", "b", "@tcp("), ('"auth":"', "a", '"'), ("token=", "a", "("),
+    ("; password = ", "a", "("), (":_authToken=", "a", "!"),
 )  # fmt: skip
 
 
@@ -63,7 +71,7 @@ def main() -> None:
     print(f"\n{'hostile text':44} {'characters':>11} {'ms':>9} {'MB/s':>7} {'growth':>7}")
     texts = [*(("", part, "") for part in HOSTILE), *FRAMED]
     slow = [text for text in texts if _growth(*text, DEFAULT_RULES) > MOST]
-    for value in ("a" * 8, "ab" * 50):
+    for value in ("a" * 8, "ab" * 50, "a" * 8192, "ab" * 4096, "a" * 4000 + "b" + "a" * 4000):
         rules = Rules(values=(("x", value),))
         slow += [("", part, "") for part in ("a", "ab") if _growth("", part, "", rules) > MOST]
     if slow:

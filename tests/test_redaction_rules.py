@@ -4,6 +4,7 @@
 
 import base64
 import re
+import time
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 
@@ -48,6 +49,11 @@ def encoded(text: str) -> str:
     return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
+def plain(text: str) -> str:
+    """The text in base64, with its padding."""
+    return base64.b64encode(text.encode()).decode()
+
+
 def armored(label: str, lines: list[str], newline: str = "\n") -> str:
     dashes = "-" * 5
     return newline.join([f"{dashes}BEGIN {label}{dashes}", *lines, f"{dashes}END {label}{dashes}"])
@@ -57,6 +63,7 @@ HEADER = encoded('{"alg":"HS256"}')
 CLAIMS = encoded('{"sub":"ada","admin":true}')
 KEY_LINES = [mixed(64)] * 3 + [mixed(20) + "=="]
 LABELLED_KEY = mixed(11) + "/" + mixed(28)
+UUID = "8a1b2c3d-1111-4222-8333-aabbccddeeff"
 
 # kind -> (what stands before, the secret, what stands after)
 SAMPLES: dict[str, list[tuple[str, str, str]]] = {
@@ -76,6 +83,9 @@ SAMPLES: dict[str, list[tuple[str, str, str]]] = {
         ("headers.set('Authorization', 'Bearer ", hexed(12), "')"),
         ("authorization=Bearer%20", mixed(24), "&x=1"),
         ("then send Bearer ", mixed(32), ""),
+        ('{"auths":{"r.example":{"auth":"', plain("ada:correct-horse"), '"}}}'),
+        (r'"{\"auth\": \"', plain("ada:correct-horse"), r'\"}"'),
+        ("//r.example/:_auth=", plain("ada:hunter2!"), ""),
     ],
     "aws-key-id": [("", prefix + upper(16), "") for prefix in ("AKIA", "ASIA", "ABIA", "ACCA")],
     "aws-secret-key": [
@@ -83,12 +93,18 @@ SAMPLES: dict[str, list[tuple[str, str, str]]] = {
         ("AWS_SECRET_ACCESS_KEY=", LABELLED_KEY, ""),
         ('"SecretAccessKey": "', LABELLED_KEY, '"'),
         ("<SecretAccessKey>", LABELLED_KEY, "</SecretAccessKey>"),
+        ("aws configure set aws_secret_access_key ", LABELLED_KEY, ""),
+        ("AWS Secret Access Key [None]: ", LABELLED_KEY, ""),
+        ("| AWS_SECRET_ACCESS_KEY | ", LABELLED_KEY, " |"),
+        ("| `secret access key` | `", LABELLED_KEY, "` |"),
         ("aws_session_token = ", mixed(120) + "/+" + mixed(40) + "==", ""),
     ],
     "azure-key": [
         ("AccountName=x;AccountKey=", mixed(40) + "+/" + mixed(44) + "==", ";Endpoint=y"),
         ("SharedAccessKeyName=Root;SharedAccessKey=", mixed(43) + "=", ""),
         ("https://x.blob.core.windows.net/c?sv=2024&sig=", mixed(43) + "%3D", "&se=1"),
+        ("abc8Q~", mixed(20) + "_-" + mixed(12), ""),
+        ("", mixed(52) + "JQQJ99" + mixed(18) + "AZDO" + mixed(4), ""),
     ],
     "connection-password": [
         ("postgres://user:", "hunter2", "@host/db"),
@@ -99,6 +115,22 @@ SAMPLES: dict[str, list[tuple[str, str, str]]] = {
         ("Password=", "hunter2", ";Server=db"),
         ("Driver=x; Pwd=", "{hunter;2}", ";"),
         ("jdbc:postgresql://host/db?user=ada&password=", "hunter2", "&ssl=true"),
+        ("Server=h; Password = ", "hunter2", "; Database = x"),
+        ("Server=h;Password=", "hun(ter2", ";"),
+        ("postgres://u:", "密码abc", "@h"),
+        ("redis://:", "12345", "@h"),
+        ("postgresql+asyncpg://app:", "Xk9/Tq2+Lm4=", "@db.internal:5432/app"),
+        ("mongodb+srv://app:", "a/b/c", "@h1,h2/?x=y"),
+        ("host=h user=app password=", "hunter2", " dbname=x"),
+        ("host=h dbname=x password=", "hunter2", " "),
+        ("password=", "'correct horse'", " host=h"),
+        ("root:", "hunter2x", "@tcp(127.0.0.1:3306)/db"),
+        ("dsn='app:", "hun:ter/2", "@tcp(db)/x'"),
+        ("curl -sS -u ada:", "hunter2", " https://example.com"),
+        ("curl https://example.com?a=1&b=2 --user 'ada:", "Hunter-2", "'"),
+        ("curl -s \\\n  -u ada:", "hunter2", " x"),
+        ("machine api.example.com login ada password ", "correct-horse", " account x"),
+        ("machine api.example.com\n  login ada\n  password ", "hunter2", "\n"),
     ],
     "digitalocean-token": [("", "do" + kind + "_v1_" + hexed(64), "") for kind in "opr"],
     "discord-token": [
@@ -124,6 +156,8 @@ SAMPLES: dict[str, list[tuple[str, str, str]]] = {
         ("", "AIza" + "Sy" + mixed(33), ""),
         ("", "ya29" + ".a0" + mixed(60), ""),
         ("", "GOCSPX" + "-" + mixed(28), ""),
+        ("", "1/" + "/0" + mixed(30) + "_-" + mixed(30), ""),
+        ("", "1/" + "/0" + mixed(60), ""),
     ],
     "huggingface-token": [("", "hf_" + mixed(34), "")],
     "jwt": [
@@ -140,9 +174,24 @@ SAMPLES: dict[str, list[tuple[str, str, str]]] = {
         ("?access_token=", mixed(40), "&page=2"),
         ("auth-token: ", "Rd" + "Tkqbn1vXcLm" + "Hu2pYwaEsF", ""),
         ("refresh_token => '", hexed(40), "'"),
+        ("MY_SERVICE_TOKEN=", mixed(24), ""),
+        ("    token: ", mixed(48), ""),
+        ("private_token=", mixed(20), "&page=2"),
+        ("API key: `", mixed(24), "`"),
+        ("**API Key:** ", mixed(24), ""),
+        ("**api_key**: ", mixed(24), ""),
+        ("API_KEY\uff1a", mixed(24), ""),
+        ('os.environ["API_KEY"] = "', mixed(24), '"'),
+        ("run --api-key ", mixed(24), " x"),
+        ("run --token '", mixed(24), "'"),
+        ("STRIPE_SECRET=", mixed(20) + "0" * 11, ""),
     ],
     "memory-key": [("", "amk_" + "ab12cd34" + "_" + mixed(41) + "-_", "")],
-    "npm-token": [("", "npm_" + mixed(36), "")],
+    "npm-token": [
+        ("", "npm_" + mixed(36), ""),
+        ("//registry.npmjs.org/:_authToken=", UUID, ""),
+        ("//registry.example/:_authToken=", "correct-horse-2", ""),
+    ],
     "openai-key": [
         ("", "sk-" + mixed(48), ""),
         ("", "sk-" + "proj-" + mixed(40) + "_-" + mixed(80), ""),
@@ -154,6 +203,14 @@ SAMPLES: dict[str, list[tuple[str, str, str]]] = {
         ("", armored("OPENSSH PRIVATE KEY", KEY_LINES, "\\n"), ""),
         ("", armored("PGP PRIVATE KEY BLOCK", ["Version: 1", "", *KEY_LINES]), ""),
         ("", armored("EC PRIVATE KEY", ["    " + line for line in KEY_LINES]), ""),
+        *(
+            ("", plain(armored(label, KEY_LINES)), "")
+            for label in (
+                *("PRIVATE KEY", "RSA PRIVATE KEY", "EC PRIVATE KEY", "DSA PRIVATE KEY"),
+                *("OPENSSH PRIVATE KEY", "ENCRYPTED PRIVATE KEY", "PGP PRIVATE KEY BLOCK"),
+            )
+        ),
+        ("client-key-data: ", plain(armored("RSA PRIVATE KEY", KEY_LINES) + "\n"), ""),
     ],
     "pypi-token": [("", "pypi-" + "AgEIcHlwaS5vcmc" + mixed(60) + "-_" + mixed(40), "")],
     "sendgrid-key": [("", "SG." + mixed(22) + "." + mixed(43), "")],
@@ -186,6 +243,19 @@ SAMPLES: dict[str, list[tuple[str, str, str]]] = {
         ("", "rubygems_" + hexed(48), ""),
         ("", "lsv2_" + "pt_" + hexed(32) + "_" + hexed(10), ""),
         ("", "ops_" + "eyJ" + mixed(250), ""),
+        ("", "ABSK" + plain("Bedrock" + "APIKey-x1")[:20] + "eS" + mixed(90), ""),
+        ("", "ATBB" + mixed(32), ""),
+        ("", "ATCTT3" + mixed(170), ""),
+        ("", "CFPAT-" + mixed(43), ""),
+        (mixed(14) + ".", "atlasv1." + mixed(64), ""),
+        ("", "fm2_" + mixed(150), ""),
+        ("", "nvapi-" + mixed(40) + "_-" + mixed(22), ""),
+        ("", "pat" + mixed(14) + "." + hexed(64), ""),
+        ("", "pat-" + "na1-" + UUID, ""),
+        ("", "phx_" + mixed(43), ""),
+        ("", "sk-" + "lf-" + UUID, ""),
+        ("", "snyk_" + "uat." + mixed(8) + ".eyJ" + mixed(60), ""),
+        ("", "tvly-" + "dev-" + mixed(32), ""),
     ],
     "slack-token": [
         ("", "xox" + "b-123456789012-1234567890123-" + mixed(24), ""),
@@ -196,6 +266,7 @@ SAMPLES: dict[str, list[tuple[str, str, str]]] = {
     ],
     "stripe-key": [
         ("", "sk_" + "live_" + mixed(24), ""),
+        ("", "sk_" + "live_" + mixed(20) + "0" * 11, ""),
         ("", "rk_" + "test_" + mixed(24), ""),
         ("", "whsec_" + mixed(20) + "+/" + mixed(10), ""),
     ],
@@ -292,6 +363,49 @@ FALSE_FRIENDS = {
     "ports": "http://localhost:8080/a@b http://[::1]:80/x ssh://git@host:22/x git@host:org/x.git",
     "a port, then mail": "http://host:3000, or ada@x.org; http://host:80?mail=ada@x.org",
     "a port in dense JSON": '{"url":"http://host:80","mail":"ada@x.org"}',
+    "a port before another script": (
+        "在http://10.0.0.1:8080。登录名是Ada、邮箱ada@x.org http://h:80…a@x.org"
+    ),
+    "a port, then mail, of a database": "redis://h:6379;ada@x.org postgres://h:5432/db?a=b@c.org",
+    "passwords in one line of code": (
+        "let user; password = null; const z=1; password = getElementById('p').value; go(); "
+        "if (a; password == other; x); pwd = os.getcwd(); cmd = 1; password = value; x = 2; "
+        "password=read(); y=1"
+    ),
+    "passwords in one line of shell": "x=1;pwd=${PWD}/x;pwd=$(pwd)/y;pwd=$HOME/z; pwd=$OLDPWD; q=1",
+    "keyword arguments": "connect(host=h, user=u, password=p, dbname=d) and password=x in prose",
+    "templates among pairs": "host={h} user={u} password={p} dbname=x host=h password=$PW port=1",
+    "a mail address before a protocol": "see {u}:{p}@tcp({h}) or u:${PW}@tcp(h) or a@tcp(b)",
+    "curl without a password": (
+        'curl -u $USER:$PASS x; curl -u "$U:$P" x; curl -u ada:password x; curl -u ada x; '
+        "curl x && docker run -u 1000:1001 y"
+    ),
+    "words of netrc": (
+        "the machine has a login and a password of 12 signs; login me password forgotten; "
+        "machine {host} login x password {token}; machine HOST login USER password PASSWORD"
+    ),
+    "base64 of what is no private key": " ".join(
+        plain(armored(label, KEY_LINES)) for label in ("CERTIFICATE", "PUBLIC KEY")
+    ),
+    "auth that is no pair": f'"auth": "basic", "auth": "{plain("correct horse")}" _auth=required',
+    "variables of npm": "//r/:_authToken=${NPM_TOKEN} :_authToken=$NPM_TOKEN :_authToken=TOKEN",
+    "a name beside AWS": "secret access key "
+    + "abcde" * 8
+    + " | aws_secret_access_key | required |",
+    "tokens that are no secret": (
+        f"next_page_token={mixed(32)} nextToken: {mixed(40)} --starting-token {mixed(40)} "
+        f"csrf_token: {mixed(32)} name='csrfmiddlewaretoken' csrfmiddlewaretoken={mixed(64)} "
+        f"ClientToken: {mixed(40)} X-XSRF-TOKEN: {mixed(32)}"
+    ),
+    "words beside a token": (
+        f"token: Identifier max_tokens=200000 token={UUID} token: authentication_required "
+        "eos_token='<|endoftext|>' token := scanner.NextToken2() GITHUB_TOKEN: ${{ secrets.X }}"
+    ),
+    "options with words": "--api-key your-api-key-goes-here --token path/to/token/file/on-disk x",
+    "beginnings of newer tokens": (
+        f"nvapi-key-name tvly-dev sk-lf-{hexed(8)} pat-na1-x phx_ fm2_ ATBB ATCTT3 1//0"
+        f" x1//0{mixed(44)} patience.{hexed(64)} a.atlasv1.b phc_{mixed(43)} pk-lf-{UUID} 1Q~2"
+    ),
     "an image by its digest": f"docker://alpine:3.18@sha256:{hexed(64)}",
     "the working directory": "cd /tmp; PWD=/tmp; OLDPWD=/home",
     "passwords in code": "password = 'correct horse' if password == \"swordfish\" else pwd",
@@ -302,6 +416,13 @@ FALSE_FRIENDS = {
     "a password's hash": "password: $2b$12$" + mixed(53),
     "blanked tokens": " ".join(
         ["gh" + "p_" + "x" * 36, "AKIA" + "X" * 16, "sk_" + "live_" + "*" * 24, "hf_" + "x" * 34]
+    ),
+    "blanked tokens of a longer prefix": " ".join(
+        [
+            "dt0c01." + "X" * 24 + "." + "X" * 64,
+            "sk-" + "ant-api03-" + "x" * 40,
+            "do" + "p_v1_" + "0" * 64,
+        ]
     ),
     "the beginnings of tokens": "ghp_ AKIA eyJ sk- sk-proj- xoxb- SG. hvs. glpat- amk_ AIza npm_",
     "placeholders of documentation": (
@@ -340,6 +461,14 @@ PRIVATE = {
     "<private>a<private>b</private>c</private>d": "[REDACTED:private]d",
     "<private>a<private>b</private>c": "[REDACTED:private]",
     "<private>a</private>b</private>c": "[REDACTED:private]b</private>c",
+    "Local<Private> name, Local<Data> value": "Local<Private> name, Local<Data> value",
+    "</private> Local<Private> name": "</private> Local<Private> name",
+    "<private>a</private> Local<Private> b": "[REDACTED:private] Local<Private> b",
+    "Local<Private> name</private> value": "Local[REDACTED:private] value",
+    "Local<private> name": "Local[REDACTED:private]",
+    "Local<PRIVATE> name": "Local[REDACTED:private]",
+    "a <Private> name": "a [REDACTED:private]",
+    "数<Private> name": "数[REDACTED:private]",
 }
 
 
@@ -444,6 +573,63 @@ def test_a_registered_value_is_taken_out_wherever_it_stands(name: str) -> None:
 
     assert rules.redacted(text).text == expected
     assert rules.redacted(expected) == Redacted(text=expected)
+
+
+def simple_occurrences(value: str, text: str) -> list[tuple[int, int]]:
+    """Where the value stands, by trying each place; occurrences that overlap are one."""
+    found: list[tuple[int, int]] = []
+    for at in range(len(text) - len(value) + 1):
+        if text.startswith(value, at):
+            start = found.pop()[0] if found and at < found[-1][1] else at
+            found.append((start, at + len(value)))
+    return found
+
+
+@EXAMPLES
+@given(st.text("ab", min_size=8, max_size=12), st.lists(st.text("ab", max_size=12)), st.data())
+def test_occurrences_that_overlap_are_one(
+    value: str, pieces: list[str], data: st.DataObject
+) -> None:
+    beginnings = st.integers(1, len(value)).map(lambda end: value[:end])
+    text = "".join(piece + data.draw(beginnings) for piece in pieces) + value
+    expected, at = "", 0
+    for start, end in simple_occurrences(value, text):
+        expected += text[at:start] + "[REDACTED:x]"
+        at = end
+
+    assert Rules(values=(("x", value),)).redacted(text).text == expected + text[at:]
+
+
+REPEATED = [
+    "a" * 8192,
+    "ab" * 4096,
+    "a" * 8000 + "b",
+    "b" + "a" * 8000,
+    "a" * 4000 + "b" + "a" * 4000,
+]
+
+
+@pytest.mark.parametrize("value", REPEATED)
+def test_a_value_that_overlaps_itself_is_found_in_time(value: str) -> None:
+    values = tuple(("x", value[: len(value) - n]) for n in range(8))
+    text = value[:2] * 100_000 + value + value
+    began = time.process_time()
+
+    left = Rules(values=values).redacted(text).text
+
+    assert value not in left
+    assert time.process_time() - began < 3
+
+
+def test_rules_of_very_many_values_are_made_and_used_in_time() -> None:
+    values = tuple((f"id-{n}", f"swordfish-{n:07}-x") for n in range(40_000))
+    text = "swordfish-0031415-x [REDACTED:id-5] [REDACTED:id-x] " + "ordinary text " * 30
+    began = time.process_time()
+
+    left = Rules(values=values).redacted(text).text
+
+    assert left == text.replace("swordfish-0031415-x", "[REDACTED:id-31415]")
+    assert time.process_time() - began < 3
 
 
 IDS = {
@@ -590,6 +776,8 @@ HOSTILE = [
     "ghp_", "sk-", "sk-ant-", "xoxb-", "xoxd-",
     f"{DASHES}BEGIN ", f"{DASHES}BEGIN PRIVATE KEY{DASHES}", f"{DASHES}END PRIVATE KEY{DASHES}",
     "://", "://a:", "a:b@", "://u:p@", "Bearer ", "Authorization: Bearer ", "password=",
+    "curl -u a:", "curl ", "machine a login b password ", "host=a password=", "a:b@tcp(", "q~",
+    "LS0tLS1CRUdJTi", "token=", "--token ", '"auth":"', ":_authToken=", "postgres://a:/", "AZDO",
     ";password=", "?password=", "secret=", "api_key: ", "AccountKey=", "sig=", "[REDACTED:",
     "[REDACTED:jwt]", "a", "A", "0", " ", ".", "-", "_", "/", "\\", "\n", "aB3+/", "SK", ":AA",
 ]  # fmt: skip

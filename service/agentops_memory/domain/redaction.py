@@ -31,6 +31,7 @@ _PLACEHOLDER = re.compile(re.escape(MARK) + r"([A-Za-z0-9._-]+)\]")
 _UNSAFE = re.compile("[^A-Za-z0-9._-]+")
 # Also as JSON writes the signs when it escapes them.
 _TAG = re.compile(r"(?:<|\\u003c)\s*+((?:\\?/)?)\s*+private\s*+(?:>|\\u003e)", re.IGNORECASE)
+_TYPE = re.compile("<Private>(?<=[A-Za-z0-9_]<Private>)")  # as in Local<Private>
 _VEIL = "\ud800"  # in no text that is stored
 
 
@@ -84,8 +85,8 @@ class Rules:
         yield from _private_parts(text)
         veiled = self._veiled(text)
         for value_id, value in self.values:
-            for start, end in _occurrences(value, veiled):
-                yield _Part(start, end, VALUE, self._names[value_id])
+            for start, end in self._occurrences(value, veiled):
+                yield _Part(start, end, VALUE, self._name(value_id))
         for start, end, kind in secrets(text):
             if kind not in self.allowed_kinds and text[start:end] not in self.allowed:
                 yield _Part(start, end, kind, kind)
@@ -94,19 +95,55 @@ class Rules:
         """The text without our own placeholders: no value is found in one, or across its edge."""
         if not self.values or MARK not in text:
             return text
-        ours = {*KINDS, *self._names.values()}
-        return _PLACEHOLDER.sub(lambda m: _VEIL * len(m[0]) if m[1] in ours else m[0], text)
+        return _PLACEHOLDER.sub(lambda m: _VEIL * len(m[0]) if self._is_ours(m[1]) else m[0], text)
+
+    def _is_ours(self, name: str) -> bool:
+        return name in KINDS or (name in self._candidates and self._name(name) == name)
+
+    def _name(self, value_id: str) -> str:
+        """The name of an id in a placeholder. One that holds a secret itself has another."""
+        if value_id not in self._names:
+            name = _safe(value_id)
+            is_telling = any(value in name for _, value in self.values) or any(secrets(name))
+            self._names[value_id] = VALUE if is_telling else name
+        return self._names[value_id]
+
+    def _occurrences(self, value: str, text: str) -> Iterator[tuple[int, int]]:
+        """Where the value stands; occurrences that overlap are one."""
+        start = end = 0
+        at = text.find(value)
+        while at >= 0:
+            if at >= end:
+                if end:
+                    yield start, end
+                start = at
+            end = at + len(value)
+            step = self._step(value)
+            while step < len(value) and text.startswith(value[-step:], end):
+                end += step
+            at = text.find(value, end - len(value) + 1)
+        if end:
+            yield start, end
+
+    def _step(self, value: str) -> int:
+        if value not in self._steps:
+            self._steps[value] = _period(value)
+        return self._steps[value]
+
+    @cached_property
+    def _candidates(self) -> frozenset[str]:
+        """What the ids are called, if they hold no secret."""
+        return frozenset(_safe(value_id) for value_id, _ in self.values)
 
     @cached_property
     def _names(self) -> dict[str, str]:
-        """The name of each id in a placeholder. One that holds a secret itself has another."""
-        names = {each: _UNSAFE.sub("-", each)[:LONGEST_NAME] or VALUE for each, _ in self.values}
-        page = "\n".join(names.values())
-        values = [value for _, value in self.values if value in page]
-        for value_id, name in names.items():
-            if any(value in name for value in values) or any(secrets(name)):
-                names[value_id] = VALUE
-        return names
+        """The names that were asked for: each takes a look at all values."""
+        return {}
+
+    @cached_property
+    def _steps(self) -> dict[str, int]:
+        """The periods of the values that were found."""
+        return {}
 
 
 DEFAULT_RULES = Rules()
@@ -200,10 +237,20 @@ def _check(value: str) -> None:
         raise Invalid(f"A registered value does not hold {MARK}, which stands for a secret.")
 
 
+def _safe(value_id: str) -> str:
+    return _UNSAFE.sub("-", value_id)[:LONGEST_NAME] or VALUE
+
+
 def _private_parts(text: str) -> Iterator[_Part]:
-    """From each opening tag to the closing tag that matches it, else to the end."""
+    """From each opening tag to the closing tag that matches it, else to the end.
+
+    The parameter of a type is no tag when nothing closes it.
+    """
     depth = start = 0
+    last_closing = _last_closing(text) if _TYPE.search(text) else len(text)
     for tag in _TAG.finditer(text):
+        if tag.start() > last_closing and _TYPE.match(text, tag.start()):
+            continue
         if not tag[1]:
             start = start if depth else tag.start()
             depth += 1
@@ -215,17 +262,20 @@ def _private_parts(text: str) -> Iterator[_Part]:
         yield _Part(start, len(text), PRIVATE, PRIVATE)
 
 
-def _occurrences(value: str, text: str) -> Iterator[tuple[int, int]]:
-    """Where the value stands; occurrences that overlap are one."""
-    start = text.find(value)
-    while start >= 0:
-        end = start + len(value)
-        following = text.find(value, start + 1)
-        while 0 <= following < end:
-            end = following + len(value)
-            following = text.find(value, following + 1)
-        yield start, end
-        start = following
+def _last_closing(text: str) -> int:
+    return max((tag.start() for tag in _TAG.finditer(text) if tag[1]), default=-1)
+
+
+def _period(value: str) -> int:
+    """How far a value must move, at least, to agree with itself: 2 for "ababa"."""
+    borders = [0]  # of each beginning: the longest one that is also its end
+    border = 0
+    for sign in value[1:]:
+        while border and sign != value[border]:
+            border = borders[border - 1]
+        border += sign == value[border]
+        borders.append(border)
+    return len(value) - border
 
 
 def _merged(parts: Iterable[_Part]) -> list[_Part]:

@@ -26,6 +26,9 @@ def tokens(text: str, raw: bytes) -> Iterator[Span]:
         if has_sign and text.find("eyJ", start, end) >= 0:
             for token in _JWT.finditer(text, start, end):
                 yield Span(*token.span("secret"), "jwt")
+        if text.find("AZDO", start, end) >= 0:
+            for token in _AZURE_DEVOPS.finditer(text, start, end):
+                yield Span(*token.span(), "azure-key")
 
 
 def _runs(mask: bytes) -> Iterator[tuple[int, int]]:
@@ -42,6 +45,7 @@ _SAFE = "[A-Za-z0-9_-]"  # base64url
 _HEX = "[0-9a-f]"
 _WITH_DIGIT = "(?=[A-Za-z_-]{0,40}[0-9])"
 _SNOWFLAKE = "[DTjz][AEIMQUYcgk][w-z0-5](?:[MNO][DTjz][AEIMQUYcgk][w-z0-5]){4,5}"
+_UUID = f"{_HEX}{{8}}(?:-{_HEX}{{4}}){{3}}-{_HEX}{{12}}"
 _GITLAB = "(?:pat|ptt|dt|rt|rtr|cbt|ft|imt|oas|soat|ffct)"
 _ROUTE = r"(?:\.[0-9a-z]{2,})*"
 
@@ -56,16 +60,20 @@ _DISTINCT = (
     ("google-key", "GOCSPX-", f"{_SAFE}{{20,}}"),
     ("memory-key", "amk_", f"[a-z0-9]{{8,16}}_{_SAFE}{{43,}}"),
     ("pypi-token", "pypi-AgE", f"{_SAFE}{{50,}}"),
+    ("service-token", "CFPAT-", f"{_SAFE}{{40,}}"),
     ("service-token", "NRAK-", "[A-Z0-9]{27,}"),
     ("service-token", "PMAK-", f"{_HEX}{{24}}-{_HEX}{{34,}}"),
+    ("service-token", r"atlasv1\.", f"{_SAFE}{{60,}}"),
     ("service-token", "figd_", f"{_SAFE}{{40,}}"),
     ("service-token", "glc_eyJ", f"{_BASE64}{{32,}}"),
     ("service-token", "glsa_", "[A-Za-z0-9]{32}_[0-9A-Fa-f]{8,}"),
     ("service-token", "lin_api_", "[A-Za-z0-9]{32,}"),
     ("service-token", "lsv2_(?:pt|sk)_", f"{_HEX}{{32}}_{_HEX}{{10,}}"),
+    ("service-token", "nvapi-", f"{_SAFE}{{60,}}"),
     ("service-token", "ops_eyJ", f"{_BASE64}{{100,}}"),
     ("service-token", "rubygems_", f"{_HEX}{{48,}}"),
     ("service-token", "shp(?:at|ca|pa|ss)_", "[0-9A-Fa-f]{32,}"),
+    ("service-token", r"snyk_[us]at\.", r"[0-9A-Za-z]{8}\.[A-Za-z0-9_.-]{40,}"),
     ("service-token", "sntrys_", "[A-Za-z0-9+/_]{60,}"),
     ("service-token", "sntryu_", f"{_HEX}{{64,}}"),
     ("service-token", "sq0(?:at|cs)p-", f"{_SAFE}{{22,}}"),
@@ -78,7 +86,11 @@ _DISTINCT = (
 _SIGNLESS = (
     ("aws-key-id", "A(?:KI|SI|BI|CC)A", "[A-Z0-9]{16}(?![A-Za-z0-9])"),
     ("gitlab-token", "GR1348941", f"{_SAFE}{{20,}}"),
+    ("google-key", "1//0", f"{_WITH_DIGIT}{_SAFE}{{40,}}"),
     ("google-key", "AIza", f"{_SAFE}{{35,}}"),
+    ("service-token", "ABSKQmVkcm9ja0FQSUtleS", f"{_BASE64}{{60,}}"),
+    ("service-token", "ATBB", "(?=[A-Za-z]{0,30}[0-9])[A-Za-z0-9]{32}(?![A-Za-z0-9])"),
+    ("service-token", "ATCTT3", f"{_SAFE}{{60,}}"),
     ("service-token", "dapi", f"{_HEX}{{32}}(?![A-Za-z0-9])"),
     ("twilio-key", "SK", f"{_HEX}{{32}}(?![A-Za-z0-9])"),
 )
@@ -102,15 +114,21 @@ _WORDLIKE = (
     ("sendgrid-key", r"SG\.", rf"{_SAFE}{{16,32}}\.{_SAFE}{{32,}}"),
     ("service-token", "HRKU-", f"{_SAFE}{{36,}}"),
     ("service-token", r"dt0c01\.", r"[A-Z0-9]{24}\.[A-Z0-9]{64,}"),
+    ("service-token", "fm2_", f"{_BASE64}{{100,}}"),
     ("service-token", "gsk_", "[A-Za-z0-9]{48,}"),
     ("service-token", "ntn_", "[A-Za-z0-9]{40,}"),
+    ("service-token", "pat", rf"[A-Za-z0-9]{{14}}\.{_HEX}{{64,}}"),
+    ("service-token", "pat-(?:na|eu|ap)[0-9]-", _UUID),
+    ("service-token", "phx_", "(?=[A-Za-z]{0,30}[0-9])[A-Za-z0-9]{32,}"),
     ("service-token", "pplx-", "[A-Za-z0-9]{40,}"),
     ("service-token", "pscale_", f"(?:tkn|oauth|pw)_{_WITH_DIGIT}{_SAFE}{{32,}}"),
     ("service-token", "pul-", f"{_HEX}{{40,}}"),
     ("service-token", "r8_", "[A-Za-z0-9]{37}(?![A-Za-z0-9])"),
     ("service-token", "sb_secret_", f"{_WITH_DIGIT}{_SAFE}{{20,}}"),
     ("service-token", "sbp_", f"{_HEX}{{40,}}"),
+    ("service-token", "sk-lf-", _UUID),
     ("service-token", "tskey-", "[a-z]{3,10}-[A-Za-z0-9]{8,24}-[A-Za-z0-9]{20,}"),
+    ("service-token", "tvly-", f"{_WITH_DIGIT}{_SAFE}{{28,}}"),
     ("service-token", "xai-", "[A-Za-z0-9]{60,}"),
     ("slack-token", "xapp-", "[0-9]-[A-Za-z0-9-]{15,}"),
     ("slack-token", "xox[a-ce-z]-", "(?=[A-Za-z-]{0,12}[0-9])[A-Za-z0-9-]{15,}"),
@@ -147,6 +165,8 @@ _SIGNLESS_PATTERNS = [(kind, _at_start(prefix) + rest) for kind, prefix, rest in
 _WORDLIKE_PATTERNS = [(kind, _at_start(prefix) + rest) for kind, prefix, rest in _WORDLIKE]
 _WITHOUT_SIGNS = _compiled(*_SIGNLESS_PATTERNS)
 _ALL = _compiled(*_DISTINCT_PATTERNS, *_SIGNLESS_PATTERNS, *_WORDLIKE_PATTERNS)
+
+_AZURE_DEVOPS = re.compile(_at_start("") + "[A-Za-z0-9]{76}AZDO[A-Za-z0-9]{4}(?![A-Za-z0-9])")
 
 # Three parts, or five when encrypted. All are seen before the beginning is looked for in
 # the first one, which makes it linear.
