@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from agentops_memory.headers import FOREIGN, RENAMED
 from agentops_memory.origins import (
     allowed_origins,
+    host_of,
     is_loopback,
     is_welcome,
-    named,
 )
 
 from .process import served, until
@@ -373,7 +373,7 @@ def test_any_other_host_is_not(host: str) -> None:
 
 @given(st.text(), st.text())
 def test_any_text_may_stand_in_a_header(host: str, origin: str) -> None:
-    assert named(f"{host}\n") is None
+    assert host_of(f"{host}\n") is None
     assert not is_welcome(f"x{origin}", [host], ())
     assert is_welcome(origin, [host], ()) <= origin.lower().startswith("http")
     assert is_loopback(host) <= host.isascii()

@@ -206,6 +206,30 @@ def test_a_database_is_made_only_while_the_tenant_has_a_key(tmp_path: Path) -> N
     asyncio.run(use())
 
 
+def test_a_tenant_that_is_erased_while_it_waits_for_a_place_stays_erased(tmp_path: Path) -> None:
+    keys = {ACME.tenant, OTHER.tenant}
+    going_on, held = threading.Event(), threading.Event()
+
+    def slow(_: Transaction) -> bool:
+        held.set()
+        return going_on.wait(20)
+
+    async def use() -> None:
+        async with opened(tmp_path / "memory.db", has_key=keys.__contains__, most=1) as engine:
+            reading = asyncio.create_task(engine.read(OTHER, slow))
+            await asyncio.to_thread(held.wait)
+            waiting = asyncio.create_task(saved(engine, ACME))
+            await asyncio.sleep(0)
+            keys.remove(ACME.tenant)
+            going_on.set()
+            assert await reading
+            with pytest.raises(NotFound):
+                await waiting
+
+    asyncio.run(use())
+    assert not tenant_file(tmp_path / "memory.db", ACME.tenant).exists()
+
+
 def test_one_that_finds_no_place_in_time_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,6 +15,7 @@ from .app import application
 from .domain.erasures import Erasures
 from .domain.memories import Memories
 from .domain.model import Caller
+from .domain.ports import Engine
 from .domain.projects import Audit, Projects
 from .domain.recall import Recall
 from .domain.rules import Redaction
@@ -63,29 +64,40 @@ async def opened(
         has_key=lambda tenant: bool(keys.ring().working(tenant)),
         on_opened=bell.ring,
     ) as sqlite:
-        engine = telemetry.engine(sqlite)
-        agentops = AgentOps(
-            memories=Memories(
-                engine=engine,
-                dedupe_window=settings.dedupe_window,
-                rules=redaction.rules,
-                on_erased=bell.ring,
-            ),
-            projects=Projects(engine=engine, audit=_audit(settings, clock), on_erased=bell.ring),
-            erasures=Erasures(engine=engine),
-            sessions=Sessions(engine=engine, rules=redaction.rules),
-            recall=Recall(engine=engine, using=settings.recall, patience=settings.recall_limit),
-            transfer=Transfer(engine=engine, rules=redaction.rules),
-            clock=clock,
-            max_upload=settings.max_upload,
-            folder=settings.db_path.parent,
-        )
+        agentops = _agentops(telemetry.engine(sqlite), settings, redaction, bell, clock)
         upkeep = Upkeep(engine=sqlite)
         async with (
             sweeping(upkeep, sqlite.callers, telemetry.metrics, settings.sweep_every),
             scrubbing(Erasures(engine=sqlite), sqlite.callers, bell, settings.sweep_every),
         ):
             yield application(operations(agentops), routes(agentops, door, telemetry), door)
+
+
+def _agentops(
+    engine: Engine,
+    settings: Settings,
+    redaction: Redaction,
+    bell: Bell,
+    clock: Callable[[], datetime],
+) -> AgentOps:
+    """The protocol's handlers over the domain's services."""
+    rules = redaction.rules
+    return AgentOps(
+        memories=Memories(
+            engine=engine,
+            dedupe_window=settings.dedupe_window,
+            rules=rules,
+            on_erased=bell.ring,
+        ),
+        projects=Projects(engine=engine, audit=_audit(settings, clock), on_erased=bell.ring),
+        erasures=Erasures(engine=engine),
+        sessions=Sessions(engine=engine, rules=rules),
+        recall=Recall(engine=engine, using=settings.recall, patience=settings.recall_limit),
+        transfer=Transfer(engine=engine, rules=rules),
+        clock=clock,
+        max_upload=settings.max_upload,
+        folder=settings.db_path.parent,
+    )
 
 
 def _audit(settings: Settings, clock: Callable[[], datetime]) -> Audit:

@@ -4,7 +4,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .origins import is_welcome, named
+from .origins import host_of, is_welcome
 
 METHODS = ("GET", "POST", "PATCH", "PUT", "DELETE")
 SENT = ("Authorization", "X-API-Key", "Content-Type", "Idempotency-Key", "traceparent")
@@ -48,7 +48,7 @@ class Origins:
 
     def _refusal(self, scope: Scope) -> str | None:
         hosts = _values(scope, b"host")
-        if self._names is not None and any(named(host) not in self._names for host in hosts):
+        if self._names is not None and any(host_of(host) not in self._names for host in hosts):
             return RENAMED
         origins = _values(scope, b"origin")
         if not all(is_welcome(origin, hosts, self._allowed) for origin in origins):

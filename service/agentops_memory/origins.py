@@ -50,7 +50,7 @@ def local_names(host: str) -> frozenset[str] | None:
     return frozenset({"localhost", "127.0.0.1", "[::1]", f"[{host}]" if ":" in host else host})
 
 
-def named(authority: str) -> str | None:
+def host_of(authority: str) -> str | None:
     """The host of a Host header, which may name a port: in lower case, without it."""
     match = _AUTHORITY.fullmatch(authority)
     return match["host"].lower() if match else None

@@ -71,10 +71,14 @@ def _sentences(findings: list[Finding], *, redact: bool) -> Iterator[str]:
 
 def _as_json(findings: list[Finding]) -> Iterator[str]:
     for finding in findings:
-        place = {"observation": finding.memory, "session": finding.session}
-        shown = {n: v if n == "observation" else _shown(v) for n, v in place.items() if v}
-        counts = {"kinds": dict(finding.kinds), "in_names": dict(finding.in_names)}
-        yield json.dumps({"project": _shown(finding.project), **shown, **counts})
+        shown: dict[str, object] = {"project": _shown(finding.project)}
+        if finding.memory is not None:
+            shown["observation"] = finding.memory
+        if finding.session is not None:
+            shown["session"] = _shown(finding.session)
+        yield json.dumps(
+            {**shown, "kinds": dict(finding.kinds), "in_names": dict(finding.in_names)}
+        )
 
 
 def _place(finding: Finding) -> str:

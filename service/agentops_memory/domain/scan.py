@@ -184,7 +184,7 @@ def _without_taken_key(tx: Transaction, memory: Memory, clean: Memory) -> Memory
 
 def _redact_session(tx: Transaction, id_: SessionId, rules: Rules) -> int:
     session = tx.sessions.get(id_)
-    assert session is not None  # it is as it is
+    assert session is not None  # this transaction has just seen it
     screen = Screen(rules)
     tx.sessions.close(screen.summary(session))
     return min(screen.count, 1)

@@ -193,16 +193,17 @@ class TenantsEngine:
         while True:
             database = self._open.get(tenant)
             if database is None:
-                if not (tenant_file(self._path, tenant).exists() or self._may_make(caller)):
-                    raise NotFound("There is no such tenant.")
+                if caller.key is None:
+                    self._require_file(tenant)
                 await self._opened_by_one(tenant)
             elif not self._is_in_place(tenant, database):
                 self._forget(tenant, database)  # the tenant was erased, and perhaps made anew
             else:
                 return database
 
-    def _may_make(self, caller: Caller) -> bool:
-        return caller.key is not None and self._has_key(caller.tenant)
+    def _require_file(self, tenant: TenantId) -> None:
+        if not tenant_file(self._path, tenant).exists():
+            raise NotFound("There is no such tenant.")
 
     def _is_in_place(self, tenant: TenantId, database: _Database) -> bool:
         return database.file == _file(tenant_file(self._path, tenant))
@@ -236,6 +237,8 @@ class TenantsEngine:
         path = tenant_file(self._path, tenant)
         async with AsyncExitStack() as stack:
             stack.callback(self._places.release)
+            if not self._has_key(tenant):  # now: it may have waited long for its place
+                self._require_file(tenant)
             try:
                 engine = await stack.enter_async_context(self._engines(path))
             except StartRefused as refusal:
