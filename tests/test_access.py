@@ -7,12 +7,14 @@ from typing import Any
 
 import httpx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agentops_memory.domain import sessions
-from agentops_memory.domain.access import Role
+from agentops_memory.domain.access import Patterns, Role
 from agentops_memory.domain.model import NOT_YOUR_PROJECT
 from agentops_memory.domain.summary import Transcript, transcript
-from agentops_memory.domain.text import project_name
+from agentops_memory.domain.text import Project, project_name
 
 from .callers import calling, made_key, revoke
 from .raw import request, wire
@@ -317,6 +319,11 @@ def test_the_stored_patterns_mean_the_same_in_sql(house: House) -> None:
         projects = client.get("/stats").json()["projects"]
         expected = {name for name in folded if _matches(pattern, name)}
         assert set(projects) == expected, pattern
+
+
+@given(st.text("ab*", min_size=1, max_size=8), st.text("ab", max_size=8))
+def test_a_star_stands_for_anything_and_nothing_else_does(pattern: str, name: str) -> None:
+    assert Patterns((pattern,)).match(Project(name)) == _matches(pattern, name)
 
 
 def _matches(pattern: str, name: str) -> bool:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from agentops_memory.domain.errors import TooMany
 from agentops_memory.rates import MOST_KEYS, Rate, Rates, rate
 
+from .callers import calling, made_key
 from .service import Service, observation, serving
 
 SECOND = 1_000_000_000  # nanoseconds
@@ -200,6 +201,15 @@ def test_what_is_not_there_counts_too(tmp_path: Path) -> None:
         answers += [limited.http.put("/stats") for _ in range(2)]
 
     assert [answer.status_code for answer in answers] == [404, 404, 405, 429]
+
+
+def test_what_a_key_may_not_do_counts_too(tmp_path: Path) -> None:
+    with serving(tmp_path / "memory.db", MEMORY_RATE_LIMIT="3/h") as limited:
+        token = made_key(limited.path, "reader")
+        with calling(limited, token) as reader:
+            answers = [reader.post("/observations", json=observation("x")) for _ in range(4)]
+
+    assert [answer.status_code for answer in answers] == [403, 403, 403, 429]
 
 
 def test_the_start_and_the_end_of_a_session_and_health_are_never_refused(service: Service) -> None:

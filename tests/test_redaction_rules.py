@@ -558,6 +558,11 @@ VALUES = {
         "[REDACTED:hunter22]",
         "[REDACTED:[REDACTED:x]]",
     ),
+    "one that is its own id": (
+        [("hunter22", "hunter22")],
+        "[REDACTED:hunter22]",
+        "[REDACTED:[REDACTED:value]]",
+    ),
     "one like a placeholder": (
         [("x", "REDACTED"), ("y", "github-token")],
         f"REDACTED {TOKEN} github-token",

@@ -7,13 +7,15 @@ from collections.abc import Collection
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from agentops_memory.domain.memories import erase, save
 from agentops_memory.domain.model import OPERATOR, MemoryId
-from agentops_memory.storage.sqlite import SqliteEngine, slack
-from agentops_memory.storage.sqlite.connection import connect
+from agentops_memory.storage.sqlite import SqliteEngine, engine, slack
+from agentops_memory.storage.sqlite.connection import connect, connection
+from agentops_memory.storage.sqlite.faults import StartRefused
 from agentops_memory.storage.sqlite.tenant_files import remove
 from agentops_memory.storage.sqlite.unused import remains as unused_remains
 
@@ -174,6 +176,26 @@ def test_a_page_that_makes_no_sense_counts_as_used(
         struct.pack_into(">HH", made, free, 0, size)
 
     assert unused_remains(bytes(made)) == []
+
+
+def test_a_file_that_is_replaced_while_it_is_opened_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "memory.db"
+
+    def connection_to_another(*given: Any) -> Any:
+        other = path.with_name("other")
+        other.write_bytes(path.read_bytes())
+        other.replace(path)
+        return connection(*given)
+
+    async def use() -> None:
+        with pytest.raises(StartRefused, match="was replaced while it was opened"):
+            async with SqliteEngine.opened(path, clock=lambda: START):
+                pass
+
+    monkeypatch.setattr(engine, "connection", connection_to_another)
+    asyncio.run(use())
 
 
 def test_a_file_that_has_taken_the_place_of_another_is_not_touched(tmp_path: Path) -> None:

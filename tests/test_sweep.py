@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import sqlite3
 from collections.abc import Awaitable, Callable
 from contextlib import closing
 from datetime import timedelta
@@ -152,6 +153,17 @@ def test_the_index_command_refuses_a_file_that_is_none(tmp_path: Path) -> None:
 
     assert done.returncode == 1
     assert done.stderr.startswith("agentops-memory: The database ")
+
+
+def test_the_index_command_refuses_the_database_of_another_program(tmp_path: Path) -> None:
+    path = tmp_path / "customers.db"
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE TABLE customers (id)")
+
+    done = run("index", "--db", str(path))
+
+    assert done.returncode == 1
+    assert done.stderr == f"agentops-memory: {path} is a database of another program.\n"
 
 
 def test_the_index_command_makes_no_file_and_changes_none(tmp_path: Path) -> None:

@@ -230,6 +230,30 @@ def test_a_tenant_that_is_erased_while_it_waits_for_a_place_stays_erased(tmp_pat
     assert not tenant_file(tmp_path / "memory.db", ACME.tenant).exists()
 
 
+def test_the_place_that_is_taken_is_that_of_the_one_not_used_for_longest(tmp_path: Path) -> None:
+    async def use() -> None:
+        async with opened(tmp_path / "memory.db", most=2) as engine:
+            for caller in (ACME, OTHER, ACME, THIRD):
+                await saved(engine, caller)
+            assert held_open(tmp_path) == ["acme.db", "memory.db", "third.db"]
+
+    asyncio.run(use())
+
+
+def test_one_that_was_just_opened_keeps_its_place(tmp_path: Path) -> None:
+    async def use() -> None:
+        async with opened(tmp_path / "memory.db", most=2) as engine:
+            await saved(engine, ACME)
+            leaving = asyncio.create_task(count(engine, OTHER))
+            await asyncio.sleep(0)
+            leaving.cancel()
+            await until(lambda: TenantId("other") in {it.tenant for it in engine.callers()})
+            await saved(engine, THIRD)
+            assert held_open(tmp_path) == ["memory.db", "other.db", "third.db"]
+
+    asyncio.run(use())
+
+
 def test_one_that_finds_no_place_in_time_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -174,7 +174,7 @@ class TenantsEngine:
     @asynccontextmanager
     async def _used(self, caller: Caller) -> AsyncIterator[SqliteEngine]:
         """The engine of the caller's tenant, which stays open inside."""
-        database = await self._found(caller)
+        database = await self._found(caller.tenant)
         database.take()
         try:
             yield database.engine
@@ -182,28 +182,20 @@ class TenantsEngine:
             database.give_back()
             self._consider(caller.tenant, database)
 
-    async def _found(self, caller: Caller) -> _Database:
+    async def _found(self, tenant: TenantId) -> _Database:
         """The tenant's database, open; nothing else runs before the caller takes it.
 
-        One that is not there is made for who has a key, while the tenant has one: else
-        a tenant that was erased would come back with a sweep, or with a request that
-        its erasure has overtaken.
+        One that is not there is made while the tenant has a key: else one that was
+        erased would come back with a sweep, or a request that its erasure has overtaken.
         """
-        tenant = caller.tenant
         while True:
             database = self._open.get(tenant)
             if database is None:
-                if caller.key is None:
-                    self._require_file(tenant)
                 await self._opened_by_one(tenant)
             elif not self._is_in_place(tenant, database):
                 self._forget(tenant, database)  # the tenant was erased, and perhaps made anew
             else:
                 return database
-
-    def _require_file(self, tenant: TenantId) -> None:
-        if not tenant_file(self._path, tenant).exists():
-            raise NotFound("There is no such tenant.")
 
     def _is_in_place(self, tenant: TenantId, database: _Database) -> bool:
         return database.file == _file(tenant_file(self._path, tenant))
@@ -237,8 +229,9 @@ class TenantsEngine:
         path = tenant_file(self._path, tenant)
         async with AsyncExitStack() as stack:
             stack.callback(self._places.release)
-            if not self._has_key(tenant):  # now: it may have waited long for its place
-                self._require_file(tenant)
+            # Looked at now: it may have waited long for its place.
+            if not (path.exists() or self._has_key(tenant)):
+                raise NotFound("There is no such tenant.")
             try:
                 engine = await stack.enter_async_context(self._engines(path))
             except StartRefused as refusal:
