@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agentops_memory.domain import sessions
@@ -321,6 +321,7 @@ def test_the_stored_patterns_mean_the_same_in_sql(house: House) -> None:
         assert set(projects) == expected, pattern
 
 
+@example("a*bb*b", "abb")
 @given(st.text("ab*", min_size=1, max_size=8), st.text("ab", max_size=8))
 def test_a_star_stands_for_anything_and_nothing_else_does(pattern: str, name: str) -> None:
     assert Patterns((pattern,)).match(Project(name)) == _matches(pattern, name)

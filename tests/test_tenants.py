@@ -206,6 +206,16 @@ def test_a_database_is_made_only_while_the_tenant_has_a_key(tmp_path: Path) -> N
     asyncio.run(use())
 
 
+def test_a_database_whose_tenant_has_no_key_any_more_is_still_looked_after(tmp_path: Path) -> None:
+    async def use() -> None:
+        async with opened(tmp_path / "memory.db") as engine:
+            await saved(engine, ACME)
+        async with opened(tmp_path / "memory.db", has_key=lambda _: False) as engine:
+            assert await count(engine, Caller(tenant=ACME.tenant)) == 1
+
+    asyncio.run(use())
+
+
 def test_a_tenant_that_is_erased_while_it_waits_for_a_place_stays_erased(tmp_path: Path) -> None:
     keys = {ACME.tenant, OTHER.tenant}
     going_on, held = threading.Event(), threading.Event()
