@@ -3,7 +3,6 @@
 import gc
 import io
 import json
-import random
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,7 +17,7 @@ from agentops_memory.domain.instants import rendered
 from agentops_memory.domain.model import OPERATOR
 from agentops_memory.domain.redaction import DEFAULT_RULES
 from agentops_memory.domain.transfer import import_all
-from agentops_memory.domain.uids import ENTROPY, uuid7
+from agentops_memory.domain.uids import Uids
 from agentops_memory.storage.sqlite.connection import connect
 from agentops_memory.storage.sqlite.migrate import migrated
 from agentops_memory.storage.sqlite.partitions import AREA, table
@@ -37,6 +36,7 @@ SESSION = 10  # observations
 PATIENCE = 600.0  # seconds for one import
 
 RATE = at_least(0.7)
+UIDS = Uids()
 
 
 def main() -> None:
@@ -66,15 +66,14 @@ def imports(made: Bench) -> Iterator[Figure]:
 
 def _document(size: int, seed: int) -> bytes:
     """An export of so many observations, as the service writes one."""
-    chance = random.Random(seed)  # noqa: S311 - ids that a run repeats, no secret
     source = enumerate(islice(pieces(seed), size))
-    observations = [_observation(number, piece, chance) for number, piece in source]
+    observations = [_observation(number, piece) for number, piece in source]
     started = {row["session_id"]: row for row in reversed(observations)}
     sessions = [_session(row) for row in reversed(started.values())]
     return json.dumps({"sessions": sessions, "observations": observations}).encode()
 
 
-def _observation(number: int, piece: Piece, chance: random.Random) -> Mapping[str, object]:
+def _observation(number: int, piece: Piece) -> Mapping[str, object]:
     at = START + timedelta(seconds=number)
     project, type_ = number % PROJECTS, TYPES[number % len(TYPES)]
     return {
@@ -91,7 +90,7 @@ def _observation(number: int, piece: Piece, chance: random.Random) -> Mapping[st
         "last_seen_at": rendered(at),
         "created_at": rendered(at),
         "updated_at": rendered(at),
-        "uid": uuid7(at, chance.randbytes(ENTROPY)),
+        "uid": UIDS.make(at),
     }
 
 

@@ -16,6 +16,7 @@ from agentops_memory.domain.ports import Transaction
 from agentops_memory.domain.recall import Recall
 from agentops_memory.storage.sqlite import SqliteEngine
 from agentops_memory.storage.sqlite.connection import connect
+from agentops_memory.storage.sqlite.migrate import MIGRATIONS
 
 from .database import assert_index_is_whole
 
@@ -60,12 +61,13 @@ def schema(path: Path) -> list[tuple[object, ...]]:
 
 def assert_sound(path: Path, *, live: int) -> None:
     """The file is ours, in WAL mode, nothing in it is damaged, and the index is whole."""
+    newest = len(list(MIGRATIONS.iterdir()))
     with closing(connect(path)) as database:
         assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         assert database.execute("PRAGMA foreign_key_check").fetchall() == []
         assert database.execute("SELECT count(*) FROM memory_text").fetchone() == (live,)
         assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-        assert database.execute("PRAGMA user_version").fetchone() == (3,)
+        assert database.execute("PRAGMA user_version").fetchone() == (newest,)
     assert_index_is_whole(path)
 
 

@@ -124,7 +124,7 @@ def test_processes_that_start_at_once_on_the_originals_file_upgrade_it_once(
 
 
 def test_a_migration_that_fails_leaves_nothing_of_a_new_file(path: Path, scripts: Path) -> None:
-    add(scripts, "0004_broken.sql", "CREATE TABLE half (id);\nINSERT INTO nowhere VALUES (1);\n")
+    add(scripts, "9999_broken.sql", "CREATE TABLE half (id);\nINSERT INTO nowhere VALUES (1);\n")
 
     with pytest.raises(StartRefused, match="no such table: nowhere"):
         migrated(path, NOW)
@@ -136,7 +136,7 @@ def test_a_migration_that_fails_leaves_nothing_of_a_new_file(path: Path, scripts
 def test_a_migration_that_fails_leaves_an_older_file_as_it_was(path: Path, scripts: Path) -> None:
     migrated(path, NOW)
     before = path.read_bytes()
-    add(scripts, "0004_broken.sql", "DROP TABLE revisions;\nINSERT INTO nowhere VALUES (1);\n")
+    add(scripts, "9999_broken.sql", "DROP TABLE revisions;\nINSERT INTO nowhere VALUES (1);\n")
 
     with pytest.raises(StartRefused, match="no such table: nowhere"):
         migrated(path, NOW)
@@ -149,7 +149,7 @@ def test_a_migration_that_fails_leaves_the_originals_file_as_it_was(
 ) -> None:
     filled(path)
     before = path.read_bytes()
-    add(scripts, "0004_broken.sql", "INSERT INTO nowhere VALUES (1);\n")
+    add(scripts, "9999_broken.sql", "INSERT INTO nowhere VALUES (1);\n")
 
     with pytest.raises(StartRefused, match="no such table: nowhere"):
         migrated(path, NOW)
@@ -169,7 +169,7 @@ def test_older_files_and_the_originals_end_with_the_schema_of_a_new_one(
     new = tmp_path / "new.db"
     add(
         scripts,
-        "0004_pins.sql",
+        "9999_pins.sql",
         "-- A trigger's own semicolons end no statement.\n"
         "CREATE TABLE pins (id INTEGER PRIMARY KEY);\n"
         "CREATE TRIGGER pinned AFTER INSERT ON pins BEGIN\n"
@@ -184,7 +184,7 @@ def test_older_files_and_the_originals_end_with_the_schema_of_a_new_one(
 
     assert schema(path) == schema(old) == schema(new)
     assert {"pins", "pinned", "pins_by_id"} <= tables(new)
-    assert rows(path, "PRAGMA user_version") == [(4,)]
+    assert rows(path, "PRAGMA user_version") == [(len(list(scripts.iterdir())),)]
 
 
 # Files that are refused

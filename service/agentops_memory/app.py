@@ -1,6 +1,7 @@
 """The Starlette application: routes side by side, /health, JSON for every refusal."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from pydantic import BaseModel
@@ -8,43 +9,68 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import BaseRoute, Match, Route
+from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from . import __version__
 from .api.agentops import models
-from .api.agentops.routes import refused
+from .api.agentops.routes import HOT
 from .api.door import Door
+from .api.endpoint import Api, routes
+from .api.http import Failed, NoMethod, NoPath
 from .api.openapi import Handler, Operation, document
 from .domain.access import Role
 from .domain.errors import Refusal
+from .telemetry import Telemetry
 
 TITLE = "agentops-memory"
 
 
-def application(
-    operations: Sequence[Operation], routes: Sequence[BaseRoute], door: Door
-) -> Starlette:
-    """The service, once its storage is open."""
+def application(apis: Sequence[Api], door: Door, telemetry: Telemetry) -> Starlette:
+    """The service, once its storage is open. The last protocol has the paths of no other."""
 
     async def openapi(request: Request) -> Response:
         door.enter(request, Role.READER)
         return JSONResponse(described)
 
+    def api_of(request: Request) -> Api:
+        path = request.scope["path"]
+        return next(api for api in apis if path.startswith(api.prefix))
+
+    async def refused(request: Request, error: Exception) -> Response:
+        assert isinstance(error, Refusal)
+        return api_of(request).refused(error)
+
     async def unknown(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        api = api_of(request)
         try:
-            door.enter(request, Role.READER)
+            door.enter(request, Role.READER, is_bearer_only=api.is_bearer_only)
         except Refusal as refusal:
-            return refused(refusal)
-        return await _unknown(request, error)
+            return api.refused(refusal)
+        if error.status_code != 405:
+            return api.refused(NoPath())
+        response = api.refused(NoMethod())
+        response.headers["Allow"] = ", ".join(_methods(request))
+        return response
+
+    async def failed(request: Request, error: Exception) -> Response:
+        # The server logs what is raised; this is only the answer.
+        return api_of(request).refused(Failed())
 
     own = _own_operations(openapi)
+    *others, rest = apis
     described = document(
-        [*own, *operations], title=TITLE, version=__version__, problem=models.Problem
+        [*others, replace(rest, operations=[*own, *rest.operations])],
+        title=TITLE,
+        version=__version__,
     )
     application = Starlette(
-        routes=[*(Route(o.path, o.handler, methods=[o.method]) for o in own), *routes],
-        exception_handlers={HTTPException: unknown, Refusal: _refused, Exception: _failed},
+        routes=[
+            *(Route(o.path, o.handler, methods=[o.method]) for o in own),
+            *(route for api in reversed(apis) for route in routes(api, door, telemetry, HOT)),
+        ],
+        exception_handlers={HTTPException: unknown, Refusal: refused, Exception: failed},
     )
     application.router.redirect_slashes = False
     return application
@@ -123,18 +149,6 @@ async def _health(request: Request) -> Response:
     return JSONResponse({"status": "ok"})
 
 
-async def _refused(request: Request, error: Exception) -> Response:
-    assert isinstance(error, Refusal)
-    return refused(error)
-
-
-async def _unknown(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    sentence = _SENTENCES.get(error.status_code, error.detail)
-    headers = {"Allow": ", ".join(_methods(request))} if error.status_code == 405 else error.headers
-    return JSONResponse({"error": sentence}, error.status_code, headers)
-
-
 def _methods(request: Request) -> list[str]:
     # Starlette names those of the path's first route alone; a path may have one route a method.
     methods: set[str] = set()
@@ -142,11 +156,3 @@ def _methods(request: Request) -> list[str]:
         if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE:
             methods |= route.methods or set()
     return sorted(methods)
-
-
-async def _failed(request: Request, error: Exception) -> Response:
-    # The server logs what is raised; this is only the answer.
-    return JSONResponse({"error": "The service failed; the log has the reason."}, 500)
-
-
-_SENTENCES = {404: "There is nothing at this path.", 405: "This path does not take this method."}

@@ -9,7 +9,7 @@ from functools import partial
 from starlette.applications import Starlette
 
 from .api.agentops import AgentOps
-from .api.agentops.routes import operations, routes
+from .api.agentops import routes as agentops
 from .api.door import Door
 from .app import application
 from .domain.erasures import Erasures
@@ -64,13 +64,15 @@ async def opened(
         has_key=lambda tenant: bool(keys.ring().working(tenant)),
         on_opened=bell.ring,
     ) as sqlite:
-        agentops = _agentops(telemetry.engine(sqlite), settings, redaction, bell, clock)
+        apis = [
+            agentops.protocol(_agentops(telemetry.engine(sqlite), settings, redaction, bell, clock))
+        ]
         upkeep = Upkeep(engine=sqlite)
         async with (
             sweeping(upkeep, sqlite.callers, telemetry.metrics, settings.sweep_every),
             scrubbing(Erasures(engine=sqlite), sqlite.callers, bell, settings.sweep_every),
         ):
-            yield application(operations(agentops), routes(agentops, door, telemetry), door)
+            yield application(apis, door, telemetry)
 
 
 def _agentops(

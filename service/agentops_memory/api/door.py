@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from starlette.requests import Request
 
@@ -20,14 +21,20 @@ class Door:
     require_rate: Callable[[KeyId | None], None]
     admitted: Callable[[Caller], None]  # what follows is that caller's
 
-    def enter(self, request: Request, role: Role, *, is_limited: bool = True) -> None:
+    def enter(
+        self, request: Request, role: Role, *, is_limited: bool = True, is_bearer_only: bool = False
+    ) -> None:
         """Let the request in if its caller has at least this role."""
-        caller = self.identify(request.headers)
+        headers: Mapping[str, str] = request.headers
+        if is_bearer_only:
+            headers = {"authorization": request.headers.get("authorization", "")}
+        identify = partial(self.identify, headers)
+        caller = identify()
         if is_limited:
             self.require_rate(caller.key)
         caller.require(role)
         self.admitted(caller)
-        request.state.identify = self.identify
+        request.state.identify = identify
 
 
 def caller_of(request: Request) -> Caller:
@@ -36,5 +43,5 @@ def caller_of(request: Request) -> Caller:
     A body may take long to come, and an answer to be taken: a right that was
     taken away meanwhile holds no more. Refuses with Unauthenticated then.
     """
-    caller: Caller = request.state.identify(request.headers)
+    caller: Caller = request.state.identify()
     return caller

@@ -39,17 +39,51 @@ class TooSlow(Refusal):
     code = "too_slow"
 
 
+class NoPath(Refusal):
+    """The service has nothing at this path."""
+
+    code = "no_path"
+
+    def __init__(self) -> None:
+        super().__init__("There is nothing at this path.")
+
+
+class NoMethod(Refusal):
+    """The path does not take this method."""
+
+    code = "no_method"
+
+    def __init__(self) -> None:
+        super().__init__("This path does not take this method.")
+
+
+class Failed(Refusal):
+    """The service did not do what it should; the log has the reason."""
+
+    code = "failed"
+
+    def __init__(self) -> None:
+        super().__init__("The service failed; the log has the reason.")
+
+
 class Gone(Refusal):
     """The client left before its body was complete."""
 
     code = "invalid_input"
 
 
-async def json_object(request: Request) -> dict[str, object]:
-    """The JSON object in the body, whatever the Content-Type says."""
+async def json_object(
+    request: Request, *, limit: int = MAX_BODY, empty: bool = False
+) -> dict[str, object]:
+    """The JSON object in the body, whatever the Content-Type says.
+
+    Where it may be empty, no body is an empty object.
+    """
     body = bytearray()
-    async for chunk in _chunks(request, MAX_BODY):
+    async for chunk in _chunks(request, limit):
         body += chunk
+    if empty and not body.strip():
+        return {}
     # A body of a megabyte can be a quarter of a million values: others are served meanwhile.
     value = parsed(body) if len(body) < SHORT else await asyncio.to_thread(parsed, body)
     if not isinstance(value, dict):

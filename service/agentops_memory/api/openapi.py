@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
@@ -48,20 +48,34 @@ class Operation:
     is_limited: bool = True  # whether it counts against the rate of the caller's key
 
 
-def document(
-    operations: Iterable[Operation], *, title: str, version: str, problem: type[BaseModel]
-) -> dict[str, Any]:
-    """The OpenAPI 3.1 document of the operations; every refusal has the shape of `problem`."""
-    table = list(operations)
-    models = {problem, *(model for o in table for model in (o.answer, o.body) if model)}
+class Described(Protocol):
+    """Operations of one protocol."""
+
+    @property
+    def operations(self) -> Sequence[Operation]:
+        """The operations."""
+
+    @property
+    def problem(self) -> type[BaseModel]:
+        """The shape of their refusals."""
+
+    @property
+    def is_bearer_only(self) -> bool:
+        """Whether a key counts in the header Authorization alone."""
+
+
+def document(apis: Iterable[Described], *, title: str, version: str) -> dict[str, Any]:
+    """The OpenAPI 3.1 document of the protocols; no two models share a name."""
+    table = [(operation, api) for api in apis for operation in api.operations]
+    models = {model for o, api in table for model in (o.answer, o.body, api.problem) if model}
     _, schemas = models_json_schema(
         [(model, "validation") for model in sorted(models, key=lambda model: model.__name__)],
         ref_template="#/components/schemas/{model}",
     )
     paths: dict[str, dict[str, Any]] = {}
-    for operation in table:
+    for operation, api in table:
         path = operation.path.replace(":path}", "}")
-        paths.setdefault(path, {})[operation.method.lower()] = _operation(operation, problem)
+        paths.setdefault(path, {})[operation.method.lower()] = _operation(operation, api)
     return {
         "openapi": "3.1.0",
         "info": {"title": title, "version": version},
@@ -70,18 +84,19 @@ def document(
     }
 
 
-def _operation(operation: Operation, problem: type[BaseModel]) -> dict[str, Any]:
+def _operation(operation: Operation, api: Described) -> dict[str, Any]:
     described: dict[str, Any] = {
         "operationId": operation.name,
         "summary": operation.summary,
         "parameters": [*_path_parameters(operation.path), *map(_parameter, operation.query)],
         "responses": {
             str(operation.status): _answer(operation),
-            **{str(status): _refusal(status, problem) for status in _refusals(operation)},
+            **{str(status): _refusal(status, api.problem) for status in _refusals(operation)},
         },
     }
     if operation.role is not None:
-        described |= {"security": _SECURITY, "x-role": operation.role.value}
+        security = _BEARER_ALONE if api.is_bearer_only else _SECURITY
+        described |= {"security": security, "x-role": operation.role.value}
     if operation.body is not None:
         described["requestBody"] = {
             "required": operation.body_required,
@@ -102,7 +117,7 @@ def _path_parameters(path: str) -> list[dict[str, Any]]:
             "name": name.removesuffix(":path"),
             "in": "path",
             "required": True,
-            "schema": _SCHEMAS["string" if name.endswith(":path") else "id"],
+            "schema": _SCHEMAS["id" if name == "id" else "string"],
         }
         for name in names
     ]
@@ -146,6 +161,7 @@ def _reference(model: type[BaseModel]) -> dict[str, str]:
 
 # A service without keys asks for none: hence the empty alternative.
 _SECURITY: list[dict[str, list[str]]] = [{"bearer": []}, {"header": []}, {}]
+_BEARER_ALONE: list[dict[str, list[str]]] = [{"bearer": []}, {}]
 _KEYS = {
     "bearer": {"type": "http", "scheme": "bearer"},
     "header": {"type": "apiKey", "in": "header", "name": "X-API-Key"},

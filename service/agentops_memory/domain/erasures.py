@@ -7,8 +7,9 @@ from datetime import timedelta
 
 from .access import Role
 from .errors import NotFound
-from .model import Caller, Erasure, ErasureId, Purge
+from .model import NO_PROJECT, Caller, Erasure, ErasureId, Purge
 from .ports import Engine, Transaction
+from .stores import erase_some_of_store, is_store_going
 
 PAUSE = timedelta(milliseconds=250)  # before another try, while a read or a process holds it back
 
@@ -54,6 +55,9 @@ class Erasures:
 
         Changes go on meanwhile; each waits a moment at most.
         """
+        while await self.engine.read(caller, is_store_going):
+            progress("a deleted store")
+            await self.engine.write(caller, erase_some_of_store)
         erasures = await self.engine.read(caller, pending)
         if not erasures:
             return Scrubbed()
@@ -85,7 +89,8 @@ class Erasures:
 
 def receipt(tx: Transaction, erasure: ErasureId) -> Receipt:
     found = tx.erasures.get(erasure)
-    if found is None or not tx.caller.projects.match(found.project):
+    is_of_store = found is not None and found.project == NO_PROJECT
+    if found is None or is_of_store or not tx.caller.projects.match(found.project):
         raise NotFound("No such erasure.")
     return Receipt(erasure=found, copies_not_reached=(*tx.erasures.copies(), *UNKNOWN_COPIES))
 

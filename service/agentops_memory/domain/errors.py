@@ -61,6 +61,41 @@ class Conflict(Refusal):
     code = "constraint_violation"
 
 
+class Stale(Conflict):
+    """The state that the caller expected is not the one there is; nothing was changed."""
+
+    code = "stale"
+
+
+class PathTaken(Conflict):
+    """Another entry holds the path, or lies where it leads through."""
+
+    code = "path_taken"
+
+    def __init__(self, sentence: str, entry: str, path: str) -> None:
+        super().__init__(sentence)
+        self.entry = entry  # its uid
+        self.path = path
+
+
+class Archived(Conflict):
+    """The store is archived: what is in it stays as it is."""
+
+    code = "archived"
+
+
+class AlreadyDone(Conflict):
+    """It was done before, and is done once."""
+
+    code = "already_done"
+
+
+class StillCurrent(Conflict):
+    """The version is what its entry says now."""
+
+    code = "still_current"
+
+
 class Unavailable(Refusal):
     """The service cannot do this now; the same request may succeed later."""
 

@@ -31,7 +31,7 @@ from .screen import RulesOf, Screen, default_rules
 from .sessions import entered
 from .text import content_hash
 
-KEPT_REVISIONS = 100  # of one memory; an audit hook upserts one key on every tool call
+KEPT_REVISIONS = 100  # of a project's memory: an audit hook upserts one key on every tool call
 
 
 def ignored(_: Caller) -> None:
@@ -227,7 +227,7 @@ def _record(tx: Transaction, memory: Memory, deed: Deed) -> None:
     tx.revisions.add(
         memory.id, Revision(number=memory.revision, deed=deed, at=at, text=memory.text)
     )
-    if memory.revision > KEPT_REVISIONS:
+    if memory.revision > KEPT_REVISIONS and not memory.space.is_store:
         tx.revisions.trim(memory.id, KEPT_REVISIONS)
 
 

@@ -1,5 +1,6 @@
 """The nouns of memory: frozen, and the same in every layer."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -16,6 +17,7 @@ MemoryId = NewType("MemoryId", int)
 SessionId = NewType("SessionId", str)
 KeyId = NewType("KeyId", str)
 ErasureId = NewType("ErasureId", str)
+StoreId = NewType("StoreId", str)
 
 DEFAULT_TENANT = TenantId("default")
 UNSAVED = MemoryId(0)
@@ -23,16 +25,28 @@ UNSAVED = MemoryId(0)
 PROJECT_SCOPE = "project"
 GLOBAL_SCOPE = "global"
 UNKNOWN_PROJECT = Project("unknown")
+NO_PROJECT = Project("")  # of the spaces that are stores
 
+NOT_YOUR_STORES = "Memory stores are for keys that act on every project."
 NOT_YOUR_PROJECT = "Your key does not act on this project, or not on this session's."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Space:
-    """Where memories live: a scope of a project."""
+    """Where memories live: a scope of a project, or a store, which belongs to no project."""
 
     project: Project
     scope: str = PROJECT_SCOPE
+
+    @classmethod
+    def of_store(cls, store: StoreId) -> "Space":
+        """The space that is a store."""
+        return cls(project=NO_PROJECT, scope=store)
+
+    @property
+    def is_store(self) -> bool:
+        """Whether its memories lie at paths, have no session, and keep all their revisions."""
+        return self.project == NO_PROJECT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +71,11 @@ class Caller:
         """Refuse with Denied a project that the key does not act on, whether it exists or not."""
         if not self.projects.match(project):
             raise Denied(NOT_YOUR_PROJECT)
+
+    def require_stores(self) -> None:
+        """Refuse with Denied a key that does not act on every project."""
+        if not self.projects.are_everything:
+            raise Denied(NOT_YOUR_STORES)
 
     def require_space(self, space: Space) -> None:
         """Refuse with Denied to change what the key does not act on."""
@@ -100,11 +119,14 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """One memory in its space, at its key if it has one. Instants are aware, in UTC."""
+    """One memory in its space, at its key if it has one. Instants are aware, in UTC.
+
+    One of a store has no session. `extras` are an API's own: no rule reads them.
+    """
 
     id: MemoryId = UNSAVED
     uid: str
-    session: SessionId
+    session: SessionId | None
     space: Space
     key: str | None
     text: Text
@@ -116,6 +138,7 @@ class Memory:
     created_at: datetime
     updated_at: datetime
     deleted_at: datetime | None = None
+    extras: Mapping[str, str] = field(default_factory=dict)
 
 
 class Action(StrEnum):
@@ -167,6 +190,7 @@ class ErasureKind(StrEnum):
     OBSERVATION = "observation"
     PROJECT = "project"
     REDACTION = "redaction"
+    STORE = "store"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,11 +251,13 @@ class Filter:
 
     With `global_too`, the global memories of every project join those of the
     project. The scope `global` means the global memories of every project,
-    whatever the project; any other scope means the project's own.
+    whatever the project; any other scope means the project's own. A store means its
+    memories alone; without one, those of stores are not seen.
     """
 
     project: Project | None = None
     scope: str | None = None
+    store: StoreId | None = None
     type: str | None = None
     tag: str | None = None
     global_too: bool = False

@@ -24,6 +24,7 @@ from .model import (
     Text,
 )
 from .query import Corrections, Query
+from .store_ports import EntryTable, StoreTable, VersionTable
 from .text import Project
 
 P = ParamSpec("P")
@@ -31,10 +32,16 @@ T = TypeVar("T")
 
 
 class MemoryTable(Protocol):
-    """Memories. "Live" means not deleted; without that word, deleted ones count too."""
+    """Memories. "Live" means not deleted; without that word, deleted ones count too.
+
+    Those of stores are seen only where a store, its space or `every` memory is asked for.
+    """
 
     def get(self, memory: MemoryId) -> Memory | None:
         """The memory, live or deleted."""
+
+    def in_space(self, space: Space, uid: str) -> Memory | None:
+        """The memory of a space with this stable id."""
 
     def at_key(self, space: Space, key: str) -> Memory | None:
         """The live memory at the key; a space holds at most one."""
@@ -52,7 +59,7 @@ class MemoryTable(Protocol):
         """
 
     def by_uid(self, uid: str) -> Memory | None:
-        """The memory with this stable id."""
+        """The memory with this stable id, wherever it is."""
 
     def in_bulk(self) -> AbstractContextManager[None]:
         """Inside, inserts cost less each, and are found by their words at the end."""
@@ -69,6 +76,9 @@ class MemoryTable(Protocol):
     def erase(self, memory: MemoryId) -> None:
         """Remove the memory and its index entry; one that is not there is no error."""
 
+    def erase_some(self, memories: Sequence[MemoryId]) -> int:
+        """Remove memories with their revisions; how many those were. No other borrows from them."""
+
     def newest(self, seen: Filter, limit: int, *, before: MemoryId | None = None) -> list[Memory]:
         """Live memories, newest first by creation, ties by id; only those older than `before`.
 
@@ -82,7 +92,10 @@ class MemoryTable(Protocol):
         """Live memories with higher ids, in id order; fewer than the limit if they are long."""
 
     def every(self, after: MemoryId, limit: int) -> list[Memory]:
-        """Memories with higher ids, in id order, deleted ones too; fewer if they are long."""
+        """Memories with higher ids, in id order, deleted ones too; fewer if they are long.
+
+        To a caller who acts on every project, those of stores, too.
+        """
 
     def total(self) -> int:
         """How many memories there are, deleted ones too."""
@@ -131,7 +144,10 @@ class RevisionTable(Protocol):
         """Record a change. Its text is kept with the memory until the next change."""
 
     def keep(self, memory: Memory) -> None:
-        """Give the newest revision its own copy of the memory's text, before a change."""
+        """Give the newest revision its own copy of the memory's text, before a change.
+
+        One that was redacted has lost its text, and gets none.
+        """
 
     def absorb(self, memory: MemoryId, older: Revision) -> None:
         """Record an older state just below the newest revision, which moves up by one."""
@@ -163,7 +179,7 @@ class SearchTable(Protocol):
 
         Up to three that differ in one letter, not the first; of more the most
         frequent. At most four words are answered for, and none when no single
-        project is asked.
+        project or store is asked.
         """
 
     def every(self, query: Query, seen: Filter, limit: int) -> list[Hit]:
@@ -300,9 +316,6 @@ class ProjectTable(Protocol):
         No other one borrows from them. Fewer than the limit if they are long.
         """
 
-    def erase_memories(self, memories: Sequence[MemoryId]) -> int:
-        """Remove what `some` has answered, with their revisions; how many those were."""
-
     def erase_sessions(self, project: Project) -> int:
         """Remove the sessions and the spaces of a project without memories; how many sessions.
 
@@ -358,6 +371,18 @@ class Transaction(Protocol):
     @property
     def erasures(self) -> ErasureTable:
         """Receipts of erasures."""
+
+    @property
+    def stores(self) -> StoreTable:
+        """Memory stores."""
+
+    @property
+    def entries(self) -> EntryTable:
+        """The live memories of stores."""
+
+    @property
+    def versions(self) -> VersionTable:
+        """What stores tell of revisions."""
 
     def new_uid(self, at: datetime) -> str:
         """A fresh stable id (UUIDv7) that orders by the instant."""

@@ -212,7 +212,7 @@ def erase_some(tx: Transaction, erasure: ErasureId) -> Erasure:
     _require(tx, found.project)
     memories = tx.projects.some(found.project, BATCH)
     if memories:
-        tx.erasures.extend(erasure, memories, tx.projects.erase_memories(memories))
+        tx.erasures.extend(erasure, memories, tx.memories.erase_some(memories))
     else:
         tx.erasures.complete(erasure, tx.projects.erase_sessions(found.project))
     now = tx.erasures.get(erasure)

@@ -20,11 +20,13 @@ from .model import (
     Hit,
     Memory,
     MemoryId,
+    StoreId,
     Totals,
     Wanted,
 )
 from .ports import Engine, Transaction
 from .query import MAX_PROMPT, PATIENCE, Query, understood, words
+from .stores import known_store
 from .techniques import ALL, Technique, Techniques
 from .text import Project
 
@@ -52,6 +54,14 @@ class Recall:
             return Found()
         found = await self.engine.read(caller, search, query, seen, limit, wanted)
         return self._with_dropped(found, text)
+
+    async def search_store(self, caller: Caller, store: StoreId, text: str, limit: int) -> Found:
+        """The memories of a store by their words and paths, as `search` finds them.
+
+        NotFound for an unknown store, Denied for a caller who may know of none.
+        """
+        caller.require(Role.READER)
+        return await self.engine.read(caller, search_store, self._understood(text), store, limit)
 
     async def context(
         self,
@@ -105,6 +115,11 @@ def search(
         return found
     answer = Answer(found=found, seen=seen, limit=limit, tiers=_tiers(query), fills_up=False)
     return replace(found, explanation=explanation(tx, query, found.hits, answer, wanted))
+
+
+def search_store(tx: Transaction, query: Query, store: StoreId, limit: int) -> Found:
+    known_store(tx, store)
+    return search(tx, query, Filter(store=store), limit) if query else Found()
 
 
 def context(

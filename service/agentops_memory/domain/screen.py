@@ -47,6 +47,13 @@ class Screen:
         self.kinds.update(clean.kinds)
         return clean.text[:most]
 
+    def text_of_bytes(self, text: str, most: int) -> str:
+        """The text without secrets, at most so many bytes of UTF-8."""
+        clean = self.text(text, len(text) + most)
+        if clean is text:
+            return text
+        return clean.encode()[:most].decode(errors="ignore")
+
     def session_id(self, session: SessionId) -> SessionId:
         return SessionId(self.text(session, MAX_SESSION_ID))
 
@@ -88,7 +95,7 @@ class Screen:
     def memory(self, memory: Memory) -> Memory:
         return replace(
             memory,
-            session=self.session_id(memory.session),
+            session=memory.session and self.session_id(memory.session),
             space=replace(memory.space, scope=self.text(memory.space.scope, MAX_SCOPE)),
             text=self.words(memory.text),
             key=self._key(memory.key),

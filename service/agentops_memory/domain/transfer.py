@@ -104,18 +104,20 @@ def import_session(tx: Transaction, session: Session) -> bool:
 
 def import_memory(tx: Transaction, memory: Memory) -> bool:
     """Whether the memory was new, or came back."""
+    session = memory.session
+    assert session is not None  # none of a store is imported
     tx.caller.require_space(memory.space)
     require_room(tx)
-    if memory.uid and not tx.caller.projects.are_everything and _is_hidden(tx, memory.uid):
-        memory = replace(memory, uid="")
-    match = tx.memories.by_uid(memory.uid) if memory.uid else tx.memories.twin_of(memory)
+    match = tx.memories.by_uid(memory.uid) if memory.uid else None
+    if match is not None and tx.memories.get(match.id) is None:
+        memory, match = replace(memory, uid=""), None  # that one is none to know of
+    if not memory.uid:
+        match = tx.memories.twin_of(memory)
     if match is not None and match.deleted_at is None:
         return False
     if match is not None:
         tx.caller.require_space(match.space)
-    entered(
-        tx, Session(id=memory.session, project=memory.space.project, started_at=memory.created_at)
-    )
+    entered(tx, Session(id=session, project=memory.space.project, started_at=memory.created_at))
     place = match or memory  # a memory that comes back does so where it was
     held = tx.memories.at_key(place.space, place.key) if place.key else None
     if held is not None:
@@ -125,12 +127,6 @@ def import_memory(tx: Transaction, memory: Memory) -> bool:
         return True
     created(tx, replace(memory, uid=memory.uid or tx.new_uid(memory.created_at)))
     return True
-
-
-def _is_hidden(tx: Transaction, uid: str) -> bool:
-    """Whether the memory with this uid is none that the caller may know of."""
-    match = tx.memories.by_uid(uid)
-    return match is not None and tx.memories.get(match.id) is None
 
 
 def merged(tx: Transaction, held: Memory, memory: Memory) -> bool:

@@ -82,6 +82,9 @@ class _TracedTransaction:
         self.index = tx.index
         self.projects = tx.projects
         self.erasures = tx.erasures
+        self.stores = tx.stores
+        self.entries = tx.entries
+        self.versions = tx.versions
         self.search = _stepped(tx.search, STEPS["search"], tracer, left)
 
     @property

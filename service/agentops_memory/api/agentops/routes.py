@@ -1,18 +1,12 @@
 """The route table of AgentOps REST, and what its refusals look like."""
 
-import re
-from dataclasses import dataclass
 from typing import Literal
 
-from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
-from starlette.types import Message, Receive, Scope, Send
 
 from ...domain.access import Role
 from ...domain.errors import Refusal, TooMany
-from ...telemetry import Telemetry
-from ..door import Door
+from ..endpoint import Api
 from ..openapi import Operation, Parameter
 from . import models as m
 from . import wire
@@ -24,10 +18,13 @@ STATUS = {
     "unauthenticated": 401,
     "denied": 403,
     "not_found": 404,
+    "no_path": 404,
+    "no_method": 405,
     "too_slow": 408,
     "constraint_violation": 409,
     "too_large": 413,
     "too_many": 429,
+    "failed": 500,
     "db_locked": 503,
     "storage_full": 503,
     "timed_out": 503,
@@ -200,48 +197,9 @@ def operations(api: AgentOps) -> tuple[Operation, ...]:
     )  # fmt: skip
 
 
-def routes(api: AgentOps, door: Door, telemetry: Telemetry) -> list[Route]:
-    """The operations as Starlette's routes, each in its span; those that agents wait for first."""
-    asked = sorted(operations(api), key=lambda operation: operation.name not in HOT)
-    return [_route(operation, door, telemetry) for operation in asked]
-
-
-def _route(operation: Operation, door: Door, telemetry: Telemetry) -> Route:
-    endpoint = _Endpoint(operation=operation, door=door, telemetry=telemetry)
-    route = Route(operation.path, endpoint, methods=[operation.method])
-    # A session id may hold a line break, which a dot alone does not match.
-    route.path_regex = re.compile(route.path_regex.pattern, re.DOTALL)
-    return route
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Endpoint:
-    """An operation as an application; its span lasts until the answer is sent."""
-
-    operation: Operation
-    door: Door
-    telemetry: Telemetry
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request, is_begun = Request(scope, receive), False
-
-        async def sent(message: Message) -> None:
-            nonlocal is_begun
-            is_begun = True
-            await send(message)
-
-        try:
-            with self.telemetry.operation(self.operation.name, request.headers):
-                self._let_in(request)
-                await (await self.operation.handler(request))(scope, receive, sent)
-        except Refusal as refusal:
-            if is_begun:
-                raise  # the connection is cut: nobody may take a part for the whole
-            await refused(refusal)(scope, receive, send)
-
-    def _let_in(self, request: Request) -> None:
-        assert self.operation.role is not None  # no operation of this protocol is for everybody
-        self.door.enter(request, self.operation.role, is_limited=self.operation.is_limited)
+def protocol(api: AgentOps) -> Api:
+    """AgentOps REST, which has every path that is no other protocol's."""
+    return Api(prefix="", operations=operations(api), refused=refused, problem=m.Problem)
 
 
 def refused(refusal: Refusal) -> Response:

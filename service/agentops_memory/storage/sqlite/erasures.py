@@ -6,7 +6,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from ...domain.model import Erasure, ErasureId, ErasureKind, MemoryId
+from ...domain.model import NO_PROJECT, Erasure, ErasureId, ErasureKind, MemoryId
 from ...domain.text import Project
 from .copies import copies_of
 from .table import Table, instant, micros
@@ -32,7 +32,7 @@ class Erasures(Table):
                        :goes_on)""",
             id=erasure.id,
             kind=erasure.kind.value,
-            project=erasure.project,
+            project=erasure.project or None,
             observations=erasure.observations,
             revisions=erasure.revisions,
             sessions=erasure.sessions,
@@ -85,7 +85,7 @@ class Erasures(Table):
             f"""SELECT {COLUMNS}
                   FROM erased d
                   JOIN erasures e ON e.id = d.erasure_id
-                 WHERE d.memory_id = :memory AND e.kind <> 'redaction'
+                 WHERE d.memory_id = :memory AND e.kind IN ('observation', 'project')
               ORDER BY e.id DESC
                  LIMIT 1""",
             memory=memory,
@@ -133,7 +133,7 @@ def _erasure(row: Any, memories: tuple[MemoryId, ...]) -> Erasure:
     return Erasure(
         id=ErasureId(id_),
         kind=ErasureKind(kind),
-        project=project,
+        project=project or NO_PROJECT,
         memories=memories,
         observations=observations,
         revisions=revisions,

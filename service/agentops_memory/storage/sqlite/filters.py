@@ -7,6 +7,8 @@ from ...domain.access import Patterns
 from ...domain.model import GLOBAL_SCOPE, Filter
 
 EVERYWHERE = "TRUE"
+OF_A_PROJECT = "s.project IS NOT NULL"
+OF_A_STORE = "s.id = (SELECT space_id FROM stores WHERE uid = :store AND erasure_id IS NULL)"
 GLOBAL = f"s.scope = '{GLOBAL_SCOPE}'"
 
 
@@ -19,8 +21,8 @@ class Clauses:
 
     @property
     def everywhere(self) -> bool:
-        """Whether every space is in sight."""
-        return self.on_spaces == EVERYWHERE
+        """Whether every project's spaces are in sight."""
+        return self.on_spaces == OF_A_PROJECT
 
     @property
     def spaces(self) -> str:
@@ -40,7 +42,13 @@ def clauses(seen: Filter, projects: Patterns, *, memory: str) -> Clauses:
 
 def parameters(seen: Filter, projects: Patterns) -> dict[str, object]:
     """The values that the conditions name."""
-    given = {"project": seen.project, "scope": seen.scope, "type": seen.type, "tag": seen.tag}
+    given = {
+        "project": seen.project,
+        "scope": seen.scope,
+        "store": seen.store,
+        "type": seen.type,
+        "tag": seen.tag,
+    }
     return given | acting(projects)
 
 
@@ -55,6 +63,8 @@ def acting(projects: Patterns) -> dict[str, object]:
 
 
 def _on_spaces(seen: Filter, projects: Patterns) -> str:
+    if seen.store is not None:
+        return OF_A_STORE
     if seen.scope == GLOBAL_SCOPE:
         return GLOBAL
     conditions = []
@@ -62,7 +72,7 @@ def _on_spaces(seen: Filter, projects: Patterns) -> str:
         conditions.append("s.project = :project")
     if not projects.are_everything:
         conditions.append(acted_on(projects, "s.project"))
-    own = " AND ".join(conditions) or EVERYWHERE
+    own = " AND ".join(conditions) or OF_A_PROJECT
     if seen.scope is not None:
         return f"s.scope = :scope AND {own}"
     return f"({own} OR {GLOBAL})" if seen.global_too and conditions else own

@@ -2,7 +2,7 @@
 
 import json
 import sqlite3
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from ...domain.errors import Unavailable
@@ -10,6 +10,7 @@ from ...domain.model import GLOBAL_SCOPE, MemoryId, Purge, Space
 from ...domain.neighbours import NEIGHBOURS
 from .partitions import (
     AREA,
+    FIRST_OF_STORES,
     GLOBAL_AREA,
     Partitions,
     row_number,
@@ -39,6 +40,8 @@ class Index(Table):
         self.flush()  # a partition that is made holds all that is there
         if space.scope == GLOBAL_SCOPE:
             return GLOBAL_AREA, None
+        if space.is_store:
+            return self._next_area(), self._partitions.place(is_store=True)
         row = self._execute(
             f"""SELECT area, partition
                   FROM spaces
@@ -46,7 +49,7 @@ class Index(Table):
                  LIMIT 1""",
             project=space.project,
         ).fetchone()
-        return row or (self._next_area(), self._partitions.place())
+        return row or (self._next_area(), self._partitions.place(is_store=False))
 
     def prepare(self, area: int) -> None:
         """See to it that the area has its partitions, before there is anything to put in."""
@@ -167,7 +170,7 @@ class Index(Table):
         if place is None:
             return False
         area, number, others = place
-        target = self._partitions.place()
+        target = self._partitions.place(is_store=number >= FIRST_OF_STORES)
         # A project that made the other as crowded would be moved to and fro for ever.
         if target == number or self._partitions.holds(target, others):
             return False
@@ -179,10 +182,13 @@ class Index(Table):
         self._partitions.drop_all()
         self._execute("UPDATE spaces SET partition = NULL")
         areas = self._execute(
-            f"SELECT DISTINCT area FROM spaces WHERE area <> {GLOBAL_AREA} ORDER BY area"
+            f"""SELECT DISTINCT area, project IS NULL
+                  FROM spaces
+                 WHERE area <> {GLOBAL_AREA}
+              ORDER BY area"""
         ).fetchall()
-        for (area,) in areas:
-            self._partitions.assign(area, self._partitions.place())
+        for area, is_store in areas:
+            self._partitions.assign(area, self._partitions.place(is_store=bool(is_store)))
         self._partitions.make_all()
         self._terms.make_anew()
 
@@ -294,6 +300,18 @@ class Index(Table):
                     VALUES ('delete', :row, :title, :content, :context, :tags)""",
                 [_row(id_, entry) for id_, entry in entries.items()],
             )
+
+
+def first_of(rows: Iterable[tuple[int, int]]) -> list[MemoryId]:
+    """The first of memories, given with their sizes, until they are enough for one step."""
+    some: list[MemoryId] = []
+    room = BULK_SIZE
+    for id_, size in rows:
+        some.append(MemoryId(id_))
+        room -= size
+        if room < 0:
+            break
+    return some
 
 
 def is_by_rules(database: sqlite3.Connection, rules: str) -> bool:

@@ -25,7 +25,7 @@ class Lookalikes(Table):
 
     def of(self, words: Collection[str], seen: Filter) -> Corrections:
         """What the unknown ones among the words may have meant."""
-        if seen.project is None and seen.scope != GLOBAL_SCOPE:
+        if seen.project is None and seen.store is None and seen.scope != GLOBAL_SCOPE:
             return {}
         ((number, spans),) = self._sights.of(seen).spans.items()
         likely: dict[str, list[str]] = {}

@@ -2,25 +2,28 @@
 
 import json
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 from ...domain.access import Patterns
-from ...domain.model import Filter, Memory, MemoryId, SessionId, Space, Text
+from ...domain.model import NO_PROJECT, Filter, Memory, MemoryId, SessionId, Space, Text
 from ...domain.text import Project, content_hash
-from .filters import GLOBAL, acted_on, acting, clauses, parameters
+from .filters import GLOBAL, OF_A_PROJECT, acted_on, acting, clauses, parameters
 from .index import Index
-from .table import Table, instant, micros, tag_array, tag_tuple
+from .table import Table, instant, json_of, map_of, micros, tag_array, tag_tuple
 
 MAX_LIST = 4 * 1024 * 1024  # characters of content in one list, whatever its limit
 MAX_PAGE = 1024 * 1024  # the same of a page of an export, which holds it twice more as JSON
 
 COLUMNS = """m.id, m.uid, m.session_id, s.project, s.scope, m.key, m.type, m.title, m.content,
              m.tags, m.content_hash, m.revision, m.duplicates, m.last_seen_at, m.promoted_to,
-             m.created_at, m.updated_at, m.deleted_at"""
+             m.created_at, m.updated_at, m.deleted_at, m.extras"""
+
+# A store's space has no project: hence IS.
+IN_SPACE = "s.project IS :project AND s.scope = :scope"
 
 
 class Memories(Table):
@@ -35,23 +38,22 @@ class Memories(Table):
     def get(self, memory: MemoryId) -> Memory | None:
         return self._one(f"m.id = :id AND {self._readable}", id=memory, **acting(self._projects))
 
+    def in_space(self, space: Space, uid: str) -> Memory | None:
+        return self._one(f"m.uid = :uid AND {IN_SPACE}", uid=uid, **place_of(space))
+
     def at_key(self, space: Space, key: str) -> Memory | None:
         return self._one(
-            "s.project = :project AND s.scope = :scope AND m.key = :key AND m.deleted_at IS NULL",
-            project=space.project,
-            scope=space.scope,
-            key=key,
+            f"{IN_SPACE} AND m.key = :key AND m.deleted_at IS NULL", key=key, **place_of(space)
         )
 
     def twin(self, space: Space, key: str | None, text: Text, since: datetime) -> Memory | None:
         # The plus rules the index by time out: the one by hash finds the row at once.
         return self._one(
-            """s.project = :project AND s.scope = :scope AND m.content_hash = :hash
+            f"""{IN_SPACE} AND m.content_hash = :hash
                AND m.key IS :key AND m.type = :type AND m.title = :title
                AND m.created_at >= :since AND +m.deleted_at IS NULL
              ORDER BY m.created_at DESC, m.id DESC""",
-            project=space.project,
-            scope=space.scope,
+            **place_of(space),
             hash=content_hash(text.content),
             key=key,
             type=text.type,
@@ -61,13 +63,12 @@ class Memories(Table):
 
     def twin_of(self, memory: Memory) -> Memory | None:
         return self._one(
-            """s.project = :project AND s.scope = :scope AND m.content_hash = :hash
+            f"""{IN_SPACE} AND m.content_hash = :hash
                AND m.session_id = :session AND m.key IS :key AND m.type = :type
                AND m.title = :title AND m.content = :content
                AND m.created_at >= :second AND m.created_at < :second + 1000000
              ORDER BY m.deleted_at IS NOT NULL, m.id""",
-            project=memory.space.project,
-            scope=memory.space.scope,
+            **place_of(memory.space),
             hash=content_hash(memory.text.content),
             session=memory.session,
             key=memory.key,
@@ -88,10 +89,10 @@ class Memories(Table):
         cursor = self._execute(
             """INSERT INTO memories (uid, space_id, session_id, key, type, title, content, tags,
                                      content_hash, revision, duplicates, last_seen_at,
-                                     promoted_to, created_at, updated_at, deleted_at)
+                                     promoted_to, created_at, updated_at, deleted_at, extras)
                VALUES (:uid, :space_id, :session_id, :key, :type, :title, :content, :tags,
                        :content_hash, :revision, :duplicates, :last_seen_at,
-                       :promoted_to, :created_at, :updated_at, :deleted_at)""",
+                       :promoted_to, :created_at, :updated_at, :deleted_at, :extras)""",
             space_id=space,
             **_row(memory),
         )
@@ -107,7 +108,7 @@ class Memories(Table):
                           tags = :tags, content_hash = :content_hash, revision = :revision,
                           duplicates = :duplicates, last_seen_at = :last_seen_at,
                           promoted_to = :promoted_to, updated_at = :updated_at,
-                          deleted_at = :deleted_at
+                          deleted_at = :deleted_at, extras = :extras
                     WHERE id = :id""",
                 **_row(memory),
             )
@@ -126,6 +127,20 @@ class Memories(Table):
         self._index.must_purge(memory)
         with self._index.following(memory):
             self._execute("DELETE FROM memories WHERE id = :id", id=memory)
+
+    def erase_some(self, memories: Sequence[MemoryId]) -> int:
+        ids = json.dumps(memories)
+        self._index.forget(sorted(memories))
+        ((revisions,),) = self._execute(
+            """SELECT count(*)
+                 FROM revisions
+                WHERE memory_id IN (SELECT value FROM json_each(:ids))""",
+            ids=ids,
+        )
+        self._execute(
+            "DELETE FROM memories WHERE id IN (SELECT value FROM json_each(:ids))", ids=ids
+        )
+        return int(revisions)
 
     def newest(self, seen: Filter, limit: int, *, before: MemoryId | None = None) -> list[Memory]:
         where = clauses(seen, self._projects, memory="n")
@@ -175,7 +190,7 @@ class Memories(Table):
             f"""SELECT {COLUMNS}
                   FROM memories m
                   JOIN spaces s ON s.id = m.space_id
-                 WHERE m.id > :after AND m.deleted_at IS NULL
+                 WHERE m.id > :after AND m.deleted_at IS NULL AND {OF_A_PROJECT}
                        AND (:project IS NULL OR s.project = :project)
                        AND {acted_on(self._projects, "s.project")}
               ORDER BY m.id
@@ -218,11 +233,11 @@ class Memories(Table):
     def projects(self) -> set[Project]:
         rows = self._execute(
             f"""SELECT DISTINCT project
-                  FROM spaces
-                 WHERE {acted_on(self._projects, "project")}
+                  FROM spaces s
+                 WHERE {OF_A_PROJECT} AND {acted_on(self._projects, "project")}
                    AND EXISTS (SELECT 1
                                  FROM memories INDEXED BY memories_by_time
-                                WHERE space_id = spaces.id AND deleted_at IS NULL)""",
+                                WHERE space_id = s.id AND deleted_at IS NULL)""",
             **acting(self._projects),
         )
         return {project for (project,) in rows}
@@ -230,7 +245,7 @@ class Memories(Table):
     @property
     def _readable(self) -> str:
         """What a caller may know of: the projects that it acts on, and what is global."""
-        return f"({acted_on(self._projects, 's.project')} OR {GLOBAL})"
+        return f"{OF_A_PROJECT} AND ({acted_on(self._projects, 's.project')} OR {GLOBAL})"
 
     def _one(self, condition: str, **values: object) -> Memory | None:
         row = self._execute(
@@ -256,8 +271,7 @@ class Memories(Table):
         self._execute(
             """INSERT INTO spaces (project, scope, area, partition)
                VALUES (:project, :scope, :area, :partition)""",
-            project=space.project,
-            scope=space.scope,
+            **place_of(space),
             area=area,
             partition=partition,
         )
@@ -265,16 +279,15 @@ class Memories(Table):
 
     def _space(self, space: Space) -> Any:
         return self._execute(
-            "SELECT id, area FROM spaces WHERE project = :project AND scope = :scope",
-            project=space.project,
-            scope=space.scope,
+            f"SELECT s.id, s.area FROM spaces s WHERE {IN_SPACE}", **place_of(space)
         ).fetchone()
 
 
 def _newest_of_all(condition: str) -> str:
+    # A memory of a project has a session; one of a store has none.
     return f"""SELECT n.id
                  FROM memories n INDEXED BY memories_in_time
-                WHERE {condition}
+                WHERE n.session_id IS NOT NULL AND {condition}
              ORDER BY n.created_at DESC, n.id DESC
                 LIMIT :limit"""
 
@@ -292,6 +305,11 @@ def _newest_of_each(spaces: str, condition: str, order: str = "DESC") -> str:
                 WHERE {spaces}
              ORDER BY m.created_at {order}, m.id {order}
                 LIMIT :limit"""
+
+
+def place_of(space: Space) -> dict[str, object]:
+    """The values that IN_SPACE names."""
+    return {"project": space.project or None, "scope": space.scope}
 
 
 def listed(memories: Iterable[Memory]) -> list[Memory]:
@@ -328,18 +346,20 @@ def _row(memory: Memory) -> dict[str, object]:
         "created_at": micros(memory.created_at),
         "updated_at": micros(memory.updated_at),
         "deleted_at": None if memory.deleted_at is None else micros(memory.deleted_at),
+        "extras": json_of(memory.extras),
     }
 
 
 def memory_of(row: Any) -> Memory:
     """The memory in a row of COLUMNS."""
     (id_, uid, session, project, scope, key, type_, title, content, tags, hash_, revision,
-     duplicates, last_seen_at, promoted_to, created_at, updated_at, deleted_at) = row  # fmt: skip
+     duplicates, last_seen_at, promoted_to, created_at, updated_at, deleted_at,
+     extras) = row  # fmt: skip
     return Memory(
         id=MemoryId(id_),
         uid=uid,
-        session=SessionId(session),
-        space=Space(project=project, scope=scope),
+        session=None if session is None else SessionId(session),
+        space=Space(project=project or NO_PROJECT, scope=scope),
         key=key,
         text=Text(type=type_, title=title, content=content, tags=tag_tuple(tags)),
         content_hash=hash_,
@@ -350,4 +370,5 @@ def memory_of(row: Any) -> Memory:
         created_at=instant(created_at),
         updated_at=instant(updated_at),
         deleted_at=None if deleted_at is None else instant(deleted_at),
+        extras=map_of(extras),
     )

@@ -9,16 +9,20 @@ from .segments import Level, beginning, is_clean, is_merging, levels, needs_anot
 from .stems import TOKENIZER
 from .table import Table
 
-MOST = 256  # partitions; each is a table, and opening a file reads the names of all
+MOST = 256  # partitions of projects; each is a table, and opening a file reads the names of all
 AREAS = 8  # projects in a partition, before a new one is begun
 ROWS = 4000  # live memories in one after which a new project begins the next
 CROWDED = 16_000  # live memories of several projects in one, after which the smallest moves
 MOVABLE = 20_000  # live memories of a project that moves; it takes about 0.1 ms for each
 FIRST = 0  # the partition that there always is
+FIRST_OF_STORES = 1024  # stores have partitions of their own: their words are not projects' words
+MOST_OF_STORES = 64
 GLOBAL_AREA = 0  # of global memories, which every partition has
 OWN_COLUMNS = ("title", "content", "tags")  # a memory's own words, not those that it borrows
 AREA = 40  # bits of a row number below its area: room for the ids of memories
 MOST_IDS = 1 << AREA
+_PROJECTS = FIRST, FIRST + MOST - 1
+_STORES = FIRST_OF_STORES, FIRST_OF_STORES + MOST_OF_STORES - 1
 NO_ROW = 0  # the number of no memory's row
 MERGES = 4  # one after another, before a small partition is filled afresh instead
 PURGED = 250  # pages of the index that are merged while changes wait
@@ -37,6 +41,10 @@ class Partitions(Table):
         rows = self._execute("SELECT number FROM partitions ORDER BY number")
         return [number for (number,) in rows]
 
+    def of_projects(self) -> list[int]:
+        """The numbers of those that hold projects and global memories."""
+        return [number for number in self.all() if number < FIRST_OF_STORES]
+
     def make_all(self) -> None:
         """Make those that are missing: the first, and each that has a project."""
         rows = self._execute(
@@ -53,7 +61,8 @@ class Partitions(Table):
     def holding(self, area: int) -> list[int]:
         """Those in which an area lies, made if there are none."""
         if area not in self._holding:
-            self._holding[area] = self.all() if area == GLOBAL_AREA else [self._own(area)]
+            is_global = area == GLOBAL_AREA
+            self._holding[area] = self.of_projects() if is_global else [self._own(area)]
         return self._holding[area]
 
     def assign(self, area: int, number: int) -> None:
@@ -63,23 +72,28 @@ class Partitions(Table):
             "UPDATE spaces SET partition = :number WHERE area = :area", number=number, area=area
         )
 
-    def place(self) -> int:
-        """The partition for a new project.
+    def place(self, *, is_store: bool) -> int:
+        """The partition for a new project, or for a new store.
 
-        Projects share one until it has enough of them or of their memories: what
-        a word is worth is known the better the more memories there are to judge by,
-        and a search costs the more.
+        Projects share one until it has enough of them or of their memories, and so do
+        stores: what a word is worth is known the better the more memories there are to
+        judge by, and a search costs the more.
         """
+        first, last = _STORES if is_store else _PROJECTS
         ((newest, areas),) = self._execute(
             """SELECT partition, count(DISTINCT area)
                  FROM spaces
-                WHERE partition = (SELECT max(partition) FROM spaces)"""
+                WHERE partition = (SELECT max(partition)
+                                     FROM spaces
+                                    WHERE partition BETWEEN :first AND :last)""",
+            first=first,
+            last=last,
         )
         if newest is None:
-            return FIRST
+            return first
         if areas < AREAS and not self.holds(newest, ROWS):
             return int(newest)
-        return int(newest) + 1 if newest + 1 < MOST else self._emptiest()
+        return int(newest) + 1 if newest < last else self._emptiest(first, last)
 
     def crowded(self) -> tuple[int, int, int] | None:
         """The area of the smallest project in a partition that is too large, and its partition.
@@ -217,15 +231,17 @@ class Partitions(Table):
         ((record,),) = self._execute(f"SELECT block FROM {table(number)}_data WHERE id = 10")
         return levels(record)
 
-    def _emptiest(self) -> int:
-        """The partition with the fewest projects."""
+    def _emptiest(self, first: int, last: int) -> int:
+        """The partition between two numbers with the fewest projects, or stores."""
         ((number,),) = self._execute(
             """SELECT partition
                  FROM spaces
-                WHERE partition IS NOT NULL
+                WHERE partition BETWEEN :first AND :last
              GROUP BY partition
              ORDER BY count(DISTINCT area), partition
-                LIMIT 1"""
+                LIMIT 1""",
+            first=first,
+            last=last,
         )
         return int(number)
 
@@ -244,11 +260,12 @@ class Partitions(Table):
         if not self._is_alone:
             raise NeedsTransactionOfItsOwn
         self._holding.clear()
+        globals_too = f"area = {GLOBAL_AREA} OR " * (number < FIRST_OF_STORES)
         self._execute(
             f"""CREATE VIEW {text_of(number)} (id, title, content, context, tags) AS
                 SELECT area << {AREA} | id, title, content, context, tags
                   FROM memory_text
-                 WHERE area = {GLOBAL_AREA} OR partition = {number}"""
+                 WHERE {globals_too}partition = {number}"""
         )
         self._execute(
             f"""CREATE VIRTUAL TABLE {table(number)} USING fts5 (

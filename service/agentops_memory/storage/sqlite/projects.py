@@ -1,15 +1,13 @@
 """SQL for projects as a whole: what they hold, and how one is renamed, merged and erased."""
 
-import json
 import sqlite3
-from collections.abc import Sequence
 from datetime import datetime
 
 from ...domain.access import Patterns
 from ...domain.model import Extent, Listed, MemoryId
 from ...domain.text import Project
-from .filters import GLOBAL, acted_on, acting
-from .index import BULK_SIZE, Index
+from .filters import GLOBAL, OF_A_PROJECT, acted_on, acting
+from .index import Index, first_of
 from .partitions import GLOBAL_AREA
 from .table import Table, instant
 
@@ -35,7 +33,8 @@ class Projects(Table):
             f"""SELECT project
                   FROM (SELECT project
                           FROM spaces s
-                         WHERE EXISTS (SELECT 1 FROM memories WHERE space_id = s.id)
+                         WHERE {OF_A_PROJECT}
+                               AND EXISTS (SELECT 1 FROM memories WHERE space_id = s.id)
                          UNION
                         SELECT project FROM sessions)
                  WHERE {acted_on(self._projects, "project")}
@@ -149,29 +148,7 @@ class Projects(Table):
             self._index.leave(*source, into=target[0])
 
     def some(self, project: Project, limit: int) -> list[MemoryId]:
-        rows = self._newest_live(project, limit) or self._any(project, limit)
-        some: list[MemoryId] = []
-        room = BULK_SIZE
-        for id_, size in rows:
-            some.append(MemoryId(id_))
-            room -= size
-            if room < 0:
-                break
-        return some
-
-    def erase_memories(self, memories: Sequence[MemoryId]) -> int:
-        ids = json.dumps(memories)
-        self._index.forget(sorted(memories))
-        ((revisions,),) = self._execute(
-            """SELECT count(*)
-                 FROM revisions
-                WHERE memory_id IN (SELECT value FROM json_each(:ids))""",
-            ids=ids,
-        )
-        self._execute(
-            "DELETE FROM memories WHERE id IN (SELECT value FROM json_each(:ids))", ids=ids
-        )
-        return int(revisions)
+        return first_of(self._newest_live(project, limit) or self._any(project, limit))
 
     def erase_sessions(self, project: Project) -> int:
         self._execute(

@@ -23,7 +23,8 @@ class Revisions(Table):
         self._execute(
             """UPDATE revisions
                   SET type = :type, title = :title, content = :content, tags = :tags
-                WHERE memory_id = :memory_id AND number = :number AND deed <> 'deleted'""",
+                WHERE memory_id = :memory_id AND number = :number AND deed <> 'deleted'
+                      AND type IS NULL""",
             memory_id=memory.id,
             number=memory.revision,
             **_text_row(memory.text),

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ...domain.access import Patterns
-from ...domain.model import GLOBAL_SCOPE, Filter
+from ...domain.model import GLOBAL_SCOPE, Filter, StoreId
 from ...domain.text import Project
-from .filters import clauses, parameters
+from .filters import OF_A_STORE, clauses, parameters
 from .partitions import FIRST, GLOBAL_AREA, Partitions, row_number, span_of
 from .table import Table
 
@@ -52,6 +52,8 @@ class Sights(Table):
         return self._known[seen]
 
     def _spans(self, seen: Filter) -> dict[int, list[Span]]:
+        if seen.store is not None:
+            return self._store(seen.store)
         if seen.scope == GLOBAL_SCOPE:
             return {FIRST: [_GLOBALS]}
         if seen.project is None:
@@ -86,16 +88,24 @@ class Sights(Table):
         ).fetchone()
         return place
 
+    def _store(self, store: StoreId) -> dict[int, list[Span]]:
+        row = self._execute(
+            f"SELECT s.area, s.partition FROM spaces s WHERE {OF_A_STORE}", store=store
+        ).fetchone()
+        return {} if row is None else {row[1]: [span_of(row[0])]}
+
     def _everything(self) -> dict[int, list[Span]]:
         return {
             number: [_PROJECTS, _GLOBALS] if number == FIRST else [_PROJECTS]
-            for number in self._partitions.all()
+            for number in self._partitions.of_projects()
         }
 
 
 def _condition(seen: Filter, projects: Patterns) -> str:
     """What the ranges do not say already."""
     where = clauses(seen, projects, memory="m")
+    if seen.store is not None:
+        return where.on_memories
     is_whole = projects.are_everything if seen.project is None else seen.global_too
     if seen.scope == GLOBAL_SCOPE or (seen.scope is None and is_whole):
         return where.on_memories

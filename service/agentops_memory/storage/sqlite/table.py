@@ -2,7 +2,7 @@
 
 import json
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -37,3 +37,13 @@ def tag_array(tags: Iterable[str]) -> str:
 def tag_tuple(array: str) -> tuple[str, ...]:
     """The inverse of `tag_array`."""
     return () if array == "[]" else tuple(json.loads(array))
+
+
+def json_of(pairs: Mapping[str, str]) -> str:
+    """Pairs of texts as the JSON object that a row holds."""
+    return json.dumps(dict(pairs), ensure_ascii=False) if pairs else "{}"
+
+
+def map_of(text: str) -> dict[str, str]:
+    """The inverse of `json_of`."""
+    return {} if text == "{}" else dict(json.loads(text))

@@ -1,11 +1,11 @@
 """One transaction: its instant and its tables."""
 
-import secrets
 import sqlite3
 from datetime import datetime
 
 from ...domain.model import Caller
-from ...domain.uids import ENTROPY, uuid7
+from ...domain.uids import Uids
+from .entries import Entries
 from .erasures import Erasures
 from .index import Index
 from .memories import Memories
@@ -14,6 +14,10 @@ from .projects import Projects
 from .revisions import Revisions
 from .search import Search
 from .sessions import Sessions
+from .stores import Stores
+from .versions import Versions
+
+_UIDS = Uids()  # of this process
 
 
 class SqliteTransaction:
@@ -40,6 +44,9 @@ class SqliteTransaction:
         self.revisions = Revisions(connection)
         self.projects = Projects(connection, self.index, caller.projects)
         self.erasures = Erasures(connection, now)
+        self.stores = Stores(connection, self.index)
+        self.entries = Entries(connection)
+        self.versions = Versions(connection)
         self.search = Search(connection, self.memories, partitions, caller.projects)
 
     @property
@@ -47,7 +54,7 @@ class SqliteTransaction:
         return None if self._quota is None else self._quota - _stored(self._connection)
 
     def new_uid(self, at: datetime) -> str:
-        return uuid7(at, secrets.token_bytes(ENTROPY))
+        return _UIDS.make(at)
 
 
 def _stored(connection: sqlite3.Connection) -> int:

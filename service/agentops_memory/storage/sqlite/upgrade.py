@@ -2,7 +2,6 @@
 
 import json
 import logging
-import secrets
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterable
@@ -12,7 +11,7 @@ from pathlib import Path
 from ...domain.instants import parsed
 from ...domain.model import UNKNOWN_PROJECT
 from ...domain.text import clean, content_hash, project_name
-from ...domain.uids import ENTROPY, uuid7
+from ...domain.uids import Uids
 from .copies import kept_copy
 from .faults import StartRefused
 from .table import instant, micros, tag_array
@@ -152,13 +151,14 @@ def _displaced(database: sqlite3.Connection) -> int:
 
 def _register(database: sqlite3.Connection, now: datetime) -> None:
     """The functions that the statements call; each takes whatever a column may hold."""
+    uids = Uids()
     functions: dict[str, tuple[int, Callable[..., str | int | None]]] = {
         "as_text": (1, lambda value: None if value is None else _text(value)),
         "as_project": (1, lambda value: project_name(_text(value)) or UNKNOWN_PROJECT),
         "as_tags": (1, lambda value: tag_array(_tags(_text(value)))),
         "as_hash": (1, content_hash),
         "as_micros": (ANY_NUMBER, lambda *values: _micros(map(_text, values), now)),
-        "uid_at": (1, lambda value: uuid7(instant(value), secrets.token_bytes(ENTROPY))),
+        "uid_at": (1, lambda value: uids.make(instant(value))),
     }
     for name, (arguments, function) in functions.items():
         database.create_function(name, arguments, function)

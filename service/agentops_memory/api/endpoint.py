@@ -1,0 +1,79 @@
+"""A protocol as the application serves it: its operations, and the shape of its refusals."""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from pydantic import BaseModel
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Message, Receive, Scope, Send
+
+from ..domain.errors import Refusal
+from ..telemetry import Telemetry
+from .door import Door
+from .openapi import Operation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Api:
+    """A protocol. Whatever path begins with its prefix is its own, also one that is unknown."""
+
+    prefix: str
+    operations: Sequence[Operation]
+    refused: Callable[[Refusal], Response]
+    problem: type[BaseModel]  # the shape of a refusal
+    is_bearer_only: bool = False  # whether a key counts in the header Authorization alone
+
+    def enter(self, door: Door, request: Request, operation: Operation) -> None:
+        """Let a request in that is for one of the operations."""
+        assert operation.role is not None
+        door.enter(
+            request,
+            operation.role,
+            is_limited=operation.is_limited,
+            is_bearer_only=self.is_bearer_only,
+        )
+
+
+def routes(api: Api, door: Door, telemetry: Telemetry, first: Iterable[str] = ()) -> list[Route]:
+    """The operations as Starlette's routes, each in its span; the named ones are tried first."""
+    hot = frozenset(first)
+    asked = sorted(api.operations, key=lambda operation: operation.name not in hot)
+    return [_route(api, operation, door, telemetry) for operation in asked]
+
+
+def _route(api: Api, operation: Operation, door: Door, telemetry: Telemetry) -> Route:
+    endpoint = _Endpoint(api=api, operation=operation, door=door, telemetry=telemetry)
+    route = Route(operation.path, endpoint, methods=[operation.method])
+    # A session id may hold a line break, which a dot alone does not match.
+    route.path_regex = re.compile(route.path_regex.pattern, re.DOTALL)
+    return route
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Endpoint:
+    """An operation as an application; its span lasts until the answer is sent."""
+
+    api: Api
+    operation: Operation
+    door: Door
+    telemetry: Telemetry
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request, is_begun = Request(scope, receive), False
+
+        async def sent(message: Message) -> None:
+            nonlocal is_begun
+            is_begun = True
+            await send(message)
+
+        try:
+            with self.telemetry.operation(self.operation.name, request.headers):
+                self.api.enter(self.door, request, self.operation)
+                await (await self.operation.handler(request))(scope, receive, sent)
+        except Refusal as refusal:
+            if is_begun:
+                raise  # the connection is cut: nobody may take a part for the whole
+            await self.api.refused(refusal)(scope, receive, send)

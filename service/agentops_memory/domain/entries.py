@@ -1,0 +1,326 @@
+"""Entries of memory stores: written at their paths, compared, changed, deleted."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from .access import Role
+from .errors import NotFound, PathTaken, Stale
+from .memories import created, revised
+from .model import (
+    NO_PROJECT,
+    Caller,
+    Deed,
+    Erasure,
+    ErasureId,
+    ErasureKind,
+    Memory,
+    MemoryId,
+    Space,
+    StoreId,
+    Text,
+)
+from .ports import Engine, Transaction
+from .quota import require_room
+from .screen import RulesOf, Screen, default_rules
+from .store_model import (
+    ANY_STATE,
+    ENTRY_TYPE,
+    EntriesSeen,
+    Entry,
+    EntryChange,
+    EntryDraft,
+    EntryId,
+    Expected,
+    Page,
+    Slice,
+    Version,
+    VersionId,
+    Written,
+)
+from .store_rules import Policy, clean_change, clean_draft, sha256_of, size_of
+from .stores import known_store, open_store, unheard
+
+NO_ENTRY = "No such memory in this store."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entries:
+    """Entries of one service, as a dialect wants them.
+
+    They are for callers who act on every project: others are refused with Denied.
+    Unknown ids are refused with NotFound, and so is an entry of another store.
+    """
+
+    engine: Engine
+    policy: Policy
+    rules: RulesOf = default_rules
+    on_erased: Callable[[Caller], None] = unheard
+
+    async def create(self, caller: Caller, store: StoreId, draft: EntryDraft) -> Written[Entry]:
+        """Write a new entry; PathTaken, Archived."""
+        caller.require(Role.WRITER)
+        screen = Screen(self.rules(caller))
+        clean = await asyncio.to_thread(clean_draft, screen, draft)
+        entry = await self.engine.write(caller, create_entry, store, clean, self.policy)
+        return Written(value=entry, redacted=screen.count)
+
+    async def get(self, caller: Caller, store: StoreId, entry: EntryId) -> Entry:
+        """The entry, with its content."""
+        caller.require(Role.READER)
+        return await self.engine.read(caller, known_entry, store, entry)
+
+    async def list(
+        self, caller: Caller, store: StoreId, seen: EntriesSeen, page: Page
+    ) -> Slice[Entry]:
+        """Entries without their contents, from high ids to low ones: the newest come first."""
+        caller.require(Role.READER)
+        return await self.engine.read(caller, list_entries, store, seen, page)
+
+    async def tree(self, caller: Caller, store: StoreId, branch: "Branch") -> Slice[Entry | str]:
+        """Entries in the order of their paths; as texts the folders of those that lie deeper."""
+        caller.require(Role.READER)
+        return await self.engine.read(caller, tree, store, branch)
+
+    async def amend(
+        self,
+        caller: Caller,
+        store: StoreId,
+        entry: EntryId,
+        change: EntryChange,
+        expected: Expected = ANY_STATE,
+    ) -> Written[Entry]:
+        """Change an entry that is in the expected state; Stale, PathTaken, Archived."""
+        caller.require(Role.WRITER)
+        screen = Screen(self.rules(caller))
+        clean = await asyncio.to_thread(clean_change, screen, change)
+        amended, has_erased = await self.engine.write(
+            caller, amend_entry, store, entry, clean, expected, self.policy
+        )
+        if has_erased:
+            self.on_erased(caller)
+        return Written(value=amended, redacted=screen.count)
+
+    async def delete(
+        self, caller: Caller, store: StoreId, entry: EntryId, expected: Expected = ANY_STATE
+    ) -> None:
+        """Delete an entry that is in the expected state; its versions stay. Stale, Archived."""
+        caller.require(Role.WRITER)
+        if await self.engine.write(caller, delete_entry, store, entry, expected, self.policy):
+            self.on_erased(caller)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Branch:
+    """A part of the tree that paths make: what lies below a prefix, after an item.
+
+    The prefix is empty or ends with a slash. A shallow one has folders, which end
+    with a slash, for what does not lie in it directly.
+    """
+
+    prefix: str = ""
+    is_shallow: bool = False
+    after: str | None = None
+    limit: int
+    with_content: bool = False
+
+
+def create_entry(tx: Transaction, store: StoreId, draft: EntryDraft, policy: Policy) -> Entry:
+    open_store(tx, store)
+    require_room(tx)
+    _require_free(tx, store, draft.path, policy)
+    memory = created(
+        tx,
+        Memory(
+            uid=tx.new_uid(tx.now),
+            session=None,
+            space=Space.of_store(store),
+            key=draft.path,
+            text=_text(draft.path, draft.content),
+            last_seen_at=tx.now,
+            created_at=tx.now,
+            updated_at=tx.now,
+            extras=draft.metadata,
+        ),
+    )
+    told(tx, store, memory, Deed.CREATED)
+    tx.stores.grow(store, 1, size_of(draft.content))
+    return known_entry(tx, store, EntryId(memory.uid))
+
+
+def known_entry(tx: Transaction, store: StoreId, entry: EntryId) -> Entry:
+    """The live entry, with its content."""
+    known_store(tx, store)
+    found = tx.entries.get(store, entry)
+    if found is None:
+        raise NotFound(NO_ENTRY)
+    return found
+
+
+def list_entries(tx: Transaction, store: StoreId, seen: EntriesSeen, page: Page) -> Slice[Entry]:
+    known_store(tx, store)
+    return tx.entries.page(store, seen, page)
+
+
+def amend_entry(
+    tx: Transaction,
+    store: StoreId,
+    entry: EntryId,
+    change: EntryChange,
+    expected: Expected,
+    policy: Policy,
+) -> tuple[Entry, bool]:
+    """The entry as it is now, and whether bytes of a redacted version are to go."""
+    open_store(tx, store)
+    before = known_entry(tx, store, entry)
+    wanted = _changed(before, change)
+    if not expected.met_by(before):
+        if policy.done_is_done and wanted == before:
+            return before, False
+        raise Stale("The memory has changed: it is not in the expected state.")
+    if wanted == before and not policy.unchanged_is_change:
+        return before, False
+    require_room(tx)
+    if wanted.path != before.path:
+        _require_free(tx, store, wanted.path, policy, but=entry)
+    held = _memory(tx, store, entry)
+    text = _text(wanted.path, wanted.content or "")
+    after = replace(held, key=wanted.path, text=text, extras=wanted.metadata, updated_at=tx.now)
+    after = revised(tx, held, after)
+    told(tx, store, after, Deed.UPDATED)
+    tx.stores.grow(store, 0, size_of(text.content) - before.size)
+    has_erased = _is_lost(tx, before) and text.content != before.content
+    if has_erased:
+        erased(tx, before.memory)
+    return known_entry(tx, store, entry), has_erased
+
+
+def delete_entry(
+    tx: Transaction, store: StoreId, entry: EntryId, expected: Expected, policy: Policy
+) -> bool:
+    """Whether bytes of a redacted version are to go."""
+    (open_store if policy.archived_keeps_entries else known_store)(tx, store)
+    before = known_entry(tx, store, entry)
+    if not expected.met_by(before):
+        raise Stale("The memory has changed: it is not in the expected state.")
+    held = _memory(tx, store, entry)
+    # The row keeps nothing of what the versions keep, or have lost.
+    gone = replace(held, key=None, text=_text("", ""), extras={}, deleted_at=tx.now)
+    told(tx, store, revised(tx, held, gone, Deed.DELETED), Deed.DELETED, path=before.path)
+    tx.stores.grow(store, -1, -before.size)
+    if has_erased := _is_lost(tx, before):
+        erased(tx, before.memory)
+    return has_erased
+
+
+def told(
+    tx: Transaction, store: StoreId, memory: Memory, deed: Deed, *, path: str | None = None
+) -> None:
+    """Let the store tell of the memory's newest revision."""
+    is_deleted = deed is Deed.DELETED
+    tx.versions.add(
+        Version(
+            id=VersionId(tx.new_uid(tx.now)),
+            store=store,
+            entry=EntryId(memory.uid),
+            memory=memory.id,
+            number=memory.revision,
+            deed=deed,
+            path=path or memory.key,
+            size=None if is_deleted else size_of(memory.text.content),
+            sha256=None if is_deleted else sha256_of(memory.text.content),
+            at=tx.now,
+            author=tx.caller.key,
+        )
+    )
+
+
+def erased(tx: Transaction, memory: MemoryId) -> None:
+    """Let the bytes of what a memory said leave the file."""
+    tx.index.must_purge(memory)
+    tx.erasures.add(
+        Erasure(
+            id=ErasureId(tx.new_uid(tx.now)),
+            kind=ErasureKind.REDACTION,
+            project=NO_PROJECT,
+            memories=(memory,),
+            observations=0,
+            revisions=1,
+            erased_at=tx.now,
+        )
+    )
+
+
+def tree(tx: Transaction, store: StoreId, branch: Branch) -> Slice[Entry | str]:
+    known_store(tx, store)
+    first = branch.prefix if branch.after is None else _next(branch.after)
+    items: list[Entry | str] = []
+    while len(items) <= branch.limit:
+        wanted = branch.limit + 1 - len(items)
+        entries = tx.entries.from_path(store, first, branch.prefix, wanted)
+        for entry in entries:
+            item = _item(entry, branch)
+            items.append(item)
+            first = _next(item if isinstance(item, str) else item.path)
+            if isinstance(item, str):
+                break
+        else:
+            if len(entries) < wanted:
+                break
+    shown = items[: branch.limit]
+    if branch.with_content:
+        shown = [_with_content(tx, item) for item in shown]
+    return Slice(tuple(shown), len(items) > branch.limit)
+
+
+def _item(entry: Entry, branch: Branch) -> Entry | str:
+    """The entry, or the folder that stands for it."""
+    segment, slash, _ = entry.path.removeprefix(branch.prefix).partition("/")
+    return branch.prefix + segment + slash if branch.is_shallow and slash else entry
+
+
+def _next(item: str) -> str:
+    """A text that comes right after an item, and all that lies in it if it is a folder."""
+    return item[:-1] + chr(ord("/") + 1) if item.endswith("/") else item + "\x01"
+
+
+def _with_content(tx: Transaction, item: Entry | str) -> Entry | str:
+    if isinstance(item, str):
+        return item
+    return tx.entries.get(item.store, item.id) or item
+
+
+def _require_free(
+    tx: Transaction, store: StoreId, path: str, policy: Policy, *, but: EntryId | None = None
+) -> None:
+    held = tx.entries.at(store, path)
+    others = [held] if held else []
+    if not policy.paths_nest:
+        others += tx.entries.beside(store, path)
+    for other in others:
+        if other.id != but:
+            raise PathTaken("Another memory holds this path.", other.id, other.path)
+
+
+def _memory(tx: Transaction, store: StoreId, entry: EntryId) -> Memory:
+    memory = tx.memories.in_space(Space.of_store(store), entry)
+    assert memory is not None  # this transaction has just seen it
+    return memory
+
+
+def _text(path: str, content: str) -> Text:
+    return Text(type=ENTRY_TYPE, title=path, content=content)
+
+
+def _changed(entry: Entry, change: EntryChange) -> Entry:
+    return replace(
+        entry,
+        path=entry.path if change.path is None else change.path,
+        content=entry.content if change.content is None else change.content,
+        metadata=entry.metadata if change.metadata is None else change.metadata,
+    )
+
+
+def _is_lost(tx: Transaction, entry: Entry) -> bool:
+    """Whether the version that the entry had was redacted, so that its text goes with it."""
+    return tx.versions.is_redacted(entry.memory, entry.number)

@@ -1,0 +1,99 @@
+"""Versions of entries: what each change left, and what is taken out of them."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from .access import Role
+from .entries import erased
+from .errors import AlreadyDone, NotFound, StillCurrent
+from .model import Caller, StoreId
+from .ports import Engine, Transaction
+from .projects import Audit
+from .store_model import Page, Slice, Version, VersionId, VersionsSeen
+from .store_rules import Policy
+from .stores import known_store, unheard
+
+NO_VERSION = "No such version in this store."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Versions:
+    """Versions of one service, as a dialect wants them; those of deleted entries stay.
+
+    They are for callers who act on every project: others are refused with Denied.
+    Unknown ids are refused with NotFound, and so is a version of another store.
+    """
+
+    engine: Engine
+    policy: Policy
+    audit: Audit
+    on_erased: Callable[[Caller], None] = unheard
+
+    async def get(self, caller: Caller, store: StoreId, version: VersionId) -> Version:
+        """The version, with its content if it has any left."""
+        caller.require(Role.READER)
+        return await self.engine.read(caller, known_version, store, version)
+
+    async def list(
+        self, caller: Caller, store: StoreId, seen: VersionsSeen, page: Page
+    ) -> Slice[Version]:
+        """Versions of all entries, from high ids to low ones: the newest come first."""
+        caller.require(Role.READER)
+        return await self.engine.read(caller, list_versions, store, seen, page)
+
+    async def redact(self, caller: Caller, store: StoreId, version: VersionId) -> Version:
+        """Take a version's content out for good; AlreadyDone, StillCurrent.
+
+        Its bytes leave the files within seconds, unless the entry says the same now.
+        Archived stores are no exception.
+        """
+        caller.require(Role.ADMIN)
+        await self.engine.read(caller, known_version, store, version)
+        await asyncio.to_thread(
+            self.audit,
+            caller,
+            "version.redacted",
+            tenant=caller.tenant,
+            store=store,
+            version=version,
+        )
+        redacted = await self.engine.write(caller, redact_version, store, version, self.policy)
+        self.on_erased(caller)
+        return redacted
+
+
+def known_version(tx: Transaction, store: StoreId, version: VersionId) -> Version:
+    known_store(tx, store)
+    found = tx.versions.get(store, version)
+    if found is None:
+        raise NotFound(NO_VERSION)
+    return found
+
+
+def list_versions(
+    tx: Transaction, store: StoreId, seen: VersionsSeen, page: Page
+) -> Slice[Version]:
+    known_store(tx, store)
+    return tx.versions.page(store, seen, page)
+
+
+def redact_version(tx: Transaction, store: StoreId, version: VersionId, policy: Policy) -> Version:
+    found = known_version(tx, store, version)
+    if found.redacted_at is not None:
+        if policy.repeats_are_refused:
+            raise AlreadyDone("The version is redacted already.")
+        return found
+    if not policy.current_is_redacted and _is_current(tx, found):
+        raise StillCurrent("The version is what its memory says now; change or delete that first.")
+    redacted = replace(found, content=None, redacted_at=tx.now, redacted_by=tx.caller.key)
+    if policy.redaction_takes_all:
+        redacted = replace(redacted, path=None, size=None, sha256=None)
+    tx.versions.redact(redacted)
+    erased(tx, found.memory)
+    return redacted
+
+
+def _is_current(tx: Transaction, version: Version) -> bool:
+    entry = tx.entries.get(version.store, version.entry)
+    return entry is not None and entry.version == version.id
