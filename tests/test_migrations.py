@@ -22,8 +22,9 @@ from agentops_memory.storage.sqlite.migrate import (
     statements,
 )
 
-from .files import NOW, beside, disk, found, mounted, rows, schema
+from .files import NOW, assert_sound, beside, disk, found, mounted, rows, schema
 from .original import SCHEMA, filled, original, with_wal_left
+from .service import serving
 
 PROCESSES = 4
 
@@ -187,18 +188,79 @@ def test_older_files_and_the_originals_end_with_the_schema_of_a_new_one(
     assert rows(path, "PRAGMA user_version") == [(len(list(scripts.iterdir())),)]
 
 
+def test_what_three_migrations_held_survives_the_fourth(path: Path, scripts: Path) -> None:
+    later = [script for script in scripts.iterdir() if script.name > "0004"]
+    for script in later:
+        script.rename(script.with_suffix(".later"))
+    migrated(path, NOW)
+    with closing(connect(path)) as database:
+        database.executescript(THREE)
+    for script in scripts.glob("*.later"):
+        script.rename(script.with_suffix(".sql"))
+    before = [rows(path, f"SELECT {columns} FROM {table} ORDER BY 1") for columns, table in KEPT]
+
+    migrated(path, NOW)
+
+    assert_sound(path, live=1)
+    after = [rows(path, f"SELECT {columns} FROM {table} ORDER BY 1") for columns, table in KEPT]
+    assert after == before
+    with serving(path) as service:
+        assert [hit["title"] for hit in service.http.get("/search?q=zebra").json()] == ["kept"]
+        assert service.save("new")["id"] == 10  # the ninth was erased; its id is nobody's
+        assert [r["action"] for r in service.http.get("/observations/7/history").json()] == [
+            "updated",
+            "created",
+        ]
+        service.http.delete("/observations/7?hard=true")
+        assert service.http.get("/observations/7").status_code == 404
+    assert rows(path, "SELECT count(*) FROM revisions WHERE memory_id = 7") == [(0,)]
+    assert_sound(path, live=1)
+
+
+KEPT = (
+    ("id, uid, space_id, session_id, key, type, title, content, tags, revision", "memories"),
+    ("id, project, scope, area, partition", "spaces"),
+    ("memory_id, number, deed, at, content", "revisions"),
+    ("id, kind, project, observations, erased_at, bytes_gone_at, goes_on", "erasures"),
+    ("memory_id, erasure_id", "erased"),
+    ("name, seq", "sqlite_sequence"),
+)
+THREE = """
+    INSERT INTO sessions (id, project, started_at) VALUES ('s1', 'demo', 0);
+    INSERT INTO spaces (id, project, scope, area, partition) VALUES (3, 'demo', 'project', 1, 0);
+    INSERT INTO memories (id, uid, space_id, session_id, key, type, title, content, tags,
+                          content_hash, revision, last_seen_at, created_at, updated_at, deleted_at)
+    VALUES (7, 'u7', 3, 's1', 'a/b', 't', 'kept', 'a zebra', '["x"]', '', 2, 0, 1, 2, NULL),
+           (8, 'u8', 3, 's1', 'a/b', 't', 'gone', 'a lion', '[]', '', 1, 0, 1, 2, 3),
+           (9, 'u9', 3, 's1', NULL, 't', 'last', 'a hen', '[]', '', 1, 0, 1, 2, NULL);
+    DELETE FROM memories WHERE id = 9;
+    INSERT INTO revisions (memory_id, number, deed, at, type, title, content, tags)
+    VALUES (7, 1, 'created', 1, 't', 'kept', 'an okapi', '[]'),
+           (7, 2, 'updated', 2, NULL, NULL, NULL, NULL);
+    INSERT INTO erasures (id, kind, project, observations, revisions, sessions, erased_at)
+    VALUES ('e1', 'observation', 'demo', 1, 1, 0, 5);
+    INSERT INTO erased (memory_id, erasure_id) VALUES (9, 'e1');
+    INSERT INTO memories_fts_0 (memories_fts_0) VALUES ('rebuild');
+    INSERT INTO terms (area, length, term)
+    SELECT DISTINCT area, length(value), value
+      FROM memory_text, json_each(forms(title || char(10) || content || char(10) || tags));
+"""
+
+
 # Files that are refused
 
 
 def test_a_file_of_a_newer_version_is_refused_with_both_versions_named(
     path: Path, scripts: Path
 ) -> None:
-    add(scripts, "0004_newer.sql", "CREATE TABLE newer (id);\n")
+    known = len(list(scripts.iterdir()))
+    add(scripts, "9999_newer.sql", "CREATE TABLE newer (id);\n")
     migrated(path, NOW)
-    (scripts / "0004_newer.sql").unlink()
+    (scripts / "9999_newer.sql").unlink()
     before = path.read_bytes()
 
-    with pytest.raises(StartRefused, match=rf"format 4.*agentops-memory {__version__}.*up to 3"):
+    said = rf"format {known + 1}.*agentops-memory {__version__}.*up to {known}"
+    with pytest.raises(StartRefused, match=said):
         migrated(path, NOW)
 
     assert path.read_bytes() == before

@@ -98,11 +98,11 @@ def test_a_page_that_is_written_behind_the_walk_is_blanked_before_its_end(
         closing(connect(planted)) as other,
     ):
         walk = slack.Blanking(planted, file)
-        ((root,),) = database.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'spaces'")
+        ((root,),) = database.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'sessions'")
         for _ in range(root):  # far behind it
             assert walk.step(database) is slack.Progress.MORE
         assert plant(planted, {root}) == 1
-        (database if own else other).execute("UPDATE spaces SET scope = scope || 'x'")
+        (database if own else other).execute("UPDATE sessions SET summary = 'x'")
 
         while (progress := walk.step(database)) is slack.Progress.MORE:
             pass

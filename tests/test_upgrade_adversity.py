@@ -201,7 +201,7 @@ def test_the_space_that_is_asked_for_is_enough(tmp_path: Path) -> None:
     source = filled(tmp_path / "source.db", journal_mode="WAL", rows=2000)
     DAMAGES["garbage in a page"](source)
     size = source.stat().st_size
-    room = size + size * 4 + 2 * 1024 * 1024 + 64 * 1024
+    room = size + size * 5 + 2 * 1024 * 1024 + 64 * 1024
     with disk(tmp_path / "disk", size=room) as folder:
         path = folder / "memory.db"
         path.write_bytes(source.read_bytes())

@@ -21,8 +21,6 @@ GLOBAL_AREA = 0  # of global memories, which every partition has
 OWN_COLUMNS = ("title", "content", "tags")  # a memory's own words, not those that it borrows
 AREA = 40  # bits of a row number below its area: room for the ids of memories
 MOST_IDS = 1 << AREA
-_PROJECTS = FIRST, FIRST + MOST - 1
-_STORES = FIRST_OF_STORES, FIRST_OF_STORES + MOST_OF_STORES - 1
 NO_ROW = 0  # the number of no memory's row
 MERGES = 4  # one after another, before a small partition is filled afresh instead
 PURGED = 250  # pages of the index that are merged while changes wait
@@ -79,7 +77,8 @@ class Partitions(Table):
         stores: what a word is worth is known the better the more memories there are to
         judge by, and a search costs the more.
         """
-        first, last = _STORES if is_store else _PROJECTS
+        first, most = (FIRST_OF_STORES, MOST_OF_STORES) if is_store else (FIRST, MOST)
+        last = first + most - 1
         ((newest, areas),) = self._execute(
             """SELECT partition, count(DISTINCT area)
                  FROM spaces

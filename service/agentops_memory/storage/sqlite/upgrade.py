@@ -18,7 +18,7 @@ from .table import instant, micros, tag_array
 
 log = logging.getLogger(__name__)
 
-SPACE_NEEDED = 4  # times the file's size: the copy, the log, and what the file grows by
+SPACE_NEEDED = 5  # times the file's size: the copy, the log, and what the file grows by
 SPACE_AT_LEAST = 2 * 1024 * 1024  # bytes: empty tables, and the log's index
 ANY_NUMBER = -1  # of arguments
 
