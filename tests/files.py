@@ -16,12 +16,14 @@ from agentops_memory.domain.ports import Transaction
 from agentops_memory.domain.recall import Recall
 from agentops_memory.storage.sqlite import SqliteEngine
 from agentops_memory.storage.sqlite.connection import connect
+from agentops_memory.storage.sqlite.migrate import MIGRATIONS
 
 from .database import assert_index_is_whole
 
 T = TypeVar("T")
 
 NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
+NEWEST = len(list(MIGRATIONS.iterdir()))  # the format of a file
 
 
 def reading(path: Path, work: Callable[[Transaction], T]) -> T:
@@ -65,7 +67,7 @@ def assert_sound(path: Path, *, live: int) -> None:
         assert database.execute("PRAGMA foreign_key_check").fetchall() == []
         assert database.execute("SELECT count(*) FROM memory_text").fetchone() == (live,)
         assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-        assert database.execute("PRAGMA user_version").fetchone() == (3,)
+        assert database.execute("PRAGMA user_version").fetchone() == (NEWEST,)
     assert_index_is_whole(path)
 
 

@@ -22,7 +22,7 @@ from agentops_memory.storage.sqlite.migrate import (
     statements,
 )
 
-from .files import NOW, beside, disk, found, mounted, rows, schema
+from .files import NEWEST, NOW, beside, disk, found, mounted, rows, schema
 from .original import SCHEMA, filled, original, with_wal_left
 
 PROCESSES = 4
@@ -49,7 +49,7 @@ def test_a_new_file_is_ours_current_and_in_wal_mode(path: Path) -> None:
     migrated(path, NOW)
 
     assert rows(path, "PRAGMA application_id") == [(APPLICATION_ID,)]
-    assert rows(path, "PRAGMA user_version") == [(len(list(MIGRATIONS.iterdir())),)]
+    assert rows(path, "PRAGMA user_version") == [(NEWEST,)]
     assert rows(path, "PRAGMA journal_mode") == [("wal",)]
     assert rows(path, "PRAGMA integrity_check") == [("ok",)]
 
@@ -124,7 +124,7 @@ def test_processes_that_start_at_once_on_the_originals_file_upgrade_it_once(
 
 
 def test_a_migration_that_fails_leaves_nothing_of_a_new_file(path: Path, scripts: Path) -> None:
-    add(scripts, "0004_broken.sql", "CREATE TABLE half (id);\nINSERT INTO nowhere VALUES (1);\n")
+    add(scripts, "9999_broken.sql", "CREATE TABLE half (id);\nINSERT INTO nowhere VALUES (1);\n")
 
     with pytest.raises(StartRefused, match="no such table: nowhere"):
         migrated(path, NOW)
@@ -136,7 +136,7 @@ def test_a_migration_that_fails_leaves_nothing_of_a_new_file(path: Path, scripts
 def test_a_migration_that_fails_leaves_an_older_file_as_it_was(path: Path, scripts: Path) -> None:
     migrated(path, NOW)
     before = path.read_bytes()
-    add(scripts, "0004_broken.sql", "DROP TABLE revisions;\nINSERT INTO nowhere VALUES (1);\n")
+    add(scripts, "9999_broken.sql", "DROP TABLE revisions;\nINSERT INTO nowhere VALUES (1);\n")
 
     with pytest.raises(StartRefused, match="no such table: nowhere"):
         migrated(path, NOW)
@@ -149,7 +149,7 @@ def test_a_migration_that_fails_leaves_the_originals_file_as_it_was(
 ) -> None:
     filled(path)
     before = path.read_bytes()
-    add(scripts, "0004_broken.sql", "INSERT INTO nowhere VALUES (1);\n")
+    add(scripts, "9999_broken.sql", "INSERT INTO nowhere VALUES (1);\n")
 
     with pytest.raises(StartRefused, match="no such table: nowhere"):
         migrated(path, NOW)
@@ -169,7 +169,7 @@ def test_older_files_and_the_originals_end_with_the_schema_of_a_new_one(
     new = tmp_path / "new.db"
     add(
         scripts,
-        "0004_pins.sql",
+        "9999_pins.sql",
         "-- A trigger's own semicolons end no statement.\n"
         "CREATE TABLE pins (id INTEGER PRIMARY KEY);\n"
         "CREATE TRIGGER pinned AFTER INSERT ON pins BEGIN\n"
@@ -184,7 +184,7 @@ def test_older_files_and_the_originals_end_with_the_schema_of_a_new_one(
 
     assert schema(path) == schema(old) == schema(new)
     assert {"pins", "pinned", "pins_by_id"} <= tables(new)
-    assert rows(path, "PRAGMA user_version") == [(4,)]
+    assert rows(path, "PRAGMA user_version") == [(NEWEST + 1,)]
 
 
 # Files that are refused
@@ -193,12 +193,13 @@ def test_older_files_and_the_originals_end_with_the_schema_of_a_new_one(
 def test_a_file_of_a_newer_version_is_refused_with_both_versions_named(
     path: Path, scripts: Path
 ) -> None:
-    add(scripts, "0004_newer.sql", "CREATE TABLE newer (id);\n")
+    add(scripts, "9999_newer.sql", "CREATE TABLE newer (id);\n")
     migrated(path, NOW)
-    (scripts / "0004_newer.sql").unlink()
+    (scripts / "9999_newer.sql").unlink()
     before = path.read_bytes()
 
-    with pytest.raises(StartRefused, match=rf"format 4.*agentops-memory {__version__}.*up to 3"):
+    both = rf"format {NEWEST + 1}.*agentops-memory {__version__}.*up to {NEWEST}"
+    with pytest.raises(StartRefused, match=both):
         migrated(path, NOW)
 
     assert path.read_bytes() == before

@@ -1,5 +1,6 @@
 """The nouns of memory: frozen, and the same in every layer."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -16,6 +17,9 @@ MemoryId = NewType("MemoryId", int)
 SessionId = NewType("SessionId", str)
 KeyId = NewType("KeyId", str)
 ErasureId = NewType("ErasureId", str)
+
+Ids = Mapping[str, int | str]
+"""Ids and numbers by which an outcome is found again; never anything that was said."""
 
 DEFAULT_TENANT = TenantId("default")
 UNSAVED = MemoryId(0)
@@ -187,6 +191,16 @@ class Erasure:
     erased_at: datetime
     bytes_gone_at: datetime | None = None
     goes_on: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """What a request with an idempotency key has done. Of key and request digests are kept."""
+
+    key: bytes
+    request: bytes
+    ids: Ids
+    at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

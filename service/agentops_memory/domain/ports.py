@@ -8,6 +8,7 @@ from typing import Concatenate, ParamSpec, Protocol, TypeVar
 from .explain import Parts, Tier
 from .model import (
     Caller,
+    Done,
     Erasure,
     ErasureId,
     Extent,
@@ -311,6 +312,19 @@ class ProjectTable(Protocol):
         """
 
 
+class DoneTable(Protocol):
+    """What was done under idempotency keys. Whether that still counts is for the rules to say."""
+
+    def get(self, key: bytes) -> Done | None:
+        """What was done under the key with this digest."""
+
+    def add(self, done: Done) -> None:
+        """Store what was done, in the transaction that does it; it takes the place of another."""
+
+    def trim(self, until: datetime, most: int) -> None:
+        """Forget the oldest, at most so many, of those done until then."""
+
+
 class Transaction(Protocol):
     """One snapshot to read, or one change that is made whole or not at all."""
 
@@ -358,6 +372,10 @@ class Transaction(Protocol):
     @property
     def erasures(self) -> ErasureTable:
         """Receipts of erasures."""
+
+    @property
+    def done(self) -> DoneTable:
+        """What was done under idempotency keys."""
 
     def new_uid(self, at: datetime) -> str:
         """A fresh stable id (UUIDv7) that orders by the instant."""

@@ -11,11 +11,12 @@ from starlette.types import Message, Receive, Scope, Send
 
 from ...domain.access import Role
 from ...domain.errors import Refusal, TooMany
-from ...telemetry import Telemetry
+from ...telemetry import Telemetry, annotate
 from ..door import Door
+from ..once import REPLAYED, is_replay
 from ..openapi import Operation, Parameter
 from . import models as m
-from . import wire
+from . import spans, wire
 from .handlers import ERASURE_ID, AgentOps
 
 STATUS = {
@@ -67,7 +68,7 @@ def operations(api: AgentOps) -> tuple[Operation, ...]:
             role=Role.WRITER, is_limited=False,
             summary="Open a session; a known id is answered with what is stored.",
             handler=api.create_session, body=m.SessionBody, answer=m.SessionOpened,
-            refusals=BODY,
+            takes_key=True, refusals=(*BODY, 404),
         ),
         Operation(
             method="GET", path="/sessions/recent", name="recent_sessions",
@@ -82,14 +83,14 @@ def operations(api: AgentOps) -> tuple[Operation, ...]:
             summary="End a session with its transcript; the last transcript wins.",
             handler=api.end_session, body=m.EndBody, body_required=False, answer=m.SessionEnded,
             query=(Parameter(name="project", help="The project of a session not known yet."),),
-            refusals=BODY,
+            takes_key=True, refusals=(*BODY, 404),
         ),
         Operation(
             method="POST", path="/observations", name="add_observation", status=201,
             role=Role.WRITER,
             summary="Save an observation: by topic key, as a duplicate, or as new.",
             handler=api.add_observation, body=m.ObservationBody, answer=m.ObservationSaved,
-            refusals=(*BODY, 409),
+            takes_key=True, refusals=(*BODY, 404, 409),
         ),
         Operation(
             method="GET", path="/observations/recent", name="recent_observations",
@@ -117,14 +118,14 @@ def operations(api: AgentOps) -> tuple[Operation, ...]:
             role=Role.WRITER,
             summary="Bring a revision back as a new one.",
             handler=api.restore_observation, body=m.RestoreBody, answer=m.Observation,
-            refusals=(*BODY, 404, 409),
+            takes_key=True, refusals=(*BODY, 404, 409),
         ),
         Operation(
             method="PATCH", path="/observations/{id}", name="update_observation",
             role=Role.WRITER,
             summary="Change parts of an observation.",
             handler=api.update_observation, body=m.ChangeBody, answer=m.Observation,
-            refusals=(*BODY, 404),
+            takes_key=True, refusals=(*BODY, 404),
         ),
         Operation(
             method="DELETE", path="/observations/{id}", name="delete_observation", status=204,
@@ -133,7 +134,7 @@ def operations(api: AgentOps) -> tuple[Operation, ...]:
             handler=api.delete_observation,
             query=(Parameter(name="hard", help="`true` removes the row.", kind="boolean"),),
             headers={ERASURE_ID: "The receipt of a hard deletion, also of an earlier one."},
-            refusals=(400, *READ),
+            takes_key=True, refusals=(400, *READ),
         ),
         Operation(
             method="DELETE", path="/projects/{name:path}", name="delete_project",
@@ -233,7 +234,11 @@ class _Endpoint:
         try:
             with self.telemetry.operation(self.operation.name, request.headers):
                 self._let_in(request)
-                await (await self.operation.handler(request))(scope, receive, sent)
+                answer = await self.operation.handler(request)
+                if is_replay(request):
+                    annotate(spans.REPLAY)
+                    answer.headers[REPLAYED] = "true"
+                await answer(scope, receive, sent)
         except Refusal as refusal:
             if is_begun:
                 raise  # the connection is cut: nobody may take a part for the whole

@@ -10,6 +10,8 @@ from ...telemetry import Cut
 
 Attributes = dict[str, str | int | float | bool | Cut | None]
 
+REPLAY: Attributes = {"memory.idempotent_replay": True}
+
 SHOWN_QUERY = 200  # code points of a search
 SHOWN_TITLE = 100  # code points of an injected title
 

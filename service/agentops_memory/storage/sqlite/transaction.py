@@ -6,6 +6,7 @@ from datetime import datetime
 
 from ...domain.model import Caller
 from ...domain.uids import ENTROPY, uuid7
+from .done import DoneRecords
 from .erasures import Erasures
 from .index import Index
 from .memories import Memories
@@ -40,6 +41,7 @@ class SqliteTransaction:
         self.revisions = Revisions(connection)
         self.projects = Projects(connection, self.index, caller.projects)
         self.erasures = Erasures(connection, now)
+        self.done = DoneRecords(connection)
         self.search = Search(connection, self.memories, partitions, caller.projects)
 
     @property
