@@ -22,7 +22,7 @@ from agentops_memory.domain.once import only_once
 from agentops_memory.domain.replays import ids_of_saved, saved
 
 from .callers import OPERATOR, calling, key_file, made_key
-from .erasing import gone, remains
+from .erasing import erased, gone, remains
 from .files import rows
 from .process import served
 from .raw import Wire, request
@@ -294,6 +294,16 @@ def test_a_session_is_answered_as_it_was_opened_and_ended(service: Service) -> N
     assert row["summary"].endswith("Started with: Wait")
 
 
+def test_an_end_without_messages_is_answered_with_the_summary_that_is_stored(
+    service: Service,
+) -> None:
+    service.http.post("/sessions/s1/end", json=TRANSCRIPT)
+    first = ask(service.http, "POST", "/sessions/s1/end")
+
+    assert told(ask(service.http, "POST", "/sessions/s1/end")) == told(first)
+    assert first.json()["message_count"] == 1
+
+
 @pytest.mark.parametrize("route", ["add_observation", "update_observation", "restore_observation"])
 def test_of_what_was_erased_meanwhile_nothing_is_told(two: Service, route: str) -> None:
     method, path, body, _ = ROUTES[route]
@@ -331,6 +341,8 @@ def test_an_erasure_of_what_was_not_there_erases_nothing_later(service: Service)
 
     assert told(ask(service.http, "DELETE", "/observations/1?hard=true")) == told(first)
     assert service.http.get("/observations/1").status_code == 200
+    assert erased(service.http, 1)
+    assert told(ask(service.http, "DELETE", "/observations/1?hard=true")) == told(first)
 
 
 # For how long, and of what
@@ -573,6 +585,25 @@ def test_a_narrowed_key_is_not_told_of_a_global_memory(
     holder.narrow("demo")
 
     assert ask(holder.http, method, path, body).status_code == 403
+
+
+def test_a_narrowed_key_is_not_told_of_a_global_memory_that_has_come_since(
+    holder: Holder,
+) -> None:
+    erasing = ("DELETE", "/observations/3?hard=true")
+    assert ask(holder.http, *erasing).status_code == 204
+    saving(holder.http, "a pear", "another", scope="global")
+    holder.narrow("demo")
+
+    assert ask(holder.http, *erasing).status_code == 403
+
+
+def test_a_narrowed_key_does_not_open_a_session_for_another_project(holder: Holder) -> None:
+    opening = ("POST", "/sessions", {"id": "s1", "project": "side"})
+    assert ask(holder.http, *opening).json()["project"] == "demo"
+    holder.narrow("demo")
+
+    assert refusal(ask(holder.http, *opening)) == (403, {"error": NOT_YOUR_PROJECT})
 
 
 def test_the_door_is_asked_for_a_replay_too(service: Service, holder: Holder) -> None:

@@ -82,7 +82,7 @@ def _operation(operation: Operation, problem: type[BaseModel]) -> dict[str, Any]
         "parameters": [
             *_path_parameters(operation.path),
             *map(_parameter, operation.query),
-            *([_KEY] if operation.takes_key else []),
+            *([_IDEMPOTENCY_KEY] if operation.takes_key else []),
         ],
         "responses": {
             str(operation.status): _answer(operation),
@@ -159,7 +159,7 @@ def _reference(model: type[BaseModel]) -> dict[str, str]:
     return {"$ref": f"#/components/schemas/{model.__name__}"}
 
 
-_KEY = {
+_IDEMPOTENCY_KEY = {
     "name": KEY_HEADERS[0],
     "in": "header",
     "required": False,

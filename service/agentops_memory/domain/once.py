@@ -25,7 +25,7 @@ _KEY = re.compile(rf"[!-~]{{1,{LONGEST_KEY}}}")
 
 @dataclass(slots=True, kw_only=True)
 class Once:
-    """A request under the idempotency key of its holder, as digests."""
+    """A request under the idempotency key of its holder, as digests; for one write of it."""
 
     key: bytes
     request: bytes

@@ -322,7 +322,7 @@ class DoneTable(Protocol):
         """Store what was done, in the transaction that does it; it takes the place of another."""
 
     def trim(self, until: datetime, most: int) -> None:
-        """Forget the oldest, at most so many, of those done until then."""
+        """Forget some of what was done until then, at most so many."""
 
 
 class Transaction(Protocol):

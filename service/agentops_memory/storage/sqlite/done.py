@@ -35,7 +35,6 @@ class DoneRecords(Table):
                 WHERE key IN (SELECT key
                                 FROM done
                                WHERE at <= :until
-                            ORDER BY at
                                LIMIT :most)""",
             until=micros(until),
             most=most,
