@@ -23,6 +23,7 @@ from .database import assert_index_is_whole
 T = TypeVar("T")
 
 NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
+NEWEST = len(list(MIGRATIONS.iterdir()))  # the format of a file
 
 
 def reading(path: Path, work: Callable[[Transaction], T]) -> T:
@@ -61,13 +62,12 @@ def schema(path: Path) -> list[tuple[object, ...]]:
 
 def assert_sound(path: Path, *, live: int) -> None:
     """The file is ours, in WAL mode, nothing in it is damaged, and the index is whole."""
-    newest = len(list(MIGRATIONS.iterdir()))
     with closing(connect(path)) as database:
         assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         assert database.execute("PRAGMA foreign_key_check").fetchall() == []
         assert database.execute("SELECT count(*) FROM memory_text").fetchone() == (live,)
         assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-        assert database.execute("PRAGMA user_version").fetchone() == (newest,)
+        assert database.execute("PRAGMA user_version").fetchone() == (NEWEST,)
     assert_index_is_whole(path)
 
 

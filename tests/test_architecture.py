@@ -32,7 +32,7 @@ ALLOWED: dict[str, set[str]] = {
     "identity": {"domain", "origins", "settings"},
     "limits": set(),
     "api.agentops": {"api.agentops", "api.door", "api.http", "api.documents", "api.endpoint",
-                     "api.ids", "api.openapi", "domain", "telemetry"},
+                     "api.ids", "api.once", "api.openapi", "domain", "telemetry"},
     "api": {"api", "domain", "telemetry"},
     "app": {"api", "domain", "telemetry", ""},
     "sweep": {"domain", "telemetry"},

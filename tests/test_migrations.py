@@ -22,7 +22,7 @@ from agentops_memory.storage.sqlite.migrate import (
     statements,
 )
 
-from .files import NOW, assert_sound, beside, disk, found, mounted, rows, schema
+from .files import NEWEST, NOW, assert_sound, beside, disk, found, mounted, rows, schema
 from .original import SCHEMA, filled, original, with_wal_left
 from .service import serving
 
@@ -50,7 +50,7 @@ def test_a_new_file_is_ours_current_and_in_wal_mode(path: Path) -> None:
     migrated(path, NOW)
 
     assert rows(path, "PRAGMA application_id") == [(APPLICATION_ID,)]
-    assert rows(path, "PRAGMA user_version") == [(len(list(MIGRATIONS.iterdir())),)]
+    assert rows(path, "PRAGMA user_version") == [(NEWEST,)]
     assert rows(path, "PRAGMA journal_mode") == [("wal",)]
     assert rows(path, "PRAGMA integrity_check") == [("ok",)]
 
@@ -185,7 +185,7 @@ def test_older_files_and_the_originals_end_with_the_schema_of_a_new_one(
 
     assert schema(path) == schema(old) == schema(new)
     assert {"pins", "pinned", "pins_by_id"} <= tables(new)
-    assert rows(path, "PRAGMA user_version") == [(len(list(scripts.iterdir())),)]
+    assert rows(path, "PRAGMA user_version") == [(NEWEST + 1,)]
 
 
 def test_what_three_migrations_held_survives_the_fourth(path: Path, scripts: Path) -> None:
@@ -253,14 +253,13 @@ THREE = """
 def test_a_file_of_a_newer_version_is_refused_with_both_versions_named(
     path: Path, scripts: Path
 ) -> None:
-    known = len(list(scripts.iterdir()))
     add(scripts, "9999_newer.sql", "CREATE TABLE newer (id);\n")
     migrated(path, NOW)
     (scripts / "9999_newer.sql").unlink()
     before = path.read_bytes()
 
-    said = rf"format {known + 1}.*agentops-memory {__version__}.*up to {known}"
-    with pytest.raises(StartRefused, match=said):
+    both = rf"format {NEWEST + 1}.*agentops-memory {__version__}.*up to {NEWEST}"
+    with pytest.raises(StartRefused, match=both):
         migrated(path, NOW)
 
     assert path.read_bytes() == before

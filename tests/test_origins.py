@@ -255,7 +255,7 @@ def test_an_allowed_page_reads_answers_and_refusals(
     assert answer.headers[READABLE] == origin
     assert answer.headers["vary"] == "Origin"
     assert answer.headers["access-control-expose-headers"] == (
-        "X-Redacted, X-Erasure-Id, X-Results-Omitted, Retry-After"
+        "X-Redacted, X-Erasure-Id, X-Results-Omitted, Retry-After, Idempotent-Replayed"
     )
     assert "access-control-allow-credentials" not in answer.headers
 
@@ -294,7 +294,15 @@ def test_a_browser_learns_without_a_key_what_an_allowed_page_may_send(
 
 
 @pytest.mark.parametrize(
-    "header", ["authorization", "x-api-key", "content-type", "idempotency-key", "traceparent"]
+    "header",
+    [
+        "authorization",
+        "x-api-key",
+        "content-type",
+        "idempotency-key",
+        "x-idempotency-key",
+        "traceparent",
+    ],
 )
 def test_an_allowed_page_may_send_a_key_and_what_goes_with_it(
     service: Service, header: str

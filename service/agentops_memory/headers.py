@@ -7,8 +7,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from .origins import host_of, is_welcome
 
 METHODS = ("GET", "POST", "PATCH", "PUT", "DELETE")
-SENT = ("Authorization", "X-API-Key", "Content-Type", "Idempotency-Key", "traceparent")
-READ = ("X-Redacted", "X-Erasure-Id", "X-Results-Omitted", "Retry-After")
+SENT = (
+    "Authorization", "X-API-Key", "Content-Type", "Idempotency-Key", "X-Idempotency-Key",
+    "traceparent",
+)  # fmt: skip
+READ = ("X-Redacted", "X-Erasure-Id", "X-Results-Omitted", "Retry-After", "Idempotent-Replayed")
 
 FOREIGN = "This page's origin may not ask the service; MEMORY_ALLOWED_ORIGINS names those that may."
 RENAMED = "A service on this machine alone answers to localhost, 127.0.0.1 and [::1] only."

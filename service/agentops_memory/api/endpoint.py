@@ -11,9 +11,12 @@ from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from ..domain.errors import Refusal
-from ..telemetry import Telemetry
+from ..telemetry import Telemetry, annotate
 from .door import Door
+from .once import REPLAYED, is_replay
 from .openapi import Operation
+
+REPLAY = {"memory.idempotent_replay": True}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +75,11 @@ class _Endpoint:
         try:
             with self.telemetry.operation(self.operation.name, request.headers):
                 self.api.enter(self.door, request, self.operation)
-                await (await self.operation.handler(request))(scope, receive, sent)
+                answer = await self.operation.handler(request)
+                if is_replay(request):
+                    annotate(REPLAY)
+                    answer.headers[REPLAYED] = "true"
+                await answer(scope, receive, sent)
         except Refusal as refusal:
             if is_begun:
                 raise  # the connection is cut: nobody may take a part for the whole

@@ -5,6 +5,7 @@ import re
 import tempfile
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -20,6 +21,8 @@ MAX_ANSWER = 2 * 1024 * 1024  # bytes; the agent runtime reads no more
 MAX_ROWS = 1000
 BODY_IDLE = 15.0  # seconds in which a body must go on
 IN_MEMORY = 1024 * 1024  # bytes of an upload before it becomes a file
+
+KEY_HEADERS = ("Idempotency-Key", "X-Idempotency-Key")  # the second is an older spelling
 
 _NUMBER = re.compile(r"\d+", re.ASCII)
 _SIGNED = re.compile(r"[-+]?\d{1,19}", re.ASCII)
@@ -103,6 +106,15 @@ async def spooled(request: Request, limit: int, folder: Path) -> AsyncIterator[B
         yield cast(BinaryIO, file)
 
 
+async def body_digest(request: Request) -> bytes:
+    """The SHA-256 of the body of a request with an idempotency key; what is unread is read here."""
+    if not hasattr(request.state, "body_digest"):
+        async for _ in _chunks(request, MAX_BODY):
+            pass
+    digest: bytes = request.state.body_digest
+    return digest
+
+
 def is_empty(file: BinaryIO) -> bool:
     """Whether nothing was sent, or white space alone."""
     file.seek(0)
@@ -181,12 +193,17 @@ async def _chunks(request: Request, limit: int) -> AsyncIterator[bytes]:
     if left < 0:
         raise _too_large(limit)
     left = limit
+    digest = sha256() if any(name in request.headers for name in KEY_HEADERS) else None
     stream = request.stream()
     while (chunk := await _next(stream)) is not None:
         left -= len(chunk)
         if left < 0:
             raise _too_large(limit)
+        if digest is not None:
+            digest.update(chunk)
         yield chunk
+    if digest is not None:
+        request.state.body_digest = digest.digest()
 
 
 async def _next(stream: AsyncIterator[bytes]) -> bytes | None:

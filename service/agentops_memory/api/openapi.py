@@ -11,8 +11,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ..domain.access import Role
+from ..domain.once import LONGEST_KEY
+from .http import KEY_HEADERS
+from .once import REPLAYED
 
 REFUSED_AT_THE_DOOR = (401, 403, 429, 503)
+REFUSED_WITH_KEY = (400, 408, 409, 413, 507)  # an idempotency key takes the body, and some room
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -43,6 +47,7 @@ class Operation:
     body_required: bool = True
     query: Sequence[Parameter] = ()
     headers: Mapping[str, str] = field(default_factory=dict)  # of the answer: what each says
+    takes_key: bool = False  # whether it is done once for an idempotency key
     refusals: Sequence[int] = ()
     role: Role | None = None  # that a caller needs; none for what everybody may ask
     is_limited: bool = True  # whether it counts against the rate of the caller's key
@@ -88,7 +93,11 @@ def _operation(operation: Operation, api: Described) -> dict[str, Any]:
     described: dict[str, Any] = {
         "operationId": operation.name,
         "summary": operation.summary,
-        "parameters": [*_path_parameters(operation.path), *map(_parameter, operation.query)],
+        "parameters": [
+            *_path_parameters(operation.path),
+            *map(_parameter, operation.query),
+            *([_IDEMPOTENCY_KEY] if operation.takes_key else []),
+        ],
         "responses": {
             str(operation.status): _answer(operation),
             **{str(status): _refusal(status, api.problem) for status in _refusals(operation)},
@@ -107,7 +116,8 @@ def _operation(operation: Operation, api: Described) -> dict[str, Any]:
 
 def _refusals(operation: Operation) -> list[int]:
     at_the_door = REFUSED_AT_THE_DOOR if operation.role is not None else ()
-    return sorted({*operation.refusals, *at_the_door})
+    with_key = REFUSED_WITH_KEY if operation.takes_key else ()
+    return sorted({*operation.refusals, *at_the_door, *with_key})
 
 
 def _path_parameters(path: str) -> list[dict[str, Any]]:
@@ -135,10 +145,10 @@ def _parameter(parameter: Parameter) -> dict[str, Any]:
 
 def _answer(operation: Operation) -> dict[str, Any]:
     description: dict[str, Any] = {"description": HTTPStatus(operation.status).phrase}
-    if operation.headers:
+    if headers := _headers(operation):
         description["headers"] = {
             name: {"description": says, "schema": _SCHEMAS["string"]}
-            for name, says in operation.headers.items()
+            for name, says in headers.items()
         }
     if operation.answer is None:
         return description
@@ -146,6 +156,11 @@ def _answer(operation: Operation) -> dict[str, Any]:
     if operation.is_list:
         schema = {"type": "array", "items": schema}
     return description | {"content": {"application/json": {"schema": schema}}}
+
+
+def _headers(operation: Operation) -> Mapping[str, str]:
+    replayed = {REPLAYED: "`true` if the request was done before and this is its answer."}
+    return {**operation.headers, **(replayed if operation.takes_key else {})}
 
 
 def _refusal(status: int, problem: type[BaseModel]) -> dict[str, Any]:
@@ -158,6 +173,14 @@ def _refusal(status: int, problem: type[BaseModel]) -> dict[str, Any]:
 def _reference(model: type[BaseModel]) -> dict[str, str]:
     return {"$ref": f"#/components/schemas/{model.__name__}"}
 
+
+_IDEMPOTENCY_KEY = {
+    "name": KEY_HEADERS[0],
+    "in": "header",
+    "required": False,
+    "description": "The same request with the same key is done once, for 24 hours.",
+    "schema": {"type": "string", "minLength": 1, "maxLength": LONGEST_KEY, "pattern": "^[!-~]+$"},
+}
 
 # A service without keys asks for none: hence the empty alternative.
 _SECURITY: list[dict[str, list[str]]] = [{"bearer": []}, {"header": []}, {}]

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
+from . import replays
 from .access import Role
 from .errors import Conflict, Invalid, NotFound
 from .model import (
@@ -24,6 +25,7 @@ from .model import (
     Session,
     Text,
 )
+from .once import Once, only_once
 from .ports import Engine, Transaction
 from .quota import require_room
 from .redaction import Rules
@@ -44,7 +46,8 @@ class Memories:
 
     Unknown ids are refused with NotFound, and so are those of projects that the
     caller does not act on; to save there, or to change a global memory without
-    acting on every project, is refused with Denied.
+    acting on every project, is refused with Denied. A write that is to be done
+    `once` is answered as before when it was.
     """
 
     engine: Engine
@@ -52,12 +55,13 @@ class Memories:
     rules: RulesOf = default_rules
     on_erased: Callable[[Caller], None] = ignored
 
-    async def save(self, caller: Caller, draft: Draft) -> Saved:
+    async def save(self, caller: Caller, draft: Draft, *, once: Once | None = None) -> Saved:
         """Store a draft by the three tiers; racing saves of one thing end as one memory."""
         caller.require(Role.WRITER)
         screen = Screen(self.rules(caller))
         clean = screen.draft(draft)
-        saved = await self.engine.write(caller, save, clean, self.dedupe_window)
+        work = only_once(save, once, again=replays.saved, ids=replays.ids_of_saved)
+        saved = await self.engine.write(caller, work, clean, self.dedupe_window)
         return replace(saved, redacted=screen.count)
 
     async def get(self, caller: Caller, memory: MemoryId) -> Memory:
@@ -72,26 +76,32 @@ class Memories:
         caller.require(Role.READER)
         return await self.engine.read(caller, recent, seen, limit, before)
 
-    async def amend(self, caller: Caller, memory: MemoryId, change: Change) -> Amended:
+    async def amend(
+        self, caller: Caller, memory: MemoryId, change: Change, *, once: Once | None = None
+    ) -> Amended:
         """Change parts of a memory. A change that changes nothing leaves no trace."""
         caller.require(Role.WRITER)
         screen = Screen(self.rules(caller))
-        amended = await self.engine.write(caller, amend, memory, screen.change(change))
+        work = only_once(amend, once, again=replays.amended, ids=replays.ids_of_changed)
+        amended = await self.engine.write(caller, work, memory, screen.change(change))
         return Amended(memory=amended, redacted=screen.count)
 
-    async def forget(self, caller: Caller, memory: MemoryId) -> None:
+    async def forget(self, caller: Caller, memory: MemoryId, *, once: Once | None = None) -> None:
         """Delete a memory; it can be restored. One that is not there is no error."""
         caller.require(Role.WRITER)
-        await self.engine.write(caller, forget, memory)
+        await self.engine.write(caller, only_once(forget, once, again=replays.forgotten), memory)
 
-    async def erase(self, caller: Caller, memory: MemoryId) -> ErasureId | None:
+    async def erase(
+        self, caller: Caller, memory: MemoryId, *, once: Once | None = None
+    ) -> ErasureId | None:
         """Remove a memory, live or deleted, with its revisions; the answer names the receipt.
 
         One that is not there is no error; if it was erased before, its receipt is named
         again, and if the caller does not act on its project, there is none.
         """
         caller.require(Role.ADMIN)
-        erasure = await self.engine.write(caller, erase, memory)
+        work = only_once(erase, once, again=replays.erased, ids=replays.ids_of_erased)
+        erasure = await self.engine.write(caller, work, memory)
         if erasure is not None:
             self.on_erased(caller)
         return erasure
@@ -101,13 +111,16 @@ class Memories:
         caller.require(Role.READER)
         return await self.engine.read(caller, history, memory)
 
-    async def restore(self, caller: Caller, memory: MemoryId, number: int) -> Amended:
+    async def restore(
+        self, caller: Caller, memory: MemoryId, number: int, *, once: Once | None = None
+    ) -> Amended:
         """Bring an earlier revision's text back as a new revision; a deleted memory revives.
 
         Refused with Conflict when another memory holds the key by now.
         """
         caller.require(Role.WRITER)
-        return await self.engine.write(caller, restore, memory, number, self.rules(caller))
+        work = only_once(restore, once, again=replays.restored, ids=replays.ids_of_restored)
+        return await self.engine.write(caller, work, memory, number, self.rules(caller))
 
 
 def save(tx: Transaction, draft: Draft, window: timedelta) -> Saved:

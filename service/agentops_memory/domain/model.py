@@ -19,6 +19,9 @@ KeyId = NewType("KeyId", str)
 ErasureId = NewType("ErasureId", str)
 StoreId = NewType("StoreId", str)
 
+Ids = Mapping[str, int | str]
+"""Ids and numbers by which an outcome is found again; never anything that was said."""
+
 DEFAULT_TENANT = TenantId("default")
 UNSAVED = MemoryId(0)
 
@@ -211,6 +214,16 @@ class Erasure:
     erased_at: datetime
     bytes_gone_at: datetime | None = None
     goes_on: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """What a request with an idempotency key has done. Of key and request digests are kept."""
+
+    key: bytes
+    request: bytes
+    ids: Ids
+    at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

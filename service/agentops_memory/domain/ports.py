@@ -8,6 +8,7 @@ from typing import Concatenate, ParamSpec, Protocol, TypeVar
 from .explain import Parts, Tier
 from .model import (
     Caller,
+    Done,
     Erasure,
     ErasureId,
     Extent,
@@ -324,6 +325,19 @@ class ProjectTable(Protocol):
         """
 
 
+class DoneTable(Protocol):
+    """What was done under idempotency keys. Whether that still counts is for the rules to say."""
+
+    def get(self, key: bytes) -> Done | None:
+        """What was done under the key with this digest."""
+
+    def add(self, done: Done) -> None:
+        """Store what was done, in the transaction that does it; it takes the place of another."""
+
+    def trim(self, until: datetime, most: int) -> None:
+        """Forget some of what was done until then, at most so many."""
+
+
 class Transaction(Protocol):
     """One snapshot to read, or one change that is made whole or not at all."""
 
@@ -383,6 +397,10 @@ class Transaction(Protocol):
     @property
     def versions(self) -> VersionTable:
         """What stores tell of revisions."""
+
+    @property
+    def done(self) -> DoneTable:
+        """What was done under idempotency keys."""
 
     def new_uid(self, at: datetime) -> str:
         """A fresh stable id (UUIDv7) that orders by the instant."""

@@ -3,8 +3,8 @@
 from .errors import OverQuota
 from .ports import Transaction
 
-SESSIONS = 16 * 1024 * 1024  # bytes that sessions alone may take beyond: without one an agent is
-# told nothing any more, and each is small
+SMALL = 16 * 1024 * 1024  # bytes that may be taken beyond by sessions, without which an agent is
+# told nothing any more, and by records of what was done: each is small
 
 
 def require_room(tx: Transaction) -> None:
@@ -14,7 +14,12 @@ def require_room(tx: Transaction) -> None:
 
 def require_room_for_session(tx: Transaction) -> None:
     """The same for a session, which may go a little further."""
-    _require(tx, beyond=SESSIONS)
+    _require(tx, beyond=SMALL)
+
+
+def require_room_for_record(tx: Transaction) -> None:
+    """The same for a record of what was done: what makes room must be possible with a key."""
+    _require(tx, beyond=SMALL)
 
 
 def _require(tx: Transaction, *, beyond: int) -> None:

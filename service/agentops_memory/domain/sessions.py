@@ -4,9 +4,11 @@ import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from . import replays
 from .access import Role
 from .errors import Invalid
 from .model import UNKNOWN_PROJECT, Caller, Entered, Session, SessionId
+from .once import Once, only_once
 from .ports import Engine, Transaction
 from .quota import require_room_for_session
 from .screen import RulesOf, Screen, default_rules
@@ -19,18 +21,21 @@ class Sessions:
     """Sessions of one service.
 
     One of a project that the caller does not act on is refused with Denied; a
-    read does not know of it.
+    read does not know of it. What is to be done `once` is answered as before when it was.
     """
 
     engine: Engine
     rules: RulesOf = default_rules
 
-    async def open(self, caller: Caller, session: SessionId, project: Project) -> Entered:
+    async def open(
+        self, caller: Caller, session: SessionId, project: Project, *, once: Once | None = None
+    ) -> Entered:
         """Start a session. A known id is answered with what is stored, unchanged."""
         caller.require(Role.WRITER)
         screen = Screen(self.rules(caller))
         id_ = screen.session_id(session)
-        opened = await self.engine.write(caller, open_session, id_, project)
+        work = only_once(open_session, once, again=replays.opened, ids=replays.ids_of_opened)
+        opened = await self.engine.write(caller, work, id_, project)
         return Entered(session=opened, redacted=screen.count)
 
     async def hear(self, caller: Caller, messages: Iterable[Message]) -> Transcript:
@@ -41,7 +46,13 @@ class Sessions:
         return replace(said, redacted=screen.count)
 
     async def close(
-        self, caller: Caller, session: SessionId, said: Transcript, project: Project | None
+        self,
+        caller: Caller,
+        session: SessionId,
+        said: Transcript,
+        project: Project | None,
+        *,
+        once: Once | None = None,
     ) -> Entered:
         """End a session with the summary of its transcript; the last transcript wins.
 
@@ -51,7 +62,8 @@ class Sessions:
         caller.require(Role.WRITER)
         screen = Screen(self.rules(caller))
         id_ = screen.session_id(session)
-        closed = await self.engine.write(caller, close_session, id_, said, project)
+        work = only_once(close_session, once, again=replays.closed)
+        closed = await self.engine.write(caller, work, id_, said, project)
         return Entered(session=closed, redacted=screen.count + said.redacted)
 
     async def recent(

@@ -1,5 +1,6 @@
 """Spans of what happens in a transaction: one a function, one a step that decides something."""
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import copy_context
 from dataclasses import dataclass
@@ -85,6 +86,7 @@ class _TracedTransaction:
         self.stores = tx.stores
         self.entries = tx.entries
         self.versions = tx.versions
+        self.done = tx.done
         self.search = _stepped(tx.search, STEPS["search"], tracer, left)
 
     @property
@@ -94,7 +96,7 @@ class _TracedTransaction:
 
 def span_name(work: Callable[..., object]) -> str:
     """The name of a transaction's span: by the table, else by the function."""
-    return WORK.get(work) or f"store.{getattr(work, '__name__', 'work')}"
+    return WORK.get(inspect.unwrap(work)) or f"store.{getattr(work, '__name__', 'work')}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

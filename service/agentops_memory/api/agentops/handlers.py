@@ -34,6 +34,7 @@ from ..http import (
     spooled,
     whole_number,
 )
+from ..once import once_of
 from . import answers, exports, imports, spans, wire
 from . import models as m
 
@@ -56,8 +57,9 @@ class AgentOps:
 
     async def create_session(self, request: Request) -> Response:
         given = wire.body(m.SessionBody, await json_object(request))
+        once = await once_of(request)
         opened = await self.sessions.open(
-            caller_of(request), SessionId(given.id), project_name(given.project)
+            caller_of(request), SessionId(given.id), project_name(given.project), once=once
         )
         annotate(spans.session(opened.session))
         return answers.json(wire.session_opened(opened.session), 201, redacted=opened.redacted)
@@ -67,7 +69,10 @@ class AgentOps:
         given = wire.body(m.EndedSession, {"id": request.path_params["id"], "project": project})
         async with spooled(request, self.max_upload, self.folder) as file:
             said = await self.sessions.hear(caller_of(request), _messages(file))
-        ended = await self.sessions.close(caller_of(request), SessionId(given.id), said, project)
+        once = await once_of(request)
+        ended = await self.sessions.close(
+            caller_of(request), SessionId(given.id), said, project, once=once
+        )
         annotate(spans.session(ended.session))
         return answers.json(wire.session_ended(ended.session), redacted=ended.redacted)
 
@@ -84,7 +89,8 @@ class AgentOps:
 
     async def add_observation(self, request: Request) -> Response:
         draft = wire.draft(wire.body(m.ObservationBody, await json_object(request)))
-        outcome = await self.memories.save(caller_of(request), draft)
+        once = await once_of(request)
+        outcome = await self.memories.save(caller_of(request), draft, once=once)
         annotate(spans.saved(outcome))
         return answers.json(wire.saved(outcome), 201, redacted=outcome.redacted)
 
@@ -112,24 +118,29 @@ class AgentOps:
     async def restore_observation(self, request: Request) -> Response:
         memory_id = _memory_id(request)
         given = wire.body(m.RestoreBody, await json_object(request))
-        restored = await self.memories.restore(caller_of(request), memory_id, given.revision)
+        once = await once_of(request)
+        restored = await self.memories.restore(
+            caller_of(request), memory_id, given.revision, once=once
+        )
         annotate(spans.observation(restored.memory))
         return answers.json(wire.observation(restored.memory), redacted=restored.redacted)
 
     async def update_observation(self, request: Request) -> Response:
         memory_id = _memory_id(request)
         change = wire.change(wire.body(m.ChangeBody, await json_object(request)))
-        amended = await self.memories.amend(caller_of(request), memory_id, change)
+        once = await once_of(request)
+        amended = await self.memories.amend(caller_of(request), memory_id, change, once=once)
         annotate(spans.observation(amended.memory))
         return answers.json(wire.observation(amended.memory), redacted=amended.redacted)
 
     async def delete_observation(self, request: Request) -> Response:
         memory_id, hard = _memory_id(request), is_true(request, "hard")
         annotate(spans.deleted(memory_id, hard=hard))
+        once = await once_of(request)
         if not hard:
-            await self.memories.forget(caller_of(request), memory_id)
+            await self.memories.forget(caller_of(request), memory_id, once=once)
             return Response(status_code=204)
-        erasure = await self.memories.erase(caller_of(request), memory_id)
+        erasure = await self.memories.erase(caller_of(request), memory_id, once=once)
         return Response(status_code=204, headers={ERASURE_ID: erasure} if erasure else None)
 
     async def delete_project(self, request: Request) -> Response:

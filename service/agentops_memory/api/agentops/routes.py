@@ -64,7 +64,7 @@ def operations(api: AgentOps) -> tuple[Operation, ...]:
             role=Role.WRITER, is_limited=False,
             summary="Open a session; a known id is answered with what is stored.",
             handler=api.create_session, body=m.SessionBody, answer=m.SessionOpened,
-            refusals=BODY,
+            takes_key=True, refusals=(*BODY, 404),
         ),
         Operation(
             method="GET", path="/sessions/recent", name="recent_sessions",
@@ -79,14 +79,14 @@ def operations(api: AgentOps) -> tuple[Operation, ...]:
             summary="End a session with its transcript; the last transcript wins.",
             handler=api.end_session, body=m.EndBody, body_required=False, answer=m.SessionEnded,
             query=(Parameter(name="project", help="The project of a session not known yet."),),
-            refusals=BODY,
+            takes_key=True, refusals=(*BODY, 404),
         ),
         Operation(
             method="POST", path="/observations", name="add_observation", status=201,
             role=Role.WRITER,
             summary="Save an observation: by topic key, as a duplicate, or as new.",
             handler=api.add_observation, body=m.ObservationBody, answer=m.ObservationSaved,
-            refusals=(*BODY, 409),
+            takes_key=True, refusals=(*BODY, 404, 409),
         ),
         Operation(
             method="GET", path="/observations/recent", name="recent_observations",
@@ -114,14 +114,14 @@ def operations(api: AgentOps) -> tuple[Operation, ...]:
             role=Role.WRITER,
             summary="Bring a revision back as a new one.",
             handler=api.restore_observation, body=m.RestoreBody, answer=m.Observation,
-            refusals=(*BODY, 404, 409),
+            takes_key=True, refusals=(*BODY, 404, 409),
         ),
         Operation(
             method="PATCH", path="/observations/{id}", name="update_observation",
             role=Role.WRITER,
             summary="Change parts of an observation.",
             handler=api.update_observation, body=m.ChangeBody, answer=m.Observation,
-            refusals=(*BODY, 404),
+            takes_key=True, refusals=(*BODY, 404),
         ),
         Operation(
             method="DELETE", path="/observations/{id}", name="delete_observation", status=204,
@@ -130,7 +130,7 @@ def operations(api: AgentOps) -> tuple[Operation, ...]:
             handler=api.delete_observation,
             query=(Parameter(name="hard", help="`true` removes the row.", kind="boolean"),),
             headers={ERASURE_ID: "The receipt of a hard deletion, also of an earlier one."},
-            refusals=(400, *READ),
+            takes_key=True, refusals=(400, *READ),
         ),
         Operation(
             method="DELETE", path="/projects/{name:path}", name="delete_project",

@@ -10,6 +10,7 @@ from ...telemetry import Cut
 
 Attributes = dict[str, str | int | float | bool | Cut | None]
 
+
 SHOWN_QUERY = 200  # code points of a search
 SHOWN_TITLE = 100  # code points of an injected title
 

@@ -5,6 +5,7 @@ from datetime import datetime
 
 from ...domain.model import Caller
 from ...domain.uids import Uids
+from .done import DoneRecords
 from .entries import Entries
 from .erasures import Erasures
 from .index import Index
@@ -47,6 +48,7 @@ class SqliteTransaction:
         self.stores = Stores(connection, self.index)
         self.entries = Entries(connection)
         self.versions = Versions(connection)
+        self.done = DoneRecords(connection)
         self.search = Search(connection, self.memories, partitions, caller.projects)
 
     @property

@@ -1,0 +1,41 @@
+"""Idempotency keys: what a handler gives to a write, so that a request is done once."""
+
+from starlette.requests import Request
+
+from ..domain.errors import Invalid
+from ..domain.once import Once, once
+from .door import caller_of
+from .http import KEY_HEADERS, body_digest
+
+REPLAYED = "Idempotent-Replayed"
+
+
+async def once_of(request: Request) -> Once | None:
+    """The request under its idempotency key; None if it has no key.
+
+    Asked for after the body was read: what is left of it is read here. Invalid
+    for what is no key, and for several keys.
+    """
+    values = (value for name in KEY_HEADERS for value in request.headers.getlist(name))
+    keys = {value.strip(" \t") for value in values}
+    if not keys:
+        return None
+    if len(keys) > 1:
+        raise Invalid("A request has one idempotency key; this one has several.")
+    path, query = request.scope["path"].encode(), request.scope["query_string"]
+    asked = once(
+        caller_of(request),
+        keys.pop(),
+        request.method.encode(),
+        path,
+        query,
+        await body_digest(request),
+    )
+    request.state.once = asked
+    return asked
+
+
+def is_replay(request: Request) -> bool:
+    """Whether the request was done before, and its answer is that one again."""
+    asked: Once | None = getattr(request.state, "once", None)
+    return asked is not None and asked.is_replay

@@ -1,0 +1,99 @@
+"""A request with an idempotency key is done once; asked again, it is answered as before."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import wraps
+from hashlib import sha256
+from typing import Concatenate, ParamSpec, TypeVar
+
+from .errors import Conflict, Invalid
+from .model import Caller, Done, Ids
+from .ports import Transaction
+from .quota import require_room_for_record
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+KEPT = timedelta(hours=24)
+MOST_TRIMMED = 10  # expired records that go with each new one
+LONGEST_KEY = 255
+
+_KEY = re.compile(rf"[!-~]{{1,{LONGEST_KEY}}}")
+
+
+@dataclass(slots=True, kw_only=True)
+class Once:
+    """A request under the idempotency key of its holder, as digests; for one write of it."""
+
+    key: bytes
+    request: bytes
+    is_replay: bool = False  # whether it was done before; the write finds out
+
+
+def once(caller: Caller, key: str, *request: bytes) -> Once:
+    """The request that has these parts, under the caller's key. Invalid for what is no key.
+
+    The key goes into both digests: without it, nobody can try out what a short
+    body may have been.
+    """
+    if not _KEY.fullmatch(key):
+        raise Invalid(f"An idempotency key has 1 to {LONGEST_KEY} visible ASCII characters.")
+    holder = (caller.key or "").encode(), key.encode()
+    return Once(key=_digest(*holder), request=_digest(*request, *holder))
+
+
+def no_ids(_: object) -> Ids:
+    """For an outcome that the request and what is stored tell again."""
+    return {}
+
+
+def only_once(
+    work: Callable[Concatenate[Transaction, P], T],
+    once: Once | None,
+    *,
+    again: Callable[Concatenate[Transaction, Ids, P], T],
+    ids: Callable[[T], Ids] = no_ids,
+) -> Callable[Concatenate[Transaction, P], T]:
+    """The work as a transaction that does a request once; the work itself without a key.
+
+    What is done is recorded with it, by the `ids` of its outcome. The same
+    request finds that, and `again` makes the outcome of the ids and of what the
+    work would take: it must refuse whom the work would refuse. Another request
+    under the key is refused with Conflict.
+    """
+    if once is None:
+        return work
+
+    @wraps(work)
+    def done_once(tx: Transaction, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        done = _done(tx, once)
+        once.is_replay = done is not None  # said each time: a transaction may be run again
+        if done is not None:
+            return again(tx, done.ids, *args, **kwargs)
+        outcome = work(tx, *args, **kwargs)
+        _record(tx, once, ids(outcome))
+        return outcome
+
+    return done_once
+
+
+def _done(tx: Transaction, once: Once) -> Done | None:
+    """What the request has done, in the time for which that is kept."""
+    done = tx.done.get(once.key)
+    if done is None or tx.now >= done.at + KEPT:
+        return None
+    if done.request != once.request:
+        raise Conflict("Idempotency key reused with a different request body.")
+    return done
+
+
+def _record(tx: Transaction, once: Once, ids: Ids) -> None:
+    require_room_for_record(tx)
+    tx.done.add(Done(key=once.key, request=once.request, ids=ids, at=tx.now))
+    tx.done.trim(tx.now - KEPT, MOST_TRIMMED)
+
+
+def _digest(*parts: bytes) -> bytes:
+    return sha256(b"".join(sha256(part).digest() for part in parts)).digest()
