@@ -4,8 +4,9 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from . import store_replays as replays
 from .access import Role
-from .errors import NotFound, PathTaken, Stale
+from .errors import PathTaken, Stale
 from .memories import created, revised
 from .model import (
     NO_PROJECT,
@@ -20,9 +21,11 @@ from .model import (
     StoreId,
     Text,
 )
+from .once import Once, only_once
 from .ports import Engine, Transaction
 from .quota import require_room
 from .screen import RulesOf, Screen, default_rules
+from .store_lookup import known_entry, known_store, open_store
 from .store_model import (
     ANY_STATE,
     ENTRY_TYPE,
@@ -39,9 +42,7 @@ from .store_model import (
     Written,
 )
 from .store_rules import Policy, clean_change, clean_draft, sha256_of, size_of
-from .stores import known_store, open_store, unheard
-
-NO_ENTRY = "No such memory in this store."
+from .stores import unheard
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,12 +58,17 @@ class Entries:
     rules: RulesOf = default_rules
     on_erased: Callable[[Caller], None] = unheard
 
-    async def create(self, caller: Caller, store: StoreId, draft: EntryDraft) -> Written[Entry]:
+    async def create(
+        self, caller: Caller, store: StoreId, draft: EntryDraft, *, once: Once | None = None
+    ) -> Written[Entry]:
         """Write a new entry; PathTaken, Archived."""
         caller.require(Role.WRITER)
         screen = Screen(self.rules(caller))
         clean = await asyncio.to_thread(clean_draft, screen, draft)
-        entry = await self.engine.write(caller, create_entry, store, clean, self.policy)
+        work = only_once(
+            create_entry, once, again=replays.entry_created, ids=replays.ids_of_written
+        )
+        entry = await self.engine.write(caller, work, store, clean, self.policy)
         return Written(value=entry, redacted=screen.count)
 
     async def get(self, caller: Caller, store: StoreId, entry: EntryId) -> Entry:
@@ -89,24 +95,34 @@ class Entries:
         entry: EntryId,
         change: EntryChange,
         expected: Expected = ANY_STATE,
+        *,
+        once: Once | None = None,
     ) -> Written[Entry]:
         """Change an entry that is in the expected state; Stale, PathTaken, Archived."""
         caller.require(Role.WRITER)
         screen = Screen(self.rules(caller))
         clean = await asyncio.to_thread(clean_change, screen, change)
+        work = only_once(amend_entry, once, again=replays.entry_amended, ids=replays.ids_of_amended)
         amended, has_erased = await self.engine.write(
-            caller, amend_entry, store, entry, clean, expected, self.policy
+            caller, work, store, entry, clean, expected, self.policy
         )
         if has_erased:
             self.on_erased(caller)
         return Written(value=amended, redacted=screen.count)
 
     async def delete(
-        self, caller: Caller, store: StoreId, entry: EntryId, expected: Expected = ANY_STATE
+        self,
+        caller: Caller,
+        store: StoreId,
+        entry: EntryId,
+        expected: Expected = ANY_STATE,
+        *,
+        once: Once | None = None,
     ) -> None:
         """Delete an entry that is in the expected state; its versions stay. Stale, Archived."""
         caller.require(Role.WRITER)
-        if await self.engine.write(caller, delete_entry, store, entry, expected, self.policy):
+        work = only_once(delete_entry, once, again=replays.entry_deleted)
+        if await self.engine.write(caller, work, store, entry, expected, self.policy):
             self.on_erased(caller)
 
 
@@ -146,15 +162,6 @@ def create_entry(tx: Transaction, store: StoreId, draft: EntryDraft, policy: Pol
     told(tx, store, memory, Deed.CREATED)
     tx.stores.grow(store, 1, size_of(draft.content))
     return known_entry(tx, store, EntryId(memory.uid))
-
-
-def known_entry(tx: Transaction, store: StoreId, entry: EntryId) -> Entry:
-    """The live entry, with its content."""
-    known_store(tx, store)
-    found = tx.entries.get(store, entry)
-    if found is None:
-        raise NotFound(NO_ENTRY)
-    return found
 
 
 def list_entries(tx: Transaction, store: StoreId, seen: EntriesSeen, page: Page) -> Slice[Entry]:

@@ -26,7 +26,7 @@ from .model import (
 )
 from .ports import Engine, Transaction
 from .query import MAX_PROMPT, PATIENCE, Query, understood, words
-from .stores import known_store
+from .store_lookup import known_store
 from .techniques import ALL, Technique, Techniques
 from .text import Project
 

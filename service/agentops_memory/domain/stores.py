@@ -4,17 +4,19 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from . import store_replays as replays
 from .access import Role
-from .errors import AlreadyDone, Archived, NotFound
+from .errors import AlreadyDone
 from .model import NO_PROJECT, Caller, Erasure, ErasureId, ErasureKind, StoreId
+from .once import Once, only_once
 from .ports import Engine, Transaction
 from .projects import Audit
 from .quota import require_room
 from .screen import RulesOf, Screen, default_rules
+from .store_lookup import known_store, open_store
 from .store_model import Page, Slice, Store, StoreChange, StoreDraft, StoresSeen, Written
 from .store_rules import Policy, clean_store, clean_store_change, patched
 
-NO_STORE = "No such memory store."
 HISTORY = 64  # revisions of a deleted store that are erased in one transaction
 BATCH = 200  # memories of one; saves wait for it
 
@@ -37,11 +39,14 @@ class Stores:
     rules: RulesOf = default_rules
     on_erased: Callable[[Caller], None] = unheard
 
-    async def create(self, caller: Caller, draft: StoreDraft) -> Written[Store]:
+    async def create(
+        self, caller: Caller, draft: StoreDraft, *, once: Once | None = None
+    ) -> Written[Store]:
         """Make a store. Names need not differ."""
         caller.require(Role.WRITER)
         screen = Screen(self.rules(caller))
-        store = await self.engine.write(caller, create_store, clean_store(screen, draft))
+        work = only_once(create_store, once, again=replays.created, ids=replays.ids_of_created)
+        store = await self.engine.write(caller, work, clean_store(screen, draft))
         return Written(value=store, redacted=screen.count)
 
     async def get(self, caller: Caller, store: StoreId) -> Store:
@@ -54,35 +59,40 @@ class Stores:
         caller.require(Role.READER)
         return await self.engine.read(caller, list_stores, seen, page)
 
-    async def amend(self, caller: Caller, store: StoreId, change: StoreChange) -> Written[Store]:
+    async def amend(
+        self, caller: Caller, store: StoreId, change: StoreChange, *, once: Once | None = None
+    ) -> Written[Store]:
         """Change parts of a store; Archived for one that is."""
         caller.require(Role.WRITER)
         screen = Screen(self.rules(caller))
         clean = clean_store_change(screen, change)
-        amended = await self.engine.write(caller, amend_store, store, clean)
+        work = only_once(amend_store, once, again=replays.amended)
+        amended = await self.engine.write(caller, work, store, clean)
         return Written(value=amended, redacted=screen.count)
 
-    async def archive(self, caller: Caller, store: StoreId) -> Store:
+    async def archive(self, caller: Caller, store: StoreId, *, once: Once | None = None) -> Store:
         """Close a store for good: it is read from then on. Once is enough (AlreadyDone)."""
         caller.require(Role.WRITER)
-        return await self.engine.write(caller, archive_store, store, self.policy)
+        work = only_once(archive_store, once, again=replays.archived)
+        return await self.engine.write(caller, work, store, self.policy)
 
-    async def delete(self, caller: Caller, store: StoreId) -> None:
+    async def delete(self, caller: Caller, store: StoreId, *, once: Once | None = None) -> None:
         """Delete a store with all its entries and versions, which cannot be undone.
 
         It is gone at once; its bytes follow in the background.
         """
         caller.require(Role.ADMIN)
-        found = await self.engine.read(caller, known_store, store)
-        await asyncio.to_thread(
-            self.audit,
-            caller,
-            "store.deleted",
-            tenant=caller.tenant,
-            store=store,
-            observations=found.entries,
-        )
-        await self.engine.write(caller, delete_store, store)
+        found = await self.engine.read(caller, find_store, store)
+        if found is not None:  # else it is refused, or was deleted under the same key
+            await asyncio.to_thread(
+                self.audit,
+                caller,
+                "store.deleted",
+                tenant=caller.tenant,
+                store=store,
+                observations=found.entries,
+            )
+        await self.engine.write(caller, only_once(delete_store, once, again=replays.deleted), store)
         self.on_erased(caller)
 
 
@@ -101,21 +111,9 @@ def create_store(tx: Transaction, draft: StoreDraft) -> Store:
     return store
 
 
-def known_store(tx: Transaction, store: StoreId) -> Store:
-    """The store, archived or not. The caller may know of stores."""
+def find_store(tx: Transaction, store: StoreId) -> Store | None:
     tx.caller.require_stores()
-    found = tx.stores.get(store)
-    if found is None:
-        raise NotFound(NO_STORE)
-    return found
-
-
-def open_store(tx: Transaction, store: StoreId) -> Store:
-    """The store, if it can be written to."""
-    found = known_store(tx, store)
-    if found.archived_at is not None:
-        raise Archived("The memory store is archived; what is in it stays as it is.")
-    return found
+    return tx.stores.get(store)
 
 
 def list_stores(tx: Transaction, seen: StoresSeen, page: Page) -> Slice[Store]:

@@ -4,17 +4,18 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from . import store_replays as replays
 from .access import Role
 from .entries import erased
-from .errors import AlreadyDone, NotFound, StillCurrent
+from .errors import AlreadyDone, StillCurrent
 from .model import Caller, StoreId
+from .once import Once, only_once
 from .ports import Engine, Transaction
 from .projects import Audit
+from .store_lookup import known_store, known_version
 from .store_model import Page, Slice, Version, VersionId, VersionsSeen
 from .store_rules import Policy
-from .stores import known_store, unheard
-
-NO_VERSION = "No such version in this store."
+from .stores import unheard
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +43,9 @@ class Versions:
         caller.require(Role.READER)
         return await self.engine.read(caller, list_versions, store, seen, page)
 
-    async def redact(self, caller: Caller, store: StoreId, version: VersionId) -> Version:
+    async def redact(
+        self, caller: Caller, store: StoreId, version: VersionId, *, once: Once | None = None
+    ) -> Version:
         """Take a version's content out for good; AlreadyDone, StillCurrent.
 
         Its bytes leave the files within seconds, unless the entry says the same now.
@@ -58,17 +61,10 @@ class Versions:
             store=store,
             version=version,
         )
-        redacted = await self.engine.write(caller, redact_version, store, version, self.policy)
+        work = only_once(redact_version, once, again=replays.redacted)
+        redacted = await self.engine.write(caller, work, store, version, self.policy)
         self.on_erased(caller)
         return redacted
-
-
-def known_version(tx: Transaction, store: StoreId, version: VersionId) -> Version:
-    known_store(tx, store)
-    found = tx.versions.get(store, version)
-    if found is None:
-        raise NotFound(NO_VERSION)
-    return found
 
 
 def list_versions(
