@@ -7,7 +7,7 @@ from typing import TypeVar
 from .errors import TimedOut
 from .explain import MOST_EXPLAINED, Explained, Explanation, Reason, Tier, WhyNot, explained
 from .explain_why_not import Answer, why_not
-from .model import Hit, Wanted
+from .model import Hit, Source, Wanted
 from .ports import Transaction
 from .query import Query
 
@@ -36,13 +36,16 @@ _TIMED_OUT = WhyNot(reason=Reason.TIMED_OUT)
 
 
 def _items(tx: Transaction, hits: Sequence[Hit], answer: Answer) -> dict[int, Explained]:
-    query = answer.found.query
+    found = answer.found
+    shown = [hit.memory.id for hit in hits[:MOST_EXPLAINED]]
+    alone = Source(seen=answer.sight, query=found.query, hits=tuple(hits))
     items: dict[int, Explained] = {}
-    for tier in (Tier.EVERY, Tier.ANY):
-        ids = [hit.memory.id for hit in hits[:MOST_EXPLAINED] if hit.tier is tier]
-        if ids:
-            parts = tx.search.parts(tier, query, answer.sight, answer.limit, ids)
-            items |= {id_: explained(part, query, tier) for id_, part in parts.items()}
+    for source in found.sources or (alone,):
+        for tier in (Tier.EVERY, Tier.ANY):
+            listed = {hit.memory.id for hit in source.hits if hit.tier is tier}
+            if ids := [id_ for id_ in shown if id_ in listed]:
+                parts = tx.search.parts(tier, source.query, source.seen, answer.limit, ids)
+                items |= {id_: explained(part, source.query, tier) for id_, part in parts.items()}
     return items
 
 

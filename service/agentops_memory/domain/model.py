@@ -286,12 +286,26 @@ class Method(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hit:
-    """A memory that was found; the lower its rank, the better."""
+    """A memory that was found; the lower its rank, the better.
+
+    `place` is the one that it had in the list of its project or store, before
+    several lists were merged.
+    """
 
     memory: Memory
     rank: float
     method: Method
     tier: Tier | None = None
+    place: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """What was found in one of several places, and for which query, misspelt words corrected."""
+
+    seen: Filter
+    query: Query
+    hits: tuple[Hit, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -309,10 +323,12 @@ class Wanted:
 class Found:
     """What a text was answered with, best first, and what it was understood to ask.
 
-    Degraded: words took too long, and the newest memories stand in.
+    Degraded: words took too long, and the newest memories stand in. `sources` are
+    those of a list that was merged.
     """
 
     hits: tuple[Hit, ...] = ()
+    sources: tuple[Source, ...] = ()
     query: Query = field(default_factory=Query)
     is_degraded: bool = False
     explanation: Explanation | None = None

@@ -1,6 +1,6 @@
 """Finding memories: by their words, by their topic key, by their time."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
@@ -11,6 +11,7 @@ from .explain import Tier
 from .explain_found import explanation
 from .explain_why_not import Answer, reached
 from .memories import live
+from .merging import merged
 from .model import (
     GLOBAL_SCOPE,
     Caller,
@@ -20,6 +21,7 @@ from .model import (
     Hit,
     Memory,
     MemoryId,
+    Source,
     StoreId,
     Totals,
     Wanted,
@@ -72,15 +74,19 @@ class Recall:
         *,
         budget: Budget = UNBOUNDED,
         wanted: Wanted = NOTHING,
+        stores: Sequence[StoreId] = (),
     ) -> Context:
         """What to remind an agent of: summaries, the best memories, then the newest.
 
-        Without a project only global memories are seen, and no summaries. Of all
-        that, what the budget has no room for is left out.
+        Without a project only global memories are seen, and no summaries. What is
+        found in stores is merged with that by reciprocal rank; unknown ones are
+        refused with NotFound. Of all that, what the budget has no room for is left out.
         """
         caller.require(Role.READER)
         query = self._understood(text)
-        told = await self.engine.read(caller, context, query, seen, limit, budget, wanted)
+        told = await self.engine.read(
+            caller, context, query, seen, limit, budget, wanted, stores=tuple(stores)
+        )
         return replace(told, found=self._with_dropped(told.found, text))
 
     async def timeline(
@@ -129,8 +135,12 @@ def context(
     limit: int,
     budget: Budget = UNBOUNDED,
     wanted: Wanted = NOTHING,
+    *,
+    stores: tuple[StoreId, ...] = (),
 ) -> Context:
-    whole = _reminders(tx, query, seen, limit)
+    for store in stores:
+        known_store(tx, store)
+    whole = _reminders(tx, query, seen, limit, stores)
     told = packed(whole, budget) if budget.is_bounded or wanted else whole
     if not wanted:
         return told
@@ -191,31 +201,50 @@ def _reminding(query: Query) -> tuple[Tier, ...]:
     return (Tier.ANY if Technique.ANY_WORD in query.using else Tier.EVERY,)
 
 
-def _reminders(tx: Transaction, query: Query, seen: Filter, limit: int) -> Context:
+def _reminders(
+    tx: Transaction, query: Query, seen: Filter, limit: int, stores: tuple[StoreId, ...]
+) -> Context:
     """All candidates of a context."""
     if seen.project is None and seen.scope not in (None, GLOBAL_SCOPE):
         return Context()
     seen = reached(seen)
     summaries = tx.sessions.summaries(seen.project, SUMMARIES) if seen.project else []
-    return Context(summaries=tuple(summaries), found=_reminded(tx, query, seen, limit))
+    found = _reminded(tx, query, seen, limit, stores)
+    return Context(summaries=tuple(summaries), found=found)
 
 
-def _reminded(tx: Transaction, query: Query, seen: Filter, limit: int) -> Found:
-    hits: list[Hit] = []
+def _reminded(
+    tx: Transaction, query: Query, seen: Filter, limit: int, stores: tuple[StoreId, ...]
+) -> Found:
+    in_stores = [Filter(store=store, type=seen.type, tag=seen.tag) for store in stores]
+    sources: list[Source] = []
     is_degraded = False
     if query.sentences:
         try:
             with tx.search.within(query.patience):
-                query = _corrected(tx, query, seen)
-                is_any = Tier.ANY in _reminding(query)
-                hits = (tx.search.best if is_any else tx.search.every)(query, seen, limit)
+                sources = [_source(tx, query, sight, limit) for sight in (seen, *in_stores)]
         except TimedOut:
             is_degraded = True
-    for part in (replace(seen, global_too=False), seen):
+    lists = [source.hits for source in sources]
+    hits = merged(lists, limit) if stores else [hit for hits in lists for hit in hits]
+    for part in (replace(seen, global_too=False), seen, *in_stores):
         if len(hits) < limit:
             found = {hit.memory.id for hit in hits}
             hits += tx.search.backfill(part, limit - len(hits), found)
-    return Found(hits=tuple(hits), query=query, is_degraded=is_degraded)
+    return Found(
+        hits=tuple(hits),
+        sources=tuple(sources) if stores else (),
+        query=sources[0].query if sources else query,
+        is_degraded=is_degraded,
+    )
+
+
+def _source(tx: Transaction, query: Query, seen: Filter, limit: int) -> Source:
+    """The best that the words find in one place."""
+    query = _corrected(tx, query, seen)
+    is_any = Tier.ANY in _reminding(query)
+    hits = (tx.search.best if is_any else tx.search.every)(query, seen, limit)
+    return Source(seen=seen, query=query, hits=tuple(hits))
 
 
 def _corrected(tx: Transaction, query: Query, seen: Filter) -> Query:

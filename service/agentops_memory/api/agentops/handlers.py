@@ -14,7 +14,7 @@ from ...domain.budget import MOST_SHOWN, SHOWN, Budget
 from ...domain.erasures import Erasures
 from ...domain.errors import Invalid
 from ...domain.memories import Memories
-from ...domain.model import ErasureId, Filter, MemoryId, SessionId, Wanted
+from ...domain.model import ErasureId, Filter, MemoryId, SessionId, StoreId, Wanted
 from ...domain.projects import Projects
 from ...domain.recall import Recall
 from ...domain.sessions import Sessions
@@ -34,11 +34,14 @@ from ..http import (
     spooled,
     whole_number,
 )
+from ..ids import STORE, known_uid
 from ..once import once_of
 from . import answers, exports, imports, spans, wire
 from . import models as m
 
 ERASURE_ID = "X-Erasure-Id"
+MOST_STORES = 8  # of one context
+NO_STORE = "No such memory store."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,7 +181,7 @@ class AgentOps:
         wanted, budget = _wanted(request), _budget(request)
         told = await self.recall.context(
             caller_of(request), text, seen, row_count(request, "limit", 5),
-            budget=budget, wanted=wanted,
+            budget=budget, wanted=wanted, stores=_stores(request),
         )  # fmt: skip
         annotate(spans.context(text, seen, told) | spans.budget(budget, told))
         for attributes in spans.injected(told.found.hits):
@@ -265,6 +268,13 @@ def _budget(request: Request) -> Budget:
         max_chars=amount(request, "max_chars"),
         content_chars=SHOWN if shown is None else min(shown, MOST_SHOWN),
     )
+
+
+def _stores(request: Request) -> list[StoreId]:
+    shown = dict.fromkeys(filter(None, (parameter(request, "stores") or "").split(",")))
+    if len(shown) > MOST_STORES:
+        raise Invalid(f"stores names at most {MOST_STORES} memory stores.")
+    return [StoreId(known_uid(STORE, id_.strip(), NO_STORE)) for id_ in shown]
 
 
 def _messages(file: BinaryIO) -> Iterator[Message]:

@@ -47,6 +47,9 @@ EXPLAIN = Parameter(name="explain", help="`true` tells why each is in the answer
 WHY_NOT = Parameter(
     name="why_not", help="The id of an observation of which is told what kept it out.", kind="id"
 )
+STORES = Parameter(
+    name="stores", help="Ids of memory stores, with commas: what they hold joins the project's."
+)
 BUDGET = (
     Parameter(name="max_tokens", help="So many tokens of injected lines.", kind="integer"),
     Parameter(name="max_chars", help="So many characters of injected lines.", kind="integer"),
@@ -164,8 +167,8 @@ def operations(api: AgentOps) -> tuple[Operation, ...]:
             summary="What to remind an agent of before a turn.",
             handler=api.fetch_context, answer=m.ContextAnswer,
             query=(Parameter(name="query", help="The prompt; its first 500 characters count."),
-                   PROJECT, SCOPE, TAG, TYPE, _rows("limit", 5), *BUDGET, EXPLAIN, WHY_NOT),
-            refusals=(400, *READ),
+                   PROJECT, SCOPE, TAG, TYPE, _rows("limit", 5), STORES, *BUDGET, EXPLAIN, WHY_NOT),
+            refusals=(400, 404, *READ),
         ),
         Operation(
             method="GET", path="/timeline", name="timeline",

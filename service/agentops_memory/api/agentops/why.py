@@ -6,6 +6,7 @@ from ...domain.budget import Budget
 from ...domain.explain import MOST_EXPLAINED, Explanation, Matched, Reason, WhyNot
 from ...domain.model import Found, Hit, MemoryId, Packed, Wanted
 from ...domain.query import Corrections, Term
+from ..ids import ENTRY, STORE, public_id
 from . import why_models as m
 
 
@@ -13,9 +14,13 @@ def item(hit: Hit, place: int, found: Found, *, is_cut: bool | None = None) -> m
     """Why the memory at a place is in the answer, which has an explanation."""
     assert found.explanation is not None
     explained = found.explanation.items.get(hit.memory.id)
+    space = hit.memory.space
     plain = m.ItemExplanation(
         id=hit.memory.id,
         place=place,
+        store_id=public_id(STORE, space.scope) if space.is_store else None,
+        memory_id=public_id(ENTRY, hit.memory.uid) if space.is_store else None,
+        source_place=hit.place,
         rank=hit.rank,
         method=hit.method.value,
         tier=hit.tier and hit.tier.value,
@@ -24,7 +29,7 @@ def item(hit: Hit, place: int, found: Found, *, is_cut: bool | None = None) -> m
     )
     if explained is None:
         return plain
-    stands_for = _stands_for(found.query.corrections, found.explanation)
+    stands_for = _stands_for(_corrections(hit, found), found.explanation)
     return plain.model_copy(
         update={
             "score": explained.score,
@@ -102,6 +107,14 @@ def _why_not(memory: MemoryId | None, why: WhyNot | None) -> m.WhyNotAnswer | No
         older=why.is_older or None,
         beyond_depth=why.is_beyond_depth or None,
     )
+
+
+def _corrections(hit: Hit, found: Found) -> Corrections:
+    """What misspelt words were taken for in the place where the memory was found."""
+    for source in found.sources:
+        if any(hit.memory.id == one.memory.id for one in source.hits):
+            return source.query.corrections
+    return found.query.corrections
 
 
 def _stands_for(corrections: Corrections, why: Explanation) -> dict[Term, str]:

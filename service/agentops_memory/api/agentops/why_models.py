@@ -29,6 +29,11 @@ class ItemExplanation(BaseModel):
 
     id: int
     place: int
+    store_id: str | None = Field(default=None, description="The memory store that it lies in.")
+    memory_id: str | None = Field(default=None, description="Its id in that store.")
+    source_place: int | None = Field(
+        default=None, description="Its place in its project or store, before these were merged."
+    )
     rank: float
     method: str
     tier: str | None = None
