@@ -41,7 +41,7 @@ ALLOWED: dict[str, set[str]] = {
                 "settings", "telemetry"},
     "server": {"app", "compose", "headers", "limits", "origins", "settings", "telemetry", ""},
     "cli": {"cli", "server", "compose", "settings", "setting_kinds", "telemetry", "storage",
-            "domain", "api.agentops.exports", ""},
+            "domain", "api.agentops.exports", "api.ids", ""},
     "__main__": {"cli"},
     "__init__": set(),
 }  # fmt: skip

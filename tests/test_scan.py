@@ -129,7 +129,7 @@ def test_a_name_that_is_a_secret_is_shown_and_stays(tmp_path: Path) -> None:
         "observation 1 of demo: github-token in a name 1",
         "session run [REDACTED:github-token] of demo: github-token in a name 1",
         "no secrets found in what is said",
-        "2 in names of scopes, sessions or projects stay: nothing can take those out",
+        "2 in names and paths stay: nothing can take those out",
     ]
     assert scan(path, "--redact")[0] == 1
 

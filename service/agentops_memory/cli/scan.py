@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import click
 
+from ..api.ids import ENTRY, STORE, public_id
 from ..compose import utc_now
 from ..domain.erasures import Erasures
 from ..domain.errors import Refusal
@@ -60,31 +61,40 @@ def _sentences(findings: list[Finding], *, redact: bool) -> Iterator[str]:
     for finding in findings:
         kinds = [f"{kind} {count}" for kind, count in finding.kinds.items()]
         names = [f"{kind} in a name {count}" for kind, count in finding.in_names.items()]
-        yield f"{_place(finding)} of {_shown(finding.project)}: {', '.join(kinds + names)}"
+        yield f"{_place(finding)}: {', '.join(kinds + names)}"
     total = sum(sum(finding.kinds.values()) for finding in findings)
     left = sum(sum(finding.in_names.values()) for finding in findings)
     done = "taken out" if redact else "found; --redact takes them out"
     yield f"{total} secrets {done}" if total else "no secrets found in what is said"
     if left:
-        yield f"{left} in names of scopes, sessions or projects stay: nothing can take those out"
+        yield f"{left} in names and paths stay: nothing can take those out"
 
 
 def _as_json(findings: list[Finding]) -> Iterator[str]:
     for finding in findings:
-        shown: dict[str, object] = {"project": _shown(finding.project)}
-        if finding.memory is not None:
-            shown["observation"] = finding.memory
-        if finding.session is not None:
-            shown["session"] = _shown(finding.session)
+        shown = dict(_names(finding))
         yield json.dumps(
             {**shown, "kinds": dict(finding.kinds), "in_names": dict(finding.in_names)}
         )
 
 
 def _place(finding: Finding) -> str:
+    names = [f"{kind} {name}" for kind, name in _names(finding)]
+    return " of ".join(reversed(names)).replace(" of project ", " of ")
+
+
+def _names(finding: Finding) -> Iterator[tuple[str, object]]:
+    """Where a finding stands, from the outside in."""
+    if finding.store is not None:
+        yield "store", public_id(STORE, finding.store)
+        if finding.entry is not None:
+            yield "memory", public_id(ENTRY, finding.entry)
+        return
+    yield "project", _shown(finding.project)
     if finding.memory is not None:
-        return f"observation {finding.memory}"
-    return f"session {_shown(finding.session)}"
+        yield "observation", finding.memory
+    if finding.session is not None:
+        yield "session", _shown(finding.session)
 
 
 def _shown(name: object) -> str:

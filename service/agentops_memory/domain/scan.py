@@ -7,6 +7,7 @@ from itertools import groupby
 from .access import Role
 from .memories import known
 from .model import (
+    NO_PROJECT,
     UNKNOWN_PROJECT,
     UNSAVED,
     Caller,
@@ -18,14 +19,19 @@ from .model import (
     Session,
     SessionId,
     Space,
+    StoreId,
     Text,
 )
 from .ports import Engine, Transaction
 from .redaction import Rules
 from .screen import MAX_SCOPE, RulesOf, Screen
+from .store_model import EntryId, Page, Store, StoresSeen
+from .store_scan import redact_entry, screened_entry, screened_store
 from .text import Project, content_hash
 
-PAGE = 200  # memories or sessions that are looked at together
+PAGE = 200  # memories, sessions or stores that are looked at together
+MOST_STORES = 100_000  # that are counted
+EVERY_STORE = StoresSeen(with_archived=True)
 MOST_LOOKED_AT = 2 * 1024 * 1024  # characters after which a page ends; a read has a time limit
 
 
@@ -33,13 +39,15 @@ MOST_LOOKED_AT = 2 * 1024 * 1024  # characters after which a page ends; a read h
 class Finding:
     """Where secrets stand, and how many of which kind.
 
-    Those in names are not taken out: of a scope, a session or a project, to which
-    others refer.
+    Those in names are not taken out: of a scope, a session or a project, or in a
+    path, to which others refer. What a store says of itself has no memory.
     """
 
-    project: Project
+    project: Project = NO_PROJECT
     memory: MemoryId | None = None
     session: SessionId | None = None
+    store: StoreId | None = None
+    entry: EntryId | None = None
     kinds: Mapping[str, int]
     in_names: Mapping[str, int]
 
@@ -58,7 +66,7 @@ def nobody(_: Caller) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scan:
-    """Scans of one service: live and deleted memories, their revisions, and summaries."""
+    """Scans of one service: memories, live and deleted, their revisions, summaries, and stores."""
 
     engine: Engine
     rules: RulesOf
@@ -92,10 +100,15 @@ class Scan:
         while sessions := await self.engine.read(caller, session_page, last, rules):
             last, closed = sessions
             yield closed
+        lowest: str | None = None
+        while stores := await self.engine.read(caller, store_page, lowest, rules):
+            lowest, described = stores
+            yield described
 
 
 def size(tx: Transaction) -> int:
-    return tx.memories.total() + tx.sessions.count(None)
+    stores = tx.stores.page(EVERY_STORE, Page(limit=MOST_STORES)).items
+    return tx.memories.total() + tx.sessions.count(None) + len(stores)
 
 
 def memory_page(tx: Transaction, after: MemoryId, rules: Rules) -> tuple[MemoryId, Scanned] | None:
@@ -120,6 +133,14 @@ def session_page(
     return sessions[-1].id, Scanned(rows=len(sessions), findings=_some(findings))
 
 
+def store_page(tx: Transaction, after: str | None, rules: Rules) -> tuple[str, Scanned] | None:
+    stores = tx.stores.page(EVERY_STORE, Page(limit=PAGE, after=after)).items
+    if not stores:
+        return None
+    findings = (_in_store(store, rules) for store in stores)
+    return stores[-1].id, Scanned(rows=len(stores), findings=_some(findings))
+
+
 def redact(tx: Transaction, findings: Sequence[Finding], rules: Rules) -> None:
     """Take out what was found, or has come since, and leave the receipts."""
     current = [there for finding in findings if (there := _as_it_is(tx, finding))]
@@ -130,6 +151,8 @@ def redact(tx: Transaction, findings: Sequence[Finding], rules: Rules) -> None:
 
 def _as_it_is(tx: Transaction, finding: Finding) -> Finding | None:
     """The finding with its project's name of now; None if it was erased meanwhile."""
+    if finding.store is not None:
+        return finding if _is_stored(tx, finding.store, finding.entry) else None
     if finding.memory is not None:
         memory = tx.memories.get(finding.memory)
         return replace(finding, project=memory.space.project) if memory else None
@@ -141,7 +164,16 @@ def _redact_project(
     tx: Transaction, project: Project, findings: Sequence[Finding], rules: Rules
 ) -> None:
     memories = [finding.memory for finding in findings if finding.memory is not None]
-    revisions = sum(_redact_memory(tx, memory, rules) for memory in memories)
+    revisions = sum(
+        redact_entry(tx, finding.store, finding.entry, rules)
+        if finding.store and finding.entry
+        else _redact_memory(tx, finding.memory, rules)
+        for finding in findings
+        if finding.memory is not None
+    )
+    for finding in findings:
+        if finding.store is not None and finding.entry is None:
+            _redact_store(tx, finding.store, rules)
     sessions = sum(
         _redact_session(tx, finding.session, rules) for finding in findings if finding.session
     )
@@ -190,7 +222,27 @@ def _redact_session(tx: Transaction, id_: SessionId, rules: Rules) -> int:
     return min(screen.count, 1)
 
 
+def _is_stored(tx: Transaction, store: StoreId, entry: EntryId | None) -> bool:
+    if tx.stores.get(store) is None:
+        return False
+    return entry is None or tx.memories.in_space(Space.of_store(store), entry) is not None
+
+
+def _redact_store(tx: Transaction, id_: StoreId, rules: Rules) -> None:
+    store = tx.stores.get(id_)
+    assert store is not None  # this transaction has just seen it
+    _, clean = screened_store(store, rules)
+    tx.stores.replace(clean)
+
+
+def _in_store(store: Store, rules: Rules) -> Finding | None:
+    screen, _ = screened_store(store, rules)
+    return Finding(store=store.id, kinds=screen.kinds, in_names={}) if screen.count else None
+
+
 def _in_memory(memory: Memory, revisions: Iterable[Text], rules: Rules) -> Finding | None:
+    if memory.space.is_store:
+        return _in_entry(memory, revisions, rules)
     screen = Screen(rules)
     names = Screen(rules)
     names.text(memory.space.scope, MAX_SCOPE)
@@ -199,6 +251,19 @@ def _in_memory(memory: Memory, revisions: Iterable[Text], rules: Rules) -> Findi
     for text in revisions:
         screen.words(text)
     return _finding(screen, names, memory.space.project, memory=memory.id)
+
+
+def _in_entry(memory: Memory, revisions: Iterable[Text], rules: Rules) -> Finding | None:
+    screen, names = screened_entry(memory, revisions, rules)
+    if not screen.count + names.count:
+        return None
+    return Finding(
+        memory=memory.id,
+        store=StoreId(memory.space.scope),
+        entry=EntryId(memory.uid),
+        kinds=screen.kinds,
+        in_names=names.kinds,
+    )
 
 
 def _in_session(session: Session, rules: Rules) -> Finding | None:

@@ -88,5 +88,8 @@ class VersionTable(Protocol):
     def redact(self, version: Version) -> None:
         """Store a version as it is now, and take its text out of the revision for good."""
 
+    def measure(self, memory: MemoryId, number: int, size: int, sha256: str) -> None:
+        """Store the size and the hash that the text of a revision has now."""
+
     def is_redacted(self, memory: MemoryId, number: int) -> bool:
         """Whether the version of a revision was redacted."""

@@ -89,6 +89,17 @@ class Versions(Table):
             number=version.number,
         )
 
+    def measure(self, memory: MemoryId, number: int, size: int, sha256: str) -> None:
+        self._execute(
+            """UPDATE versions
+                  SET size = :size, sha256 = :sha256
+                WHERE memory_id = :memory AND number = :number""",
+            memory=memory,
+            number=number,
+            size=size,
+            sha256=sha256,
+        )
+
     def is_redacted(self, memory: MemoryId, number: int) -> bool:
         row = self._execute(
             """SELECT 1
