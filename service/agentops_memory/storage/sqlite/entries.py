@@ -48,7 +48,7 @@ class Entries(Table):
         rows = self._execute(
             f"""SELECT {COLUMNS}, NULL
                   FROM {LIVE}{begins}{within(seen.created, "m.created_at")}
-                       AND {window(at, "m.uid")}""",
+                       {window(at, "m.uid")}""",
             store=store,
             prefix=prefix,
             length=len(prefix),

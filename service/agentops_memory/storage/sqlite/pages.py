@@ -11,15 +11,16 @@ T = TypeVar("T")
 
 
 def window(page: Page, column: str) -> str:
-    """The condition that the ids in a column are those of a page, and their order."""
+    """The condition that the ids in a column are those of a page, with its AND, and their order."""
     if page.before is not None:
-        return f"{column} > :before ORDER BY {column}"
-    return f"(:after IS NULL OR {column} < :after) ORDER BY {column} DESC"
+        return f" AND {column} > :before ORDER BY {column}"
+    after = "" if page.after is None else f" AND {column} < :after"
+    return f"{after} ORDER BY {column} DESC"
 
 
 def bounds(page: Page) -> dict[str, object]:
     """The values that `window` names."""
-    return {"after": page.after} if page.before is None else {"before": page.before}
+    return {"after": page.after, "before": page.before}
 
 
 def sliced(rows: Iterable[Any], page: Page, made: Callable[[Any], T]) -> Slice[T]:

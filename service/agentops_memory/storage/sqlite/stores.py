@@ -70,7 +70,7 @@ class Stores(Table):
             f"""SELECT {COLUMNS}
                   FROM stores
                  WHERE erasure_id IS NULL{archived}{within(seen.created, "created_at")}
-                       AND {window(at, "uid")}""",
+                       {window(at, "uid")}""",
             **bounds(at),
             **ends(seen.created),
         )

@@ -14,12 +14,18 @@ CONTENT = """CASE WHEN v.redacted_at IS NOT NULL OR r.deed = 'deleted' THEN NULL
                   WHEN r.type IS NULL THEN m.content
                   ELSE r.content
              END"""
-# CROSS JOIN: the store's versions lead, in the order of their ids.
-VERSIONS = """stores t
-              CROSS JOIN versions v ON v.store_id = t.space_id
-              CROSS JOIN revisions r ON r.memory_id = v.memory_id AND r.number = v.number
-              CROSS JOIN memories m ON m.id = v.memory_id
-              WHERE t.uid = :store AND t.erasure_id IS NULL"""
+# What leads: the store's versions in the order of their ids, or those of one entry alone.
+OF_STORE = "v.store_id = t.space_id"
+OF_ENTRY = """v.memory_id = (SELECT id FROM memories WHERE uid = :entry)
+              AND +v.store_id = t.space_id"""
+
+
+def _versions(leading: str) -> str:
+    return f"""stores t
+               CROSS JOIN versions v ON {leading}
+               CROSS JOIN revisions r ON r.memory_id = v.memory_id AND r.number = v.number
+               CROSS JOIN memories m ON m.id = v.memory_id
+               WHERE t.uid = :store AND t.erasure_id IS NULL"""
 
 
 class Versions(Table):
@@ -43,24 +49,26 @@ class Versions(Table):
 
     def get(self, store: StoreId, version: VersionId) -> Version | None:
         row = self._execute(
-            f"SELECT {COLUMNS}, {CONTENT} FROM {VERSIONS} AND v.uid = :uid",
+            f"SELECT {COLUMNS}, {CONTENT} FROM {_versions(OF_STORE)} AND v.uid = :uid",
             store=store,
             uid=version,
         ).fetchone()
         return None if row is None else _version(row)
 
     def page(self, store: StoreId, seen: VersionsSeen, at: Page) -> Slice[Version]:
-        given = {"m.uid": seen.entry, "r.deed": seen.deed, "v.author": seen.author}
+        given = {"r.deed": seen.deed, "v.author": seen.author}
         conditions = "".join(
             f" AND {column} = :value_{at}"
             for at, (column, value) in enumerate(given.items())
             if value is not None
         )
+        leading = OF_STORE if seen.entry is None else OF_ENTRY
         rows = self._execute(
             f"""SELECT {COLUMNS}, {CONTENT if seen.with_content else "NULL"}
-                  FROM {VERSIONS}{conditions}{within(seen.created, "r.at")}
-                       AND {window(at, "v.uid")}""",
+                  FROM {_versions(leading)}{conditions}{within(seen.created, "r.at")}
+                       {window(at, "v.uid")}""",
             store=store,
+            entry=seen.entry,
             **{f"value_{at}": value for at, value in enumerate(given.values())},
             **bounds(at),
             **ends(seen.created),
