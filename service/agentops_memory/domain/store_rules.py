@@ -128,7 +128,9 @@ def _short(screen: Screen, text: str, name: str, most: int) -> str:
 
 def _path(screen: Screen, path: str) -> str:
     require_path(path)
-    return screen.text_of_bytes(path, MAX_PATH)
+    clean = screen.text(path, len(path) * MAX_PATH)
+    require_path(clean)  # what stands for a secret may be longer than it
+    return clean
 
 
 def _content(screen: Screen, content: str) -> str:
