@@ -16,6 +16,7 @@ from agentops_memory.domain.text import Project
 from agentops_memory.storage.sqlite import SqliteEngine
 
 from . import engine as engines
+from .database import assert_index_is_whole
 
 POLICY = Policy(
     paths_nest=True,
@@ -57,3 +58,12 @@ def test_a_caller_of_some_projects_finds_its_own_beside_stores(tmp_path: Path) -
         assert NO_PROJECT not in (await recall.totals(OPERATOR, None)).projects
 
     engines.run(tmp_path / "memory.db", look)
+
+
+def test_a_store_is_searched_before_anything_is_in_it(tmp_path: Path) -> None:
+    async def look(engine: SqliteEngine) -> None:
+        store = await new_store(engine)
+        assert not (await Recall(engine=engine).search_store(OPERATOR, store, "apple", 9)).hits
+
+    engines.run(tmp_path / "memory.db", look)
+    assert_index_is_whole(tmp_path / "memory.db")
