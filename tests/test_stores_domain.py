@@ -2,12 +2,17 @@
 
 from pathlib import Path
 
+import pytest
+
 from agentops_memory.domain.access import Patterns
 from agentops_memory.domain.entries import Entries
+from agentops_memory.domain.errors import NotFound
 from agentops_memory.domain.model import NO_PROJECT, OPERATOR, Caller, Filter, StoreId
 from agentops_memory.domain.recall import Recall
 from agentops_memory.domain.store_model import (
+    EntryChange,
     EntryDraft,
+    EntryId,
     StoreDraft,
 )
 from agentops_memory.domain.store_rules import Policy
@@ -67,3 +72,17 @@ def test_a_store_is_searched_before_anything_is_in_it(tmp_path: Path) -> None:
 
     engines.run(tmp_path / "memory.db", look)
     assert_index_is_whole(tmp_path / "memory.db")
+
+
+def test_an_unknown_entry_of_an_archived_store_is_unknown(tmp_path: Path) -> None:
+    async def look(engine: SqliteEngine) -> None:
+        store, entries = await new_store(engine), Entries(engine=engine, policy=POLICY)
+        await stores(engine).archive(OPERATOR, store)
+        for change in (
+            entries.amend(OPERATOR, store, EntryId("none"), EntryChange(content="x")),
+            entries.delete(OPERATOR, store, EntryId("none")),
+        ):
+            with pytest.raises(NotFound):
+                await change
+
+    engines.run(tmp_path / "memory.db", look)
