@@ -1,18 +1,20 @@
 """Memory stores in the domain, over the engine itself."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from agentops_memory.domain.access import Patterns
 from agentops_memory.domain.entries import Entries
-from agentops_memory.domain.errors import NotFound
+from agentops_memory.domain.errors import Invalid, NotFound
 from agentops_memory.domain.model import NO_PROJECT, OPERATOR, Caller, Filter, StoreId
 from agentops_memory.domain.recall import Recall
 from agentops_memory.domain.store_model import (
     EntryChange,
     EntryDraft,
     EntryId,
+    StoreChange,
     StoreDraft,
 )
 from agentops_memory.domain.store_rules import Policy
@@ -84,5 +86,22 @@ def test_an_unknown_entry_of_an_archived_store_is_unknown(tmp_path: Path) -> Non
         ):
             with pytest.raises(NotFound):
                 await change
+
+    engines.run(tmp_path / "memory.db", look)
+
+
+def test_a_name_is_as_long_as_the_policy_lets_it_be_also_without_its_secrets(
+    tmp_path: Path,
+) -> None:
+    name = "postgres://a:b1C2d3@c " * 2
+
+    async def look(engine: SqliteEngine) -> None:
+        own = Stores(engine=engine, policy=replace(POLICY, longest_name=len(name)), audit=noted)
+        made = await own.create(OPERATOR, StoreDraft(name=name))
+        assert (made.redacted, len(made.value.name)) == (2, len(name))
+        amended = await own.amend(OPERATOR, made.value.id, StoreChange(name=name))
+        assert (amended.redacted, len(amended.value.name)) == (2, len(name))
+        with pytest.raises(Invalid):
+            await own.create(OPERATOR, StoreDraft(name=f"{name}x"))
 
     engines.run(tmp_path / "memory.db", look)

@@ -41,7 +41,8 @@ class Stores:
         """Make a store. Names need not differ."""
         caller.require(Role.WRITER)
         screen = Screen(self.rules(caller))
-        store = await self.engine.write(caller, create_store, clean_store(screen, draft))
+        clean = clean_store(screen, draft, self.policy)
+        store = await self.engine.write(caller, create_store, clean)
         return Written(value=store, redacted=screen.count)
 
     async def get(self, caller: Caller, store: StoreId) -> Store:
@@ -58,7 +59,7 @@ class Stores:
         """Change parts of a store; Archived for one that is."""
         caller.require(Role.WRITER)
         screen = Screen(self.rules(caller))
-        clean = clean_store_change(screen, change)
+        clean = clean_store_change(screen, change, self.policy)
         amended = await self.engine.write(caller, amend_store, store, clean)
         return Written(value=amended, redacted=screen.count)
 
