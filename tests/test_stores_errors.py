@@ -33,6 +33,7 @@ from .stores import (
     versions,
 )
 from .test_locking import PATIENCE, locked
+from .test_start import starting
 
 INVALID = "invalid_request_error"
 NOTHING_THERE = (404, "not_found_error", "There is nothing at this path.", None)
@@ -199,7 +200,34 @@ def test_a_key_that_asks_too_often_is_told_to_wait(tmp_path: Path) -> None:
     assert int(answer.headers["retry-after"]) > 0
 
 
+@requirement("stores:error:envelope", "stores:error:403")
+def test_a_page_from_elsewhere_is_refused_in_the_same_shape(service: Service) -> None:
+    named = {"x-request-id": "abc"}
+    for headers in ({"origin": "https://evil.example"}, {"host": "evil.example"}):
+        answer = service.http.get(STORES, headers=headers | named)
+        assert fault(answer) == (403, "permission_error", None)
+        assert answer.json()["request_id"] == "abc"
+
+
+def test_an_allowed_page_reads_the_id_of_its_request(tmp_path: Path) -> None:
+    page = "https://console.example"
+    with serving(tmp_path / "memory.db", MEMORY_ALLOWED_ORIGINS=page) as service:
+        answer = service.http.get(STORES, headers={"origin": page})
+
+    assert "X-Request-Id" in answer.headers["access-control-expose-headers"]
+
+
 # When the service cannot
+
+
+@requirement("stores:error:envelope")
+def test_while_it_starts_all_is_to_be_tried_again(tmp_path: Path) -> None:
+    with starting(tmp_path / "memory.db") as (_, http, _lock):
+        answer = http.get(STORES)
+
+    sentence = "The service is starting; try again."
+    assert refusal(answer) == (503, "api_error", sentence, None)
+    assert answer.headers["retry-after"] == "1"
 
 
 @requirement("stores:error:envelope")
