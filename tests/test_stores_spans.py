@@ -59,3 +59,23 @@ def test_each_operation_says_what_it_was_about(tmp_path: Path) -> None:
     assert hit.attributes["memory.entry.id"] == made["id"]
     assert hit.attributes["memory.entry.path"] == "notes/a"
     assert "whales" not in repr([span for span in collector.spans if span is not search])
+
+
+def test_a_refusal_is_a_failed_span_with_its_type(tmp_path: Path) -> None:
+    with traced(tmp_path) as (service, received):
+        home = store(service.http)
+        made = entry(service.http, home, "a")
+        taken = {"path": "a", "content": "x"}
+        assert service.http.post(at(home, "memories"), json=taken).status_code == 409
+        stale = {"content": "x", "version": 7}
+        assert service.http.put(entry_at(home, made), json=stale).status_code == 409
+        assert service.http.get(at(home, "versions", "x")).status_code == 404
+        assert service.http.get(f"{STORES}?limit=0").status_code == 400
+        collector = received()
+
+    def error(name: str) -> object:
+        return collector.all(f"memory.{name}")[-1].attributes["error.type"]
+
+    assert error("create_entry") == error("update_entry") == "constraint_violation"
+    assert error("get_version") == "not_found"
+    assert error("list_stores") == "invalid_input"
