@@ -1,7 +1,9 @@
-"""What the AgentOps contract demands, sentence by sentence, each tied to its tests."""
+"""What the contracts demand, sentence by sentence, each tied to its tests."""
 
 from collections.abc import Callable
 from typing import TypeVar
+
+from .store_requirements import STORE_REQUIREMENTS
 
 Test = TypeVar("Test", bound=Callable[..., object])
 
@@ -92,4 +94,4 @@ REQUIREMENTS = {
     "agentops:fault:patch-missing": "PATCH of a missing id is 404.",
     "agentops:fault:nul-in-query": "A NUL in a query is no fault.",
     "agentops:fault:timeline-same-second": "The timeline keeps neighbours of the same second.",
-}
+} | STORE_REQUIREMENTS

@@ -33,6 +33,8 @@ ALLOWED: dict[str, set[str]] = {
     "limits": set(),
     "api.agentops": {"api.agentops", "api.door", "api.http", "api.documents", "api.endpoint",
                      "api.ids", "api.once", "api.openapi", "domain", "telemetry"},
+    "api.memory_stores": {"api.memory_stores", "api.door", "api.http", "api.endpoint", "api.ids",
+                          "api.once", "api.openapi", "domain", "telemetry"},
     "api": {"api", "domain", "telemetry"},
     "app": {"api", "domain", "telemetry", ""},
     "sweep": {"domain", "telemetry"},

@@ -12,6 +12,7 @@ import pytest
 from .service import serving
 
 ROOT = Path(__file__).parents[1]
+API = ("api.md", "memory-stores.md")  # a document for each protocol
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 FENCE = re.compile(r"^```(?P<kind>[\w-]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -129,10 +130,15 @@ def test_every_link_of_a_document_leads_somewhere(document: Path) -> None:
         assert target.startswith("http") or (document.parent / target).exists(), target
 
 
+def api_text() -> str:
+    """What the documents say of routes."""
+    return "".join((ROOT / "docs" / name).read_text("utf-8") for name in API)
+
+
 def test_every_route_is_documented(tmp_path: Path) -> None:
     with serving(tmp_path / "memory.db") as service:
         paths = service.http.get("/openapi.json").json()["paths"]
-    text = (ROOT / "docs" / "api.md").read_text("utf-8")
+    text = api_text()
 
     routes = [f"`{method.upper()} {path}`" for path, methods in paths.items() for method in methods]
     assert [route for route in routes if route not in text] == []
@@ -141,7 +147,7 @@ def test_every_route_is_documented(tmp_path: Path) -> None:
 def test_every_parameter_and_field_of_a_request_is_documented(tmp_path: Path) -> None:
     with serving(tmp_path / "memory.db") as service:
         described = service.http.get("/openapi.json").json()
-    text = (ROOT / "docs" / "api.md").read_text("utf-8")
+    text = api_text()
 
     names = {
         parameter["name"]
@@ -150,7 +156,8 @@ def test_every_parameter_and_field_of_a_request_is_documented(tmp_path: Path) ->
         for parameter in operation.get("parameters", ())
         if parameter["in"] == "query"
     }
-    names |= set(described["components"]["schemas"]["ObservationBody"]["properties"])
+    for body in ("ObservationBody", "StoreBody", "EntryBody", "EntryChangeBody"):
+        names |= set(described["components"]["schemas"][body]["properties"])
     assert [name for name in sorted(names) if f"`{name}" not in text] == []
 
 

@@ -2,14 +2,14 @@
 
 Four callers, two tenants with two project patterns each, do what they like for a
 while, with ids, projects and sessions of their own, of each other and of nobody.
-What each of them wrote has a word in it that nobody else may ever see.
+So does, beside them, a keeper of memory stores in each tenant. What each of them
+wrote has a word in it that nobody else may ever see.
 """
 
 import json
 import logging
 import random
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -21,80 +21,14 @@ from agentops_memory.telemetry.logs import JsonFormatter
 from .callers import calling, made_key
 from .database import assert_index_is_whole
 from .otlp import Collector
+from .parties import NEVER, Party, Place, same
 from .service import Service, serving
+from .store_deeds import STORE_DEEDS, look_into_stores, make_store, write_entry
 from .traced import collector
 
 __all__ = ["collector"]
 
-NEVER = 987_654_321  # an id that was never given
 STEPS = 120  # requests of one run
-
-Body = Mapping[str, object]
-
-
-@dataclass(kw_only=True)
-class Party:
-    """A caller, and what it knows to be its own."""
-
-    tenant: str
-    prefix: str
-    number: int
-    client: httpx.Client
-    live: dict[int, str] = field(default_factory=dict)  # the projects of its memories
-    sessions: list[str] = field(default_factory=list)
-    dead: set[int] = field(default_factory=set)
-
-    @property
-    def word(self) -> str:
-        """What only this caller writes."""
-        return f"canary{self.number}word"
-
-    @property
-    def trace(self) -> str:
-        return f"{self.number + 1:032x}"
-
-    def ask(self, method: str, path: str, body: Body | None = None) -> httpx.Response:
-        headers = {"traceparent": f"00-{self.trace}-00f067aa0ba902b7-01"}
-        return self.client.request(method, path, json=body, headers=headers)
-
-
-@dataclass(kw_only=True)
-class Place:
-    """Callers side by side, and chance."""
-
-    parties: list[Party]
-    chance: random.Random
-    driven: set[str] = field(default_factory=set)
-
-    def others(self, party: Party) -> list[Party]:
-        return [other for other in self.parties if other is not party]
-
-    def foreign_id(self, party: Party) -> int:
-        """An id that another has, or had, and this one never."""
-        ids = {i for other in self.others(party) for i in {*other.live, *other.dead}}
-        return self.chance.choice(sorted(ids - {*party.live, *party.dead}) or [NEVER])
-
-    def own_id(self, party: Party) -> int:
-        return self.chance.choice(sorted(party.live) or [NEVER])
-
-    def project(self, party: Party) -> str:
-        return f"{party.prefix}{self.chance.choice('xy')}"
-
-    def foreign_project(self, party: Party) -> str:
-        others = [other for other in self.others(party) if other.prefix != party.prefix]
-        return self.project(self.chance.choice(others))
-
-    def body(self, party: Party, project: str, session: str) -> dict[str, object]:
-        number = self.chance.randrange(6)
-        return {
-            "session_id": session,
-            "project": project,
-            "type": f"type {party.word}",
-            "title": f"apple {number} {party.word}",
-            "content": f"The apple {number} is {party.word}, and so is the pear.",
-            "tags": [party.word],
-            "topic_key": f"fruit/{number}" if self.chance.random() < 0.4 else None,
-        }
 
 
 # Each drives an operation as a caller may, and keeps account of what becomes its own.
@@ -253,20 +187,6 @@ DEEDS = {
 }
 
 
-def same(one: httpx.Response, other: httpx.Response, *, ids: tuple[int, int] = (0, 0)) -> None:
-    """The same status, headers and bytes, but for the id where an answer names it again."""
-    text = one.text.replace(f'"id":{ids[0]},"reason"', f'"id":{ids[1]},"reason"')
-    assert (one.status_code, _plain(text)) == (other.status_code, _plain(other.text))
-    changing = {"date", "content-length"}
-    headers = [{k: v for k, v in a.headers.items() if k not in changing} for a in (one, other)]
-    assert headers[0] == headers[1]
-
-
-def _plain(text: str) -> str:
-    """Without the instant of an export."""
-    return text.partition('"exported_at"')[0] + text.partition('","sessions"')[2]
-
-
 @pytest.fixture
 def heard() -> list[tuple[Party, str]]:
     """What each caller was answered."""
@@ -274,14 +194,21 @@ def heard() -> list[tuple[Party, str]]:
 
 
 @pytest.fixture
-def place(
+def everybody(
     tmp_path: Path, collector: Collector, heard: list[tuple[Party, str]]
 ) -> Iterator[tuple[Service, list[Party], Telemetry]]:
     telemetry = Telemetry.started(collector.endpoint, collector.protocol)
     with serving(tmp_path / "memory.db", telemetry=telemetry) as service:
         parties = []
         for number, (tenant, prefix) in enumerate(
-            [("default", "a-"), ("default", "b-"), ("acme", "a-"), ("acme", "b-")]
+            [
+                ("default", "a-"),
+                ("default", "b-"),
+                ("acme", "a-"),
+                ("acme", "b-"),
+                ("default", ""),
+                ("acme", ""),
+            ]
         ):
             token = made_key(service.path, "admin", tenant, (f"{prefix}*",))
             client = calling(service, token)
@@ -305,31 +232,40 @@ def _hearing(party: Party, heard: list[tuple[Party, str]]):  # type: ignore[no-u
 @pytest.mark.parametrize("seed", range(3))
 def test_nothing_crosses(
     seed: int,
-    place: tuple[Service, list[Party], Telemetry],
+    everybody: tuple[Service, list[Party], Telemetry],
     collector: Collector,
     heard: list[tuple[Party, str]],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    service, parties, telemetry = place
-    going_on = Place(parties=parties, chance=random.Random(seed))  # noqa: S311 - the same each time
-    deeds = list(DEEDS)
+    service, everyone, telemetry = everybody
+    parties, keepers = everyone[:4], everyone[4:]
+    chance = random.Random(seed)  # noqa: S311 - the same each time
+    going_on = Place(parties=parties, keepers=keepers, chance=chance)
+    deeds, store_deeds = list(DEEDS), list(STORE_DEEDS)
 
     with caplog.at_level(logging.DEBUG):
         for party in parties * 2:
             create_session(going_on, party)
             add_observation(going_on, party)
+        for keeper in keepers * 2:
+            make_store(going_on, keeper)
+            write_entry(going_on, keeper)
         for _ in range(STEPS):
-            deed = going_on.chance.choice(deeds)
-            deed(going_on, going_on.chance.choice(parties))
-            going_on.driven |= DEEDS[deed]
+            deed = chance.choice(deeds)
+            deed(going_on, chance.choice(parties))
+            store_deed = chance.choice(store_deeds)
+            store_deed(going_on, chance.choice(keepers))
+            going_on.driven |= DEEDS[deed] | STORE_DEEDS[store_deed]
         for party in parties:
             stats = party.ask("GET", "/stats").json()
             assert stats["total_observations"] == len(party.live)
             assert {*party.live.values()} <= {*stats["projects"]}
             assert all(project.startswith(party.prefix) for project in stats["projects"])
             look_around(going_on, party)
+        for keeper in keepers:
+            look_into_stores(going_on, keeper)
 
-    _assert_silent(parties, heard)
+    _assert_silent(everyone, heard)
     described = parties[0].ask("GET", "/openapi.json").json()["paths"].values()
     named = {operation["operationId"] for methods in described for operation in methods.values()}
     assert named <= going_on.driven
@@ -339,9 +275,9 @@ def test_nothing_crosses(
         if record.name.startswith("agentops_memory")
     ]
     assert lines
-    assert [line for line in lines if any(party.word in line for party in parties)] == []
+    assert [line for line in lines if any(party.word in line for party in everyone)] == []
     telemetry.stop()
-    _assert_traces_apart(parties, collector)
+    _assert_traces_apart(everyone, collector)
     for file in service.path.parent.rglob("*.db"):
         assert_index_is_whole(file)
 

@@ -95,16 +95,22 @@ def test_every_reference_is_met_and_every_schema_referred_to(document: dict[str,
     assert referred == defined
 
 
-def test_every_refusal_is_a_problem(document: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("begins", "problem"), [("/api/v1/cloud/", "StoreProblem"), ("/", "Problem")]
+)
+def test_every_refusal_is_a_problem_of_its_protocol(
+    document: dict[str, Any], begins: str, problem: str
+) -> None:
     refusals = [
         answer["content"]
-        for operation in operations(document).values()
+        for (_, path), operation in operations(document).items()
         for status, answer in operation["responses"].items()
-        if int(status) >= 400
+        if int(status) >= 400 and path.startswith("/api/v1/cloud/") == (begins != "/")
     ]
 
-    problem = {"application/json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
-    assert all(content == problem for content in refusals)
+    reference = {"$ref": f"#/components/schemas/{problem}"}
+    assert refusals
+    assert all(content == {"application/json": {"schema": reference}} for content in refusals)
 
 
 def test_a_generated_client_finds_the_service_as_described(

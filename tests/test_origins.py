@@ -255,7 +255,8 @@ def test_an_allowed_page_reads_answers_and_refusals(
     assert answer.headers[READABLE] == origin
     assert answer.headers["vary"] == "Origin"
     assert answer.headers["access-control-expose-headers"] == (
-        "X-Redacted, X-Erasure-Id, X-Results-Omitted, Retry-After, Idempotent-Replayed"
+        "X-Redacted, X-Erasure-Id, X-Results-Omitted, X-Request-Id, Retry-After, "
+        "Idempotent-Replayed"
     )
     assert "access-control-allow-credentials" not in answer.headers
 

@@ -110,7 +110,10 @@ def test_every_operation_of_the_api_is_traced_here(service: Service) -> None:
     paths = service.http.get("/openapi.json").json()["paths"]
 
     served = {
-        operation["operationId"] for methods in paths.values() for operation in methods.values()
+        operation["operationId"]
+        for path, methods in paths.items()
+        for operation in methods.values()
+        if not path.startswith("/api/")  # other protocols have tests of their own
     }
     assert served - {"health", "openapi", "get_erasure"} == set(OPERATIONS)
 

@@ -11,7 +11,11 @@ from starlette.applications import Starlette
 from .api.agentops import AgentOps
 from .api.agentops import routes as agentops
 from .api.door import Door
+from .api.memory_stores import MemoryStores
+from .api.memory_stores import routes as memory_stores
+from .api.memory_stores.policy import POLICY
 from .app import application
+from .domain.entries import Entries
 from .domain.erasures import Erasures
 from .domain.memories import Memories
 from .domain.model import Caller
@@ -20,8 +24,10 @@ from .domain.projects import Audit, Projects
 from .domain.recall import Recall
 from .domain.rules import Redaction
 from .domain.sessions import Sessions
+from .domain.stores import Stores
 from .domain.transfer import Transfer
 from .domain.upkeep import Upkeep
+from .domain.versions import Versions
 from .erasing import Bell, scrubbing
 from .identity import Identity, is_open_allowed, must_have_keys
 from .rates import Rates
@@ -64,8 +70,10 @@ async def opened(
         has_key=lambda tenant: bool(keys.ring().working(tenant)),
         on_opened=bell.ring,
     ) as sqlite:
+        shared = (telemetry.engine(sqlite), settings, redaction, bell, clock)
         apis = [
-            agentops.protocol(_agentops(telemetry.engine(sqlite), settings, redaction, bell, clock))
+            memory_stores.protocol(_memory_stores(*shared)),
+            agentops.protocol(_agentops(*shared)),
         ]
         upkeep = Upkeep(engine=sqlite)
         async with (
@@ -99,6 +107,23 @@ def _agentops(
         clock=clock,
         max_upload=settings.max_upload,
         folder=settings.db_path.parent,
+    )
+
+
+def _memory_stores(
+    engine: Engine,
+    settings: Settings,
+    redaction: Redaction,
+    bell: Bell,
+    clock: Callable[[], datetime],
+) -> MemoryStores:
+    """The protocol's handlers over the domain's services."""
+    rules, audit = redaction.rules, _audit(settings, clock)
+    return MemoryStores(
+        stores=Stores(engine=engine, policy=POLICY, audit=audit, rules=rules, on_erased=bell.ring),
+        entries=Entries(engine=engine, policy=POLICY, rules=rules, on_erased=bell.ring),
+        versions=Versions(engine=engine, policy=POLICY, audit=audit, on_erased=bell.ring),
+        recall=Recall(engine=engine, using=settings.recall, patience=settings.recall_limit),
     )
 
 

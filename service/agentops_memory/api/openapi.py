@@ -27,7 +27,7 @@ class Parameter:
 
     name: str
     help: str
-    kind: Literal["string", "boolean", "true", "integer", "id"] = "string"
+    kind: Literal["string", "words", "boolean", "true", "integer", "count", "id"] = "string"
     required: bool = False
 
 
@@ -192,8 +192,10 @@ _KEYS = {
 
 _SCHEMAS: dict[str, dict[str, Any]] = {
     "string": {"type": "string"},
+    "words": {"type": "string", "minLength": 1},
     "boolean": {"type": "boolean"},
     "true": {"type": "boolean", "const": True},
     "integer": {"type": "integer"},
+    "count": {"type": "integer", "minimum": 1},
     "id": {"type": "integer", "format": "int64", "minimum": -(1 << 63), "maximum": (1 << 63) - 1},
 }

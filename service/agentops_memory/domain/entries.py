@@ -178,8 +178,8 @@ def amend_entry(
     policy: Policy,
 ) -> tuple[Entry, bool]:
     """The entry as it is now, and whether bytes of a redacted version are to go."""
-    open_store(tx, store)
     before = known_entry(tx, store, entry)
+    open_store(tx, store)
     wanted = _changed(before, change)
     if not expected.met_by(before):
         if policy.done_is_done and wanted == before:
@@ -206,8 +206,9 @@ def delete_entry(
     tx: Transaction, store: StoreId, entry: EntryId, expected: Expected, policy: Policy
 ) -> bool:
     """Whether bytes of a redacted version are to go."""
-    (open_store if policy.archived_keeps_entries else known_store)(tx, store)
     before = known_entry(tx, store, entry)
+    if policy.archived_keeps_entries:
+        open_store(tx, store)
     if not expected.met_by(before):
         raise Stale("The memory has changed: it is not in the expected state.")
     held = _memory(tx, store, entry)

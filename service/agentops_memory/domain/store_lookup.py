@@ -5,13 +5,17 @@ from .model import StoreId
 from .ports import Transaction
 from .store_model import Entry, EntryId, Store, Version, VersionId
 
+NO_STORE = "No such memory store."
+NO_ENTRY = "No such memory in this store."
+NO_VERSION = "No such version in this store."
+
 
 def known_store(tx: Transaction, store: StoreId) -> Store:
     """The store, archived or not. The caller may know of stores."""
     tx.caller.require_stores()
     found = tx.stores.get(store)
     if found is None:
-        raise NotFound("No such memory store.")
+        raise NotFound(NO_STORE)
     return found
 
 
@@ -28,7 +32,7 @@ def known_entry(tx: Transaction, store: StoreId, entry: EntryId) -> Entry:
     known_store(tx, store)
     found = tx.entries.get(store, entry)
     if found is None:
-        raise NotFound("No such memory in this store.")
+        raise NotFound(NO_ENTRY)
     return found
 
 
@@ -37,5 +41,5 @@ def known_version(tx: Transaction, store: StoreId, version: VersionId) -> Versio
     known_store(tx, store)
     found = tx.versions.get(store, version)
     if found is None:
-        raise NotFound("No such version in this store.")
+        raise NotFound(NO_VERSION)
     return found

@@ -9,7 +9,7 @@ from .errors import Invalid
 from .screen import Screen
 from .store_model import EntryChange, EntryDraft, Metadata, StoreChange, StoreDraft
 
-MAX_NAME = 255  # characters; a dialect may allow fewer
+MAX_NAME = 255  # characters; a policy may allow fewer
 MAX_DESCRIPTION = 1024
 MAX_PAIRS = 16
 MAX_PAIR_KEY = 64
@@ -32,6 +32,7 @@ class Policy:
     archived_keeps_entries: bool  # an entry of an archived store cannot be deleted
     current_is_redacted: bool  # the version that a live entry has now can be redacted
     redaction_takes_all: bool  # also the path, size and hash
+    longest_name: int = MAX_NAME  # characters of a store's name
 
 
 def require_path(path: str) -> None:
@@ -75,22 +76,22 @@ def clean_change(screen: Screen, change: EntryChange) -> EntryChange:
     )
 
 
-def clean_store(screen: Screen, draft: StoreDraft) -> StoreDraft:
+def clean_store(screen: Screen, draft: StoreDraft, policy: Policy) -> StoreDraft:
     """The store without secrets; Invalid for one that is not within the limits."""
     return StoreDraft(
-        name=_short(screen, draft.name, "name", MAX_NAME),
+        name=_short(screen, draft.name, "name", policy.longest_name),
         description=_short(screen, draft.description, "description", MAX_DESCRIPTION),
         metadata=clean_pairs(screen, draft.metadata),
     )
 
 
-def clean_store_change(screen: Screen, change: StoreChange) -> StoreChange:
+def clean_store_change(screen: Screen, change: StoreChange, policy: Policy) -> StoreChange:
     """The change without secrets; Invalid for one that is not within the limits."""
     name, description, patch = change.name, change.description, change.metadata or {}
     gone = {_short(screen, key, KEY, MAX_PAIR_KEY): None for key in patch if patch[key] is None}
     kept = {key: value for key, value in patch.items() if value is not None}
     return StoreChange(
-        name=None if name is None else _short(screen, name, "name", MAX_NAME),
+        name=None if name is None else _short(screen, name, "name", policy.longest_name),
         description=None
         if description is None
         else _short(screen, description, "description", MAX_DESCRIPTION),

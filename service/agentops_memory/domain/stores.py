@@ -46,7 +46,7 @@ class Stores:
         caller.require(Role.WRITER)
         screen = Screen(self.rules(caller))
         work = only_once(create_store, once, again=replays.created, ids=replays.ids_of_created)
-        store = await self.engine.write(caller, work, clean_store(screen, draft))
+        store = await self.engine.write(caller, work, clean_store(screen, draft, self.policy))
         return Written(value=store, redacted=screen.count)
 
     async def get(self, caller: Caller, store: StoreId) -> Store:
@@ -65,7 +65,7 @@ class Stores:
         """Change parts of a store; Archived for one that is."""
         caller.require(Role.WRITER)
         screen = Screen(self.rules(caller))
-        clean = clean_store_change(screen, change)
+        clean = clean_store_change(screen, change, self.policy)
         work = only_once(amend_store, once, again=replays.amended)
         amended = await self.engine.write(caller, work, store, clean)
         return Written(value=amended, redacted=screen.count)

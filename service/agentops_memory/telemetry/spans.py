@@ -9,7 +9,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, get_current_span
 from opentelemetry.util.types import AnyValue
 
-from ..domain.errors import Invalid, Refusal
+from ..domain.errors import Conflict, Invalid, Refusal
 from .hidden import hidden
 
 
@@ -83,6 +83,8 @@ def _fail(current: Span, error: Exception) -> None:
 
 
 def _error_type(error: Exception) -> str:
+    if isinstance(error, Conflict):
+        return Conflict.code  # each kind of it has a code of its own, which the contract lacks
     code = error.code if isinstance(error, Refusal) else UNKNOWN_ERROR
     return code if code in ERROR_TYPES else UNKNOWN_ERROR
 

@@ -18,6 +18,7 @@ from ...domain.model import ErasureId, Filter, MemoryId, SessionId, StoreId, Wan
 from ...domain.projects import Projects
 from ...domain.recall import Recall
 from ...domain.sessions import Sessions
+from ...domain.store_lookup import NO_STORE
 from ...domain.summary import Message
 from ...domain.text import Project, clean, project_name
 from ...domain.transfer import Transfer
@@ -41,7 +42,6 @@ from . import models as m
 
 ERASURE_ID = "X-Erasure-Id"
 MOST_STORES = 8  # of one context
-NO_STORE = "No such memory store."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,6 +38,7 @@ class Stores(Table):
             created_at=micros(store.created_at),
             **_row(store),
         )
+        self._index.prepare(area)  # a search may come before anything is written
 
     def get(self, store: StoreId) -> Store | None:
         row = self._execute(

@@ -1,0 +1,5 @@
+"""The Memory Stores API: stores of documents at paths, with versions, below /api/v1/cloud."""
+
+from .handlers import MemoryStores
+
+__all__ = ["MemoryStores"]

@@ -1,0 +1,117 @@
+"""What the parameters of a request say: ids, pages, bounds, words."""
+
+import re
+from datetime import datetime
+
+from starlette.requests import Request
+
+from ...domain.instants import parsed
+from ...domain.model import StoreId
+from ...domain.store_lookup import NO_ENTRY, NO_STORE, NO_VERSION
+from ...domain.store_model import (
+    EntriesSeen,
+    EntryId,
+    Page,
+    Span,
+    StoresSeen,
+    VersionId,
+    VersionsSeen,
+)
+from ..http import parameter
+from ..ids import ENTRY, STORE, VERSION, known_uid, uid_of
+from .policy import MOST_SHOWN, SHOWN
+from .wire import BadField
+
+CREATED_FROM, CREATED_TO = "created_at[gte]", "created_at[lte]"
+
+_DIGITS = re.compile(r"[0-9]+")
+_INSTANT = re.compile(
+    r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)", re.ASCII
+)  # RFC 3339
+
+
+def store_id(request: Request) -> StoreId:
+    return StoreId(known_uid(STORE, request.path_params["store_id"], NO_STORE))
+
+
+def entry_id(request: Request) -> EntryId:
+    return EntryId(known_uid(ENTRY, request.path_params["entry_id"], NO_ENTRY))
+
+
+def version_id(request: Request) -> VersionId:
+    return VersionId(known_uid(VERSION, request.path_params["version_id"], NO_VERSION))
+
+
+def page(request: Request, kind: str) -> Page:
+    """The page that is asked for; BadField for one that is none."""
+    after, before = _id(request, "after_id", kind), _id(request, "before_id", kind)
+    if after and before:
+        raise BadField("Fields 'after_id' and 'before_id' exclude each other.", "before_id")
+    return Page(limit=limit(request), after=after, before=before)
+
+
+def limit(request: Request) -> int:
+    """How many are asked for, at most 100."""
+    text = parameter(request, "limit")
+    if text is None:
+        return SHOWN
+    digits = text.lstrip("0")
+    if not _DIGITS.fullmatch(text) or not digits:
+        raise BadField("Field 'limit' must be a whole number, 1 or more.", "limit")
+    return min(int(digits[:4]), MOST_SHOWN)
+
+
+def stores_seen(request: Request) -> StoresSeen:
+    return StoresSeen(
+        name_prefix=parameter(request, "name"),
+        with_archived=_flag(request, "include_archived"),
+        created=_created(request),
+    )
+
+
+def entries_seen(request: Request) -> EntriesSeen:
+    return EntriesSeen(path_prefix=parameter(request, "path_prefix"), created=_created(request))
+
+
+def versions_seen(request: Request) -> VersionsSeen:
+    entry = _id(request, "entry_id", ENTRY)
+    return VersionsSeen(entry=None if entry is None else EntryId(entry))
+
+
+def words(request: Request) -> str:
+    """The text that is searched for."""
+    text = parameter(request, "q")
+    if text is None:
+        raise BadField("Missing required field: q", "q")
+    return text
+
+
+def _id(request: Request, name: str, kind: str) -> str | None:
+    """The stable id in a parameter; it need not be there any more."""
+    shown = parameter(request, name)
+    uid = None if shown is None else uid_of(kind, shown)
+    if shown is not None and uid is None:
+        raise BadField(f"Field '{name}' must be an id: {kind}_ and 32 hexadecimal digits.", name)
+    return uid
+
+
+def _flag(request: Request, name: str) -> bool:
+    text = (parameter(request, name) or "false").lower()
+    if text not in ("true", "false"):
+        raise BadField(f"Field '{name}' must be true or false.", name)
+    return text == "true"
+
+
+def _created(request: Request) -> Span:
+    return Span(first=_instant(request, CREATED_FROM), last=_instant(request, CREATED_TO))
+
+
+def _instant(request: Request, name: str) -> datetime | None:
+    text = parameter(request, name)
+    if text is None:
+        return None
+    text = text[:-6] + text[-6:].replace(" ", "+")  # what a plus is in a query
+    at = parsed(text) if _INSTANT.fullmatch(text) else None
+    if at is None:
+        raise BadField(f"Field '{name}' must be an RFC 3339 time.", name)
+    return at

@@ -1,0 +1,168 @@
+"""The route table of the Memory Stores API."""
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ...domain.access import Role
+from ..door import caller_of
+from ..endpoint import Api
+from ..openapi import Handler, Operation, Parameter
+from . import models as m
+from .answers import REQUEST_ID, refused, request_id
+from .handlers import MemoryStores
+from .queries import CREATED_FROM, CREATED_TO
+
+PREFIX = "/api/v1/cloud"
+STORES = f"{PREFIX}/memory_stores"
+STORE = f"{STORES}/{{store_id}}"
+ENTRIES, VERSIONS = f"{STORE}/memories", f"{STORE}/versions"
+ENTRY, VERSION = f"{ENTRIES}/{{entry_id}}", f"{VERSIONS}/{{version_id}}"
+
+READ = (503,)
+BODY = (400, 408, 503, 507)
+
+LIMIT = Parameter(
+    name="limit", help="How many, 20 unless told; at most 100, also for more.", kind="count"
+)
+PAGE = (
+    LIMIT,
+    Parameter(name="after_id", help="Only what is older than what has this id."),
+    Parameter(name="before_id", help="Only what is newer than what has this id, next to it."),
+)
+CREATED = (
+    Parameter(name=CREATED_FROM, help="Created at this RFC 3339 time or later."),
+    Parameter(name=CREATED_TO, help="Created at this RFC 3339 time or earlier."),
+)
+
+
+def operations(api: MemoryStores) -> tuple[Operation, ...]:
+    """Every operation of the protocol."""
+    return (
+        Operation(
+            method="POST", path=STORES, name="create_store", status=201,
+            role=Role.WRITER,
+            summary="Make a memory store; names need not differ.",
+            handler=for_stores(api.create_store), body=m.StoreBody, answer=m.StoreObject,
+            refusals=BODY,
+        ),
+        Operation(
+            method="GET", path=STORES, name="list_stores",
+            role=Role.READER,
+            summary="Memory stores, newest first.",
+            handler=for_stores(api.list_stores), answer=m.StoreList,
+            query=(*PAGE, *CREATED,
+                   Parameter(name="name", help="Its beginning, whatever its case."),
+                   Parameter(name="include_archived", help="`true` lists archived ones too.",
+                             kind="boolean")),
+            refusals=(400, *READ),
+        ),
+        Operation(
+            method="GET", path=STORE, name="get_store",
+            role=Role.READER,
+            summary="One memory store.",
+            handler=for_stores(api.get_store), answer=m.StoreObject, refusals=(404, *READ),
+        ),
+        Operation(
+            method="POST", path=f"{STORE}/archive", name="archive_store",
+            role=Role.WRITER,
+            summary="Close a memory store for good: it is read from then on.",
+            handler=for_stores(api.archive_store), answer=m.StoreObject,
+            refusals=(404, 409, *READ),
+        ),
+        Operation(
+            method="DELETE", path=STORE, name="delete_store", status=204,
+            role=Role.ADMIN,
+            summary="Delete a memory store with everything in it.",
+            handler=for_stores(api.delete_store), refusals=(404, *READ),
+        ),
+        Operation(
+            method="GET", path=f"{STORE}/search", name="search_store",
+            role=Role.READER,
+            summary="Memories of a store by their words and paths, best first.",
+            handler=for_stores(api.search_store), answer=m.EntryHits,
+            query=(Parameter(name="q", help="Any text.", kind="words", required=True), LIMIT),
+            refusals=(400, 404, *READ),
+        ),
+        Operation(
+            method="POST", path=ENTRIES, name="create_entry", status=201,
+            role=Role.WRITER,
+            summary="Write a memory at a path that is free.",
+            handler=for_stores(api.create_entry), body=m.EntryBody, answer=m.EntryObject,
+            refusals=(*BODY, 404, 409),
+        ),
+        Operation(
+            method="GET", path=ENTRIES, name="list_entries",
+            role=Role.READER,
+            summary="Memories of a store without their contents, newest first.",
+            handler=for_stores(api.list_entries), answer=m.EntryList,
+            query=(*PAGE, *CREATED,
+                   Parameter(name="path_prefix", help="How the path begins, letter by letter.")),
+            refusals=(400, 404, *READ),
+        ),
+        Operation(
+            method="GET", path=ENTRY, name="get_entry",
+            role=Role.READER,
+            summary="One memory, with its content.",
+            handler=for_stores(api.get_entry), answer=m.EntryObject, refusals=(404, *READ),
+        ),
+        Operation(
+            method="PUT", path=ENTRY, name="update_entry",
+            role=Role.WRITER,
+            summary="Replace the content of a memory, if it is in the state that is expected.",
+            handler=for_stores(api.update_entry), body=m.EntryChangeBody, answer=m.EntryObject,
+            refusals=(*BODY, 404, 409),
+        ),
+        Operation(
+            method="DELETE", path=ENTRY, name="delete_entry", status=204,
+            role=Role.WRITER,
+            summary="Delete a memory; its versions stay.",
+            handler=for_stores(api.delete_entry), refusals=(404, 409, *READ),
+        ),
+        Operation(
+            method="GET", path=VERSIONS, name="list_versions",
+            role=Role.READER,
+            summary="Versions of a store's memories without their contents, newest first.",
+            handler=for_stores(api.list_versions), answer=m.VersionList,
+            query=(*PAGE, Parameter(name="entry_id", help="Only those of this memory.")),
+            refusals=(400, 404, *READ),
+        ),
+        Operation(
+            method="GET", path=VERSION, name="get_version",
+            role=Role.READER,
+            summary="One version, with its content unless it is redacted.",
+            handler=for_stores(api.get_version), answer=m.VersionObject, refusals=(404, *READ),
+        ),
+        Operation(
+            method="POST", path=f"{VERSION}/redact", name="redact_version",
+            role=Role.ADMIN,
+            summary="Take the content out of a version for good.",
+            handler=for_stores(api.redact_version), answer=m.VersionObject,
+            refusals=(404, 409, *READ),
+        ),
+    )  # fmt: skip
+
+
+def protocol(api: MemoryStores) -> Api:
+    """The Memory Stores API."""
+    return Api(
+        prefix=PREFIX,
+        operations=operations(api),
+        refused=refused,
+        problem=m.StoreProblem,
+        is_bearer_only=True,
+    )
+
+
+def for_stores(handler: Handler) -> Handler:
+    """The handler, for callers who may know of stores: Denied for others, whatever they ask.
+
+    Its answers name the request.
+    """
+
+    async def asked(request: Request) -> Response:
+        caller_of(request).require_stores()
+        response = await handler(request)
+        response.headers[REQUEST_ID] = request_id(request.scope)
+        return response
+
+    return asked

@@ -1,0 +1,156 @@
+"""What a keeper of memory stores does, and what others try with the ids of its stores."""
+
+from collections.abc import Callable
+
+from .parties import Party, Place
+from .stores import NEVER, STORES, ok
+
+NOBODYS = {"store": f"memstore_{NEVER}", "memory": f"mem_{NEVER}", "version": f"memver_{NEVER}"}
+
+# Every way to name a store, or what is in one.
+ROUTES: list[tuple[str, str, dict[str, object] | None]] = [
+    ("GET", "/{store}", None),
+    ("POST", "/{store}/archive", None),
+    ("DELETE", "/{store}", None),
+    ("GET", "/{store}/search?q=apple", None),
+    ("GET", "/{store}/memories", None),
+    ("POST", "/{store}/memories", {"path": "a", "content": "mine"}),
+    ("GET", "/{store}/memories/{memory}", None),
+    ("PUT", "/{store}/memories/{memory}", {"content": "mine"}),
+    ("DELETE", "/{store}/memories/{memory}", None),
+    ("GET", "/{store}/versions", None),
+    ("GET", "/{store}/versions?entry_id={memory}", None),
+    ("GET", "/{store}/versions/{version}", None),
+    ("POST", "/{store}/versions/{version}/redact", None),
+]
+
+
+def make_store(_: Place, me: Party) -> None:
+    body = {"name": f"apples of {me.word}", "metadata": {"of": me.word}}
+    me.stores.append(ok(me.ask("POST", STORES, body), 201)["id"])
+
+
+def write_entry(place: Place, me: Party) -> None:
+    for store in _some(place, me.stores):
+        body = {
+            "path": f"{me.word}/{place.chance.randrange(6)}",
+            "content": f"The apple is {me.word}, and so is the pear.",
+        }
+        assert me.ask("POST", f"{STORES}/{store}/memories", body).status_code in (201, 409)
+
+
+def change_entry(place: Place, me: Party) -> None:
+    for store in _some(place, me.stores):
+        for entry in _some(place, _ids(me, f"{store}/memories")):
+            path = f"{STORES}/{store}/memories/{entry}"
+            content = f"Another apple of {me.word}, {place.chance.random()}"
+            assert me.ask("PUT", path, {"content": content}).status_code in (200, 409)
+            if place.chance.random() < 0.3:
+                assert me.ask("DELETE", path).status_code in (204, 409)
+
+
+def redact_version(place: Place, me: Party) -> None:
+    for store in _some(place, me.stores):
+        for version in _some(place, _ids(me, f"{store}/versions")):
+            path = f"{STORES}/{store}/versions/{version}/redact"
+            assert me.ask("POST", path).status_code in (200, 409)
+
+
+def close_store(place: Place, me: Party) -> None:
+    for store in _some(place, me.stores):
+        if place.chance.random() < 0.3:
+            assert me.ask("POST", f"{STORES}/{store}/archive").status_code in (200, 409)
+        if place.chance.random() < 0.2:
+            assert me.ask("DELETE", f"{STORES}/{store}").status_code == 204
+            me.stores.remove(store)
+
+
+def look_into_stores(_: Place, me: Party) -> None:
+    """Every list holds just what is its own."""
+    listed = ok(me.ask("GET", f"{STORES}?include_archived=true&limit=100"))["data"]
+    assert sorted(each["id"] for each in listed) == sorted(me.stores)
+    for store in me.stores:
+        told = ok(me.ask("GET", f"{STORES}/{store}"))
+        entries = _ids(me, f"{store}/memories")
+        assert told["entry_count"] == len(entries)
+        found = _ids(me, f"{store}/search?q=apple")
+        assert set(found) == set(entries)
+        for entry in entries:
+            assert me.word in ok(me.ask("GET", f"{STORES}/{store}/memories/{entry}"))["path"]
+        for version in _ids(me, f"{store}/versions"):
+            ok(me.ask("GET", f"{STORES}/{store}/versions/{version}"))
+
+
+def touch_foreign_stores(place: Place, me: Party) -> None:
+    """What the keeper of another tenant has is as what never was, alone and in a store of mine."""
+    for other in place.keepers:
+        if other is not me:
+            theirs = _names(place, other)
+            for mine in [{}, *({"store": store} for store in me.stores[:1])]:
+                _all_the_same(me, theirs | mine, NOBODYS | mine, 404)
+            for cursor in ("after_id", "before_id"):
+                me.ask("GET", f"{STORES}?{cursor}={theirs['store']}")
+
+
+def ask_without_right(place: Place, me: Party) -> None:
+    """A key for some projects is told the same of every store, and makes and lists none."""
+    names = _names(place, me)
+    for party in place.parties:
+        _all_the_same(party, names, NOBODYS, 403)
+        assert party.ask("POST", STORES, {"name": "mine"}).status_code == 403
+        assert party.ask("GET", STORES).status_code == 403
+
+
+STORE_DEEDS: dict[Callable[[Place, Party], None], set[str]] = {
+    make_store: {"create_store"},
+    write_entry: {"create_entry"},
+    change_entry: {"update_entry", "delete_entry"},
+    redact_version: {"redact_version"},
+    close_store: {"archive_store", "delete_store"},
+    look_into_stores: {
+        "list_stores", "get_store", "list_entries", "get_entry", "list_versions", "get_version",
+        "search_store",
+    },
+    touch_foreign_stores: set(),
+    ask_without_right: set(),
+}  # fmt: skip
+
+
+def _all_the_same(
+    party: Party, theirs: dict[str, str], nobodys: dict[str, str], status: int
+) -> None:
+    for method, path, body in ROUTES:
+        if path.format(**theirs) == path.format(**nobodys):
+            continue  # it names nothing of theirs
+        one, other = (
+            party.ask(method, STORES + path.format(**names), body) for names in (theirs, nobodys)
+        )
+        text = one.text
+        for kind, id_ in theirs.items():
+            text = text.replace(id_, nobodys[kind])
+        assert (one.status_code, text) == (other.status_code, other.text)
+        is_filter = "entry_id=" in path and theirs["store"] == nobodys["store"]
+        assert one.status_code == (200 if is_filter else status), (path, one.text)
+
+
+def _names(place: Place, me: Party) -> dict[str, str]:
+    """Ids that the party knows to be there, or that never were."""
+    for store in _some(place, me.stores):
+        entries, versions = _ids(me, f"{store}/memories"), _ids(me, f"{store}/versions")
+        return {
+            "store": store,
+            "memory": (entries or [NOBODYS["memory"]])[0],
+            "version": (versions or [NOBODYS["version"]])[0],
+        }
+    return NOBODYS
+
+
+def _some(place: Place, ids: list[str]) -> list[str]:
+    """One of them, if there are any."""
+    return [place.chance.choice(ids)] if ids else []
+
+
+def _ids(me: Party, path: str) -> list[str]:
+    mark = "&" if "?" in path else "?"
+    listed = ok(me.ask("GET", f"{STORES}/{path}{mark}limit=100"))["data"]
+    return [each["id"] for each in listed]
