@@ -16,6 +16,9 @@ STORE_REQUIREMENTS = {
     "stores:metadata:limits": "At most 16 pairs, keys of 64 characters, strings of 512.",
     "stores:metadata:default": "Metadata are {} unless given.",
     "stores:unknown-fields": "Unknown fields of a body are ignored.",
+    "stores:idempotency:again": "The same key and request: the first answer again, for 24 hours.",
+    "stores:idempotency:other": "The same key with another request is 409 conflict_error.",
+    "stores:idempotency:holder": "An idempotency key is its holder's alone.",
     # Errors
     "stores:error:envelope": "Every failure has the envelope, also on unknown routes and methods.",
     "stores:error:param": "The field or parameter is named where one is at fault.",

@@ -13,6 +13,7 @@ from ...telemetry import annotate, event
 from ..door import caller_of
 from ..http import json_object
 from ..ids import ENTRY, STORE, VERSION
+from ..once import once_of
 from . import answers, queries, spans, wire
 from . import models as m
 from .policy import MAX_BODY
@@ -29,7 +30,8 @@ class MemoryStores:
 
     async def create_store(self, request: Request) -> Response:
         draft = wire.store_draft(wire.body(m.StoreBody, await _json(request)))
-        made = await self.stores.create(caller_of(request), draft)
+        once = await once_of(request)
+        made = await self.stores.create(caller_of(request), draft, once=once)
         annotate(spans.store(made.value))
         return answers.json(wire.store(made.value), 201, redacted=made.redacted)
 
@@ -45,20 +47,23 @@ class MemoryStores:
         return answers.json(wire.store(store))
 
     async def archive_store(self, request: Request) -> Response:
-        store = await self.stores.archive(caller_of(request), queries.store_id(request))
+        once = await once_of(request)
+        store = await self.stores.archive(caller_of(request), queries.store_id(request), once=once)
         annotate(spans.store(store))
         return answers.json(wire.store(store))
 
     async def delete_store(self, request: Request) -> Response:
         store = queries.store_id(request)
         annotate(spans.within(store))
-        await self.stores.delete(caller_of(request), store)
+        once = await once_of(request)
+        await self.stores.delete(caller_of(request), store, once=once)
         return Response(status_code=204)
 
     async def create_entry(self, request: Request) -> Response:
         store = queries.store_id(request)
         draft = wire.entry_draft(wire.body(m.EntryBody, await _json(request)))
-        made = await self.entries.create(caller_of(request), store, draft)
+        once = await once_of(request)
+        made = await self.entries.create(caller_of(request), store, draft, once=once)
         annotate(spans.entry(made.value))
         return answers.json(wire.entry(made.value), 201, redacted=made.redacted)
 
@@ -78,8 +83,10 @@ class MemoryStores:
     async def update_entry(self, request: Request) -> Response:
         store, entry = queries.store_id(request), queries.entry_id(request)
         given = wire.body(m.EntryChangeBody, await _json(request))
+        change, expected = wire.entry_change(given), wire.expected(given)
+        once = await once_of(request)
         amended = await self.entries.amend(
-            caller_of(request), store, entry, wire.entry_change(given), wire.expected(given)
+            caller_of(request), store, entry, change, expected, once=once
         )
         annotate(spans.entry(amended.value))
         return answers.json(wire.entry(amended.value), redacted=amended.redacted)
@@ -87,7 +94,8 @@ class MemoryStores:
     async def delete_entry(self, request: Request) -> Response:
         store, entry = queries.store_id(request), queries.entry_id(request)
         annotate(spans.within(store, entry))
-        await self.entries.delete(caller_of(request), store, entry)
+        once = await once_of(request)
+        await self.entries.delete(caller_of(request), store, entry, once=once)
         return Response(status_code=204)
 
     async def search_store(self, request: Request) -> Response:
@@ -115,7 +123,8 @@ class MemoryStores:
 
     async def redact_version(self, request: Request) -> Response:
         store, version = queries.store_id(request), queries.version_id(request)
-        redacted = await self.versions.redact(caller_of(request), store, version)
+        once = await once_of(request)
+        redacted = await self.versions.redact(caller_of(request), store, version, once=once)
         annotate(spans.version(redacted))
         return answers.json(wire.version(redacted))
 

@@ -43,7 +43,7 @@ def operations(api: MemoryStores) -> tuple[Operation, ...]:
             role=Role.WRITER,
             summary="Make a memory store; names need not differ.",
             handler=for_stores(api.create_store), body=m.StoreBody, answer=m.StoreObject,
-            refusals=BODY,
+            takes_key=True, refusals=BODY,
         ),
         Operation(
             method="GET", path=STORES, name="list_stores",
@@ -67,13 +67,13 @@ def operations(api: MemoryStores) -> tuple[Operation, ...]:
             role=Role.WRITER,
             summary="Close a memory store for good: it is read from then on.",
             handler=for_stores(api.archive_store), answer=m.StoreObject,
-            refusals=(404, 409, *READ),
+            takes_key=True, refusals=(404, 409, *READ),
         ),
         Operation(
             method="DELETE", path=STORE, name="delete_store", status=204,
             role=Role.ADMIN,
             summary="Delete a memory store with everything in it.",
-            handler=for_stores(api.delete_store), refusals=(404, *READ),
+            handler=for_stores(api.delete_store), takes_key=True, refusals=(404, *READ),
         ),
         Operation(
             method="GET", path=f"{STORE}/search", name="search_store",
@@ -88,7 +88,7 @@ def operations(api: MemoryStores) -> tuple[Operation, ...]:
             role=Role.WRITER,
             summary="Write a memory at a path that is free.",
             handler=for_stores(api.create_entry), body=m.EntryBody, answer=m.EntryObject,
-            refusals=(*BODY, 404, 409),
+            takes_key=True, refusals=(*BODY, 404, 409),
         ),
         Operation(
             method="GET", path=ENTRIES, name="list_entries",
@@ -110,13 +110,13 @@ def operations(api: MemoryStores) -> tuple[Operation, ...]:
             role=Role.WRITER,
             summary="Replace the content of a memory, if it is in the state that is expected.",
             handler=for_stores(api.update_entry), body=m.EntryChangeBody, answer=m.EntryObject,
-            refusals=(*BODY, 404, 409),
+            takes_key=True, refusals=(*BODY, 404, 409),
         ),
         Operation(
             method="DELETE", path=ENTRY, name="delete_entry", status=204,
             role=Role.WRITER,
             summary="Delete a memory; its versions stay.",
-            handler=for_stores(api.delete_entry), refusals=(404, 409, *READ),
+            handler=for_stores(api.delete_entry), takes_key=True, refusals=(404, 409, *READ),
         ),
         Operation(
             method="GET", path=VERSIONS, name="list_versions",
@@ -137,7 +137,7 @@ def operations(api: MemoryStores) -> tuple[Operation, ...]:
             role=Role.ADMIN,
             summary="Take the content out of a version for good.",
             handler=for_stores(api.redact_version), answer=m.VersionObject,
-            refusals=(404, 409, *READ),
+            takes_key=True, refusals=(404, 409, *READ),
         ),
     )  # fmt: skip
 
