@@ -1,6 +1,7 @@
 """Secrets that were stored before there was a rule against them are found, and taken out."""
 
 import asyncio
+import hashlib
 import json
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from .callers import calling, made_key
 from .database import assert_index_is_whole
 from .process import run
 from .service import START, Service, observation, serving
+from .stores import at, entry, entry_at, ok, store, update
 from .test_redaction import AWS, GITHUB, RARE, everything
 
 KINDS = ["aws-key-id", "github-token"]
@@ -112,6 +114,62 @@ def test_a_scan_is_of_one_tenant(stored: Path) -> None:
     assert scan(stored, "--tenant", "acme") == (0, "no secrets found in what is said\n")
     assert scan(stored, "--tenant", "nobody")[0] == 1
     assert scan(stored, "--tenant", "../memory")[0] == 1
+
+
+def test_memory_stores_are_scanned_too(tmp_path: Path) -> None:
+    path, exceptions = tmp_path / "memory.db", tmp_path / "memory.db.redaction"
+    exceptions.write_text(json.dumps({"default": {"allow_kinds": KINDS}}))
+    with serving(path) as service:
+        http = service.http
+        made = store(http, f"Notes {AWS}", metadata={"token": GITHUB})
+        clean = store(http, "Clean")
+        entry(http, clean, "a.md", "nothing is wrong with this one")
+        told = entry(http, made, f"{AWS}.md", f"first {GITHUB}", metadata={"key": AWS})
+        update(http, made, told, f"{'now ' * 20_000}{GITHUB}")
+        gone = entry(http, made, "gone.md", f"deleted {AWS}")
+        http.delete(entry_at(made, gone))
+        before = ok(http.get(at(made, "versions")))["data"]
+    exceptions.unlink()
+
+    code, said = scan(path)
+
+    assert code == 1
+    counts = "github-token 2, aws-key-id 1, aws-key-id in a name 1"
+    assert said.splitlines() == [
+        f"memory {told['id']} of store {made['id']}: {counts}",
+        f"memory {gone['id']} of store {made['id']}: aws-key-id 1",
+        f"store {made['id']}: aws-key-id 1, github-token 1",
+        "6 secrets found; --redact takes them out",
+        "1 in names and paths stay: nothing can take those out",
+    ]
+
+    scan(path, "--redact")
+
+    held = everything(tmp_path)
+    assert GITHUB.encode() not in held
+    assert f"deleted {AWS}".encode() not in held
+    with serving(path) as service:
+        http = service.http
+        now = ok(http.get(entry_at(made, told)))
+        assert now["content"] == f"{'now ' * 20_000}[REDACTED:github-token]"
+        assert now["content_sha256"] == hashlib.sha256(now["content"].encode()).hexdigest()
+        assert now["metadata"] == {"key": "[REDACTED:aws-key-id]"}
+        assert now["version"] == 2
+        after = ok(http.get(at(made, "versions")))["data"]
+        assert [row["id"] for row in after] == [row["id"] for row in before]
+        whole = [ok(http.get(at(made, "versions", row["id"]))) for row in after]
+        assert [row.get("content") for row in whole][:2] == [None, "deleted [REDACTED:aws-key-id]"]
+        assert [row["size"] for row in whole] == [
+            len(row.get("content", "").encode()) for row in whole
+        ]
+        shown = ok(http.get(at(made)))
+        assert shown["name"] == "Notes [REDACTED:aws-key-id]"
+        assert (shown["entry_count"], shown["total_size"]) == (1, now["size"])
+    assert_index_is_whole(path)
+    assert scan(path)[1].splitlines()[1:] == [
+        "no secrets found in what is said",
+        "1 in names and paths stay: nothing can take those out",
+    ]
 
 
 def test_a_name_that_is_a_secret_is_shown_and_stays(tmp_path: Path) -> None:
