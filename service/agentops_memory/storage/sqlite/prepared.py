@@ -10,7 +10,7 @@ from ...domain.access import Patterns
 from ...domain.neighbours import borrowed, borrows
 from ...domain.spelling import is_compared
 from ...domain.techniques import ALL, INDEXED, Technique, Techniques
-from ...domain.text import INDEX_FORMAT, indexed, plain_words
+from ...domain.text import INDEX_FORMAT, Project, indexed, plain_words
 from .stems import TOKENIZER, Stems
 from .table import tag_tuple
 
@@ -23,7 +23,7 @@ def registered(database: sqlite3.Connection, stems: Stems, using: Techniques = A
         "borrows": (1, lambda content: borrows(content, using)),
         "borrowed": (2, lambda *neighbours: indexed(borrowed(filter(None, neighbours)), using)),
         "forms": (1, lambda text: _array(_compared(stems, plain_words(text)).values())),
-        "acted_on": (2, lambda names, project: _patterns(names).match(project)),
+        "acted_on": (2, _acted_on),
         "forms_of": (1, lambda words: json.dumps(_compared(stems, json.loads(words)))),
     }
     for name, (arguments, function) in functions.items():
@@ -37,6 +37,11 @@ def rules(using: Techniques = ALL) -> str:
     without = sorted(INDEXED - using)
     parts = [f"format {INDEX_FORMAT}", f"Unicode {unicodedata.unidata_version}", TOKENIZER]
     return ", ".join([*parts, *(f"without {technique}" for technique in without)])
+
+
+def _acted_on(names: str, project: str | None) -> bool:
+    """Whether patterns match a project; they match no store, which has none."""
+    return project is not None and _patterns(names).match(Project(project))
 
 
 @lru_cache(256)
