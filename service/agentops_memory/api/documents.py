@@ -19,9 +19,15 @@ _DIGIT = re.compile(r"\d")
 _LONGEST_SIGN = 16  # characters; more than `-Infinity` or an escaped character has
 
 
-def parsed(body: bytes | bytearray) -> object:
-    """The value in a body. What is no UTF-8 becomes U+FFFD; anything else wrong is Invalid."""
-    text = body.decode(_ENCODING, "replace")
+def parsed(body: bytes | bytearray, *, exact: bool = False) -> object:
+    """The value in a body; anything wrong is Invalid.
+
+    What is no UTF-8 becomes U+FFFD, unless the body is to be taken exactly.
+    """
+    try:
+        text = body.decode(_ENCODING, "strict" if exact else "replace")
+    except UnicodeDecodeError as error:
+        raise Invalid(f"invalid JSON: no UTF-8 at byte {error.start}.") from error
     value, end = _value(text, _after_space(text, 0))
     if _after_space(text, end) != len(text):
         raise Invalid("invalid JSON: more follows after the end.")

@@ -76,11 +76,12 @@ class Gone(Refusal):
 
 
 async def json_object(
-    request: Request, *, limit: int = MAX_BODY, empty: bool = False
+    request: Request, *, limit: int = MAX_BODY, empty: bool = False, exact: bool = False
 ) -> dict[str, object]:
     """The JSON object in the body, whatever the Content-Type says.
 
-    Where it may be empty, no body is an empty object.
+    Where it may be empty, no body is an empty object. Where it is taken exactly,
+    bytes that are no UTF-8 are refused; else they become U+FFFD.
     """
     body = bytearray()
     async for chunk in _chunks(request, limit):
@@ -88,7 +89,10 @@ async def json_object(
     if empty and not body.strip():
         return {}
     # A body of a megabyte can be a quarter of a million values: others are served meanwhile.
-    value = parsed(body) if len(body) < SHORT else await asyncio.to_thread(parsed, body)
+    if len(body) < SHORT:
+        value = parsed(body, exact=exact)
+    else:
+        value = await asyncio.to_thread(parsed, body, exact=exact)
     if not isinstance(value, dict):
         raise Invalid("invalid JSON: an object is expected.")
     return value
