@@ -1,7 +1,9 @@
-"""What the AgentOps contract demands, sentence by sentence, each tied to its tests."""
+"""What the contracts demand, sentence by sentence, each tied to its tests."""
 
 from collections.abc import Callable
 from typing import TypeVar
+
+from .anthropic_requirements import ANTHROPIC
 
 Test = TypeVar("Test", bound=Callable[..., object])
 
@@ -17,7 +19,7 @@ def requirement(*names: str) -> Callable[[Test], Test]:
     return marked
 
 
-REQUIREMENTS = {
+AGENTOPS = {
     # Common rules
     "agentops:json:any-content-type": "JSON is read whatever the Content-Type says.",
     "agentops:json:null-is-absent": "null is the same as absent, also in PATCH.",
@@ -93,3 +95,5 @@ REQUIREMENTS = {
     "agentops:fault:nul-in-query": "A NUL in a query is no fault.",
     "agentops:fault:timeline-same-second": "The timeline keeps neighbours of the same second.",
 }
+
+REQUIREMENTS = AGENTOPS | ANTHROPIC

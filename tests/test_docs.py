@@ -14,6 +14,8 @@ from .service import serving
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
+OF_ROUTES = [ROOT / "docs" / name for name in ("api.md", "anthropic.md")]
+
 FENCE = re.compile(r"^```(?P<kind>[\w-]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 
 # What is not run here, and what checks it instead.
@@ -69,6 +71,7 @@ def test_the_commands_of_a_document_print_what_it_says(document: Path, tmp_path:
                     "agentops-memory demo", f"agentops-memory demo --url {service.url}"
                 )
                 command = command.replace(".venv/bin/agentops-memory", program)
+                command = command.replace(".venv/bin/python", sys.executable)
                 command = command.replace(".venv/bin/pytest", f"{sys.executable} -m pytest")
                 done = subprocess.run(
                     ["bash", "-euo", "pipefail", "-c", command],
@@ -132,7 +135,7 @@ def test_every_link_of_a_document_leads_somewhere(document: Path) -> None:
 def test_every_route_is_documented(tmp_path: Path) -> None:
     with serving(tmp_path / "memory.db") as service:
         paths = service.http.get("/openapi.json").json()["paths"]
-    text = (ROOT / "docs" / "api.md").read_text("utf-8")
+    text = "".join(document.read_text("utf-8") for document in OF_ROUTES)
 
     routes = [f"`{method.upper()} {path}`" for path, methods in paths.items() for method in methods]
     assert [route for route in routes if route not in text] == []
@@ -141,7 +144,7 @@ def test_every_route_is_documented(tmp_path: Path) -> None:
 def test_every_parameter_and_field_of_a_request_is_documented(tmp_path: Path) -> None:
     with serving(tmp_path / "memory.db") as service:
         described = service.http.get("/openapi.json").json()
-    text = (ROOT / "docs" / "api.md").read_text("utf-8")
+    text = "".join(document.read_text("utf-8") for document in OF_ROUTES)
 
     names = {
         parameter["name"]

@@ -95,16 +95,27 @@ def test_every_reference_is_met_and_every_schema_referred_to(document: dict[str,
     assert referred == defined
 
 
-def test_every_refusal_is_a_problem(document: dict[str, Any]) -> None:
-    refusals = [
-        answer["content"]
-        for operation in operations(document).values()
-        for status, answer in operation["responses"].items()
-        if int(status) >= 400
-    ]
+PROBLEMS = {"/anthropic/": "AnthropicProblem", "/": "Problem"}
 
-    problem = {"application/json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
-    assert all(content == problem for content in refusals)
+
+def test_every_refusal_is_a_problem_of_its_protocol(document: dict[str, Any]) -> None:
+    for (_, path), operation in operations(document).items():
+        problem = next(PROBLEMS[prefix] for prefix in PROBLEMS if path.startswith(prefix))
+        schema = {"schema": {"$ref": f"#/components/schemas/{problem}"}}
+        refusals = {status: a for status, a in operation["responses"].items() if int(status) >= 400}
+        assert all(a["content"] == {"application/json": schema} for a in refusals.values()), path
+
+
+def test_a_parameter_says_which_texts_it_takes(document: dict[str, Any]) -> None:
+    chosen = {
+        (parameter["name"], *parameter["schema"]["enum"])
+        for operation in operations(document).values()
+        for parameter in operation.get("parameters", ())
+        if "enum" in parameter["schema"]
+    }
+
+    assert ("view", "basic", "full") in chosen
+    assert ("operation", "created", "modified", "deleted") in chosen
 
 
 def test_a_generated_client_finds_the_service_as_described(

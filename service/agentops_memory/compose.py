@@ -10,8 +10,12 @@ from starlette.applications import Starlette
 
 from .api.agentops import AgentOps
 from .api.agentops import routes as agentops
+from .api.anthropic_stores import AnthropicStores
+from .api.anthropic_stores import routes as anthropic
+from .api.anthropic_stores.rules import POLICY as ANTHROPIC
 from .api.door import Door
 from .app import application
+from .domain.entries import Entries
 from .domain.erasures import Erasures
 from .domain.memories import Memories
 from .domain.model import Caller
@@ -20,8 +24,10 @@ from .domain.projects import Audit, Projects
 from .domain.recall import Recall
 from .domain.rules import Redaction
 from .domain.sessions import Sessions
+from .domain.stores import Stores
 from .domain.transfer import Transfer
 from .domain.upkeep import Upkeep
+from .domain.versions import Versions
 from .erasing import Bell, scrubbing
 from .identity import Identity, is_open_allowed, must_have_keys
 from .rates import Rates
@@ -64,8 +70,10 @@ async def opened(
         has_key=lambda tenant: bool(keys.ring().working(tenant)),
         on_opened=bell.ring,
     ) as sqlite:
+        shared = (telemetry.engine(sqlite), settings, redaction, bell, clock)
         apis = [
-            agentops.protocol(_agentops(telemetry.engine(sqlite), settings, redaction, bell, clock))
+            anthropic.protocol(_anthropic(*shared)),
+            agentops.protocol(_agentops(*shared)),
         ]
         upkeep = Upkeep(engine=sqlite)
         async with (
@@ -99,6 +107,22 @@ def _agentops(
         clock=clock,
         max_upload=settings.max_upload,
         folder=settings.db_path.parent,
+    )
+
+
+def _anthropic(
+    engine: Engine,
+    settings: Settings,
+    redaction: Redaction,
+    bell: Bell,
+    clock: Callable[[], datetime],
+) -> AnthropicStores:
+    """The protocol's handlers over the domain's services."""
+    rules, audit, ring = redaction.rules, _audit(settings, clock), bell.ring
+    return AnthropicStores(
+        stores=Stores(engine=engine, policy=ANTHROPIC, audit=audit, rules=rules, on_erased=ring),
+        entries=Entries(engine=engine, policy=ANTHROPIC, rules=rules, on_erased=ring),
+        versions=Versions(engine=engine, policy=ANTHROPIC, audit=audit, on_erased=ring),
     )
 
 
