@@ -260,6 +260,14 @@ def test_every_refusal_of_the_domain_has_a_place_in_the_table() -> None:
     assert ours - {"error", "start_refused"} == set(ERRORS)
 
 
+@requirement("anthropic:sdk:envelope")
+def test_a_foreign_page_is_refused_in_the_envelope_too(service: Service) -> None:
+    answer = service.http.get(STORES, headers={"Origin": "https://evil.example"})
+
+    assert (answer.status_code, answer.json()["error"]["type"]) == (403, "permission_error")
+    assert answer.json()["request_id"] == answer.headers["request-id"]
+
+
 @pytest.mark.parametrize("status", [401, 404, 405])
 def test_a_stranger_learns_nothing_of_the_routes(tmp_path: Path, status: int) -> None:
     with serving(tmp_path / "memory.db") as service:

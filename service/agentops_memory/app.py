@@ -1,6 +1,6 @@
 """The Starlette application: routes side by side, /health, JSON for every refusal."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,16 +14,24 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from . import __version__
 from .api.agentops import models
+from .api.agentops import routes as agentops
 from .api.agentops.routes import HOT
+from .api.anthropic_stores import routes as anthropic
 from .api.door import Door
 from .api.endpoint import Api, routes
 from .api.http import Failed, NoMethod, NoPath
 from .api.openapi import Handler, Operation, document
 from .domain.access import Role
-from .domain.errors import Refusal
+from .domain.errors import Denied, Refusal, Unavailable
 from .telemetry import Telemetry
 
 TITLE = "agentops-memory"
+
+# How a refusal looks that no protocol was asked for, by the beginning of the path.
+REFUSED: Mapping[str, Callable[[Refusal], Response]] = {
+    anthropic.PREFIX: anthropic.refused,
+    "": agentops.refused,
+}
 
 
 def application(apis: Sequence[Api], door: Door, telemetry: Telemetry) -> Starlette:
@@ -103,12 +111,22 @@ class Gate:
             await self._application(scope, receive, send)
 
 
+def denied_at(path: str, sentence: str) -> Response:
+    """The answer to a request that is kept from the service, as the path's protocol shows it."""
+    return _refused_at(path, Denied(sentence))
+
+
+def _refused_at(path: str, refusal: Refusal) -> Response:
+    prefix = next(prefix for prefix in REFUSED if path.startswith(prefix))
+    return REFUSED[prefix](refusal)
+
+
 async def _starting(scope: Scope, receive: Receive, send: Send) -> None:
+    response: Response
     if scope["path"] == "/health":
         response = JSONResponse({"status": "ok"})
     else:
-        error = "The service is starting; try again."
-        response = JSONResponse({"error": error}, 503, {"Retry-After": "1"})
+        response = _refused_at(scope["path"], Unavailable("The service is starting; try again."))
     await response(scope, receive, send)
 
 

@@ -1,7 +1,8 @@
 """What the headers of a request must not say, and what those of every answer say."""
 
+from collections.abc import Callable
+
 from starlette.middleware.cors import CORSMiddleware
-from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .origins import host_of, is_welcome
@@ -36,18 +37,24 @@ class Origins:
     """
 
     def __init__(
-        self, app: ASGIApp, *, allowed: frozenset[str], names: frozenset[str] | None
+        self,
+        app: ASGIApp,
+        *,
+        allowed: frozenset[str],
+        names: frozenset[str] | None,
+        denied: Callable[[str, str], ASGIApp],
     ) -> None:
         self._app = _readable(app, allowed) if allowed else app
         self._allowed = allowed
         self._names = names
+        self._denied = denied  # makes the answer, of the path and a sentence
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         sentence = self._refusal(scope) if scope["type"] == "http" else None
         if sentence is None:
             await self._app(scope, receive, send)
         else:
-            await JSONResponse({"error": sentence}, 403)(scope, receive, send)
+            await self._denied(scope["path"], sentence)(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> str | None:
         hosts = _values(scope, b"host")

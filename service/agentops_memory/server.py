@@ -14,7 +14,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from . import __version__, compose
-from .app import Gate
+from .app import Gate, denied_at
 from .headers import Origins, SecurityHeaders
 from .limits import LimitedProtocol
 from .origins import local_names
@@ -89,7 +89,7 @@ async def running(
 def _guarded(gate: Gate, settings: Settings) -> ASGIApp:
     """What the socket meets: around the gate, so that no answer is without it."""
     names = local_names(settings.listen.host)
-    origins = Origins(gate, allowed=settings.allowed_origins, names=names)
+    origins = Origins(gate, allowed=settings.allowed_origins, names=names, denied=denied_at)
     return SecurityHeaders(AccessLog(origins))
 
 
