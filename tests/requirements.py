@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import TypeVar
 
+from .anthropic_requirements import ANTHROPIC
 from .store_requirements import STORE_REQUIREMENTS
 
 Test = TypeVar("Test", bound=Callable[..., object])
@@ -19,7 +20,7 @@ def requirement(*names: str) -> Callable[[Test], Test]:
     return marked
 
 
-REQUIREMENTS = {
+AGENTOPS = {
     # Common rules
     "agentops:json:any-content-type": "JSON is read whatever the Content-Type says.",
     "agentops:json:null-is-absent": "null is the same as absent, also in PATCH.",
@@ -94,4 +95,6 @@ REQUIREMENTS = {
     "agentops:fault:patch-missing": "PATCH of a missing id is 404.",
     "agentops:fault:nul-in-query": "A NUL in a query is no fault.",
     "agentops:fault:timeline-same-second": "The timeline keeps neighbours of the same second.",
-} | STORE_REQUIREMENTS
+}
+
+REQUIREMENTS = AGENTOPS | STORE_REQUIREMENTS | ANTHROPIC

@@ -12,7 +12,7 @@ import pytest
 from .service import serving
 
 ROOT = Path(__file__).parents[1]
-API = ("api.md", "memory-stores.md")  # a document for each protocol
+API = ("api.md", "memory-stores.md", "anthropic.md")  # a document for each protocol
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 FENCE = re.compile(r"^```(?P<kind>[\w-]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -70,6 +70,7 @@ def test_the_commands_of_a_document_print_what_it_says(document: Path, tmp_path:
                     "agentops-memory demo", f"agentops-memory demo --url {service.url}"
                 )
                 command = command.replace(".venv/bin/agentops-memory", program)
+                command = command.replace(".venv/bin/python", sys.executable)
                 command = command.replace(".venv/bin/pytest", f"{sys.executable} -m pytest")
                 done = subprocess.run(
                     ["bash", "-euo", "pipefail", "-c", command],

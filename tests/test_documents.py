@@ -161,3 +161,17 @@ def large(item: bytes, count: int) -> Iterator[bytes]:
     yield b'{"sessions": ['
     yield b",".join([item] * count)
     yield b"]}"
+
+
+@pytest.mark.parametrize(
+    "body", [b'{"a": "caf\xe9"}', b'{"a": "\xed\xa0\x80"}', b"\xff{}", b"{}\xc3"]
+)
+def test_an_exact_body_is_utf_8(body: bytes) -> None:
+    with pytest.raises(Invalid, match="no UTF-8 at byte"):
+        parsed(body, exact=True)
+
+
+def test_an_exact_body_is_read_as_any_other() -> None:
+    body = '\ufeff{"a": "café", "b": "\\ud800"}'.encode()
+
+    assert parsed(body, exact=True) == parsed(body) == {"a": "café", "b": "\ud800"}

@@ -95,22 +95,31 @@ def test_every_reference_is_met_and_every_schema_referred_to(document: dict[str,
     assert referred == defined
 
 
-@pytest.mark.parametrize(
-    ("begins", "problem"), [("/api/v1/cloud/", "StoreProblem"), ("/", "Problem")]
-)
-def test_every_refusal_is_a_problem_of_its_protocol(
-    document: dict[str, Any], begins: str, problem: str
-) -> None:
-    refusals = [
-        answer["content"]
-        for (_, path), operation in operations(document).items()
-        for status, answer in operation["responses"].items()
-        if int(status) >= 400 and path.startswith("/api/v1/cloud/") == (begins != "/")
-    ]
+PROBLEMS = {
+    "/anthropic/": "AnthropicProblem",
+    "/api/v1/cloud/": "StoreProblem",
+    "/": "Problem",
+}
 
-    reference = {"$ref": f"#/components/schemas/{problem}"}
-    assert refusals
-    assert all(content == {"application/json": {"schema": reference}} for content in refusals)
+
+def test_every_refusal_is_a_problem_of_its_protocol(document: dict[str, Any]) -> None:
+    for (_, path), operation in operations(document).items():
+        problem = next(PROBLEMS[prefix] for prefix in PROBLEMS if path.startswith(prefix))
+        schema = {"schema": {"$ref": f"#/components/schemas/{problem}"}}
+        refusals = {status: a for status, a in operation["responses"].items() if int(status) >= 400}
+        assert all(a["content"] == {"application/json": schema} for a in refusals.values()), path
+
+
+def test_a_parameter_says_which_texts_it_takes(document: dict[str, Any]) -> None:
+    chosen = {
+        (parameter["name"], *parameter["schema"]["enum"])
+        for operation in operations(document).values()
+        for parameter in operation.get("parameters", ())
+        if "enum" in parameter["schema"]
+    }
+
+    assert ("view", "basic", "full") in chosen
+    assert ("operation", "created", "modified", "deleted") in chosen
 
 
 def test_a_generated_client_finds_the_service_as_described(

@@ -157,6 +157,12 @@ def test_while_it_starts_health_is_good_and_everything_else_is_to_be_tried_again
             answer = http.request(method, path)
             assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
             assert answer.json() == {"error": "The service is starting; try again."}
+        answer = http.get("/anthropic/v1/memory_stores")
+        assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
+        assert answer.json()["error"] == {
+            "type": "api_error",
+            "message": "The service is starting; try again.",
+        }
         lock.close()
         process.line("serving")
 

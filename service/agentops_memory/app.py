@@ -16,6 +16,7 @@ from . import __version__
 from .api.agentops import models
 from .api.agentops import routes as agentops
 from .api.agentops.routes import HOT
+from .api.anthropic_stores import routes as anthropic
 from .api.door import Door
 from .api.endpoint import Api, routes
 from .api.http import Failed, NoMethod, NoPath
@@ -31,6 +32,7 @@ TITLE = "agentops-memory"
 # How a refusal looks that no protocol was asked for, by the beginning of the path.
 REFUSED: Mapping[str, Callable[[Refusal], Response]] = {
     STORES: store_answers.refused,
+    anthropic.PREFIX: anthropic.refused,
     "": agentops.refused,
 }
 

@@ -10,6 +10,9 @@ from starlette.applications import Starlette
 
 from .api.agentops import AgentOps
 from .api.agentops import routes as agentops
+from .api.anthropic_stores import AnthropicStores
+from .api.anthropic_stores import routes as anthropic
+from .api.anthropic_stores.rules import POLICY as ANTHROPIC
 from .api.door import Door
 from .api.memory_stores import MemoryStores
 from .api.memory_stores import routes as memory_stores
@@ -73,6 +76,7 @@ async def opened(
         shared = (telemetry.engine(sqlite), settings, redaction, bell, clock)
         apis = [
             memory_stores.protocol(_memory_stores(*shared)),
+            anthropic.protocol(_anthropic(*shared)),
             agentops.protocol(_agentops(*shared)),
         ]
         upkeep = Upkeep(engine=sqlite)
@@ -124,6 +128,22 @@ def _memory_stores(
         entries=Entries(engine=engine, policy=POLICY, rules=rules, on_erased=bell.ring),
         versions=Versions(engine=engine, policy=POLICY, audit=audit, on_erased=bell.ring),
         recall=Recall(engine=engine, using=settings.recall, patience=settings.recall_limit),
+    )
+
+
+def _anthropic(
+    engine: Engine,
+    settings: Settings,
+    redaction: Redaction,
+    bell: Bell,
+    clock: Callable[[], datetime],
+) -> AnthropicStores:
+    """The protocol's handlers over the domain's services."""
+    rules, audit, ring = redaction.rules, _audit(settings, clock), bell.ring
+    return AnthropicStores(
+        stores=Stores(engine=engine, policy=ANTHROPIC, audit=audit, rules=rules, on_erased=ring),
+        entries=Entries(engine=engine, policy=ANTHROPIC, rules=rules, on_erased=ring),
+        versions=Versions(engine=engine, policy=ANTHROPIC, audit=audit, on_erased=ring),
     )
 
 

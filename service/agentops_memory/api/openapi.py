@@ -28,6 +28,7 @@ class Parameter:
     name: str
     help: str
     kind: Literal["string", "words", "boolean", "true", "integer", "count", "id"] = "string"
+    choices: Sequence[str] = ()  # the only texts that it takes
     required: bool = False
 
 
@@ -139,8 +140,13 @@ def _parameter(parameter: Parameter) -> dict[str, Any]:
         "in": "query",
         "required": parameter.required,
         "description": parameter.help,
-        "schema": _SCHEMAS[parameter.kind],
+        "schema": _schema(parameter),
     }
+
+
+def _schema(parameter: Parameter) -> dict[str, Any]:
+    schema = _SCHEMAS[parameter.kind]
+    return schema | {"enum": list(parameter.choices)} if parameter.choices else schema
 
 
 def _answer(operation: Operation) -> dict[str, Any]:

@@ -15,11 +15,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from .hidden import hidden
 
 HEALTH = "/health"
+REQUEST_ID = b"request-id"  # of an answer: what its client calls it by
 FAILED = 500  # what the server answers for an application that raised
 
 log = logging.getLogger(__name__)
 
 _Fields = dict[str, object]
+_Headers = Mapping[bytes, bytes]
+
+_NOTHING: _Headers = {}
 
 _spans: ContextVar[list[Span] | None] = ContextVar("spans of the request", default=None)
 
@@ -65,12 +69,12 @@ class AccessLog:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        began, status = time.perf_counter(), FAILED
+        began, status, said = time.perf_counter(), FAILED, _NOTHING
 
         async def watched(message: Message) -> None:
-            nonlocal status
+            nonlocal status, said
             if message["type"] == "http.response.start":
-                status = message["status"]
+                status, said = message["status"], dict(message.get("headers", ()))
             await send(message)
 
         spans: list[Span] = []
@@ -79,7 +83,7 @@ class AccessLog:
             await self._app(scope, receive, watched)
         finally:
             _spans.reset(token)
-            _log_request(scope, status, time.perf_counter() - began, spans)
+            _log_request(scope, status, said, time.perf_counter() - began, spans)
 
 
 def remember(span: Span) -> None:
@@ -89,13 +93,17 @@ def remember(span: Span) -> None:
         spans.append(span)
 
 
-def _log_request(scope: Scope, status: int, seconds: float, spans: list[Span]) -> None:
+def _log_request(
+    scope: Scope, status: int, said: _Headers, seconds: float, spans: list[Span]
+) -> None:
     fields: _Fields = {
         "method": scope["method"],
         "path": scope["path"],
         "status": status,
         "duration_ms": round(seconds * 1000, 2),
     }
+    if REQUEST_ID in said:
+        fields["request_id"] = said[REQUEST_ID].decode("latin-1")
     for span in spans[-1:]:
         fields |= _ids(span)
     log.log(logging.DEBUG if scope["path"] == HEALTH else logging.INFO, "request", extra=fields)

@@ -1,0 +1,217 @@
+"""The JSON of the Anthropic dialect: what a body may hold, and what an answer holds."""
+
+import unicodedata
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic_core import PydanticCustomError
+
+from ...domain.store_rules import (
+    MAX_CONTENT,
+    MAX_DESCRIPTION,
+    MAX_NAME,
+    MAX_PAIR_KEY,
+    MAX_PAIR_VALUE,
+    MAX_PAIRS,
+    MAX_PATH,
+)
+
+Given = ConfigDict(strict=True, extra="ignore")
+
+MAX_PATCH = 2 * MAX_PAIRS  # as many to set as there may be, and as many to take out
+
+
+def _storable(text: str) -> str:
+    if "\0" in text:
+        raise PydanticCustomError("nul", "String should have no NUL")
+    return text
+
+
+def _printable(name: str) -> str:
+    if not name.strip() or any(unicodedata.category(sign) == "Cc" for sign in name):
+        raise PydanticCustomError(
+            "printable", "String should have something to see and no control characters"
+        )
+    return name
+
+
+def _few(most: int) -> BeforeValidator:
+    """Refuses what has too many members, before any of them is looked at."""
+
+    def few(pairs: Any) -> Any:
+        if isinstance(pairs, dict) and len(pairs) > most:
+            raise PydanticCustomError(
+                "too_many", "Object should have at most {most} members", {"most": most}
+            )
+        return pairs
+
+    return BeforeValidator(few)
+
+
+STORABLE = AfterValidator(_storable)
+
+Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME), AfterValidator(_printable)]
+Description = Annotated[str, Field(max_length=MAX_DESCRIPTION), STORABLE]
+Path = Annotated[str, Field(pattern="^/", max_length=MAX_PATH)]
+Content = Annotated[str, Field(max_length=MAX_CONTENT), STORABLE]
+PairKey = Annotated[str, Field(min_length=1, max_length=MAX_PAIR_KEY), STORABLE]
+PairValue = Annotated[str, Field(max_length=MAX_PAIR_VALUE), STORABLE]
+Pairs = Annotated[dict[PairKey, PairValue], _few(MAX_PAIRS)]
+Patch = Annotated[dict[PairKey, PairValue | None], _few(MAX_PATCH)]
+Done = Literal["created", "modified", "deleted"]
+Instant = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
+
+
+class AnthropicStoreBody(BaseModel):
+    """A store to create."""
+
+    model_config = Given
+    name: Name
+    description: Description | None = None
+    metadata: Pairs | None = None
+
+
+class AnthropicStoreChange(BaseModel):
+    """Parts of a store to change; of the metadata, null takes a pair out."""
+
+    model_config = Given
+    name: Name | None = None
+    description: Description | None = None
+    metadata: Patch | None = None
+
+
+class AnthropicMemoryBody(BaseModel):
+    """A memory to create."""
+
+    model_config = Given
+    path: Path
+    content: Content
+
+
+class AnthropicPrecondition(BaseModel):
+    """The hash that the content of a memory must have for a change."""
+
+    model_config = Given
+    type: Literal["content_sha256"]
+    content_sha256: str
+
+
+class AnthropicMemoryChange(BaseModel):
+    """Parts of a memory to change; a new path renames it."""
+
+    model_config = Given
+    content: Content | None = None
+    path: Path | None = None
+    precondition: AnthropicPrecondition | None = None
+
+
+class AnthropicStore(BaseModel):
+    """A memory store."""
+
+    id: str
+    type: Literal["memory_store"] = "memory_store"
+    name: str
+    description: str
+    metadata: dict[str, str]
+    created_at: Instant
+    updated_at: Instant
+    archived_at: Instant | None
+
+
+class AnthropicStoreList(BaseModel):
+    """A page of stores, newest first."""
+
+    data: list[AnthropicStore]
+    next_page: str | None
+
+
+class AnthropicStoreDeleted(BaseModel):
+    """What is left of a store."""
+
+    id: str
+    type: Literal["memory_store_deleted"] = "memory_store_deleted"
+
+
+class AnthropicMemory(BaseModel):
+    """A memory; its content is null where the view is basic."""
+
+    id: str
+    type: Literal["memory"] = "memory"
+    memory_store_id: str
+    memory_version_id: str
+    path: str
+    content: str | None
+    content_sha256: str
+    content_size_bytes: int
+    created_at: Instant
+    updated_at: Instant
+
+
+class AnthropicPrefix(BaseModel):
+    """A folder, in the place of the memories in it."""
+
+    type: Literal["memory_prefix"] = "memory_prefix"
+    path: str
+
+
+class AnthropicMemoryList(BaseModel):
+    """A page of memories and folders, in the order of their paths."""
+
+    data: list[AnthropicMemory | AnthropicPrefix]
+    next_page: str | None
+
+
+class AnthropicMemoryDeleted(BaseModel):
+    """What is left of a memory; its versions stay."""
+
+    id: str
+    type: Literal["memory_deleted"] = "memory_deleted"
+
+
+class AnthropicActor(BaseModel):
+    """The key of whoever did it."""
+
+    type: Literal["api_actor"] = "api_actor"
+    api_key_id: str
+
+
+class AnthropicVersion(BaseModel):
+    """One change of a memory; what a deletion has not, or a redaction took, is null."""
+
+    id: str
+    type: Literal["memory_version"] = "memory_version"
+    memory_store_id: str
+    memory_id: str
+    operation: Done
+    path: str | None
+    content: str | None
+    content_sha256: str | None
+    content_size_bytes: int | None
+    created_at: Instant
+    created_by: AnthropicActor | None
+    redacted_at: Instant | None
+    redacted_by: AnthropicActor | None
+
+
+class AnthropicVersionList(BaseModel):
+    """A page of versions, newest first."""
+
+    data: list[AnthropicVersion]
+    next_page: str | None
+
+
+class AnthropicError(BaseModel):
+    """What is wrong; of a path that is taken, also by which memory."""
+
+    type: str
+    message: str
+    conflicting_memory_id: str | None = None
+    conflicting_path: str | None = None
+
+
+class AnthropicProblem(BaseModel):
+    """Every refusal."""
+
+    type: Literal["error"] = "error"
+    error: AnthropicError
+    request_id: str

@@ -1,0 +1,209 @@
+"""The route table of the Anthropic dialect, and what its refusals look like."""
+
+from starlette.responses import Response
+
+from ...domain.access import Role
+from ...domain.errors import Refusal, TooMany
+from ..endpoint import Api
+from ..openapi import Operation, Parameter
+from . import models as m
+from . import wire
+from .answers import JSON, REDACTED, REQUEST_ID, new_request_id
+from .handlers import AnthropicStores
+from .parameters import FROM, OPERATIONS, TO, View
+
+PREFIX = "/anthropic"
+STORES = f"{PREFIX}/v1/memory_stores"
+STORE = f"{STORES}/{{memory_store_id}}"
+MEMORIES = f"{STORE}/memories"
+MEMORY = f"{MEMORIES}/{{memory_id}}"
+VERSIONS = f"{STORE}/memory_versions"
+VERSION = f"{VERSIONS}/{{memory_version_id}}"
+
+INVALID, CONFLICT, FAILED = "invalid_request_error", "conflict_error", "api_error"
+BUSY = "overloaded_error"
+
+# What a refusal is to this dialect: its status and the type of its error.
+ERRORS = {
+    "invalid_input": (400, INVALID),
+    "validation_error": (400, INVALID),
+    "too_large": (400, INVALID),
+    "archived": (400, INVALID),
+    "still_current": (400, INVALID),
+    "unauthenticated": (401, "authentication_error"),
+    "denied": (403, "permission_error"),
+    "not_found": (404, "not_found_error"),
+    "no_path": (404, "not_found_error"),
+    "no_method": (405, INVALID),
+    "too_slow": (408, "timeout_error"),
+    "stale": (409, "memory_precondition_failed_error"),
+    "path_taken": (409, "memory_path_conflict_error"),
+    "already_done": (409, CONFLICT),
+    "constraint_violation": (409, CONFLICT),
+    "too_many": (429, "rate_limit_error"),
+    "failed": (500, FAILED),
+    "db_locked": (503, BUSY),
+    "timed_out": (503, BUSY),
+    "unavailable": (503, FAILED),
+    "storage_full": (503, FAILED),
+    "over_quota": (507, FAILED),
+}
+NOT_AGAIN = {"x-should-retry": "false"}  # the client asks three times otherwise
+HEADERS = {
+    401: {"WWW-Authenticate": "Bearer"},
+    409: NOT_AGAIN,
+    503: {"Retry-After": "1"},
+    507: NOT_AGAIN,
+}
+
+READ = (400, 404, 503)
+WRITE = (*READ, 408, 507)
+
+ANSWERED = {REQUEST_ID: "An id of the answer, which the log names too."}
+WRITTEN = {**ANSWERED, REDACTED: "How many secrets were kept out."}
+
+VIEW = Parameter(
+    name="view", help="Whether contents are shown: `full`, or `basic` without.", choices=tuple(View)
+)
+LIMIT = Parameter(
+    name="limit", kind="integer",
+    help="How many items, from 1 to 100; 20 if absent, and at most 20 with `view=full`.",
+)  # fmt: skip
+PAGE = Parameter(name="page", help="The `next_page` of the page before.")
+CREATED = (
+    Parameter(name=FROM, help="Created at this instant or later."),
+    Parameter(name=TO, help="Created at this instant or earlier."),
+)
+
+
+def operations(api: AnthropicStores) -> tuple[Operation, ...]:
+    """Every operation of the protocol."""
+    return (
+        Operation(
+            method="POST", path=STORES, name="anthropic_create_store",
+            role=Role.WRITER, takes_key=True,
+            summary="Create a memory store.",
+            handler=api.create_store, body=m.AnthropicStoreBody, answer=m.AnthropicStore,
+            headers=WRITTEN, refusals=(400, 408, 503, 507),
+        ),
+        Operation(
+            method="GET", path=STORES, name="anthropic_list_stores",
+            role=Role.READER,
+            summary="Memory stores, newest first.",
+            handler=api.list_stores, answer=m.AnthropicStoreList,
+            query=(Parameter(name="include_archived", help="`true` shows archived ones too.",
+                             kind="boolean"), *CREATED, LIMIT, PAGE),
+            headers=ANSWERED, refusals=(400, 503),
+        ),
+        Operation(
+            method="GET", path=STORE, name="anthropic_get_store",
+            role=Role.READER,
+            summary="One memory store, archived or not.",
+            handler=api.get_store, answer=m.AnthropicStore, headers=ANSWERED, refusals=READ,
+        ),
+        Operation(
+            method="POST", path=STORE, name="anthropic_update_store",
+            role=Role.WRITER, takes_key=True,
+            summary="Change parts of a memory store.",
+            handler=api.update_store, body=m.AnthropicStoreChange, body_required=False,
+            answer=m.AnthropicStore, headers=WRITTEN, refusals=WRITE,
+        ),
+        Operation(
+            method="POST", path=f"{STORE}/archive", name="anthropic_archive_store",
+            role=Role.WRITER, takes_key=True,
+            summary="Close a memory store for good; a second time changes nothing.",
+            handler=api.archive_store, answer=m.AnthropicStore, headers=ANSWERED, refusals=READ,
+        ),
+        Operation(
+            method="DELETE", path=STORE, name="anthropic_delete_store",
+            role=Role.ADMIN, takes_key=True,
+            summary="Delete a memory store with all that is in it.",
+            handler=api.delete_store, answer=m.AnthropicStoreDeleted, headers=ANSWERED,
+            refusals=READ,
+        ),
+        Operation(
+            method="POST", path=MEMORIES, name="anthropic_create_memory",
+            role=Role.WRITER, takes_key=True,
+            summary="Create a memory at a path.",
+            handler=api.create_memory, body=m.AnthropicMemoryBody, answer=m.AnthropicMemory,
+            query=(VIEW,), headers=WRITTEN, refusals=(*WRITE, 409),
+        ),
+        Operation(
+            method="GET", path=MEMORIES, name="anthropic_list_memories",
+            role=Role.READER,
+            summary="Memories in the order of their paths.",
+            handler=api.list_memories, answer=m.AnthropicMemoryList,
+            query=(Parameter(name="path_prefix", help="A folder: `/notes/`."),
+                   Parameter(name="depth", help="`1` shows folders for what lies deeper.",
+                             choices=("0", "1")), VIEW, LIMIT, PAGE),
+            headers=ANSWERED, refusals=READ,
+        ),
+        Operation(
+            method="GET", path=MEMORY, name="anthropic_get_memory",
+            role=Role.READER,
+            summary="One memory, with its content unless the view is basic.",
+            handler=api.get_memory, answer=m.AnthropicMemory, query=(VIEW,), headers=ANSWERED,
+            refusals=READ,
+        ),
+        Operation(
+            method="POST", path=MEMORY, name="anthropic_update_memory",
+            role=Role.WRITER, takes_key=True,
+            summary="Change the content of a memory, or its path.",
+            handler=api.update_memory, body=m.AnthropicMemoryChange, body_required=False,
+            answer=m.AnthropicMemory, query=(VIEW,), headers=WRITTEN, refusals=(*WRITE, 409),
+        ),
+        Operation(
+            method="DELETE", path=MEMORY, name="anthropic_delete_memory",
+            role=Role.WRITER, takes_key=True,
+            summary="Delete a memory; its versions stay.",
+            handler=api.delete_memory, answer=m.AnthropicMemoryDeleted,
+            query=(Parameter(name="expected_content_sha256",
+                             help="The hash that its content must have."),),
+            headers=ANSWERED, refusals=(*READ, 409),
+        ),
+        Operation(
+            method="GET", path=VERSIONS, name="anthropic_list_versions",
+            role=Role.READER,
+            summary="Versions of the memories of a store, newest first.",
+            handler=api.list_versions, answer=m.AnthropicVersionList,
+            query=(Parameter(name="memory_id", help="Of this memory, which may be deleted."),
+                   Parameter(name="operation", help="Of this kind.", choices=tuple(OPERATIONS)),
+                   Parameter(name="api_key_id", help="Written with this key."),
+                   Parameter(name="session_id", help="Matches nothing."),
+                   Parameter(name="service_account_id", help="Matches nothing."),
+                   *CREATED, VIEW, LIMIT, PAGE),
+            headers=ANSWERED, refusals=READ,
+        ),
+        Operation(
+            method="GET", path=VERSION, name="anthropic_get_version",
+            role=Role.READER,
+            summary="One version, with its content unless the view is basic.",
+            handler=api.get_version, answer=m.AnthropicVersion, query=(VIEW,), headers=ANSWERED,
+            refusals=READ,
+        ),
+        Operation(
+            method="POST", path=f"{VERSION}/redact", name="anthropic_redact_version",
+            role=Role.ADMIN, takes_key=True,
+            summary="Take what a version says out for good.",
+            handler=api.redact_version, answer=m.AnthropicVersion, headers=ANSWERED,
+            refusals=READ,
+        ),
+    )  # fmt: skip
+
+
+def protocol(api: AnthropicStores) -> Api:
+    """The Anthropic dialect of memory stores, with every path below its prefix."""
+    return Api(
+        prefix=PREFIX, operations=operations(api), refused=refused, problem=m.AnthropicProblem
+    )
+
+
+def refused(refusal: Refusal) -> Response:
+    """The answer to a refused request."""
+    status, type_ = ERRORS[refusal.code]
+    request_id = new_request_id()
+    content = wire.problem(refusal, type_, request_id).model_dump_json(exclude_none=True)
+    headers = {REQUEST_ID: request_id, **HEADERS.get(status, {})}
+    if isinstance(refusal, TooMany):
+        headers["Retry-After"] = str(refusal.retry_after)
+    return Response(content, status, headers, media_type=JSON)

@@ -1,0 +1,168 @@
+"""JSON in, JSON out for the Anthropic dialect. Pure: no storage, no clock, no request."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from ...domain.errors import InvalidFields, PathTaken, Refusal
+from ...domain.model import Deed, KeyId, StoreId
+from ...domain.store_model import (
+    ANY_STATE,
+    Entry,
+    EntryChange,
+    EntryDraft,
+    EntryId,
+    Expected,
+    Store,
+    StoreChange,
+    StoreDraft,
+    Version,
+)
+from ..ids import ENTRY, STORE, VERSION, public_id
+from . import models as m
+from .rules import shown_path, stored_path
+
+Model = TypeVar("Model", bound=BaseModel)
+
+DONE: Mapping[Deed, m.Done] = {
+    Deed.CREATED: "created",
+    Deed.UPDATED: "modified",
+    Deed.DELETED: "deleted",
+}
+
+
+def body(model: type[Model], given: Mapping[str, object]) -> Model:
+    """The body as the model has it; Invalid names every fault. `null` is absent."""
+    try:
+        return model.model_validate({n: value for n, value in given.items() if value is not None})
+    except ValidationError as error:
+        faults = dict.fromkeys(
+            f"{_place(fault['loc'])}: {_SENTENCES.get(fault['type'], fault['msg'])}"
+            for fault in error.errors(include_url=False)
+        )
+        raise InvalidFields("; ".join(faults)) from None
+
+
+def store_draft(given: m.AnthropicStoreBody) -> StoreDraft:
+    return StoreDraft(
+        name=given.name, description=given.description or "", metadata=given.metadata or {}
+    )
+
+
+def store_change(given: m.AnthropicStoreChange) -> StoreChange:
+    return StoreChange(name=given.name, description=given.description, metadata=given.metadata)
+
+
+def entry_draft(given: m.AnthropicMemoryBody) -> EntryDraft:
+    return EntryDraft(path=stored_path(given.path), content=given.content)
+
+
+def entry_change(given: m.AnthropicMemoryChange) -> EntryChange:
+    path = None if given.path is None else stored_path(given.path)
+    return EntryChange(path=path, content=given.content)
+
+
+def expected(given: m.AnthropicMemoryChange) -> Expected:
+    """The state that a change wants the memory to be in."""
+    if given.precondition is None:
+        return ANY_STATE
+    return Expected(sha256=given.precondition.content_sha256)
+
+
+def store(of: Store) -> m.AnthropicStore:
+    return m.AnthropicStore(
+        id=store_id(of.id),
+        name=of.name,
+        description=of.description,
+        metadata=dict(of.metadata),
+        created_at=_rendered(of.created_at),
+        updated_at=_rendered(of.updated_at),
+        archived_at=None if of.archived_at is None else _rendered(of.archived_at),
+    )
+
+
+def memory(of: Entry, *, full: bool) -> m.AnthropicMemory:
+    return m.AnthropicMemory(
+        id=memory_id(of.id),
+        memory_store_id=store_id(of.store),
+        memory_version_id=public_id(VERSION, of.version),
+        path=shown_path(of.path),
+        content=of.content if full else None,
+        content_sha256=of.sha256,
+        content_size_bytes=of.size,
+        created_at=_rendered(of.created_at),
+        updated_at=_rendered(of.updated_at),
+    )
+
+
+def item(of: Entry | str, *, full: bool) -> m.AnthropicMemory | m.AnthropicPrefix:
+    """A memory of a list, or a folder that stands for some."""
+    if isinstance(of, str):
+        return m.AnthropicPrefix(path=shown_path(of))
+    return memory(of, full=full)
+
+
+def version(of: Version, *, full: bool) -> m.AnthropicVersion:
+    return m.AnthropicVersion(
+        id=public_id(VERSION, of.id),
+        memory_store_id=store_id(of.store),
+        memory_id=memory_id(of.entry),
+        operation=DONE[of.deed],
+        path=None if of.path is None else shown_path(of.path),
+        content=of.content if full else None,
+        content_sha256=of.sha256,
+        content_size_bytes=of.size,
+        created_at=_rendered(of.at),
+        created_by=_actor(of.author),
+        redacted_at=None if of.redacted_at is None else _rendered(of.redacted_at),
+        redacted_by=_actor(of.redacted_by),
+    )
+
+
+def problem(refusal: Refusal, type_: str, request_id: str) -> m.AnthropicProblem:
+    error = m.AnthropicError(type=type_, message=str(refusal))
+    if isinstance(refusal, PathTaken):
+        error.conflicting_memory_id = public_id(ENTRY, refusal.entry)
+        error.conflicting_path = shown_path(refusal.path)
+    return m.AnthropicProblem(error=error, request_id=request_id)
+
+
+def store_id(of: StoreId) -> str:
+    return public_id(STORE, of)
+
+
+def memory_id(of: EntryId) -> str:
+    return public_id(ENTRY, of)
+
+
+def _actor(key: KeyId | None) -> m.AnthropicActor | None:
+    return None if key is None else m.AnthropicActor(api_key_id=key)
+
+
+def _rendered(at: datetime) -> str:
+    """The instant in RFC 3339, in UTC, with its microseconds."""
+    return at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+# What pydantic says in words of Python.
+_SENTENCES = dict.fromkeys(("dict_type", "model_type"), "Input should be an object")
+
+# Of a fault's place only the names of fields are told: a key of metadata may be a secret.
+_FIELDS = {
+    name
+    for model in (
+        m.AnthropicStoreBody,
+        m.AnthropicStoreChange,
+        m.AnthropicMemoryBody,
+        m.AnthropicMemoryChange,
+        m.AnthropicPrecondition,
+    )
+    for name in model.model_fields
+}
+
+
+def _place(steps: tuple[int | str, ...]) -> str:
+    """Where in a body a fault is."""
+    return ".".join(str(step) for step in steps if step in _FIELDS)
