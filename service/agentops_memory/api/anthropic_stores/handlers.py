@@ -7,6 +7,7 @@ from starlette.responses import Response
 
 from ...domain.entries import Branch, Entries
 from ...domain.model import KeyId, StoreId
+from ...domain.store_lookup import NO_ENTRY, NO_STORE, NO_VERSION
 from ...domain.store_model import (
     ANY_STATE,
     EntryId,
@@ -28,9 +29,6 @@ from . import models as m
 from .parameters import View
 
 MAX_BODY = 4 * 1024 * 1024  # bytes
-NO_STORE = "No such memory store."
-NO_MEMORY = "No such memory in this store."
-NO_VERSION = "No such version in this store."
 NOBODY = EntryId("")  # an id of no memory
 FOREIGN_AUTHORS = ("session_id", "service_account_id")  # who writes nothing here
 
@@ -192,7 +190,7 @@ def _store(request: Request) -> StoreId:
 
 
 def _memory(request: Request) -> EntryId:
-    return EntryId(known_uid(ENTRY, request.path_params["memory_id"], NO_MEMORY))
+    return EntryId(known_uid(ENTRY, request.path_params["memory_id"], NO_ENTRY))
 
 
 def _version(request: Request) -> VersionId:

@@ -1,6 +1,7 @@
 """JSON in, JSON out for the Anthropic dialect. Pure: no storage, no clock, no request."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TypeVar
 
@@ -105,6 +106,9 @@ def item(of: Entry | str, *, full: bool) -> m.AnthropicMemory | m.AnthropicPrefi
 
 
 def version(of: Version, *, full: bool) -> m.AnthropicVersion:
+    """A version; of a redacted one nothing is told, also of what another dialect keeps of it."""
+    if of.redacted_at is not None:
+        of = replace(of, path=None, content=None, size=None, sha256=None)
     return m.AnthropicVersion(
         id=public_id(VERSION, of.id),
         memory_store_id=store_id(of.store),
