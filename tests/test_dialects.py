@@ -6,6 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from agentops_memory.api.anthropic_stores.rules import POLICY as ANTHROPIC
+from agentops_memory.api.memory_stores.policy import POLICY as SEED
+from agentops_memory.domain.store_rules import Policy
+
 from .anthropic_sdk import STORES
 from .requirements import requirement
 from .service import Service, serving
@@ -168,3 +172,30 @@ def test_a_current_version_that_the_other_redacted_is_told_as_redacted(service: 
     assert (seen["content"], seen["path"], seen["content_size_bytes"]) == (None, None, None)
     assert (memory["content"], memory["content_size_bytes"]) == ("first", 5)
     assert (memory["memory_version_id"], memory["path"]) == (head, "/a")
+
+
+def test_the_dialects_differ_in_every_rule_that_a_policy_has() -> None:
+    ours, theirs = (
+        {rule: getattr(policy, rule) for rule in Policy.__slots__ if rule != "longest_name"}
+        for policy in (ANTHROPIC, SEED)
+    )
+
+    assert {rule: not is_so for rule, is_so in ours.items()} == theirs
+
+
+def test_a_path_that_its_placeholders_make_too_long_is_refused_and_never_cut(
+    service: Service,
+) -> None:
+    notes = service.http.post(STORES, json={"name": "notes"}).json()["id"]
+    secrets = [f"AKIA{number:016}" for number in range(48)]
+    path = "/" + ".".join(secrets[:24]) + "/" + ".".join(secrets[24:])
+    assert len(path) <= 1024
+
+    answers = [
+        service.http.post(f"{STORES}/{notes}/memories", json={"path": given, "content": "x"})
+        for given in (path, path[:-42])
+    ]
+
+    assert [answer.status_code for answer in answers] == [400, 200]
+    assert answers[0].json()["error"]["message"] == "path has at most 1,024 bytes."
+    assert answers[1].json()["path"].endswith("]")

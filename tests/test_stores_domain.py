@@ -105,3 +105,15 @@ def test_a_name_is_as_long_as_the_policy_lets_it_be_also_without_its_secrets(
             await own.create(OPERATOR, StoreDraft(name=f"{name}x"))
 
     engines.run(tmp_path / "memory.db", look)
+
+
+@pytest.mark.parametrize(
+    "path", ["", "a//b", "a/../b", "./a", "a/", "/a", "a\0", "/".join("a" * 21), "x" * 1025]
+)
+def test_a_path_is_refused_in_the_domain_whatever_the_dialect(tmp_path: Path, path: str) -> None:
+    async def look(engine: SqliteEngine) -> None:
+        store, entries = await new_store(engine), Entries(engine=engine, policy=POLICY)
+        with pytest.raises(Invalid):
+            await entries.create(OPERATOR, store, EntryDraft(path=path, content="x"))
+
+    engines.run(tmp_path / "memory.db", look)
