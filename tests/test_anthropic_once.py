@@ -4,7 +4,7 @@ import anthropic
 import pytest
 
 from .anthropic_access import every_request
-from .anthropic_sdk import STORES, memory, refusal, sdk, store, versions
+from .anthropic_sdk import NEVER, NOTHING, NOWHERE, STORES, memory, refusal, sdk, store, versions
 from .requirements import requirement
 from .service import Service
 
@@ -31,6 +31,20 @@ def test_each_write_is_done_once_under_a_key(service: Service, sdk: anthropic.An
         assert answers[0].json() == answers[1].json(), asked.name
         assert [answer.headers.get("idempotent-replayed") for answer in answers] == [None, "true"]
         assert answers[0].headers["request-id"] != answers[1].headers["request-id"]
+
+
+def test_every_write_is_described_with_a_key(service: Service) -> None:
+    described = service.http.get("/openapi.json").json()["paths"]
+
+    takes = {
+        operation["operationId"]
+        for path, operations in described.items()
+        for operation in operations.values()
+        if path.startswith("/anthropic/")
+        if "Idempotency-Key" in {parameter["name"] for parameter in operation["parameters"]}
+    }
+    asked = every_request(NOWHERE, NOTHING, NEVER)
+    assert takes == {one.name for one in asked if one.role != "reader"}
 
 
 @requirement("anthropic:once")

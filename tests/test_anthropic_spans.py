@@ -38,7 +38,9 @@ def test_each_operation_says_what_it_was_about_and_nothing_that_was_written(
         held = service.http.post(url, json=body).json()
         service.http.post(f"{url}/{held['id']}", json={"content": "second"})
         ids = {"memory.store.id": store, "memory.entry.id": held["id"]}
-        for asked in every_request(store, held["id"], held["memory_version_id"]):
+        every = every_request(store, held["id"], held["memory_version_id"])
+        assert {asked.name for asked in every} == {f"anthropic_{name}" for name in SAID}
+        for asked in every:
             assert asked.of(service.http).status_code == 200
         collector = received()
 
