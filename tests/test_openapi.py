@@ -122,8 +122,9 @@ def test_a_parameter_says_which_texts_it_takes(document: dict[str, Any]) -> None
     assert ("operation", "created", "modified", "deleted") in chosen
 
 
+@pytest.mark.parametrize("paths", ["^/anthropic/", "^/api/", "^/(?!anthropic/|api/)"])
 def test_a_generated_client_finds_the_service_as_described(
-    service: Service, tmp_path: Path
+    service: Service, tmp_path: Path, paths: str
 ) -> None:
     service.save("There is something to find.")
 
@@ -131,7 +132,7 @@ def test_a_generated_client_finds_the_service_as_described(
         [
             sys.executable, "-m", "schemathesis.cli", "run", f"{service.url}/openapi.json",
             "--checks", ",".join(CHECKS), "--max-examples", "3", "--phases", "coverage,fuzzing",
-            "--generation-deterministic", "--warnings", WARNINGS,
+            "--generation-deterministic", "--warnings", WARNINGS, "--include-path-regex", paths,
         ],
         cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
