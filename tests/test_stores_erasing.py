@@ -94,6 +94,7 @@ def test_an_entry_whose_version_is_redacted_leaves_nothing_when_it_is_deleted(
 ) -> None:
     made = entry(service.http, home, "a", HIDDEN)
     redact(service.http, home, oldest(service, home, made))
+    assert left(service) == set(WORDS)
 
     delete(service.http, entry_at(home, made))
 
