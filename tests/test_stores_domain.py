@@ -6,20 +6,26 @@ from pathlib import Path
 import pytest
 
 from agentops_memory.domain.access import Patterns
-from agentops_memory.domain.entries import Entries
-from agentops_memory.domain.errors import Invalid, NotFound
+from agentops_memory.domain.entries import Branch, Entries
+from agentops_memory.domain.errors import Denied, Invalid, NotFound
 from agentops_memory.domain.model import NO_PROJECT, OPERATOR, Caller, Filter, StoreId
 from agentops_memory.domain.recall import Recall
 from agentops_memory.domain.store_model import (
+    EntriesSeen,
     EntryChange,
     EntryDraft,
     EntryId,
+    Page,
     StoreChange,
     StoreDraft,
+    StoresSeen,
+    VersionId,
+    VersionsSeen,
 )
 from agentops_memory.domain.store_rules import Policy
 from agentops_memory.domain.stores import Stores
 from agentops_memory.domain.text import Project
+from agentops_memory.domain.versions import Versions
 from agentops_memory.storage.sqlite import SqliteEngine
 
 from . import engine as engines
@@ -115,5 +121,37 @@ def test_a_path_is_refused_in_the_domain_whatever_the_dialect(tmp_path: Path, pa
         store, entries = await new_store(engine), Entries(engine=engine, policy=POLICY)
         with pytest.raises(Invalid):
             await entries.create(OPERATOR, store, EntryDraft(path=path, content="x"))
+
+    engines.run(tmp_path / "memory.db", look)
+
+
+def test_a_caller_of_some_projects_is_denied_whatever_it_asks_of_stores(tmp_path: Path) -> None:
+    part, never = Caller(projects=Patterns(("demo*",))), EntryId("none")
+    page, draft = Page(limit=9), EntryDraft(path="a", content="b")
+
+    async def look(engine: SqliteEngine) -> None:
+        store, own = await new_store(engine), stores(engine)
+        entries = Entries(engine=engine, policy=POLICY)
+        versions = Versions(engine=engine, policy=POLICY, audit=noted)
+        for asked in (
+            own.create(part, StoreDraft(name="a")),
+            own.get(part, store),
+            own.list(part, StoresSeen(), page),
+            own.amend(part, store, StoreChange(name="a")),
+            own.archive(part, store),
+            own.delete(part, store),
+            entries.create(part, store, draft),
+            entries.get(part, store, never),
+            entries.list(part, store, EntriesSeen(), page),
+            entries.tree(part, store, Branch(limit=9)),
+            entries.amend(part, store, never, EntryChange(content="b")),
+            entries.delete(part, store, never),
+            versions.get(part, store, VersionId("none")),
+            versions.list(part, store, VersionsSeen(), page),
+            versions.redact(part, store, VersionId("none")),
+            Recall(engine=engine).search_store(part, store, "apple", 9),
+        ):
+            with pytest.raises(Denied):
+                await asked
 
     engines.run(tmp_path / "memory.db", look)

@@ -28,7 +28,7 @@ from .stores import (
     version_at,
     versions,
 )
-from .test_erasing import held_open
+from .test_erasing import held_open, held_open_later
 
 HIDDEN = "The xylographers of Zanzibar hide a key."
 WORDS = ("xylograph", "zanzibar", "hide a key")
@@ -94,6 +94,7 @@ def test_an_entry_whose_version_is_redacted_leaves_nothing_when_it_is_deleted(
 ) -> None:
     made = entry(service.http, home, "a", HIDDEN)
     redact(service.http, home, oldest(service, home, made))
+    assert left(service) == set(WORDS)
 
     delete(service.http, entry_at(home, made))
 
@@ -164,15 +165,16 @@ def test_a_deleted_store_leaves_no_byte(service: Service, home: Object) -> None:
 @requirement("stores:delete:everything")
 def test_a_deletion_goes_on_after_a_crash_in_the_middle(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
-    with served(path) as (program, http):
+    with served(path) as (program, http), held_open_later(path) as hold:
         gone, kept = store(http, "Gone"), store(http, "Kept")
         for number in range(300):
             entry(http, gone, f"p{number}", f"{HIDDEN} {number}")
         made = entry(http, kept, "a")
+        hold()
         delete(http, at(gone))
         program.send(signal.SIGKILL)
         program.wait()
-    assert remains(tmp_path, "xylograph")
+        assert remains(tmp_path, "xylograph")
 
     with served(path) as (_, http):
         assert http.get(at(gone)).status_code == 404

@@ -11,6 +11,8 @@ import pytest
 
 from agentops_memory import limits
 from agentops_memory.api import http as plumbing
+from agentops_memory.api.memory_stores.answers import ERRORS
+from agentops_memory.domain.errors import Refusal
 from agentops_memory.storage.sqlite import engine
 
 from .callers import calling, made_key
@@ -143,6 +145,16 @@ def test_what_needs_no_body_reads_none(service: Service, body: bytes) -> None:
     assert asked("DELETE", entry_at(home, made)) == 204
     assert asked("POST", at(home, "archive")) == 200
     assert asked("DELETE", at(home)) == 204
+
+
+def test_every_kind_of_refusal_has_a_status_and_a_type() -> None:
+    kinds = [Refusal]
+    for kind in kinds:
+        kinds += kind.__subclasses__()
+
+    ours = {kind.code for kind in kinds[1:] if kind.__module__.startswith("agentops_memory.")}
+    assert {"stale", "failed", "over_quota"} < ours
+    assert ours - {"start_refused"} <= ERRORS.keys()  # there is nobody to answer yet
 
 
 # Who may come in
