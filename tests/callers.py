@@ -10,7 +10,7 @@ from agentops_memory.domain.keys import issued
 from agentops_memory.domain.model import KeyId, TenantId
 from agentops_memory.storage.key_file import KeyFile
 
-from .service import START, Service
+from .service import PLAIN, START, Service
 
 OPERATOR = {"user": "tester"}
 
@@ -38,7 +38,7 @@ def revoke(path: Path, token: str) -> None:
 def calling(service: Service, token: str | None) -> httpx.Client:
     """A client that brings the key; it takes as long as a test does."""
     headers = {"authorization": f"Bearer {token}"} if token else {}
-    return httpx.Client(base_url=service.url, headers=headers, timeout=30)
+    return httpx.Client(base_url=service.url, headers=headers, timeout=30, verify=PLAIN)
 
 
 def audit(path: Path) -> list[dict[str, object]]:

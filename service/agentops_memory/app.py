@@ -1,7 +1,9 @@
 """The Starlette application: routes side by side, /health, JSON for every refusal."""
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from pydantic import BaseModel
@@ -42,7 +44,7 @@ def application(apis: Sequence[Api], door: Door, telemetry: Telemetry) -> Starle
 
     async def openapi(request: Request) -> Response:
         door.enter(request, Role.READER)
-        return JSONResponse(described)
+        return JSONResponse(await asyncio.to_thread(described))
 
     def api_of(request: Request) -> Api:
         path = request.scope["path"]
@@ -71,11 +73,12 @@ def application(apis: Sequence[Api], door: Door, telemetry: Telemetry) -> Starle
 
     own = _own_operations(openapi)
     *others, rest = apis
-    described = document(
-        [*others, replace(rest, operations=[*own, *rest.operations])],
-        title=TITLE,
-        version=__version__,
-    )
+    every = [*others, replace(rest, operations=[*own, *rest.operations])]
+
+    @cache  # not before it is asked for: it takes longer than the rest of the start
+    def described() -> dict[str, Any]:
+        return document(every, title=TITLE, version=__version__)
+
     application = Starlette(
         routes=[
             *(Route(o.path, o.handler, methods=[o.method]) for o in own),
