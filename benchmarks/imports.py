@@ -17,7 +17,7 @@ from agentops_memory.domain.instants import rendered
 from agentops_memory.domain.model import OPERATOR
 from agentops_memory.domain.redaction import DEFAULT_RULES
 from agentops_memory.domain.transfer import import_all
-from agentops_memory.domain.uids import Uids
+from agentops_memory.domain.uids import uid_of
 from agentops_memory.storage.sqlite.connection import connect
 from agentops_memory.storage.sqlite.migrate import migrated
 from agentops_memory.storage.sqlite.partitions import AREA, table
@@ -36,7 +36,6 @@ SESSION = 10  # observations
 PATIENCE = 600.0  # seconds for one import
 
 RATE = at_least(0.7)
-UIDS = Uids()
 
 
 def main() -> None:
@@ -90,7 +89,7 @@ def _observation(number: int, piece: Piece) -> Mapping[str, object]:
         "last_seen_at": rendered(at),
         "created_at": rendered(at),
         "updated_at": rendered(at),
-        "uid": UIDS.make(at),
+        "uid": uid_of(at),
     }
 
 

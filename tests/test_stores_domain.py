@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from agentops_memory.domain.access import Patterns
-from agentops_memory.domain.entries import Branch, Entries
+from agentops_memory.domain.entries import Entries
 from agentops_memory.domain.errors import Denied, Invalid, NotFound
 from agentops_memory.domain.model import NO_PROJECT, OPERATOR, Caller, Filter, StoreId
 from agentops_memory.domain.recall import Recall
@@ -25,6 +25,7 @@ from agentops_memory.domain.store_model import (
 from agentops_memory.domain.store_rules import Policy
 from agentops_memory.domain.stores import Stores
 from agentops_memory.domain.text import Project
+from agentops_memory.domain.tree import Branch
 from agentops_memory.domain.versions import Versions
 from agentops_memory.storage.sqlite import SqliteEngine
 

@@ -43,6 +43,8 @@ from .store_model import (
 )
 from .store_rules import Policy, clean_change, clean_draft, sha256_of, size_of
 from .stores import unheard
+from .tree import Branch, tree
+from .uids import uid_after
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +85,7 @@ class Entries:
         caller.require(Role.READER)
         return await self.engine.read(caller, list_entries, store, seen, page)
 
-    async def tree(self, caller: Caller, store: StoreId, branch: "Branch") -> Slice[Entry | str]:
+    async def tree(self, caller: Caller, store: StoreId, branch: Branch) -> Slice[Entry | str]:
         """Entries in the order of their paths; as texts the folders of those that lie deeper."""
         caller.require(Role.READER)
         return await self.engine.read(caller, tree, store, branch)
@@ -124,21 +126,6 @@ class Entries:
         work = only_once(delete_entry, once, again=replays.entry_deleted)
         if await self.engine.write(caller, work, store, entry, expected, self.policy):
             self.on_erased(caller)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Branch:
-    """A part of the tree that paths make: what lies below a prefix, after an item.
-
-    The prefix is empty or ends with a slash. A shallow one has folders, which end
-    with a slash, for what does not lie in it directly.
-    """
-
-    prefix: str = ""
-    is_shallow: bool = False
-    after: str | None = None
-    limit: int
-    with_content: bool = False
 
 
 def create_entry(tx: Transaction, store: StoreId, draft: EntryDraft, policy: Policy) -> Entry:
@@ -194,7 +181,7 @@ def amend_entry(
     text = _text(wanted.path, wanted.content or "")
     after = replace(held, key=wanted.path, text=text, extras=wanted.metadata, updated_at=tx.now)
     after = revised(tx, held, after)
-    told(tx, store, after, Deed.UPDATED)
+    told(tx, store, after, Deed.UPDATED, before=before)
     tx.stores.grow(store, 0, size_of(text.content) - before.size)
     has_erased = _is_lost(tx, before) and text.content != before.content
     if has_erased:
@@ -214,7 +201,7 @@ def delete_entry(
     held = _memory(tx, store, entry)
     # The row keeps nothing of what the versions keep, or have lost.
     gone = replace(held, key=None, text=_text("", ""), extras={}, deleted_at=tx.now)
-    told(tx, store, revised(tx, held, gone, Deed.DELETED), Deed.DELETED, path=before.path)
+    told(tx, store, revised(tx, held, gone, Deed.DELETED), Deed.DELETED, before=before)
     tx.stores.grow(store, -1, -before.size)
     if has_erased := _is_lost(tx, before):
         erased(tx, before.memory)
@@ -222,19 +209,22 @@ def delete_entry(
 
 
 def told(
-    tx: Transaction, store: StoreId, memory: Memory, deed: Deed, *, path: str | None = None
+    tx: Transaction, store: StoreId, memory: Memory, deed: Deed, *, before: Entry | None = None
 ) -> None:
-    """Let the store tell of the memory's newest revision."""
+    """Let the store tell of the memory's newest revision, which comes after the one before."""
     is_deleted = deed is Deed.DELETED
+    uid = tx.new_uid(tx.now)
+    if before is not None and uid <= before.version:  # another process made that one, or the clock
+        uid = uid_after(before.version)
     tx.versions.add(
         Version(
-            id=VersionId(tx.new_uid(tx.now)),
+            id=VersionId(uid),
             store=store,
             entry=EntryId(memory.uid),
             memory=memory.id,
             number=memory.revision,
             deed=deed,
-            path=path or memory.key,
+            path=before.path if is_deleted and before else memory.key,
             size=None if is_deleted else size_of(memory.text.content),
             sha256=None if is_deleted else sha256_of(memory.text.content),
             at=tx.now,
@@ -257,45 +247,6 @@ def erased(tx: Transaction, memory: MemoryId) -> None:
             erased_at=tx.now,
         )
     )
-
-
-def tree(tx: Transaction, store: StoreId, branch: Branch) -> Slice[Entry | str]:
-    known_store(tx, store)
-    first = branch.prefix if branch.after is None else _next(branch.after)
-    items: list[Entry | str] = []
-    while len(items) <= branch.limit:
-        wanted = branch.limit + 1 - len(items)
-        entries = tx.entries.from_path(store, first, branch.prefix, wanted)
-        for entry in entries:
-            item = _item(entry, branch)
-            items.append(item)
-            first = _next(item if isinstance(item, str) else item.path)
-            if isinstance(item, str):
-                break
-        else:
-            if len(entries) < wanted:
-                break
-    shown = items[: branch.limit]
-    if branch.with_content:
-        shown = [_with_content(tx, item) for item in shown]
-    return Slice(tuple(shown), len(items) > branch.limit)
-
-
-def _item(entry: Entry, branch: Branch) -> Entry | str:
-    """The entry, or the folder that stands for it."""
-    segment, slash, _ = entry.path.removeprefix(branch.prefix).partition("/")
-    return branch.prefix + segment + slash if branch.is_shallow and slash else entry
-
-
-def _next(item: str) -> str:
-    """A text that comes right after an item, and all that lies in it if it is a folder."""
-    return item[:-1] + chr(ord("/") + 1) if item.endswith("/") else item + "\x01"
-
-
-def _with_content(tx: Transaction, item: Entry | str) -> Entry | str:
-    if isinstance(item, str):
-        return item
-    return tx.entries.get(item.store, item.id) or item
 
 
 def _require_free(

@@ -71,8 +71,8 @@ def _outranked(tx: Transaction, wanted: MemoryId, answer: Answer) -> WhyNot:
     if found.is_degraded or (answer.fills_up and not found.query.sentences):
         return WhyNot(reason=Reason.RECENCY, is_older=is_older)
     standing = _standing(tx, wanted, answer)
-    if standing.place is not None and standing.place <= answer.limit:
-        # A list ends early when its texts are long.
+    if standing.place is not None and standing.place <= answer.limit and not found.sources:
+        # A list ends early when its texts are long; one that was merged, for others' sake, too.
         return replace(standing, reason=Reason.SIZE)
     # One that words found is kept out by others that words found: no newest are among them.
     last = found.hits[-1].rank if standing.reason is Reason.RANK and found.hits else None

@@ -79,6 +79,11 @@ def only_once(
     return done_once
 
 
+def is_due(tx: Transaction, once: Once | None) -> bool:
+    """Whether the request is still to be done; Conflict for another one under its key."""
+    return once is None or _done(tx, once) is None
+
+
 def _done(tx: Transaction, once: Once) -> Done | None:
     """What the request has done, in the time for which that is kept."""
     done = tx.done.get(once.key)

@@ -403,7 +403,10 @@ class Transaction(Protocol):
         """What was done under idempotency keys."""
 
     def new_uid(self, at: datetime) -> str:
-        """A fresh stable id (UUIDv7) that orders by the instant."""
+        """A fresh stable id (UUIDv7) that orders by the instant.
+
+        Those of `now` order as they were made, in one process and as long as it runs.
+        """
 
 
 class Engine(Protocol):

@@ -222,7 +222,8 @@ def _reminded(
     if query.sentences:
         try:
             with tx.search.within(query.patience):
-                sources = [_source(tx, query, sight, limit) for sight in (seen, *in_stores)]
+                for sight in (seen, *in_stores):  # what is found in time is kept
+                    sources.append(_source(tx, query, sight, limit))  # noqa: PERF401
         except TimedOut:
             is_degraded = True
     lists = [source.hits for source in sources]

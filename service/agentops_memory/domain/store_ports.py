@@ -1,5 +1,6 @@
 """What the domain asks of storage for memory stores."""
 
+from collections.abc import Iterator
 from typing import Protocol
 
 from .model import ErasureId, MemoryId, StoreId
@@ -66,10 +67,11 @@ class EntryTable(Protocol):
     def page(self, store: StoreId, seen: EntriesSeen, at: Page) -> Slice[Entry]:
         """Entries from high ids to low ones, without their contents."""
 
-    def from_path(self, store: StoreId, first: str, prefix: str, limit: int) -> list[Entry]:
-        """Entries whose paths are `first` or come after it and begin with a prefix.
+    def from_path(self, store: StoreId, first: str, prefix: str, limit: int) -> Iterator[Entry]:
+        """Entries whose paths are `first` or come after it and lie below a prefix.
 
-        In the order of their paths, by code points, and without their contents.
+        That is empty or ends with a slash. In the order of their paths, by code
+        points, without their contents, and read one by one.
         """
 
 

@@ -53,9 +53,8 @@ def redact_entry(tx: Transaction, store: StoreId, uid: str, rules: Rules) -> int
     memory, changed = tx.memories.in_space(Space.of_store(store), uid), 0
     assert memory is not None  # this transaction has just seen it
     for revision in tx.revisions.newest(memory)[1:]:
-        screen = Screen(rules)
-        if revision.text is not None and _without(screen, revision.text) != revision.text:
-            clean = _without(screen, revision.text)
+        clean = revision.text and _without(Screen(rules), revision.text)
+        if clean is not None and clean != revision.text:
             tx.revisions.rewrite(memory.id, revision.number, clean)
             _measure(tx, memory, revision.number, clean)
             changed += 1

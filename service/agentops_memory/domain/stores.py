@@ -8,7 +8,7 @@ from . import store_replays as replays
 from .access import Role
 from .errors import AlreadyDone
 from .model import NO_PROJECT, Caller, Erasure, ErasureId, ErasureKind, StoreId
-from .once import Once, only_once
+from .once import Once, is_due, only_once
 from .ports import Engine, Transaction
 from .projects import Audit
 from .quota import require_room
@@ -82,8 +82,7 @@ class Stores:
         It is gone at once; its bytes follow in the background.
         """
         caller.require(Role.ADMIN)
-        found = await self.engine.read(caller, find_store, store)
-        if found is not None:  # else it is refused, or was deleted under the same key
+        if found := await self.engine.read(caller, store_to_delete, store, once):
             await asyncio.to_thread(
                 self.audit,
                 caller,
@@ -111,9 +110,10 @@ def create_store(tx: Transaction, draft: StoreDraft) -> Store:
     return store
 
 
-def find_store(tx: Transaction, store: StoreId) -> Store | None:
+def store_to_delete(tx: Transaction, store: StoreId, once: Once | None) -> Store | None:
+    """The store that a deletion would delete, or its refusal; None if that was done before."""
     tx.caller.require_stores()
-    return tx.stores.get(store)
+    return known_store(tx, store) if is_due(tx, once) else None
 
 
 def list_stores(tx: Transaction, seen: StoresSeen, page: Page) -> Slice[Store]:
@@ -171,9 +171,11 @@ def is_store_going(tx: Transaction) -> bool:
 def erase_some_of_store(tx: Transaction) -> None:
     """Do a part of what is left to do of a deleted store."""
     erasure = tx.stores.going()
-    if erasure is None or tx.stores.erase_history(erasure, HISTORY):
+    if erasure is None:
         return
-    if memories := tx.stores.some(erasure, BATCH):
+    if revisions := tx.stores.erase_history(erasure, HISTORY):
+        tx.erasures.extend(erasure, (), revisions)
+    elif memories := tx.stores.some(erasure, BATCH):
         tx.erasures.extend(erasure, memories, tx.memories.erase_some(memories))
     else:
         tx.stores.remove(erasure)

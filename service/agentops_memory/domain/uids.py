@@ -10,7 +10,7 @@ STEP = 32  # bits by which two ids of one millisecond differ
 
 
 class Uids:
-    """Makes ids. Those that one object makes within a millisecond order as they were made."""
+    """Makes ids, each of which orders after the one before, also when the clock goes back."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -18,14 +18,35 @@ class Uids:
         self._tail = 0
 
     def make(self, at: datetime) -> str:
-        """A fresh UUIDv7 of an instant (RFC 9562 §5.7; its tail counts up by §6.2, method 2)."""
-        milliseconds = int(at.timestamp() * 1000) & (1 << 48) - 1
+        """A fresh UUIDv7 of an instant (RFC 9562 §5.7; its tail counts up by §6.2, method 2).
+
+        Of the latest instant that was asked for, if that is later.
+        """
         with self._lock:
+            milliseconds = max(_milliseconds(at), self._milliseconds)
             if milliseconds == self._milliseconds:
                 self._tail += 1 + secrets.randbits(STEP)
             else:
                 # Half of the room is left for those that follow.
                 self._milliseconds, self._tail = milliseconds, secrets.randbits(ENTROPY - 1)
             tail = self._tail
-        upper, lower = tail >> 62, tail & (1 << 62) - 1
-        return str(UUID(int=milliseconds << 80 | 0x7 << 76 | upper << 64 | 0b10 << 62 | lower))
+        return _uuid7(milliseconds, tail)
+
+
+def uid_of(at: datetime) -> str:
+    """A fresh UUIDv7 of any instant, whatever was made before."""
+    return _uuid7(_milliseconds(at), secrets.randbits(ENTROPY))
+
+
+def uid_after(uid: str) -> str:
+    """A fresh UUIDv7 that orders after another one, as close behind it as two of `Uids` are."""
+    return str(UUID(int=UUID(uid).int + 1 + secrets.randbits(STEP)))
+
+
+def _milliseconds(at: datetime) -> int:
+    return int(at.timestamp() * 1000) & (1 << 48) - 1
+
+
+def _uuid7(milliseconds: int, tail: int) -> str:
+    upper, lower = tail >> 62, tail & (1 << 62) - 1
+    return str(UUID(int=milliseconds << 80 | 0x7 << 76 | upper << 64 | 0b10 << 62 | lower))

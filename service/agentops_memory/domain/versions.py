@@ -9,7 +9,7 @@ from .access import Role
 from .entries import erased
 from .errors import AlreadyDone, StillCurrent
 from .model import Caller, StoreId
-from .once import Once, only_once
+from .once import Once, is_due, only_once
 from .ports import Engine, Transaction
 from .projects import Audit
 from .store_lookup import known_store, known_version
@@ -52,15 +52,15 @@ class Versions:
         Archived stores are no exception.
         """
         caller.require(Role.ADMIN)
-        await self.engine.read(caller, known_version, store, version)
-        await asyncio.to_thread(
-            self.audit,
-            caller,
-            "version.redacted",
-            tenant=caller.tenant,
-            store=store,
-            version=version,
-        )
+        if await self.engine.read(caller, is_to_redact, store, version, self.policy, once):
+            await asyncio.to_thread(
+                self.audit,
+                caller,
+                "version.redacted",
+                tenant=caller.tenant,
+                store=store,
+                version=version,
+            )
         work = only_once(redact_version, once, again=replays.redacted)
         redacted = await self.engine.write(caller, work, store, version, self.policy)
         self.on_erased(caller)
@@ -74,20 +74,37 @@ def list_versions(
     return tx.versions.page(store, seen, page)
 
 
+def is_to_redact(
+    tx: Transaction, store: StoreId, version: VersionId, policy: Policy, once: Once | None
+) -> bool:
+    """Whether a redaction would change anything, or its refusal."""
+    return is_due(tx, once) and _redacted(tx, store, version, policy) is not None
+
+
 def redact_version(tx: Transaction, store: StoreId, version: VersionId, policy: Policy) -> Version:
+    redacted = _redacted(tx, store, version, policy)
+    if redacted is None:
+        return known_version(tx, store, version)
+    tx.versions.redact(redacted)
+    erased(tx, redacted.memory)
+    return redacted
+
+
+def _redacted(
+    tx: Transaction, store: StoreId, version: VersionId, policy: Policy
+) -> Version | None:
+    """The version as a redaction leaves it; None if it is so already."""
     found = known_version(tx, store, version)
-    if found.redacted_at is not None:
-        if policy.repeats_are_refused:
-            raise AlreadyDone("The version is redacted already.")
-        return found
+    if found.redacted_at is not None and policy.repeats_are_refused:
+        raise AlreadyDone("The version is redacted already.")
     if not policy.current_is_redacted and _is_current(tx, found):
         raise StillCurrent("The version is what its memory says now; change or delete that first.")
-    redacted = replace(found, content=None, redacted_at=tx.now, redacted_by=tx.caller.key)
-    if policy.redaction_takes_all:
+    redacted = replace(found, content=None)
+    if policy.redaction_takes_all:  # also of one that the other dialect has redacted
         redacted = replace(redacted, path=None, size=None, sha256=None)
-    tx.versions.redact(redacted)
-    erased(tx, found.memory)
-    return redacted
+    if found.redacted_at is None:
+        return replace(redacted, redacted_at=tx.now, redacted_by=tx.caller.key)
+    return None if redacted == found else redacted
 
 
 def _is_current(tx: Transaction, version: Version) -> bool:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ...domain.entries import Branch, Entries
+from ...domain.entries import Entries
 from ...domain.model import KeyId, StoreId
 from ...domain.store_lookup import NO_ENTRY, NO_STORE, NO_VERSION
 from ...domain.store_model import (
@@ -18,6 +18,7 @@ from ...domain.store_model import (
     VersionsSeen,
 )
 from ...domain.stores import Stores
+from ...domain.tree import Branch
 from ...domain.versions import Versions
 from ...telemetry import annotate
 from ..door import caller_of

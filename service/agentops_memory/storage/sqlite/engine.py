@@ -15,6 +15,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 from ...domain.model import Caller
 from ...domain.ports import Transaction
 from ...domain.techniques import ALL, Techniques
+from ...domain.uids import Uids
 from .boundaries import snapshot
 from .connection import BUSY_TIMEOUT, READ_LIMIT, Connection, connection
 from .faults import StartRefused, translated
@@ -50,6 +51,7 @@ class SqliteEngine:
         quota: int | None = None,
     ) -> None:
         self._quota = quota
+        self._uids = Uids()
         self._writer = writer
         self._readers = readers
         self._unused = unused
@@ -111,7 +113,12 @@ class SqliteEngine:
     ) -> T:
         def transaction(database: sqlite3.Connection, *, is_alone: bool) -> T:
             tx = SqliteTransaction(
-                database, self._clock(), caller, is_alone=is_alone, quota=self._quota
+                database,
+                self._clock(),
+                caller,
+                is_alone=is_alone,
+                quota=self._quota,
+                uids=self._uids,
             )
             return work(tx, *args, **kwargs)
 

@@ -1,5 +1,6 @@
 """SQL for entries: the live memories of stores, with what their newest versions tell."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from ...domain.model import MemoryId, StoreId
@@ -16,6 +17,7 @@ LIVE = """stores t
           JOIN versions v ON v.memory_id = m.id AND v.number = m.revision
          WHERE t.uid = :store AND t.erasure_id IS NULL"""
 AFTER_SLASH = chr(ord("/") + 1)
+LAST = "\U0010ffff" * 257  # after every path: none has as many signs of so many bytes
 
 
 class Entries(Table):
@@ -57,19 +59,19 @@ class Entries(Table):
         )
         return sliced(rows, at, _entry)
 
-    def from_path(self, store: StoreId, first: str, prefix: str, limit: int) -> list[Entry]:
+    def from_path(self, store: StoreId, first: str, prefix: str, limit: int) -> Iterator[Entry]:
+        end = prefix[:-1] + AFTER_SLASH if prefix else LAST
         rows = self._execute(
             f"""SELECT {COLUMNS}, NULL
-                  FROM {LIVE} AND m.key >= :first AND substr(m.key, 1, :length) = :prefix
+                  FROM {LIVE} AND m.key >= :first AND m.key < :end
               ORDER BY m.key
                  LIMIT :limit""",
             store=store,
             first=max(first, prefix),
-            prefix=prefix,
-            length=len(prefix),
+            end=end,
             limit=limit,
         )
-        return [_entry(row) for row in rows]
+        return map(_entry, rows)
 
     def _where(self, condition: str, **values: object) -> list[Entry]:
         rows = self._execute(f"SELECT {COLUMNS}, NULL FROM {LIVE} AND {condition}", **values)

@@ -162,20 +162,17 @@ class Index(Table):
         return self._partitions.purge(partition, begun)
 
     def is_crowded(self) -> bool:
-        return self._partitions.crowded() is not None
+        return bool(self._partitions.crowded())
 
     def relieve(self) -> bool:
         self._require_own_rules()
-        place = self._partitions.crowded()
-        if place is None:
-            return False
-        area, number, others = place
-        target = self._partitions.place(is_store=number >= FIRST_OF_STORES)
-        # A project that made the other as crowded would be moved to and fro for ever.
-        if target == number or self._partitions.holds(target, others):
-            return False
-        self._move(area, number, target)
-        return True
+        for area, number, others in self._partitions.crowded():
+            target = self._partitions.place(is_store=number >= FIRST_OF_STORES)
+            # A project that made the other as crowded would be moved to and fro for ever.
+            if target != number and not self._partitions.holds(target, others):
+                self._move(area, number, target)
+                return True
+        return False
 
     def make_anew(self) -> None:
         """Make every partition anew, and the terms."""

@@ -94,29 +94,27 @@ class Partitions(Table):
             return int(newest)
         return int(newest) + 1 if newest < last else self._emptiest(first, last)
 
-    def crowded(self) -> tuple[int, int, int] | None:
-        """The area of the smallest project in a partition that is too large, and its partition.
+    def crowded(self) -> list[tuple[int, int, int]]:
+        """For each partition that is too large, the area of its smallest project or store.
 
-        And how many memories the others there have. A project is not moved when it
-        is itself so large that moving it would take long.
+        With the partition, and how many memories the others there have. A project is not
+        moved when it is itself so large that moving it would take long.
         """
-        row: tuple[int, int, int, int] | None = self._execute(
-            f"""SELECT area, partition, beside - memories, memories
+        rows = self._execute(
+            f"""SELECT area, partition, beside - memories
                   FROM (SELECT s.area, s.partition, count(*) AS memories,
                                sum(count(*)) OVER (PARTITION BY s.partition) AS beside,
-                               count(*) OVER (PARTITION BY s.partition) AS areas
+                               count(*) OVER (PARTITION BY s.partition) AS areas,
+                               row_number() OVER (PARTITION BY s.partition
+                                                  ORDER BY count(*), s.area) AS place
                           FROM spaces s
                           JOIN memories m INDEXED BY memories_in_space ON m.space_id = s.id
                          WHERE s.partition IS NOT NULL AND m.deleted_at IS NULL
                       GROUP BY s.area)
-                 WHERE areas > 1 AND beside > {CROWDED}
-              ORDER BY memories, area
-                 LIMIT 1"""
-        ).fetchone()
-        if row is None:
-            return None
-        area, number, others, memories = row
-        return (area, number, others) if memories <= MOVABLE else None
+                 WHERE areas > 1 AND beside > {CROWDED} AND place = 1 AND memories <= {MOVABLE}
+              ORDER BY memories, area"""
+        )
+        return rows.fetchall()
 
     def rebuild(self, number: int) -> None:
         """Fill a partition afresh from the memories."""
@@ -231,13 +229,16 @@ class Partitions(Table):
         return levels(record)
 
     def _emptiest(self, first: int, last: int) -> int:
-        """The partition between two numbers with the fewest projects, or stores."""
+        """The partition between two numbers with the fewest projects, or stores; perhaps none."""
         ((number,),) = self._execute(
-            """SELECT partition
-                 FROM spaces
-                WHERE partition BETWEEN :first AND :last
-             GROUP BY partition
-             ORDER BY count(DISTINCT area), partition
+            """SELECT number
+                 FROM (SELECT number FROM partitions
+                        UNION
+                       SELECT partition FROM spaces WHERE partition IS NOT NULL)
+                 LEFT JOIN spaces s ON s.partition = number
+                WHERE number BETWEEN :first AND :last
+             GROUP BY number
+             ORDER BY count(DISTINCT s.area), number
                 LIMIT 1""",
             first=first,
             last=last,

@@ -4,7 +4,7 @@ import sqlite3
 from datetime import datetime
 
 from ...domain.model import Caller
-from ...domain.uids import Uids
+from ...domain.uids import Uids, uid_of
 from .done import DoneRecords
 from .entries import Entries
 from .erasures import Erasures
@@ -18,8 +18,6 @@ from .sessions import Sessions
 from .stores import Stores
 from .versions import Versions
 
-_UIDS = Uids()  # of this process
-
 
 class SqliteTransaction:
     """The tables of a connection on which a transaction has begun, or a savepoint in one."""
@@ -32,9 +30,11 @@ class SqliteTransaction:
         *,
         is_alone: bool = True,
         quota: int | None = None,
+        uids: Uids | None = None,
     ) -> None:
         self._connection = connection
         self._quota = quota
+        self._uids = uids or Uids()
         self.now = now
         self.caller = caller
         self.is_alone = is_alone
@@ -56,7 +56,7 @@ class SqliteTransaction:
         return None if self._quota is None else self._quota - _stored(self._connection)
 
     def new_uid(self, at: datetime) -> str:
-        return _UIDS.make(at)
+        return self._uids.make(at) if at == self.now else uid_of(at)
 
 
 def _stored(connection: sqlite3.Connection) -> int:

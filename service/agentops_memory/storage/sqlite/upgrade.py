@@ -11,7 +11,7 @@ from pathlib import Path
 from ...domain.instants import parsed
 from ...domain.model import UNKNOWN_PROJECT
 from ...domain.text import clean, content_hash, project_name
-from ...domain.uids import Uids
+from ...domain.uids import uid_of
 from .copies import kept_copy
 from .faults import StartRefused
 from .table import instant, micros, tag_array
@@ -151,14 +151,13 @@ def _displaced(database: sqlite3.Connection) -> int:
 
 def _register(database: sqlite3.Connection, now: datetime) -> None:
     """The functions that the statements call; each takes whatever a column may hold."""
-    uids = Uids()
     functions: dict[str, tuple[int, Callable[..., str | int | None]]] = {
         "as_text": (1, lambda value: None if value is None else _text(value)),
         "as_project": (1, lambda value: project_name(_text(value)) or UNKNOWN_PROJECT),
         "as_tags": (1, lambda value: tag_array(_tags(_text(value)))),
         "as_hash": (1, content_hash),
         "as_micros": (ANY_NUMBER, lambda *values: _micros(map(_text, values), now)),
-        "uid_at": (1, lambda value: uids.make(instant(value))),
+        "uid_at": (1, lambda value: uid_of(instant(value))),
     }
     for name, (arguments, function) in functions.items():
         database.create_function(name, arguments, function)

@@ -131,3 +131,4 @@ CREATE TABLE versions (
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX versions_of_store ON versions (store_id, uid);
+CREATE INDEX versions_of_entry ON versions (memory_id, uid);
