@@ -7,6 +7,11 @@ from typing import Any
 import httpx
 import pytest
 
+from agentops_memory.domain.errors import TimedOut
+from agentops_memory.domain.model import Filter, Hit
+from agentops_memory.domain.query import Query
+from agentops_memory.storage.sqlite.search import Search
+
 from .callers import calling, made_key
 from .service import Service, serving
 from .stores import NEVER, entry, store
@@ -183,3 +188,45 @@ def test_a_key_for_some_projects_sees_no_store(tmp_path: Path) -> None:
         with calling(service, other) as http:
             assert http.get("/context", params=query).status_code == 404
         assert context(whole, **query) == [("memory", "a.md")]
+
+
+def test_what_was_found_in_time_is_kept_when_a_store_takes_too_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted_in_stores(self: Search, query: Query, seen: Filter, limit: int) -> list[Hit]:
+        if seen.store is not None:
+            raise TimedOut("Looking for words took too long.")
+        return best(self, query, seen, limit)
+
+    best = Search.best
+    with serving(tmp_path / "memory.db") as service:
+        service.save("zebra", title="best")
+        service.save("hens", title="newest")
+        home = store(service.http)
+        entry(service.http, home, "a.md", "zebra")
+        monkeypatch.setattr(Search, "best", interrupted_in_stores)
+        query = {"project": "demo", "stores": home["id"], "query": "zebra", "explain": "true"}
+
+        answer = service.http.get("/context", params=query).json()
+
+    titles = [line["title"] for line in answer["recent_observations"]]
+    assert titles == ["best", "newest", "a.md"]
+    assert answer["explain"]["degraded"] is True
+
+
+def test_why_not_does_not_blame_the_size_of_an_answer_that_others_have_filled(
+    service: Service, stores: tuple[str, str]
+) -> None:
+    query: dict[str, Any] = {"project": "zoo", "query": "zebra", "limit": 3}
+    missing = next(
+        row["id"]
+        for row in service.http.get("/observations/recent?project=zoo").json()
+        if row["content"].startswith("a zebra among")
+    )
+
+    answer = service.http.get(
+        "/context", params={**query, "stores": ",".join(stores), "why_not": missing}
+    ).json()
+
+    why = answer["explain"]["why_not"]
+    assert (why["reason"], why["place"]) == ("rank", 2)

@@ -11,8 +11,10 @@ from agentops_memory.api.memory_stores.policy import POLICY as SEED
 from agentops_memory.domain.store_rules import Policy
 
 from .anthropic_sdk import STORES
+from .erasing import remains
 from .requirements import requirement
 from .service import Service, serving
+from .test_stores_erasing import scrubbed
 
 OTHERS = "/api/v1/cloud/memory_stores"
 
@@ -199,3 +201,30 @@ def test_a_path_that_its_placeholders_make_too_long_is_refused_and_never_cut(
     assert [answer.status_code for answer in answers] == [400, 200]
     assert answers[0].json()["error"]["message"] == "path has at most 1,024 bytes."
     assert answers[1].json()["path"].endswith("]")
+
+
+def test_what_one_dialect_keeps_of_a_redacted_version_the_other_takes_out(
+    service: Service,
+) -> None:
+    store = service.http.post(STORES, json={"name": "n"}).json()["id"]
+    path = "xylograph/zanzibar"
+    held = service.http.post(
+        f"{OTHERS}/{store}/memories", json={"path": path, "content": "hidden"}
+    ).json()
+    version = service.http.get(f"{OTHERS}/{store}/versions").json()["data"][0]["id"]
+    theirs = f"{OTHERS}/{store}/versions/{version}"
+    first = service.http.post(f"{theirs}/redact").json()
+    renamed = {"path": "/plain", "content": "plain"}
+    memory = f"{STORES}/{store}/memories/{held['id']}"
+    assert service.http.post(memory, json=renamed).status_code == 200
+    service.clock.advance(hours=1)
+
+    again = service.http.post(f"{STORES}/{store}/memory_versions/{version}/redact")
+
+    assert (first["entry_path"], first["size"]) == (path, 6)
+    assert again.status_code == 200
+    assert again.json()["redacted_at"] == first["redacted_at"]
+    shown = service.http.get(theirs).json()
+    assert (shown["entry_path"], shown["size"], shown["content_sha256"]) == ("", 0, "")
+    scrubbed(service.path)
+    assert remains(service.path.parent, "zanzibar", sha256("hidden")) == set()

@@ -15,9 +15,12 @@ from agentops_memory.storage.sqlite.transaction import SqliteTransaction
 
 from .database import assert_index_is_whole
 from .engine import draft
+from .files import rows
 from .partitions import found, inside, keeping, places, plan_of, swept
+from .process import until
 from .recall import search, titles
 from .service import START, Service
+from .stores import Object, at, entry, store
 
 # Damage, and what mends it
 
@@ -161,6 +164,46 @@ def test_projects_are_not_moved_to_and_fro_when_all_partitions_are_crowded(
     assert_index_is_whole(service.path)
 
 
+# Memory stores
+
+
+def test_a_partition_that_stores_have_left_is_used_again(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partitions, "AREAS", 1)
+    monkeypatch.setattr(partitions, "MOST_OF_STORES", 2)
+    first, second, third = (store(service.http) for _ in range(3))
+    assert [place_of(service, home) for home in (first, second, third)] == [1024, 1025, 1024]
+    for home in (first, third):
+        service.http.delete(at(home))
+    until(lambda: rows(service.path, "SELECT count(*) FROM stores") == [(1,)])
+
+    assert place_of(service, store(service.http)) == 1024
+    assert_index_is_whole(service.path)
+
+
+def test_a_crowd_of_stores_does_not_keep_projects_from_moving(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partitions, "MOST_OF_STORES", 1)
+    homes = [store(service.http) for _ in range(2)]
+    for number in range(2):
+        entry(service.http, homes[0], f"{number}.md", "apple")
+    entry(service.http, homes[1], "0.md", "apple")
+    for number in range(3):
+        service.save(f"apple {number}", project="large")
+    for number in range(2):
+        service.save(f"apple {number}", project="small")
+    monkeypatch.setattr(partitions, "CROWDED", 2)
+    monkeypatch.setattr(partitions, "AREAS", 1)
+
+    assert swept(service.path).moved == 1
+
+    found_in = places(service.path)
+    assert (found_in["large"], found_in["small"]) == ({0}, {1})
+    assert_index_is_whole(service.path)
+
+
 # How it is read
 
 WRITES: dict[str, Callable[[SqliteTransaction], object]] = {
@@ -197,3 +240,15 @@ def test_the_text_of_a_partition_is_read_along_its_spaces_alone(service: Service
             assert "SEARCH m USING INDEX memories_in_space (space_id=?)" in plan
             assert any("INDEX spaces_by_partition (partition=?)" in step for step in plan)
             assert [step for step in plan if step.startswith("SCAN")] == []
+
+
+def place_of(service: Service, home: Object) -> int:
+    """The partition of a store."""
+    ((number,),) = rows(
+        service.path,
+        f"""SELECT partition
+              FROM spaces
+             WHERE replace(scope, '-', '') = '{home["id"].removeprefix("memstore_")}'""",
+    )
+    assert isinstance(number, int)
+    return number

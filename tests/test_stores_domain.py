@@ -1,6 +1,8 @@
 """Memory stores in the domain, over the engine itself."""
 
+import asyncio
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -12,10 +14,12 @@ from agentops_memory.domain.model import NO_PROJECT, OPERATOR, Caller, Filter, S
 from agentops_memory.domain.recall import Recall
 from agentops_memory.domain.store_model import (
     EntriesSeen,
+    Entry,
     EntryChange,
     EntryDraft,
     EntryId,
     Page,
+    Slice,
     StoreChange,
     StoreDraft,
     StoresSeen,
@@ -31,6 +35,7 @@ from agentops_memory.storage.sqlite import SqliteEngine
 
 from . import engine as engines
 from .database import assert_index_is_whole
+from .service import Clock
 
 POLICY = Policy(
     paths_nest=True,
@@ -156,3 +161,73 @@ def test_a_caller_of_some_projects_is_denied_whatever_it_asks_of_stores(tmp_path
                 await asked
 
     engines.run(tmp_path / "memory.db", look)
+
+
+def test_versions_of_an_entry_order_as_they_were_made_whatever_the_clock_does(
+    tmp_path: Path,
+) -> None:
+    clock, path = Clock(), tmp_path / "memory.db"
+
+    async def change() -> None:
+        async with (
+            SqliteEngine.opened(path, clock=clock) as one,
+            SqliteEngine.opened(path, clock=clock) as other,
+        ):
+            store = await new_store(one)
+            both = [Entries(engine=engine, policy=POLICY) for engine in (one, other)]
+            made = (await both[0].create(OPERATOR, store, EntryDraft(path="a", content="0"))).value
+            for number in range(1, 30):
+                clock.advance(milliseconds=-1 if number % 3 else 2)
+                content = EntryChange(content=str(number))
+                await both[number % 2].amend(OPERATOR, store, made.id, content)
+            versions = Versions(engine=one, policy=POLICY, audit=noted)
+            seen = VersionsSeen(entry=made.id, with_content=True)
+            told = (await versions.list(OPERATOR, store, seen, Page(limit=100))).items
+            assert [version.content for version in told] == [str(n) for n in range(29, -1, -1)]
+            whole = await versions.list(OPERATOR, store, VersionsSeen(), Page(limit=100))
+            assert [version.id for version in whole.items] == [version.id for version in told]
+
+    asyncio.run(change())
+
+
+def test_a_tree_is_that_of_its_paths(tmp_path: Path) -> None:
+    paths = ["a", "a.md", "a/b", "a/b/c", "a0", "b/é/x", "b/é/y", "b/z", "é", "𝄞/a", "𝄞/b/c"]
+
+    async def look(engine: SqliteEngine) -> None:
+        store, entries = await new_store(engine), Entries(engine=engine, policy=POLICY)
+        for path in reversed(paths):
+            await entries.create(OPERATOR, store, EntryDraft(path=path, content=path))
+        for prefix, is_shallow, limit in product(
+            ("", "a/", "b/", "b/é/", "c/"), (0, 1), (1, 2, 99)
+        ):
+            found: list[str] = []
+            after, is_more = None, True
+            while is_more:
+                branch = Branch(
+                    prefix=prefix, is_shallow=is_shallow, after=after, limit=limit,
+                    with_content=True,
+                )  # fmt: skip
+                items, is_more = astuple_of(await entries.tree(OPERATOR, store, branch))
+                assert len(items) <= limit
+                assert all(isinstance(i, str) or i.content == i.path for i in items)
+                found += [item if isinstance(item, str) else item.path for item in items]
+                after = found[-1] if found else None
+            assert found == items_of(paths, prefix, is_shallow=is_shallow)
+
+    engines.run(tmp_path / "memory.db", look)
+
+
+def items_of(paths: list[str], prefix: str, *, is_shallow: bool) -> list[str]:
+    """What a tree has below a prefix, in the order of code points."""
+    below = [path for path in sorted(paths) if path.startswith(prefix)]
+    if not is_shallow:
+        return below
+    items = []
+    for path in below:
+        segment, slash, _ = path.removeprefix(prefix).partition("/")
+        items.append(prefix + segment + slash)
+    return sorted(set(items))
+
+
+def astuple_of(part: Slice[Entry | str]) -> tuple[tuple[Entry | str, ...], bool]:
+    return part.items, part.has_more

@@ -194,3 +194,52 @@ def test_secrets_are_counted_as_before(service: Service) -> None:
 
     assert [answer.headers["x-redacted"] for answer in answers] == ["1", "1"]
     assert answers[0].json() == answers[1].json()
+
+
+def test_what_was_made_and_is_gone_is_not_there(service: Service) -> None:
+    key = f"made-{next(KEYS)}"
+    writes = [Write("POST", STORES, {"name": "Gone"}, "")]
+    home = ask(service.http, writes[0], key).json()
+    writes.append(Write("POST", at(home, "memories"), {"path": "a.md", "content": "b"}, ""))
+    held = ask(service.http, writes[1], f"{key}-2").json()
+    writes.append(Write("PUT", entry_at(home, held), {"content": "c"}, ""))
+    ask(service.http, writes[2], f"{key}-3")
+    service.http.delete(at(home))
+
+    again = [
+        ask(service.http, write, under)
+        for write, under in zip(writes, (key, f"{key}-2", f"{key}-3"), strict=True)
+    ]
+
+    assert [fault(answer)[0] for answer in again] == [404, 404, 404]
+    assert again[0].json()["error"]["message"] == "No such memory store."
+    assert home["id"] in again[1].json()["error"]["message"]
+
+
+def test_a_change_of_a_store_comes_again_as_it_was_asked_for(service: Service) -> None:
+    home, key = store(service.http, "one", metadata={"a": "1"}), f"amend-{next(KEYS)}"
+    theirs = f"/anthropic/v1/memory_stores/{home['id']}"
+    patch: dict[str, object] = {"name": "two", "metadata": {"b": "2", "a": None}}
+    first = ask(service.http, Write("POST", theirs, patch, ""), key).json()
+    service.http.post(theirs, json={"name": "three", "metadata": {"b": "3", "a": "4"}})
+
+    again = ask(service.http, Write("POST", theirs, patch, ""), key)
+
+    assert again.headers["idempotent-replayed"] == "true"
+    assert (first["name"], first["metadata"]) == ("two", {"b": "2"})
+    assert (again.json()["name"], again.json()["metadata"]) == ("two", {"b": "2"})
+
+
+def test_an_answer_that_was_taken_out_is_a_conflict(service: Service) -> None:
+    home, key = store(service.http), f"taken-{next(KEYS)}"
+    held = entry(service.http, home, "a.md", "one")
+    theirs = f"/anthropic/v1/memory_stores/{home['id']}"
+    write = Write("POST", f"{theirs}/memories/{held['id']}", {"content": "two"}, "")
+    version = ask(service.http, write, key).json()["memory_version_id"]
+    update(service.http, home, held, "three")
+    assert service.http.post(f"{theirs}/memory_versions/{version}/redact").status_code == 200
+
+    again = ask(service.http, write, key)
+
+    assert again.status_code == 409
+    assert "not known any more" in again.json()["error"]["message"]

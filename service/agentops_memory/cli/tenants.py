@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from ..settings import Settings
     from ..storage.sqlite import SqliteEngine
 
-HEADINGS = ("TENANT", "BYTES", "OBSERVATIONS", "SESSIONS", "KEYS")
+HEADINGS = ("TENANT", "BYTES", "OBSERVATIONS", "SESSIONS", "STORES", "KEYS")
+COUNTS = ("observations", "sessions", "stores")
 
 _files = of_the_file("db_path", "keys_file")
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -140,12 +141,13 @@ def _shown(tenant: "TenantId", place: "Settings") -> dict[str, Any]:
         "bytes": counts and counts.size,
         "observations": counts and counts.memories,
         "sessions": counts and counts.sessions,
+        "stores": counts and counts.stores,
         "keys": [{"id": key.id, "name": key.name} for key in _keys(tenant, place)],
     }
 
 
 def _row(shown: Mapping[str, Any]) -> list[str]:
-    numbers = (shown[name] for name in ("bytes", "observations", "sessions"))
+    numbers = (shown[name] for name in ("bytes", *COUNTS))
     keys = ", ".join(f"{key['name']} ({key['id']})" for key in shown["keys"])
     return [shown["tenant"], *("-" if it is None else str(it) for it in numbers), keys]
 
@@ -189,18 +191,15 @@ def _erased(tenant: "TenantId", place: "Settings", plan: Mapping[str, Any]) -> d
             f"These keys open the tenant {tenant} and cannot be revoked, so nothing was changed: "
             f"{names}. {refusal}"
         ) from refusal
-    counts = {name: plan[name] for name in ("observations", "sessions", "bytes")}
+    counts = {name: plan[name] for name in (*COUNTS, "bytes")}
     record(place.audit_file, now(), "tenant.erased", user(), tenant=tenant, **counts)
     files = [str(file) for file in remove(tenant_file(place.db_path, tenant))]
     return {**plan, "keys": [{"id": key.id, "name": key.name} for key in keys], "files": files}
 
 
 def _counts(plan: Mapping[str, Any]) -> str:
-    observations, sessions = (
-        "?" if plan[name] is None else plan[name] for name in ("observations", "sessions")
-    )
-    keys, files = len(plan["keys"]), len(plan["files"])
-    return f"{observations} observations, {sessions} sessions, {keys} keys, {files} files"
+    held = [f"{'?' if plan[name] is None else plan[name]} {name}" for name in COUNTS]
+    return ", ".join([*held, f"{len(plan['keys'])} keys", f"{len(plan['files'])} files"])
 
 
 async def _export(file: BinaryIO, engine: "SqliteEngine", caller: "Caller") -> None:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from .errors import NotFound
+from .errors import Conflict
 from .model import Ids, Space, StoreId
 from .ports import Transaction
 from .store_lookup import known_store, known_version
@@ -38,9 +38,17 @@ def created(tx: Transaction, ids: Ids, draft: StoreDraft) -> Store:
     )
 
 
-def amended(tx: Transaction, _: Ids, store: StoreId, __: StoreChange) -> Store:
-    """The store as it is now."""
-    return known_store(tx, store)
+def amended(tx: Transaction, _: Ids, store: StoreId, change: StoreChange) -> Store:
+    """The store with what the change named; the rest is as it is now."""
+    now = known_store(tx, store)
+    patch = change.metadata or {}
+    kept = {key: value for key, value in now.metadata.items() if key not in patch}
+    return replace(
+        now,
+        name=now.name if change.name is None else change.name,
+        description=now.description if change.description is None else change.description,
+        metadata=kept | {key: value for key, value in patch.items() if value is not None},
+    )
 
 
 def archived(tx: Transaction, _: Ids, store: StoreId, __: Policy) -> Store:
@@ -91,7 +99,7 @@ def entry_amended(
     then = known_version(tx, store, VersionId(str(ids["version"])))
     memory = tx.memories.in_space(Space.of_store(store), entry)
     if memory is None or then.path is None:
-        raise NotFound("The answer is not known any more: its version was redacted.")
+        raise Conflict("This was done, and its answer is not known any more: it was redacted.")
     content = then.content if change.content is None else change.content
     told = Entry(
         id=entry,

@@ -111,7 +111,7 @@ def _headers(refusal: Refusal) -> dict[str, str] | None:
 
 def _sentence(refusal: Refusal, ids: dict[str, str]) -> str:
     said = BY_CODE.get(refusal.code, str(refusal))
-    if said not in NOT_FOUND:
+    kind, name = NOT_FOUND.get(said, ("", ""))
+    if name not in ids:  # or what is answered again is gone, and the path never named it
         return said
-    kind, name = NOT_FOUND[said]
     return f"{kind} '{cut(clean(ids[name]), SHOWN_ID)}' was not found."

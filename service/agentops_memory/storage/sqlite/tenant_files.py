@@ -31,8 +31,9 @@ class Counted:
     """How much a tenant's database holds; its counts are unknown if it cannot be read."""
 
     size: int  # bytes on the disk
-    memories: int | None = None  # live ones
+    memories: int | None = None  # live ones, of projects
     sessions: int | None = None
+    stores: int | None = None
 
 
 def tenants_of(path: Path) -> list[TenantId]:
@@ -50,12 +51,23 @@ def counted(path: Path) -> Counted:
     try:
         with closing(connect(path)) as database:
             ((memories,),) = database.execute(
-                "SELECT count(*) FROM memories WHERE deleted_at IS NULL"
+                """SELECT count(*)
+                     FROM memories
+                    WHERE deleted_at IS NULL AND session_id IS NOT NULL"""
             )
             ((sessions,),) = database.execute("SELECT count(*) FROM sessions")
+            stores = _stores(database)
     except sqlite3.Error:
         return Counted(size=size)
-    return Counted(size=size, memories=memories, sessions=sessions)
+    return Counted(size=size, memories=memories, sessions=sessions, stores=stores)
+
+
+def _stores(database: sqlite3.Connection) -> int:
+    """How many memory stores there are; older formats have none."""
+    if not database.execute("SELECT 1 FROM sqlite_schema WHERE name = 'stores'").fetchone():
+        return 0
+    ((stores,),) = database.execute("SELECT count(*) FROM stores WHERE erasure_id IS NULL")
+    return int(stores)
 
 
 def files_of(path: Path) -> list[Path]:
