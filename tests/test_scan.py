@@ -134,11 +134,12 @@ def test_memory_stores_are_scanned_too(tmp_path: Path) -> None:
     code, said = scan(path)
 
     assert code == 1
-    counts = "github-token 2, aws-key-id 1, aws-key-id in a name 1"
+    counts = "github-token 1, aws-key-id 1, aws-key-id in a name 1"
     assert said.splitlines() == [
         f"memory {told['id']} of store {made['id']}: {counts}",
-        f"memory {gone['id']} of store {made['id']}: aws-key-id 1",
         f"store {made['id']}: aws-key-id 1, github-token 1",
+        f"versions 1 of memory {told['id']} of store {made['id']}: github-token 1",
+        f"versions 1 of memory {gone['id']} of store {made['id']}: aws-key-id 1",
         "6 secrets found; --redact takes them out",
         "1 in names and paths stay: nothing can take those out",
     ]

@@ -204,7 +204,7 @@ def test_a_tree_is_that_of_its_paths(tmp_path: Path) -> None:
             after, is_more = None, True
             while is_more:
                 branch = Branch(
-                    prefix=prefix, is_shallow=is_shallow, after=after, limit=limit,
+                    prefix=prefix, is_shallow=bool(is_shallow), after=after, limit=limit,
                     with_content=True,
                 )  # fmt: skip
                 items, is_more = astuple_of(await entries.tree(OPERATOR, store, branch))
@@ -212,7 +212,7 @@ def test_a_tree_is_that_of_its_paths(tmp_path: Path) -> None:
                 assert all(isinstance(i, str) or i.content == i.path for i in items)
                 found += [item if isinstance(item, str) else item.path for item in items]
                 after = found[-1] if found else None
-            assert found == items_of(paths, prefix, is_shallow=is_shallow)
+            assert found == items_of(paths, prefix, is_shallow=bool(is_shallow))
 
     engines.run(tmp_path / "memory.db", look)
 

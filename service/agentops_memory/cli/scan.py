@@ -89,6 +89,8 @@ def _names(finding: Finding) -> Iterator[tuple[str, object]]:
         yield "store", public_id(STORE, finding.store)
         if finding.entry is not None:
             yield "memory", public_id(ENTRY, finding.entry)
+        if finding.numbers:
+            yield "versions", ", ".join(map(str, finding.numbers))
         return
     yield "project", _shown(finding.project)
     if finding.memory is not None:

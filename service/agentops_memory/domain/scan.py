@@ -1,5 +1,6 @@
 """Looking for secrets in what is already stored, and taking them out."""
 
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -25,8 +26,14 @@ from .model import (
 from .ports import Engine, Transaction
 from .redaction import Rules
 from .screen import MAX_SCOPE, RulesOf, Screen
-from .store_model import EntryId, Page, Store, StoresSeen
-from .store_scan import redact_entry, screened_entry, screened_store
+from .store_model import EntryId, Page, Past, Store, StoresSeen
+from .store_scan import (
+    redact_entry,
+    redact_past,
+    screened_entry,
+    screened_past,
+    screened_store,
+)
 from .text import Project, content_hash
 
 PAGE = 200  # memories, sessions or stores that are looked at together
@@ -40,7 +47,8 @@ class Finding:
     """Where secrets stand, and how many of which kind.
 
     Those in names are not taken out: of a scope, a session or a project, or in a
-    path, to which others refer. What a store says of itself has no memory.
+    path, to which others refer. What a store says of itself has no memory; `numbers`
+    are those of earlier versions of an entry, else it is what the entry says now.
     """
 
     project: Project = NO_PROJECT
@@ -48,6 +56,7 @@ class Finding:
     session: SessionId | None = None
     store: StoreId | None = None
     entry: EntryId | None = None
+    numbers: tuple[int, ...] = ()
     kinds: Mapping[str, int]
     in_names: Mapping[str, int]
 
@@ -104,6 +113,10 @@ class Scan:
         while stores := await self.engine.read(caller, store_page, lowest, rules):
             lowest, described = stores
             yield described
+        past = (UNSAVED, 0)
+        while versions := await self.engine.read(caller, version_page, past, rules):
+            past, told = versions
+            yield told
 
 
 def size(tx: Transaction) -> int:
@@ -114,7 +127,7 @@ def size(tx: Transaction) -> int:
 def memory_page(tx: Transaction, after: MemoryId, rules: Rules) -> tuple[MemoryId, Scanned] | None:
     room, rows, findings = MOST_LOOKED_AT, 0, []
     for memory in tx.memories.every(after, PAGE):
-        revisions = [it.text for it in tx.revisions.newest(memory)[1:] if it.text is not None]
+        revisions = _past_of(tx, memory)
         findings.append(_in_memory(memory, revisions, rules))
         rows, after = rows + 1, memory.id
         room -= sum(len(text.content) for text in (memory.text, *revisions))
@@ -141,6 +154,18 @@ def store_page(tx: Transaction, after: str | None, rules: Rules) -> tuple[str, S
     return stores[-1].id, Scanned(rows=len(stores), findings=_some(findings))
 
 
+def version_page(
+    tx: Transaction, after: tuple[MemoryId, int], rules: Rules
+) -> tuple[tuple[MemoryId, int], Scanned] | None:
+    some = tx.versions.past(after, PAGE)
+    if not some:
+        return None
+    findings = [
+        _in_past(list(versions), rules) for _, versions in groupby(some, key=lambda it: it.memory)
+    ]
+    return (some[-1].memory, some[-1].number), Scanned(rows=0, findings=_some(findings))
+
+
 def redact(tx: Transaction, findings: Sequence[Finding], rules: Rules) -> None:
     """Take out what was found, or has come since, and leave the receipts."""
     current = [there for finding in findings if (there := _as_it_is(tx, finding))]
@@ -164,16 +189,7 @@ def _redact_project(
     tx: Transaction, project: Project, findings: Sequence[Finding], rules: Rules
 ) -> None:
     memories = [finding.memory for finding in findings if finding.memory is not None]
-    revisions = sum(
-        redact_entry(tx, finding.store, finding.entry, rules)
-        if finding.store and finding.entry
-        else _redact_memory(tx, finding.memory, rules)
-        for finding in findings
-        if finding.memory is not None
-    )
-    for finding in findings:
-        if finding.store is not None and finding.entry is None:
-            _redact_store(tx, finding.store, rules)
+    revisions = sum(_redact_one(tx, finding, rules) for finding in findings)
     sessions = sum(
         _redact_session(tx, finding.session, rules) for finding in findings if finding.session
     )
@@ -189,6 +205,19 @@ def _redact_project(
             erased_at=tx.now,
         )
     )
+
+
+def _redact_one(tx: Transaction, finding: Finding, rules: Rules) -> int:
+    """Take the secrets out of what was found but sessions; how many revisions had any."""
+    if finding.store is None:
+        return 0 if finding.memory is None else _redact_memory(tx, finding.memory, rules)
+    if finding.entry is None:
+        _redact_store(tx, finding.store, rules)
+    elif finding.numbers:
+        return redact_past(tx, finding.store, finding.entry, finding.numbers, rules)
+    else:
+        redact_entry(tx, finding.store, finding.entry, rules)
+    return 0
 
 
 def _redact_memory(tx: Transaction, id_: MemoryId, rules: Rules) -> int:
@@ -242,7 +271,7 @@ def _in_store(store: Store, rules: Rules) -> Finding | None:
 
 def _in_memory(memory: Memory, revisions: Iterable[Text], rules: Rules) -> Finding | None:
     if memory.space.is_store:
-        return _in_entry(memory, revisions, rules)
+        return _in_entry(memory, rules)
     screen = Screen(rules)
     names = Screen(rules)
     names.text(memory.space.scope, MAX_SCOPE)
@@ -253,8 +282,15 @@ def _in_memory(memory: Memory, revisions: Iterable[Text], rules: Rules) -> Findi
     return _finding(screen, names, memory.space.project, memory=memory.id)
 
 
-def _in_entry(memory: Memory, revisions: Iterable[Text], rules: Rules) -> Finding | None:
-    screen, names = screened_entry(memory, revisions, rules)
+def _past_of(tx: Transaction, memory: Memory) -> list[Text]:
+    """What a project's memory said before; entries may have said so much that it is read apart."""
+    if memory.space.is_store:
+        return []
+    return [it.text for it in tx.revisions.newest(memory)[1:] if it.text is not None]
+
+
+def _in_entry(memory: Memory, rules: Rules) -> Finding | None:
+    screen, names = screened_entry(memory, rules)
     if not screen.count + names.count:
         return None
     return Finding(
@@ -263,6 +299,21 @@ def _in_entry(memory: Memory, revisions: Iterable[Text], rules: Rules) -> Findin
         entry=EntryId(memory.uid),
         kinds=screen.kinds,
         in_names=names.kinds,
+    )
+
+
+def _in_past(versions: Sequence[Past], rules: Rules) -> Finding | None:
+    screens = {past.number: screened_past(past.text, rules) for past in versions}
+    numbers = tuple(number for number, screen in screens.items() if screen.count)
+    if not numbers:
+        return None
+    return Finding(
+        memory=versions[0].memory,
+        store=versions[0].store,
+        entry=versions[0].entry,
+        numbers=numbers,
+        kinds=sum((screen.kinds for screen in screens.values()), Counter()),
+        in_names={},
     )
 
 

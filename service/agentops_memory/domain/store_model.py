@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Generic, NewType, TypeVar
 
-from .model import Deed, KeyId, MemoryId, StoreId
+from .model import Deed, KeyId, MemoryId, StoreId, Text
 
 EntryId = NewType("EntryId", str)
 VersionId = NewType("VersionId", str)
@@ -131,6 +131,17 @@ class Version:
     author: KeyId | None = None
     redacted_at: datetime | None = None
     redacted_by: KeyId | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Past:
+    """What an entry, live or deleted, said at an earlier version."""
+
+    memory: MemoryId
+    store: StoreId
+    entry: EntryId
+    number: int
+    text: Text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from .store_model import (
     Entry,
     EntryId,
     Page,
+    Past,
     Slice,
     Store,
     StoresSeen,
@@ -89,6 +90,12 @@ class VersionTable(Protocol):
 
     def redact(self, version: Version) -> None:
         """Store a version as it is now, and take its text out of the revision for good."""
+
+    def past(self, after: tuple[MemoryId, int], limit: int) -> list[Past]:
+        """Earlier versions with texts of their own, by entry and number, after one of them.
+
+        Of every store; fewer than the limit if they are long.
+        """
 
     def measure(self, memory: MemoryId, number: int, size: int, sha256: str) -> None:
         """Store the size and the hash that the text of a revision has now."""

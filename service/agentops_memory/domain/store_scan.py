@@ -1,13 +1,13 @@
 """Looking for secrets in what stores hold, and taking them out: in texts, not in paths."""
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import replace
 
 from .model import Memory, Space, StoreId, Text
 from .ports import Transaction
 from .redaction import Rules
 from .screen import Screen
-from .store_model import Metadata, Store
+from .store_model import EntryId, Metadata, Store
 from .store_rules import (
     MAX_CONTENT,
     MAX_DESCRIPTION,
@@ -20,17 +20,20 @@ from .store_rules import (
 from .text import content_hash
 
 
-def screened_entry(
-    memory: Memory, revisions: Iterable[Text], rules: Rules
-) -> tuple[Screen, Screen]:
-    """What would be taken out of an entry and its versions, and what its path holds."""
+def screened_entry(memory: Memory, rules: Rules) -> tuple[Screen, Screen]:
+    """What would be taken out of an entry as it is now, and what its path holds."""
     screen, names = Screen(rules), Screen(rules)
     names.text(memory.text.title, len(memory.text.title))
     _without(screen, memory.text)
     _pairs(screen, memory.extras)
-    for text in revisions:
-        _without(screen, text)
     return screen, names
+
+
+def screened_past(text: Text, rules: Rules) -> Screen:
+    """What would be taken out of an earlier version."""
+    screen = Screen(rules)
+    _without(screen, text)
+    return screen
 
 
 def screened_store(store: Store, rules: Rules) -> tuple[Screen, Store]:
@@ -45,19 +48,9 @@ def screened_store(store: Store, rules: Rules) -> tuple[Screen, Store]:
     return screen, clean
 
 
-def redact_entry(tx: Transaction, store: StoreId, uid: str, rules: Rules) -> int:
-    """Take the secrets out of an entry and its versions; how many of those had any.
-
-    Sizes and hashes are those of what is left.
-    """
-    memory, changed = tx.memories.in_space(Space.of_store(store), uid), 0
-    assert memory is not None  # this transaction has just seen it
-    for revision in tx.revisions.newest(memory)[1:]:
-        clean = revision.text and _without(Screen(rules), revision.text)
-        if clean is not None and clean != revision.text:
-            tx.revisions.rewrite(memory.id, revision.number, clean)
-            _measure(tx, memory, revision.number, clean)
-            changed += 1
+def redact_entry(tx: Transaction, store: StoreId, entry: EntryId, rules: Rules) -> None:
+    """Take the secrets out of an entry as it is now. Size and hash are those of what is left."""
+    memory = _memory(tx, store, entry)
     screen = Screen(rules)
     text = _without(screen, memory.text)
     if text != memory.text:
@@ -72,7 +65,29 @@ def redact_entry(tx: Transaction, store: StoreId, uid: str, rules: Rules) -> int
         )
     )
     tx.index.must_purge(memory.id)
+
+
+def redact_past(
+    tx: Transaction, store: StoreId, entry: EntryId, numbers: Collection[int], rules: Rules
+) -> int:
+    """The same for earlier versions; how many had any."""
+    memory, changed = _memory(tx, store, entry), 0
+    for past in tx.versions.past((memory.id, min(numbers) - 1), max(numbers)):
+        if past.memory != memory.id or past.number > max(numbers):
+            break
+        clean = _without(Screen(rules), past.text)
+        if clean != past.text:
+            tx.revisions.rewrite(memory.id, past.number, clean)
+            _measure(tx, memory, past.number, clean)
+            changed += 1
+    tx.index.must_purge(memory.id)
     return changed
+
+
+def _memory(tx: Transaction, store: StoreId, entry: EntryId) -> Memory:
+    memory = tx.memories.in_space(Space.of_store(store), entry)
+    assert memory is not None  # this transaction has just seen it
+    return memory
 
 
 def _measure(tx: Transaction, memory: Memory, number: int, text: Text) -> None:

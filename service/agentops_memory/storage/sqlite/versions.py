@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from ...domain.model import Deed, KeyId, MemoryId, StoreId
-from ...domain.store_model import EntryId, Page, Slice, Version, VersionId, VersionsSeen
+from ...domain.model import Deed, KeyId, MemoryId, StoreId, Text
+from ...domain.store_model import EntryId, Page, Past, Slice, Version, VersionId, VersionsSeen
+from .index import BULK_SIZE
 from .pages import bounds, ends, sliced, window, within
 from .table import Table, instant, micros
 
@@ -96,6 +97,40 @@ class Versions(Table):
             memory=version.memory,
             number=version.number,
         )
+
+    def past(self, after: tuple[MemoryId, int], limit: int) -> list[Past]:
+        memory, number = after
+        rows = self._execute(
+            """SELECT v.memory_id, t.uid, m.uid, v.number, r.type, r.title, r.content
+                 FROM versions v
+                 CROSS JOIN stores t ON t.space_id = v.store_id
+                 CROSS JOIN revisions r ON r.memory_id = v.memory_id AND r.number = v.number
+                 CROSS JOIN memories m ON m.id = v.memory_id
+                WHERE (v.memory_id, v.number) > (:memory, :number)
+                      AND r.type <> '' AND t.erasure_id IS NULL
+             ORDER BY v.memory_id, v.number
+                LIMIT :limit""",
+            memory=memory,
+            number=number,
+            limit=limit,
+        )
+        some: list[Past] = []
+        room = BULK_SIZE
+        for id_, store, entry, count, type_, title, content in rows:
+            text = Text(type=type_, title=title, content=content)
+            some.append(
+                Past(
+                    memory=MemoryId(id_),
+                    store=StoreId(store),
+                    entry=EntryId(entry),
+                    number=count,
+                    text=text,
+                )
+            )
+            room -= len(content)
+            if room < 0:
+                break
+        return some
 
     def measure(self, memory: MemoryId, number: int, size: int, sha256: str) -> None:
         self._execute(
