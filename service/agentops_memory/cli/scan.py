@@ -11,10 +11,11 @@ from ..api.ids import ENTRY, STORE, public_id
 from ..compose import utc_now
 from ..domain.erasures import Erasures
 from ..domain.errors import Refusal
+from ..domain.findings import Finding
 from ..domain.model import Caller
 from ..domain.redaction import redacted
 from ..domain.rules import Redaction
-from ..domain.scan import Finding, Scan
+from ..domain.scan import Scan
 from ..domain.tenants import tenant_id
 from ..settings import Settings
 from ..storage.redaction_file import RedactionFile

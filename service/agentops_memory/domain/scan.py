@@ -1,15 +1,13 @@
 """Looking for secrets in what is already stored, and taking them out."""
 
-from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 from .access import Role
+from .findings import Finding, Scanned, in_memory, in_past, in_session, in_store, some
 from .memories import known
 from .model import (
-    NO_PROJECT,
-    UNKNOWN_PROJECT,
     UNSAVED,
     Caller,
     Erasure,
@@ -17,7 +15,6 @@ from .model import (
     ErasureKind,
     Memory,
     MemoryId,
-    Session,
     SessionId,
     Space,
     StoreId,
@@ -25,13 +22,11 @@ from .model import (
 )
 from .ports import Engine, Transaction
 from .redaction import Rules
-from .screen import MAX_SCOPE, RulesOf, Screen
-from .store_model import EntryId, Page, Past, Store, StoresSeen
+from .screen import RulesOf, Screen
+from .store_model import EntryId, Page, StoresSeen
 from .store_scan import (
     redact_entry,
     redact_past,
-    screened_entry,
-    screened_past,
     screened_store,
 )
 from .text import Project, content_hash
@@ -40,33 +35,6 @@ PAGE = 200  # memories, sessions or stores that are looked at together
 MOST_STORES = 100_000  # that are counted
 EVERY_STORE = StoresSeen(with_archived=True)
 MOST_LOOKED_AT = 2 * 1024 * 1024  # characters after which a page ends; a read has a time limit
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """Where secrets stand, and how many of which kind.
-
-    Those in names are not taken out: of a scope, a session or a project, or in a
-    path, to which others refer. What a store says of itself has no memory; `numbers`
-    are those of earlier versions of an entry, else it is what the entry says now.
-    """
-
-    project: Project = NO_PROJECT
-    memory: MemoryId | None = None
-    session: SessionId | None = None
-    store: StoreId | None = None
-    entry: EntryId | None = None
-    numbers: tuple[int, ...] = ()
-    kinds: Mapping[str, int]
-    in_names: Mapping[str, int]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scanned:
-    """How far a scan is, and what it has found since it last said so."""
-
-    rows: int
-    findings: tuple[Finding, ...] = ()
 
 
 def nobody(_: Caller) -> None:
@@ -128,12 +96,12 @@ def memory_page(tx: Transaction, after: MemoryId, rules: Rules) -> tuple[MemoryI
     room, rows, findings = MOST_LOOKED_AT, 0, []
     for memory in tx.memories.every(after, PAGE):
         revisions = _past_of(tx, memory)
-        findings.append(_in_memory(memory, revisions, rules))
+        findings.append(in_memory(memory, revisions, rules))
         rows, after = rows + 1, memory.id
         room -= sum(len(text.content) for text in (memory.text, *revisions))
         if room < 0:
             break
-    return (after, Scanned(rows=rows, findings=_some(findings))) if rows else None
+    return (after, Scanned(rows=rows, findings=some(findings))) if rows else None
 
 
 def session_page(
@@ -142,28 +110,28 @@ def session_page(
     sessions = tx.sessions.page(None, after, PAGE)
     if not sessions:
         return None
-    findings = (_in_session(session, rules) for session in sessions)
-    return sessions[-1].id, Scanned(rows=len(sessions), findings=_some(findings))
+    findings = (in_session(session, rules) for session in sessions)
+    return sessions[-1].id, Scanned(rows=len(sessions), findings=some(findings))
 
 
 def store_page(tx: Transaction, after: str | None, rules: Rules) -> tuple[str, Scanned] | None:
     stores = tx.stores.page(EVERY_STORE, Page(limit=PAGE, after=after)).items
     if not stores:
         return None
-    findings = (_in_store(store, rules) for store in stores)
-    return stores[-1].id, Scanned(rows=len(stores), findings=_some(findings))
+    findings = (in_store(store, rules) for store in stores)
+    return stores[-1].id, Scanned(rows=len(stores), findings=some(findings))
 
 
 def version_page(
     tx: Transaction, after: tuple[MemoryId, int], rules: Rules
 ) -> tuple[tuple[MemoryId, int], Scanned] | None:
-    some = tx.versions.past(after, PAGE)
-    if not some:
+    past = tx.versions.past(after, PAGE)
+    if not past:
         return None
     findings = [
-        _in_past(list(versions), rules) for _, versions in groupby(some, key=lambda it: it.memory)
+        in_past(list(versions), rules) for _, versions in groupby(past, key=lambda it: it.memory)
     ]
-    return (some[-1].memory, some[-1].number), Scanned(rows=0, findings=_some(findings))
+    return (past[-1].memory, past[-1].number), Scanned(rows=0, findings=some(findings))
 
 
 def redact(tx: Transaction, findings: Sequence[Finding], rules: Rules) -> None:
@@ -264,85 +232,8 @@ def _redact_store(tx: Transaction, id_: StoreId, rules: Rules) -> None:
     tx.stores.replace(clean)
 
 
-def _in_store(store: Store, rules: Rules) -> Finding | None:
-    screen, _ = screened_store(store, rules)
-    return Finding(store=store.id, kinds=screen.kinds, in_names={}) if screen.count else None
-
-
-def _in_memory(memory: Memory, revisions: Iterable[Text], rules: Rules) -> Finding | None:
-    if memory.space.is_store:
-        return _in_entry(memory, rules)
-    screen = Screen(rules)
-    names = Screen(rules)
-    names.text(memory.space.scope, MAX_SCOPE)
-    # Its session's id is the session's matter.
-    screen.memory(replace(memory, session=SessionId(""), space=Space(project=UNKNOWN_PROJECT)))
-    for text in revisions:
-        screen.words(text)
-    return _finding(screen, names, memory.space.project, memory=memory.id)
-
-
 def _past_of(tx: Transaction, memory: Memory) -> list[Text]:
     """What a project's memory said before; entries may have said so much that it is read apart."""
     if memory.space.is_store:
         return []
     return [it.text for it in tx.revisions.newest(memory)[1:] if it.text is not None]
-
-
-def _in_entry(memory: Memory, rules: Rules) -> Finding | None:
-    screen, names = screened_entry(memory, rules)
-    if not screen.count + names.count:
-        return None
-    return Finding(
-        memory=memory.id,
-        store=StoreId(memory.space.scope),
-        entry=EntryId(memory.uid),
-        kinds=screen.kinds,
-        in_names=names.kinds,
-    )
-
-
-def _in_past(versions: Sequence[Past], rules: Rules) -> Finding | None:
-    screens = {past.number: screened_past(past.text, rules) for past in versions}
-    numbers = tuple(number for number, screen in screens.items() if screen.count)
-    if not numbers:
-        return None
-    return Finding(
-        memory=versions[0].memory,
-        store=versions[0].store,
-        entry=versions[0].entry,
-        numbers=numbers,
-        kinds=sum((screen.kinds for screen in screens.values()), Counter()),
-        in_names={},
-    )
-
-
-def _in_session(session: Session, rules: Rules) -> Finding | None:
-    screen, names = Screen(rules), Screen(rules)
-    screen.summary(session)
-    names.session_id(session.id)
-    names.text(session.project, len(session.project))
-    return _finding(screen, names, session.project, session=session.id)
-
-
-def _finding(
-    screen: Screen,
-    names: Screen,
-    project: Project,
-    *,
-    memory: MemoryId | None = None,
-    session: SessionId | None = None,
-) -> Finding | None:
-    if not screen.count + names.count:
-        return None
-    return Finding(
-        project=project,
-        memory=memory,
-        session=session,
-        kinds=screen.kinds,
-        in_names=names.kinds,
-    )
-
-
-def _some(findings: Iterable[Finding | None]) -> tuple[Finding, ...]:
-    return tuple(finding for finding in findings if finding is not None)
