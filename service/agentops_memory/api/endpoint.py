@@ -21,7 +21,7 @@ REPLAY = {"memory.idempotent_replay": True}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Api:
-    """A protocol. Whatever path begins with its prefix is its own, also one that is unknown."""
+    """A protocol. Its prefix and whatever lies below it are its own, also what is unknown."""
 
     prefix: str
     operations: Sequence[Operation]
@@ -38,6 +38,11 @@ class Api:
             is_limited=operation.is_limited,
             is_bearer_only=self.is_bearer_only,
         )
+
+
+def lies_below(prefix: str, path: str) -> bool:
+    """Whether a path is the prefix or lies below it, as everything does below none."""
+    return prefix in ("", path) or path.startswith(f"{prefix}/")
 
 
 def routes(api: Api, door: Door, telemetry: Telemetry, first: Iterable[str] = ()) -> list[Route]:
