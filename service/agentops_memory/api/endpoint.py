@@ -1,8 +1,8 @@
 """A protocol as the application serves it: its operations, and the shape of its refusals."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from pydantic import BaseModel
 from starlette.requests import Request
@@ -28,6 +28,8 @@ class Api:
     refused: Callable[[Refusal], Response]
     problem: type[BaseModel]  # the shape of a refusal
     is_bearer_only: bool = False  # whether a key counts in the header Authorization alone
+    too_large: int = 413  # the status for a body over its limit
+    headers: Mapping[str, str] = field(default_factory=dict)  # of every answer: what each says
 
     def enter(self, door: Door, request: Request, operation: Operation) -> None:
         """Let a request in that is for one of the operations."""

@@ -22,7 +22,7 @@ from ...domain.stores import Stores
 from ...domain.versions import Versions
 from ...telemetry import annotate
 from ..door import caller_of
-from ..http import asks_for, json_object
+from ..http import json_object
 from ..ids import ENTRY, STORE, VERSION, known_uid, uid_of
 from ..once import once_of
 from . import answers, parameters, spans, wire
@@ -66,7 +66,7 @@ class AnthropicStores:
 
     async def list_stores(self, request: Request) -> Response:
         seen = StoresSeen(
-            with_archived=asks_for(request, "include_archived"),
+            with_archived=parameters.with_archived(request),
             created=parameters.created(request),
         )
         page = Page(limit=parameters.limit(request), after=parameters.after(request))
