@@ -57,7 +57,7 @@ ANTHROPIC = {
     "anthropic:stores:archived-twice": "Archived again, a store stays as it is: 200.",
     "anthropic:stores:archived": "An archived store takes no change, and gives up what is in it.",
     "anthropic:deleting": "What is deleted is 404 from then on.",
-    "anthropic:limits": "There is no limit on numbers but the tenant's quota.",
+    "anthropic:limits": "A tenant that stores as much as its quota is refused with 507.",
     # Mapping and decisions
     "anthropic:ids": "memstore_, mem_ and memver_, with 32 hexadecimal digits.",
     "anthropic:ids:foreign": "What is another store's or no id at all is 404.",

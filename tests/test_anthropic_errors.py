@@ -143,6 +143,31 @@ def test_each_refusal_is_the_exception_that_the_package_has_for_it(tmp_path: Pat
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("path", ["/anthropicX", "/anthropic2/v1/memory_stores"])
+def test_a_path_that_only_begins_alike_is_not_this_dialects(service: Service, path: str) -> None:
+    plain = service.http.get(path)
+    foreign = service.http.get(path, headers={"Origin": "https://evil.example"})
+
+    assert (plain.status_code, plain.json()) == (404, {"error": "There is nothing at this path."})
+    assert (foreign.status_code, foreign.json().keys()) == (403, {"error"})
+
+
+@requirement("anthropic:body:limit", "anthropic:once")
+def test_what_needs_no_body_reads_one_of_four_mebibytes_for_its_key(
+    service: Service, sdk: anthropic.Anthropic
+) -> None:
+    url, key = f"{STORES}/{store(sdk).id}/archive", {"Idempotency-Key": "large"}
+
+    taken, again = (
+        service.http.post(url, content=b"." * (4 * MEBIBYTE), headers=key) for _ in range(2)
+    )
+    larger = service.http.post(url, content=b"." * (4 * MEBIBYTE + 1), headers=key)
+
+    assert (taken.status_code, again.headers["idempotent-replayed"]) == (200, "true")
+    assert larger.status_code == 400
+    assert "4,194,304" in larger.json()["error"]["message"]
+
+
 @requirement("anthropic:body:limit")
 def test_a_body_over_four_mebibytes_is_refused_in_the_envelope(
     service: Service, sdk: anthropic.Anthropic

@@ -184,6 +184,11 @@ def test_a_cursor_of_another_list_is_refused(
         (f"{STORES}/{other.id}/memories", {}),
         (f"{STORES}/{notes.id}/memory_versions", {}),
         (f"{STORES}/{notes.id}/memory_versions", {"operation": "created"}),
+        *(
+            (path, {f"created_at[{end}]": "2030-01-01T12:00:00Z"})
+            for path in (STORES, f"{STORES}/{notes.id}/memory_versions")
+            for end in ("gte", "lte")
+        ),
     ]
 
     cursors = [pages_of(service, path, **asked) for path, asked in lists]

@@ -33,6 +33,22 @@ def test_each_write_is_done_once_under_a_key(service: Service, sdk: anthropic.An
         assert answers[0].headers["request-id"] != answers[1].headers["request-id"]
 
 
+@requirement("anthropic:once")
+def test_a_store_comes_as_it_was_made_although_it_is_archived(service: Service) -> None:
+    def made() -> dict[str, object]:
+        answer: dict[str, object] = service.http.post(
+            STORES, json={"name": "notes"}, headers=KEY
+        ).json()
+        return answer
+
+    first = made()
+    service.clock.advance(minutes=1)
+    service.http.post(f"{STORES}/{first['id']}/archive")
+
+    assert first["updated_at"] == "2030-01-01T12:00:00.000000Z"
+    assert made() == first
+
+
 def test_every_write_is_described_with_a_key(service: Service) -> None:
     described = service.http.get("/openapi.json").json()["paths"]
 

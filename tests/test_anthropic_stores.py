@@ -68,8 +68,11 @@ def test_a_store_is_found_again(sdk: anthropic.Anthropic) -> None:
 LIMITS: list[tuple[dict[str, Any], str]] = [
     ({"name": ""}, "name: String should have at least 1 character"),
     ({"name": "n" * 256}, "name: String should have at most 255 characters"),
-    ({"name": " \u2003"}, "name: String should have something to see and no control characters"),
-    ({"name": "a\nb"}, "name: String should have something to see and no control characters"),
+    (
+        {"name": " \u2003"},
+        "name: String should have more than white space and no control characters",
+    ),
+    ({"name": "a\nb"}, "name: String should have more than white space and no control characters"),
     ({"name": 7}, "name: Input should be a valid string"),
     ({"description": "d" * 1025}, "description: String should have at most 1024 characters"),
     ({"description": "a\0"}, "description: String should have no NUL"),
@@ -240,6 +243,57 @@ def test_stores_are_listed_by_the_instants_of_their_making(
     assert bad["message"] == "created_at[lte]: it must be an instant in RFC 3339."
 
 
+@pytest.mark.parametrize(
+    "time",
+    ["2030-01-01", "2030-W01-2", "20300101T120000Z", "2030-01-01T12", "2030-01-01T12:00Z", "now",
+     "2030-01-01\N{WATERMELON}12:00:00Z", "2030-01-01T12:00:00Z\n", " 2030-01-01T12:00:00Z", "",
+     "2030-01-01T24:00:00Z", "2030-01-01T12:00:60Z", "2030-01-01T12:00:00+0200", "1893499200",
+     "2030-01-01T12:00:00+01:60", "2030-01-01T12:00:00,5Z", "0001-01-01T00:00:00+05:00",
+     "9999-12-31T23:59:59-05:00", "9999-12-31T23:59:59.9999999Z"],
+)  # fmt: skip
+@requirement("anthropic:times")
+def test_what_is_no_instant_is_refused(service: Service, time: str) -> None:
+    answer = service.http.get(STORES, params={"created_at[gte]": time})
+
+    assert (answer.status_code, answer.json()["error"]["message"]) == (
+        400,
+        "created_at[gte]: it must be an instant in RFC 3339.",
+    )
+
+
+@requirement("anthropic:times")
+def test_an_instant_without_an_offset_is_in_utc(service: Service, sdk: anthropic.Anthropic) -> None:
+    made = store(sdk)
+
+    def listed(**bounds: datetime | str) -> list[str]:
+        return [one.id for one in sdk.beta.memory_stores.list(**bounds)]  # type: ignore[arg-type]
+
+    for end in ("created_at_gte", "created_at_lte"):
+        for same in (
+            START.replace(tzinfo=None), "2030-01-01t12:00:00z", "2030-01-01 12:00:00",
+            "2030-01-01T14:00:00+02:00",
+        ):  # fmt: skip
+            assert listed(**{end: same}) == [made.id]
+    assert listed(created_at_gte=datetime(2030, 1, 1, 12, 0, 1)) == []  # noqa: DTZ001 - meant so
+    unescaped = service.http.get(f"{STORES}?created_at[lte]=2030-01-01T13:00:00+02:00")
+    assert unescaped.json()["data"] == []
+
+
+@requirement("anthropic:sdk:list-stores", "anthropic:times")
+def test_a_bound_is_exact_beyond_the_microsecond(
+    service: Service, sdk: anthropic.Anthropic
+) -> None:
+    service.clock.advance(microseconds=494_349)
+    store(sdk)
+
+    def count(end: str, fraction: str) -> int:
+        asked = {f"created_at[{end}]": f"2030-01-01T12:00:00.{fraction}Z"}
+        return len(service.http.get(STORES, params=asked).json()["data"])
+
+    assert [count("gte", digits) for digits in ("494349", "49434900", "4943491")] == [1, 1, 0]
+    assert [count("lte", digits) for digits in ("494349", "4943499", "4943489")] == [1, 1, 0]
+
+
 @requirement("anthropic:sdk:archive-store", "anthropic:stores:archived-twice")
 def test_a_store_is_archived_once_and_for_good(service: Service, sdk: anthropic.Anthropic) -> None:
     made, other = store(sdk), store(sdk)
@@ -254,7 +308,25 @@ def test_a_store_is_archived_once_and_for_good(service: Service, sdk: anthropic.
     assert sdk.beta.memory_stores.retrieve(made.id) == archived
     assert list(sdk.beta.memory_stores.list()) == [other]
     assert list(sdk.beta.memory_stores.list(include_archived=True)) == [other, archived]
-    assert service.http.get(STORES, params={"include_archived": "x"}).status_code == 400
+    for bad in ("x", "", "1", "0", "yes"):
+        assert service.http.get(STORES, params={"include_archived": bad}).status_code == 400
+
+
+@requirement("anthropic:sdk:list-stores")
+def test_the_first_of_repeated_parameters_counts(
+    service: Service, sdk: anthropic.Anthropic
+) -> None:
+    one, archived = store(sdk), store(sdk)
+    sdk.beta.memory_stores.archive(archived.id)
+
+    def listed(query: str) -> list[str]:
+        return [item["id"] for item in service.http.get(f"{STORES}?{query}").json()["data"]]
+
+    assert listed("include_archived=true&include_archived=false") == [archived.id, one.id]
+    assert listed("include_archived=True&include_archived=x") == [archived.id, one.id]
+    assert listed("include_archived=false&include_archived=true") == [one.id]
+    assert listed("include_archived=true&limit=1&limit=x") == [archived.id]
+    assert service.http.get(f"{STORES}?limit=x&limit=1").status_code == 400
 
 
 @requirement("anthropic:stores:archived")

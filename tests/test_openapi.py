@@ -1,6 +1,7 @@
 """The service's description of itself is valid, complete, and true."""
 
 import asyncio
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -120,6 +121,66 @@ def test_a_parameter_says_which_texts_it_takes(document: dict[str, Any]) -> None
 
     assert ("view", "basic", "full") in chosen
     assert ("operation", "created", "modified", "deleted") in chosen
+
+
+MEMORY_STORES = ("/anthropic/", "/api/v1/cloud/")
+
+
+def test_a_body_over_its_limit_is_413_but_to_memory_stores(document: dict[str, Any]) -> None:
+    written = {
+        path: operation["responses"].keys()
+        for (_, path), operation in operations(document).items()
+        if "Idempotency-Key" in {each["name"] for each in operation["parameters"]}
+    }
+
+    with_413 = {path for path, statuses in written.items() if "413" in statuses}
+    assert with_413 == {path for path in written if not path.startswith(MEMORY_STORES)}
+    assert all("400" in statuses for statuses in written.values())
+
+
+def test_every_answer_about_memory_stores_names_its_request(document: dict[str, Any]) -> None:
+    names = {"/anthropic/": "request-id", "/api/v1/cloud/": "X-Request-Id"}
+    for (_, path), operation in operations(document).items():
+        for answer in operation["responses"].values():
+            named = [name for name in names.values() if name in answer.get("headers", ())]
+            assert named == [names[prefix] for prefix in names if path.startswith(prefix)], path
+
+
+def test_what_may_hold_secrets_says_how_many_it_held(document: dict[str, Any]) -> None:
+    counting = {
+        operation["operationId"]
+        for (_, path), operation in operations(document).items()
+        if path.startswith(MEMORY_STORES)
+        for answer in operation["responses"].values()
+        if "X-Redacted" in answer.get("headers", ())
+    }
+
+    assert counting == {
+        "anthropic_create_store", "anthropic_update_store", "anthropic_create_memory",
+        "anthropic_update_memory", "create_store", "create_entry", "update_entry",
+    }  # fmt: skip
+
+
+def test_a_limit_of_memory_stores_is_described(document: dict[str, Any]) -> None:
+    schemas = {
+        (path.split("/")[1], parameter["name"], json.dumps(parameter["schema"]))
+        for (_, path), operation in operations(document).items()
+        if path.startswith(MEMORY_STORES)
+        for parameter in operation["parameters"]
+    }
+    times = '{"type": "string", "format": "date-time"}'
+    assert ("anthropic", "limit", '{"type": "integer", "minimum": 1, "maximum": 100}') in schemas
+    assert ("api", "limit", '{"type": "integer", "minimum": 1}') in schemas
+    for end in ("gte", "lte"):
+        assert {s for _, name, s in schemas if name == f"created_at[{end}]"} == {times}
+
+    most = {
+        name: json.dumps(model["properties"]["metadata"]).count(f'"maxProperties": {most}')
+        for name, most in [("AnthropicStoreBody", 16), ("AnthropicStoreChange", 32),
+                           ("StoreBody", 16), ("EntryBody", 16), ("EntryChangeBody", 16)]
+        for model in [document["components"]["schemas"][name]]
+    }  # fmt: skip
+    assert set(most.values()) == {1}, most
 
 
 @pytest.mark.parametrize("paths", ["^/anthropic/", "^/api/", "^/(?!anthropic/|api/)"])

@@ -4,6 +4,7 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import anthropic
 import httpx
 import pytest
 from hypothesis import given
@@ -17,6 +18,7 @@ from agentops_memory.origins import (
     is_welcome,
 )
 
+from .anthropic_sdk import STORES, client, store
 from .process import served, until
 from .raw import request, wire
 from .service import Service, observation, serving
@@ -255,8 +257,8 @@ def test_an_allowed_page_reads_answers_and_refusals(
     assert answer.headers[READABLE] == origin
     assert answer.headers["vary"] == "Origin"
     assert answer.headers["access-control-expose-headers"] == (
-        "X-Redacted, X-Erasure-Id, X-Results-Omitted, X-Request-Id, Retry-After, "
-        "Idempotent-Replayed"
+        "X-Redacted, X-Erasure-Id, X-Results-Omitted, X-Request-Id, request-id, Retry-After, "
+        "x-should-retry, Idempotent-Replayed"
     )
     assert "access-control-allow-credentials" not in answer.headers
 
@@ -309,6 +311,28 @@ def test_an_allowed_page_may_send_a_key_and_what_goes_with_it(
     service: Service, header: str
 ) -> None:
     assert preflight(service, headers=header).status_code == 200
+
+
+def test_an_allowed_page_may_send_whatever_the_package_sends(service: Service) -> None:
+    asked: list[httpx.Request] = []
+    transport = anthropic.DefaultHttpxClient(event_hooks={"request": [asked.append]})
+    with client(service, http_client=transport) as sdk:
+        notes = store(sdk)
+        list(sdk.beta.memory_stores.memories.list(notes.id, betas=["x"], workspace_id="w"))
+
+    own = {"host", "connection", "user-agent", "accept-encoding", "content-length"}  # the browser's
+    sent = {name for one in asked for name in one.headers} - own
+    names = ", ".join(sorted(sent | {"x-request-id", "x-stainless-helper-method"}))
+    assert {"anthropic-beta", "anthropic-workspace-id", "x-stainless-retry-count"} < sent
+    assert preflight(service, "/anthropic/v1/x", headers=names).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/stats", STORES, "/api/v1/cloud/memory_stores"])
+def test_what_no_page_may_send_is_refused_in_plain_text(service: Service, path: str) -> None:
+    answer = preflight(service, path, headers="x-other")
+
+    assert (answer.status_code, answer.text) == (400, "Disallowed CORS headers")
+    assert answer.headers["content-type"].startswith("text/plain")
 
 
 def test_an_allowed_page_from_the_internet_may_ask_this_machine(service: Service) -> None:

@@ -147,6 +147,39 @@ def test_what_needs_no_body_reads_none(service: Service, body: bytes) -> None:
     assert asked("DELETE", at(home)) == 204
 
 
+@requirement("stores:empty-bodies")
+def test_what_needs_no_body_reads_one_of_four_mebibytes_for_its_key(service: Service) -> None:
+    path, key = at(store(service.http), "archive"), {"Idempotency-Key": "large"}
+
+    taken, again = (
+        service.http.post(path, content=b"." * (4 << 20), headers=key) for _ in range(2)
+    )
+    larger = service.http.post(path, content=b"." * ((4 << 20) + 1), headers=key)
+
+    assert (taken.status_code, again.headers["idempotent-replayed"]) == (200, "true")
+    assert fault(larger) == (400, INVALID, None)
+    assert "4,194,304" in refusal(larger).message
+
+
+@requirement("stores:error:request-id")
+def test_the_log_names_the_request(service: Service, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    service.http.get(STORES, headers={"x-request-id": "abc"})
+    service.http.get(f"{STORES}/x", headers={"x-request-id": "def"})
+
+    lines = [record for record in caplog.records if record.getMessage() == "request"]
+    assert [getattr(line, "request_id", None) for line in lines] == ["abc", "def"]
+
+
+@pytest.mark.parametrize("path", ["/api/v1/cloudX", "/api/v1/cloud2/memory_stores"])
+def test_a_path_that_only_begins_alike_is_not_this_protocols(service: Service, path: str) -> None:
+    plain = service.http.get(path)
+    foreign = service.http.get(path, headers={"Origin": "https://evil.example"})
+
+    assert (plain.status_code, plain.json()) == (404, {"error": "There is nothing at this path."})
+    assert (foreign.status_code, foreign.json().keys()) == (403, {"error"})
+
+
 def test_every_kind_of_refusal_has_a_status_and_a_type() -> None:
     kinds = [Refusal]
     for kind in kinds:

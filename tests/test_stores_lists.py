@@ -200,6 +200,31 @@ def test_archived_stores_are_listed_when_asked_for(service: Service) -> None:
 
 
 @requirement("stores:list:archived-flag")
+def test_the_first_of_repeated_parameters_counts(service: Service) -> None:
+    old, new = store(service.http, "Old"), store(service.http, "New")
+    ok(service.http.post(at(old, "archive")))
+
+    def found(query: str) -> list[str]:
+        return ids(service.http.get(f"{STORES}?{query}"))
+
+    assert found("include_archived=true&include_archived=false") == [new["id"], old["id"]]
+    assert found("include_archived=false&include_archived=true&limit=5&limit=x") == [new["id"]]
+    assert found("include_archived=true&name=O&name=%FF") == [old["id"]]
+    assert found("include_archived=true&name=&name=O") == [new["id"], old["id"]]
+
+
+@pytest.mark.parametrize("text", ["%FF", "a%00", "%ED%A0%80", "a%C3", "%00"])
+@requirement("stores:error:400")
+def test_what_no_stored_text_can_be_like_is_refused(service: Service, text: str) -> None:
+    home = store(service.http)
+
+    for path, name in [(STORES, "name"), (at(home, "memories"), "path_prefix"),
+                       (at(home, "search"), "q")]:  # fmt: skip
+        assert fault(service.http.get(f"{path}?{name}={text}")) == invalid(name)
+        assert ok(service.http.get(f"{path}?{name}=%EF%BF%BD+"))["data"] == []
+
+
+@requirement("stores:list:archived-flag")
 @pytest.mark.parametrize("flag", ["garbage", "1", "yes", "%00"])
 def test_a_flag_that_is_neither_true_nor_false_is_refused(service: Service, flag: str) -> None:
     answer = service.http.get(f"{STORES}?include_archived={flag}")
@@ -209,7 +234,16 @@ def test_a_flag_that_is_neither_true_nor_false_is_refused(service: Service, flag
 
 @requirement("stores:list:name")
 def test_stores_are_found_by_the_beginning_of_their_names(service: Service) -> None:
-    names = ("Notes", "notebook", "My notes", "\u00c4pfel", "100%", "100 more", "no_e")
+    names = (
+        "Notes",
+        "notebook",
+        "My notes",
+        "\u00c4pfel",
+        "Stra\u00dfe",
+        "100%",
+        "100 more",
+        "no_e",
+    )
     made = {store(service.http, name)["id"]: name for name in names}
 
     def found(prefix: str) -> list[str]:
@@ -218,6 +252,7 @@ def test_stores_are_found_by_the_beginning_of_their_names(service: Service) -> N
 
     assert found("note") == found("NOTE") == ["Notes", "notebook"]
     assert found("\u00e4PF") == ["\u00c4pfel"]
+    assert found("strasse") == ["Stra\u00dfe"]
     assert found("100%") == ["100%"]
     assert found("no_") == ["no_e"]
     assert found("otes") == []
@@ -263,6 +298,8 @@ def test_a_list_is_bounded_by_time_with_both_ends(service: Service, sort: str) -
     assert found(gte="2030-01-01T14:00:20+02:00", lte="2030-01-01t06:30:20-05:30") == [second]
     unescaped = service.http.get(f"{path}?created_at[gte]=2030-01-01T14:00:30+02:00")
     assert ids(unescaped) == [third]
+    assert found(gte="2030-01-01T12:00:30.0000001Z") == []
+    assert found(lte="2030-01-01T12:00:10.0000009Z") == [first]
     assert found(gte="2031-01-01T00:00:00Z") == []
     assert found(gte="0001-01-01T00:00:00Z", lte="9999-12-31T23:59:59Z") == [third, second, first]
 
@@ -271,6 +308,7 @@ def test_a_list_is_bounded_by_time_with_both_ends(service: Service, sort: str) -
 @pytest.mark.parametrize(
     "time",
     ["garbage", "2030-01-01", "2030-01-01T12:00:00", "2030-13-01T12:00:00Z", "20300101T120000Z",
+     "2030-01-01T24:00:00Z", "2030-01-01T12:00:00+01:60",
      "2030-01-01T12:00Z", "2030-01-01T25:00:00Z", "2030-02-30T12:00:00Z", "1893499200",
      "0001-01-01T00:00:00+05:00", "9999-12-31T23:59:59-05:00", "0000-01-01T00:00:00Z",
      "10000-01-01T00:00:00Z", "2030-01-01T12:00:00+99:00", "2030-W01-1T12:00:00Z", "\0",

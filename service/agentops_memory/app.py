@@ -20,7 +20,7 @@ from .api.agentops import routes as agentops
 from .api.agentops.routes import HOT
 from .api.anthropic_stores import routes as anthropic
 from .api.door import Door
-from .api.endpoint import Api, routes
+from .api.endpoint import Api, lies_below, routes
 from .api.http import Failed, NoMethod, NoPath
 from .api.memory_stores import answers as store_answers
 from .api.memory_stores.routes import PREFIX as STORES
@@ -31,7 +31,7 @@ from .telemetry import Telemetry
 
 TITLE = "agentops-memory"
 
-# How a refusal looks that no protocol was asked for, by the beginning of the path.
+# How a refusal looks that no protocol was asked for, by what the path lies below.
 REFUSED: Mapping[str, Callable[[Refusal], Response]] = {
     STORES: store_answers.refused,
     anthropic.PREFIX: anthropic.refused,
@@ -48,7 +48,7 @@ def application(apis: Sequence[Api], door: Door, telemetry: Telemetry) -> Starle
 
     def api_of(request: Request) -> Api:
         path = request.scope["path"]
-        return next(api for api in apis if path.startswith(api.prefix))
+        return next(api for api in apis if lies_below(api.prefix, path))
 
     async def refused(request: Request, error: Exception) -> Response:
         assert isinstance(error, Refusal)
@@ -123,7 +123,7 @@ def denied_at(path: str, sentence: str) -> Response:
 
 
 def _refused_at(path: str, refusal: Refusal) -> Response:
-    prefix = next(prefix for prefix in REFUSED if path.startswith(prefix))
+    prefix = next(prefix for prefix in REFUSED if lies_below(prefix, path))
     return REFUSED[prefix](refusal)
 
 

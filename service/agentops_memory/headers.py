@@ -11,10 +11,17 @@ METHODS = ("GET", "POST", "PATCH", "PUT", "DELETE")
 SENT = (
     "Authorization", "X-API-Key", "Content-Type", "Idempotency-Key", "X-Idempotency-Key",
     "X-Request-Id", "traceparent",
+    # What the packages of the Anthropic dialect send of their own accord.
+    "anthropic-version", "anthropic-beta", "anthropic-workspace-id",
+    "anthropic-dangerous-direct-browser-access",
+    "X-Stainless-Arch", "X-Stainless-Async", "X-Stainless-Helper", "X-Stainless-Helper-Method",
+    "X-Stainless-Lang", "X-Stainless-OS", "X-Stainless-Package-Version",
+    "X-Stainless-Read-Timeout", "X-Stainless-Retry-Count", "X-Stainless-Runtime",
+    "X-Stainless-Runtime-Version", "X-Stainless-Stream-Helper", "X-Stainless-Timeout",
 )  # fmt: skip
 READ = (
-    "X-Redacted", "X-Erasure-Id", "X-Results-Omitted", "X-Request-Id", "Retry-After",
-    "Idempotent-Replayed",
+    "X-Redacted", "X-Erasure-Id", "X-Results-Omitted", "X-Request-Id", "request-id",
+    "Retry-After", "x-should-retry", "Idempotent-Replayed",
 )  # fmt: skip
 
 FOREIGN = "This page's origin may not ask the service; MEMORY_ALLOWED_ORIGINS names those that may."

@@ -1,8 +1,8 @@
 """A protocol as the application serves it: its operations, and the shape of its refusals."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from pydantic import BaseModel
 from starlette.requests import Request
@@ -21,13 +21,15 @@ REPLAY = {"memory.idempotent_replay": True}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Api:
-    """A protocol. Whatever path begins with its prefix is its own, also one that is unknown."""
+    """A protocol. Its prefix and whatever lies below it are its own, also what is unknown."""
 
     prefix: str
     operations: Sequence[Operation]
     refused: Callable[[Refusal], Response]
     problem: type[BaseModel]  # the shape of a refusal
     is_bearer_only: bool = False  # whether a key counts in the header Authorization alone
+    too_large: int = 413  # the status for a body over its limit
+    headers: Mapping[str, str] = field(default_factory=dict)  # of every answer: what each says
 
     def enter(self, door: Door, request: Request, operation: Operation) -> None:
         """Let a request in that is for one of the operations."""
@@ -38,6 +40,11 @@ class Api:
             is_limited=operation.is_limited,
             is_bearer_only=self.is_bearer_only,
         )
+
+
+def lies_below(prefix: str, path: str) -> bool:
+    """Whether a path is the prefix or lies below it, as everything does below none."""
+    return prefix in ("", path) or path.startswith(f"{prefix}/")
 
 
 def routes(api: Api, door: Door, telemetry: Telemetry, first: Iterable[str] = ()) -> list[Route]:

@@ -110,10 +110,10 @@ async def spooled(request: Request, limit: int, folder: Path) -> AsyncIterator[B
         yield cast(BinaryIO, file)
 
 
-async def body_digest(request: Request) -> bytes:
+async def body_digest(request: Request, limit: int) -> bytes:
     """The SHA-256 of the body of a request with an idempotency key; what is unread is read here."""
     if not hasattr(request.state, "body_digest"):
-        async for _ in _chunks(request, MAX_BODY):
+        async for _ in _chunks(request, limit):
             pass
     digest: bytes = request.state.body_digest
     return digest

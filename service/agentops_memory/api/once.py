@@ -5,16 +5,16 @@ from starlette.requests import Request
 from ..domain.errors import Invalid
 from ..domain.once import Once, once
 from .door import caller_of
-from .http import KEY_HEADERS, body_digest
+from .http import KEY_HEADERS, MAX_BODY, body_digest
 
 REPLAYED = "Idempotent-Replayed"
 
 
-async def once_of(request: Request) -> Once | None:
+async def once_of(request: Request, *, limit: int = MAX_BODY) -> Once | None:
     """The request under its idempotency key; None if it has no key.
 
-    Asked for after the body was read: what is left of it is read here. Invalid
-    for what is no key, and for several keys.
+    Asked for after the body was read: what is left of it is read here, up to so
+    many bytes. Invalid for what is no key, and for several keys.
     """
     values = (value for name in KEY_HEADERS for value in request.headers.getlist(name))
     keys = {value.strip(" \t") for value in values}
@@ -29,7 +29,7 @@ async def once_of(request: Request) -> Once | None:
         request.method.encode(),
         path,
         query,
-        await body_digest(request),
+        await body_digest(request, limit),
     )
     request.state.once = asked
     return asked

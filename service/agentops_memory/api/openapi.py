@@ -16,7 +16,7 @@ from .http import KEY_HEADERS
 from .once import REPLAYED
 
 REFUSED_AT_THE_DOOR = (401, 403, 429, 503)
-REFUSED_WITH_KEY = (400, 408, 409, 413, 507)  # an idempotency key takes the body, and some room
+REFUSED_WITH_KEY = (400, 408, 409, 507)  # an idempotency key takes the body, and some room
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -27,8 +27,11 @@ class Parameter:
 
     name: str
     help: str
-    kind: Literal["string", "words", "boolean", "true", "integer", "count", "id"] = "string"
+    kind: Literal["string", "words", "boolean", "true", "integer", "count", "id", "instant"] = (
+        "string"
+    )
     choices: Sequence[str] = ()  # the only texts that it takes
+    most: int | None = None  # the largest number that it takes
     required: bool = False
 
 
@@ -69,6 +72,14 @@ class Described(Protocol):
     def is_bearer_only(self) -> bool:
         """Whether a key counts in the header Authorization alone."""
 
+    @property
+    def too_large(self) -> int:
+        """The status for a body over its limit."""
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The headers of every answer: what each says."""
+
 
 def document(apis: Iterable[Described], *, title: str, version: str) -> dict[str, Any]:
     """The OpenAPI 3.1 document of the protocols; no two models share a name."""
@@ -100,8 +111,8 @@ def _operation(operation: Operation, api: Described) -> dict[str, Any]:
             *([_IDEMPOTENCY_KEY] if operation.takes_key else []),
         ],
         "responses": {
-            str(operation.status): _answer(operation),
-            **{str(status): _refusal(status, api.problem) for status in _refusals(operation)},
+            str(operation.status): _answer(operation, api),
+            **{str(status): _refusal(status, api) for status in _refusals(operation, api)},
         },
     }
     if operation.role is not None:
@@ -115,9 +126,9 @@ def _operation(operation: Operation, api: Described) -> dict[str, Any]:
     return described
 
 
-def _refusals(operation: Operation) -> list[int]:
+def _refusals(operation: Operation, api: Described) -> list[int]:
     at_the_door = REFUSED_AT_THE_DOOR if operation.role is not None else ()
-    with_key = REFUSED_WITH_KEY if operation.takes_key else ()
+    with_key = (*REFUSED_WITH_KEY, api.too_large) if operation.takes_key else ()
     return sorted({*operation.refusals, *at_the_door, *with_key})
 
 
@@ -146,16 +157,15 @@ def _parameter(parameter: Parameter) -> dict[str, Any]:
 
 def _schema(parameter: Parameter) -> dict[str, Any]:
     schema = _SCHEMAS[parameter.kind]
+    if parameter.most is not None:
+        schema = schema | {"maximum": parameter.most}
     return schema | {"enum": list(parameter.choices)} if parameter.choices else schema
 
 
-def _answer(operation: Operation) -> dict[str, Any]:
+def _answer(operation: Operation, api: Described) -> dict[str, Any]:
     description: dict[str, Any] = {"description": HTTPStatus(operation.status).phrase}
-    if headers := _headers(operation):
-        description["headers"] = {
-            name: {"description": says, "schema": _SCHEMAS["string"]}
-            for name, says in headers.items()
-        }
+    if headers := _headers(operation, api):
+        description["headers"] = _described(headers)
     if operation.answer is None:
         return description
     schema: dict[str, Any] = _reference(operation.answer)
@@ -164,15 +174,22 @@ def _answer(operation: Operation) -> dict[str, Any]:
     return description | {"content": {"application/json": {"schema": schema}}}
 
 
-def _headers(operation: Operation) -> Mapping[str, str]:
+def _headers(operation: Operation, api: Described) -> Mapping[str, str]:
     replayed = {REPLAYED: "`true` if the request was done before and this is its answer."}
-    return {**operation.headers, **(replayed if operation.takes_key else {})}
+    return {**api.headers, **operation.headers, **(replayed if operation.takes_key else {})}
 
 
-def _refusal(status: int, problem: type[BaseModel]) -> dict[str, Any]:
-    return {
+def _refusal(status: int, api: Described) -> dict[str, Any]:
+    refusal: dict[str, Any] = {
         "description": HTTPStatus(status).phrase,
-        "content": {"application/json": {"schema": _reference(problem)}},
+        "content": {"application/json": {"schema": _reference(api.problem)}},
+    }
+    return refusal | ({"headers": _described(api.headers)} if api.headers else {})
+
+
+def _described(headers: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        name: {"description": says, "schema": _SCHEMAS["string"]} for name, says in headers.items()
     }
 
 
@@ -203,5 +220,6 @@ _SCHEMAS: dict[str, dict[str, Any]] = {
     "true": {"type": "boolean", "const": True},
     "integer": {"type": "integer"},
     "count": {"type": "integer", "minimum": 1},
+    "instant": {"type": "string", "format": "date-time"},
     "id": {"type": "integer", "format": "int64", "minimum": -(1 << 63), "maximum": (1 << 63) - 1},
 }

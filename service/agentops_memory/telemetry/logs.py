@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from .hidden import hidden
 
 HEALTH = "/health"
-REQUEST_ID = b"request-id"  # of an answer: what its client calls it by
+REQUEST_IDS = (b"request-id", b"x-request-id")  # of an answer: what its client calls it by
 FAILED = 500  # what the server answers for an application that raised
 
 log = logging.getLogger(__name__)
@@ -102,8 +102,8 @@ def _log_request(
         "status": status,
         "duration_ms": round(seconds * 1000, 2),
     }
-    if REQUEST_ID in said:
-        fields["request_id"] = said[REQUEST_ID].decode("latin-1")
+    for name in said.keys() & REQUEST_IDS:
+        fields["request_id"] = said[name].decode("latin-1")
     for span in spans[-1:]:
         fields |= _ids(span)
     log.log(logging.DEBUG if scope["path"] == HEALTH else logging.INFO, "request", extra=fields)

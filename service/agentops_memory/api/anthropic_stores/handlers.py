@@ -7,6 +7,7 @@ from starlette.responses import Response
 
 from ...domain.entries import Entries
 from ...domain.model import KeyId, StoreId
+from ...domain.once import Once
 from ...domain.store_lookup import NO_ENTRY, NO_STORE, NO_VERSION
 from ...domain.store_model import (
     ANY_STATE,
@@ -22,7 +23,7 @@ from ...domain.tree import Branch
 from ...domain.versions import Versions
 from ...telemetry import annotate
 from ..door import caller_of
-from ..http import asks_for, json_object
+from ..http import json_object
 from ..ids import ENTRY, STORE, VERSION, known_uid, uid_of
 from ..once import once_of
 from . import answers, parameters, spans, wire
@@ -44,7 +45,7 @@ class AnthropicStores:
 
     async def create_store(self, request: Request) -> Response:
         given = wire.body(m.AnthropicStoreBody, await _body(request))
-        once = await once_of(request)
+        once = await _once(request)
         made = await self.stores.create(caller_of(request), wire.store_draft(given), once=once)
         annotate(spans.store(made.value))
         return answers.json(wire.store(made.value), redacted=made.redacted)
@@ -57,7 +58,7 @@ class AnthropicStores:
     async def update_store(self, request: Request) -> Response:
         id_ = _store(request)
         given = wire.body(m.AnthropicStoreChange, await _body(request, empty=True))
-        once = await once_of(request)
+        once = await _once(request)
         amended = await self.stores.amend(
             caller_of(request), id_, wire.store_change(given), once=once
         )
@@ -66,7 +67,7 @@ class AnthropicStores:
 
     async def list_stores(self, request: Request) -> Response:
         seen = StoresSeen(
-            with_archived=asks_for(request, "include_archived"),
+            with_archived=parameters.with_archived(request),
             created=parameters.created(request),
         )
         page = Page(limit=parameters.limit(request), after=parameters.after(request))
@@ -77,7 +78,7 @@ class AnthropicStores:
         return answers.json(m.AnthropicStoreList(data=data, next_page=next_page))
 
     async def archive_store(self, request: Request) -> Response:
-        id_, once = _store(request), await once_of(request)
+        id_, once = _store(request), await _once(request)
         store = await self.stores.archive(caller_of(request), id_, once=once)
         annotate(spans.store(store))
         return answers.json(wire.store(store))
@@ -85,14 +86,14 @@ class AnthropicStores:
     async def delete_store(self, request: Request) -> Response:
         store = _store(request)
         annotate(spans.in_store(store))
-        once = await once_of(request)
+        once = await _once(request)
         await self.stores.delete(caller_of(request), store, once=once)
         return answers.json(m.AnthropicStoreDeleted(id=wire.store_id(store)))
 
     async def create_memory(self, request: Request) -> Response:
         store, full = _store(request), parameters.is_full(request)
         given = wire.body(m.AnthropicMemoryBody, await _body(request))
-        once = await once_of(request)
+        once = await _once(request)
         made = await self.entries.create(
             caller_of(request), store, wire.entry_draft(given), once=once
         )
@@ -109,7 +110,7 @@ class AnthropicStores:
         store, entry, full = _store(request), _memory(request), parameters.is_full(request)
         given = wire.body(m.AnthropicMemoryChange, await _body(request, empty=True))
         change, expected = wire.entry_change(given), wire.expected(given)
-        once = await once_of(request)
+        once = await _once(request)
         amended = await self.entries.amend(
             caller_of(request), store, entry, change, expected, once=once
         )
@@ -137,7 +138,7 @@ class AnthropicStores:
         store, entry = _store(request), _memory(request)
         sha256 = parameters.given(request, "expected_content_sha256")
         expected = ANY_STATE if sha256 is None else Expected(sha256=sha256)
-        once = await once_of(request)
+        once = await _once(request)
         await self.entries.delete(caller_of(request), store, entry, expected, once=once)
         id_ = wire.memory_id(entry)
         annotate(spans.in_store(store) | {"memory.entry.id": id_})
@@ -162,7 +163,7 @@ class AnthropicStores:
 
     async def redact_version(self, request: Request) -> Response:
         store, id_ = _store(request), _version(request)
-        once = await once_of(request)
+        once = await _once(request)
         version = await self.versions.redact(caller_of(request), store, id_, once=once)
         annotate(spans.version(version))
         return answers.json(wire.version(version, full=False))
@@ -170,6 +171,10 @@ class AnthropicStores:
 
 async def _body(request: Request, *, empty: bool = False) -> dict[str, object]:
     return await json_object(request, limit=MAX_BODY, empty=empty, exact=True)
+
+
+async def _once(request: Request) -> Once | None:
+    return await once_of(request, limit=MAX_BODY)
 
 
 def _versions_seen(request: Request, *, full: bool) -> VersionsSeen:

@@ -30,7 +30,7 @@ def _storable(text: str) -> str:
 def _printable(name: str) -> str:
     if not name.strip() or any(unicodedata.category(sign) == "Cc" for sign in name):
         raise PydanticCustomError(
-            "printable", "String should have something to see and no control characters"
+            "printable", "String should have more than white space and no control characters"
         )
     return name
 
@@ -48,6 +48,11 @@ def _few(most: int) -> BeforeValidator:
     return BeforeValidator(few)
 
 
+def _most(members: int) -> Any:
+    """What the description says of that limit."""
+    return Field(json_schema_extra={"maxProperties": members})
+
+
 STORABLE = AfterValidator(_storable)
 
 Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME), AfterValidator(_printable)]
@@ -56,8 +61,8 @@ Path = Annotated[str, Field(pattern="^/", max_length=MAX_PATH)]
 Content = Annotated[str, Field(max_length=MAX_CONTENT), STORABLE]
 PairKey = Annotated[str, Field(min_length=1, max_length=MAX_PAIR_KEY), STORABLE]
 PairValue = Annotated[str, Field(max_length=MAX_PAIR_VALUE), STORABLE]
-Pairs = Annotated[dict[PairKey, PairValue], _few(MAX_PAIRS)]
-Patch = Annotated[dict[PairKey, PairValue | None], _few(MAX_PATCH)]
+Pairs = Annotated[dict[PairKey, PairValue], _few(MAX_PAIRS), _most(MAX_PAIRS)]
+Patch = Annotated[dict[PairKey, PairValue | None], _few(MAX_PATCH), _most(MAX_PATCH)]
 Done = Literal["created", "modified", "deleted"]
 Instant = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 

@@ -11,10 +11,10 @@ from enum import StrEnum
 from starlette.requests import Request
 
 from ...domain.errors import Invalid
-from ...domain.instants import parsed
 from ...domain.model import Deed
 from ...domain.store_model import Span
 from ...domain.text import clean
+from ..times import instant
 from .rules import DEFAULT_PAGE, MAX_FULL_PAGE, MAX_PAGE, stored_prefix
 from .wire import DONE
 
@@ -51,6 +51,14 @@ def is_full(request: Request, default: View = View.BASIC) -> bool:
     if text not in list(View):
         raise Invalid("view: it must be 'basic' or 'full'.")
     return text == View.FULL
+
+
+def with_archived(request: Request) -> bool:
+    """Whether archived stores are listed too."""
+    text = given(request, "include_archived")
+    if text is not None and text.lower() not in ("true", "false"):
+        raise Invalid("include_archived: it must be true or false.")
+    return text is not None and text.lower() == "true"
 
 
 def limit(request: Request, *, full: bool = False) -> int:
@@ -119,7 +127,7 @@ def _instant(request: Request, name: str) -> datetime | None:
     text = given(request, name)
     if text is None:
         return None
-    at = parsed(text)
+    at = instant(text, rounds_up=name == FROM)
     if at is None:
         raise Invalid(f"{name}: it must be an instant in RFC 3339.")
     return at

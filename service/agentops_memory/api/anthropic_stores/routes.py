@@ -11,6 +11,7 @@ from . import wire
 from .answers import JSON, REDACTED, REQUEST_ID, new_request_id
 from .handlers import AnthropicStores
 from .parameters import FROM, OPERATIONS, TO, View
+from .rules import MAX_PAGE
 
 PREFIX = "/anthropic"
 STORES = f"{PREFIX}/v1/memory_stores"
@@ -60,19 +61,19 @@ READ = (400, 404, 503)
 WRITE = (*READ, 408, 507)
 
 ANSWERED = {REQUEST_ID: "An id of the answer, which the log names too."}
-WRITTEN = {**ANSWERED, REDACTED: "How many secrets were kept out."}
+WRITTEN = {REDACTED: "How many secrets were kept out."}
 
 VIEW = Parameter(
     name="view", help="Whether contents are shown: `full`, or `basic` without.", choices=tuple(View)
 )
 LIMIT = Parameter(
-    name="limit", kind="integer",
+    name="limit", kind="count", most=MAX_PAGE,
     help="How many items, from 1 to 100; 20 if absent, and at most 20 with `view=full`.",
 )  # fmt: skip
 PAGE = Parameter(name="page", help="The `next_page` of the page before.")
 CREATED = (
-    Parameter(name=FROM, help="Created at this instant or later."),
-    Parameter(name=TO, help="Created at this instant or earlier."),
+    Parameter(name=FROM, help="Created at this instant or later.", kind="instant"),
+    Parameter(name=TO, help="Created at this instant or earlier.", kind="instant"),
 )
 
 
@@ -93,13 +94,13 @@ def operations(api: AnthropicStores) -> tuple[Operation, ...]:
             handler=api.list_stores, answer=m.AnthropicStoreList,
             query=(Parameter(name="include_archived", help="`true` shows archived ones too.",
                              kind="boolean"), *CREATED, LIMIT, PAGE),
-            headers=ANSWERED, refusals=(400, 503),
+            refusals=(400, 503),
         ),
         Operation(
             method="GET", path=STORE, name="anthropic_get_store",
             role=Role.READER,
             summary="One memory store, archived or not.",
-            handler=api.get_store, answer=m.AnthropicStore, headers=ANSWERED, refusals=READ,
+            handler=api.get_store, answer=m.AnthropicStore, refusals=READ,
         ),
         Operation(
             method="POST", path=STORE, name="anthropic_update_store",
@@ -112,14 +113,13 @@ def operations(api: AnthropicStores) -> tuple[Operation, ...]:
             method="POST", path=f"{STORE}/archive", name="anthropic_archive_store",
             role=Role.WRITER, takes_key=True,
             summary="Close a memory store for good; a second time changes nothing.",
-            handler=api.archive_store, answer=m.AnthropicStore, headers=ANSWERED, refusals=READ,
+            handler=api.archive_store, answer=m.AnthropicStore, refusals=READ,
         ),
         Operation(
             method="DELETE", path=STORE, name="anthropic_delete_store",
             role=Role.ADMIN, takes_key=True,
             summary="Delete a memory store with all that is in it.",
-            handler=api.delete_store, answer=m.AnthropicStoreDeleted, headers=ANSWERED,
-            refusals=READ,
+            handler=api.delete_store, answer=m.AnthropicStoreDeleted, refusals=READ,
         ),
         Operation(
             method="POST", path=MEMORIES, name="anthropic_create_memory",
@@ -136,14 +136,13 @@ def operations(api: AnthropicStores) -> tuple[Operation, ...]:
             query=(Parameter(name="path_prefix", help="A folder: `/notes/`."),
                    Parameter(name="depth", help="`1` shows folders for what lies deeper.",
                              choices=("0", "1")), VIEW, LIMIT, PAGE),
-            headers=ANSWERED, refusals=READ,
+            refusals=READ,
         ),
         Operation(
             method="GET", path=MEMORY, name="anthropic_get_memory",
             role=Role.READER,
             summary="One memory, with its content unless the view is basic.",
-            handler=api.get_memory, answer=m.AnthropicMemory, query=(VIEW,), headers=ANSWERED,
-            refusals=READ,
+            handler=api.get_memory, answer=m.AnthropicMemory, query=(VIEW,), refusals=READ,
         ),
         Operation(
             method="POST", path=MEMORY, name="anthropic_update_memory",
@@ -159,7 +158,7 @@ def operations(api: AnthropicStores) -> tuple[Operation, ...]:
             handler=api.delete_memory, answer=m.AnthropicMemoryDeleted,
             query=(Parameter(name="expected_content_sha256",
                              help="The hash that its content must have."),),
-            headers=ANSWERED, refusals=(*READ, 409),
+            refusals=(*READ, 409),
         ),
         Operation(
             method="GET", path=VERSIONS, name="anthropic_list_versions",
@@ -172,21 +171,19 @@ def operations(api: AnthropicStores) -> tuple[Operation, ...]:
                    Parameter(name="session_id", help="Matches nothing."),
                    Parameter(name="service_account_id", help="Matches nothing."),
                    *CREATED, VIEW, LIMIT, PAGE),
-            headers=ANSWERED, refusals=READ,
+            refusals=READ,
         ),
         Operation(
             method="GET", path=VERSION, name="anthropic_get_version",
             role=Role.READER,
             summary="One version, with its content unless the view is basic.",
-            handler=api.get_version, answer=m.AnthropicVersion, query=(VIEW,), headers=ANSWERED,
-            refusals=READ,
+            handler=api.get_version, answer=m.AnthropicVersion, query=(VIEW,), refusals=READ,
         ),
         Operation(
             method="POST", path=f"{VERSION}/redact", name="anthropic_redact_version",
             role=Role.ADMIN, takes_key=True,
             summary="Take what a version says out for good.",
-            handler=api.redact_version, answer=m.AnthropicVersion, headers=ANSWERED,
-            refusals=READ,
+            handler=api.redact_version, answer=m.AnthropicVersion, refusals=READ,
         ),
     )  # fmt: skip
 
@@ -194,7 +191,12 @@ def operations(api: AnthropicStores) -> tuple[Operation, ...]:
 def protocol(api: AnthropicStores) -> Api:
     """The Anthropic dialect of memory stores, with every path below its prefix."""
     return Api(
-        prefix=PREFIX, operations=operations(api), refused=refused, problem=m.AnthropicProblem
+        prefix=PREFIX,
+        operations=operations(api),
+        refused=refused,
+        problem=m.AnthropicProblem,
+        too_large=ERRORS["too_large"][0],
+        headers=ANSWERED,
     )
 
 

@@ -6,6 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ...domain.entries import Entries
+from ...domain.once import Once
 from ...domain.recall import Recall
 from ...domain.stores import Stores
 from ...domain.versions import Versions
@@ -30,7 +31,7 @@ class MemoryStores:
 
     async def create_store(self, request: Request) -> Response:
         draft = wire.store_draft(wire.body(m.StoreBody, await _json(request)))
-        once = await once_of(request)
+        once = await _once(request)
         made = await self.stores.create(caller_of(request), draft, once=once)
         annotate(spans.store(made.value))
         return answers.json(wire.store(made.value), 201, redacted=made.redacted)
@@ -47,7 +48,7 @@ class MemoryStores:
         return answers.json(wire.store(store))
 
     async def archive_store(self, request: Request) -> Response:
-        once = await once_of(request)
+        once = await _once(request)
         store = await self.stores.archive(caller_of(request), queries.store_id(request), once=once)
         annotate(spans.store(store))
         return answers.json(wire.store(store))
@@ -55,14 +56,14 @@ class MemoryStores:
     async def delete_store(self, request: Request) -> Response:
         store = queries.store_id(request)
         annotate(spans.within(store))
-        once = await once_of(request)
+        once = await _once(request)
         await self.stores.delete(caller_of(request), store, once=once)
         return Response(status_code=204)
 
     async def create_entry(self, request: Request) -> Response:
         store = queries.store_id(request)
         draft = wire.entry_draft(wire.body(m.EntryBody, await _json(request)))
-        once = await once_of(request)
+        once = await _once(request)
         made = await self.entries.create(caller_of(request), store, draft, once=once)
         annotate(spans.entry(made.value))
         return answers.json(wire.entry(made.value), 201, redacted=made.redacted)
@@ -84,7 +85,7 @@ class MemoryStores:
         store, entry = queries.store_id(request), queries.entry_id(request)
         given = wire.body(m.EntryChangeBody, await _json(request))
         change, expected = wire.entry_change(given), wire.expected(given)
-        once = await once_of(request)
+        once = await _once(request)
         amended = await self.entries.amend(
             caller_of(request), store, entry, change, expected, once=once
         )
@@ -94,7 +95,7 @@ class MemoryStores:
     async def delete_entry(self, request: Request) -> Response:
         store, entry = queries.store_id(request), queries.entry_id(request)
         annotate(spans.within(store, entry))
-        once = await once_of(request)
+        once = await _once(request)
         await self.entries.delete(caller_of(request), store, entry, once=once)
         return Response(status_code=204)
 
@@ -123,7 +124,7 @@ class MemoryStores:
 
     async def redact_version(self, request: Request) -> Response:
         store, version = queries.store_id(request), queries.version_id(request)
-        once = await once_of(request)
+        once = await _once(request)
         redacted = await self.versions.redact(caller_of(request), store, version, once=once)
         annotate(spans.version(redacted))
         return answers.json(wire.version(redacted))
@@ -131,3 +132,7 @@ class MemoryStores:
 
 async def _json(request: Request) -> dict[str, object]:
     return await json_object(request, limit=MAX_BODY, exact=True)
+
+
+async def _once(request: Request) -> Once | None:
+    return await once_of(request, limit=MAX_BODY)

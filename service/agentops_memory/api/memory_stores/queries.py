@@ -2,10 +2,10 @@
 
 import re
 from datetime import datetime
+from urllib.parse import parse_qsl
 
 from starlette.requests import Request
 
-from ...domain.instants import parsed
 from ...domain.model import StoreId
 from ...domain.store_lookup import NO_ENTRY, NO_STORE, NO_VERSION
 from ...domain.store_model import (
@@ -17,17 +17,16 @@ from ...domain.store_model import (
     VersionId,
     VersionsSeen,
 )
+from ...domain.text import clean
 from ..http import parameter
 from ..ids import ENTRY, STORE, VERSION, known_uid, uid_of
+from ..times import instant
 from .policy import MOST_SHOWN, SHOWN
 from .wire import BadField
 
 CREATED_FROM, CREATED_TO = "created_at[gte]", "created_at[lte]"
 
 _DIGITS = re.compile(r"[0-9]+")
-_INSTANT = re.compile(
-    r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)", re.ASCII
-)  # RFC 3339
 
 
 def store_id(request: Request) -> StoreId:
@@ -63,14 +62,14 @@ def limit(request: Request) -> int:
 
 def stores_seen(request: Request) -> StoresSeen:
     return StoresSeen(
-        name_prefix=parameter(request, "name"),
+        name_prefix=_text(request, "name"),
         with_archived=_flag(request, "include_archived"),
         created=_created(request),
     )
 
 
 def entries_seen(request: Request) -> EntriesSeen:
-    return EntriesSeen(path_prefix=parameter(request, "path_prefix"), created=_created(request))
+    return EntriesSeen(path_prefix=_text(request, "path_prefix"), created=_created(request))
 
 
 def versions_seen(request: Request) -> VersionsSeen:
@@ -80,10 +79,23 @@ def versions_seen(request: Request) -> VersionsSeen:
 
 def words(request: Request) -> str:
     """The text that is searched for."""
-    text = parameter(request, "q")
+    text = _text(request, "q")
     if text is None:
         raise BadField("Missing required field: q", "q")
     return text
+
+
+def _text(request: Request, name: str) -> str | None:
+    """A parameter as it was meant; BadField for one that no stored text can be like."""
+    asked = parse_qsl(
+        request.scope["query_string"].decode("latin-1"),
+        keep_blank_values=True,
+        errors="surrogateescape",
+    )
+    text = next((value for given, value in asked if given == name), "")
+    if clean(text) != text:
+        raise BadField(f"Field '{name}' must be UTF-8 without NUL.", name)
+    return text or None
 
 
 def _id(request: Request, name: str, kind: str) -> str | None:
@@ -110,8 +122,7 @@ def _instant(request: Request, name: str) -> datetime | None:
     text = parameter(request, name)
     if text is None:
         return None
-    text = text[:-6] + text[-6:].replace(" ", "+")  # what a plus is in a query
-    at = parsed(text) if _INSTANT.fullmatch(text) else None
+    at = instant(text, needs_offset=True, rounds_up=name == CREATED_FROM)
     if at is None:
         raise BadField(f"Field '{name}' must be an RFC 3339 time.", name)
     return at

@@ -8,7 +8,7 @@ from ..door import caller_of
 from ..endpoint import Api
 from ..openapi import Handler, Operation, Parameter
 from . import models as m
-from .answers import REQUEST_ID, refused, request_id
+from .answers import ERRORS, REDACTED, REQUEST_ID, refused, request_id
 from .handlers import MemoryStores
 from .queries import CREATED_FROM, CREATED_TO
 
@@ -17,6 +17,9 @@ STORES = f"{PREFIX}/memory_stores"
 STORE = f"{STORES}/{{store_id}}"
 ENTRIES, VERSIONS = f"{STORE}/memories", f"{STORE}/versions"
 ENTRY, VERSION = f"{ENTRIES}/{{entry_id}}", f"{VERSIONS}/{{version_id}}"
+
+ANSWERED = {REQUEST_ID: "The id that the client gave the request, or a new one."}
+WRITTEN = {REDACTED: "How many secrets were kept out."}
 
 READ = (503,)
 BODY = (400, 408, 503, 507)
@@ -30,8 +33,8 @@ PAGE = (
     Parameter(name="before_id", help="Only what is newer than what has this id, next to it."),
 )
 CREATED = (
-    Parameter(name=CREATED_FROM, help="Created at this RFC 3339 time or later."),
-    Parameter(name=CREATED_TO, help="Created at this RFC 3339 time or earlier."),
+    Parameter(name=CREATED_FROM, help="Created at this RFC 3339 time or later.", kind="instant"),
+    Parameter(name=CREATED_TO, help="Created at this RFC 3339 time or earlier.", kind="instant"),
 )
 
 
@@ -43,7 +46,7 @@ def operations(api: MemoryStores) -> tuple[Operation, ...]:
             role=Role.WRITER,
             summary="Make a memory store; names need not differ.",
             handler=for_stores(api.create_store), body=m.StoreBody, answer=m.StoreObject,
-            takes_key=True, refusals=BODY,
+            takes_key=True, headers=WRITTEN, refusals=BODY,
         ),
         Operation(
             method="GET", path=STORES, name="list_stores",
@@ -88,7 +91,7 @@ def operations(api: MemoryStores) -> tuple[Operation, ...]:
             role=Role.WRITER,
             summary="Write a memory at a path that is free.",
             handler=for_stores(api.create_entry), body=m.EntryBody, answer=m.EntryObject,
-            takes_key=True, refusals=(*BODY, 404, 409),
+            takes_key=True, headers=WRITTEN, refusals=(*BODY, 404, 409),
         ),
         Operation(
             method="GET", path=ENTRIES, name="list_entries",
@@ -110,7 +113,7 @@ def operations(api: MemoryStores) -> tuple[Operation, ...]:
             role=Role.WRITER,
             summary="Replace the content of a memory, if it is in the state that is expected.",
             handler=for_stores(api.update_entry), body=m.EntryChangeBody, answer=m.EntryObject,
-            takes_key=True, refusals=(*BODY, 404, 409),
+            takes_key=True, headers=WRITTEN, refusals=(*BODY, 404, 409),
         ),
         Operation(
             method="DELETE", path=ENTRY, name="delete_entry", status=204,
@@ -150,6 +153,8 @@ def protocol(api: MemoryStores) -> Api:
         refused=refused,
         problem=m.StoreProblem,
         is_bearer_only=True,
+        too_large=ERRORS["too_large"][0],
+        headers=ANSWERED,
     )
 
 
