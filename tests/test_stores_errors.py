@@ -16,6 +16,7 @@ from agentops_memory.domain.errors import Refusal
 from agentops_memory.storage.sqlite import engine
 
 from .callers import calling, made_key
+from .process import until
 from .raw import Wire, request
 from .requirements import requirement
 from .service import Service, serving
@@ -167,8 +168,12 @@ def test_the_log_names_the_request(service: Service, caplog: pytest.LogCaptureFi
     service.http.get(STORES, headers={"x-request-id": "abc"})
     service.http.get(f"{STORES}/x", headers={"x-request-id": "def"})
 
-    lines = [record for record in caplog.records if record.getMessage() == "request"]
-    assert [getattr(line, "request_id", None) for line in lines] == ["abc", "def"]
+    def named() -> list[object]:
+        lines = [record for record in caplog.records if record.getMessage() == "request"]
+        return [getattr(line, "request_id", None) for line in lines]
+
+    until(lambda: len(named()) == 2)  # a line follows its answer
+    assert named() == ["abc", "def"]
 
 
 @pytest.mark.parametrize("path", ["/api/v1/cloudX", "/api/v1/cloud2/memory_stores"])
