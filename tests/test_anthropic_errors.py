@@ -26,6 +26,12 @@ REQUEST_ID = re.compile(r"req_[0-9a-f]{32}")
 MEBIBYTE = 1 << 20
 
 
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with serving(tmp_path_factory.mktemp("service") / "memory.db") as running:
+        yield running
+
+
 def envelope(type_: str, message: str, request_id: str) -> dict[str, object]:
     return {
         "type": "error",

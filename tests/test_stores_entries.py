@@ -1,11 +1,12 @@
 """Entries of memory stores: written at paths, read, replaced, deleted."""
 
 import hashlib
+from collections.abc import Iterator
 
 import pytest
 
 from .requirements import requirement
-from .service import Service
+from .service import Service, serving
 from .stores import (
     NEVER,
     Object,
@@ -25,6 +26,12 @@ from .stores import (
 
 TAKEN = (409, "conflict_error", "Version or state conflict.", None)
 RELATIVE = "Field 'path' must be a relative path (cannot start with '/')."
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with serving(tmp_path_factory.mktemp("service") / "memory.db") as running:
+        yield running
 
 
 @pytest.fixture

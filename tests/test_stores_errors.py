@@ -42,6 +42,12 @@ INVALID = "invalid_request_error"
 NOTHING_THERE = (404, "not_found_error", "There is nothing at this path.", None)
 
 
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with serving(tmp_path_factory.mktemp("service") / "memory.db") as running:
+        yield running
+
+
 @requirement("stores:error:envelope", "stores:base")
 @pytest.mark.parametrize("path", ["", "/", "/nothing", "/memory_stores/", "/memory_stores/a/b/c/d"])
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE"])

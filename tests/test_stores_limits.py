@@ -2,11 +2,12 @@
 
 import json
 import random
+from collections.abc import Iterator
 
 import pytest
 
 from .requirements import requirement
-from .service import Service
+from .service import Service, serving
 from .stores import (
     STORES,
     Object,
@@ -21,6 +22,12 @@ from .stores import (
 )
 
 MIB = 1024 * 1024
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with serving(tmp_path_factory.mktemp("service") / "memory.db") as running:
+        yield running
 
 
 @pytest.fixture

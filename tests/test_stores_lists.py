@@ -1,6 +1,6 @@
 """Lists of the Memory Stores API: their pages, their order, and what they leave out."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
@@ -9,7 +9,7 @@ import pytest
 from agentops_memory.domain.uids import Uids
 
 from .requirements import requirement
-from .service import START, Service
+from .service import START, Service, serving
 from .stores import (
     NEVER,
     STORES,
@@ -31,6 +31,21 @@ Listed = tuple[str, list[str]]
 
 SORTS = ("stores", "entries", "versions")
 NONE: dict[str, Any] = {"data": [], "first_id": None, "last_id": None, "has_more": False}
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """For what is refused whatever is stored."""
+    with serving(tmp_path_factory.mktemp("service") / "memory.db") as running:
+        yield running
+
+
+@pytest.fixture(params=SORTS)
+def path(request: pytest.FixtureRequest, shared: Service) -> str:
+    """The path of a list."""
+    home = store(shared.http)
+    paths = {"entries": at(home, "memories"), "versions": at(home, "versions")}
+    return paths.get(request.param, STORES)
 
 
 @pytest.fixture(params=SORTS)
@@ -95,12 +110,8 @@ def test_a_page_has_20_items_and_never_more_than_100(
     "limit", ["0", "00", "-1", "abc", "1.5", "1e2", "+5", "\u0665", "0x10", "%00", " "]
 )
 @requirement("stores:paging:limit-refused")
-def test_what_is_no_number_of_items_is_refused(
-    service: Service, listed: Callable[[int], Listed], limit: str
-) -> None:
-    path, _ = listed(1)
-
-    assert fault(service.http.get(f"{path}?limit={limit}")) == invalid("limit")
+def test_what_is_no_number_of_items_is_refused(shared: Service, path: str, limit: str) -> None:
+    assert fault(shared.http.get(f"{path}?limit={limit}")) == invalid("limit")
 
 
 @requirement("stores:paging:before", "stores:paging:has-more")
@@ -169,11 +180,9 @@ def test_two_cursors_exclude_each_other(service: Service, listed: Callable[[int]
 )
 @requirement("stores:paging:malformed-cursor")
 def test_a_cursor_that_is_no_id_of_the_kind_is_refused(
-    service: Service, listed: Callable[[int], Listed], name: str, cursor: str
+    shared: Service, path: str, name: str, cursor: str
 ) -> None:
-    path, _ = listed(1)
-
-    assert fault(service.http.get(f"{path}?{name}={cursor}")) == invalid(name)
+    assert fault(shared.http.get(f"{path}?{name}={cursor}")) == invalid(name)
 
 
 def test_a_cursor_of_another_kind_is_refused(service: Service) -> None:
@@ -226,8 +235,8 @@ def test_what_no_stored_text_can_be_like_is_refused(service: Service, text: str)
 
 @requirement("stores:list:archived-flag")
 @pytest.mark.parametrize("flag", ["garbage", "1", "yes", "%00"])
-def test_a_flag_that_is_neither_true_nor_false_is_refused(service: Service, flag: str) -> None:
-    answer = service.http.get(f"{STORES}?include_archived={flag}")
+def test_a_flag_that_is_neither_true_nor_false_is_refused(shared: Service, flag: str) -> None:
+    answer = shared.http.get(f"{STORES}?include_archived={flag}")
 
     assert fault(answer) == invalid("include_archived")
 
@@ -315,11 +324,11 @@ def test_a_list_is_bounded_by_time_with_both_ends(service: Service, sort: str) -
      "\u0662\u0660\u0663\u0660-01-01T12:00:00Z"],
 )  # fmt: skip
 @requirement("stores:list:created-invalid")
-def test_what_is_no_time_is_refused(service: Service, name: str, time: str) -> None:
-    home = store(service.http)
+def test_what_is_no_time_is_refused(shared: Service, name: str, time: str) -> None:
+    home = store(shared.http)
 
     for path in (STORES, at(home, "memories")):
-        told = refusal(service.http.get(path, params={name: time}))
+        told = refusal(shared.http.get(path, params={name: time}))
         assert (told.status, told.type, told.param) == invalid(name)
 
 

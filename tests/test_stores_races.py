@@ -1,5 +1,6 @@
 """What an update expects is compared and written at once, however many race."""
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
@@ -7,7 +8,7 @@ import pytest
 
 from .database import assert_index_is_whole
 from .requirements import requirement
-from .service import Service
+from .service import Service, serving
 from .stores import (
     Object,
     at,
@@ -25,6 +26,12 @@ from .stores import (
 RACERS = 50
 CONFLICT = (409, "conflict_error", "Version or state conflict.", None)
 OTHER = "0" * 64
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with serving(tmp_path_factory.mktemp("service") / "memory.db") as running:
+        yield running
 
 
 @pytest.fixture
