@@ -15,6 +15,12 @@ ROOT = Path(__file__).parents[1]
 API = ("api.md", "memory-stores.md", "anthropic.md")  # a document for each protocol
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
+PROGRAMS = {
+    "agentops-memory": f"{sys.executable} -m agentops_memory",
+    "pytest": f"{sys.executable} -m pytest",
+    "python": sys.executable,
+}
+PROGRAM = re.compile(rf"(?<![\w/])\.venv/bin/({'|'.join(PROGRAMS)})\b")
 FENCE = re.compile(r"^```(?P<kind>[\w-]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 
 # What is not run here, and what checks it instead.
@@ -62,16 +68,13 @@ def as_pattern(output: str) -> str:
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_the_commands_of_a_document_print_what_it_says(document: Path, tmp_path: Path) -> None:
     with serving(tmp_path / "memory.db") as service:
-        program = f"{sys.executable} -m agentops_memory"
         for block in blocks(document, "console"):
             for step in steps(block):
                 command = step.command.replace("localhost:7437", service.url.split("//")[1])
                 command = command.replace(
                     "agentops-memory demo", f"agentops-memory demo --url {service.url}"
                 )
-                command = command.replace(".venv/bin/agentops-memory", program)
-                command = command.replace(".venv/bin/python", sys.executable)
-                command = command.replace(".venv/bin/pytest", f"{sys.executable} -m pytest")
+                command = PROGRAM.sub(lambda found: PROGRAMS[found[1]], command)
                 done = subprocess.run(
                     ["bash", "-euo", "pipefail", "-c", command],
                     cwd=ROOT if "pytest" in command else tmp_path,

@@ -114,7 +114,7 @@ def body(*saved: str | None) -> dict[str, object]:
 
 @requirement("agentops:observations:delete-keeps-index", "agentops:fault:repeated-deletes")
 @settings(
-    max_examples=40,
+    max_examples=25,
     deadline=None,
     derandomize=True,
     database=None,

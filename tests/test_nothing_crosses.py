@@ -29,7 +29,7 @@ from .traced import collector
 
 __all__ = ["collector"]
 
-STEPS = 60  # requests of one run, and as many of the keepers
+STEPS = 45  # requests of one run, and as many of the keepers
 
 
 # Each drives an operation as a caller may, and keeps account of what becomes its own.

@@ -23,7 +23,7 @@ from .files import rows
 from .recall import context, search, titles
 from .service import Service, observation, serving
 
-EXAMPLES = settings(max_examples=300, deadline=None, derandomize=True, database=None)
+EXAMPLES = settings(max_examples=200, deadline=None, derandomize=True, database=None)
 
 
 def corrections(service: Service, text: str, **asked: Any) -> dict[str, list[str]]:
