@@ -710,7 +710,18 @@ def test_no_text_and_no_key_is_kept(tmp_path: Path) -> None:
 
     assert len(kept) == 5
     assert not any(word in repr(kept) for word in words)
-    assert {len(digest) for key, request_, _, _ in kept for digest in (key, request_)} == {32}
+    assert {len(digest) for key, request_, *_ in kept for digest in (key, request_)} == {32}
+    assert {status for _, _, status, _, _ in kept} <= {200, 201, 204}
+
+
+def test_the_status_is_that_of_the_first_answer(service: Service) -> None:
+    first = saving(service.http, "a pear", "kept")
+    rows(service.path, "UPDATE done SET status = 202")  # as if the route had had another one then
+
+    again = saving(service.http, "a pear", "kept")
+
+    assert (first.status_code, again.status_code) == (201, 202)
+    assert again.content == first.content
 
 
 def test_the_same_request_under_another_key_leaves_another_digest(service: Service) -> None:

@@ -13,7 +13,7 @@ from starlette.types import Message, Receive, Scope, Send
 from ..domain.errors import Refusal
 from ..telemetry import Telemetry, annotate
 from .door import Door
-from .once import REPLAYED, is_replay
+from .once import REPLAYED, replayed_status
 from .openapi import Operation
 
 REPLAY = {"memory.idempotent_replay": True}
@@ -82,9 +82,11 @@ class _Endpoint:
         try:
             with self.telemetry.operation(self.operation.name, request.headers):
                 self.api.enter(self.door, request, self.operation)
+                request.state.status = self.operation.status
                 answer = await self.operation.handler(request)
-                if is_replay(request):
+                if status := replayed_status(request):
                     annotate(REPLAY)
+                    answer.status_code = status
                     answer.headers[REPLAYED] = "true"
                 await answer(scope, receive, sent)
         except Refusal as refusal:

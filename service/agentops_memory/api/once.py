@@ -26,6 +26,7 @@ async def once_of(request: Request, *, limit: int = MAX_BODY) -> Once | None:
     asked = once(
         caller_of(request),
         keys.pop(),
+        request.state.status,
         request.method.encode(),
         path,
         query,
@@ -35,7 +36,7 @@ async def once_of(request: Request, *, limit: int = MAX_BODY) -> Once | None:
     return asked
 
 
-def is_replay(request: Request) -> bool:
-    """Whether the request was done before, and its answer is that one again."""
+def replayed_status(request: Request) -> int | None:
+    """The status of the first answer, if the request was done before and this is that one again."""
     asked: Once | None = getattr(request.state, "once", None)
-    return asked is not None and asked.is_replay
+    return asked.status if asked is not None and asked.is_replay else None

@@ -222,6 +222,7 @@ class Done:
 
     key: bytes
     request: bytes
+    status: int  # of the answer
     ids: Ids
     at: datetime
 

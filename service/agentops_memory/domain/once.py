@@ -29,10 +29,11 @@ class Once:
 
     key: bytes
     request: bytes
+    status: int  # of the answer; the write finds out which the first one had
     is_replay: bool = False  # whether it was done before; the write finds out
 
 
-def once(caller: Caller, key: str, *request: bytes) -> Once:
+def once(caller: Caller, key: str, status: int, *request: bytes) -> Once:
     """The request that has these parts, under the caller's key. Invalid for what is no key.
 
     The key goes into both digests: without it, nobody can try out what a short
@@ -41,7 +42,7 @@ def once(caller: Caller, key: str, *request: bytes) -> Once:
     if not _KEY.fullmatch(key):
         raise Invalid(f"An idempotency key has 1 to {LONGEST_KEY} visible ASCII characters.")
     holder = (caller.key or "").encode(), key.encode()
-    return Once(key=_digest(*holder), request=_digest(*request, *holder))
+    return Once(key=_digest(*holder), request=_digest(*request, *holder), status=status)
 
 
 def no_ids(_: object) -> Ids:
@@ -71,6 +72,7 @@ def only_once(
         done = _done(tx, once)
         once.is_replay = done is not None  # said each time: a transaction may be run again
         if done is not None:
+            once.status = done.status
             return again(tx, done.ids, *args, **kwargs)
         outcome = work(tx, *args, **kwargs)
         _record(tx, once, ids(outcome))
@@ -96,7 +98,8 @@ def _done(tx: Transaction, once: Once) -> Done | None:
 
 def _record(tx: Transaction, once: Once, ids: Ids) -> None:
     require_room_for_record(tx)
-    tx.done.add(Done(key=once.key, request=once.request, ids=ids, at=tx.now))
+    record = Done(key=once.key, request=once.request, status=once.status, ids=ids, at=tx.now)
+    tx.done.add(record)
     tx.done.trim(tx.now - KEPT, MOST_TRIMMED)
 
 

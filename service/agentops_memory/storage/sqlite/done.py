@@ -12,19 +12,20 @@ class DoneRecords(Table):
 
     def get(self, key: bytes) -> Done | None:
         row = self._execute(
-            "SELECT request, ids, at FROM done WHERE key = :key", key=key
+            "SELECT request, status, ids, at FROM done WHERE key = :key", key=key
         ).fetchone()
         if row is None:
             return None
-        request, ids, at = row
-        return Done(key=key, request=request, ids=json.loads(ids), at=instant(at))
+        request, status, ids, at = row
+        return Done(key=key, request=request, status=status, ids=json.loads(ids), at=instant(at))
 
     def add(self, done: Done) -> None:
         self._execute(
-            """INSERT OR REPLACE INTO done (key, request, ids, at)
-               VALUES (:key, :request, :ids, :at)""",
+            """INSERT OR REPLACE INTO done (key, request, status, ids, at)
+               VALUES (:key, :request, :status, :ids, :at)""",
             key=done.key,
             request=done.request,
+            status=done.status,
             ids=json.dumps(done.ids),
             at=micros(done.at),
         )

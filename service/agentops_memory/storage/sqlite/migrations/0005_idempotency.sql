@@ -4,6 +4,7 @@
 CREATE TABLE done (
     key     BLOB    PRIMARY KEY,
     request BLOB    NOT NULL,
+    status  INTEGER NOT NULL,  -- of the answer
     ids     TEXT    NOT NULL,
     at      INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
