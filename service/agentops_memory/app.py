@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -46,31 +46,7 @@ def application(apis: Sequence[Api], door: Door, telemetry: Telemetry) -> Starle
         door.enter(request, Role.READER)
         return JSONResponse(await asyncio.to_thread(described))
 
-    def api_of(request: Request) -> Api:
-        path = request.scope["path"]
-        return next(api for api in apis if lies_below(api.prefix, path))
-
-    async def refused(request: Request, error: Exception) -> Response:
-        assert isinstance(error, Refusal)
-        return api_of(request).refused(error)
-
-    async def unknown(request: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)
-        api = api_of(request)
-        try:
-            door.enter(request, Role.READER, is_bearer_only=api.is_bearer_only)
-        except Refusal as refusal:
-            return api.refused(refusal)
-        if error.status_code != 405:
-            return api.refused(NoPath())
-        response = api.refused(NoMethod())
-        response.headers["Allow"] = ", ".join(_methods(request))
-        return response
-
-    async def failed(request: Request, error: Exception) -> Response:
-        # The server logs what is raised; this is only the answer.
-        return api_of(request).refused(Failed())
-
+    refusals = _Refusals(apis, door)
     own = _own_operations(openapi)
     *others, rest = apis
     every = [*others, replace(rest, operations=[*own, *rest.operations])]
@@ -84,10 +60,47 @@ def application(apis: Sequence[Api], door: Door, telemetry: Telemetry) -> Starle
             *(Route(o.path, o.handler, methods=[o.method]) for o in own),
             *(route for api in reversed(apis) for route in routes(api, door, telemetry, HOT)),
         ],
-        exception_handlers={HTTPException: unknown, Refusal: refused, Exception: failed},
+        exception_handlers={
+            HTTPException: refusals.unknown,
+            Refusal: refusals.refused,
+            Exception: refusals.failed,
+        },
     )
     application.router.redirect_slashes = False
     return application
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusals:
+    """What no operation answers, in the shape of the protocol that has the path."""
+
+    apis: Sequence[Api]
+    door: Door
+
+    async def refused(self, request: Request, error: Exception) -> Response:
+        assert isinstance(error, Refusal)
+        return self._api(request).refused(error)
+
+    async def unknown(self, request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        api = self._api(request)
+        try:
+            self.door.enter(request, Role.READER, is_bearer_only=api.is_bearer_only)
+        except Refusal as refusal:
+            return api.refused(refusal)
+        if error.status_code != 405:
+            return api.refused(NoPath())
+        response = api.refused(NoMethod())
+        response.headers["Allow"] = ", ".join(_methods(request))
+        return response
+
+    async def failed(self, request: Request, _: Exception) -> Response:
+        # The server logs what is raised; this is only the answer.
+        return self._api(request).refused(Failed())
+
+    def _api(self, request: Request) -> Api:
+        path = request.scope["path"]
+        return next(api for api in self.apis if lies_below(api.prefix, path))
 
 
 class Gate:

@@ -1,4 +1,4 @@
-"""Instants in a query: RFC 3339 and nothing else."""
+"""Instants as RFC 3339 and nothing else: read from a query, shown with microseconds."""
 
 import re
 from datetime import datetime, timedelta
@@ -28,3 +28,8 @@ def instant(text: str, *, needs_offset: bool = False, rounds_up: bool = False) -
     if at is None or not (rounds_up and _FINER.search(text)):
         return at
     return None if at == datetime.max.replace(tzinfo=at.tzinfo) else at + _MICROSECOND
+
+
+def rendered(at: datetime) -> str:
+    """The instant in RFC 3339, in UTC, in microseconds: `2026-05-18T15:34:26.494349Z`."""
+    return at.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from . import store_replays as replays
 from .access import Role
 from .errors import PathTaken, Stale
-from .memories import created, revised
+from .memories import created, revised, unheard
 from .model import (
     NO_PROJECT,
     Caller,
@@ -42,7 +42,6 @@ from .store_model import (
     Written,
 )
 from .store_rules import Policy, clean_change, clean_draft, sha256_of, size_of
-from .stores import unheard
 from .tree import Branch, tree
 from .uids import uid_after
 

@@ -36,8 +36,8 @@ from .text import content_hash
 KEPT_REVISIONS = 100  # of a project's memory: an audit hook upserts one key on every tool call
 
 
-def ignored(_: Caller) -> None:
-    """For those who need not hear of an erasure."""
+def unheard(_: Caller) -> None:
+    """For those who need not hear that something was erased."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,7 @@ class Memories:
     engine: Engine
     dedupe_window: timedelta
     rules: RulesOf = default_rules
-    on_erased: Callable[[Caller], None] = ignored
+    on_erased: Callable[[Caller], None] = unheard
 
     async def save(self, caller: Caller, draft: Draft, *, once: Once | None = None) -> Saved:
         """Store a draft by the three tiers; racing saves of one thing end as one memory."""

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from .access import Role
 from .errors import Conflict, Denied, Invalid, NotFound
-from .memories import revised
+from .memories import revised, unheard
 from .model import Caller, Deed, Erasure, ErasureId, ErasureKind, Extent, Listed
 from .ports import Engine, Transaction
 from .screen import MAX_PROJECT
@@ -30,10 +30,6 @@ class Plan:
 
     extent: Extent
     same_keys: int = 0
-
-
-def unheard(_: Caller) -> None:
-    """For those who need not hear that something was erased."""
 
 
 def unseen(_: Erasure) -> None:

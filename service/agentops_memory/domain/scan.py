@@ -1,12 +1,12 @@
 """Looking for secrets in what is already stored, and taking them out."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from .access import Role
 from .findings import Finding, Scanned, in_memory, in_past, in_session, in_store, some
-from .memories import known
+from .memories import known, unheard
 from .model import (
     UNSAVED,
     Caller,
@@ -37,17 +37,13 @@ EVERY_STORE = StoresSeen(with_archived=True)
 MOST_LOOKED_AT = 2 * 1024 * 1024  # characters after which a page ends; a read has a time limit
 
 
-def nobody(_: Caller) -> None:
-    """For those to whom it does not matter that something was erased."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scan:
     """Scans of one service: memories, live and deleted, their revisions, summaries, and stores."""
 
     engine: Engine
     rules: RulesOf
-    on_erased: Callable[[Caller], None] = field(default=nobody)
+    on_erased: Callable[[Caller], None] = unheard
 
     async def size(self, caller: Caller) -> int:
         """How many rows a scan looks at."""

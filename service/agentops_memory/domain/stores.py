@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from . import store_replays as replays
 from .access import Role
 from .errors import AlreadyDone
+from .memories import unheard
 from .model import NO_PROJECT, Caller, Erasure, ErasureId, ErasureKind, StoreId
 from .once import Once, is_due, only_once
 from .ports import Engine, Transaction
@@ -19,10 +20,6 @@ from .store_rules import Policy, clean_store, clean_store_change, patched
 
 HISTORY = 64  # revisions of a deleted store that are erased in one transaction
 BATCH = 200  # memories of one; saves wait for it
-
-
-def unheard(_: Caller) -> None:
-    """For those who need not hear that something was erased."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from . import store_replays as replays
 from .access import Role
 from .entries import erased
 from .errors import AlreadyDone, StillCurrent
+from .memories import unheard
 from .model import Caller, StoreId
 from .once import Once, is_due, only_once
 from .ports import Engine, Transaction
@@ -15,7 +16,6 @@ from .projects import Audit
 from .store_lookup import known_store, known_version
 from .store_model import Page, Slice, Version, VersionId, VersionsSeen
 from .store_rules import Policy
-from .stores import unheard
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -22,6 +21,7 @@ from ...domain.store_model import (
     Version,
 )
 from ..ids import ENTRY, STORE, VERSION, public_id
+from ..times import rendered
 from . import models as m
 from .rules import shown_path, stored_path
 
@@ -78,9 +78,9 @@ def store(of: Store) -> m.AnthropicStore:
         name=of.name,
         description=of.description,
         metadata=dict(of.metadata),
-        created_at=_rendered(of.created_at),
-        updated_at=_rendered(of.updated_at),
-        archived_at=None if of.archived_at is None else _rendered(of.archived_at),
+        created_at=rendered(of.created_at),
+        updated_at=rendered(of.updated_at),
+        archived_at=None if of.archived_at is None else rendered(of.archived_at),
     )
 
 
@@ -93,8 +93,8 @@ def memory(of: Entry, *, full: bool) -> m.AnthropicMemory:
         content=of.content if full else None,
         content_sha256=of.sha256,
         content_size_bytes=of.size,
-        created_at=_rendered(of.created_at),
-        updated_at=_rendered(of.updated_at),
+        created_at=rendered(of.created_at),
+        updated_at=rendered(of.updated_at),
     )
 
 
@@ -118,9 +118,9 @@ def version(of: Version, *, full: bool) -> m.AnthropicVersion:
         content=of.content if full else None,
         content_sha256=of.sha256,
         content_size_bytes=of.size,
-        created_at=_rendered(of.at),
+        created_at=rendered(of.at),
         created_by=_actor(of.author),
-        redacted_at=None if of.redacted_at is None else _rendered(of.redacted_at),
+        redacted_at=None if of.redacted_at is None else rendered(of.redacted_at),
         redacted_by=_actor(of.redacted_by),
     )
 
@@ -143,11 +143,6 @@ def memory_id(of: EntryId) -> str:
 
 def _actor(key: KeyId | None) -> m.AnthropicActor | None:
     return None if key is None else m.AnthropicActor(api_key_id=key)
-
-
-def _rendered(at: datetime) -> str:
-    """The instant in RFC 3339, in UTC, with its microseconds."""
-    return at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 # What pydantic says in words of Python.

@@ -1,7 +1,6 @@
 """JSON in, JSON out for the Memory Stores API. Pure: no storage, no clock, no request."""
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -21,6 +20,7 @@ from ...domain.store_model import (
 from ...domain.store_rules import MAX_PAIR_KEY, MAX_PAIR_VALUE, MAX_PAIRS, sha256_of, size_of
 from ...domain.text import cut
 from ..ids import ENTRY, STORE, VERSION, public_id
+from ..times import rendered
 from . import models as m
 from .policy import SNIPPET
 
@@ -127,11 +127,6 @@ def version_list(found: Slice[Version]) -> m.VersionList:
 
 def entry_hits(store: StoreId, found: Found) -> m.EntryHits:
     return m.EntryHits(data=[_entry_hit(store, hit) for hit in found.hits])
-
-
-def rendered(at: datetime) -> str:
-    """The instant in RFC 3339, in UTC, in microseconds: `2026-05-18T15:34:26.494349Z`."""
-    return at.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
 
 
 def _entry_hit(store: StoreId, hit: Hit) -> m.EntryHit:
