@@ -11,6 +11,7 @@ from agentops_memory.domain.access import Patterns
 from agentops_memory.domain.entries import Entries
 from agentops_memory.domain.errors import Denied, Invalid, NotFound
 from agentops_memory.domain.model import NO_PROJECT, OPERATOR, Caller, Filter, StoreId
+from agentops_memory.domain.ports import Transaction
 from agentops_memory.domain.recall import Recall
 from agentops_memory.domain.store_model import (
     EntriesSeen,
@@ -231,3 +232,25 @@ def items_of(paths: list[str], prefix: str, *, is_shallow: bool) -> list[str]:
 
 def astuple_of(part: Slice[Entry | str]) -> tuple[tuple[Entry | str, ...], bool]:
     return part.items, part.has_more
+
+
+def test_what_is_in_a_deleted_store_is_in_no_table_any_more(tmp_path: Path) -> None:
+    def told(tx: Transaction, store: StoreId) -> list[object]:
+        every = Page(limit=9)
+        return [
+            tx.stores.get(store),
+            tx.entries.at(store, "a"),
+            *tx.entries.from_path(store, "", "", 9),
+            *tx.entries.page(store, EntriesSeen(), every).items,
+            *tx.versions.page(store, VersionsSeen(), every).items,
+            *tx.memories.newest(Filter(store=store), 9),
+        ]
+
+    async def look(engine: SqliteEngine) -> None:
+        store, entries = await new_store(engine), Entries(engine=engine, policy=POLICY)
+        await entries.create(OPERATOR, store, EntryDraft(path="a", content="b"))
+        assert len(list(filter(None, await engine.read(OPERATOR, told, store)))) == 6
+        await stores(engine).delete(OPERATOR, store)  # and nobody has emptied it yet
+        assert list(filter(None, await engine.read(OPERATOR, told, store))) == []
+
+    engines.run(tmp_path / "memory.db", look)
