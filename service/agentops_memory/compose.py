@@ -21,7 +21,7 @@ from .app import application
 from .domain.entries import Entries
 from .domain.erasures import Erasures
 from .domain.memories import Memories
-from .domain.model import Caller
+from .domain.model import DEFAULT_TENANT, Caller, TenantId
 from .domain.ports import Engine
 from .domain.projects import Audit, Projects
 from .domain.recall import Recall
@@ -33,12 +33,14 @@ from .domain.upkeep import Upkeep
 from .domain.versions import Versions
 from .erasing import Bell, scrubbing
 from .identity import Identity, is_open_allowed, must_have_keys
+from .local import LocalService
 from .rates import Rates
 from .settings import Settings
 from .storage.audit import record
 from .storage.key_file import KeyFile, WatchedKeys
 from .storage.redaction_file import RedactionFile
 from .storage.sqlite import SqliteEngine, TenantsEngine
+from .storage.sqlite.tenants import tenant_file
 from .sweep import sweeping
 from .telemetry import Telemetry, hide_by
 
@@ -85,6 +87,40 @@ async def opened(
             scrubbing(Erasures(engine=sqlite), sqlite.callers, bell, settings.sweep_every),
         ):
             yield application(apis, door, telemetry)
+
+
+@asynccontextmanager
+async def opened_here(
+    settings: Settings,
+    telemetry: Telemetry,
+    tenant: TenantId = DEFAULT_TENANT,
+    *,
+    clock: Callable[[], datetime] = utc_now,
+) -> AsyncIterator[LocalService]:
+    """A tenant's memories without a service: for whoever may read the file, all of them.
+
+    The file may be in use by others meanwhile. What is erased here loses its bytes
+    when a service next looks after the file.
+    """
+    exceptions = RedactionFile(settings.redaction_file)
+    exceptions.read()
+    redaction, path = Redaction(exceptions=exceptions.rules), tenant_file(settings.db_path, tenant)
+    async with SqliteEngine.opened(
+        path, clock=clock, using=settings.recall, quota=settings.tenant_quota
+    ) as sqlite:
+        engine = telemetry.engine(sqlite)
+        agentops = _agentops(engine, settings, redaction, Bell(), clock)
+        yield _local(agentops, telemetry, lambda: Caller(tenant=tenant))
+
+
+def _local(agentops: AgentOps, telemetry: Telemetry, caller: Callable[[], Caller]) -> LocalService:
+    return LocalService(
+        memories=agentops.memories,
+        sessions_=agentops.sessions,
+        recall=agentops.recall,
+        caller=caller,
+        operation=lambda name: telemetry.operation(name, {}),
+    )
 
 
 def _agentops(

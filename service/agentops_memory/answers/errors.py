@@ -1,0 +1,100 @@
+"""Why the service did not do as asked: one class for each kind of answer that a caller makes.
+
+The text of each is a sentence that is safe to show.
+"""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+
+class MemoryServiceError(Exception):
+    """Whatever can go wrong between a caller and the service."""
+
+
+class Unreachable(MemoryServiceError):
+    """Nobody answers, or not in time; the same request may succeed later."""
+
+
+class UnexpectedAnswer(MemoryServiceError):
+    """Something answers, but not as the service does."""
+
+
+class Refused(MemoryServiceError):
+    """The service answered, and did not do it."""
+
+    status: ClassVar[int] = 0  # as AgentOps REST says it
+
+
+class Invalid(Refused):
+    """What was sent breaks a limit, or cannot be understood; every fault is named."""
+
+    status = 400
+
+
+class Unauthenticated(Refused):
+    """No key was sent that opens the service."""
+
+    status = 401
+
+
+class Denied(Refused):
+    """The key does not allow this."""
+
+    status = 403
+
+
+class NotFound(Refused):
+    """There is no such thing, or none that this key may know of."""
+
+    status = 404
+
+
+class Conflict(Refused):
+    """What is stored does not allow this change."""
+
+    status = 409
+
+
+class TooLarge(Refused):
+    """What was sent is over its limit; nothing of it was stored."""
+
+    status = 413
+
+
+class TooMany(Refused):
+    """The key has asked too often; the same request succeeds after some seconds."""
+
+    status = 429
+
+
+class Failed(Refused):
+    """The service failed; its log has the reason."""
+
+    status = 500
+
+
+class Unavailable(Refused):
+    """The service cannot do this now; the same request may succeed later."""
+
+    status = 503
+
+
+class OverQuota(Refused):
+    """The tenant stores as much as it may."""
+
+    status = 507
+
+
+BY_STATUS: Mapping[int, type[Refused]] = {
+    kind.status: kind
+    for kind in (
+        Invalid, Unauthenticated, Denied, NotFound, Conflict, TooLarge, TooMany, Failed,
+        Unavailable, OverQuota,
+    )
+}  # fmt: skip
+
+
+def refused(status: int, sentence: str) -> Refused:
+    """The refusal that a status stands for; an unknown one counts as the first of its hundred."""
+    rough = Failed if status >= 500 else Invalid
+    return BY_STATUS.get(status, rough)(sentence)

@@ -1,0 +1,164 @@
+"""What the service answers, as frozen nouns. Names and meanings are those of AgentOps REST."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+Action = Literal["created", "updated", "deduplicated"]
+Explanation = Mapping[str, Any]  # as docs/api.md describes it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """One message of a session's transcript."""
+
+    role: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """A session as it is stored; it has a summary once it ended with messages."""
+
+    id: str
+    project: str
+    started_at: datetime
+    message_count: int
+    ended_at: datetime | None = None
+    summary: str | None = None
+    redacted: int = 0  # secrets that were kept out of what was sent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionEnd:
+    """What became of a session at its end."""
+
+    session_id: str
+    summary: str
+    message_count: int
+    redacted: int = 0  # secrets that were kept out of what was sent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saved:
+    """What became of a save: a new memory, a new state of one, or one that was there already."""
+
+    id: int
+    action: Action
+    revision_count: int
+    duplicate_count: int
+    redacted: int = 0  # secrets that were kept out of what was sent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """A memory in full."""
+
+    id: int
+    session_id: str
+    type: str
+    title: str
+    content: str
+    project: str
+    scope: str
+    normalized_hash: str
+    revision_count: int
+    duplicate_count: int
+    last_seen_at: datetime
+    created_at: datetime
+    updated_at: datetime
+    tags: tuple[str, ...] = ()
+    topic_key: str | None = None
+    promoted_to: str | None = None
+    redacted: int = 0  # secrets that were kept out of what was sent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Revision:
+    """One change of a memory; a deletion has no text."""
+
+    revision: int
+    action: str  # created, updated or deleted
+    created_at: datetime
+    type: str | None = None
+    title: str | None = None
+    content: str | None = None
+    tags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hit:
+    """A found memory; the lower its rank, the better."""
+
+    id: int
+    type: str
+    title: str
+    content: str
+    rank: float
+    topic_key: str | None = None
+    explain: Explanation | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """The hits of a search, best first."""
+
+    hits: tuple[Hit, ...] = ()
+    omitted: int = 0  # hits that one answer had no room for
+    explanation: Explanation | None = None
+
+    def __iter__(self) -> Iterator[Hit]:
+        return iter(self.hits)
+
+    def __len__(self) -> int:
+        return len(self.hits)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """A memory in a context, its content cut."""
+
+    type: str
+    title: str
+    content: str
+    explain: Explanation | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """What an agent is reminded of: the summaries of sessions, then memories."""
+
+    summaries: tuple[str, ...] = ()
+    observations: tuple[Line, ...] = ()
+    omitted: int = 0  # lines that one answer had no room for
+    explanation: Explanation | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimelineEntry:
+    """A memory in a timeline."""
+
+    id: int
+    type: str
+    title: str
+    content: str
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stats:
+    """How much is stored; the projects are always all that the caller may see."""
+
+    total_sessions: int
+    total_observations: int
+    projects: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Imported:
+    """What an import added."""
+
+    imported_sessions: int
+    imported_observations: int
+    redacted: int = 0  # secrets that were kept out of what was sent

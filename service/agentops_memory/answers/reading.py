@@ -1,0 +1,130 @@
+"""The JSON of AgentOps REST as nouns. What a newer service adds is ignored."""
+
+from collections.abc import Hashable, Mapping
+from dataclasses import replace
+from functools import cache
+from typing import Any, TypeVar, cast
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import from_json
+
+from .errors import UnexpectedAnswer
+from .models import (
+    Context,
+    Found,
+    Hit,
+    Imported,
+    Line,
+    Observation,
+    Revision,
+    Saved,
+    Session,
+    SessionEnd,
+    Stats,
+    TimelineEntry,
+)
+
+T = TypeVar("T")
+Written = TypeVar("Written", Session, SessionEnd, Saved, Observation, Imported)
+
+REDACTED = "x-redacted"
+OMITTED = "x-results-omitted"
+Headers = Mapping[str, str]  # of any case that the mapping finds in lower case
+
+
+def session(body: bytes, headers: Headers) -> Session:
+    return _written(Session, body, headers)
+
+
+def session_end(body: bytes, headers: Headers) -> SessionEnd:
+    return _written(SessionEnd, body, headers)
+
+
+def sessions(body: bytes, _: Headers) -> list[Session]:
+    return _read(list[Session], _parsed(body))
+
+
+def saved(body: bytes, headers: Headers) -> Saved:
+    return _written(Saved, body, headers)
+
+
+def observation(body: bytes, headers: Headers) -> Observation:
+    return _written(Observation, body, headers)
+
+
+def observations(body: bytes, _: Headers) -> list[Observation]:
+    return _read(list[Observation], _parsed(body))
+
+
+def revisions(body: bytes, _: Headers) -> list[Revision]:
+    return _read(list[Revision], _parsed(body))
+
+
+def found(body: bytes, headers: Headers) -> Found:
+    """A search; a list, or an object beside an explanation."""
+    given = _parsed(body)
+    told = given if isinstance(given, dict) else {"results": given}
+    return Found(
+        hits=tuple(_read(list[Hit], told.get("results"))),
+        omitted=_count(headers, OMITTED),
+        explanation=told.get("explain"),
+    )
+
+
+def context(body: bytes, headers: Headers) -> Context:
+    given = _object(body)
+    summaries = _read(list[dict[str, str]], given.get("recent_sessions"))
+    return Context(
+        summaries=tuple(session.get("summary", "") for session in summaries),
+        observations=tuple(_read(list[Line], given.get("recent_observations"))),
+        omitted=_count(headers, OMITTED),
+        explanation=given.get("explain"),
+    )
+
+
+def timeline(body: bytes, _: Headers) -> list[TimelineEntry]:
+    return _read(list[TimelineEntry], _parsed(body))
+
+
+def stats(body: bytes, _: Headers) -> Stats:
+    return _read(Stats, _parsed(body))
+
+
+def imported(body: bytes, headers: Headers) -> Imported:
+    return _written(Imported, body, headers)
+
+
+def _written(kind: type[Written], body: bytes, headers: Headers) -> Written:
+    return replace(_read(kind, _parsed(body)), redacted=_count(headers, REDACTED))
+
+
+def _read(kind: type[T], given: object) -> T:
+    adapter: TypeAdapter[T] = _adapter(cast(Hashable, kind))
+    try:
+        return adapter.validate_python(given)
+    except ValidationError as error:
+        raise UnexpectedAnswer("The service answers with something else than expected.") from error
+
+
+@cache
+def _adapter(kind: Hashable) -> TypeAdapter[Any]:
+    return TypeAdapter(cast(Any, kind))
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    given = _parsed(body)
+    if not isinstance(given, dict):
+        raise UnexpectedAnswer("The service answers with something else than an object.")
+    return given
+
+
+def _parsed(body: bytes) -> Any:
+    try:
+        return from_json(body)
+    except ValueError as error:
+        raise UnexpectedAnswer("The service answers with something else than JSON.") from error
+
+
+def _count(headers: Headers, name: str) -> int:
+    text = headers.get(name, "")
+    return int(text) if text.isascii() and text.isdigit() else 0

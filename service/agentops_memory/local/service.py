@@ -1,0 +1,266 @@
+"""The domain's services under the port that agents and people ask."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import TypeVar
+
+from starlette.responses import Response
+
+from ..answers import reading
+from ..answers.errors import refused
+from ..answers.models import (
+    Context,
+    Found,
+    Message,
+    Observation,
+    Revision,
+    Saved,
+    Session,
+    SessionEnd,
+    Stats,
+    TimelineEntry,
+)
+from ..api.agentops import answers, spans, wire
+from ..api.agentops import models as m
+from ..api.agentops.routes import STATUS
+from ..domain.budget import Budget
+from ..domain.errors import Invalid, Refusal
+from ..domain.memories import Memories
+from ..domain.model import Caller, Filter, MemoryId, SessionId, Wanted
+from ..domain.recall import Recall
+from ..domain.sessions import Sessions
+from ..domain.summary import Message as Said
+from ..domain.text import Project, clean, project_name
+from ..telemetry import annotate, event
+
+T = TypeVar("T")
+
+MOST_ROWS = 1000
+_INT64 = range(-(1 << 63), 1 << 63)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalService:
+    """A MemoryService: limits, answers and spans are those of AgentOps REST.
+
+    Who asks is told anew for each question, so that a key that was taken away
+    meanwhile opens nothing more.
+    """
+
+    memories: Memories
+    sessions_: Sessions
+    recall: Recall
+    caller: Callable[[], Caller]
+    operation: Callable[[str], AbstractContextManager[object]]  # the span of one
+
+    async def save(  # noqa: PLR0913 - as the port has it
+        self,
+        *,
+        session_id: str,
+        project: str,
+        type: str,  # noqa: A002 - the protocol's word
+        title: str,
+        content: str,
+        tags: Sequence[str] = (),
+        scope: str | None = None,
+        topic_key: str | None = None,
+    ) -> Saved:
+        given = {
+            "session_id": session_id, "project": project, "type": type, "title": title,
+            "content": content, "tags": list(tags), "scope": scope, "topic_key": topic_key,
+        }  # fmt: skip
+        with self._asked("add_observation"):
+            draft = wire.draft(wire.body(m.ObservationBody, given))
+            outcome = await self.memories.save(self.caller(), draft)
+            annotate(spans.saved(outcome))
+            return _read(
+                reading.saved, answers.json(wire.saved(outcome), redacted=outcome.redacted)
+            )
+
+    async def search(
+        self,
+        query: str,
+        *,
+        project: str | None = None,
+        type: str | None = None,  # noqa: A002 - the protocol's word
+        scope: str | None = None,
+        tag: str | None = None,
+        limit: int = 10,
+        explain: bool = False,
+    ) -> Found:
+        seen, wanted, text = (
+            _filter(project, scope, tag, type),
+            Wanted(explain=explain),
+            clean(query),
+        )
+        with self._asked("search"):
+            found = await self.recall.search(self.caller(), text, seen, _rows(limit, 10), wanted)
+            annotate(spans.search(text, seen, found))
+            for attributes in spans.injected(found.hits):
+                event("search.result", attributes)
+            return _read(reading.found, answers.search(found, wanted))
+
+    async def context(
+        self,
+        *,
+        project: str | None = None,
+        query: str | None = None,
+        scope: str | None = None,
+        tag: str | None = None,
+        limit: int = 5,
+        explain: bool = False,
+    ) -> Context:
+        seen, wanted, text = (
+            _filter(project, scope, tag),
+            Wanted(explain=explain),
+            clean(query or ""),
+        )
+        with self._asked("fetch_context"):
+            told = await self.recall.context(
+                self.caller(), text, seen, _rows(limit, 5), wanted=wanted
+            )
+            annotate(spans.context(text, seen, told))
+            for attributes in spans.injected(told.found.hits):
+                event("context.injected", attributes)
+            return _read(reading.context, answers.context(told, Budget(), wanted))
+
+    async def get(self, observation: int) -> Observation:
+        with self._asked("get_observation"):
+            memory = await self.memories.get(self.caller(), _memory(observation))
+            annotate(spans.observation(memory))
+            return _read(reading.observation, answers.json(wire.observation(memory)))
+
+    async def update(
+        self,
+        observation: int,
+        *,
+        type: str | None = None,  # noqa: A002 - the protocol's word
+        title: str | None = None,
+        content: str | None = None,
+        tags: Sequence[str] | None = None,
+    ) -> Observation:
+        given = {
+            "type": type, "title": title, "content": content,
+            "tags": None if tags is None else list(tags),
+        }  # fmt: skip
+        with self._asked("update_observation"):
+            change = wire.change(wire.body(m.ChangeBody, given))
+            amended = await self.memories.amend(self.caller(), _memory(observation), change)
+            annotate(spans.observation(amended.memory))
+            answer = answers.json(wire.observation(amended.memory), redacted=amended.redacted)
+            return _read(reading.observation, answer)
+
+    async def delete(self, observation: int) -> None:
+        with self._asked("delete_observation"):
+            annotate(spans.deleted(observation, hard=False))
+            await self.memories.forget(self.caller(), _memory(observation))
+
+    async def history(self, observation: int) -> list[Revision]:
+        with self._asked("observation_history"):
+            revisions = await self.memories.history(self.caller(), _memory(observation))
+            annotate({"memory.observation.id": observation})
+            return _read(
+                reading.revisions,
+                answers.json_list(map(wire.revision, revisions), len(revisions)),
+            )
+
+    async def timeline(
+        self, observation: int, *, before: int = 3, after: int = 3
+    ) -> list[TimelineEntry]:
+        with self._asked("timeline"):
+            memories = await self.recall.timeline(
+                self.caller(), _memory(observation), _rows(before, 3), _rows(after, 3)
+            )
+            annotate({"memory.observation.id": observation})
+            centre = [memory.id for memory in memories].index(MemoryId(observation))
+            return _read(
+                reading.timeline, answers.json_around(centre, map(wire.timeline_entry, memories))
+            )
+
+    async def stats(self, project: str | None = None) -> Stats:
+        with self._asked("stats"):
+            totals = await self.recall.totals(self.caller(), _project(project))
+            annotate(spans.project(_project(project)))
+            return _read(reading.stats, answers.json(wire.stats(totals)))
+
+    async def sessions(
+        self, project: str | None = None, *, limit: int = 5, before: str | None = None
+    ) -> list[Session]:
+        with self._asked("recent_sessions"):
+            sessions = await self.sessions_.recent(
+                self.caller(),
+                _project(project),
+                _rows(limit, 5),
+                SessionId(clean(before)) if before else None,
+            )
+            annotate(spans.project(_project(project)))
+            return _read(
+                reading.sessions, answers.json_list(map(wire.session_row, sessions), len(sessions))
+            )
+
+    async def start_session(self, session_id: str, project: str) -> Session:
+        with self._asked("create_session"):
+            given = wire.body(m.SessionBody, {"id": session_id, "project": project})
+            opened = await self.sessions_.open(
+                self.caller(), SessionId(given.id), project_name(given.project)
+            )
+            annotate(spans.session(opened.session))
+            answer = answers.json(wire.session_row(opened.session), redacted=opened.redacted)
+            return _read(reading.session, answer)
+
+    async def end_session(
+        self, session_id: str, messages: Sequence[Message] = (), *, project: str | None = None
+    ) -> SessionEnd:
+        with self._asked("end_session"):
+            given = wire.body(m.EndedSession, {"id": session_id, "project": _project(project)})
+            said = (Said(role=clean(each.role), content=clean(each.content)) for each in messages)
+            transcript = await self.sessions_.hear(self.caller(), said)
+            ended = await self.sessions_.close(
+                self.caller(), SessionId(given.id), transcript, _project(project)
+            )
+            annotate(spans.session(ended.session))
+            answer = answers.json(wire.session_ended(ended.session), redacted=ended.redacted)
+            return _read(reading.session_end, answer)
+
+    @contextmanager
+    def _asked(self, operation: str) -> Iterator[None]:
+        try:
+            with self.operation(operation):
+                yield
+        except Refusal as refusal:
+            raise refused(STATUS[refusal.code], str(refusal)) from refusal
+
+
+def _read(read: Callable[[bytes, Mapping[str, str]], T], answer: Response) -> T:
+    return read(bytes(answer.body), answer.headers)
+
+
+def _filter(
+    project: str | None,
+    scope: str | None,
+    tag: str | None,
+    type: str | None = None,  # noqa: A002 - the protocol's word
+) -> Filter:
+    return Filter(
+        project=_project(project),
+        scope=clean(scope) if scope else None,
+        type=clean(type) if type else None,
+        tag=clean(tag) if tag else None,
+        global_too=True,
+    )
+
+
+def _project(name: str | None) -> Project | None:
+    return project_name(clean(name)) or None if name else None
+
+
+def _memory(observation: int) -> MemoryId:
+    if observation not in _INT64:
+        raise Invalid("The id of an observation has at most 64 bits.")
+    return MemoryId(observation)
+
+
+def _rows(limit: int, default: int) -> int:
+    """A number of rows as the REST API takes it: none, or fewer, is the default."""
+    return min(limit, MOST_ROWS) if limit > 0 else default
