@@ -162,3 +162,29 @@ class Imported:
     imported_sessions: int
     imported_observations: int
     redacted: int = 0  # secrets that were kept out of what was sent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportConflict:
+    """An observation of a document that is not as the stored one, and which of them stays."""
+
+    place: int  # in the document's observations, from 0
+    id: int  # of the stored one
+    reason: Literal["topic_key", "changed"]  # it holds the key; or was changed since the export
+    kept: Literal["stored", "imported"]  # the other becomes a revision, or is left alone
+    project: str
+    title: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportPlan:
+    """What an import would do; it is stored whole or not at all."""
+
+    new_sessions: int
+    same_sessions: int
+    conflicting_sessions: int
+    new_observations: int
+    restored_observations: int  # deleted ones that would come back
+    same_observations: int
+    conflicting_observations: int
+    conflicts: tuple[ImportConflict, ...] = ()  # the first hundred
