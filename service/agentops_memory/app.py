@@ -53,7 +53,8 @@ def application(apis: Sequence[Api], door: Door, telemetry: Telemetry) -> Starle
 
     @cache  # not before it is asked for: it takes longer than the rest of the start
     def described() -> dict[str, Any]:
-        return document(every, title=TITLE, version=__version__)
+        told = [api for api in every if api.is_described]
+        return document(told, title=TITLE, version=__version__)
 
     application = Starlette(
         routes=[

@@ -1,8 +1,8 @@
 """The wiring: settings in, a running application out, closed in reverse."""
 
 import logging
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractContextManager, asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
 
@@ -10,6 +10,7 @@ from starlette.applications import Starlette
 
 from .api.agentops import AgentOps
 from .api.agentops import routes as agentops
+from .api.agentops.models import Problem
 from .api.anthropic_stores import AnthropicStores
 from .api.anthropic_stores import routes as anthropic
 from .api.anthropic_stores.rules import POLICY as ANTHROPIC
@@ -26,6 +27,7 @@ from .domain.ports import Engine
 from .domain.projects import Audit, Projects
 from .domain.recall import Recall
 from .domain.rules import Redaction
+from .domain.screen import RulesOf
 from .domain.sessions import Sessions
 from .domain.stores import Stores
 from .domain.transfer import Transfer
@@ -34,6 +36,10 @@ from .domain.versions import Versions
 from .erasing import Bell, scrubbing
 from .identity import Identity, is_open_allowed, must_have_keys
 from .local import LocalService
+from .mcp import routes as mcp
+from .mcp.connection import SessionNames
+from .mcp.connections import Connections
+from .mcp.http import McpOverHttp
 from .rates import Rates
 from .settings import Settings
 from .storage.audit import record
@@ -45,6 +51,8 @@ from .sweep import sweeping
 from .telemetry import Telemetry, hide_by
 
 log = logging.getLogger(__name__)
+
+NO_TRACE: Mapping[str, str] = {}
 
 
 def utc_now() -> datetime:
@@ -76,15 +84,22 @@ async def opened(
         on_opened=bell.ring,
     ) as sqlite:
         shared = (telemetry.engine(sqlite), settings, redaction, bell, clock)
+        rest = _agentops(*shared)
+        local = partial(_local, rest, telemetry, redaction.rules)
+        agents = McpOverHttp(
+            Connections(profile=settings.profile, service=local, clock=clock, names=SessionNames())
+        )
         apis = [
             memory_stores.protocol(_memory_stores(*shared)),
             anthropic.protocol(_anthropic(*shared)),
-            agentops.protocol(_agentops(*shared)),
+            mcp.protocol(agents, agentops.refused, Problem),
+            agentops.protocol(rest),
         ]
         upkeep = Upkeep(engine=sqlite)
         async with (
             sweeping(upkeep, sqlite.callers, telemetry.metrics, settings.sweep_every),
             scrubbing(Erasures(engine=sqlite), sqlite.callers, bell, settings.sweep_every),
+            agents.opened(),
         ):
             yield application(apis, door, telemetry)
 
@@ -109,17 +124,29 @@ async def opened_here(
         path, clock=clock, using=settings.recall, quota=settings.tenant_quota
     ) as sqlite:
         engine = telemetry.engine(sqlite)
-        agentops = _agentops(engine, settings, redaction, Bell(), clock)
-        yield _local(agentops, telemetry, lambda: Caller(tenant=tenant))
+        rest = _agentops(engine, settings, redaction, Bell(), clock)
+        yield _local(rest, telemetry, redaction.rules, lambda: Caller(tenant=tenant))
 
 
-def _local(agentops: AgentOps, telemetry: Telemetry, caller: Callable[[], Caller]) -> LocalService:
+def _local(
+    rest: AgentOps,
+    telemetry: Telemetry,
+    rules: RulesOf,
+    caller: Callable[[], Caller],
+    trace: Mapping[str, str] = NO_TRACE,
+) -> LocalService:
+    """The services behind the REST API, for one caller in this process."""
+
+    def operation(name: str) -> AbstractContextManager[object]:
+        hide_by(rules(caller()))
+        return telemetry.operation(name, trace)
+
     return LocalService(
-        memories=agentops.memories,
-        sessions_=agentops.sessions,
-        recall=agentops.recall,
+        memories=rest.memories,
+        sessions_=rest.sessions,
+        recall=rest.recall,
         caller=caller,
-        operation=lambda name: telemetry.operation(name, {}),
+        operation=operation,
     )
 
 

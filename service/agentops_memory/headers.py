@@ -18,10 +18,12 @@ SENT = (
     "X-Stainless-Lang", "X-Stainless-OS", "X-Stainless-Package-Version",
     "X-Stainless-Read-Timeout", "X-Stainless-Retry-Count", "X-Stainless-Runtime",
     "X-Stainless-Runtime-Version", "X-Stainless-Stream-Helper", "X-Stainless-Timeout",
+    # What an agent's page sends through MCP.
+    "Mcp-Session-Id", "MCP-Protocol-Version", "Mcp-Method", "Mcp-Name", "X-Memory-Project",
 )  # fmt: skip
 READ = (
     "X-Redacted", "X-Erasure-Id", "X-Results-Omitted", "X-Request-Id", "request-id",
-    "Retry-After", "x-should-retry", "Idempotent-Replayed",
+    "Retry-After", "x-should-retry", "Idempotent-Replayed", "Mcp-Session-Id",
 )  # fmt: skip
 
 FOREIGN = "This page's origin may not ask the service; MEMORY_ALLOWED_ORIGINS names those that may."

@@ -98,6 +98,15 @@ def one_of(*choices: str) -> Callable[[str], str]:
     return parse
 
 
+def switch(text: str) -> bool:
+    """Whether something is on: `on`, `true`, `yes`, `1`, or the opposite of each."""
+    if text.lower() not in _SWITCH:
+        raise ValueError("is neither on nor off")
+    return _SWITCH[text.lower()]
+
+
+_SWITCH = {"on": True, "true": True, "yes": True, "1": True}
+_SWITCH |= {"off": False, "false": False, "no": False, "0": False}
 _UNITS = {"ns": 1e-9, "us": 1e-6, "\u00b5s": 1e-6, "\u03bcs": 1e-6, "ms": 1e-3}
 _UNITS |= {"s": 1, "m": 60, "h": 3600}
 _PART = re.compile(rf"(\d+(?:\.\d*)?|\.\d+)({'|'.join(_UNITS)})", re.ASCII)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from .domain.techniques import Techniques
+from .mcp.profile import Profile, context_limit, tools
 from .origins import allowed_origins
 from .rates import Rate, rate
 from .setting_kinds import (
@@ -20,6 +21,7 @@ from .setting_kinds import (
     optional_file,
     optional_size,
     size,
+    switch,
     techniques,
 )
 
@@ -48,6 +50,11 @@ class Settings:
     max_upload: int  # bytes
     allowed_origins: frozenset[str]
     rate_limit: Rate | None
+    tools: tuple[str, ...]
+    context_limit: int
+    auto_summarize: bool
+    auto_save: bool
+    auto_search: bool
     log_level: str
     otlp_endpoint: str | None
     otlp_protocol: str
@@ -56,6 +63,17 @@ class Settings:
     def audit_file(self) -> Path:
         """Where changes of keys, tenants and projects are noted."""
         return Path(f"{self.db_path}.audit")
+
+    @property
+    def profile(self) -> Profile:
+        """What agents are offered through MCP."""
+        return Profile(
+            tools=self.tools,
+            context_limit=self.context_limit,
+            auto_summarize=self.auto_summarize,
+            auto_save=self.auto_save,
+            auto_search=self.auto_search,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,6 +258,51 @@ VARIABLES = (
         default="",
         parse=rate,
         help="How often each key may ask: 50/s, 600/m or 20000/h. Unset: no limit.",
+    ),
+    Variable(
+        field="tools",
+        name="MEMORY_TOOLS",
+        flag="--tools",
+        kind="NAMES",
+        default="default",
+        parse=tools,
+        help="The tools of agents that come through MCP: default, all, or names with commas.",
+    ),
+    Variable(
+        field="context_limit",
+        name="MEMORY_CONTEXT_LIMIT",
+        flag="--context-limit",
+        kind="NUMBER",
+        default="5",
+        parse=context_limit,
+        help="How many memories mem_context gives unless it is told, 0 to 50; 0 gives none at all.",
+    ),
+    Variable(
+        field="auto_summarize",
+        name="MEMORY_AUTO_SUMMARIZE",
+        flag="--auto-summarize",
+        kind="SWITCH",
+        default="on",
+        parse=switch,
+        help="Whether mem_session_end takes the conversation, and makes a summary of it.",
+    ),
+    Variable(
+        field="auto_save",
+        name="MEMORY_AUTO_SAVE",
+        flag="--auto-save",
+        kind="SWITCH",
+        default="on",
+        parse=switch,
+        help="Whether agents that come through MCP have mem_save.",
+    ),
+    Variable(
+        field="auto_search",
+        name="MEMORY_AUTO_SEARCH",
+        flag="--auto-search",
+        kind="SWITCH",
+        default="on",
+        parse=switch,
+        help="Whether agents that come through MCP have mem_search.",
     ),
     Variable(
         field="log_level",

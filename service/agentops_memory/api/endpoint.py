@@ -30,6 +30,7 @@ class Api:
     is_bearer_only: bool = False  # whether a key counts in the header Authorization alone
     too_large: int = 413  # the status for a body over its limit
     headers: Mapping[str, str] = field(default_factory=dict)  # of every answer: what each says
+    is_described: bool = True  # whether OpenAPI can tell of it
 
     def enter(self, door: Door, request: Request, operation: Operation) -> None:
         """Let a request in that is for one of the operations."""

@@ -47,8 +47,8 @@ class NoPath(Refusal):
 
     code = "no_path"
 
-    def __init__(self) -> None:
-        super().__init__("There is nothing at this path.")
+    def __init__(self, sentence: str = "There is nothing at this path.") -> None:
+        super().__init__(sentence)
 
 
 class NoMethod(Refusal):
@@ -108,6 +108,11 @@ async def spooled(request: Request, limit: int, folder: Path) -> AsyncIterator[B
             else:
                 file.write(chunk)
         yield cast(BinaryIO, file)
+
+
+async def whole_body(request: Request, limit: int) -> bytes:
+    """The body, of at most so many bytes."""
+    return b"".join([chunk async for chunk in _chunks(request, limit)])
 
 
 async def body_digest(request: Request, limit: int) -> bytes:

@@ -115,6 +115,36 @@ def demo(url: str) -> None:
         _refuse(failure)
 
 
+@main.command(short_help="Give an agent the memories of a project, through MCP.")
+@click.option(
+    "--project",
+    envvar="MEMORY_PROJECT",
+    required=True,
+    help="The project that the agent works on. [MEMORY_PROJECT]",
+)
+@click.option(
+    "--url",
+    envvar="MEMORY_URL",
+    help="A running service, asked with the key in MEMORY_API_KEY. Unset: the database file "
+    "itself, which a service may be using meanwhile. [MEMORY_URL]",
+)
+@click.option("--tenant", default="default", show_default=True, help="Whose file, without a URL.")
+@_options
+def mcp(project: str, url: str | None, tenant: str, **flags: str | None) -> None:
+    """Speak MCP through standard input and output, until the input ends.
+
+    An agent's host starts it; nothing else is written to the output, and the
+    log goes to standard error.
+    """
+    # Not at the top, as above.
+    from . import mcp as agents  # noqa: PLC0415
+
+    try:
+        agents.run(_settings(flags), project=project, url=url, tenant=tenant)
+    except agents.REFUSALS as refusal:
+        _refuse(refusal)
+
+
 @main.command(short_help="Look at the full-text index of a file, and mend it.")
 @_options
 @click.option("--check", is_flag=True, help="Compare every word, not only the number of rows.")

@@ -1,0 +1,133 @@
+"""What each tool takes. An argument that is null counts as absent."""
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from ..domain.screen import (
+    MAX_CONTENT,
+    MAX_KEY,
+    MAX_SCOPE,
+    MAX_SESSION_ID,
+    MAX_TAG,
+    MAX_TAGS,
+    MAX_TITLE,
+    MAX_TYPE,
+)
+
+TYPES = "decision, discovery, bugfix, pattern, architecture, config, learning or preference"
+MOST_HITS = 50
+MOST_NEIGHBOURS = 20
+MOST_MESSAGES = 1000
+
+Id = Annotated[int, Field(ge=1, le=(1 << 63) - 1, description="The id of a memory.")]
+Type = Annotated[str, Field(min_length=1, max_length=MAX_TYPE, description=f"{TYPES}.")]
+Title = Annotated[
+    str, Field(min_length=1, max_length=MAX_TITLE, description="One line that says it all.")
+]
+Content = Annotated[
+    str,
+    Field(
+        min_length=1, max_length=MAX_CONTENT,
+        description="What is worth knowing later: what, why, where, and what follows from it.",
+    ),
+]  # fmt: skip
+Tags = Annotated[
+    list[Annotated[str, Field(max_length=MAX_TAG)]],
+    Field(max_length=MAX_TAGS, description="Words to find it by."),
+]
+SessionId = Annotated[str, Field(min_length=1, max_length=MAX_SESSION_ID)]
+
+
+class Arguments(BaseModel):
+    """The arguments of a tool; unknown ones are refused, so that none is lost in silence."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_null(cls, given: Any) -> Any:
+        if not isinstance(given, dict):
+            return given
+        return {name: value for name, value in given.items() if value is not None}
+
+
+class Nothing(Arguments):
+    """No arguments."""
+
+
+class Save(Arguments):
+    title: Title
+    content: Content
+    type: Type = "discovery"
+    tags: Tags = []
+    topic_key: str | None = Field(
+        None, max_length=MAX_KEY,
+        description="The name of a thing that changes, such as architecture/auth: a later save "
+        "with the same key replaces this one and keeps its history.",
+    )  # fmt: skip
+    scope: str | None = Field(
+        None, max_length=MAX_SCOPE,
+        description="project (the default), or global for what every project should see.",
+    )  # fmt: skip
+
+
+class SaveInto(Save):
+    session_id: SessionId | None = Field(None, description="The session that it belongs to.")
+
+
+class Search(Arguments):
+    query: str = Field(
+        min_length=1,
+        description="A question or words; a part of a topic key with its slash also matches.",
+    )  # fmt: skip
+    limit: int = Field(10, ge=1, le=MOST_HITS)
+
+
+class Context(Arguments):
+    limit: int | None = Field(None, ge=1, le=MOST_HITS, description="How many memories at most.")
+    query: str | None = Field(None, description="What is to be done now; without, the newest.")
+
+
+class OfMemory(Arguments):
+    id: Id
+
+
+class Update(OfMemory):
+    type: Type | None = None
+    title: Title | None = None
+    content: Content | None = None
+    tags: Tags | None = None
+
+
+class Timeline(OfMemory):
+    before: int = Field(3, ge=1, le=MOST_NEIGHBOURS)
+    after: int = Field(3, ge=1, le=MOST_NEIGHBOURS)
+
+
+class SessionStart(Arguments):
+    session_id: SessionId
+
+
+class SaidMessage(BaseModel):
+    """A message of the conversation."""
+
+    model_config = ConfigDict(extra="ignore")
+    role: str = Field(max_length=100, description="user or assistant.")
+    content: str
+
+
+class SessionEnd(Arguments):
+    session_id: SessionId | None = Field(None, description="Without, the current session.")
+
+
+class SessionEndWithMessages(SessionEnd):
+    messages: list[SaidMessage] = Field(
+        [], max_length=MOST_MESSAGES,
+        description="What was said; the first and the last message of the user become the summary.",
+    )  # fmt: skip
+
+
+class SuggestTopicKey(Arguments):
+    title: Title
+    type: Type = "discovery"

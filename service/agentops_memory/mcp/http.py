@@ -1,0 +1,159 @@
+"""MCP over streamable HTTP: a project's address, behind the same door as everything else.
+
+Nothing is kept of a connection but the session that it named, so a restart of the
+service cuts none: a connection is known by the id that it was given at its start
+and sends with each request.
+"""
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ..api.documents import parsed
+from ..api.http import MAX_BODY, NoPath, whole_body
+from ..domain.errors import Invalid
+from ..domain.screen import MAX_PROJECT
+from ..domain.text import Project, clean, project_name
+from .connections import SESSION, Connections
+
+if TYPE_CHECKING:
+    from .transport import Transport
+
+PROJECT = "X-Memory-Project"
+
+_TRACE = TraceContextTextMapPropagator()
+
+
+class NoMcp(NoPath):
+    """The service was installed without what speaks MCP."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "This service does not speak MCP: install it with pip install 'agentops-memory[mcp]'."
+        )
+
+
+class McpOverHttp:
+    """The handlers of /mcp. What speaks the protocol is loaded with the first request: it
+    takes a third of a second and 30 MiB, which a service without agents is spared."""
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+        self._starting: asyncio.Task[Transport] | None = None
+        self._end = asyncio.Event()
+        self._hosting: asyncio.Task[None] | None = None
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator["McpOverHttp"]:
+        """These handlers, until what they started is ended."""
+        try:
+            yield self
+        finally:
+            self._end.set()
+            if self._hosting is not None:
+                await self._hosting
+
+    async def ask(self, request: Request) -> Response:
+        """One message of an agent; what the SDK answers, with an id for a new connection."""
+        request.state.project = _project(request)
+        request.state.trace = {}
+        _TRACE.inject(request.state.trace)
+        body = await whole_body(request, MAX_BODY)
+        message = parsed(body)
+        if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
+            raise Invalid("The body must be one message of JSON-RPC 2.0, as MCP has it.")
+        transport = await self._transport()
+        is_new = SESSION not in request.headers and message.get("method") == "initialize"
+
+        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+            named = _naming(send) if is_new else send
+            await transport.answer(scope, _again(body, receive), named)
+
+        return _Relayed(answer)
+
+    async def end(self, request: Request) -> Response:
+        """The end of a connection. Nothing is kept of it; its session stays as it is."""
+        _project(request)
+        return Response(status_code=204)
+
+    async def _transport(self) -> "Transport":
+        if self._starting is None:
+            self._starting = asyncio.create_task(self._started())
+        return await asyncio.shield(self._starting)
+
+    async def _started(self) -> "Transport":
+        if find_spec("mcp") is None:
+            raise NoMcp
+        transport = await asyncio.to_thread(_loaded, self._connections)
+        ready = asyncio.Event()
+        self._hosting = asyncio.create_task(transport.host(ready, self._end))
+        await ready.wait()
+        return transport
+
+
+class _Relayed(Response):
+    """A response that another application gives."""
+
+    def __init__(self, answer: ASGIApp) -> None:
+        super().__init__()
+        self._answer = answer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._answer(scope, receive, send)
+
+
+def _loaded(connections: Connections) -> "Transport":
+    # Not at the top, as said above.
+    from .transport import Transport  # noqa: PLC0415
+
+    return Transport(connections)
+
+
+def _project(request: Request) -> Project:
+    """The project of the path, or else of the header; Invalid for none, and for two."""
+    in_path = clean(request.path_params.get("project", ""))
+    named = {project_name(clean(value)) for value in request.headers.getlist(PROJECT)}
+    named |= {project_name(in_path)}
+    named.discard(Project(""))
+    if len(named) != 1:
+        raise Invalid(
+            f"Which project? Name one: /mcp/PROJECT as the address, or the header {PROJECT}."
+        )
+    project = named.pop()
+    if len(project) > MAX_PROJECT:
+        raise Invalid(f"validation failed: project exceeds {MAX_PROJECT} chars")
+    return project
+
+
+def _naming(send: Send) -> Send:
+    """A new connection gets an id that cannot be guessed."""
+
+    async def named(message: Message) -> None:
+        if message["type"] == "http.response.start" and message["status"] == 200:
+            header = (SESSION.lower().encode(), secrets.token_hex(16).encode())
+            message["headers"] = [*message.get("headers", ()), header]
+        await send(message)
+
+    return named
+
+
+def _again(body: bytes, receive: Receive) -> Receive:
+    """The body as the application reads it, which was read before; then the client's end."""
+    is_read = False
+
+    async def received() -> Message:
+        nonlocal is_read
+        if is_read:
+            return await receive()
+        is_read = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return received

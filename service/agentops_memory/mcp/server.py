@@ -1,0 +1,200 @@
+"""The protocol's server: tools, a resource and a prompt over whichever service is behind them."""
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import mcp_types as types
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp.shared.exceptions import MCPError
+from pydantic import BaseModel, ValidationError
+
+from .. import __version__
+from ..answers.errors import MemoryServiceError, Refused, Unreachable
+from . import arguments as a
+from .connection import Connection
+from .guide import guide, instructions
+from .profile import Profile
+from .tools import Tool, context, offered
+
+log = logging.getLogger(__name__)
+
+Asked = ServerRequestContext[Any, Any]
+
+NAME = "agentops-memory"
+CONTEXT_URI = "memory://context"
+PROMPT = "use-memory"
+
+FAILED = "The memory service failed; its log has the reason. Nothing is known of what it did."
+DEAD = "Go on without memory for now, and say so; what you wanted to save can be saved later."
+
+
+class MemoryServer:
+    """The handlers of one profile. `connection` tells whose request it is, and of which project."""
+
+    def __init__(self, profile: Profile, connection: Callable[[Asked], Connection]) -> None:
+        self._profile = profile
+        self._connection = connection
+        self._tools = offered(profile)
+
+    def served(self, project: str = "named by the address") -> "Server[Any]":
+        """The server that a transport runs."""
+        return Server(
+            NAME,
+            version=__version__,
+            title="AgentOps memory",
+            instructions=instructions(self._profile, project),
+            on_list_tools=self.list_tools,
+            on_call_tool=self.call_tool,
+            on_list_resources=self.list_resources,
+            on_read_resource=self.read_resource,
+            on_list_prompts=self.list_prompts,
+            on_get_prompt=self.get_prompt,
+        )
+
+    async def list_tools(
+        self, _: Asked, __: types.PaginatedRequestParams | None
+    ) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=[_described(tool) for tool in self._tools.values()])
+
+    async def call_tool(
+        self, asked: Asked, given: types.CallToolRequestParams
+    ) -> types.CallToolResult:
+        """What the tool says. What the agent can mend comes as a result, so that it sees it."""
+        tool = self._tools.get(given.name)
+        if tool is None:
+            raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {given.name[:100]}")
+        try:
+            arguments = tool.takes.model_validate(given.arguments or {})
+        except ValidationError as error:
+            return _text(_faults(tool, error), is_error=True)
+        try:
+            return _text(await tool.run(self._connection(asked), arguments))
+        except MemoryServiceError as error:
+            return _text(_sentence(error), is_error=True)
+        except Exception:  # the boundary: nothing of its inside reaches the agent
+            log.exception("a tool failed", extra={"tool": tool.name})
+            return _text(FAILED, is_error=True)
+
+    async def list_resources(
+        self, _: Asked, __: types.PaginatedRequestParams | None
+    ) -> types.ListResourcesResult:
+        return types.ListResourcesResult(
+            resources=[
+                types.Resource(
+                    name="context",
+                    title="What this project should keep in mind",
+                    uri=CONTEXT_URI,
+                    description="The latest sessions' summaries and the newest memories.",
+                    mime_type="text/plain",
+                )
+            ]
+        )
+
+    async def read_resource(
+        self, asked: Asked, given: types.ReadResourceRequestParams
+    ) -> types.ReadResourceResult:
+        if str(given.uri) != CONTEXT_URI:
+            raise MCPError(types.INVALID_PARAMS, f"Unknown resource; there is {CONTEXT_URI}.")
+        text = await self._told(context(self._connection(asked), a.Context()))
+        contents = types.TextResourceContents(uri=CONTEXT_URI, mime_type="text/plain", text=text)
+        return types.ReadResourceResult(contents=[contents])
+
+    async def list_prompts(
+        self, _: Asked, __: types.PaginatedRequestParams | None
+    ) -> types.ListPromptsResult:
+        about = "Teaches an agent when to save, when to look, and how to write it down."
+        return types.ListPromptsResult(
+            prompts=[types.Prompt(name=PROMPT, title="Use your memory", description=about)]
+        )
+
+    async def get_prompt(
+        self, asked: Asked, given: types.GetPromptRequestParams
+    ) -> types.GetPromptResult:
+        if given.name != PROMPT:
+            raise MCPError(types.INVALID_PARAMS, f"Unknown prompt; there is {PROMPT}.")
+        text = guide(self._profile, self._connection(asked).project)
+        message = types.PromptMessage(role="user", content=types.TextContent(text=text))
+        return types.GetPromptResult(messages=[message])
+
+    async def _told(self, answer: Any) -> str:
+        try:
+            text: str = await answer
+        except MemoryServiceError as error:
+            raise MCPError(types.INTERNAL_ERROR, _sentence(error)) from error
+        except Exception as error:  # the boundary, as above
+            log.exception("a resource failed")
+            raise MCPError(types.INTERNAL_ERROR, FAILED) from error
+        return text
+
+
+def _described(tool: Tool) -> types.Tool:
+    return types.Tool(
+        name=tool.name,
+        title=tool.title,
+        description=tool.about,
+        input_schema=_schema(tool.takes),
+        annotations=types.ToolAnnotations(
+            title=tool.title,
+            read_only_hint=tool.reads,
+            destructive_hint=tool.destroys,
+            idempotent_hint=tool.reads or tool.repeats,
+            open_world_hint=False,
+        ),
+    )
+
+
+def _schema(takes: type[BaseModel]) -> dict[str, Any]:
+    """The JSON Schema of the arguments, without what only repeats their names."""
+    schema: dict[str, Any] = _untitled(takes.model_json_schema())
+    return schema
+
+
+def _untitled(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_untitled(each) for each in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    return {
+        name: {key: _untitled(value) for key, value in part.items()}
+        if name in ("properties", "$defs")
+        else _untitled(part)
+        for name, part in schema.items()
+        if name != "title"
+    }
+
+
+def _text(text: str, *, is_error: bool = False) -> types.CallToolResult:
+    return types.CallToolResult(content=[types.TextContent(text=text)], is_error=is_error)
+
+
+def _faults(tool: Tool, error: ValidationError) -> str:
+    """Every fault of the arguments, in words, and what the tool takes."""
+    faults = [
+        f"{'.'.join(map(str, fault['loc'])) or 'the arguments'}: {fault['msg']}"
+        for fault in error.errors(include_url=False, include_input=False, include_context=False)
+    ]
+    takes = ", ".join(
+        name if field.is_required() else f"{name} (optional)"
+        for name, field in tool.takes.model_fields.items()
+    )
+    return f"{tool.name} was not called: {'; '.join(faults)}. It takes {takes or 'nothing'}."
+
+
+def _sentence(error: MemoryServiceError) -> str:
+    if isinstance(error, Unreachable):
+        return f"{error} {DEAD}"
+    if isinstance(error, Refused) and error.status in _HINTS:
+        return f"{error} {_HINTS[error.status]}"
+    return str(error)
+
+
+_HINTS = {
+    401: "Whoever set up this connection must give it a key.",
+    403: "Whoever set up this connection must give it a key with the right to do this.",
+    429: "Wait some seconds, and call again.",
+    500: DEAD,
+    503: DEAD,
+    507: "Nothing more can be saved until memories are erased or the quota is raised.",
+}

@@ -1,0 +1,30 @@
+"""MCP over standard input and output: one agent, one project, one connection."""
+
+import secrets
+
+from mcp.server.stdio import stdio_server
+
+from ..answers.port import MemoryService
+from .connection import Connection, SessionNames
+from .profile import Profile
+from .server import MemoryServer
+
+
+async def speak(service: MemoryService, project: str, profile: Profile) -> None:
+    """Answer until the input ends, or nobody reads any more.
+
+    Nothing but the protocol is written to the output meanwhile.
+    """
+    connection = Connection(
+        service=service,
+        project=project,
+        profile=profile,
+        own_session=f"mcp-{secrets.token_hex(12)}",
+        names=SessionNames(),
+    )
+    server = MemoryServer(profile, lambda _: connection).served(project)
+    try:
+        async with stdio_server() as (read, write):
+            await server.run(read, write, server.create_initialization_options())
+    except* BrokenPipeError:
+        pass  # the host is gone: there is nobody to tell

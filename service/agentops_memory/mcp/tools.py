@@ -1,0 +1,220 @@
+"""The tools as a table: what each is called, what it takes, what it does."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..answers.errors import Conflict
+from ..answers.models import Message, Session
+from ..domain.query import MAX_PROMPT
+from . import arguments as a
+from . import sentences
+from .connection import Connection
+from .profile import Profile
+from .topic_keys import suggested_key
+
+NEAR_KEYS = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tool:
+    """A tool. What it answers is text; its refusals are MemoryServiceErrors."""
+
+    name: str
+    title: str
+    about: str
+    takes: type[a.Arguments]
+    run: Callable[[Connection, Any], Awaitable[str]]
+    reads: bool = False  # it changes nothing
+    destroys: bool = False  # it may take something away
+    repeats: bool = False  # done again, it changes nothing more
+
+
+async def save(agent: Connection, given: a.Save) -> str:
+    named = given.session_id if isinstance(given, a.SaveInto) else None
+    session = named or agent.session
+    outcome = await agent.service.save(
+        session_id=session,
+        project=agent.project,
+        type=given.type,
+        title=given.title,
+        content=given.content,
+        tags=given.tags,
+        scope=given.scope,
+        topic_key=given.topic_key,
+    )
+    return sentences.saved(outcome, given.type, given.title, session)
+
+
+async def search(agent: Connection, given: a.Search) -> str:
+    query = given.query[:MAX_PROMPT]
+    hits = await agent.service.search(query, project=agent.project, limit=given.limit)
+    hint = "; mem_get has the whole" if agent.profile.offers("mem_get") else ""
+    return sentences.found(hits, query, hint=hint)
+
+
+async def context(agent: Connection, given: a.Context) -> str:
+    limit = given.limit or agent.profile.context_limit
+    if not agent.profile.context_limit:
+        return "No context is given here: its limit is set to 0."
+    query = (given.query or "")[:MAX_PROMPT] or None
+    told = await agent.service.context(
+        project=agent.project, query=query, limit=limit, explain=True
+    )
+    return sentences.context(told, hint=", those that fit first" if query else ", newest first")
+
+
+async def get(agent: Connection, given: a.OfMemory) -> str:
+    return sentences.memory(await agent.seen(given.id))
+
+
+async def update(agent: Connection, given: a.Update) -> str:
+    before = await agent.owned(given.id)
+    now = await agent.service.update(
+        given.id, type=given.type, title=given.title, content=given.content, tags=given.tags
+    )
+    is_same = now.revision_count == before.revision_count
+    return sentences.memory(now, "Nothing changed." if is_same else "Updated.")
+
+
+async def delete(agent: Connection, given: a.OfMemory) -> str:
+    await agent.owned(given.id)
+    await agent.service.delete(given.id)
+    return sentences.deleted(given.id)
+
+
+async def history(agent: Connection, given: a.OfMemory) -> str:
+    await agent.seen(given.id)
+    return sentences.history(given.id, await agent.service.history(given.id))
+
+
+async def timeline(agent: Connection, given: a.Timeline) -> str:
+    await agent.owned(given.id)
+    entries = await agent.service.timeline(given.id, before=given.before, after=given.after)
+    return sentences.timeline(given.id, entries)
+
+
+async def stats(agent: Connection, _: a.Nothing) -> str:
+    return sentences.stats(await agent.service.stats(agent.project), agent.project)
+
+
+async def session_start(agent: Connection, given: a.SessionStart) -> str:
+    opened = await _opened(agent, given.session_id)
+    if not agent.is_lasting:
+        return f"Session {opened.id} is open. Name it as session_id with each call that takes one."
+    agent.names.name(agent.own_session, opened.id)
+    return f"Session {opened.id} is open. What this connection saves from now on is part of it."
+
+
+async def session_end(agent: Connection, given: a.SessionEnd) -> str:
+    said = given.messages if isinstance(given, a.SessionEndWithMessages) else []
+    messages = [Message(role=each.role, content=each.content) for each in said]
+    session = (await _opened(agent, given.session_id or agent.session)).id
+    ended = await agent.service.end_session(session, messages, project=agent.project)
+    if session == agent.session:
+        agent.names.forget(agent.own_session)
+    told = f" Its summary: {ended.summary}" if ended.summary else ""
+    return f"Session {ended.session_id} has ended.{told}"
+
+
+async def suggest_topic_key(agent: Connection, given: a.SuggestTopicKey) -> str:
+    key = suggested_key(given.type, given.title)
+    family = f"{key.partition('/')[0]}/"
+    near = await agent.service.search(family, project=agent.project, limit=a.MOST_HITS)
+    also = await agent.service.search(given.title[:MAX_PROMPT], project=agent.project)
+    used = dict.fromkeys(hit.topic_key for hit in [*also, *near] if hit.topic_key)
+    nearest = [key] if key in used else list(used)[:NEAR_KEYS]
+    return sentences.suggested(key, nearest)
+
+
+async def _opened(agent: Connection, session: str) -> Session:
+    """The session, new or not, if it is one of this project."""
+    opened = await agent.service.start_session(session, agent.project)
+    if opened.project != agent.project:
+        raise Conflict(f"Session {opened.id} is one of another project; take another id.")
+    return opened
+
+
+def offered(profile: Profile) -> Mapping[str, Tool]:
+    """The tools of a profile by their names, as the agent is told of them."""
+    return {name: _fitted(TOOLS[name], profile) for name in profile.offered}
+
+
+def _fitted(tool: Tool, profile: Profile) -> Tool:
+    """A tool with the arguments that make sense beside the others."""
+    if tool.name == "mem_save" and profile.offers("mem_session_start"):
+        return replace(tool, takes=a.SaveInto)
+    if tool.name == "mem_session_end" and profile.auto_summarize:
+        return replace(tool, takes=a.SessionEndWithMessages)
+    return tool
+
+
+_EVERY = (
+    Tool(
+        name="mem_save", title="Save a memory", takes=a.Save, run=save,
+        about="Save what is worth knowing in later sessions: a decision and its reason, a bug's "
+        "cause and remedy, a discovery, a setting, a preference. Call it on your own accord right "
+        "after such a thing. Answers whether it was new, an update (same topic_key) or known "
+        "already, with the memory's id.",
+    ),
+    Tool(
+        name="mem_search", title="Search memories", takes=a.Search, run=search, reads=True,
+        about="Find memories by words or by a question in plain language: any of the words may "
+        "match, the more and the rarer the better. Answers ranked memories with their ids. Call "
+        "it when something may have been met before.",
+    ),
+    Tool(
+        name="mem_context", title="Recall context", takes=a.Context, run=context, reads=True,
+        about="Recall what this project should keep in mind: the latest sessions' summaries and "
+        "memories, with a query those that fit it best. Call it at the start of a task, and when "
+        "you have lost the thread.",
+    ),
+    Tool(
+        name="mem_get", title="Read a memory", takes=a.OfMemory, run=get, reads=True,
+        about="Read one memory in full, by its id.",
+    ),
+    Tool(
+        name="mem_update", title="Correct a memory", takes=a.Update, run=update,
+        destroys=True, repeats=True,
+        about="Correct a memory: what is given replaces what it said; the rest stays. The state "
+        "before is kept in its history. For a new state of the same thing use mem_save with its "
+        "topic_key.",
+    ),
+    Tool(
+        name="mem_delete", title="Delete a memory", takes=a.OfMemory, run=delete,
+        destroys=True, repeats=True,
+        about="Delete a memory that is wrong or of no use any more. Its history is kept.",
+    ),
+    Tool(
+        name="mem_history", title="A memory's history", takes=a.OfMemory, run=history, reads=True,
+        about="See how a memory changed: its revisions, newest first.",
+    ),
+    Tool(
+        name="mem_timeline", title="A memory's neighbours", takes=a.Timeline, run=timeline,
+        reads=True,
+        about="See what was saved before and after a memory, to learn what it belonged to.",
+    ),
+    Tool(
+        name="mem_stats", title="How much is remembered", takes=a.Nothing, run=stats, reads=True,
+        about="Count the memories and sessions of this project.",
+    ),
+    Tool(
+        name="mem_session_start", title="Name the session", takes=a.SessionStart,
+        run=session_start, repeats=True,
+        about="Open a session under an id of your own, or go on with one: what is saved from now "
+        "on is part of it. Without, each connection is a session of its own.",
+    ),
+    Tool(
+        name="mem_session_end", title="End the session", takes=a.SessionEnd, run=session_end,
+        repeats=True,
+        about="End the session at the end of the work.",
+    ),
+    Tool(
+        name="mem_suggest_topic_key", title="Suggest a topic key", takes=a.SuggestTopicKey,
+        run=suggest_topic_key, reads=True,
+        about="Suggest a topic_key for a title before you save something that will change, and "
+        "tell which similar keys are in use.",
+    ),
+)  # fmt: skip
+
+TOOLS = {tool.name: tool for tool in _EVERY}
