@@ -5,7 +5,7 @@ ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
 # What the service needs comes first: a change in its own code leaves this layer as it is.
 COPY pyproject.toml ./
 RUN python -m venv --without-pip /opt/agentops-memory \
- && python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies'], sep='\n')" > requirements.txt \
+ && python -c "import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; print(*p['dependencies'], *p['optional-dependencies']['mcp'], sep='\n')" > requirements.txt \
  && python -m pip --python /opt/agentops-memory/bin/python install --no-compile -r requirements.txt
 
 COPY README.md LICENSE ./

@@ -45,7 +45,7 @@ ALLOWED: dict[str, set[str]] = {
     "mcp": {"mcp", "answers", "domain.screen", "domain.query", ""},
     "mcp.profile": set(),
     # What lies behind an address of the service is part of its APIs.
-    "mcp.http": {"mcp", "api.documents", "api.http", "domain"},
+    "mcp.http": {"mcp", "api.documents", "api.http", "domain", "telemetry"},
     "mcp.connections": {"mcp", "answers.port", "api.door", "domain.model"},
     "mcp.routes": {"mcp.http", "api.endpoint", "api.openapi", "domain"},
     "mcp.transport": {"mcp", "api.http"},
@@ -55,8 +55,8 @@ ALLOWED: dict[str, set[str]] = {
     "compose": {"app", "erasing", "identity", "local", "mcp", "sweep", "api", "domain",
                 "rates", "storage", "settings", "telemetry"},
     "server": {"app", "compose", "headers", "limits", "origins", "settings", "telemetry", ""},
-    "cli": {"cli", "answers", "mcp", "server", "compose", "settings", "setting_kinds", "telemetry", "storage",
-            "domain", "api.agentops.exports", "api.ids", ""},
+    "cli": {"cli", "answers", "mcp", "server", "compose", "settings", "setting_kinds", "telemetry",
+            "storage", "domain", "api.agentops.exports", "api.ids", ""},
     "__main__": {"cli"},
     "__init__": set(),
 }  # fmt: skip

@@ -22,6 +22,7 @@ from ..api.http import MAX_BODY, NoPath, whole_body
 from ..domain.errors import Invalid
 from ..domain.screen import MAX_PROJECT
 from ..domain.text import Project, clean, project_name
+from ..telemetry import annotate
 from .connections import SESSION, Connections
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ class McpOverHttp:
     async def ask(self, request: Request) -> Response:
         """One message of an agent; what the SDK answers, with an id for a new connection."""
         request.state.project = _project(request)
+        annotate({"memory.project": request.state.project})
         request.state.trace = {}
         _TRACE.inject(request.state.trace)
         body = await whole_body(request, MAX_BODY)
