@@ -40,6 +40,7 @@ ALLOWED: dict[str, set[str]] = {
                              "domain", "telemetry"},
     "api": {"api", "domain", "telemetry"},
     "answers": {"answers"},
+    "client": {"client", "answers", ""},
     "local": {"local", "answers", "api.agentops", "domain", "telemetry"},
     "app": {"api", "domain", "telemetry", ""},
     "sweep": {"domain", "telemetry"},
