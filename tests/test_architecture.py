@@ -40,6 +40,7 @@ ALLOWED: dict[str, set[str]] = {
                              "domain", "telemetry"},
     "api": {"api", "domain", "telemetry"},
     "answers": {"answers"},
+    "client": {"client", "answers", ""},
     "local": {"local", "answers", "api.agentops", "domain", "telemetry"},
     # What speaks to the port knows nothing of the domain but its limits.
     "mcp": {"mcp", "answers", "domain.screen", "domain.query", ""},
@@ -55,8 +56,8 @@ ALLOWED: dict[str, set[str]] = {
     "compose": {"app", "erasing", "identity", "local", "mcp", "sweep", "api", "domain",
                 "rates", "storage", "settings", "telemetry"},
     "server": {"app", "compose", "headers", "limits", "origins", "settings", "telemetry", ""},
-    "cli": {"cli", "answers", "mcp", "server", "compose", "settings", "setting_kinds", "telemetry",
-            "storage", "domain", "api.agentops.exports", "api.ids", ""},
+    "cli": {"cli", "answers", "client", "local", "mcp", "server", "compose", "settings",
+            "setting_kinds", "telemetry", "storage", "domain", "api.agentops.exports", "api.ids", ""},
     "__main__": {"cli"},
     "__init__": set(),
 }  # fmt: skip

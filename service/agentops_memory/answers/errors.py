@@ -4,25 +4,36 @@ The text of each is a sentence that is safe to show.
 """
 
 from collections.abc import Mapping
-from typing import ClassVar
+from datetime import timedelta
 
 
 class MemoryServiceError(Exception):
     """Whatever can go wrong between a caller and the service."""
 
 
+class Misconfigured(MemoryServiceError, ValueError):
+    """What a client was given to reach the service with cannot be right; nothing was sent."""
+
+
 class Unreachable(MemoryServiceError):
     """Nobody answers, or not in time; the same request may succeed later."""
+
+    may_be_done = False  # whether so much was sent that the service may have done it
 
 
 class UnexpectedAnswer(MemoryServiceError):
     """Something answers, but not as the service does."""
 
+    status = 0  # of HTTP, if there was one
+    retry_after: timedelta | None = None
+
 
 class Refused(MemoryServiceError):
     """The service answered, and did not do it."""
 
-    status: ClassVar[int] = 0  # as AgentOps REST says it
+    status = 0  # as AgentOps REST says it
+    request_id: str | None = None  # if the service named the request
+    retry_after: timedelta | None = None  # if the service said when to ask again
 
 
 class Invalid(Refused):
@@ -94,7 +105,15 @@ BY_STATUS: Mapping[int, type[Refused]] = {
 }  # fmt: skip
 
 
-def refused(status: int, sentence: str) -> Refused:
+def refused(
+    status: int,
+    sentence: str,
+    *,
+    request_id: str | None = None,
+    retry_after: timedelta | None = None,
+) -> Refused:
     """The refusal that a status stands for; an unknown one counts as the first of its hundred."""
     rough = Failed if status >= 500 else Invalid
-    return BY_STATUS.get(status, rough)(sentence)
+    refusal = BY_STATUS.get(status, rough)(sentence)
+    refusal.status, refusal.request_id, refusal.retry_after = status, request_id, retry_after
+    return refusal

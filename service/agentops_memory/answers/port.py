@@ -76,8 +76,8 @@ class MemoryService(Protocol):
     ) -> Observation:
         """Change what is given, and answer the memory as it is now."""
 
-    async def delete(self, observation: int) -> None:
-        """Forget a memory so that it can be brought back; again is the same."""
+    async def delete(self, observation: int) -> object:
+        """Forget a memory so that it can be brought back; again is the same. Answers nothing."""
 
     async def history(self, observation: int) -> list[Revision]:
         """The changes of a memory, newest first."""

@@ -14,6 +14,7 @@ from .models import (
     Found,
     Hit,
     Imported,
+    ImportPlan,
     Line,
     Observation,
     Revision,
@@ -29,6 +30,7 @@ Written = TypeVar("Written", Session, SessionEnd, Saved, Observation, Imported)
 
 REDACTED = "x-redacted"
 OMITTED = "x-results-omitted"
+ERASURE = "x-erasure-id"
 Headers = Mapping[str, str]  # of any case that the mapping finds in lower case
 
 
@@ -94,6 +96,26 @@ def imported(body: bytes, headers: Headers) -> Imported:
     return _written(Imported, body, headers)
 
 
+def import_plan(body: bytes, _: Headers) -> ImportPlan:
+    return _read(ImportPlan, _parsed(body))
+
+
+def erasure(body: bytes, headers: Headers) -> str | None:
+    """The receipt of a deletion, if there is one; nothing else is answered to it."""
+    if body:
+        raise UnexpectedAnswer("The service answers a deletion with more than its receipt.")
+    return headers.get(ERASURE)
+
+
+def health(body: bytes, _: Headers) -> str:
+    return _read(str, _object(body).get("status"))
+
+
+def problem(body: bytes) -> str:
+    """The sentence of a refusal."""
+    return _read(str, _object(body).get("error"))
+
+
 def _written(kind: type[Written], body: bytes, headers: Headers) -> Written:
     return replace(_read(kind, _parsed(body)), redacted=_count(headers, REDACTED))
 
@@ -127,4 +149,4 @@ def _parsed(body: bytes) -> Any:
 
 def _count(headers: Headers, name: str) -> int:
     text = headers.get(name, "")
-    return int(text) if text.isascii() and text.isdigit() else 0
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0

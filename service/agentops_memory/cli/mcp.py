@@ -5,6 +5,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from ..answers.errors import MemoryServiceError
 from ..answers.port import MemoryService
 from ..compose import opened_here
 from ..domain.errors import Refusal
@@ -12,9 +13,11 @@ from ..domain.model import TenantId
 from ..domain.text import clean, project_name
 from ..mcp.stdio import speak
 from ..settings import Settings
+from ..storage.redaction_file import RedactionFileRefused
+from ..storage.sqlite.migrate import StartRefused
 from ..telemetry import Telemetry, configure_logging
 
-REFUSALS = (Refusal,)
+REFUSALS = (Refusal, MemoryServiceError, RedactionFileRefused, StartRefused)
 
 
 def run(place: Settings, *, project: str, url: str | None, tenant: str) -> None:
@@ -36,5 +39,13 @@ async def _spoken(place: Settings, project: str, url: str | None, tenant: Tenant
 async def _service(
     place: Settings, url: str | None, tenant: TenantId, telemetry: Telemetry
 ) -> AsyncIterator[MemoryService]:
-    async with opened_here(place, telemetry, tenant) as service:
-        yield service
+    """A running service at the URL; the database file itself if there is none."""
+    if url is None:
+        async with opened_here(place, telemetry, tenant) as here:
+            yield here
+    else:
+        # Not at the top: a file needs no HTTP.
+        from ..client import AsyncMemoryClient  # noqa: PLC0415
+
+        async with AsyncMemoryClient.from_environment(url=url) as there:
+            yield there

@@ -1,0 +1,16 @@
+"""The service from Python: `MemoryClient` waits for each answer, `AsyncMemoryClient` awaits it.
+
+Imports nothing of the server but its answers.
+"""
+
+try:
+    from .awaiting import AsyncMemoryClient
+    from .blocking import MemoryClient
+except ModuleNotFoundError as error:
+    if error.name != "httpx":
+        raise
+    raise ImportError("The client needs httpx: pip install 'agentops-memory[client]'") from error
+
+from .upload import Progress
+
+__all__ = ["AsyncMemoryClient", "MemoryClient", "Progress"]

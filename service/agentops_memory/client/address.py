@@ -1,0 +1,55 @@
+"""Where the service is, and how a question becomes a place below it."""
+
+import os
+import re
+import ssl
+from urllib.parse import quote, urlencode
+
+import httpx
+
+from ..answers.errors import Misconfigured
+from .call import Call, T
+
+URL, KEY = "MEMORY_URL", "MEMORY_API_KEY"  # variables of the environment
+DEFAULT = "http://127.0.0.1:7437"
+
+_LONE = re.compile("[\ud800-\udfff]")
+_DOTS = {".": "%2E", "..": "%2E%2E"}  # as they are, they would mean a folder
+
+
+def address(url: str) -> httpx.URL:
+    """The url as the base of all requests; Misconfigured, without naming it, if it cannot be."""
+    try:
+        parsed = httpx.URL(url)
+    except (httpx.InvalidURL, TypeError) as error:
+        raise Misconfigured("The url of the service cannot be read as one.") from error
+    if parsed.scheme not in ("http", "https") or not parsed.host:
+        raise Misconfigured("The url of the service begins with http:// or https:// and a host.")
+    if parsed.userinfo:
+        raise Misconfigured("The url of the service has no user or password; give a key instead.")
+    if parsed.query or parsed.fragment:
+        raise Misconfigured("The url of the service ends with its path: no query, no fragment.")
+    return parsed
+
+
+def trust(base: httpx.URL, verify: ssl.SSLContext | bool) -> ssl.SSLContext | bool:
+    """Whom to believe. Without TLS nobody: to load the authorities takes 17 ms."""
+    return verify if base.scheme == "https" else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+
+def from_environment(url: str | None, key: str | None) -> tuple[str, str | None]:
+    """The url and the key; those of the environment in the place of what is not given."""
+    return url or os.environ.get(URL) or DEFAULT, key or os.environ.get(KEY) or None
+
+
+def place(base: httpx.URL, call: Call[T]) -> httpx.URL:
+    """Where the call goes."""
+    path = base.raw_path.partition(b"?")[0].rstrip(b"/").decode("ascii")
+    path += "".join(f"/{_DOTS.get(step) or quote(_clean(step), safe='')}" for step in call.path)
+    query = urlencode({name: _clean(value) for name, value in call.query.items()})
+    return base.copy_with(raw_path=f"{path}?{query}".rstrip("?").encode("ascii"))
+
+
+def _clean(text: str) -> str:
+    """The text as it can be sent: what has no UTF-8 becomes U+FFFD, as the service has it."""
+    return _LONE.sub("\ufffd", text)

@@ -1,0 +1,170 @@
+"""`AsyncMemoryClient`: each question is awaited, on asyncio."""
+
+import asyncio
+import random
+import ssl
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+
+import httpx
+
+from . import calls, transfers
+from .address import DEFAULT, address, from_environment, trust
+from .call import Call
+from .exchange import Exchange
+from .methods import shown_as
+from .patience import RETRIES, TIMEOUT, Patience
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+
+class _Line:
+    """Bytes by httpx, on the loop that runs."""
+
+    def __init__(self, http: httpx.AsyncClient, sleep: Callable[[float], Awaitable[None]]) -> None:
+        self._http = http
+        self.sleep = sleep
+
+    async def open(self, request: httpx.Request) -> httpx.Response:
+        return await self._http.send(request, stream=True)
+
+    async def pieces(self, answer: httpx.Response) -> AsyncGenerator[bytes, None]:
+        async for piece in answer.aiter_raw():
+            yield piece
+
+    async def close(self, answer: httpx.Response) -> None:
+        await answer.aclose()
+
+    async def aside(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return await asyncio.to_thread(work, *args, **kwargs)
+
+
+def awaiting(
+    question: Callable[P, Call[T]],
+) -> Callable[Concatenate["AsyncMemoryClient", P], Coroutine[Any, Any, T]]:
+    """The method that asks the question."""
+
+    async def ask(self: "AsyncMemoryClient", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._exchange.ask(question(*args, **kwargs))
+
+    return shown_as(question, ask)
+
+
+def transferring(
+    work: Callable[Concatenate[Exchange, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate["AsyncMemoryClient", P], Coroutine[Any, Any, T]]:
+    """The method that does the work."""
+
+    async def do(self: "AsyncMemoryClient", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await work(self._exchange, *args, **kwargs)
+
+    return shown_as(work, do, beside=1)
+
+
+def streaming(
+    work: Callable[Concatenate[Exchange, P], AsyncGenerator[T, None]],
+) -> Callable[Concatenate["AsyncMemoryClient", P], AsyncGenerator[T, None]]:
+    """The method that yields what the work does."""
+
+    def stream(
+        self: "AsyncMemoryClient", /, *args: P.args, **kwargs: P.kwargs
+    ) -> AsyncGenerator[T, None]:
+        return work(self._exchange, *args, **kwargs)
+
+    return shown_as(work, stream, beside=1)
+
+
+class AsyncMemoryClient:
+    """A running service, asked from asyncio; many tasks may ask at once.
+
+    `url` may have a path. `timeout` is how long the service may be silent, and
+    `retries` how often a call is sent again; docs/client.md says when. The `key`
+    is sent to the url's host and nowhere else: redirects are not followed, and
+    the proxies of the environment are not used. `verify` is what httpx takes:
+    with a context of one's own, authorities of one's own.
+
+    Misconfigured for what cannot be right. Use it in `async with`, or call `aclose`.
+    """
+
+    _clock = staticmethod(time.monotonic)
+    _chance = staticmethod(random.random)
+    _sleep = staticmethod(asyncio.sleep)
+
+    def __init__(
+        self,
+        url: str = DEFAULT,
+        *,
+        key: str | None = None,
+        timeout: timedelta = TIMEOUT,
+        retries: int = RETRIES,
+        verify: ssl.SSLContext | bool = True,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        base = address(url)
+        patience = Patience(
+            timeout=timeout, retries=retries, clock=self._clock, chance=self._chance
+        )
+        self._http = httpx.AsyncClient(
+            transport=transport, verify=trust(base, verify), trust_env=False
+        )
+        self._exchange = Exchange.with_service(
+            base, key, patience=patience, line=_Line(self._http, self._sleep)
+        )
+
+    @classmethod
+    def from_environment(
+        cls,
+        *,
+        url: str | None = None,
+        key: str | None = None,
+        timeout: timedelta = TIMEOUT,
+        retries: int = RETRIES,
+    ) -> Self:
+        """A client of the service that MEMORY_URL names, with the key in MEMORY_API_KEY.
+
+        What is given goes before the environment, and an empty variable is an unset one.
+        """
+        named, known = from_environment(url, key)
+        return cls(named, key=known, timeout=timeout, retries=retries)
+
+    async def aclose(self) -> None:
+        """Close the connections; nothing can be asked from then on."""
+        await self._http.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._exchange.url!r})"
+
+    save = awaiting(calls.save)
+    get = awaiting(calls.get)
+    recent = awaiting(calls.recent)
+    history = awaiting(calls.history)
+    restore = awaiting(calls.restore)
+    update = awaiting(calls.update)
+    delete = awaiting(calls.delete)
+    search = awaiting(calls.search)
+    context = awaiting(calls.context)
+    timeline = awaiting(calls.timeline)
+    stats = awaiting(calls.stats)
+    sessions = awaiting(calls.sessions)
+    start_session = awaiting(calls.start_session)
+    end_session = awaiting(calls.end_session)
+    health = awaiting(calls.health)
+    export = streaming(transfers.export)
+    export_to = transferring(transfers.export_to)
+    import_from = transferring(transfers.import_from)
+    plan_import = transferring(transfers.plan_import)

@@ -1,0 +1,189 @@
+"""`MemoryClient`: each question waits for its answer.
+
+What is asked is the same work as for `AsyncMemoryClient`. Its coroutines never
+suspend here, as this line blocks instead; so each is done in one step.
+"""
+
+import random
+import ssl
+import time
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+
+import httpx
+
+from . import calls, transfers
+from .address import DEFAULT, address, from_environment, trust
+from .call import Call
+from .exchange import Exchange
+from .methods import shown_as
+from .patience import RETRIES, TIMEOUT, Patience
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+
+class _Line:
+    """Bytes by httpx, on the thread that asks."""
+
+    def __init__(self, http: httpx.Client, sleep: Callable[[float], None]) -> None:
+        self._http = http
+        self._sleep = sleep
+
+    async def open(self, request: httpx.Request) -> httpx.Response:
+        return self._http.send(request, stream=True)
+
+    async def pieces(self, answer: httpx.Response) -> AsyncGenerator[bytes, None]:
+        for piece in answer.iter_raw():
+            yield piece
+
+    async def close(self, answer: httpx.Response) -> None:
+        answer.close()
+
+    async def sleep(self, seconds: float) -> None:
+        self._sleep(seconds)
+
+    async def aside(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return work(*args, **kwargs)
+
+
+def done(work: Coroutine[Any, Any, T]) -> T:
+    """What work returns that never suspends."""
+    try:
+        work.send(None)
+    except StopIteration as returned:
+        answer: T = returned.value
+        return answer
+    raise AssertionError("The line of a blocking client has suspended.")
+
+
+def blocking(question: Callable[P, Call[T]]) -> Callable[Concatenate["MemoryClient", P], T]:
+    """The method that asks the question."""
+
+    def ask(self: "MemoryClient", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return done(self._exchange.ask(question(*args, **kwargs)))
+
+    return shown_as(question, ask)
+
+
+def transferring(
+    work: Callable[Concatenate[Exchange, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate["MemoryClient", P], T]:
+    """The method that does the work."""
+
+    def do(self: "MemoryClient", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return done(work(self._exchange, *args, **kwargs))
+
+    return shown_as(work, do, beside=1)
+
+
+def streaming(
+    work: Callable[Concatenate[Exchange, P], AsyncGenerator[T, None]],
+) -> Callable[Concatenate["MemoryClient", P], Iterator[T]]:
+    """The method that yields what the work does."""
+
+    def stream(self: "MemoryClient", /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+        pieces = work(self._exchange, *args, **kwargs)
+        try:
+            while True:
+                try:
+                    piece = done(pieces.__anext__())
+                except StopAsyncIteration:
+                    return
+                yield piece
+        finally:
+            done(pieces.aclose())
+
+    return shown_as(work, stream, beside=1)
+
+
+class MemoryClient:
+    """A running service: every method waits for its answer, and many threads may ask at once.
+
+    `url` may have a path. `timeout` is how long the service may be silent, and
+    `retries` how often a call is sent again; docs/client.md says when. The `key`
+    is sent to the url's host and nowhere else: redirects are not followed, and
+    the proxies of the environment are not used. `verify` is what httpx takes:
+    with a context of one's own, authorities of one's own.
+
+    Misconfigured for what cannot be right. Use it in `with`, or call `close`.
+    """
+
+    _clock = staticmethod(time.monotonic)
+    _chance = staticmethod(random.random)
+    _sleep = staticmethod(time.sleep)
+
+    def __init__(
+        self,
+        url: str = DEFAULT,
+        *,
+        key: str | None = None,
+        timeout: timedelta = TIMEOUT,
+        retries: int = RETRIES,
+        verify: ssl.SSLContext | bool = True,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        base = address(url)
+        patience = Patience(
+            timeout=timeout, retries=retries, clock=self._clock, chance=self._chance
+        )
+        self._http = httpx.Client(transport=transport, verify=trust(base, verify), trust_env=False)
+        self._exchange = Exchange.with_service(
+            base, key, patience=patience, line=_Line(self._http, self._sleep)
+        )
+
+    @classmethod
+    def from_environment(
+        cls,
+        *,
+        url: str | None = None,
+        key: str | None = None,
+        timeout: timedelta = TIMEOUT,
+        retries: int = RETRIES,
+    ) -> Self:
+        """A client of the service that MEMORY_URL names, with the key in MEMORY_API_KEY.
+
+        What is given goes before the environment, and an empty variable is an unset one.
+        """
+        named, known = from_environment(url, key)
+        return cls(named, key=known, timeout=timeout, retries=retries)
+
+    def close(self) -> None:
+        """Close the connections; nothing can be asked from then on."""
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._exchange.url!r})"
+
+    save = blocking(calls.save)
+    get = blocking(calls.get)
+    recent = blocking(calls.recent)
+    history = blocking(calls.history)
+    restore = blocking(calls.restore)
+    update = blocking(calls.update)
+    delete = blocking(calls.delete)
+    search = blocking(calls.search)
+    context = blocking(calls.context)
+    timeline = blocking(calls.timeline)
+    stats = blocking(calls.stats)
+    sessions = blocking(calls.sessions)
+    start_session = blocking(calls.start_session)
+    end_session = blocking(calls.end_session)
+    health = blocking(calls.health)
+    export = streaming(transfers.export)
+    export_to = transferring(transfers.export_to)
+    import_from = transferring(transfers.import_from)
+    plan_import = transferring(transfers.plan_import)

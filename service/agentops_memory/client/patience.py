@@ -1,0 +1,67 @@
+"""How often a call is sent, and how long is waited for it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+
+from ..answers.errors import Misconfigured
+
+TIMEOUT = timedelta(seconds=10)
+RETRIES = 2
+FIRST_WAIT = 0.25  # seconds; the longest wait before the first repetition
+LONGEST_WAIT = 5.0  # seconds, unless the service asks for more
+
+Clock = Callable[[], float]  # seconds since whenever
+Chance = Callable[[], float]  # from 0 to 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """The bounds of every call; Misconfigured if they cannot be."""
+
+    timeout: timedelta
+    retries: int
+    clock: Clock
+    chance: Chance
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.timeout, timedelta) or self.timeout <= timedelta(0):
+            raise Misconfigured("timeout is a timedelta of more than nothing.")
+        if self.retries < 0:
+            raise Misconfigured("retries is a number, 0 or more.")
+
+    def attempts(self, within: timedelta | None = None) -> "Attempts":
+        """Those of one call, whose answer may take so long if that is longer."""
+        return Attempts(self, max(self.timeout, within or self.timeout))
+
+
+class Attempts:
+    """The attempts of one call, from now on: all together have as long as each would have."""
+
+    def __init__(self, patience: Patience, within: timedelta) -> None:
+        self._patience = patience
+        self._within = within.total_seconds()
+        self._end = patience.clock() + self._within * (patience.retries + 1)
+        self._repeated = 0
+
+    @property
+    def seconds_left(self) -> float:
+        return self._end - self._patience.clock()
+
+    @property
+    def seconds_for_answer(self) -> float:
+        """How long this attempt may wait for the service to go on."""
+        return max(min(self._within, self.seconds_left), 0.001)
+
+    def wait(self, asked: timedelta | None) -> float | None:
+        """Seconds until the next attempt, at least what is asked; None if there is none.
+
+        Full jitter: anything up to a bound that doubles, so that many clients do
+        not come back at once.
+        """
+        if self._repeated >= self._patience.retries:
+            return None
+        bound = min(FIRST_WAIT * 2**self._repeated, LONGEST_WAIT)
+        self._repeated += 1
+        wait = self._patience.chance() * bound + (asked.total_seconds() if asked else 0.0)
+        return wait if wait < self.seconds_left else None
