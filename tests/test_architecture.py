@@ -57,7 +57,8 @@ ALLOWED: dict[str, set[str]] = {
                 "rates", "storage", "settings", "telemetry"},
     "server": {"app", "compose", "headers", "limits", "origins", "settings", "telemetry", ""},
     "cli": {"cli", "answers", "client", "local", "mcp", "server", "compose", "settings",
-            "setting_kinds", "telemetry", "storage", "domain", "api.agentops.exports", "api.ids", ""},
+            "setting_kinds", "telemetry", "storage", "domain", "api.agentops.exports",
+            "api.ids", ""},
     "__main__": {"cli"},
     "__init__": set(),
 }  # fmt: skip

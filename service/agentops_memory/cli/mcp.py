@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from ..answers.errors import MemoryServiceError
 from ..answers.port import MemoryService
 from ..compose import opened_here
-from ..domain.errors import Refusal
+from ..domain.errors import Invalid, Refusal
 from ..domain.model import TenantId
 from ..domain.text import clean, project_name
 from ..mcp.stdio import speak
@@ -16,12 +16,15 @@ from ..settings import Settings
 from ..storage.redaction_file import RedactionFileRefused
 from ..storage.sqlite.migrate import StartRefused
 from ..telemetry import Telemetry, configure_logging
+from .databases import require_usable
 
 REFUSALS = (Refusal, MemoryServiceError, RedactionFileRefused, StartRefused)
 
 
 def run(place: Settings, *, project: str, url: str | None, tenant: str) -> None:
     """Speak until the host ends it; raises one of REFUSALS when it cannot start."""
+    if not project_name(clean(project)):
+        raise Invalid("validation failed: project is required")
     configure_logging(place.log_level.upper(), sys.stderr)
     asyncio.run(_spoken(place, project_name(clean(project)), url, TenantId(tenant)))
 
@@ -41,6 +44,7 @@ async def _service(
 ) -> AsyncIterator[MemoryService]:
     """A running service at the URL; the database file itself if there is none."""
     if url is None:
+        require_usable(place, tenant)
         async with opened_here(place, telemetry, tenant) as here:
             yield here
     else:

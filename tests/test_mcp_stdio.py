@@ -1,0 +1,116 @@
+"""MCP through standard input and output: hosts that start `agentops-memory mcp`."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from .agents import MODES, agent, hosted
+from .callers import made_key
+from .process import environment
+from .service import Service, serving
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_agent_works_on_a_file_that_another_host_and_a_service_use(
+    mode: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "memory.db"
+    arguments = ["--project", "Shop ", "--db", str(path), "--tools", "all"]
+    with hosted(arguments, mode) as one, hosted(arguments, mode) as two:
+        saved = one.said("mem_save", title="Use WAL mode", content="Readers do not block.")
+        seen = two.said("mem_search", query="why wal?")
+        also = two.said("mem_save", title="Beside", content="Of the second.")
+        two.said("mem_session_start", session_id="monday")
+        named = two.said("mem_save", title="In it", content="Of Monday.")
+        with serving(path) as service, agent(f"{service.url}/mcp/shop") as third:
+            third.said("mem_save", title="Through the service", content="Of the third.")
+            assert "Through the service" in one.said("mem_context")
+            assert "project shop" in one.prompt()
+
+    assert "[discovery] Use WAL mode\nReaders do not block." in seen
+    assert saved.partition("in session ")[2] != also.partition("in session ")[2]
+    assert named.endswith("in session monday.")
+
+
+def test_an_agent_speaks_to_a_running_service_with_its_key(
+    service: Service, tmp_path: Path
+) -> None:
+    path = service.path
+    key = made_key(path, "writer", projects=("shop",))
+    beside = tmp_path / "none.db"
+    with hosted(
+        ["--project", "shop", "--url", service.url, "--db", str(beside)],
+        variables={"MEMORY_API_KEY": key},
+    ) as remote:
+        remote.said("mem_save", title="There", content="On the service.")
+        assert remote.said("mem_search", query="service").startswith("1 memory")
+    with hosted(["--project", "shop", "--url", service.url]) as stranger:
+        refused = stranger.refusal("mem_search", query="service")
+
+    assert refused.endswith("Whoever set up this connection must give it a key.")
+    assert not beside.exists()
+
+
+def test_a_dead_service_is_told_to_the_agent_and_to_nobody_else() -> None:
+    with hosted(["--project", "shop", "--url", "http://127.0.0.1:9"]) as lonely:
+        told = lonely.refusal("mem_save", title="Lost?", content="Not silently.")
+        again = lonely.refusal("mem_context")
+
+    for text in (told, again):
+        assert "127.0.0.1:9" in text
+        assert text.endswith("what you wanted to save can be saved later.")
+        assert "Traceback" not in text
+
+
+def test_nothing_but_the_protocol_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    about = {"protocolVersion": "2025-06-18", "capabilities": {}}
+    hello = {**about, "clientInfo": {"name": "t", "version": "1"}}
+    save = {"name": "mem_save", "arguments": {"title": "T", "content": "C"}}
+    sent = [
+        b"no JSON", b"\xff\xfe", b"", _message(), _message(id=1, method="initialize", params=hello),
+        _message(method="notifications/initialized"),
+        _message(id=2, method="tools/call", params=save),
+    ]  # fmt: skip
+    spoken = _mcp("--project", "p", "--db", str(path), "--log-level", "debug", sent=sent)
+    answers = [json.loads(line) for line in spoken.stdout.splitlines()]
+
+    assert spoken.returncode == 0
+    assert {answer["jsonrpc"] for answer in answers} == {"2.0"}
+    assert {answer["id"] for answer in answers} >= {1, 2}
+    assert all(json.loads(line) for line in spoken.stderr.splitlines())
+
+
+def test_what_cannot_start_says_why_and_writes_nothing(tmp_path: Path) -> None:
+    other = tmp_path / "other.db"
+    other.write_text("This is no database, and has been something else for a long time.")
+    starts = {
+        "project is required": ["--project", " ", "--db", str(other)],
+        "There is no tenant nobody": ["--project", "p", "--db", str(other), "--tenant", "nobody"],
+        "begins with http:// or https://": ["--project", "p", "--url", "memory.example:7437"],
+        "file is not a database": ["--project", "p", "--db", str(other)],
+    }
+    for sentence, arguments in starts.items():
+        refused = _mcp(*arguments)
+        assert (refused.returncode, refused.stdout) == (1, b""), refused
+        assert sentence in refused.stderr.decode()
+        assert refused.stderr.startswith(b"agentops-memory: ")
+
+
+def _message(**parts: object) -> bytes:
+    return json.dumps({"jsonrpc": "2.0", **parts}).encode()
+
+
+def _mcp(*arguments: str, sent: Sequence[bytes] = ()) -> "subprocess.CompletedProcess[bytes]":
+    return subprocess.run(
+        [sys.executable, "-m", "agentops_memory", "mcp", *arguments],
+        input=b"\n".join(sent) + b"\n",
+        env=environment({}),
+        capture_output=True,
+        timeout=30,
+        check=False,
+    )
