@@ -29,7 +29,7 @@ CHECKED_ELSEWHERE = {
     "console-make": "test_every_make_target_in_the_documents_exists",
     "console-cluster": "test_a_cluster_command_names_what_exists",
 }
-NO_COMMANDS = {"text", "json", "sql", "python", "ini", "yaml"}
+NO_COMMANDS = {"text", "json", "sql", "python", "ini", "toml", "yaml"}
 
 
 @dataclass(frozen=True)

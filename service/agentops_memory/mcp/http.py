@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 PROJECT = "X-Memory-Project"
 
+_FORMATS = {b"accept": b"application/json", b"content-type": b"application/json"}
 _TRACE = TraceContextTextMapPropagator()
 
 
@@ -77,7 +78,7 @@ class McpOverHttp:
 
         async def answer(scope: Scope, receive: Receive, send: Send) -> None:
             named = _naming(send) if is_new else send
-            await transport.answer(scope, _again(body, receive), named)
+            await transport.answer(_in_json(scope), _again(body, receive), named)
 
         return _Relayed(answer)
 
@@ -145,6 +146,12 @@ def _naming(send: Send) -> Send:
         await send(message)
 
     return named
+
+
+def _in_json(scope: Scope) -> Scope:
+    """The request as one in JSON that takes JSON, whatever it says: `curl -d` says neither."""
+    said = [header for header in scope["headers"] if header[0] not in _FORMATS]
+    return {**scope, "headers": [*said, *_FORMATS.items()]}
 
 
 def _again(body: bytes, receive: Receive) -> Receive:
