@@ -258,7 +258,7 @@ def test_an_allowed_page_reads_answers_and_refusals(
     assert answer.headers["vary"] == "Origin"
     assert answer.headers["access-control-expose-headers"] == (
         "X-Redacted, X-Erasure-Id, X-Results-Omitted, X-Request-Id, request-id, Retry-After, "
-        "x-should-retry, Idempotent-Replayed"
+        "x-should-retry, Idempotent-Replayed, Mcp-Session-Id"
     )
     assert "access-control-allow-credentials" not in answer.headers
 
