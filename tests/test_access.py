@@ -256,7 +256,7 @@ def test_a_role_may_do_what_it_says_and_no_more(house: House, role: str) -> None
             for path in (
                 "/sessions/recent", "/observations/recent", own, f"{own}/history", "/search?q=a",
                 "/context", f"/timeline?observation_id={house.ids['own']}", "/stats",
-                "/openapi.json",
+                "/openapi.json", "/docs",
             )
         ],
         "writer": [

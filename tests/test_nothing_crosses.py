@@ -169,6 +169,7 @@ def erase_project(place: Place, me: Party) -> None:
 
 def describe(_: Place, me: Party) -> None:
     me.ask("GET", "/openapi.json")
+    me.ask("GET", "/docs")
     me.ask("GET", "/health")
     me.ask("GET", f"/erasures/{NEVER}")
 
@@ -195,7 +196,7 @@ DEEDS: dict[Deed, set[str]] = {
     import_own: {"import"},
     import_foreign: {"import"},
     erase_project: {"delete_project"},
-    describe: {"openapi", "health", "get_erasure"},
+    describe: {"openapi", "docs", "health", "get_erasure"},
     knock_at_stores: set(),  # its routes are in a table
     work_as_an_agent: set(),  # what MCP takes is not described with the routes
     reach_as_an_agent: set(),

@@ -65,7 +65,7 @@ def test_a_request_of_no_page_is_answered(strict: Service) -> None:
     assert strict.http.get("/stats").status_code == 200
 
 
-@pytest.mark.parametrize("path", ["/health", "/stats", "/nowhere", "/openapi.json"])
+@pytest.mark.parametrize("path", ["/health", "/stats", "/nowhere", "/openapi.json", "/docs"])
 @pytest.mark.parametrize("method", ["GET", "POST", "OPTIONS", "DELETE"])
 def test_a_page_from_elsewhere_is_refused_everywhere(
     strict: Service, method: str, path: str

@@ -115,7 +115,7 @@ def test_every_operation_of_the_api_is_traced_here(service: Service) -> None:
         for operation in methods.values()
         if not path.startswith(("/api/", "/anthropic/"))  # other protocols have tests of their own
     }
-    assert served - {"health", "openapi", "get_erasure"} == set(OPERATIONS)
+    assert served - {"health", "openapi", "docs", "get_erasure"} == set(OPERATIONS)
 
 
 def test_a_look_at_a_receipt_is_a_span_that_names_its_project(tmp_path: Path) -> None:

@@ -1,12 +1,8 @@
-"""The Starlette application: routes side by side, /health, JSON for every refusal."""
+"""The Starlette application: routes side by side, JSON for every refusal."""
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache
-from typing import Any
+from dataclasses import dataclass
 
-from pydantic import BaseModel
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -14,8 +10,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from . import __version__
-from .api.agentops import models
+from .about import About
 from .api.agentops import routes as agentops
 from .api.agentops.routes import HOT
 from .api.anthropic_stores import routes as anthropic
@@ -24,12 +19,9 @@ from .api.endpoint import Api, lies_below, routes
 from .api.http import Failed, NoMethod, NoPath
 from .api.memory_stores import answers as store_answers
 from .api.memory_stores.routes import PREFIX as STORES
-from .api.openapi import Handler, Operation, document
 from .domain.access import Role
 from .domain.errors import Denied, Refusal, Unavailable
 from .telemetry import Telemetry
-
-TITLE = "agentops-memory"
 
 # How a refusal looks that no protocol was asked for, by what the path lies below.
 REFUSED: Mapping[str, Callable[[Refusal], Response]] = {
@@ -41,21 +33,8 @@ REFUSED: Mapping[str, Callable[[Refusal], Response]] = {
 
 def application(apis: Sequence[Api], door: Door, telemetry: Telemetry) -> Starlette:
     """The service, once its storage is open. The last protocol has the paths of no other."""
-
-    async def openapi(request: Request) -> Response:
-        door.enter(request, Role.READER)
-        return JSONResponse(await asyncio.to_thread(described))
-
     refusals = _Refusals(apis, door)
-    own = _own_operations(openapi)
-    *others, rest = apis
-    every = [*others, replace(rest, operations=[*own, *rest.operations])]
-
-    @cache  # not before it is asked for: it takes longer than the rest of the start
-    def described() -> dict[str, Any]:
-        told = [api for api in every if api.is_described]
-        return document(told, title=TITLE, version=__version__)
-
+    own = About(apis, door).operations
     application = Starlette(
         routes=[
             *(Route(o.path, o.handler, methods=[o.method]) for o in own),
@@ -148,43 +127,6 @@ async def _starting(scope: Scope, receive: Receive, send: Send) -> None:
     else:
         response = _refused_at(scope["path"], Unavailable("The service is starting; try again."))
     await response(scope, receive, send)
-
-
-class Description(BaseModel):
-    """GET /openapi.json."""
-
-    openapi: str
-    info: dict[str, Any]
-    paths: dict[str, Any]
-    components: dict[str, Any]
-
-
-def _own_operations(openapi: Handler) -> list[Operation]:
-    return [
-        Operation(
-            method="GET",
-            path="/health",
-            name="health",
-            summary="Whether the service runs.",
-            handler=_health,
-            answer=models.Health,
-            refusals=(503,),
-        ),
-        Operation(
-            method="GET",
-            path="/openapi.json",
-            name="openapi",
-            summary="This description, in OpenAPI 3.1.",
-            handler=openapi,
-            answer=Description,
-            role=Role.READER,
-            refusals=(503,),
-        ),
-    ]
-
-
-async def _health(request: Request) -> Response:
-    return JSONResponse({"status": "ok"})
 
 
 def _methods(request: Request) -> list[str]:

@@ -23,6 +23,8 @@ REPLAY = {"memory.idempotent_replay": True}
 class Api:
     """A protocol. Its prefix and whatever lies below it are its own, also what is unknown."""
 
+    title: str
+    summary: str  # what it is for, in a sentence
     prefix: str
     operations: Sequence[Operation]
     refused: Callable[[Refusal], Response]

@@ -1,6 +1,6 @@
 """Routes as a table, and the OpenAPI 3.1 document that is made of it."""
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Literal, Protocol
@@ -46,6 +46,7 @@ class Operation:
     handler: Handler
     answer: type[BaseModel] | None = None
     is_list: bool = False
+    is_page: bool = False  # whether it is answered with HTML, for people
     status: int = 200
     body: type[BaseModel] | None = None
     body_required: bool = True
@@ -59,6 +60,14 @@ class Operation:
 
 class Described(Protocol):
     """Operations of one protocol."""
+
+    @property
+    def title(self) -> str:
+        """What it is called."""
+
+    @property
+    def summary(self) -> str:
+        """What it is for, in a sentence."""
 
     @property
     def operations(self) -> Sequence[Operation]:
@@ -81,7 +90,7 @@ class Described(Protocol):
         """The headers of every answer: what each says."""
 
 
-def document(apis: Iterable[Described], *, title: str, version: str) -> dict[str, Any]:
+def document(apis: Sequence[Described], *, title: str, version: str) -> dict[str, Any]:
     """The OpenAPI 3.1 document of the protocols; no two models share a name."""
     table = [(operation, api) for api in apis for operation in api.operations]
     models = {model for o, api in table for model in (o.answer, o.body, api.problem) if model}
@@ -96,6 +105,7 @@ def document(apis: Iterable[Described], *, title: str, version: str) -> dict[str
     return {
         "openapi": "3.1.0",
         "info": {"title": title, "version": version},
+        "tags": [{"name": api.title, "description": api.summary} for api in apis],
         "paths": paths,
         "components": {"schemas": schemas["$defs"], "securitySchemes": _KEYS},
     }
@@ -104,6 +114,7 @@ def document(apis: Iterable[Described], *, title: str, version: str) -> dict[str
 def _operation(operation: Operation, api: Described) -> dict[str, Any]:
     described: dict[str, Any] = {
         "operationId": operation.name,
+        "tags": [api.title],
         "summary": operation.summary,
         "parameters": [
             *_path_parameters(operation.path),
@@ -166,6 +177,8 @@ def _answer(operation: Operation, api: Described) -> dict[str, Any]:
     description: dict[str, Any] = {"description": HTTPStatus(operation.status).phrase}
     if headers := _headers(operation, api):
         description["headers"] = _described(headers)
+    if operation.is_page:
+        return description | {"content": {"text/html": {"schema": _SCHEMAS["string"]}}}
     if operation.answer is None:
         return description
     schema: dict[str, Any] = _reference(operation.answer)

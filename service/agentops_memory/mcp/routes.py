@@ -23,6 +23,8 @@ def protocol(
     Every message needs a reader's key; a tool that changes something needs a writer's.
     """
     return Api(
+        title="MCP",
+        summary="Memory as tools of agents.",
         prefix=PREFIX,
         operations=operations(handlers),
         refused=refused,

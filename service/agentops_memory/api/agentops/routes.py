@@ -202,7 +202,14 @@ def operations(api: AgentOps) -> tuple[Operation, ...]:
 
 def protocol(api: AgentOps) -> Api:
     """AgentOps REST, which has every path that is no other protocol's."""
-    return Api(prefix="", operations=operations(api), refused=refused, problem=m.Problem)
+    return Api(
+        title="AgentOps REST",
+        summary="Sessions and observations, and what to remember of them before each turn.",
+        prefix="",
+        operations=operations(api),
+        refused=refused,
+        problem=m.Problem,
+    )
 
 
 def refused(refusal: Refusal) -> Response:

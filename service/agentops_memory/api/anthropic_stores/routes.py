@@ -191,6 +191,8 @@ def operations(api: AnthropicStores) -> tuple[Operation, ...]:
 def protocol(api: AnthropicStores) -> Api:
     """The Anthropic dialect of memory stores, with every path below its prefix."""
     return Api(
+        title="Anthropic dialect",
+        summary="The same stores, as the Python package `anthropic` asks for them.",
         prefix=PREFIX,
         operations=operations(api),
         refused=refused,

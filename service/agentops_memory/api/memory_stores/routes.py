@@ -148,6 +148,8 @@ def operations(api: MemoryStores) -> tuple[Operation, ...]:
 def protocol(api: MemoryStores) -> Api:
     """The Memory Stores API."""
     return Api(
+        title="Memory Stores",
+        summary="Documents at paths, with immutable versions.",
         prefix=PREFIX,
         operations=operations(api),
         refused=refused,
