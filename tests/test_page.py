@@ -122,6 +122,23 @@ def test_it_shows_every_schema_with_its_fields(document: dict[str, Any], shown: 
     assert {name: section["p"][0] for name, section in sections.items()} == described
 
 
+def test_it_says_what_is_said_of_each_parameter_and_field(
+    document: dict[str, Any], shown: Shown
+) -> None:
+    for operation in operations(document).values():
+        section = shown.sections[operation["operationId"]]
+        for each, text in zip(operation["parameters"], _told(section, "Parameters"), strict=True):
+            assert text.endswith(each.get("description", "").replace("`", ""))
+    for name, schema in document["components"]["schemas"].items():
+        fields = schema.get("properties", {}).values()
+        for each, text in zip(fields, _told(shown.sections[f"schema-{name}"], ""), strict=True):
+            assert text.endswith(each.get("description", "").replace("`", ""))
+
+
+def _told(section: dict[str, dict[str, list[str]]], title: str) -> list[str]:
+    return section.get(title, {}).get("dd", [])
+
+
 def test_an_answer_links_to_its_schema(document: dict[str, Any], shown: Shown) -> None:
     for operation in operations(document).values():
         links = shown.sections[operation["operationId"]]["Answers"].get("a", [])
@@ -175,6 +192,13 @@ def test_a_browser_may_use_its_stylesheet_and_nothing_else(
 
     assert answer.headers["content-type"] == "text/html; charset=utf-8"
     assert told_browsers(answer) == EXPECTED | {"content-security-policy": policy}
+
+
+def test_the_description_says_that_it_is_a_page(document: dict[str, Any], shown: Shown) -> None:
+    described = document["paths"]["/docs"]["get"]["responses"]["200"]["content"]
+
+    assert described.keys() == {"text/html"}
+    assert shown.sections["docs"]["Answers"]["dd"][0] == "text/html"
 
 
 def test_nothing_of_a_request_is_on_it(service: Service, answer: httpx.Response) -> None:

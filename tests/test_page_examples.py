@@ -95,12 +95,14 @@ def _sent(service: Service, command: str) -> httpx.Response:
     )
 
 
-def test_an_example_is_a_command_of_a_shell(service: Service, shown: Shown) -> None:
-    (command,) = shown.sections["add_observation"]["Example"]["pre"]
+@pytest.mark.parametrize("operation", ["add_observation", "fetch_context"])
+def test_an_example_is_a_command_of_a_shell(service: Service, shown: Shown, operation: str) -> None:
+    (command,) = shown.sections[operation]["Example"]["pre"]
     script = command.replace(ADDRESS, service.url.removeprefix("http://"))
 
     done = subprocess.run(
         ["sh", "-ec", script], capture_output=True, text=True, timeout=60, check=True
     )
 
-    assert json.loads(done.stdout).keys() >= {"id", "action"}
+    assert "error" not in json.loads(done.stdout)
+    assert done.stderr == ""
