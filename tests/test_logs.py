@@ -67,6 +67,14 @@ def test_a_line_has_its_time_its_level_its_logger_its_words_and_its_fields() -> 
     }
 
 
+def test_libraries_that_tell_of_each_request_are_heard_from_warnings_on(lines: Lines) -> None:
+    for name in ("mcp.server.lowlevel", "httpx", "httpcore.http11"):
+        logging.getLogger(name).info("GET http://127.0.0.1:7437/search?q=private")
+    logging.getLogger("mcp.server").warning("something is wrong")
+
+    assert lines.one()["message"] == "something is wrong"
+
+
 def test_no_text_can_forge_a_line() -> None:
     forged = 'a\n{"level": "ERROR"}\r\u2028\x1b[31m\x85\ud800'
     record = logging.makeLogRecord({"msg": forged, "path": forged})

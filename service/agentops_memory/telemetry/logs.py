@@ -16,6 +16,7 @@ from .hidden import hidden
 
 HEALTH = "/health"
 REQUEST_IDS = (b"request-id", b"x-request-id")  # of an answer: what its client calls it by
+CHATTY = ("mcp", "httpx", "httpcore")  # a line or more a request, some with its whole query
 FAILED = 500  # what the server answers for an application that raised
 
 log = logging.getLogger(__name__)
@@ -29,7 +30,10 @@ _spans: ContextVar[list[Span] | None] = ContextVar("spans of the request", defau
 
 
 def configure_logging(level: str = "INFO", stream: TextIO = sys.stdout) -> None:
-    """Write every logger's lines of this level and above to the stream, as JSON."""
+    """Write every logger's lines of this level and above to the stream, as JSON.
+
+    Libraries that tell of each request are heard from warnings on.
+    """
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonFormatter())
     root = logging.getLogger()
@@ -39,6 +43,8 @@ def configure_logging(level: str = "INFO", stream: TextIO = sys.stdout) -> None:
         theirs = logging.getLogger(name)
         theirs.handlers = []
         theirs.propagate = True
+    for name in CHATTY:
+        logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
 
 
 class JsonFormatter(logging.Formatter):
