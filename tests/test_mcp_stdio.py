@@ -31,7 +31,7 @@ def test_an_agent_works_on_a_file_that_another_host_and_a_service_use(
             assert "Through the service" in one.said("mem_context")
             assert "project shop" in one.prompt()
 
-    assert "[discovery] Use WAL mode\nReaders do not block." in seen
+    assert "[discovery] Use WAL mode\n    Readers do not block." in seen
     assert saved.partition("in session ")[2] != also.partition("in session ")[2]
     assert named.endswith("in session monday.")
 

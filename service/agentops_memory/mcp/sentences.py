@@ -1,4 +1,8 @@
-"""What a tool answers: text that an agent can act on, with the ids that other tools take."""
+"""What a tool answers: text that an agent can act on, with the ids that other tools take.
+
+In a list what was stored is indented, and a title is one line, so that no stored text
+can pass for another memory or for a word of the service.
+"""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -8,6 +12,7 @@ from ..answers.models import (
     Context,
     Found,
     Hit,
+    Line,
     Observation,
     Revision,
     Saved,
@@ -54,11 +59,11 @@ def context(told: Context, *, hint: str) -> str:
         return "Nothing is remembered of this project yet."
     parts = []
     if told.summaries:
-        parts.append("\n".join(["Recent sessions:", *(f"- {each}" for each in told.summaries)]))
+        summaries = (f"- {_line(each)}" for each in told.summaries)
+        parts.append("\n".join(["Recent sessions:", *summaries]))
     if told.observations:
         lines = [
-            f"{_id(line.explain)}[{line.type}] {line.title}\n{line.content}"
-            for line in told.observations
+            f"{_id(line.explain)}{_named(line)}\n{_cut(line.content)}" for line in told.observations
         ]
         parts.append("\n\n".join([f"Memories{hint}:", *lines]))
     return _paragraphs(parts, told.omitted)
@@ -66,14 +71,14 @@ def context(told: Context, *, hint: str) -> str:
 
 def memory(of: Observation, note: str = "") -> str:
     """A memory in full."""
-    about = [f"#{of.id} [{of.type}] {of.title}"]
+    about = [f"#{of.id} [{_line(of.type)}] {_line(of.title)}"]
     if of.topic_key:
-        about.append(f"topic_key: {of.topic_key}")
+        about.append(f"topic_key: {_line(of.topic_key)}")
     if of.tags:
-        about.append(f"tags: {', '.join(of.tags)}")
+        about.append(f"tags: {', '.join(map(_line, of.tags))}")
     about.append(
-        f"{of.project}, scope {of.scope}, session {of.session_id}, revision {of.revision_count}, "
-        f"saved {_at(of.created_at)}, changed {_at(of.updated_at)}"
+        f"{_line(of.project)}, scope {_line(of.scope)}, session {_line(of.session_id)}, "
+        f"revision {of.revision_count}, saved {_at(of.created_at)}, changed {_at(of.updated_at)}"
     )
     whole = "\n".join(about) + f"\n\n{of.content}"
     return f"{note}{_redacted(of.redacted)}\n{whole}" if note else whole
@@ -93,7 +98,7 @@ def timeline(of: int, entries: Iterable[TimelineEntry]) -> str:
     """A memory among its neighbours, oldest first."""
     lines = [
         f"{'>' if entry.id == of else ' '} #{entry.id} {_at(entry.created_at)} "
-        f"[{entry.type}] {entry.title}\n{_cut(entry.content)}"
+        f"{_named(entry)}\n{_cut(entry.content)}"
         for entry in entries
     ]
     return "\n\n".join([f"Around memory {of}, oldest first:", *lines])
@@ -117,13 +122,15 @@ def suggested(key: str, used: Sequence[str]) -> str:
 
 
 def _hit(place: int, hit: Hit, hint: str) -> str:
-    key = f" (topic_key {hit.topic_key})" if hit.topic_key else ""
-    return f"{place}. #{hit.id} [{hit.type}] {hit.title}{key}\n{_cut(hit.content, hint)}"
+    key = f" (topic_key {_line(hit.topic_key)})" if hit.topic_key else ""
+    return f"{place}. #{hit.id} {_named(hit)}{key}\n{_cut(hit.content, hint)}"
 
 
 def _revision(of: Revision) -> str:
     head = f"{of.revision}. {of.action} {_at(of.created_at)}"
-    return head if of.title is None else f"{head} [{of.type}] {of.title}\n{_cut(of.content or '')}"
+    if of.title is None:
+        return head
+    return f"{head} [{_line(of.type or '')}] {_line(of.title)}\n{_cut(of.content or '')}"
 
 
 def _id(explain: object) -> str:
@@ -134,8 +141,22 @@ def _id(explain: object) -> str:
 
 def _cut(content: str, hint: str = "") -> str:
     if len(content) <= SHOWN:
-        return content
-    return f"{content[:SHOWN]}...\n(the first {SHOWN:,} of {len(content):,} characters{hint})"
+        return _indented(content)
+    told = f"(the first {SHOWN:,} of {len(content):,} characters{hint})"
+    return f"{_indented(content[:SHOWN])}...\n{told}"
+
+
+def _named(memory: Hit | Line | TimelineEntry) -> str:
+    return f"[{_line(memory.type)}] {_line(memory.title)}"
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"    {line}" for line in text.splitlines())
+
+
+def _line(text: str) -> str:
+    """The text without breaks."""
+    return " ".join(text.split())
 
 
 def _paragraphs(parts: Iterable[str], omitted: int) -> str:
