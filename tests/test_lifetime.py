@@ -1,19 +1,25 @@
 """How the service ends: nothing that was accepted is lost, and nothing is left behind."""
 
 import json
+import logging
 import signal
 import socket
 import time
-from contextlib import closing
+from contextlib import ExitStack, closing
+from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx
+import pytest
 
+from agentops_memory import server
 from agentops_memory.storage.sqlite.connection import connect
 
 from .files import assert_sound
 from .process import Load, served, stored, until
-from .service import observation
+from .raw import HEALTH, request, wire
+from .service import observation, serving
 
 GRACE = 10.0  # seconds that an end may take on a busy machine; a fault takes 15 or more
 
@@ -71,7 +77,7 @@ def test_a_request_that_was_accepted_is_finished_before_the_end(tmp_path: Path) 
             client.sendall(f"{head}Expect: 100-continue\r\n\r\n".encode())
             assert client.recv(100).startswith(b"HTTP/1.1 100 ")
             process.send(signal.SIGINT)
-            process.line("Shutting down")
+            process.line("finishing what was accepted")
             client.sendall(body)
             answer = client.recv(1000)
 
@@ -79,6 +85,49 @@ def test_a_request_that_was_accepted_is_finished_before_the_end(tmp_path: Path) 
 
     assert answer.startswith(b"HTTP/1.1 201 ")
     assert stored(path) == {"accepted": 1}
+
+
+@pytest.mark.parametrize("begun", [b"", HEALTH], ids=["new", "idle"])
+def test_a_connection_without_a_request_does_not_delay_the_end(
+    tmp_path: Path, begun: bytes
+) -> None:
+    with ExitStack() as clients:
+        with serving(tmp_path / "memory.db") as service:
+            client = clients.enter_context(wire(service.url))
+            client.send(begun)
+            if begun == HEALTH:
+                assert client.answer().status == 200
+            began = time.monotonic()
+
+        assert time.monotonic() - began < GRACE
+        assert client.rest() == b""
+
+
+def test_a_request_that_does_not_go_on_is_cut_off_in_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(server, "GRACE", timedelta(milliseconds=50))
+    with ExitStack() as clients:
+        with serving(tmp_path / "memory.db") as service:
+            client = clients.enter_context(wire(service.url))
+            client.send(request("POST", "/sessions", content_length="9", expect="100-continue"))
+            assert client.answer().status == 100
+
+        assert client.rest() == b""
+
+    errors = [it.message for it in caplog.records if it.levelno == logging.ERROR]
+    assert errors == ["requests are cut off"]
+
+
+def test_the_date_of_an_answer_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "SECOND", timedelta(milliseconds=5))
+    with serving(tmp_path / "memory.db") as service:
+        assert "date" in service.http.get("/health").headers
+
+        monkeypatch.setattr("uvicorn.server.time", SimpleNamespace(time=lambda: 0.0))
+
+        beginning = "Thu, 01 Jan 1970 00:00:00 GMT"
+        until(lambda: service.http.get("/health").headers["date"] == beginning)
 
 
 def test_a_reader_of_the_file_elsewhere_delays_the_end_little_and_the_log_says_so(

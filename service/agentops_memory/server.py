@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 # that meets a closing connection fails, and the agent runtime does not retry.
 KEEP_ALIVE = timedelta(seconds=120)
 GRACE = timedelta(seconds=15)  # in which accepted requests are finished
+LOOK = timedelta(milliseconds=10)  # after which it is looked again whether they are
+SECOND = timedelta(seconds=1)  # that which the header Date counts in
 BACKLOG = 2048
 
 
@@ -140,11 +142,11 @@ class _Server(uvicorn.Server):
                 proxy_headers=False,
                 backlog=BACKLOG,
                 timeout_keep_alive=int(KEEP_ALIVE.total_seconds()),
-                timeout_graceful_shutdown=int(GRACE.total_seconds()),
             )
         )
         host, port = listener.getsockname()[:2]
         self.address = Address(host=host, port=port)
+        self._ending = asyncio.Event()
         self._serving = asyncio.create_task(self.serve([listener]))
 
     @contextmanager
@@ -154,7 +156,46 @@ class _Server(uvicorn.Server):
     async def finish(self) -> None:
         """Finish what was accepted, and stop listening."""
         self.should_exit = True
+        self._ending.set()
         await self._serving
+
+    async def main_loop(self) -> None:
+        """Until the end, a new Date each second; uvicorn's own looks for it ten times a second."""
+        while not await self.on_tick(0):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(SECOND.total_seconds()):
+                    await self._ending.wait()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept no more, and finish what was; uvicorn's own takes a tenth of a second or more."""
+        log.info("finishing what was accepted")
+        for listening in [*self.servers, *(sockets or ())]:
+            listening.close()
+        try:
+            async with asyncio.timeout(GRACE.total_seconds()):
+                await self._finish_connections()
+        except TimeoutError:
+            await self._cut_off()
+
+    async def _finish_connections(self) -> None:
+        """Let each connection end with its answer, also one that was only now accepted."""
+        state = self.server_state
+        while True:
+            for connection in list(state.connections):
+                connection.shutdown()
+            await asyncio.sleep(LOOK.total_seconds())
+            if not (state.connections or state.tasks):
+                return
+
+    async def _cut_off(self) -> None:
+        """End what did not come to its end: as if the clients had left, or else by force."""
+        state = self.server_state
+        log.error("requests are cut off", extra={"requests": len(state.tasks)})
+        for connection in list(state.connections):
+            connection.transport.abort()
+        await asyncio.sleep(LOOK.total_seconds())
+        for task in state.tasks:
+            task.cancel()
 
 
 @asynccontextmanager
