@@ -1,7 +1,8 @@
 """Fixtures: a service of its own for each test."""
 
+import gc
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,17 @@ from .service import Clock, Service, serving
 def pytest_xdist_auto_num_workers() -> int:
     """What `-n auto` means: two for each core, as tests wait for disks, clocks and processes."""
     return 2 * (os.cpu_count() or 1)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is collected stays to the end, so the garbage collector need never look at it."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture
