@@ -17,11 +17,13 @@ from typing import Any, TypeVar
 import httpx
 
 from .files import rows
+from .forks import PROGRAM, Forked
 from .service import PLAIN, observation
 
 ROOT = Path(__file__).parents[1]
 DEADLINE = 30.0  # seconds; whatever a test waits for comes long before
 CLIENTS = 8
+ANEW = ("env",)  # a command that starts another as it is
 NOTHING: Mapping[str, str] = {}
 
 T = TypeVar("T")
@@ -30,22 +32,12 @@ T = TypeVar("T")
 class Program:
     """A process that runs `agentops-memory`, the lines that it has printed, and its client."""
 
-    def __init__(
-        self,
-        arguments: Sequence[str],
-        variables: Mapping[str, str],
-        *,
-        cwd: Path | None = None,
-        within: Sequence[str] = (),
-    ) -> None:
-        self._process = subprocess.Popen(
-            [*within, sys.executable, "-m", "agentops_memory", *arguments],
-            env=environment(variables), cwd=cwd, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )  # fmt: skip
+    def __init__(self, process: "subprocess.Popen[str] | Forked") -> None:
+        self._process = process
         self._printed = threading.Condition()
         self._ended = False
         self.lines: list[str] = []
+        self.output = ""
         self.errors = ""
         self._listeners = [
             threading.Thread(target=self._listen),
@@ -96,6 +88,7 @@ class Program:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             with self._printed:
+                self.output += line
                 self.lines.append(line.rstrip())
                 self._printed.notify_all()
         with self._printed:
@@ -113,16 +106,30 @@ def program(
     variables: Mapping[str, str] = NOTHING,
     cwd: Path | None = None,
     within: Sequence[str] = (),
+    code: str = PROGRAM,
 ) -> Iterator[Program]:
     """The program with these arguments and variables; killed at the end if it still runs.
 
-    `within` is a command that runs it: `("unshare", "--mount")`.
+    It is a fork of a process that has loaded it already, unless `within` is a command that
+    runs it (`("unshare", "--mount")`, or `ANEW`), or a variable is one of Python's own.
     """
-    running = Program(arguments, variables, cwd=cwd, within=within)
+    own = environment(variables)
+    if within or any(name.startswith("PYTHON") for name in variables):
+        running = Program(_anew([*within, sys.executable, "-c", code, *arguments], own, cwd))
+    else:
+        running = Program(Forked(code, arguments, own, cwd=cwd))
     try:
         yield running
     finally:
         running.end()
+
+
+def _anew(
+    command: Sequence[str], variables: Mapping[str, str], cwd: Path | None
+) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        command, env=variables, cwd=cwd, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
 
 
 @contextmanager
@@ -136,14 +143,15 @@ def served(
 
 
 def run(
-    *arguments: str, variables: Mapping[str, str] = NOTHING, cwd: Path | None = None
+    *arguments: str,
+    variables: Mapping[str, str] = NOTHING,
+    cwd: Path | None = None,
+    code: str = PROGRAM,
 ) -> subprocess.CompletedProcess[str]:
     """The program, run to its end."""
-    return subprocess.run(
-        [sys.executable, "-m", "agentops_memory", *arguments],
-        env=environment(variables), cwd=cwd, text=True, capture_output=True,
-        timeout=DEADLINE, check=False,
-    )  # fmt: skip
+    with program(*arguments, variables=variables, cwd=cwd, code=code) as done:
+        ended = done.wait()
+    return subprocess.CompletedProcess(arguments, ended, done.output, done.errors)
 
 
 def environment(variables: Mapping[str, str]) -> dict[str, str]:

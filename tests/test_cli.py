@@ -1,13 +1,14 @@
 """The program at the terminal: its help, its demonstration, its probe."""
 
 import re
+from pathlib import Path
 
 import pytest
 
 from agentops_memory import __version__
 from agentops_memory.settings import VARIABLES
 
-from .process import free_port, run
+from .process import ANEW, free_port, program, run
 from .service import Service
 
 
@@ -131,3 +132,13 @@ def test_health_does_not_load_the_server() -> None:
     assert "click" in loaded
     for module in ("uvicorn", "starlette", "pydantic", "sqlite3", "opentelemetry"):
         assert not re.search(rf"\| +{module}$", loaded, re.MULTILINE)
+
+
+def test_a_fork_prints_and_ends_as_a_program_that_was_started_anew(tmp_path: Path) -> None:
+    for arguments in (("--version",), ("demo", "--url", "nowhere"), ("eat",), ("keys", "list")):
+        done = []
+        for within in ((), ANEW):
+            with program(*arguments, within=within, cwd=tmp_path) as running:
+                done.append((running.wait(), running.output, running.errors))
+
+        assert done[0] == done[1]

@@ -1,10 +1,7 @@
 """An index that was made by other rules is made anew at the start, whole or not at all."""
 
-import os
 import signal
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -25,6 +22,7 @@ from agentops_memory.storage.sqlite.partitions import AREAS
 from .database import assert_index_is_whole
 from .files import NOW, assert_sound, beside, old_texts, rows
 from .original import original
+from .process import run
 from .recall import search, titles
 from .service import Service, observation, serving
 
@@ -303,11 +301,7 @@ migrate.migrated(Path(sys.argv[1]), datetime.now(UTC))
 
 def killed_at(path: Path, point: str) -> None:
     """A start in a process that is killed when it comes to the point."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    process = subprocess.run(
-        [sys.executable, "-c", KILLED, str(path), point], env=environment, check=False
-    )
-    assert process.returncode == -signal.SIGKILL
+    assert run(str(path), point, code=KILLED).returncode == -signal.SIGKILL
 
 
 def test_a_process_by_other_rules_is_refused_its_writes(tmp_path: Path) -> None:

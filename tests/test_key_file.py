@@ -26,7 +26,7 @@ from agentops_memory.storage.audit import record
 from agentops_memory.storage.key_file import KeyFile, KeyFileRefused, WatchedKeys
 
 from .files import disk
-from .process import DEADLINE, environment
+from .process import run
 from .service import START, Clock
 
 TOKEN = re.compile(r"amk_([a-z0-9]{12})_([A-Za-z0-9_-]{43})")
@@ -75,11 +75,7 @@ class Desk:
         return result.stderr
 
     def process(self, *arguments: str, code: str = PROGRAM) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-c", code, *arguments],
-            env=environment({"MEMORY_DB_PATH": str(self.db)}), text=True, capture_output=True,
-            timeout=DEADLINE, check=False,
-        )  # fmt: skip
+        return run(*arguments, variables={"MEMORY_DB_PATH": str(self.db)}, code=code)
 
     def audited(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.audit.read_text("utf-8").splitlines()]

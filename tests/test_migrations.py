@@ -1,11 +1,10 @@
 """A file is made, or brought to the newest schema, by one of any number of processes."""
 
-import multiprocessing
 import shutil
+import signal
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
-from multiprocessing.synchronize import Barrier
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +23,21 @@ from agentops_memory.storage.sqlite.migrate import (
 
 from .files import NEWEST, NOW, assert_sound, beside, disk, found, mounted, rows, schema
 from .original import SCHEMA, filled, original, with_wal_left
+from .process import program
 from .service import serving
 
 PROCESSES = 4
+WAIT_AND_START = """
+import signal, sys
+from datetime import datetime
+from pathlib import Path
+from agentops_memory.storage.sqlite.migrate import migrated
+
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+print("ready", flush=True)
+signal.sigwait({signal.SIGUSR1})
+migrated(Path(sys.argv[1]), datetime.fromisoformat(sys.argv[2]))
+"""
 
 
 @pytest.fixture
@@ -380,19 +391,16 @@ def read_only(tmp_path: Path) -> Iterator[Path]:
 
 def start_together(path: Path) -> None:
     """Processes that come to the file in the same moment; all of them succeed."""
-    context = multiprocessing.get_context("spawn")
-    barrier = context.Barrier(PROCESSES)
-    processes = [context.Process(target=_start, args=(path, barrier)) for _ in range(PROCESSES)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(120)
-    assert [process.exitcode for process in processes] == [0] * PROCESSES
-
-
-def _start(path: Path, barrier: Barrier) -> None:
-    barrier.wait(60)
-    migrated(path, NOW)
+    with ExitStack() as stack:
+        processes = [
+            stack.enter_context(program(str(path), NOW.isoformat(), code=WAIT_AND_START))
+            for _ in range(PROCESSES)
+        ]
+        for process in processes:
+            process.line("ready")
+        for process in processes:
+            process.send(signal.SIGUSR1)
+        assert [process.wait(120) for process in processes] == [0] * PROCESSES
 
 
 def make_newer(path: Path) -> None:

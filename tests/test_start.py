@@ -17,7 +17,7 @@ from agentops_memory import __version__
 from agentops_memory.settings import default_db_path
 from agentops_memory.storage.sqlite.connection import connect
 
-from .process import Program, free_port, program, run, served, until
+from .process import ANEW, Program, free_port, program, run, served, until
 
 GRACE = 10.0  # seconds that an end may take on a busy machine; a fault takes 60
 SENTENCE = re.compile(r"agentops-memory: [^\n]*\.\n")
@@ -26,7 +26,7 @@ SENTENCE = re.compile(r"agentops-memory: [^\n]*\.\n")
 def test_the_start_up_line_says_where_it_listens_where_the_data_is_and_how_durable(
     tmp_path: Path,
 ) -> None:
-    with served(tmp_path / "memory.db") as (process, http):
+    with served(tmp_path / "memory.db", within=ANEW) as (process, http):
         line = json.loads(process.line("serving"))
 
     address = f"{http.base_url.host}:{http.base_url.port}"
@@ -44,7 +44,7 @@ def test_the_start_up_line_says_where_it_listens_where_the_data_is_and_how_durab
 
 @pytest.mark.skipif(default_db_path().startswith("/data"), reason="/data can be written here")
 def test_a_bare_serve_makes_its_file_below_the_working_folder_and_says_so(tmp_path: Path) -> None:
-    with program("--listen", "127.0.0.1:0", cwd=tmp_path) as process:
+    with program("--listen", "127.0.0.1:0", cwd=tmp_path, within=ANEW) as process:
         assert json.loads(process.line("serving"))["db"] == f"{tmp_path}/data/memory.db"
         assert (tmp_path / "data" / "memory.db").is_file()
 

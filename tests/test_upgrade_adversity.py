@@ -1,10 +1,7 @@
 """An upgrade in adversity: damaged files, earlier copies, sudden death, a full disk."""
 
-import os
 import signal
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +12,7 @@ from agentops_memory.storage.sqlite.migrate import StartRefused, migrated
 
 from .files import NOW, assert_sound, beside, copy_of, disk, found, old_texts, rows
 from .original import DAMAGES, Original, filled, with_hot_journal, with_wal_left
+from .process import run
 
 
 @pytest.fixture
@@ -241,8 +239,4 @@ migrate.migrated(Path(sys.argv[1]), datetime.now(UTC))
 
 def killed_at(path: Path, point: str) -> None:
     """An upgrade in a process that is killed when it comes to the point."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    process = subprocess.run(
-        [sys.executable, "-c", KILLED, str(path), point], env=environment, check=False
-    )
-    assert process.returncode == -signal.SIGKILL
+    assert run(str(path), point, code=KILLED).returncode == -signal.SIGKILL

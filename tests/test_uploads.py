@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from .process import Program, served, until
+from .process import ANEW, Program, served, until
 from .raw import Wire, request, wire
 from .service import Clock, Service, observation, serving
 
@@ -141,7 +141,7 @@ def test_saves_go_on_while_documents_are_imported(service: Service) -> None:
 
 def test_the_memory_of_a_large_import_and_export_is_bounded(tmp_path: Path) -> None:
     rows, size = 20_000, 24_000_000
-    with served(tmp_path / "memory.db", TMPDIR="/nowhere") as (program, http):
+    with served(tmp_path / "memory.db", within=ANEW, TMPDIR="/nowhere") as (program, http):
         http.post("/import", content=b"".join(large_document(10)))
         http.get("/export")
         before = peak(program)
