@@ -9,7 +9,7 @@ from anthropic.types.beta import BetaManagedAgentsMemoryStore as Store
 from anthropic.types.beta.memory_stores import BetaManagedAgentsMemory as Memory
 from anthropic.types.beta.memory_stores import BetaManagedAgentsMemoryVersion as Version
 
-from .service import Service
+from .service import PLAIN, Service
 
 STORES = "/anthropic/v1/memory_stores"
 ANY = "any"  # key, for a service without keys
@@ -25,13 +25,16 @@ def sdk(service: Service) -> Iterator[anthropic.Anthropic]:
 
 
 def client(service: Service, token: str = ANY, **options: Any) -> anthropic.Anthropic:
-    """The newest release, with its defaults."""
-    return anthropic.Anthropic(base_url=f"{service.url}/anthropic", api_key=token, **options)
+    """The newest release, with its defaults, but for the certificates that it would load."""
+    own = {"http_client": anthropic.DefaultHttpxClient(verify=PLAIN), **options}
+    return anthropic.Anthropic(base_url=f"{service.url}/anthropic", api_key=token, **own)
 
 
 def async_client(service: Service, token: str = ANY) -> anthropic.AsyncAnthropic:
     """The same for an event loop."""
-    return anthropic.AsyncAnthropic(base_url=f"{service.url}/anthropic", api_key=token)
+    http = anthropic.DefaultAsyncHttpxClient(verify=PLAIN)
+    url = f"{service.url}/anthropic"
+    return anthropic.AsyncAnthropic(base_url=url, api_key=token, http_client=http)
 
 
 def store(sdk: anthropic.Anthropic, name: str = "notes") -> Store:

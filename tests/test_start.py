@@ -18,6 +18,7 @@ from agentops_memory.settings import default_db_path
 from agentops_memory.storage.sqlite.connection import connect
 
 from .process import ANEW, Program, free_port, program, run, served, until
+from .service import PLAIN
 
 GRACE = 10.0  # seconds that an end may take on a busy machine; a fault takes 60
 SENTENCE = re.compile(r"agentops-memory: [^\n]*\.\n")
@@ -87,7 +88,7 @@ def test_it_listens_where_it_is_told(listen: str, reached: str, tmp_path: Path) 
     own = {"MEMORY_LISTEN": listen, "MEMORY_DB_PATH": str(tmp_path / "memory.db")}
     with program(variables=own | {"MEMORY_AUTH": "none"}) as process:
         port = json.loads(process.line("serving"))["listen"].rpartition(":")[2]
-        assert httpx.get(f"http://{reached}:{port}/health").status_code == 200
+        assert httpx.get(f"http://{reached}:{port}/health", verify=PLAIN).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -194,7 +195,7 @@ def starting(path: Path) -> Iterator[tuple[Program, httpx.Client, sqlite3.Connec
         lock.execute("BEGIN IMMEDIATE")
         with (
             program(variables=own) as process,
-            httpx.Client(base_url=f"http://127.0.0.1:{port}") as http,
+            httpx.Client(base_url=f"http://127.0.0.1:{port}", verify=PLAIN) as http,
         ):
             until(lambda: listens(port))
             yield process, http, lock

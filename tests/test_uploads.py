@@ -14,7 +14,7 @@ import pytest
 
 from .process import ANEW, Program, served, until
 from .raw import Wire, request, wire
-from .service import Clock, Service, observation, serving
+from .service import PLAIN, Clock, Service, observation, serving
 
 MEBIBYTE = 1024 * 1024
 LIMIT = 3 * MEBIBYTE
@@ -128,7 +128,7 @@ def test_saves_go_on_while_documents_are_imported(service: Service) -> None:
     )
     importing.start()
 
-    with httpx.Client(base_url=service.url, timeout=30) as other:
+    with httpx.Client(base_url=service.url, timeout=30, verify=PLAIN) as other:
         saved = 0
         while importing.is_alive() or not saved:
             answer = other.post("/observations", json=observation(f"Save {saved}."))
@@ -181,7 +181,7 @@ def answering(http: httpx.Client) -> Iterator[list[float]]:
     over = threading.Event()
 
     def ask() -> None:
-        with httpx.Client(base_url=http.base_url, timeout=60) as own:
+        with httpx.Client(base_url=http.base_url, timeout=60, verify=PLAIN) as own:
             while not over.wait(0.02):
                 waits.append(own.get("/health").elapsed.total_seconds())
 
