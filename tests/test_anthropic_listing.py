@@ -10,7 +10,7 @@ import anthropic
 import pytest
 from anthropic.types.beta import BetaManagedAgentsMemoryStore as Store
 
-from .anthropic_sdk import STORES, async_client, memory, paths, refusal, sdk, store
+from .anthropic_sdk import STORES, async_client, client, memory, paths, refusal, sdk, store
 from .requirements import requirement
 from .service import Service, serving
 
@@ -26,9 +26,15 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         yield running
 
 
-@pytest.fixture
-def notes(sdk: anthropic.Anthropic) -> Store:
-    """A store with a tree of memories, made in no order."""
+@pytest.fixture(scope="module")
+def notes(service: Service) -> Store:
+    """A store with a tree of memories, which no test changes."""
+    with client(service) as sdk:
+        return planted(sdk)
+
+
+def planted(sdk: anthropic.Anthropic) -> Store:
+    """A new store with the tree, made in no order."""
     notes = store(sdk)
     for path in sorted(TREE, key=lambda path: path[::-1]):
         memory(sdk, notes, path, f"content of {path}")
@@ -135,8 +141,9 @@ def test_an_event_loop_turns_the_pages_too(service: Service, notes: Store) -> No
 
 @requirement("anthropic:paging")
 def test_a_cursor_stays_where_it_was_while_memories_come_and_go(
-    sdk: anthropic.Anthropic, notes: Store
+    sdk: anthropic.Anthropic,
 ) -> None:
+    notes = planted(sdk)
     memories = sdk.beta.memory_stores.memories
     page = memories.list(notes.id, limit=3)
     last = page.data[-1]
@@ -152,8 +159,9 @@ def test_a_cursor_stays_where_it_was_while_memories_come_and_go(
 
 @requirement("anthropic:paging")
 def test_a_cursor_of_a_folder_goes_on_behind_all_that_is_in_it(
-    sdk: anthropic.Anthropic, notes: Store
+    sdk: anthropic.Anthropic,
 ) -> None:
+    notes = planted(sdk)
     page = sdk.beta.memory_stores.memories.list(notes.id, depth=1, limit=3)
     assert page.data[-1].path == "/a/"
     memory(sdk, notes, "/a/later")
