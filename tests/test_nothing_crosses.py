@@ -261,7 +261,7 @@ def test_nothing_crosses(
     going_on = Place(parties=parties, keepers=keepers, chance=chance)
     deeds, store_deeds = _in_turn(DEEDS, chance), _in_turn(STORE_DEEDS, chance)
 
-    with caplog.at_level(logging.DEBUG):
+    with caplog.at_level(logging.DEBUG, logger="agentops_memory"):
         for party in parties * 2:
             create_session(going_on, party)
             add_observation(going_on, party)

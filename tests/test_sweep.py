@@ -205,9 +205,9 @@ def swept(
 
 
 async def until(is_so: Callable[[], bool]) -> None:
-    """Let the loop turn until it is so."""
+    """Let the loop turn until it is so; to ask at each turn would keep it busy."""
     while not is_so():  # noqa: ASYNC110 - what is awaited happens in a file
-        await asyncio.sleep(0)
+        await asyncio.sleep(0.005)
 
 
 def damage(path: Path) -> None:

@@ -14,6 +14,8 @@ from .files import NOW, assert_sound, beside, copy_of, disk, found, old_texts, r
 from .original import DAMAGES, Original, filled, with_hot_journal, with_wal_left
 from .process import run
 
+ROWS = 1000  # more than the cache holds: what is not committed is in the file, or in the log
+
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
@@ -126,16 +128,16 @@ def test_a_copy_of_an_earlier_state_stays_beside_the_new_one(path: Path) -> None
 def test_a_process_killed_in_the_middle_leaves_a_file_that_the_next_start_upgrades(
     path: Path, point: str, journal_mode: str
 ) -> None:
-    filled(path, journal_mode=journal_mode, rows=3000)
+    filled(path, journal_mode=journal_mode, rows=ROWS)
     for _ in range(2):
         killed_at(path, point)
 
     migrated(path, NOW)
 
     assert beside(path) == ["memory.db.before-upgrade"]
-    assert len(old_texts(copy_of(path))) == 3000
+    assert len(old_texts(copy_of(path))) == ROWS
     assert found(path, "word77") == [77]
-    assert_sound(path, live=3000)
+    assert_sound(path, live=ROWS)
 
 
 def test_a_process_killed_while_it_copies_leaves_nothing_behind_in_the_end(path: Path) -> None:
