@@ -16,6 +16,7 @@ import pytest
 from agentops_memory import server
 from agentops_memory.storage.sqlite.connection import connect
 
+from .engine import locked
 from .files import assert_sound
 from .process import Load, served, stored, until
 from .raw import HEALTH, request, wire
@@ -78,6 +79,8 @@ def test_a_request_that_was_accepted_is_finished_before_the_end(tmp_path: Path) 
             assert client.recv(100).startswith(b"HTTP/1.1 100 ")
             process.send(signal.SIGINT)
             process.line("finishing what was accepted")
+            with pytest.raises(ConnectionRefusedError):
+                socket.create_connection(address, timeout=10).close()
             client.sendall(body)
             answer = client.recv(1000)
 
@@ -87,10 +90,27 @@ def test_a_request_that_was_accepted_is_finished_before_the_end(tmp_path: Path) 
     assert stored(path) == {"accepted": 1}
 
 
+def test_a_save_whose_client_has_left_is_finished_before_the_end(tmp_path: Path) -> None:
+    path, body = tmp_path / "memory.db", json.dumps(observation("left behind")).encode()
+    with served(path) as (process, http):
+        with locked(path):
+            with wire(str(http.base_url)) as client:
+                client.send(request("POST", "/observations", body))
+            assert http.get("/health").status_code == 200
+            process.send(signal.SIGINT)
+            process.line("finishing what was accepted")
+
+        assert process.wait() == 0
+        assert [line for line in process.lines if '"ERROR"' in line] == []
+
+    assert stored(path) == {"left behind": 1}
+
+
 @pytest.mark.parametrize("begun", [b"", HEALTH], ids=["new", "idle"])
 def test_a_connection_without_a_request_does_not_delay_the_end(
-    tmp_path: Path, begun: bytes
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begun: bytes
 ) -> None:
+    monkeypatch.setattr(server, "SECOND", timedelta(hours=1))
     with ExitStack() as clients:
         with serving(tmp_path / "memory.db") as service:
             client = clients.enter_context(wire(service.url))

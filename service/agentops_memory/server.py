@@ -168,9 +168,9 @@ class _Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept no more, and finish what was; uvicorn's own takes a tenth of a second or more."""
-        log.info("finishing what was accepted")
         for listening in [*self.servers, *(sockets or ())]:
             listening.close()
+        log.info("finishing what was accepted")
         try:
             async with asyncio.timeout(GRACE.total_seconds()):
                 await self._finish_connections()
