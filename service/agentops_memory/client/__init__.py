@@ -11,6 +11,44 @@ except ModuleNotFoundError as error:
         raise
     raise ImportError("The client needs httpx: pip install 'agentops-memory[client]'") from error
 
+from ..answers.errors import (
+    Conflict,
+    Denied,
+    Failed,
+    Invalid,
+    MemoryServiceError,
+    Misconfigured,
+    NotFound,
+    OverQuota,
+    Refused,
+    TooLarge,
+    TooMany,
+    Unauthenticated,
+    Unavailable,
+    UnexpectedAnswer,
+    Unreachable,
+)
+from ..answers.models import Message
 from .upload import Progress
 
-__all__ = ["AsyncMemoryClient", "MemoryClient", "Progress"]
+__all__ = [
+    "AsyncMemoryClient",
+    "Conflict",
+    "Denied",
+    "Failed",
+    "Invalid",
+    "MemoryClient",
+    "MemoryServiceError",
+    "Message",
+    "Misconfigured",
+    "NotFound",
+    "OverQuota",
+    "Progress",
+    "Refused",
+    "TooLarge",
+    "TooMany",
+    "Unauthenticated",
+    "Unavailable",
+    "UnexpectedAnswer",
+    "Unreachable",
+]

@@ -7,11 +7,12 @@ from urllib.parse import quote, urlencode
 
 import httpx
 
-from ..answers.errors import Misconfigured
+from ..answers.errors import Invalid, Misconfigured
 from .call import Call, T
 
 URL, KEY = "MEMORY_URL", "MEMORY_API_KEY"  # variables of the environment
 DEFAULT = "http://127.0.0.1:7437"
+PORTS = range(1, 1 << 16)
 
 _LONE = re.compile("[\ud800-\udfff]")
 _DOTS = {".": "%2E", "..": "%2E%2E"}  # as they are, they would mean a folder
@@ -23,8 +24,10 @@ def address(url: str) -> httpx.URL:
         parsed = httpx.URL(url)
     except (httpx.InvalidURL, TypeError) as error:
         raise Misconfigured("The url of the service cannot be read as one.") from error
-    if parsed.scheme not in ("http", "https") or not parsed.host:
+    if parsed.scheme not in ("http", "https") or not parsed.host or "%" in parsed.host:
         raise Misconfigured("The url of the service begins with http:// or https:// and a host.")
+    if parsed.port is not None and parsed.port not in PORTS:
+        raise Misconfigured("The url of the service has a port that there is not.")
     if parsed.userinfo:
         raise Misconfigured("The url of the service has no user or password; give a key instead.")
     if parsed.query or parsed.fragment:
@@ -47,7 +50,10 @@ def place(base: httpx.URL, call: Call[T]) -> httpx.URL:
     path = base.raw_path.partition(b"?")[0].rstrip(b"/").decode("ascii")
     path += "".join(f"/{_DOTS.get(step) or quote(_clean(step), safe='')}" for step in call.path)
     query = urlencode({name: _clean(value) for name, value in call.query.items()})
-    return base.copy_with(raw_path=f"{path}?{query}".rstrip("?").encode("ascii"))
+    try:
+        return base.copy_with(raw_path=f"{path}?{query}".rstrip("?").encode("ascii"))
+    except httpx.InvalidURL as error:
+        raise Invalid("What is asked with is longer than the address of a request.") from error
 
 
 def _clean(text: str) -> str:

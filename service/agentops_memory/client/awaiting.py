@@ -1,13 +1,11 @@
 """`AsyncMemoryClient`: each question is awaited, on asyncio."""
 
 import asyncio
-import random
 import ssl
-import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar
 
 import httpx
 
@@ -16,7 +14,7 @@ from .address import DEFAULT, address, from_environment, trust
 from .call import Call
 from .exchange import Exchange
 from .methods import shown_as
-from .patience import RETRIES, TIMEOUT, Patience
+from .patience import RETRIES, TIMEOUT, Patience, Surroundings
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -33,7 +31,7 @@ class _Line:
         return await self._http.send(request, stream=True)
 
     async def pieces(self, answer: httpx.Response) -> AsyncGenerator[bytes, None]:
-        async for piece in answer.aiter_raw():
+        async for piece in answer.aiter_bytes():
             yield piece
 
     async def close(self, answer: httpx.Response) -> None:
@@ -90,9 +88,7 @@ class AsyncMemoryClient:
     Misconfigured for what cannot be right. Use it in `async with`, or call `aclose`.
     """
 
-    _clock = staticmethod(time.monotonic)
-    _chance = staticmethod(random.random)
-    _sleep = staticmethod(asyncio.sleep)
+    _around: ClassVar[Surroundings[Awaitable[None]]] = Surroundings(sleep=asyncio.sleep)
 
     def __init__(
         self,
@@ -105,14 +101,12 @@ class AsyncMemoryClient:
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         base = address(url)
-        patience = Patience(
-            timeout=timeout, retries=retries, clock=self._clock, chance=self._chance
-        )
+        patience = Patience(timeout=timeout, retries=retries, around=self._around)
         self._http = httpx.AsyncClient(
             transport=transport, verify=trust(base, verify), trust_env=False
         )
         self._exchange = Exchange.with_service(
-            base, key, patience=patience, line=_Line(self._http, self._sleep)
+            base, key, patience=patience, line=_Line(self._http, self._around.sleep)
         )
 
     @classmethod

@@ -4,13 +4,12 @@ What is asked is the same work as for `AsyncMemoryClient`. Its coroutines never
 suspend here, as this line blocks instead; so each is done in one step.
 """
 
-import random
 import ssl
 import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar
 
 import httpx
 
@@ -19,7 +18,7 @@ from .address import DEFAULT, address, from_environment, trust
 from .call import Call
 from .exchange import Exchange
 from .methods import shown_as
-from .patience import RETRIES, TIMEOUT, Patience
+from .patience import RETRIES, TIMEOUT, Patience, Surroundings
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -36,7 +35,7 @@ class _Line:
         return self._http.send(request, stream=True)
 
     async def pieces(self, answer: httpx.Response) -> AsyncGenerator[bytes, None]:
-        for piece in answer.iter_raw():
+        for piece in answer.iter_bytes():
             yield piece
 
     async def close(self, answer: httpx.Response) -> None:
@@ -111,9 +110,7 @@ class MemoryClient:
     Misconfigured for what cannot be right. Use it in `with`, or call `close`.
     """
 
-    _clock = staticmethod(time.monotonic)
-    _chance = staticmethod(random.random)
-    _sleep = staticmethod(time.sleep)
+    _around: ClassVar[Surroundings[None]] = Surroundings(sleep=time.sleep)
 
     def __init__(
         self,
@@ -126,12 +123,10 @@ class MemoryClient:
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         base = address(url)
-        patience = Patience(
-            timeout=timeout, retries=retries, clock=self._clock, chance=self._chance
-        )
+        patience = Patience(timeout=timeout, retries=retries, around=self._around)
         self._http = httpx.Client(transport=transport, verify=trust(base, verify), trust_env=False)
         self._exchange = Exchange.with_service(
-            base, key, patience=patience, line=_Line(self._http, self._sleep)
+            base, key, patience=patience, line=_Line(self._http, self._around.sleep)
         )
 
     @classmethod

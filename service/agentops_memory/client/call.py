@@ -42,9 +42,9 @@ def once(key: str | None) -> Mapping[str, str]:
 
 
 def given(**parameters: object) -> dict[str, str]:
-    """The parameters of a query that have a value."""
-    return {name: _said(value) for name, value in parameters.items() if value not in (None, False)}
-
-
-def _said(value: object) -> str:
-    return "true" if value is True else str(value)
+    """The parameters of a query that are there: neither None nor a flag that is not set."""
+    return {
+        name: "true" if value is True else str(value)
+        for name, value in parameters.items()
+        if value is not None and value is not False
+    }

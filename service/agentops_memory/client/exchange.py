@@ -2,9 +2,9 @@
 
 import json
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ParamSpec, Protocol, TypeVar
 
 import httpx
@@ -54,7 +54,7 @@ class Exchange:
     """The service at one address, for the owner of one key."""
 
     base: httpx.URL
-    headers: Mapping[str, str] = field(repr=False)
+    headers: httpx.Headers  # which does not show the key
     patience: Patience
     line: Line
 
@@ -63,12 +63,14 @@ class Exchange:
         cls, base: httpx.URL, key: str | None, *, patience: Patience, line: Line
     ) -> "Exchange":
         """For the owner of the key, if there is one. Misconfigured if it cannot be a key."""
-        headers = {
-            "Host": base.netloc.decode("ascii"),
-            "Accept": "application/json",
-            "Accept-Encoding": "identity",
-            "User-Agent": f"agentops-memory-python/{__version__}",
-        }
+        headers = httpx.Headers(
+            {
+                "Host": base.netloc.decode("ascii"),
+                "Accept": "application/json",
+                "Accept-Encoding": "identity",
+                "User-Agent": f"agentops-memory-python/{__version__}",
+            }
+        )
         if key and not _KEY.fullmatch(key):
             raise Misconfigured("The key has characters that no key has.")
         if key:
@@ -95,6 +97,8 @@ class Exchange:
     async def pieces(self, answer: httpx.Response) -> AsyncGenerator[bytes, None]:
         """The body as it comes, until its end; one that was cut is Unreachable."""
         try:
+            if answer.headers.get("content-encoding", "identity") != "identity":
+                raise UnexpectedAnswer(f"{self.url} answers in another encoding than asked for.")
             with told(self.url):
                 async with aclosing(self.line.pieces(answer)) as pieces:
                     async for piece in pieces:
@@ -122,26 +126,26 @@ class Exchange:
             answer = await self.line.open(self._request(call, attempts, upload))
         if answer.is_success:
             return answer
-        raise refusal(answer.status_code, answer.headers, await self._whole(answer, attempts))
+        body = await self._whole(answer, attempts)
+        raise refusal(self.url, answer.status_code, answer.headers, body)
 
     def _request(
         self, call: Call[object], attempts: Attempts, upload: Upload | None
     ) -> httpx.Request:
-        headers = {**self.headers, **call.headers}
+        headers = httpx.Headers(self.headers)
+        headers.update(call.headers)
         if upload:
             headers["Content-Length"] = str(upload.size)
         _TRACE.inject(headers)
         seconds = attempts.seconds_for_answer
-        to_connect = min(seconds, self.patience.timeout.total_seconds())
+        usual = min(seconds, self.patience.timeout.total_seconds())
         return httpx.Request(
             call.method,
             place(self.base, call),
             headers=headers,
             content=None if call.body is None else json.dumps(call.body).encode("ascii"),
             stream=upload,
-            extensions={
-                "timeout": httpx.Timeout(to_connect, read=seconds, write=seconds).as_dict()
-            },
+            extensions={"timeout": httpx.Timeout(usual, read=seconds).as_dict()},
         )
 
     async def _whole(self, answer: httpx.Response, attempts: Attempts) -> bytes:
@@ -150,7 +154,7 @@ class Exchange:
             async for piece in pieces:
                 body += piece
                 if len(body) > MAX_ANSWER:
-                    raise UnexpectedAnswer("What answers says more than the service does.")
+                    raise UnexpectedAnswer(f"{self.url} answers more than the service does.")
                 if attempts.seconds_left <= 0:
                     raise late(self.url)
         return bytes(body)

@@ -29,14 +29,16 @@ def late(url: str) -> Unreachable:
     return _half_done(f"{url} does not answer in time.")
 
 
-def refusal(status: int, headers: Mapping[str, str], body: bytes) -> Refused | UnexpectedAnswer:
+def refusal(
+    url: str, status: int, headers: Mapping[str, str], body: bytes
+) -> Refused | UnexpectedAnswer:
     """What an answer without success means."""
     if 300 <= status < 400:
-        return _unexpected(status, f"What answers redirects ({status}), which is not followed.")
+        return _unexpected(status, f"{url} redirects ({status}), which is not followed.")
     try:
         sentence = reading.problem(body)
     except UnexpectedAnswer:
-        failure = _unexpected(status, f"What answers says {status}, but not as the service does.")
+        failure = _unexpected(status, f"{url} answers {status}, but not as the service does.")
         failure.retry_after = _retry_after(headers)
         return failure
     return refused(

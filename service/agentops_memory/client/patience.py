@@ -1,8 +1,11 @@
 """How often a call is sent, and how long is waited for it."""
 
+import random
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any, Generic, TypeVar
 
 from ..answers.errors import Misconfigured
 
@@ -11,8 +14,16 @@ RETRIES = 2
 FIRST_WAIT = 0.25  # seconds; the longest wait before the first repetition
 LONGEST_WAIT = 5.0  # seconds, unless the service asks for more
 
-Clock = Callable[[], float]  # seconds since whenever
-Chance = Callable[[], float]  # from 0 to 1
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings(Generic[T]):
+    """Time and chance as a client meets them; a test has its own."""
+
+    sleep: Callable[[float], T]  # for so many seconds
+    clock: Callable[[], float] = time.monotonic  # seconds since whenever
+    chance: Callable[[], float] = random.random  # from 0 to 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,8 +32,7 @@ class Patience:
 
     timeout: timedelta
     retries: int
-    clock: Clock
-    chance: Chance
+    around: Surroundings[Any]
 
     def __post_init__(self) -> None:
         if not isinstance(self.timeout, timedelta) or self.timeout <= timedelta(0):
@@ -41,12 +51,12 @@ class Attempts:
     def __init__(self, patience: Patience, within: timedelta) -> None:
         self._patience = patience
         self._within = within.total_seconds()
-        self._end = patience.clock() + self._within * (patience.retries + 1)
+        self._end = patience.around.clock() + self._within * (patience.retries + 1)
         self._repeated = 0
 
     @property
     def seconds_left(self) -> float:
-        return self._end - self._patience.clock()
+        return self._end - self._patience.around.clock()
 
     @property
     def seconds_for_answer(self) -> float:
@@ -63,5 +73,5 @@ class Attempts:
             return None
         bound = min(FIRST_WAIT * 2**self._repeated, LONGEST_WAIT)
         self._repeated += 1
-        wait = self._patience.chance() * bound + (asked.total_seconds() if asked else 0.0)
+        wait = self._patience.around.chance() * bound + (asked.total_seconds() if asked else 0.0)
         return wait if wait < self.seconds_left else None

@@ -40,7 +40,7 @@ async def export(
             if progress:
                 progress(done, total)
     if (first, last) != (b"{", b"]}"):
-        raise UnexpectedAnswer("What answers sends something else than an export.")
+        raise UnexpectedAnswer(f"{exchange.url} answers something else than an export.")
 
 
 async def export_to(
