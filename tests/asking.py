@@ -5,6 +5,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from inspect import isasyncgen
 from typing import Any, cast
@@ -120,7 +121,7 @@ class _Waited:
             answer = method(*args, **kwargs)
             if isasyncgen(answer):
                 return self._each(answer)
-            return self._runner.run(answer)
+            return self._runner.run(answer, context=copy_context())
 
         return wait
 
