@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import ssl
 import subprocess
 import sys
 import threading
@@ -9,6 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -22,10 +24,12 @@ from agentops_memory.client import (
     AsyncMemoryClient,
     MemoryClient,
     Misconfigured,
+    Unreachable,
     calls,
 )
+from agentops_memory.client.address import trust
 
-from .asking import Road, answering
+from .asking import KINDS, Road, answering, asking
 from .callers import made_key
 from .process import environment
 from .service import Service, serving
@@ -176,3 +180,34 @@ def test_without_httpx_the_import_says_what_to_install(tmp_path: Path) -> None:
     assert done.stderr.strip().splitlines()[-1] == (
         "ImportError: The client needs httpx: pip install 'agentops-memory[client]'"
     )
+
+
+class Watched(ssl.SSLContext):
+    """A context that says when it is used, and then trusts nobody."""
+
+    uses = 0
+
+    def wrap_socket(self, *_: Any, **__: Any) -> Any:
+        type(self).uses += 1
+        raise ssl.SSLCertVerificationError("trusts nobody")
+
+    wrap_bio = wrap_socket
+
+
+def test_who_answers_for_the_service_is_verified(served: Service) -> None:
+    url = served.url.replace("http:", "https:")
+    context = Watched(ssl.PROTOCOL_TLS_CLIENT)
+    for kind in KINDS:
+        with (
+            asking(kind, url, verify=context, retries=0) as client,
+            pytest.raises(Unreachable, match="trusts nobody"),
+        ):
+            client.health()
+        with asking(kind, url, retries=0) as client, pytest.raises(Unreachable, match="SSL"):
+            client.health()
+
+    assert Watched.uses == 2
+    assert trust(httpx.URL(url), verify=True) is True
+    unused = trust(httpx.URL(served.url), verify=False)
+    assert isinstance(unused, ssl.SSLContext)
+    assert (unused.verify_mode, unused.cert_store_stats()["x509"]) == (ssl.CERT_REQUIRED, 0)

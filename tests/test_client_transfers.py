@@ -151,7 +151,7 @@ def test_an_export_is_asked_for_again_until_it_begins(kind: str, full: Service) 
 def test_an_export_may_be_left_half_way(kind: str, full: Service) -> None:
     with asking(kind, full.url) as client:
         for _ in range(3):
-            with contextlib.closing(client.export()) as pieces:  # type: ignore[type-var]
+            with contextlib.closing(client.export()) as pieces:
                 assert next(pieces)
         assert client.health() == "ok"
 

@@ -3,18 +3,17 @@
 import asyncio
 import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
-from datetime import timedelta
 from types import TracebackType
 from typing import Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar
 
 import httpx
 
 from . import calls, transfers
-from .address import DEFAULT, address, from_environment, trust
 from .call import Call
+from .client import Client
 from .exchange import Exchange
 from .methods import shown_as
-from .patience import RETRIES, TIMEOUT, Patience, Surroundings
+from .patience import Surroundings
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -25,7 +24,7 @@ class _Line:
 
     def __init__(self, http: httpx.AsyncClient, sleep: Callable[[float], Awaitable[None]]) -> None:
         self._http = http
-        self.sleep = sleep
+        self._sleep = sleep
 
     async def open(self, request: httpx.Request) -> httpx.Response:
         return await self._http.send(request, stream=True)
@@ -36,6 +35,9 @@ class _Line:
 
     async def close(self, answer: httpx.Response) -> None:
         await answer.aclose()
+
+    async def sleep(self, seconds: float) -> None:
+        await self._sleep(seconds)
 
     async def aside(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         return await asyncio.to_thread(work, *args, **kwargs)
@@ -76,54 +78,19 @@ def streaming(
     return shown_as(work, stream, beside=1)
 
 
-class AsyncMemoryClient:
+class AsyncMemoryClient(Client[httpx.AsyncBaseTransport]):
     """A running service, asked from asyncio; many tasks may ask at once.
 
-    `url` may have a path. `timeout` is how long the service may be silent, and
-    `retries` how often a call is sent again; docs/client.md says when. The `key`
-    is sent to the url's host and nowhere else: redirects are not followed, and
-    the proxies of the environment are not used. `verify` is what httpx takes:
-    with a context of one's own, authorities of one's own.
-
-    Misconfigured for what cannot be right. Use it in `async with`, or call `aclose`.
+    Use it in `async with`, or call `aclose` at the end. What it is given, `Client` says.
     """
 
     _around: ClassVar[Surroundings[Awaitable[None]]] = Surroundings(sleep=asyncio.sleep)
 
-    def __init__(
-        self,
-        url: str = DEFAULT,
-        *,
-        key: str | None = None,
-        timeout: timedelta = TIMEOUT,
-        retries: int = RETRIES,
-        verify: ssl.SSLContext | bool = True,
-        transport: httpx.AsyncBaseTransport | None = None,
-    ) -> None:
-        base = address(url)
-        patience = Patience(timeout=timeout, retries=retries, around=self._around)
-        self._http = httpx.AsyncClient(
-            transport=transport, verify=trust(base, verify), trust_env=False
-        )
-        self._exchange = Exchange.with_service(
-            base, key, patience=patience, line=_Line(self._http, self._around.sleep)
-        )
-
-    @classmethod
-    def from_environment(
-        cls,
-        *,
-        url: str | None = None,
-        key: str | None = None,
-        timeout: timedelta = TIMEOUT,
-        retries: int = RETRIES,
-    ) -> Self:
-        """A client of the service that MEMORY_URL names, with the key in MEMORY_API_KEY.
-
-        What is given goes before the environment, and an empty variable is an unset one.
-        """
-        named, known = from_environment(url, key)
-        return cls(named, key=known, timeout=timeout, retries=retries)
+    def _line(
+        self, transport: httpx.AsyncBaseTransport | None, trusted: ssl.SSLContext | bool
+    ) -> _Line:
+        self._http = httpx.AsyncClient(transport=transport, verify=trusted, trust_env=False)
+        return _Line(self._http, self._around.sleep)
 
     async def aclose(self) -> None:
         """Close the connections; nothing can be asked from then on."""
@@ -139,9 +106,6 @@ class AsyncMemoryClient:
         trace: TracebackType | None,
     ) -> None:
         await self.aclose()
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._exchange.url!r})"
 
     save = awaiting(calls.save)
     get = awaiting(calls.get)

@@ -6,19 +6,18 @@ suspend here, as this line blocks instead; so each is done in one step.
 
 import ssl
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
-from datetime import timedelta
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from types import TracebackType
 from typing import Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar
 
 import httpx
 
 from . import calls, transfers
-from .address import DEFAULT, address, from_environment, trust
 from .call import Call
+from .client import Client
 from .exchange import Exchange
 from .methods import shown_as
-from .patience import RETRIES, TIMEOUT, Patience, Surroundings
+from .patience import Surroundings
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -80,10 +79,12 @@ def transferring(
 
 def streaming(
     work: Callable[Concatenate[Exchange, P], AsyncGenerator[T, None]],
-) -> Callable[Concatenate["MemoryClient", P], Iterator[T]]:
+) -> Callable[Concatenate["MemoryClient", P], Generator[T, None, None]]:
     """The method that yields what the work does."""
 
-    def stream(self: "MemoryClient", /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+    def stream(
+        self: "MemoryClient", /, *args: P.args, **kwargs: P.kwargs
+    ) -> Generator[T, None, None]:
         pieces = work(self._exchange, *args, **kwargs)
         try:
             while True:
@@ -98,52 +99,17 @@ def streaming(
     return shown_as(work, stream, beside=1)
 
 
-class MemoryClient:
-    """A running service: every method waits for its answer, and many threads may ask at once.
+class MemoryClient(Client[httpx.BaseTransport]):
+    """A running service, of which each answer is waited for; many threads may ask at once.
 
-    `url` may have a path. `timeout` is how long the service may be silent, and
-    `retries` how often a call is sent again; docs/client.md says when. The `key`
-    is sent to the url's host and nowhere else: redirects are not followed, and
-    the proxies of the environment are not used. `verify` is what httpx takes:
-    with a context of one's own, authorities of one's own.
-
-    Misconfigured for what cannot be right. Use it in `with`, or call `close`.
+    Use it in `with`, or call `close` at the end. What it is given, `Client` says.
     """
 
     _around: ClassVar[Surroundings[None]] = Surroundings(sleep=time.sleep)
 
-    def __init__(
-        self,
-        url: str = DEFAULT,
-        *,
-        key: str | None = None,
-        timeout: timedelta = TIMEOUT,
-        retries: int = RETRIES,
-        verify: ssl.SSLContext | bool = True,
-        transport: httpx.BaseTransport | None = None,
-    ) -> None:
-        base = address(url)
-        patience = Patience(timeout=timeout, retries=retries, around=self._around)
-        self._http = httpx.Client(transport=transport, verify=trust(base, verify), trust_env=False)
-        self._exchange = Exchange.with_service(
-            base, key, patience=patience, line=_Line(self._http, self._around.sleep)
-        )
-
-    @classmethod
-    def from_environment(
-        cls,
-        *,
-        url: str | None = None,
-        key: str | None = None,
-        timeout: timedelta = TIMEOUT,
-        retries: int = RETRIES,
-    ) -> Self:
-        """A client of the service that MEMORY_URL names, with the key in MEMORY_API_KEY.
-
-        What is given goes before the environment, and an empty variable is an unset one.
-        """
-        named, known = from_environment(url, key)
-        return cls(named, key=known, timeout=timeout, retries=retries)
+    def _line(self, transport: httpx.BaseTransport | None, trusted: ssl.SSLContext | bool) -> _Line:
+        self._http = httpx.Client(transport=transport, verify=trusted, trust_env=False)
+        return _Line(self._http, self._around.sleep)
 
     def close(self) -> None:
         """Close the connections; nothing can be asked from then on."""
@@ -159,9 +125,6 @@ class MemoryClient:
         trace: TracebackType | None,
     ) -> None:
         self.close()
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._exchange.url!r})"
 
     save = blocking(calls.save)
     get = blocking(calls.get)

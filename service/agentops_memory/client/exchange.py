@@ -41,9 +41,8 @@ class Line(Protocol):
     async def close(self, answer: httpx.Response) -> None:
         """What is left of it is not wanted."""
 
-    @property
-    def sleep(self) -> Callable[[float], Awaitable[None]]:
-        """Wait for so many seconds."""
+    async def sleep(self, seconds: float) -> None:
+        """Wait so long."""
 
     async def aside(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Do what may wait for a disk, and hold nobody up."""

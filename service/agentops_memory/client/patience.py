@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 from ..answers.errors import Misconfigured
 
 TIMEOUT = timedelta(seconds=10)
+NOTHING, LONGEST = timedelta(0), timedelta(days=1)
 RETRIES = 2
 FIRST_WAIT = 0.25  # seconds; the longest wait before the first repetition
 LONGEST_WAIT = 5.0  # seconds, unless the service asks for more
@@ -35,8 +36,8 @@ class Patience:
     around: Surroundings[Any]
 
     def __post_init__(self) -> None:
-        if not isinstance(self.timeout, timedelta) or self.timeout <= timedelta(0):
-            raise Misconfigured("timeout is a timedelta of more than nothing.")
+        if not isinstance(self.timeout, timedelta) or not NOTHING < self.timeout <= LONGEST:
+            raise Misconfigured("timeout is a timedelta of more than nothing, and at most a day.")
         if self.retries < 0:
             raise Misconfigured("retries is a number, 0 or more.")
 
@@ -71,7 +72,7 @@ class Attempts:
         """
         if self._repeated >= self._patience.retries:
             return None
-        bound = min(FIRST_WAIT * 2**self._repeated, LONGEST_WAIT)
+        bound = min(FIRST_WAIT * 2 ** min(self._repeated, 10), LONGEST_WAIT)
         self._repeated += 1
         wait = self._patience.around.chance() * bound + (asked.total_seconds() if asked else 0.0)
         return wait if wait < self.seconds_left else None

@@ -73,20 +73,20 @@ async def import_from(
     that is Unreachable and not tried again: the import may be done, and a
     second one would count nothing. OSError if the file cannot be read.
     """
-    return await _sent(exchange, path, progress, _import(reading.imported, is_repeatable=False))
+    return await _sent(exchange, path, progress, _import(reading.imported, is_dry=False))
 
 
 async def plan_import(
     exchange: Exchange, path: str | os.PathLike[str], progress: Progress | None = None
 ) -> ImportPlan:
     """What an import of the file would do; nothing is stored. OSError if it cannot be read."""
-    return await _sent(exchange, path, progress, _import(reading.import_plan, dry_run=True))
+    return await _sent(exchange, path, progress, _import(reading.import_plan, is_dry=True))
 
 
-def _import(read: Callable[[bytes, reading.Headers], T], **flags: bool) -> Call[T]:
+def _import(read: Callable[[bytes, reading.Headers], T], *, is_dry: bool) -> Call[T]:
     return Call(
-        method="POST", path=("import",), query=given(dry_run=flags.get("dry_run")), read=read,
-        is_repeatable=flags.get("is_repeatable", True), within=IMPORT,
+        method="POST", path=("import",), query=given(dry_run=is_dry), read=read,
+        is_repeatable=is_dry, within=IMPORT,
     )  # fmt: skip
 
 
