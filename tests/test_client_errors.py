@@ -3,7 +3,7 @@
 import gzip
 import logging
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import timedelta
 from operator import methodcaller
 
@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from agentops_memory.answers.errors import BY_STATUS, refused
+from agentops_memory.answers.models import Saved
 from agentops_memory.client import (
     Denied,
     Failed,
@@ -143,12 +144,12 @@ STRANGE: dict[str, tuple[Answering, Question]] = {
     "other values": (answering(201, {"id": "one"}), saving),
     "no UTF-8": (answering(200, content=b'{"status":"\xff"}'), HEALTH),
     "a deep list": (answering(200, content=b"[" * 10**6), SESSIONS),
-    "too much": (answering(200, content=b" " * (MAX_ANSWER + 1)), SESSIONS),
+    "too much": (answering(200, content=b"[%b]" % (b" " * MAX_ANSWER)), SESSIONS),
     "something packed": (
         answering(200, content=gzip.compress(b"[]"), headers={"content-encoding": "gzip"}),
         SESSIONS,
     ),
-    "no export": (answering(200, html=HTML), lambda it: list(it.export())),
+    "no export": (answering(200, html=HTML), lambda it: next(it.export())),
     "half an export": (answering(200, content=b'{"a":1'), lambda it: list(it.export())),
     "an empty export": (answering(200), lambda it: list(it.export())),
 }
@@ -164,6 +165,14 @@ def test_what_is_not_the_service_is_told_from_it(kind: str, what: str) -> None:
     assert type(error) is UnexpectedAnswer
     assert str(error).startswith(("The service answers ", "http://memory.test answers "))
     assert error.status == (500 if "list of refusals" in what else 404 if "refus" in what else 0)
+
+
+def test_a_count_that_is_none_counts_as_nothing(kind: str) -> None:
+    saved = {"id": 1, "action": "created", "revision_count": 1, "duplicate_count": 1}
+    for said in ("9" * 5000, "-1", "many", "١"):
+        headers = {b"x-redacted": said.encode()}
+        with asking(kind, road=Road([answering(201, saved, headers=headers)])) as client:
+            assert saving(client) == Saved(**saved)  # type: ignore[arg-type]
 
 
 def test_a_redirect_is_not_followed(kind: str) -> None:
@@ -223,27 +232,54 @@ def test_who_is_silent_is_left(kind: str) -> None:
     assert str(error) == f"{url} does not answer in time."
 
 
+class Said(httpx.SyncByteStream, httpx.AsyncByteStream):
+    """A body that comes without an end, and knows whether it was left."""
+
+    def __init__(self, told: Callable[[], object]) -> None:
+        self.told = told
+        self.is_closed = False
+
+    def __iter__(self) -> Iterator[bytes]:
+        for _ in range(10**6):
+            self.told()
+            yield b" " * 999
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for piece in self:
+            yield piece
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    async def aclose(self) -> None:
+        self.close()
+
+
 def test_who_answers_slower_and_slower_is_left(kind: str) -> None:
     time = Time()
-
-    class Dripping(httpx.SyncByteStream, httpx.AsyncByteStream):
-        def __iter__(self) -> Iterator[bytes]:
-            for _ in range(10**6):
-                time.now += 1
-                yield b" "
-
-        async def __aiter__(self):  # type: ignore[no-untyped-def]
-            for piece in self:
-                yield piece
-
-    road = Road([lambda _: httpx.Response(200, stream=Dripping())])
+    said = Said(lambda: time.sleep(1))
+    road = Road([answering(stream=said)])
 
     with asking(kind, road=road, time=time) as client:
         error = failure(client, STATS)
 
+        assert said.is_closed
+
     assert type(error) is Unreachable
     assert time.now == 30
     assert len(road.requests) == 1
+
+
+def test_an_answer_that_is_not_read_to_its_end_is_closed(kind: str) -> None:
+    questions: list[Question] = [STATS, lambda client: next(client.export())]
+    for status, packed in ((200, ""), (500, ""), (200, "gzip"), (302, "")):
+        for question in questions:
+            said = Said(lambda: None)
+            headers = {"content-encoding": packed} if packed else {}
+            road = Road([answering(status, stream=said, headers=headers)])
+            with asking(kind, road=road, retries=0) as client:
+                assert type(failure(client, question)) is UnexpectedAnswer
+                assert said.is_closed
 
 
 def test_the_key_is_sent_and_never_shown(kind: str, caplog: pytest.LogCaptureFixture) -> None:

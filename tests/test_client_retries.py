@@ -111,10 +111,11 @@ def test_the_waits_double_up_to_a_bound_and_are_all_jitter(kind: str) -> None:
 
 def test_the_service_says_when_to_come_back(kind: str) -> None:
     time = Time()
-    with asking(kind, road=Road([OFTEN, BUSY, HEALTHY]), time=time) as client:
+    page = answering(503, html="<html>starting</html>", headers={"retry-after": "2"})
+    with asking(kind, road=Road([OFTEN, BUSY, page, HEALTHY]), time=time, retries=3) as client:
         assert client.health() == "ok"
 
-    assert time.waits == [4.25, 1.5]
+    assert time.waits == [4.25, 1.5, 3.0]
 
 
 def test_no_wait_is_longer_than_the_time_that_there_is(kind: str) -> None:
@@ -191,8 +192,8 @@ def test_an_import_whose_answer_was_lost_is_not_sent_again(kind: str, tmp_path: 
         assert len(road.requests) == 1
         assert service.http.get("/stats").json()["total_sessions"] == 1
 
-        road = Road([REFUSED, BUSY, over(service)])
-        with asking(kind, road=road) as client:
+        road = Road([REFUSED, httpx.PoolTimeout(""), BUSY, over(service)])
+        with asking(kind, road=road, retries=3) as client:
             assert client.import_from(document) == Imported(
                 imported_sessions=0, imported_observations=0
             )

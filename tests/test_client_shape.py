@@ -115,7 +115,9 @@ def test_the_environment_names_the_service(
         monkeypatch.setenv("MEMORY_URL", closed.url)
         monkeypatch.setenv("MEMORY_API_KEY", made_key(closed.path))
         monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
-        with MemoryClient.from_environment() as client:
+        with MemoryClient.from_environment(retries=0) as client:
+            assert client.stats().projects == ()
+        with asking("awaiting", closed.url, key=made_key(closed.path), retries=0) as client:
             assert client.stats().projects == ()
         served.save("One", project="environment")
         with MemoryClient.from_environment(url=served.url, retries=0) as client:

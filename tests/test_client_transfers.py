@@ -298,5 +298,8 @@ def test_a_plan_is_read_whole(kind: str, tmp_path: Path) -> None:
     assert plan == ImportPlan(**counts, conflicts=(ImportConflict(**conflict),))  # type: ignore[arg-type]
     assert [it.url.raw_path for it in road.requests] == [b"/import?dry_run=true"] * 2
     assert [it.content for it in road.requests] == [b"{}"] * 2
+    assert road.requests[0].extensions["timeout"] == {
+        "connect": 10.0, "read": 600.0, "write": 10.0, "pool": 10.0,
+    }  # fmt: skip
     assert [it.headers["content-length"] for it in road.requests] == ["2"] * 2
     assert road.keys == [None, None]
