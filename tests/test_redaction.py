@@ -62,6 +62,15 @@ def telling(collector: Collector, tmp_path: Path) -> Iterator[Service]:
         telemetry.stop()
 
 
+def test_a_summary_keeps_what_stands_beside_a_secret(service: Service) -> None:
+    said = [{"role": "user", "content": text} for text in (AWS, f"a {AWS} b")]
+    ended = service.http.post("/sessions/s/end", json={"messages": said}).json()
+
+    assert ended["summary"].endswith(
+        "Started with: [REDACTED:aws-key-id] Ended with: a [REDACTED:aws-key-id] b"
+    )
+
+
 @pytest.mark.parametrize("field", FIELDS)
 def test_a_secret_in_any_field_of_a_save_reaches_no_file(
     service: Service, tmp_path: Path, field: str

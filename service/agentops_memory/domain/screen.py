@@ -39,27 +39,26 @@ class Screen:
         """How many secrets were taken out."""
         return self.kinds.total()
 
-    def text(self, text: str, most: int) -> str:
-        """The text without secrets, at most so long."""
+    def whole(self, text: str) -> str:
+        """The text without secrets; it may be longer than it was."""
         clean = self.rules.redacted(text)
         if not clean.count:
             return text
         self.kinds.update(clean.kinds)
-        return clean.text[:most]
+        return clean.text
+
+    def text(self, text: str, most: int) -> str:
+        """The text without secrets, at most so long."""
+        clean = self.whole(text)
+        return text if clean is text else clean[:most]
 
     def text_of_bytes(self, text: str, most: int) -> str:
         """The text without secrets, at most so many bytes of UTF-8."""
-        clean = self.text(text, len(text) + most)
-        if clean is text:
-            return text
-        return clean.encode()[:most].decode(errors="ignore")
+        clean = self.whole(text)
+        return text if clean is text else clean.encode()[:most].decode(errors="ignore")
 
     def session_id(self, session: SessionId) -> SessionId:
         return SessionId(self.text(session, MAX_SESSION_ID))
-
-    def message(self, content: str) -> str:
-        """What was said, whole: it is cut only afterwards, so that no half of a secret is left."""
-        return self.text(content, len(content))
 
     def words(self, text: Text) -> Text:
         return Text(

@@ -42,7 +42,7 @@ class Sessions:
         """The digest of what was said, for `close`. That may take long, so it is a step alone."""
         caller.require(Role.WRITER)
         screen = Screen(self.rules(caller))
-        said = await asyncio.to_thread(transcript, messages, screen.message)
+        said = await asyncio.to_thread(transcript, messages, screen.whole)
         return replace(said, redacted=screen.count)
 
     async def close(
