@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from agentops_memory.api.http import SHORT
 from agentops_memory.headers import FOREIGN
 from agentops_memory.mcp.connection import MOST_NAMED, SessionNames
 from agentops_memory.storage.sqlite.connection import connect
@@ -89,6 +90,15 @@ def test_whatever_is_sent_has_a_clear_answer(shared: Service) -> None:
             assert "Traceback" not in answer.text
     assert shared.http.post("/mcp/any", content=b"x" * (1 << 20 | 1)).status_code == 413
     assert shared.http.post("/mcp/any", json=PING).json()["result"] == {}
+
+
+def test_text_that_was_cut_inside_a_character_is_saved(shared: Service) -> None:
+    head = b'{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"mem_save","arguments":'
+    for title in (b"cut \\ud83d", b"cut \xf0\x9f"):
+        for more in (b"", b" " * SHORT):
+            body = head + b'{"title":"' + title + b'","content":"Cut."}}}' + more
+            answer = shared.http.post("/mcp/cut", content=body)
+            assert "cut \ufffd" in answer.json()["result"]["content"][0]["text"]
 
 
 def test_other_methods_are_told_which_there_are(shared: Service) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator
 from typing import Any, BinaryIO, NoReturn
 
 from ..domain.errors import Invalid
+from ..domain.text import clean
 
 MAX_DEPTH = 100
 MAX_DIGITS = 20
@@ -32,6 +33,11 @@ def parsed(body: bytes | bytearray, *, exact: bool = False) -> object:
     if _after_space(text, end) != len(text):
         raise Invalid("invalid JSON: more follows after the end.")
     return value
+
+
+def written(value: object) -> bytes:
+    """The value as JSON that every reader takes: what is no UTF-8 is U+FFFD."""
+    return clean(json.dumps(value, ensure_ascii=False)).encode()
 
 
 def entries(file: BinaryIO, names: Collection[str]) -> Iterator[tuple[str, int, object]]:

@@ -17,8 +17,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..api.documents import parsed
-from ..api.http import MAX_BODY, NoPath, whole_body
+from ..api.documents import parsed, written
+from ..api.http import MAX_BODY, SHORT, NoPath, whole_body
 from ..domain.errors import Invalid
 from ..domain.screen import MAX_PROJECT
 from ..domain.text import Project, clean, project_name
@@ -69,10 +69,7 @@ class McpOverHttp:
         annotate({"memory.project": request.state.project})
         request.state.trace = {}
         _TRACE.inject(request.state.trace)
-        body = await whole_body(request, MAX_BODY)
-        message = parsed(body)
-        if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
-            raise Invalid("The body must be one message of JSON-RPC 2.0, as MCP has it.")
+        message, body = await _message(request)
         transport = await self._transport()
         is_new = SESSION not in request.headers and message.get("method") == "initialize"
 
@@ -111,6 +108,21 @@ class _Relayed(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._answer(scope, receive, send)
+
+
+async def _message(request: Request) -> tuple[dict[str, object], bytes]:
+    """The message in the body, and the body as the SDK can read it."""
+    body = await whole_body(request, MAX_BODY)
+    if len(body) < SHORT:
+        return _read(body)
+    return await asyncio.to_thread(_read, body)  # others are served meanwhile
+
+
+def _read(body: bytes) -> tuple[dict[str, object], bytes]:
+    message = parsed(body)
+    if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
+        raise Invalid("The body must be one message of JSON-RPC 2.0, as MCP has it.")
+    return message, written(message)
 
 
 def _loaded(connections: Connections) -> "Transport":
