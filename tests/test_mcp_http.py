@@ -17,6 +17,7 @@ from agentops_memory.telemetry import Telemetry
 from .agents import MODES, agent
 from .callers import calling, made_key, revoke
 from .otlp import grpc_collector
+from .raw import request, wire
 from .service import Service, serving
 from .traced import TRACE, TRACEPARENT
 
@@ -189,6 +190,19 @@ def test_a_key_that_was_taken_away_opens_nothing_more(guarded: Service) -> None:
         assert caller.post("/mcp/any", json=PING).status_code == 200
         revoke(guarded.path, key)
         assert caller.post("/mcp/any", json=PING).status_code == 401
+
+
+def test_a_key_that_is_taken_away_while_a_message_comes_opens_nothing(guarded: Service) -> None:
+    body = json.dumps({**PING, "method": "prompts/get", "params": {"name": "use-memory"}}).encode()
+    key = made_key(guarded.path)
+    length = str(len(body))
+    head = request("POST", "/mcp/any", authorization=f"Bearer {key}", content_length=length)
+    with wire(guarded.url) as slow, calling(guarded, made_key(guarded.path)) as other:
+        slow.send(head, body[:10])
+        assert other.get("/stats").status_code == 200  # the head is in
+        revoke(guarded.path, key)
+        slow.send(body[10:])
+        assert slow.answer().status == 401
 
 
 def test_a_page_of_another_origin_is_kept_out(shared: Service) -> None:

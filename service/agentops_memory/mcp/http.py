@@ -18,6 +18,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..api.documents import parsed, written
+from ..api.door import caller_of
 from ..api.http import MAX_BODY, SHORT, NoPath, whole_body
 from ..domain.errors import Invalid
 from ..domain.screen import MAX_PROJECT
@@ -70,6 +71,7 @@ class McpOverHttp:
         request.state.trace = {}
         _TRACE.inject(request.state.trace)
         message, body = await _message(request)
+        caller_of(request)  # again: the body may have come slowly, and the key may be gone
         transport = await self._transport()
         is_new = SESSION not in request.headers and message.get("method") == "initialize"
 
