@@ -48,6 +48,7 @@ ALLOWED: dict[str, set[str]] = {
     "mcp.profile": set(),
     # What lies behind an address of the service is part of its APIs.
     "mcp.http": {"mcp", "api.documents", "api.door", "api.http", "domain", "telemetry"},
+    "mcp.lines": {"api.documents", "domain.errors"},
     "mcp.connections": {"mcp", "answers.port", "api.door", "domain.model"},
     "mcp.routes": {"mcp.http", "api.endpoint", "api.openapi", "domain"},
     "mcp.transport": {"mcp", "api.http"},

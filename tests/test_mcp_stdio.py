@@ -13,6 +13,14 @@ from .callers import made_key
 from .process import environment
 from .service import Service, serving
 
+HELLO: dict[str, object] = {
+    "id": 1, "method": "initialize",
+    "params": {
+        "protocolVersion": "2025-06-18", "capabilities": {},
+        "clientInfo": {"name": "t", "version": "1"},
+    },
+}  # fmt: skip
+
 
 @pytest.mark.parametrize("mode", MODES)
 def test_an_agent_works_on_a_file_that_another_host_and_a_service_use(
@@ -68,11 +76,9 @@ def test_a_dead_service_is_told_to_the_agent_and_to_nobody_else() -> None:
 
 def test_nothing_but_the_protocol_is_written(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
-    about = {"protocolVersion": "2025-06-18", "capabilities": {}}
-    hello = {**about, "clientInfo": {"name": "t", "version": "1"}}
     save = {"name": "mem_save", "arguments": {"title": "T", "content": "C"}}
     sent = [
-        b"no JSON", b"\xff\xfe", b"", _message(), _message(id=1, method="initialize", params=hello),
+        b"no JSON", b"\xff\xfe", b"", _message(), _message(**HELLO),
         _message(method="notifications/initialized"),
         _message(id=2, method="tools/call", params=save),
     ]  # fmt: skip
@@ -81,8 +87,23 @@ def test_nothing_but_the_protocol_is_written(tmp_path: Path) -> None:
 
     assert spoken.returncode == 0
     assert {answer["jsonrpc"] for answer in answers} == {"2.0"}
-    assert {answer["id"] for answer in answers} >= {1, 2}
+    assert {answer["id"] for answer in answers if "result" in answer} == {1, 2}
     assert all(json.loads(line) for line in spoken.stderr.splitlines())
+
+
+def test_a_host_that_closes_the_input_loses_no_save(service: Service, tmp_path: Path) -> None:
+    save = {"name": "mem_save", "arguments": {"title": "Last words", "content": "cut \ud83d"}}
+    call = {"id": 2, "method": "tools/call", "params": save}
+    sent = [_message(**HELLO), _message(**call)]
+    path = tmp_path / "own.db"
+    for place in (["--db", str(path)], ["--url", service.url]):
+        spoken = _mcp("--project", "demo", *place, sent=sent)
+        last = [json.loads(line) for line in spoken.stdout.splitlines() if b'"id":2' in line]
+        assert last[0]["result"]["isError"] is False, spoken
+    with serving(path) as here:
+        for each in (here, service):
+            saved = each.http.get("/observations/recent?project=demo").json()
+            assert [one["content"] for one in saved] == ["cut \ufffd"]
 
 
 def test_what_cannot_start_says_why_and_writes_nothing(tmp_path: Path) -> None:

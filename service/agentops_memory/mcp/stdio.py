@@ -1,17 +1,19 @@
 """MCP over standard input and output: one agent, one project, one connection."""
 
 import secrets
+from typing import Any, cast
 
 from mcp.server.stdio import stdio_server
 
 from ..answers.port import MemoryService
 from .connection import Connection, SessionNames
+from .lines import Answers, Calls, lines
 from .profile import Profile
 from .server import MemoryServer
 
 
 async def speak(service: MemoryService, project: str, profile: Profile) -> None:
-    """Answer until the input ends, or nobody reads any more.
+    """Answer until the input ends and its calls are done, or nobody reads any more.
 
     Nothing but the protocol is written to the output meanwhile.
     """
@@ -23,8 +25,11 @@ async def speak(service: MemoryService, project: str, profile: Profile) -> None:
         names=SessionNames(),
     )
     server = MemoryServer(profile, lambda _: connection).served(project)
+    calls = Calls()
+    given = cast(Any, lines(calls))  # the SDK asks for a file, of which it takes the lines
     try:
-        async with stdio_server() as (read, write):
-            await server.run(read, write, server.create_initialization_options())
+        async with stdio_server(given) as (read, write):
+            options = server.create_initialization_options()
+            await server.run(read, Answers(write, calls), options)
     except* BrokenPipeError:
         pass  # the host is gone: there is nobody to tell
