@@ -1,9 +1,11 @@
 """MCP through standard input and output: hosts that start `agentops-memory mcp`."""
 
 import json
+import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -106,6 +108,17 @@ def test_a_host_that_closes_the_input_loses_no_save(service: Service, tmp_path: 
             assert [one["content"] for one in saved] == ["cut \ufffd"]
 
 
+def test_ctrl_c_ends_the_program_while_it_waits_for_a_line(tmp_path: Path) -> None:
+    with _started("--project", "p", "--db", str(tmp_path / "memory.db")) as waiting:
+        assert waiting.stdin
+        assert waiting.stdout
+        waiting.stdin.write(_message(**HELLO) + b"\n")
+        waiting.stdin.flush()
+        assert b"serverInfo" in waiting.stdout.readline()
+        waiting.send_signal(signal.SIGINT)
+        assert waiting.wait(10) == -signal.SIGINT
+
+
 def test_what_cannot_start_says_why_and_writes_nothing(tmp_path: Path) -> None:
     other = tmp_path / "other.db"
     other.write_text("This is no database, and has been something else for a long time.")
@@ -135,3 +148,15 @@ def _mcp(*arguments: str, sent: Sequence[bytes] = ()) -> "subprocess.CompletedPr
         timeout=30,
         check=False,
     )
+
+
+@contextmanager
+def _started(*arguments: str) -> "Iterator[subprocess.Popen[bytes]]":
+    with subprocess.Popen(
+        [sys.executable, "-m", "agentops_memory", "mcp", *arguments],
+        env=environment({}), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        try:
+            yield process
+        finally:
+            process.kill()

@@ -1,6 +1,7 @@
 """`mcp`: an agent's host starts it, and speaks to it through standard input and output."""
 
 import asyncio
+import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -25,6 +26,8 @@ def run(place: Settings, *, project: str, url: str | None, tenant: str) -> None:
     """Speak until the host ends it; raises one of REFUSALS when it cannot start."""
     if not project_name(clean(project)):
         raise Invalid("validation failed: project is required")
+    # Python would wait for a line of the input first; what is not answered is not promised.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     configure_logging(place.log_level.upper(), sys.stderr)
     asyncio.run(_spoken(place, project_name(clean(project)), url, TenantId(tenant)))
 
