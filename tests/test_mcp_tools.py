@@ -193,6 +193,14 @@ def test_arguments_that_are_wrong_are_told_and_nothing_is_saved(worker: Agent) -
     assert worker.said("mem_stats") == before
 
 
+def test_no_refusal_is_longer_than_it_helps(worker: Agent) -> None:
+    many = {f"unknown_{number}": number for number in range(10_000)}
+
+    assert len(worker.refusal("mem_save", title="t", content="c", **many)) < 2000
+    assert len(worker.refusal("mem_stats", **{"x" * 100_000: 1})) < 2000
+    assert len(worker.refusal("mem_session_end", messages=[{}] * 1000)) < 2000
+
+
 def test_what_many_models_send_is_understood(worker: Agent) -> None:
     said = worker.said(
         "mem_save", title="Lenient", content="Null is absent.", tags=None, scope=None,

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import Any
 
 import mcp_types as types
@@ -25,6 +26,9 @@ Asked = ServerRequestContext[Any, Any]
 NAME = "agentops-memory"
 CONTEXT_URI = "memory://context"
 PROMPT = "use-memory"
+
+MOST_ARGUMENTS = 50  # that are looked at; no tool takes as many
+MOST_FAULTS = 10  # that are told
 
 FAILED = "The memory service failed; its log has the reason. Nothing is known of what it did."
 DEAD = "Go on without memory for now, and say so; what you wanted to save can be saved later."
@@ -66,7 +70,8 @@ class MemoryServer:
         if tool is None:
             raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {given.name[:100]}")
         try:
-            arguments = tool.takes.model_validate(given.arguments or {})
+            few = islice((given.arguments or {}).items(), MOST_ARGUMENTS)
+            arguments = tool.takes.model_validate(dict(few))
         except ValidationError as error:
             return _text(_faults(tool, error), is_error=True)
         try:
@@ -170,10 +175,11 @@ def _text(text: str, *, is_error: bool = False) -> types.CallToolResult:
 
 
 def _faults(tool: Tool, error: ValidationError) -> str:
-    """Every fault of the arguments, in words, and what the tool takes."""
+    """The faults of the arguments, in words, and what the tool takes."""
+    every = error.errors(include_url=False, include_input=False, include_context=False)
     faults = [
-        f"{'.'.join(map(str, fault['loc'])) or 'the arguments'}: {fault['msg']}"
-        for fault in error.errors(include_url=False, include_input=False, include_context=False)
+        f"{'.'.join(map(str, fault['loc']))[:100] or 'the arguments'}: {fault['msg']}"
+        for fault in every[:MOST_FAULTS]
     ]
     takes = ", ".join(
         name if field.is_required() else f"{name} (optional)"
