@@ -92,8 +92,9 @@ def test_a_memory_is_read_corrected_followed_and_deleted(shared: Service) -> Non
         assert around.startswith(f"Around memory {id_}, oldest first:\n\n> #{id_} ")
         assert "Another." in around
 
-        assert keeper.said("mem_delete", id=id_).startswith(f"Memory {id_} is deleted.")
-        assert keeper.refusal("mem_get", id=id_) == f"There is no memory {id_} in this project."
+        assert keeper.said("mem_delete", id=id_).startswith(f"Memory {id_} is deleted: ")
+        for tool in ("mem_get", "mem_history", "mem_delete"):
+            assert keeper.refusal(tool, id=id_) == f"There is no memory {id_} in this project."
 
 
 def test_an_agent_sees_and_changes_nothing_of_another_project(

@@ -85,7 +85,7 @@ def memory(of: Observation, note: str = "") -> str:
 
 
 def deleted(id_: int) -> str:
-    return f"Memory {id_} is deleted. It is found no more; its history is kept."
+    return f"Memory {id_} is deleted: no tool finds it any more. People can restore it."
 
 
 def history(of: int, revisions: Sequence[Revision]) -> str:

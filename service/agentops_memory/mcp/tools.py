@@ -183,7 +183,8 @@ _EVERY = (
     Tool(
         name="mem_delete", title="Delete a memory", takes=a.OfMemory, run=delete,
         destroys=True, repeats=True,
-        about="Delete a memory that is wrong or of no use any more. Its history is kept.",
+        about="Delete a memory that is wrong or of no use any more. People can restore it, you "
+        "cannot.",
     ),
     Tool(
         name="mem_history", title="A memory's history", takes=a.OfMemory, run=history, reads=True,
