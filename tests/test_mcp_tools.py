@@ -266,6 +266,12 @@ def test_a_topic_key_is_suggested_beside_those_in_use(shared: Service) -> None:
         assert "It is in use" in third
 
 
+def test_a_suggested_topic_key_can_be_saved_with(worker: Agent) -> None:
+    for title in ("x" * 500, "\u1e9e" * 500, "\u0130 " * 250, "...", "\u0939\u093f"):
+        key = worker.said("mem_suggest_topic_key", title=title, type="t" * 50).splitlines()[0]
+        assert worker.said("mem_save", title=title, content="Long.", topic_key=key)
+
+
 def test_the_tools_say_what_they_do(worker: Agent) -> None:
     tools = worker.tools()
     hints = {
