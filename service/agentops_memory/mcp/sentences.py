@@ -12,7 +12,6 @@ from ..answers.models import (
     Context,
     Found,
     Hit,
-    Line,
     Observation,
     Revision,
     Saved,
@@ -27,7 +26,7 @@ def saved(outcome: Saved, type_: str, title: str, session: str) -> str:
     """`Saved [type] title`, then whether that is new, with the id."""
     match outcome.action:
         case "created":
-            became = f"New: memory {outcome.id}, in session {session}."
+            became = f"New: memory {outcome.id}, in session {_line(session)}."
         case "updated":
             became = (
                 f"Updated: memory {outcome.id} has this topic_key and is now at revision "
@@ -40,7 +39,7 @@ def saved(outcome: Saved, type_: str, title: str, session: str) -> str:
             )
         case _:
             assert_never(outcome.action)
-    return f"Saved [{type_}] {title}\n{became}{_redacted(outcome.redacted)}"
+    return f"Saved {_head(type_, title)}\n{became}{_redacted(outcome.redacted)}"
 
 
 def found(hits: Found, query: str, *, hint: str) -> str:
@@ -63,7 +62,8 @@ def context(told: Context, *, hint: str) -> str:
         parts.append("\n".join(["Recent sessions:", *summaries]))
     if told.observations:
         lines = [
-            f"{_id(line.explain)}{_named(line)}\n{_cut(line.content)}" for line in told.observations
+            f"{_id(line.explain)}{_head(line.type, line.title)}\n{_cut(line.content)}"
+            for line in told.observations
         ]
         parts.append("\n\n".join([f"Memories{hint}:", *lines]))
     return _paragraphs(parts, told.omitted)
@@ -71,14 +71,15 @@ def context(told: Context, *, hint: str) -> str:
 
 def memory(of: Observation, note: str = "") -> str:
     """A memory in full."""
-    about = [f"#{of.id} [{_line(of.type)}] {_line(of.title)}"]
+    about = [f"#{of.id} {_head(of.type, of.title)}"]
     if of.topic_key:
         about.append(f"topic_key: {_line(of.topic_key)}")
     if of.tags:
-        about.append(f"tags: {', '.join(map(_line, of.tags))}")
+        about.append(f"tags: {_line(', '.join(of.tags))}")
+    place = _line(f"{of.project}, scope {of.scope}, session {of.session_id}")
     about.append(
-        f"{_line(of.project)}, scope {_line(of.scope)}, session {_line(of.session_id)}, "
-        f"revision {of.revision_count}, saved {_at(of.created_at)}, changed {_at(of.updated_at)}"
+        f"{place}, revision {of.revision_count}, "
+        f"saved {_at(of.created_at)}, changed {_at(of.updated_at)}"
     )
     whole = "\n".join(about) + f"\n\n{of.content}"
     return f"{note}{_redacted(of.redacted)}\n{whole}" if note else whole
@@ -98,7 +99,7 @@ def timeline(of: int, entries: Iterable[TimelineEntry]) -> str:
     """A memory among its neighbours, oldest first."""
     lines = [
         f"{'>' if entry.id == of else ' '} #{entry.id} {_at(entry.created_at)} "
-        f"{_named(entry)}\n{_cut(entry.content)}"
+        f"{_head(entry.type, entry.title)}\n{_cut(entry.content)}"
         for entry in entries
     ]
     return "\n\n".join([f"Around memory {of}, oldest first:", *lines])
@@ -117,20 +118,29 @@ def suggested(key: str, used: Sequence[str]) -> str:
         return f"{key}\nIt is in use: a save with it replaces that memory and keeps its history."
     if not used:
         return f"{key}\nNo memory has it or a similar one yet."
-    near = "\n".join(f"- {each}" for each in used)
+    near = "\n".join(f"- {_line(each)}" for each in used)
     return f"{key}\nThese are in use; take one of them if it means the same:\n{near}"
 
 
 def _hit(place: int, hit: Hit, hint: str) -> str:
     key = f" (topic_key {_line(hit.topic_key)})" if hit.topic_key else ""
-    return f"{place}. #{hit.id} {_named(hit)}{key}\n{_cut(hit.content, hint)}"
+    return f"{place}. #{hit.id} {_head(hit.type, hit.title)}{key}\n{_cut(hit.content, hint)}"
 
 
 def _revision(of: Revision) -> str:
     head = f"{of.revision}. {of.action} {_at(of.created_at)}"
     if of.title is None:
         return head
-    return f"{head} [{_line(of.type or '')}] {_line(of.title)}\n{_cut(of.content or '')}"
+    return f"{head} {_head(of.type or '', of.title)}\n{_cut(of.content or '')}"
+
+
+def _head(type_: str, title: str) -> str:
+    return _line(f"[{type_}] {title}")
+
+
+def _line(text: str) -> str:
+    """The text without breaks."""
+    return " ".join(text.split())
 
 
 def _id(explain: object) -> str:
@@ -146,17 +156,8 @@ def _cut(content: str, hint: str = "") -> str:
     return f"{_indented(content[:SHOWN])}...\n{told}"
 
 
-def _named(memory: Hit | Line | TimelineEntry) -> str:
-    return f"[{_line(memory.type)}] {_line(memory.title)}"
-
-
 def _indented(text: str) -> str:
     return "\n".join(f"    {line}" for line in text.splitlines())
-
-
-def _line(text: str) -> str:
-    """The text without breaks."""
-    return " ".join(text.split())
 
 
 def _paragraphs(parts: Iterable[str], omitted: int) -> str:
