@@ -165,6 +165,8 @@ def test_a_session_of_another_project_is_neither_taken_nor_ended(
     refused = "Session theirs is one of another project; take another id."
     assert worker.refusal("mem_session_start", session_id="theirs") == refused
     assert worker.refusal("mem_session_end", session_id="theirs") == refused
+    note = {"title": "Beside", "content": "Beside."}
+    assert worker.refusal("mem_save", session_id="theirs", **note) == refused
     assert "ended_at" not in shared.http.get("/sessions/recent?project=others").json()[0]
 
 

@@ -32,7 +32,7 @@ class Tool:
 
 async def save(agent: Connection, given: a.Save) -> str:
     named = given.session_id if isinstance(given, a.SaveInto) else None
-    session = named or agent.session
+    session = (await _opened(agent, named)).id if named else agent.session
     outcome = await agent.service.save(
         session_id=session,
         project=agent.project,
