@@ -260,6 +260,8 @@ def test_the_names_of_sessions_are_bounded() -> None:
     names = SessionNames()
     for number in range(MOST_NAMED + 1):
         names.name(f"own-{number}", "named")
+        names.of("own-0")
 
-    assert names.of("own-0") == "own-0"
-    assert names.of("own-1") == "named"
+    assert names.of("own-0") == "named"  # which was in use all the time
+    assert names.of("own-1") == "own-1"
+    assert names.of("own-2") == "named"

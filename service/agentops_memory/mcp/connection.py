@@ -20,6 +20,8 @@ class SessionNames:
 
     def of(self, own: str) -> str:
         """The session of the connection whose own session that is."""
+        if own in self._named:
+            self._named.move_to_end(own)
         return self._named.get(own, own)
 
     def name(self, own: str, session: str) -> None:
