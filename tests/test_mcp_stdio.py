@@ -135,6 +135,27 @@ def test_what_cannot_start_says_why_and_writes_nothing(tmp_path: Path) -> None:
         assert refused.stderr.startswith(b"agentops-memory: ")
 
 
+@pytest.mark.parametrize(("missing", "url"), [("mcp", ""), ("httpx", "http://127.0.0.1:9")])
+def test_a_missing_extra_is_named(missing: str, url: str) -> None:
+    start = f"import sys; sys.modules[{missing!r}] = None; from agentops_memory.cli import main"
+    refused = subprocess.run(
+        [sys.executable, "-c", f"{start}; main()", "mcp", "--project", "p", "--url", url],
+        env=environment({}), capture_output=True, timeout=30, check=False,
+    )  # fmt: skip
+
+    assert (refused.returncode, refused.stdout) == (1, b"")
+    assert refused.stderr.startswith(b"agentops-memory: T")
+    assert b"pip install 'agentops-memory[" in refused.stderr
+    assert len(refused.stderr.splitlines()) == 1
+
+
+def test_an_empty_url_is_an_unset_one(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+
+    assert _mcp("--project", "p", "--db", str(path), "--url", "").returncode == 0
+    assert path.exists()
+
+
 def _message(**parts: object) -> bytes:
     return json.dumps({"jsonrpc": "2.0", **parts}).encode()
 

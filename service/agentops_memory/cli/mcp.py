@@ -6,7 +6,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from ..answers.errors import MemoryServiceError
+from ..answers.errors import MemoryServiceError, Misconfigured
 from ..answers.port import MemoryService
 from ..compose import opened_here
 from ..domain.errors import Invalid, Refusal
@@ -52,7 +52,10 @@ async def _service(
             yield here
     else:
         # Not at the top: a file needs no HTTP.
-        from ..client import AsyncMemoryClient  # noqa: PLC0415
+        try:
+            from ..client import AsyncMemoryClient  # noqa: PLC0415
+        except ImportError as error:
+            raise Misconfigured(str(error)) from error
 
         async with AsyncMemoryClient.from_environment(url=url) as there:
             yield there

@@ -137,10 +137,15 @@ def mcp(project: str, url: str | None, tenant: str, **flags: str | None) -> None
     log goes to standard error.
     """
     # Not at the top, as above.
-    from . import mcp as agents  # noqa: PLC0415
+    try:
+        from . import mcp as agents  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("mcp", "mcp_types"):
+            raise
+        _refuse(ImportError("This needs an extra: pip install 'agentops-memory[mcp]'"))
 
     try:
-        agents.run(_settings(flags), project=project, url=url, tenant=tenant)
+        agents.run(_settings(flags), project=project, url=url or None, tenant=tenant)
     except agents.REFUSALS as refusal:
         _refuse(refusal)
 
