@@ -42,7 +42,7 @@ ALLOWED: dict[str, set[str]] = {
     "api": {"api", "domain", "telemetry"},
     "answers": {"answers"},
     "client": {"client", "answers", ""},
-    "local": {"local", "answers", "api.agentops", "domain", "telemetry"},
+    "local": {"local", "answers", "api.agentops", "api.http", "domain", "telemetry"},
     # What speaks to the port knows nothing of the domain but its limits.
     "mcp": {"mcp", "answers", "domain.screen", "domain.query", ""},
     "mcp.profile": set(),

@@ -24,8 +24,9 @@ from ..answers.models import (
 from ..api.agentops import answers, spans, wire
 from ..api.agentops import models as m
 from ..api.agentops.routes import STATUS
+from ..api.http import MAX_ROWS, whole_number
 from ..domain.budget import Budget
-from ..domain.errors import Invalid, Refusal
+from ..domain.errors import Refusal
 from ..domain.memories import Memories
 from ..domain.model import Caller, Filter, MemoryId, SessionId, Wanted
 from ..domain.recall import Recall
@@ -35,9 +36,6 @@ from ..domain.text import Project, clean, project_name
 from ..telemetry import annotate, event
 
 T = TypeVar("T")
-
-MOST_ROWS = 1000
-_INT64 = range(-(1 << 63), 1 << 63)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +66,7 @@ class LocalService:
     ) -> Saved:
         given = {
             "session_id": session_id, "project": project, "type": type, "title": title,
-            "content": content, "tags": list(tags), "scope": scope, "topic_key": topic_key,
+            "content": content, "tags": _list(tags), "scope": scope, "topic_key": topic_key,
         }  # fmt: skip
         with self._asked("add_observation"):
             draft = wire.draft(wire.body(m.ObservationBody, given))
@@ -142,11 +140,12 @@ class LocalService:
     ) -> Observation:
         given = {
             "type": type, "title": title, "content": content,
-            "tags": None if tags is None else list(tags),
+            "tags": None if tags is None else _list(tags),
         }  # fmt: skip
         with self._asked("update_observation"):
+            memory = _memory(observation)
             change = wire.change(wire.body(m.ChangeBody, given))
-            amended = await self.memories.amend(self.caller(), _memory(observation), change)
+            amended = await self.memories.amend(self.caller(), memory, change)
             annotate(spans.observation(amended.memory))
             answer = answers.json(wire.observation(amended.memory), redacted=amended.redacted)
             return _read(reading.observation, answer)
@@ -170,7 +169,10 @@ class LocalService:
     ) -> list[TimelineEntry]:
         with self._asked("timeline"):
             memories = await self.recall.timeline(
-                self.caller(), _memory(observation), _rows(before, 3), _rows(after, 3)
+                self.caller(),
+                _memory(observation, "observation_id"),
+                _rows(before, 3),
+                _rows(after, 3),
             )
             annotate({"memory.observation.id": observation})
             centre = [memory.id for memory in memories].index(MemoryId(observation))
@@ -206,7 +208,7 @@ class LocalService:
                 self.caller(), SessionId(given.id), project_name(given.project)
             )
             annotate(spans.session(opened.session))
-            answer = answers.json(wire.session_row(opened.session), redacted=opened.redacted)
+            answer = answers.json(wire.session_opened(opened.session), redacted=opened.redacted)
             return _read(reading.session, answer)
 
     async def end_session(
@@ -255,12 +257,15 @@ def _project(name: str | None) -> Project | None:
     return project_name(clean(name)) or None if name else None
 
 
-def _memory(observation: int) -> MemoryId:
-    if observation not in _INT64:
-        raise Invalid("The id of an observation has at most 64 bits.")
-    return MemoryId(observation)
+def _memory(observation: int, name: str = "id") -> MemoryId:
+    return MemoryId(whole_number(str(observation), name))
+
+
+def _list(tags: Sequence[str]) -> object:
+    """The tags as a list; a text is none, and is left to be refused."""
+    return tags if isinstance(tags, str) else list(tags)
 
 
 def _rows(limit: int, default: int) -> int:
     """A number of rows as the REST API takes it: none, or fewer, is the default."""
-    return min(limit, MOST_ROWS) if limit > 0 else default
+    return min(limit, MAX_ROWS) if limit > 0 else default
