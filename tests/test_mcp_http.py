@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mcp.shared.exceptions import MCPError
 
 from agentops_memory.api.http import SHORT
 from agentops_memory.headers import FOREIGN
@@ -66,7 +67,7 @@ def test_a_request_names_one_project(shared: Service) -> None:
     ):  # fmt: skip
         answer = shared.http.post(path, json=PING, headers=headers)
         assert answer.status_code == status, (path, answer.text)
-        assert status == 200 or answer.json()["error"]
+        assert status == 200 or answer.json()["error"]["message"]
 
 
 def test_whatever_is_sent_has_a_clear_answer(shared: Service) -> None:
@@ -172,6 +173,15 @@ def test_a_key_opens_what_its_role_and_its_projects_allow(guarded: Service) -> N
     assert guarded.http.post("/mcp/shop-a", json=PING).status_code == 401
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_a_refusal_at_the_door_reaches_the_agent(shared: Service, mode: str) -> None:
+    with (
+        agent(f"{shared.url}/mcp/any", mode) as told,
+        pytest.raises(MCPError, match="larger than 1,048,576 bytes"),
+    ):
+        told.call("mem_search", query="x" * (1 << 20))
+
+
 def test_tenants_do_not_see_each_other(guarded: Service) -> None:
     one, two = (
         {"Authorization": f"Bearer {made_key(guarded.path, 'writer', tenant)}"}
@@ -253,7 +263,7 @@ def test_a_service_without_the_sdk_says_how_to_get_it(
         answers = [service.http.post("/mcp/any", json=PING) for _ in range(2)]
 
     assert [answer.status_code for answer in answers] == [404, 404]
-    assert "pip install 'agentops-memory[mcp]'" in answers[1].json()["error"]
+    assert "pip install 'agentops-memory[mcp]'" in answers[1].json()["error"]["message"]
 
 
 def test_the_names_of_sessions_are_bounded() -> None:

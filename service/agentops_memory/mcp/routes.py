@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from pydantic import BaseModel
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
 from ..api.endpoint import Api
 from ..api.openapi import Operation
@@ -13,6 +13,9 @@ from .http import McpOverHttp
 
 PREFIX = "/mcp"
 REFUSALS = (400, 404, 406, 408, 413)
+REFUSED = -32000  # of JSON-RPC: an error of the server's own
+
+_OF_BODY = ("content-length", "content-type")
 
 
 def protocol(
@@ -27,10 +30,18 @@ def protocol(
         summary="Memory as tools of agents.",
         prefix=PREFIX,
         operations=operations(handlers),
-        refused=refused,
+        refused=lambda refusal: _as_message(refusal, refused(refusal)),
         problem=problem,
         is_described=False,
     )
+
+
+def _as_message(refusal: Refusal, answer: Response) -> Response:
+    """A refusal as an error of JSON-RPC: of any other shape clients do not tell the sentence."""
+    headers = {name: value for name, value in answer.headers.items() if name not in _OF_BODY}
+    error = {"code": REFUSED, "message": str(refusal)}
+    content = {"jsonrpc": "2.0", "id": None, "error": error}
+    return JSONResponse(content, answer.status_code, headers)
 
 
 def operations(handlers: McpOverHttp) -> tuple[Operation, ...]:
