@@ -116,7 +116,25 @@ def test_a_connection_is_known_by_the_id_that_it_was_given(shared: Service) -> N
 
     assert first.json()["result"]["protocolVersion"] == "2025-06-18"
     assert first.headers["Mcp-Session-Id"] != second.headers["Mcp-Session-Id"]
-    assert "Mcp-Session-Id" not in shared.http.post("/mcp/ids", json=PING).headers
+    known = {"Mcp-Session-Id": first.headers["Mcp-Session-Id"]}
+    again = shared.http.post("/mcp/ids", json=INITIALIZE, headers=known)
+    wrong = shared.http.post("/mcp/ids", json={**INITIALIZE, "id": {}})
+    for answer in (again, wrong, shared.http.post("/mcp/ids", json=PING)):
+        assert "Mcp-Session-Id" not in answer.headers
+
+
+def test_a_program_without_an_id_has_a_session_for_each_day(tmp_path: Path) -> None:
+    save = {
+        "jsonrpc": "2.0", "id": 3, "method": "tools/call",
+        "params": {"name": "mem_save", "arguments": {"title": "T", "content": "C"}},
+    }  # fmt: skip
+    with serving(tmp_path / "memory.db", MEMORY_DEDUPE_WINDOW="0") as service:
+        for hours in (6, 6, 1):  # from noon to the evening, to the next day, and into it
+            service.http.post("/mcp/days", json=save)
+            service.clock.advance(hours=hours)
+        service.http.post("/mcp/days", json=save)
+
+        assert service.http.get("/stats").json()["total_sessions"] == 2
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -51,6 +51,33 @@ def test_an_agent_saves_finds_and_is_reminded(shared: Service, mode: str) -> Non
         assert f"#{id_} [decision] Use WAL mode" in shop.resource()
 
 
+def test_all_that_is_given_to_a_save_is_stored(shared: Service) -> None:
+    given = {
+        "type": "config", "title": "Port", "content": "5432.", "tags": ["db", "port"],
+        "topic_key": "config/port", "scope": "global", "session_id": "named",
+    }  # fmt: skip
+    with agent(f"{shared.url}/mcp/whole") as saver:
+        saver.said("mem_save", **given)
+    stored = shared.http.get("/observations/recent?project=whole").json()[0]
+
+    assert {name: stored[name] for name in given} == given
+
+
+def test_a_timeline_has_as_many_before_and_after_as_asked_for(shared: Service) -> None:
+    ids = [shared.save(f"Step {at}.", project="steps")["id"] for at in range(5)]
+    with agent(f"{shared.url}/mcp/steps") as reader:
+        told = reader.said("mem_timeline", id=ids[2], before=1, after=2)
+
+    assert [f"Step {at}." in told for at in range(5)] == [False, True, True, True, True]
+
+
+def test_the_end_of_another_session_leaves_the_one_that_was_named(shared: Service) -> None:
+    with agent(f"{shared.url}/mcp/ends") as one:
+        one.said("mem_session_start", session_id="june")
+        one.said("mem_session_end", session_id="may")
+        assert _session(one.said("mem_save", title="On", content="On.")) == "june"
+
+
 def test_a_save_tells_whether_it_was_new_an_update_or_a_duplicate(worker: Agent) -> None:
     new = worker.said("mem_save", title="Auth", content="Sessions.", topic_key="architecture/auth")
     updated = worker.said(
@@ -286,6 +313,9 @@ def test_a_topic_key_is_suggested_beside_those_in_use(shared: Service) -> None:
         shared.save("d", title=title, project="keys", topic_key="architecture/cache-orders-api")
         third = planner.said("mem_suggest_topic_key", title=title, type="architecture")
         assert "It is in use" in third
+        shared.save("e", title="Queue of jobs", project="keys", topic_key="jobs/queue")
+        fourth = planner.said("mem_suggest_topic_key", title="Queue", type="config")
+        assert "- jobs/queue" in fourth.splitlines()
 
 
 def test_a_suggested_topic_key_can_be_saved_with(worker: Agent) -> None:
@@ -349,6 +379,18 @@ def test_the_service_has_the_tools_that_its_settings_name(tmp_path: Path) -> Non
         assert quiet.said("mem_context", limit=3) == quiet.said("mem_context")
         assert "Said." in quiet.said("mem_search", query="said")
         assert "mem_save" not in quiet.prompt()
+
+
+def test_the_context_has_as_many_memories_as_the_settings_say(tmp_path: Path) -> None:
+    with (
+        serving(tmp_path / "memory.db", MEMORY_CONTEXT_LIMIT="2") as service,
+        agent(f"{service.url}/mcp/few") as few,
+    ):
+        for number in range(4):
+            service.save(f"Note {number}.", project="few")
+
+        assert [few.said("mem_context").count("Note"), few.resource().count("Note")] == [4, 4]
+        assert few.said("mem_context", limit=3).count("Note") == 6  # a title and a content each
 
 
 def test_the_prompt_teaches_when_to_save(worker: Agent) -> None:
