@@ -284,6 +284,8 @@ def test_a_long_memory_is_cut_in_lists_and_whole_by_its_id(shared: Service) -> N
             "mem_search", query="word"
         )
         assert reader.said("mem_get", id=id_).endswith("\n\n" + long)
+        for tool in ("mem_timeline", "mem_history"):
+            assert "(the first 1,000 of 2,500 characters)" in reader.said(tool, id=id_)
 
 
 def test_stored_text_passes_for_nothing_else_in_a_list(shared: Service) -> None:
@@ -379,6 +381,7 @@ def test_the_service_has_the_tools_that_its_settings_name(tmp_path: Path) -> Non
         assert quiet.said("mem_context", limit=3) == quiet.said("mem_context")
         assert "Said." in quiet.said("mem_search", query="said")
         assert "mem_save" not in quiet.prompt()
+        assert quiet.prompt().endswith("call mem_session_end.")
 
 
 def test_the_context_has_as_many_memories_as_the_settings_say(tmp_path: Path) -> None:
