@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from mcp.shared.exceptions import MCPError
 
-from agentops_memory.mcp.profile import ALL_TOOLS, DEFAULT_TOOLS, Profile
+from agentops_memory.mcp.profile import ALL_TOOLS, DEFAULT_TOOLS, Profile, context_limit
 from agentops_memory.mcp.tools import offered
 
 from .agents import MODES, Agent, agent
@@ -382,6 +382,13 @@ def test_the_service_has_the_tools_that_its_settings_name(tmp_path: Path) -> Non
         assert "Said." in quiet.said("mem_search", query="said")
         assert "mem_save" not in quiet.prompt()
         assert quiet.prompt().endswith("call mem_session_end.")
+
+
+def test_a_context_limit_is_a_number_from_0_to_50() -> None:
+    assert [context_limit(text) for text in ("0", "50")] == [0, 50]
+    for text in ("51", "-1", "5.0", "five", "\u0665", "0050"):
+        with pytest.raises(ValueError, match="is not a number from 0 to 50"):
+            context_limit(text)
 
 
 def test_the_context_has_as_many_memories_as_the_settings_say(tmp_path: Path) -> None:
