@@ -54,7 +54,7 @@ def test_an_agent_saves_finds_and_is_reminded(shared: Service, mode: str) -> Non
 def test_all_that_is_given_to_a_save_is_stored(shared: Service) -> None:
     given = {
         "type": "config", "title": "Port", "content": "5432.", "tags": ["db", "port"],
-        "topic_key": "config/port", "scope": "global", "session_id": "named",
+        "topic_key": "config/port", "scope": "team", "session_id": "named",
     }  # fmt: skip
     with agent(f"{shared.url}/mcp/whole") as saver:
         saver.said("mem_save", **given)
@@ -150,6 +150,7 @@ def test_an_agent_sees_and_changes_nothing_of_another_project(
             f"Memory {everybody} is of another project, and global: it is read here only."
         )
     assert shared.http.get(f"/observations/{everybody}").json()["title"] == "For all."
+    shared.http.delete(f"/observations/{everybody}")  # no other test is to see it
 
 
 def test_each_connection_is_a_session_of_its_own_unless_it_names_one(shared: Service) -> None:
