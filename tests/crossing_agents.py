@@ -17,8 +17,9 @@ def work_as_an_agent(place: Place, me: Party) -> None:
     me.live[int(saved[1])] = project
     for tool in ("mem_search", "mem_context"):
         assert '"isError":false' in _call(me, project, tool, query="the aple pear").text
-    for tool in ("mem_stats", "mem_session_end"):
-        assert '"isError":false' in _call(me, project, tool).text
+    assert '"isError":false' in _call(me, project, "mem_stats").text
+    session = f"{me.tenant} {me.prefix} agent {project}"
+    assert '"isError":false' in _call(me, project, "mem_session_end", session_id=session).text
     if place.chance.random() < 0.3:
         id_ = place.own_id(me)
         told = _call(me, project, "mem_delete", id=id_).text
@@ -29,9 +30,10 @@ def work_as_an_agent(place: Place, me: Party) -> None:
 
 def reach_as_an_agent(place: Place, me: Party) -> None:
     """Another's project is as nobody's, and another's memory as none, wherever it is asked for."""
-    theirs, tools = place.foreign_project(me), ("mem_stats", "mem_context", "mem_session_end")
-    for tool in tools:
-        assert _plain(_call(me, theirs, tool), theirs) == _plain(_call(me, "no", tool), "no")
+    theirs = place.foreign_project(me)
+    for tool, more in _LOOKS.items():
+        answers = [(_call(me, project, tool, **more), project) for project in (theirs, "no")]
+        assert _plain(*answers[0]) == _plain(*answers[1])
     note = {"title": me.word, "content": me.word}
     refused = [_plain(_call(me, name, "mem_save", **note), name) for name in (theirs, "no")]
     assert refused[0] == refused[1]
@@ -44,6 +46,10 @@ def reach_as_an_agent(place: Place, me: Party) -> None:
             assert f"There is no memory {id_} in this project." in ids[0][0].text
 
 
+_LOOKS: dict[str, dict[str, object]] = {
+    "mem_stats": {}, "mem_context": {}, "mem_session_start": {"session_id": "nobody's"},
+    "mem_session_end": {"session_id": "nobody's"},
+}  # fmt: skip
 _TOUCHES: dict[str, dict[str, object]] = {
     "mem_get": {}, "mem_update": {"title": "mine"}, "mem_delete": {}, "mem_history": {},
     "mem_timeline": {},

@@ -53,7 +53,7 @@ ALLOWED: dict[str, set[str]] = {
     "mcp.routes": {"mcp.http", "api.endpoint", "api.openapi", "domain"},
     "mcp.transport": {"mcp", "api.http"},
     "about": {"api", "domain", ""},
-    "app": {"about", "api", "domain", "telemetry"},
+    "app": {"mcp.routes", "about", "api", "domain", "telemetry"},
     "sweep": {"domain", "telemetry"},
     "erasing": {"domain"},
     "compose": {"app", "erasing", "identity", "local", "mcp", "sweep", "api", "domain",

@@ -50,13 +50,18 @@ def guarded(tmp_path: Path) -> Iterator[Service]:
 def test_the_project_is_in_the_path_or_in_the_header(shared: Service) -> None:
     named = {"X-Memory-Project": "Wide  Load"}
     with (
-        agent(f"{shared.url}/mcp/one%2Ftwo") as one,
+        agent(f"{shared.url}/mcp/one%2Ftwo/") as one,
         agent(f"{shared.url}/mcp", "auto", named) as two,
     ):
         one.said("mem_save", title="A", content="A.")
         two.said("mem_save", title="B", content="B.")
+    note = {"name": "mem_save", "arguments": {"title": "C", "content": "C."}}
+    for name in ("Größe".encode(), "Maß".encode("latin-1")):
+        message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": note}
+        shared.http.post("/mcp", json=message, headers={b"X-Memory-Project": name})
 
-    assert shared.http.get("/stats").json()["projects"] == ["one/two", "wide  load"]
+    projects = shared.http.get("/stats").json()["projects"]
+    assert projects == ["größe", "maß", "one/two", "wide  load"]
 
 
 def test_a_request_names_one_project(shared: Service) -> None:
@@ -236,7 +241,23 @@ def test_a_key_that_is_taken_away_while_a_message_comes_opens_nothing(guarded: S
 def test_a_page_of_another_origin_is_kept_out(shared: Service) -> None:
     answer = shared.http.post("/mcp/any", json=PING, headers={"Origin": "https://evil.example"})
 
-    assert (answer.status_code, answer.json()) == (403, {"error": FOREIGN})
+    assert answer.status_code == 403
+    assert answer.json()["error"] == {"code": -32000, "message": FOREIGN}
+
+
+def test_a_key_has_room_of_its_own_for_what_its_connections_name(
+    guarded: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agentops_memory.mcp.connection.MOST_NAMED", 2)
+    one, other = ({"Authorization": f"Bearer {made_key(guarded.path, 'writer')}"} for _ in range(2))
+    with agent(f"{guarded.url}/mcp/any", headers=one) as quiet:
+        quiet.said("mem_session_start", session_id="monday")
+        for number in range(3):
+            with agent(f"{guarded.url}/mcp/any", headers=other) as busy:
+                busy.said("mem_session_start", session_id=f"of others {number}")
+        said = quiet.said("mem_save", title="Mine", content="Of Monday.")
+
+    assert said.endswith("in session monday.")
 
 
 def test_an_error_inside_is_told_without_its_inside(

@@ -21,12 +21,14 @@ from .api.memory_stores import answers as store_answers
 from .api.memory_stores.routes import PREFIX as STORES
 from .domain.access import Role
 from .domain.errors import Denied, Refusal, Unavailable
+from .mcp import routes as mcp
 from .telemetry import Telemetry
 
 # How a refusal looks that no protocol was asked for, by what the path lies below.
 REFUSED: Mapping[str, Callable[[Refusal], Response]] = {
     STORES: store_answers.refused,
     anthropic.PREFIX: anthropic.refused,
+    mcp.PREFIX: lambda refusal: mcp.as_message(refusal, agentops.refused(refusal)),
     "": agentops.refused,
 }
 

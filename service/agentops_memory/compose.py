@@ -37,7 +37,6 @@ from .erasing import Bell, scrubbing
 from .identity import Identity, is_open_allowed, must_have_keys
 from .local import LocalService
 from .mcp import routes as mcp
-from .mcp.connection import SessionNames
 from .mcp.connections import Connections
 from .mcp.http import McpOverHttp
 from .rates import Rates
@@ -86,9 +85,7 @@ async def opened(
         shared = (telemetry.engine(sqlite), settings, redaction, bell, clock)
         rest = _agentops(*shared)
         local = partial(_local, rest, telemetry, redaction.rules)
-        agents = McpOverHttp(
-            Connections(profile=settings.profile, service=local, clock=clock, names=SessionNames())
-        )
+        agents = McpOverHttp(Connections(profile=settings.profile, service=local, clock=clock))
         apis = [
             memory_stores.protocol(_memory_stores(*shared)),
             anthropic.protocol(_anthropic(*shared)),

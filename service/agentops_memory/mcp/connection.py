@@ -9,7 +9,7 @@ from ..answers.port import MemoryService
 from .profile import Profile
 
 GLOBAL = "global"  # the scope whose memories every project sees
-MOST_NAMED = 10_000  # connections of which is remembered which session they named
+MOST_NAMED = 1000  # connections of one key of which is remembered which session they named
 
 
 class SessionNames:

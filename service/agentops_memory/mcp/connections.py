@@ -1,7 +1,8 @@
 """Which connection a request comes from, and which memories that works on."""
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from hashlib import sha256
 from typing import TYPE_CHECKING, cast
@@ -10,7 +11,7 @@ from starlette.requests import Request
 
 from ..answers.port import MemoryService
 from ..api.door import caller_of
-from ..domain.model import Caller
+from ..domain.model import Caller, KeyId, TenantId
 from .connection import Connection, SessionNames
 from .profile import Profile
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from .server import Asked
 
 SESSION = "Mcp-Session-Id"
+
+Owner = tuple[TenantId, KeyId | None]  # one has no room in what another names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +30,9 @@ class Connections:
     profile: Profile
     service: Callable[[Callable[[], Caller], Mapping[str, str]], MemoryService]  # caller, trace
     clock: Callable[[], datetime]
-    names: SessionNames
+    names: defaultdict[Owner, SessionNames] = field(
+        default_factory=lambda: defaultdict(SessionNames)
+    )
 
     def of(self, asked: "Asked") -> Connection:
         """The connection of a request that came in by the door.
@@ -36,14 +41,15 @@ class Connections:
         requests of one program for one project on one day.
         """
         request = cast(Request, asked.request)
+        caller = caller_of(request)
         id_ = request.headers.get(SESSION)
         told = id_ or f"{_program(asked)} {self.clock():%Y-%m-%d}"
         return Connection(
             service=self.service(lambda: caller_of(request), _trace(asked, request)),
             project=request.state.project,
             profile=self.profile,
-            own_session=_own_session(caller_of(request), request.state.project, told),
-            names=self.names,
+            own_session=_own_session(caller, request.state.project, told),
+            names=self.names[caller.tenant, caller.key],
             is_lasting=id_ is not None,
         )
 

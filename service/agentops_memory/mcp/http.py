@@ -94,7 +94,10 @@ class McpOverHttp:
     async def _started(self) -> "Transport":
         if find_spec("mcp") is None:
             raise NoMcp
-        transport = await asyncio.to_thread(_loaded, self._connections)
+        try:
+            transport = await asyncio.to_thread(_loaded, self._connections)
+        except ImportError as error:  # an older one, in which much has another place
+            raise NoMcp from error
         ready = asyncio.Event()
         self._hosting = asyncio.create_task(transport.host(ready, self._end))
         await ready.wait()
@@ -136,8 +139,8 @@ def _loaded(connections: Connections) -> "Transport":
 
 def _project(request: Request) -> Project:
     """The project of the path, or else of the header; Invalid for none, and for two."""
-    in_path = clean(request.path_params.get("project", ""))
-    named = {project_name(clean(value)) for value in request.headers.getlist(PROJECT)}
+    in_path = clean(request.path_params.get("project", "")).rstrip("/")
+    named = {project_name(_as_utf8(value)) for value in request.headers.getlist(PROJECT)}
     named |= {project_name(in_path)}
     named.discard(Project(""))
     if len(named) != 1:
@@ -148,6 +151,14 @@ def _project(request: Request) -> Project:
     if len(project) > MAX_PROJECT:
         raise Invalid(f"validation failed: project exceeds {MAX_PROJECT} chars")
     return project
+
+
+def _as_utf8(header: str) -> str:
+    """A header as it was meant: what is no UTF-8 stays as it is read, as Latin-1."""
+    try:
+        return clean(header.encode("latin-1").decode("utf-8"))
+    except UnicodeDecodeError:
+        return clean(header)
 
 
 def _naming(send: Send) -> Send:

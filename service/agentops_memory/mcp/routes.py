@@ -12,7 +12,6 @@ from ..domain.errors import Refusal
 from .http import McpOverHttp
 
 PREFIX = "/mcp"
-REFUSALS = (400, 404, 406, 408, 413)
 REFUSED = -32000  # of JSON-RPC: an error of the server's own
 
 _OF_BODY = ("content-length", "content-type")
@@ -30,14 +29,14 @@ def protocol(
         summary="Memory as tools of agents.",
         prefix=PREFIX,
         operations=operations(handlers),
-        refused=lambda refusal: _as_message(refusal, refused(refusal)),
+        refused=lambda refusal: as_message(refusal, refused(refusal)),
         problem=problem,
         is_described=False,
     )
 
 
-def _as_message(refusal: Refusal, answer: Response) -> Response:
-    """A refusal as an error of JSON-RPC: of any other shape clients do not tell the sentence."""
+def as_message(refusal: Refusal, answer: Response) -> Response:
+    """A refusal that was answered as an error of JSON-RPC: no client tells another's sentence."""
     headers = {name: value for name, value in answer.headers.items() if name not in _OF_BODY}
     error = {"code": REFUSED, "message": str(refusal)}
     content = {"jsonrpc": "2.0", "id": None, "error": error}
@@ -48,7 +47,7 @@ def operations(handlers: McpOverHttp) -> tuple[Operation, ...]:
     return tuple(
         Operation(
             method=method, path=f"{PREFIX}{path}", name=name, summary=summary, handler=handler,
-            role=Role.READER, status=status, refusals=REFUSALS,
+            role=Role.READER, status=status,
         )
         for path in ("/{project:path}", "")
         for method, name, summary, handler, status in (

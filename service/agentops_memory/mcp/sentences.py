@@ -112,10 +112,12 @@ def stats(of: Stats, project: str) -> str:
     )
 
 
+def in_use(key: str) -> str:
+    return f"{key}\nIt is in use: a save with it replaces that memory and keeps its history."
+
+
 def suggested(key: str, used: Sequence[str]) -> str:
-    """A topic key, and those in use that may mean the same."""
-    if key in used:
-        return f"{key}\nIt is in use: a save with it replaces that memory and keeps its history."
+    """A topic key that nothing has, and those in use that may mean the same."""
     if not used:
         return f"{key}\nNo memory has it or a similar one yet."
     near = "\n".join(f"- {_line(each)}" for each in used)

@@ -1,10 +1,10 @@
 """The tools as a table: what each is called, what it takes, what it does."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..answers.errors import Conflict
+from ..answers.errors import Conflict, Invalid
 from ..answers.models import Message, Session
 from ..domain.query import MAX_PROMPT
 from . import arguments as a
@@ -43,7 +43,10 @@ async def save(agent: Connection, given: a.Save) -> str:
         scope=given.scope,
         topic_key=given.topic_key,
     )
-    return sentences.saved(outcome, given.type, given.title, session)
+    title = given.title
+    if outcome.redacted:  # told as it is stored
+        title = (await agent.service.get(outcome.id)).title
+    return sentences.saved(outcome, given.type, title, session)
 
 
 async def search(agent: Connection, given: a.Search) -> str:
@@ -109,6 +112,8 @@ async def session_start(agent: Connection, given: a.SessionStart) -> str:
 async def session_end(agent: Connection, given: a.SessionEnd) -> str:
     said = given.messages if isinstance(given, a.SessionEndWithMessages) else []
     messages = [Message(role=each.role, content=each.content) for each in said]
+    if given.session_id is None and not agent.is_lasting:
+        raise Invalid("Which session? Open one with mem_session_start, and name it here.")
     session = (await _opened(agent, given.session_id or agent.session)).id
     ended = await agent.service.end_session(session, messages, project=agent.project)
     if session == agent.session:
@@ -122,9 +127,17 @@ async def suggest_topic_key(agent: Connection, given: a.SuggestTopicKey) -> str:
     family = f"{key.partition('/')[0]}/"
     near = await agent.service.search(family, project=agent.project, limit=a.MOST_HITS)
     also = await agent.service.search(given.title[:MAX_PROMPT], project=agent.project)
-    used = dict.fromkeys(hit.topic_key for hit in [*also, *near] if hit.topic_key)
-    nearest = [key] if key in used else list(used)[:NEAR_KEYS]
-    return sentences.suggested(key, nearest)
+    hits = [hit for hit in [*also, *near] if hit.topic_key]
+    if await _is_held(agent, {hit.id for hit in hits if hit.topic_key == key}):
+        return sentences.in_use(key)
+    used = dict.fromkeys(hit.topic_key for hit in hits if hit.topic_key not in (None, key))
+    return sentences.suggested(key, [each for each in used if each][:NEAR_KEYS])
+
+
+async def _is_held(agent: Connection, ids: Collection[int]) -> bool:
+    """Whether a save that names no scope would replace one of these, which have its key."""
+    found = [await agent.seen(id_) for id_ in ids]
+    return any((each.project, each.scope) == (agent.project, "project") for each in found)
 
 
 async def _opened(agent: Connection, session: str) -> Session:
