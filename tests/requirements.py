@@ -83,6 +83,8 @@ AGENTOPS = {
     "agentops:timeline:refusals": "observation_id is required (400); an unknown one is 404.",
     "agentops:stats": "Totals of the project or of all; projects are always all.",
     "agentops:global:visibility": "Who sees global memories, endpoint by endpoint.",
+    # The whole
+    "agentops:import:dry-run": "With dry_run=true an import changes nothing and tells its plan.",
     # Known faults of the original
     "agentops:fault:long-prompts": "Long prompts match although not all of their words occur.",
     "agentops:fault:window-to-midnight": "The window does not reach back to midnight.",

@@ -230,13 +230,16 @@ def test_an_import_brings_nothing_into_another_project(house: House) -> None:
         {"sessions": [{"id": "in shop", "project": "billing-eu"}]},
         {"sessions": [{"id": "new", "project": "shop"}]},
     ]:
-        assert partly.post("/import", json=document).status_code == 403, document
+        for path in ("/import", "/import?dry_run=true"):
+            assert partly.post(path, json=document).status_code == 403, document
     assert house.admin.get("/export").json()["observations"] == exported["observations"]
     for own, count in [
         ({"observations": [row | {"uid": foreign_uid}]}, 1),  # as one that never was
         ({"observations": [row | {"uid": foreign_uid}]}, 0),
         ({"observations": [row | {"content": "another"}], "sessions": []}, 1),
     ]:
+        plan = partly.post("/import?dry_run=true", json=own).json()
+        assert plan["new_observations"] == count
         assert partly.post("/import", json=own).json()["imported_observations"] == count
 
 
@@ -271,6 +274,7 @@ def test_a_role_may_do_what_it_says_and_no_more(house: House, role: str) -> None
             ("DELETE", f"{own}?hard=true", None),
             ("GET", "/export", None),
             ("POST", "/import", {"observations": []}),
+            ("POST", "/import?dry_run=true", {"observations": []}),
         ],
     }  # fmt: skip
 

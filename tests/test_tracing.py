@@ -128,6 +128,19 @@ def test_a_look_at_a_receipt_is_a_span_that_names_its_project(tmp_path: Path) ->
     assert (span.attributes["memory.project"], span.failed) == ("demo", False)
 
 
+def test_the_span_of_a_plan_says_what_would_be_imported(tmp_path: Path) -> None:
+    rows = [{"session_id": "i", "project": "p", "type": "t", "title": "t", "content": "c"}] * 2
+    document = {"sessions": [{"id": "i", "project": "p"}], "observations": rows}
+
+    collector = spans_of(tmp_path, ("POST", "/import?dry_run=true", document))
+
+    assert collector.one("memory.import").attributes.items() >= {
+        "memory.import.dry_run": True,
+        "memory.import.sessions": 1,
+        "memory.import.observations": 1,
+    }.items()  # fmt: skip
+
+
 def test_each_injected_memory_is_an_event_with_its_rank_and_method(tmp_path: Path) -> None:
     title = "🐳" * 120
     with traced(tmp_path) as (service, received):

@@ -53,8 +53,8 @@ class MemoryTable(Protocol):
         The same: key, type, title, and content by its hash.
         """
 
-    def twin_of(self, memory: Memory) -> Memory | None:
-        """The memory that an imported one already is, although it brings no uid.
+    def twin_of(self, memory: Memory, *, but: Collection[MemoryId] = ()) -> Memory | None:
+        """The memory, not among `but`, that an imported one already is, although it brings no uid.
 
         The same: space, session, type, key, title, content, and the second of its creation.
         """

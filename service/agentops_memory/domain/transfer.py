@@ -2,42 +2,23 @@
 
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, replace
-from datetime import datetime
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from .access import Role
-from .memories import KEPT_REVISIONS, created, revised
-from .model import (
-    UNSAVED,
-    Caller,
-    Deed,
-    Imported,
-    Memory,
-    MemoryId,
-    Revision,
-    Session,
-    SessionId,
-)
+from .memories import created, revised
+from .model import UNSAVED, Caller, Imported, Memory, MemoryId, Session, SessionId
 from .ports import Engine, Transaction
 from .quota import require_room
 from .redaction import Rules
 from .screen import RulesOf, Screen, default_rules
 from .sessions import entered
 from .text import Project
+from .transfer_plan import Document, ImportPlan, planned
+from .verdicts import Fate, Verdict, at_one_key, earlier, session_fate, verdict
 
 Row = TypeVar("Row")
 
 PAGE = 500  # rows read at a time, so that a slow reader holds no snapshot
-
-
-class Document(Protocol):
-    """An import that has been received and checked; it can be read more than once."""
-
-    def sessions(self) -> Iterable[Session]:
-        """The sessions in it."""
-
-    def memories(self) -> Iterable[Memory]:
-        """The memories in it, without ids; one with an empty uid brought none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +53,14 @@ class Transfer:
         caller.require(Role.ADMIN)
         return await self.engine.write(caller, import_all, document, self.rules(caller))
 
+    async def plan_import(self, caller: Caller, document: Document) -> ImportPlan:
+        """What an import would do by now; nothing is changed, and nobody waits for it.
+
+        How much the tenant may still store is not looked at.
+        """
+        caller.require(Role.ADMIN)
+        return await planned(self.engine, caller, document, self.rules(caller))
+
 
 def session_page(
     tx: Transaction, project: Project | None, after: SessionId | None
@@ -93,72 +82,41 @@ def import_all(tx: Transaction, document: Document, rules: Rules) -> Imported:
 
 def import_session(tx: Transaction, session: Session) -> bool:
     """Whether the session was new."""
-    tx.caller.require_project(session.project)
-    is_new = tx.sessions.get(session.id) is None
+    is_new = session_fate(tx, session) is Fate.NEW
     entered(tx, session)
-    if not is_new:
-        return False
-    tx.sessions.close(session)
-    return True
+    if is_new:
+        tx.sessions.close(session)
+    return is_new
 
 
 def import_memory(tx: Transaction, memory: Memory) -> bool:
-    """Whether the memory was new, or came back."""
+    """Whether something of the memory was not there yet."""
+    require_room(tx)
+    found = verdict(tx, memory)
+    if found.is_left_alone:
+        return False
     session = memory.session
     assert session is not None  # none of a store is imported
-    tx.caller.require_space(memory.space)
-    require_room(tx)
-    match = tx.memories.by_uid(memory.uid) if memory.uid else None
-    if match is not None and tx.memories.get(match.id) is None:
-        memory, match = replace(memory, uid=""), None  # that one is none to know of
-    if not memory.uid:
-        match = tx.memories.twin_of(memory)
-    if match is not None and match.deleted_at is None:
-        return False
-    if match is not None:
-        tx.caller.require_space(match.space)
     entered(tx, Session(id=session, project=memory.space.project, started_at=memory.created_at))
-    place = match or memory  # a memory that comes back does so where it was
-    held = tx.memories.at_key(place.space, place.key) if place.key else None
-    if held is not None:
-        return merged(tx, held, memory)
-    if match is not None:
-        revised(tx, match, replace(match, text=memory.text, deleted_at=None))
-        return True
-    created(tx, replace(memory, uid=memory.uid or tx.new_uid(memory.created_at)))
-    return True
+    return _stored(tx, found)
 
 
 def merged(tx: Transaction, held: Memory, memory: Memory) -> bool:
-    """Two memories at one key: the later stays the memory, the other is its revision.
-
-    A full history takes no earlier state: it would go with the next change,
-    and come back with the next import.
-    """
-    revisions = tx.revisions.newest(held)
-    if any(_is_state(revision, memory) for revision in revisions):
-        return False
-    if memory.updated_at > held.updated_at:
-        later = replace(held, text=memory.text, updated_at=memory.updated_at)
-        revised(tx, held, replace(later, last_seen_at=memory.last_seen_at))
-        return True
-    if len(revisions) >= KEPT_REVISIONS:
-        return False
-    older = Revision(
-        number=held.revision, deed=Deed.UPDATED, at=memory.updated_at, text=memory.text
-    )
-    tx.revisions.absorb(held.id, older)
-    return True
+    """Bring a memory into the one that holds its key; whether something of it was not there yet."""
+    fate = at_one_key(tx, held, memory)
+    return _stored(tx, Verdict(fate=fate, memory=memory, meets=held))
 
 
-def _is_state(revision: Revision, memory: Memory) -> bool:
-    """Whether the revision is this state of the memory; an export has whole seconds."""
-    same_second = _second(revision.at) == _second(memory.updated_at)
-    return same_second and revision.text == memory.text
-
-
-def _second(at: datetime) -> datetime:
-    return at.replace(microsecond=0)
+def _stored(tx: Transaction, found: Verdict) -> bool:
+    """Do what was decided; whether that was anything."""
+    memory, meets = found.memory, found.meets
+    if meets is None:
+        created(tx, replace(memory, uid=memory.uid or tx.new_uid(memory.created_at)))
+    elif found.fate is Fate.EARLIER:
+        tx.revisions.absorb(meets.id, earlier(meets, memory))
+    elif found.fate.is_stored:
+        revised(tx, meets, found.state)
+    return found.fate.is_stored
 
 
 def _count(store: Callable[[Transaction, Row], bool], tx: Transaction, rows: Iterable[Row]) -> int:

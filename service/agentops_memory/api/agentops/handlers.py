@@ -215,18 +215,18 @@ class AgentOps:
         return StreamingResponse(_continued(request, first, pieces), media_type=answers.JSON)
 
     async def import_all(self, request: Request) -> Response:
+        is_dry = asks_for(request, "dry_run")
         async with spooled(request, self.max_upload, self.folder) as file:
             if is_empty(file):
                 raise Invalid("invalid JSON: the body is empty.")
             document = imports.Document(file, self.clock())
             await asyncio.to_thread(document.check)
+            if is_dry:
+                plan = await self.transfer.plan_import(caller_of(request), document)
+                annotate(spans.import_plan(plan))
+                return answers.json(wire.import_plan(plan))
             counts = await self.transfer.import_all(caller_of(request), document)
-        annotate(
-            {
-                "memory.import.sessions": counts.sessions,
-                "memory.import.observations": counts.memories,
-            }
-        )
+        annotate(spans.imported(counts))
         return answers.json(wire.imported(counts), redacted=counts.redacted)
 
 

@@ -335,3 +335,35 @@ class ImportAnswer(BaseModel):
 
     imported_sessions: int
     imported_observations: int
+
+
+class ImportConflict(BaseModel):
+    """An observation of a document that is not as the stored one, and which of them stays.
+
+    Its place in the list counts from 0; the id is 0 if the stored one is an earlier
+    row of the document.
+    """
+
+    place: int
+    id: int
+    reason: str
+    kept: str
+    project: str
+    title: str
+
+
+class ImportPlan(BaseModel):
+    """What an import would do; the first hundred conflicts are named."""
+
+    new_sessions: int
+    same_sessions: int
+    conflicting_sessions: int
+    new_observations: int
+    restored_observations: int
+    same_observations: int
+    conflicting_observations: int
+    conflicts: list[ImportConflict]
+
+
+class ImportOutcome(RootModel[ImportAnswer | ImportPlan]):
+    """What an import added, or with dry_run=true the plan of one."""

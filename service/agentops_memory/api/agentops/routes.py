@@ -195,7 +195,10 @@ def operations(api: AgentOps) -> tuple[Operation, ...]:
             method="POST", path="/import", name="import",
             role=Role.ADMIN,
             summary="Store what an export holds and this service does not, whole or not at all.",
-            handler=api.import_all, body=m.ImportBody, answer=m.ImportAnswer, refusals=BODY,
+            handler=api.import_all, body=m.ImportBody, answer=m.ImportOutcome,
+            query=(Parameter(name="dry_run", help="`true` changes nothing and tells what would be "
+                             "stored.", kind="boolean"),),
+            refusals=BODY,
         ),
     )  # fmt: skip
 

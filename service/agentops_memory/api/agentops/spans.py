@@ -3,9 +3,11 @@
 from collections.abc import Iterator, Sequence
 
 from ...domain.budget import Budget
-from ...domain.model import Context, Filter, Found, Hit, Memory, Method, Saved, Session
+from ...domain.model import Context, Filter, Found, Hit, Imported, Memory, Method, Saved, Session
 from ...domain.query import MAX_PROMPT
 from ...domain.text import Project
+from ...domain.transfer_plan import ImportPlan
+from ...domain.verdicts import Fate
 from ...telemetry import Cut
 
 Attributes = dict[str, str | int | float | bool | Cut | None]
@@ -82,6 +84,23 @@ def budget(given: Budget, told: Context) -> Attributes:
         "memory.context.used_tokens": told.packed.tokens,
         "memory.context.used_chars": told.packed.chars,
         "memory.context.left_out_count": left_out,
+    }
+
+
+def imported(counts: Imported) -> Attributes:
+    return {
+        "memory.import.sessions": counts.sessions,
+        "memory.import.observations": counts.memories,
+    }
+
+
+def import_plan(plan: ImportPlan) -> Attributes:
+    """What would be stored; without a word of what the document says."""
+    stored = (fate for fate in Fate if fate.is_stored)
+    return {
+        "memory.import.dry_run": True,
+        "memory.import.sessions": plan.sessions[Fate.NEW],
+        "memory.import.observations": sum(plan.memories[fate] for fate in stored),
     }
 
 

@@ -26,6 +26,8 @@ from ...domain.model import (
 )
 from ...domain.summary import Message
 from ...domain.text import Project, clean, cut, project_name
+from ...domain.transfer_plan import CONFLICTS, Conflict, ImportPlan
+from ...domain.verdicts import Fate
 from ..documents import entries
 from . import models as m
 from .why_models import ItemExplanation
@@ -199,6 +201,31 @@ def stats(totals: Totals) -> m.Stats:
 
 def imported(counts: Imported) -> m.ImportAnswer:
     return m.ImportAnswer(imported_sessions=counts.sessions, imported_observations=counts.memories)
+
+
+def import_plan(plan: ImportPlan) -> m.ImportPlan:
+    memories = plan.memories
+    return m.ImportPlan(
+        new_sessions=plan.sessions[Fate.NEW],
+        same_sessions=plan.sessions[Fate.SAME],
+        conflicting_sessions=plan.sessions[Fate.CHANGED],
+        new_observations=memories[Fate.NEW],
+        restored_observations=memories[Fate.RESTORED],
+        same_observations=memories[Fate.SAME] + memories[Fate.RECORDED],
+        conflicting_observations=sum(memories[fate] for fate in CONFLICTS),
+        conflicts=list(map(_import_conflict, plan.conflicts)),
+    )
+
+
+def _import_conflict(conflict: Conflict) -> m.ImportConflict:
+    return m.ImportConflict(
+        place=conflict.place,
+        id=conflict.meets,
+        reason="changed" if conflict.fate is Fate.CHANGED else "topic_key",
+        kept="imported" if conflict.fate is Fate.LATER else "stored",
+        project=conflict.project,
+        title=conflict.title,
+    )
 
 
 def json_bytes(model: BaseModel) -> bytes:

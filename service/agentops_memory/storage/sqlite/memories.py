@@ -2,7 +2,7 @@
 
 import json
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import datetime
@@ -61,12 +61,13 @@ class Memories(Table):
             since=micros(since),
         )
 
-    def twin_of(self, memory: Memory) -> Memory | None:
+    def twin_of(self, memory: Memory, *, but: Collection[MemoryId] = ()) -> Memory | None:
         return self._one(
             f"""{IN_SPACE} AND m.content_hash = :hash
                AND m.session_id = :session AND m.key IS :key AND m.type = :type
                AND m.title = :title AND m.content = :content
                AND m.created_at >= :second AND m.created_at < :second + 1000000
+               AND m.id NOT IN (SELECT value FROM json_each(:but))
              ORDER BY m.deleted_at IS NOT NULL, m.id""",
             **place_of(memory.space),
             hash=content_hash(memory.text.content),
@@ -76,6 +77,7 @@ class Memories(Table):
             title=memory.text.title,
             content=memory.text.content,
             second=micros(memory.created_at.replace(microsecond=0)),
+            but=json.dumps(list(but)),
         )
 
     def by_uid(self, uid: str) -> Memory | None:
