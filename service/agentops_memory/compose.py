@@ -142,6 +142,8 @@ def _local(
         memories=rest.memories,
         sessions_=rest.sessions,
         recall=rest.recall,
+        transfer=rest.transfer,
+        clock=rest.clock,
         caller=caller,
         operation=operation,
     )

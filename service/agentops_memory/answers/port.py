@@ -1,11 +1,14 @@
 """What can be asked of the service by whoever works on memories: agents and people."""
 
-from collections.abc import Sequence
+import os
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Protocol
 
 from .models import (
     Context,
     Found,
+    Imported,
+    ImportPlan,
     Message,
     Observation,
     Revision,
@@ -15,6 +18,9 @@ from .models import (
     Stats,
     TimelineEntry,
 )
+
+Progress = Callable[[int, int | None], None]
+"""What is told of a transfer after each piece: bytes done, and bytes in all if they are known."""
 
 
 class MemoryService(Protocol):
@@ -102,3 +108,25 @@ class MemoryService(Protocol):
         self, session_id: str, messages: Sequence[Message] = (), *, project: str | None = None
     ) -> SessionEnd:
         """End a session; messages, if there are any, become its summary."""
+
+
+class TransferService(Protocol):
+    """Exports and imports of one caller. They refuse as a MemoryService does.
+
+    OSError for a file that cannot be read.
+    """
+
+    def export(
+        self, project: str | None = None, *, progress: Progress | None = None
+    ) -> AsyncGenerator[bytes, None]:
+        """Every session and observation of the project, or of all, as JSON: bytes as they come."""
+
+    async def import_from(
+        self, path: str | os.PathLike[str], *, progress: Progress | None = None
+    ) -> Imported:
+        """Store what an export holds and the service does not, whole or not at all."""
+
+    async def plan_import(
+        self, path: str | os.PathLike[str], *, progress: Progress | None = None
+    ) -> ImportPlan:
+        """What an import of the file would do; nothing is stored."""

@@ -1,14 +1,9 @@
 """The domain's services under the port that agents and people ask."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
-
-from starlette.responses import Response
 
 from ..answers import reading
-from ..answers.errors import refused
 from ..answers.models import (
     Context,
     Found,
@@ -23,24 +18,22 @@ from ..answers.models import (
 )
 from ..api.agentops import answers, spans, wire
 from ..api.agentops import models as m
-from ..api.agentops.routes import STATUS
 from ..api.http import MAX_ROWS, whole_number
 from ..domain.budget import Budget
-from ..domain.errors import Refusal
 from ..domain.memories import Memories
-from ..domain.model import Caller, Filter, MemoryId, SessionId, Wanted
+from ..domain.model import Filter, MemoryId, SessionId, Wanted
 from ..domain.recall import Recall
 from ..domain.sessions import Sessions
 from ..domain.summary import Message as Said
-from ..domain.text import Project, clean, project_name
+from ..domain.text import clean, project_name
 from ..telemetry import annotate, event
-
-T = TypeVar("T")
+from .asked import project_of, read
+from .transfers import LocalTransfers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LocalService:
-    """A MemoryService: limits, answers and spans are those of AgentOps REST.
+class LocalService(LocalTransfers):
+    """A MemoryService and a TransferService: answers and spans are those of AgentOps REST.
 
     Who asks is told anew for each question, so that a key that was taken away
     meanwhile opens nothing more.
@@ -49,8 +42,6 @@ class LocalService:
     memories: Memories
     sessions_: Sessions
     recall: Recall
-    caller: Callable[[], Caller]
-    operation: Callable[[str], AbstractContextManager[object]]  # the span of one
 
     async def save(  # noqa: PLR0913 - as the port has it
         self,
@@ -72,9 +63,7 @@ class LocalService:
             draft = wire.draft(wire.body(m.ObservationBody, given))
             outcome = await self.memories.save(self.caller(), draft)
             annotate(spans.saved(outcome))
-            return _read(
-                reading.saved, answers.json(wire.saved(outcome), redacted=outcome.redacted)
-            )
+            return read(reading.saved, answers.json(wire.saved(outcome), redacted=outcome.redacted))
 
     async def search(
         self,
@@ -97,7 +86,7 @@ class LocalService:
             annotate(spans.search(text, seen, found))
             for attributes in spans.injected(found.hits):
                 event("search.result", attributes)
-            return _read(reading.found, answers.search(found, wanted))
+            return read(reading.found, answers.search(found, wanted))
 
     async def context(
         self,
@@ -121,13 +110,13 @@ class LocalService:
             annotate(spans.context(text, seen, told))
             for attributes in spans.injected(told.found.hits):
                 event("context.injected", attributes)
-            return _read(reading.context, answers.context(told, Budget(), wanted))
+            return read(reading.context, answers.context(told, Budget(), wanted))
 
     async def get(self, observation: int) -> Observation:
         with self._asked("get_observation"):
             memory = await self.memories.get(self.caller(), _memory(observation))
             annotate(spans.observation(memory))
-            return _read(reading.observation, answers.json(wire.observation(memory)))
+            return read(reading.observation, answers.json(wire.observation(memory)))
 
     async def update(
         self,
@@ -148,7 +137,7 @@ class LocalService:
             amended = await self.memories.amend(self.caller(), memory, change)
             annotate(spans.observation(amended.memory))
             answer = answers.json(wire.observation(amended.memory), redacted=amended.redacted)
-            return _read(reading.observation, answer)
+            return read(reading.observation, answer)
 
     async def delete(self, observation: int) -> None:
         with self._asked("delete_observation"):
@@ -159,7 +148,7 @@ class LocalService:
         with self._asked("observation_history"):
             revisions = await self.memories.history(self.caller(), _memory(observation))
             annotate({"memory.observation.id": observation})
-            return _read(
+            return read(
                 reading.revisions,
                 answers.json_list(map(wire.revision, revisions), len(revisions)),
             )
@@ -176,15 +165,15 @@ class LocalService:
             )
             annotate({"memory.observation.id": observation})
             centre = [memory.id for memory in memories].index(MemoryId(observation))
-            return _read(
+            return read(
                 reading.timeline, answers.json_around(centre, map(wire.timeline_entry, memories))
             )
 
     async def stats(self, project: str | None = None) -> Stats:
         with self._asked("stats"):
-            totals = await self.recall.totals(self.caller(), _project(project))
-            annotate(spans.project(_project(project)))
-            return _read(reading.stats, answers.json(wire.stats(totals)))
+            totals = await self.recall.totals(self.caller(), project_of(project))
+            annotate(spans.project(project_of(project)))
+            return read(reading.stats, answers.json(wire.stats(totals)))
 
     async def sessions(
         self, project: str | None = None, *, limit: int = 5, before: str | None = None
@@ -192,12 +181,12 @@ class LocalService:
         with self._asked("recent_sessions"):
             sessions = await self.sessions_.recent(
                 self.caller(),
-                _project(project),
+                project_of(project),
                 _rows(limit, 5),
                 SessionId(clean(before)) if before else None,
             )
-            annotate(spans.project(_project(project)))
-            return _read(
+            annotate(spans.project(project_of(project)))
+            return read(
                 reading.sessions, answers.json_list(map(wire.session_row, sessions), len(sessions))
             )
 
@@ -209,33 +198,21 @@ class LocalService:
             )
             annotate(spans.session(opened.session))
             answer = answers.json(wire.session_opened(opened.session), redacted=opened.redacted)
-            return _read(reading.session, answer)
+            return read(reading.session, answer)
 
     async def end_session(
         self, session_id: str, messages: Sequence[Message] = (), *, project: str | None = None
     ) -> SessionEnd:
         with self._asked("end_session"):
-            given = wire.body(m.EndedSession, {"id": session_id, "project": _project(project)})
+            given = wire.body(m.EndedSession, {"id": session_id, "project": project_of(project)})
             said = (Said(role=clean(each.role), content=clean(each.content)) for each in messages)
             transcript = await self.sessions_.hear(self.caller(), said)
             ended = await self.sessions_.close(
-                self.caller(), SessionId(given.id), transcript, _project(project)
+                self.caller(), SessionId(given.id), transcript, project_of(project)
             )
             annotate(spans.session(ended.session))
             answer = answers.json(wire.session_ended(ended.session), redacted=ended.redacted)
-            return _read(reading.session_end, answer)
-
-    @contextmanager
-    def _asked(self, operation: str) -> Iterator[None]:
-        try:
-            with self.operation(operation):
-                yield
-        except Refusal as refusal:
-            raise refused(STATUS[refusal.code], str(refusal)) from refusal
-
-
-def _read(read: Callable[[bytes, Mapping[str, str]], T], answer: Response) -> T:
-    return read(bytes(answer.body), answer.headers)
+            return read(reading.session_end, answer)
 
 
 def _filter(
@@ -245,16 +222,12 @@ def _filter(
     type: str | None = None,  # noqa: A002 - the protocol's word
 ) -> Filter:
     return Filter(
-        project=_project(project),
+        project=project_of(project),
         scope=clean(scope) if scope else None,
         type=clean(type) if type else None,
         tag=clean(tag) if tag else None,
         global_too=True,
     )
-
-
-def _project(name: str | None) -> Project | None:
-    return project_name(clean(name)) or None if name else None
 
 
 def _memory(observation: int, name: str = "id") -> MemoryId:
