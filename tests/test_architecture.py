@@ -61,7 +61,7 @@ ALLOWED: dict[str, set[str]] = {
     "server": {"app", "compose", "headers", "limits", "origins", "settings", "telemetry", ""},
     "cli": {"cli", "answers", "client", "local", "mcp", "server", "compose", "settings",
             "setting_kinds", "telemetry", "storage", "domain", "api.agentops.exports",
-            "api.ids", ""},
+            "api.documents", "api.ids", ""},
     "__main__": {"cli"},
     "__init__": set(),
 }  # fmt: skip

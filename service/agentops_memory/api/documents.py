@@ -46,6 +46,20 @@ def entries(file: BinaryIO, names: Collection[str]) -> Iterator[tuple[str, int, 
     One item is held at a time. The whole file is checked on the way; a named
     member that is null is an empty array.
     """
+    for name, place, value in members(file):
+        if name not in names:
+            continue
+        if place is not None:
+            yield name, place, value
+        elif value is not None:
+            raise Invalid(f"{name} must be a list.")
+
+
+def members(file: BinaryIO) -> Iterator[tuple[str, int | None, object]]:
+    """The members of the object in a file, in their order: the name and the value of each.
+
+    An array is told as null, without a place, and then come its items with theirs.
+    """
     file.seek(0)
     reader = _Reader(file)
     if not reader.take("{"):
@@ -53,11 +67,11 @@ def entries(file: BinaryIO, names: Collection[str]) -> Iterator[tuple[str, int, 
     while not reader.take("}"):
         name = reader.name()
         if reader.take("["):
+            yield name, None, None
             for place, item in enumerate(reader.items()):
-                if name in names:
-                    yield name, place, item
-        elif reader.value(inside=1) is not None and name in names:
-            raise Invalid(f"{name} must be a list.")
+                yield name, place, item
+        else:
+            yield name, None, reader.value(inside=1)
         if reader.take(",") == (reader.peek() == "}"):
             reader.fail("a comma and a member, or a closing brace, are expected")
     if reader.peek():

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from ..storage.key_file import KeyFile
 
 
+class CommandRefused(Exception):
+    """A command cannot do its work; its text is a sentence."""
+
+
 def of_the_file(*fields: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """The options of a command that say where the files lie."""
 
@@ -42,7 +46,7 @@ def refusals() -> Iterator[None]:
     """Inside, what is refused ends the program with one sentence."""
     try:
         yield
-    except (Refusal, SettingRefused) as refusal:
+    except (Refusal, SettingRefused, CommandRefused) as refusal:
         say(f"agentops-memory: {refusal}")
         sys.exit(1)
 

@@ -1,7 +1,10 @@
 """The commands and their options, read from the one table of settings."""
 
+import io
+import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, NoReturn
 
 import click
@@ -10,11 +13,14 @@ from .. import __version__
 from ..settings import VARIABLES, SettingRefused, Settings, settings
 from . import demo as demonstration
 from . import health as probe
+from .completion import NAME, completion
+from .failing import INTERRUPTED, READER_GONE
 from .keys import keys
+from .memories import context, history, save, search, sessions, stats, timeline
 from .projects import projects
 from .tenants import tenants
+from .transfer import export, import_
 
-NAME = "agentops-memory"
 ABOUT_ITSELF = ("--help", "-h", "--version")
 
 
@@ -22,10 +28,23 @@ class _ServeByDefault(click.Group):
     """A group that serves when no command is named; a command may follow its options."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, _command_first(args))
+        # A shell that completes asks for commands while none is named.
+        is_asked = ctx.resilient_parsing and not args
+        return super().parse_args(ctx, args if is_asked else _command_first(args))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; a reader that has left and Ctrl-C end it in the way of shells."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            _leave_quietly()
+        except (KeyboardInterrupt, click.Abort):
+            click.echo(f"\n{NAME}: Stopped.", err=True)
+            sys.exit(INTERRUPTED)
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Run under our own name, however the program was started."""
+        _take_any_letter()
         try:
             return super().main(*args, **{"prog_name": NAME, **kwargs})
         except OSError as error:  # standard output is full or closed
@@ -38,11 +57,14 @@ class _ServeByDefault(click.Group):
     epilog=f"Serve's options and their variables: {NAME} serve --help",
 )
 @click.version_option(__version__, message=f"{NAME} %(version)s")
-def main() -> None:
+@click.pass_context
+def main(ctx: click.Context) -> None:
     """A deterministic full-text memory service for agents.
 
     Without a command it serves, with serve's options.
     """
+    if os.environ.get("NO_COLOR"):
+        ctx.color = False
 
 
 def _command_first(args: list[str]) -> list[str]:
@@ -55,6 +77,20 @@ def _command_first(args: list[str]) -> list[str]:
     if place >= len(args):
         return ["serve", *args]
     return [args[place], *args[:place], *args[place + 1 :]]
+
+
+def _take_any_letter() -> None:
+    """Let an output that has no UTF-8 spell out what it cannot show."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.encoding.lower() != "utf-8":
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _leave_quietly() -> NoReturn:
+    """End without a word: nobody reads any more, so that Python's own last flush would fail."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(READER_GONE)
 
 
 def _options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -198,5 +234,6 @@ def health(**flags: str | None) -> None:
     sys.exit(0 if probe.is_healthy(_settings(flags).listen) else 1)
 
 
-for group in (keys, projects, tenants):
-    main.add_command(group)
+OF_MEMORIES = (save, search, context, timeline, history, sessions, stats, export, import_)
+for command in (*OF_MEMORIES, keys, projects, tenants, completion):
+    main.add_command(command)

@@ -1,18 +1,16 @@
 """`tenants`: the databases of tenants, made, listed, exported and erased at the terminal."""
 
 import json
-import os
 import sys
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Mapping
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
-from ..domain.errors import Invalid, NotFound, Refusal, Unavailable
+from ..domain.errors import NotFound, Refusal, Unavailable
 from .files import confirm, key_file, make, now, of_the_file, place_of, refusals, say, table, user
+from .whole import refuse_own, written
 
 # The rest is imported by the commands that need it: the other commands would wait for it.
 if TYPE_CHECKING:
@@ -90,8 +88,10 @@ def export(name: str, to: str, **files: str | None) -> None:
 
     with refusals():
         place = place_of(files)
-        _refuse_own(to, place)
-        with _written(to) as file:
+        if not to:
+            raise click.UsageError("--to needs a name.")
+        refuse_own(to, place)
+        with written(to) as file:
             using(place, tenant_id(name), partial(_export, file))
 
 
@@ -211,45 +211,3 @@ async def _export(file: BinaryIO, engine: "SqliteEngine", caller: "Caller") -> N
     pieces: AsyncIterator[bytes] = document(Transfer(engine=engine), caller, None, now())
     async for piece in pieces:
         await asyncio.to_thread(file.write, piece)
-
-
-def _refuse_own(to: str, place: "Settings") -> None:
-    """Refuse to write over what the service itself lives on."""
-    from ..storage.sqlite.tenants import tenants_folder  # noqa: PLC0415
-
-    if not to:
-        raise click.UsageError("--to needs a name.")
-    target, database = Path(os.path.realpath(to)), Path(os.path.realpath(place.db_path))
-    own = [Path(os.path.realpath(file)) for file in (place.keys_file, place.redaction_file)]
-    is_beside = target.parent == database.parent and target.name.startswith(database.name)
-    in_folder = Path(os.path.realpath(tenants_folder(place.db_path))) in target.parents
-    if to != "-" and (is_beside or in_folder or target in own):
-        raise Invalid(f"{target} is a file of the service itself; name another.")
-
-
-@contextmanager
-def _written(to: str) -> Iterator[BinaryIO]:
-    """A file that is there at the end, whole; if anything raises, it is as it was."""
-    if to == "-":
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
-        return
-    import tempfile  # noqa: PLC0415
-
-    target = Path(os.path.realpath(to))
-    if target.exists() and not target.is_file():
-        with target.open("wb") as file:  # a device or a pipe
-            yield file
-        return
-    try:
-        descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=".export-")
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                yield file
-                file.flush()
-                os.fsync(descriptor)
-            Path(name).replace(target)
-        finally:
-            Path(name).unlink(missing_ok=True)
-    except OSError as error:
-        raise Unavailable(f"{target} cannot be written: {error.strerror}.") from error

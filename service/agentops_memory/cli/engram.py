@@ -1,0 +1,109 @@
+"""An export of engram as a document of ours: what is left out is counted, never silent.
+
+It has `version` and `prompts`, ids that are its own, and times as an import reads them,
+too. Pure: bytes in, bytes out.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any, BinaryIO
+from uuid import UUID, uuid5
+
+from ..api.documents import entries, members
+from ..domain.model import UNKNOWN_PROJECT
+from ..domain.screen import MAX_TAG, MAX_TITLE
+
+OF_ENGRAM = {"version", "prompts"}  # members that a document of ours does not have
+LEFT_OUT = {  # and how each is called
+    "prompts": "prompt",
+    "personal": "personal observation",
+    "deleted": "deleted observation",
+}
+
+_IDS = UUID("5b0e4bd8-7f0c-5d5e-9d0a-6a8f2f0f6f5e")  # of observations without a topic key
+_KEPT = (
+    "session_id", "type", "title", "content", "scope", "topic_key", "revision_count",
+    "duplicate_count", "last_seen_at", "created_at", "updated_at",
+)  # fmt: skip
+
+Row = Mapping[str, Any]
+
+
+def is_engram(file: BinaryIO) -> bool:
+    """Whether the document is an export of engram, by its shape."""
+    for name, _, value in members(file):
+        if name in OF_ENGRAM:
+            return True
+        if name == "observations" and isinstance(value, dict) and "uid" in value:
+            return False
+    return False
+
+
+def converted(file: BinaryIO, left_out: Counter[str]) -> Iterator[bytes]:
+    """The document as one of ours, piece by piece; counts what is left out."""
+    projects: dict[object, object] = {}
+    yield b'{"sessions":['
+    comma = b""
+    for _, _, row in entries(file, ("sessions",)):
+        session = _session(row) if isinstance(row, dict) else row
+        if isinstance(session, dict):
+            projects[_known(session.get("id"))] = session["project"]
+        yield comma + _json(session)
+        comma = b","
+    yield b'],"observations":['
+    comma = b""
+    for name, _, row in entries(file, ("observations", "prompts")):
+        why = _why_left_out(name, row)
+        if why:
+            left_out[why] += 1
+            continue
+        yield comma + _json(_observation(row, projects) if isinstance(row, dict) else row)
+        comma = b","
+    yield b"]}"
+
+
+def _session(row: Row) -> dict[str, Any]:
+    kept = {name: row.get(name) for name in ("id", "summary", "started_at", "ended_at")}
+    return kept | {"project": row.get("project") or UNKNOWN_PROJECT}
+
+
+def _observation(row: Row, projects: Mapping[object, object]) -> dict[str, Any]:
+    kept = {name: row.get(name) for name in _KEPT}
+    project = row.get("project") or projects.get(_known(row.get("session_id")))
+    tool = row.get("tool_name")
+    return kept | {
+        "uid": None if row.get("topic_key") else _uid(row),
+        "title": row.get("title") or _first_line(row.get("content")),
+        "project": project or UNKNOWN_PROJECT,
+        "tags": [tool[:MAX_TAG]] if isinstance(tool, str) and tool.strip() else None,
+    }
+
+
+def _why_left_out(name: str, row: object) -> str | None:
+    if name == "prompts":
+        return "prompts"
+    if not isinstance(row, dict):
+        return None  # for the import to refuse
+    if row.get("deleted_at"):
+        return "deleted"
+    return "personal" if row.get("scope") == "personal" else None
+
+
+def _uid(row: Row) -> str:
+    """A stable id, by which an observation is known again although its text was changed here."""
+    whose = [row.get(name) for name in ("session_id", "id", "created_at")]
+    return str(uuid5(_IDS, json.dumps(whose, default=str)))
+
+
+def _first_line(content: object) -> object:
+    return content.strip().partition("\n")[0][:MAX_TITLE] if isinstance(content, str) else content
+
+
+def _known(id_: object) -> object:
+    """An id as a key: what is none may not be hashable."""
+    return id_ if isinstance(id_, str) else None
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value).encode()

@@ -1,0 +1,148 @@
+"""Which memories a command works on: those of a running service, or those of a database file."""
+
+import logging
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import click
+
+from ..answers.port import MemoryService, TransferService
+from .failing import FileRefused, NoClient, NoDatabase, NoTenant, failures
+from .files import of_the_file, place_of, say
+
+# The rest is imported where it is needed: the other commands would wait for it.
+if TYPE_CHECKING:
+    from ..domain.model import TenantId
+    from ..settings import Settings
+
+T = TypeVar("T")
+
+URL, KEY, PROJECT = "MEMORY_URL", "MEMORY_API_KEY", "MEMORY_PROJECT"
+
+
+class Memories(MemoryService, TransferService, Protocol):
+    """What a command can ask."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reach:
+    """Where the memories are: at a url, or else in the file of a tenant."""
+
+    url: str | None
+    db: str | None
+    tenant: str | None
+
+    @classmethod
+    def of(cls, given: Mapping[str, str | None]) -> "Reach":
+        """What the options say; a file that they name goes before a url of the environment."""
+        url, db, tenant = (given[name] or None for name in ("url", "db_path", "tenant"))
+        if url and (db or tenant):
+            raise click.UsageError("--url is a service; --db and --tenant are of a file.")
+        if not (db or tenant):
+            url = url or os.environ.get(URL) or None
+        return cls(url=url, db=db, tenant=tenant)
+
+    @property
+    def place(self) -> "Settings":
+        """The settings of the file."""
+        return place_of({"db_path": self.db})
+
+
+def reaching(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that say where the memories are."""
+    tenant = click.option("--tenant", metavar="NAME", help="Whose file. [default: default]")
+    url = click.option(
+        "--url", metavar="URL", help=f"A running service; its key is in {KEY}. [{URL}]"
+    )
+    return url(of_the_file("db_path")(tenant(command)))
+
+
+def of_a_project(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The option that names a project."""
+    return click.option(
+        "--project", metavar="NAME", envvar=PROJECT, help=f"Which project. [{PROJECT}]"
+    )(command)
+
+
+def asked(
+    given: Mapping[str, str | None],
+    work: Callable[[Memories], Awaitable[T]],
+    *,
+    may_make: bool = False,
+) -> T:
+    """What work answers; what goes wrong ends the program. A file is made only if it may be."""
+
+    import asyncio  # noqa: PLC0415
+
+    async def answered() -> T:
+        async with _reached(Reach.of(given), may_make=may_make) as memories:
+            return await work(memories)
+
+    with failures():
+        return asyncio.run(answered())
+
+
+@asynccontextmanager
+async def _reached(reach: Reach, *, may_make: bool) -> AsyncIterator[Memories]:
+    if reach.url is None:
+        async with _file(reach, may_make=may_make) as memories:
+            yield memories
+        return
+    try:
+        from ..client import AsyncMemoryClient  # noqa: PLC0415
+    except ImportError as error:
+        raise NoClient("To ask a service over HTTP needs the package httpx.") from error
+    async with AsyncMemoryClient(reach.url, key=os.environ.get(KEY) or None) as client:
+        yield client
+
+
+@asynccontextmanager
+async def _file(reach: Reach, *, may_make: bool) -> AsyncIterator[Memories]:
+    from ..compose import opened_here  # noqa: PLC0415
+    from ..domain.tenants import tenant_id  # noqa: PLC0415
+    from ..telemetry import Telemetry  # noqa: PLC0415
+
+    place, tenant = reach.place, tenant_id(reach.tenant or "default")
+    _prepare(place, tenant, may_make=may_make)
+    with _silent(logging.getLogger("agentops_memory")):
+        async with opened_here(place, Telemetry.started(None), tenant) as memories:
+            yield memories
+
+
+@contextmanager
+def _silent(log: logging.Logger) -> Iterator[None]:
+    """Inside, nothing is logged that is no error: people are told what concerns them."""
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
+
+
+def _prepare(place: "Settings", tenant: "TenantId", *, may_make: bool) -> None:
+    """Refuse a file that is not there or that a start would change."""
+    from ..domain.model import DEFAULT_TENANT  # noqa: PLC0415
+    from ..storage.sqlite.migrate import require_current  # noqa: PLC0415
+    from ..storage.sqlite.tenants import tenant_file  # noqa: PLC0415
+
+    path = tenant_file(place.db_path, tenant)
+    if _is_there(path):
+        require_current(path, place.recall)
+    elif tenant != DEFAULT_TENANT:
+        raise NoTenant(f"There is no tenant {tenant}: it would be {path}.")
+    elif not may_make:
+        raise NoDatabase(f"There is no database at {path}.")
+    else:
+        say(f"Makes the database {path}.")
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError as error:
+        raise FileRefused(f"The database {path} cannot be used: {error.strerror}.") from error

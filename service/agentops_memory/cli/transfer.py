@@ -1,0 +1,223 @@
+"""`export` and `import`: all that is stored, as a file of JSON and back."""
+
+import codecs
+import json
+import os
+import stat
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import AbstractContextManager, aclosing, contextmanager, nullcontext
+from pathlib import Path
+from shutil import copyfileobj
+from typing import TYPE_CHECKING, BinaryIO, cast
+
+import click
+
+from .failing import FileRefused, FileThere, failures
+from .files import say
+from .nouns import print_json
+from .output import columns, counted, is_terminal, one_line, show
+from .progress import watched
+from .reach import Memories, Reach, asked, of_a_project, reaching
+from .whole import refuse_own, written
+
+# The rest is imported by the commands that need it: the other commands would wait for it.
+if TYPE_CHECKING:
+    from ..answers.models import ImportConflict, Imported, ImportPlan
+
+# By the reason of a conflict and what is kept of it.
+CONFLICTS = {
+    ("changed", "stored"): "{other} says something else by now, and stays",
+    ("topic_key", "stored"): "{other} has its topic key, is not older, and stays",
+    ("topic_key", "imported"): "it takes the place of {other}, which has its topic key and is "
+    "older",
+}
+
+
+@click.command(short_help="Write all that is stored, as JSON.")
+@click.argument("file", required=False, default="-", type=click.Path(allow_dash=True))
+@of_a_project
+@click.option("--force", is_flag=True, help="Write over a file that is there.")
+@reaching
+def export(file: str, project: str | None, force: bool, **where: str | None) -> None:
+    """Write every session and observation, of the project or of all, to FILE.
+
+    Without a file, or with -, to standard output. A file is there at the end,
+    whole, and for its owner alone to read.
+    """
+    with failures():
+        _require_writable(file, Reach.of(where), force=force)
+    if project:
+        say(f"Only the project {one_line(project)} is exported.")
+
+    async def work(memories: Memories) -> None:
+        with (
+            written(file) as target,
+            watched("exporting", beside_output=file == "-") as progress,
+        ):
+            async with aclosing(memories.export(project, progress=progress)) as pieces:
+                await _pour(pieces, target)
+
+    asked(where, work)
+
+
+@click.command("import", short_help="Store what an export holds.")
+@click.argument("file", type=click.Path(allow_dash=True))
+@click.option("--dry-run", is_flag=True, help="Tell what would be stored, and store nothing.")
+@reaching
+@click.option("--json", "as_json", is_flag=True, help="Print the JSON of the REST API.")
+def import_(file: str, dry_run: bool, as_json: bool, **where: str | None) -> None:
+    """Store what the export in FILE holds and is not there yet, whole or not at all.
+
+    FILE is an export of this service, or one of engram; - is standard input.
+    What is there already is left alone, so an import can be repeated.
+    """
+    with failures(), _document(file, Reach.of(where)) as path:
+        if dry_run:
+            _print_plan(asked(where, lambda it: _planned(it, path)), as_json=as_json)
+        else:
+            imported = asked(where, lambda it: _imported(it, path), may_make=True)
+            _print_imported(imported, as_json=as_json)
+
+
+async def _planned(memories: Memories, path: Path) -> "ImportPlan":
+    with watched("looking") as progress:
+        return await memories.plan_import(path, progress=progress)
+
+
+async def _imported(memories: Memories, path: Path) -> "Imported":
+    with watched("importing") as progress:
+        return await memories.import_from(path, progress=progress)
+
+
+async def _pour(pieces: AsyncGenerator[bytes, None], target: BinaryIO) -> None:
+    if is_terminal(target):
+        await _show(pieces)
+        return
+    from asyncio import to_thread  # noqa: PLC0415
+
+    async for piece in pieces:
+        await to_thread(target.write, piece)
+
+
+async def _show(pieces: AsyncGenerator[bytes, None]) -> None:
+    """Print JSON; what a terminal would obey can stand in its strings alone, and is escaped."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    async for piece in pieces:
+        text = decoder.decode(piece)
+        click.echo(
+            "".join(it if it.isprintable() else json.dumps(it)[1:-1] for it in text), nl=False
+        )
+    click.echo()
+
+
+def _require_writable(file: str, reach: Reach, *, force: bool) -> None:
+    """Refuse a file that is there, or that is the service's own."""
+    if file == "-":
+        return
+    if reach.url is None:
+        refuse_own(file, reach.place)
+    target = Path(file)
+    if target.is_dir():
+        raise FileRefused(f"{target} is a folder; an export is a file.")
+    if target.is_file() and not force:
+        raise FileThere(f"{target} is there already.")
+
+
+@contextmanager
+def _document(file: str, reach: Reach) -> Iterator[Path]:
+    """The file with a document of ours: the one that was named, or one that is made of it."""
+    from .engram import is_engram  # noqa: PLC0415
+
+    with _opened(file, reach) as (source, path):
+        if not is_engram(source):
+            yield path
+            return
+        with _aside(reach) as target:
+            _convert(source, target)
+            yield Path(target.name)
+
+
+@contextmanager
+def _opened(file: str, reach: Reach) -> Iterator[tuple[BinaryIO, Path]]:
+    """The file, and where it is; of what can be read only once, a copy."""
+    with _source(file) as source:
+        if file != "-" and stat.S_ISREG(os.fstat(source.fileno()).st_mode):
+            yield source, Path(file)
+            return
+        with _aside(reach) as copy:
+            copyfileobj(source, copy)
+            copy.flush()
+            yield copy, Path(copy.name)
+
+
+def _source(file: str) -> AbstractContextManager[BinaryIO]:
+    if file == "-":
+        if sys.stdin is None or is_terminal(sys.stdin):
+            raise click.UsageError("- is standard input, and nothing comes from there.")
+        return nullcontext(sys.stdin.buffer)
+    try:
+        return Path(file).open("rb")
+    except OSError as error:
+        raise FileRefused(f"{file} cannot be read: {error.strerror}.") from error
+
+
+@contextmanager
+def _aside(reach: Reach) -> Iterator[BinaryIO]:
+    """A file that is gone at the end: beside the database, as a pod may have no other folder."""
+    folder = None if reach.url else reach.place.db_path.parent
+    try:
+        with tempfile.NamedTemporaryFile(
+            dir=folder if folder and folder.is_dir() else None, prefix=".import-"
+        ) as file:
+            yield cast(BinaryIO, file)
+    except OSError as error:
+        raise FileRefused(f"A copy of the document cannot be made: {error.strerror}.") from error
+
+
+def _convert(source: BinaryIO, target: BinaryIO) -> None:
+    from .engram import LEFT_OUT, converted  # noqa: PLC0415
+
+    left_out: Counter[str] = Counter()
+    target.writelines(converted(source, left_out))
+    target.flush()
+    said = [counted(left_out[why], noun) for why, noun in LEFT_OUT.items() if left_out[why]]
+    say(f"An export of engram. Left out of it: {', '.join(said) or 'nothing'}.")
+
+
+def _print_imported(imported: "Imported", *, as_json: bool) -> None:
+    if as_json:
+        print_json(imported)
+    else:
+        observations = counted(imported.imported_observations, "observation")
+        show(f"Imported {observations} and {counted(imported.imported_sessions, 'session')}.")
+    if imported.redacted:
+        say(f"Kept out of it: {counted(imported.redacted, 'secret')}.")
+
+
+def _print_plan(plan: "ImportPlan", *, as_json: bool) -> None:
+    if as_json:
+        print_json(plan)
+        return
+    columns(
+        ("", "NEW", "BACK", "SAME", "CONFLICTING"),
+        [
+            ("sessions", plan.new_sessions, "", plan.same_sessions, plan.conflicting_sessions),
+            ("observations", plan.new_observations, plan.restored_observations,
+             plan.same_observations, plan.conflicting_observations),
+        ],
+    )  # fmt: skip
+    for conflict in plan.conflicts:
+        show(_told(conflict))
+    more = plan.conflicting_observations - len(plan.conflicts)
+    if more > 0:
+        show(f"... and {more:,} more")
+
+
+def _told(conflict: "ImportConflict") -> str:
+    other = f"#{conflict.id}" if conflict.id else "an earlier one of the document"
+    outcome = CONFLICTS[conflict.reason, conflict.kept].format(other=other)
+    name = f"{conflict.title} ({conflict.project})"
+    return one_line(f"observations[{conflict.place}] {name}: {outcome}")

@@ -1,0 +1,41 @@
+"""The command line in this process, as somebody at a terminal uses it."""
+
+import json
+from dataclasses import dataclass, field
+from typing import IO, Any
+
+from click.testing import CliRunner, Result
+
+from agentops_memory.cli import main
+
+NONE_OF_OURS = dict.fromkeys(
+    ("MEMORY_URL", "MEMORY_API_KEY", "MEMORY_PROJECT", "MEMORY_DB_PATH", "NO_COLOR")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Terminal:
+    """Runs commands with these variables."""
+
+    variables: dict[str, str] = field(default_factory=dict)
+
+    def run(
+        self, *arguments: object, given: str | bytes | IO[Any] | None = None, **options: Any
+    ) -> Result:
+        """What became of a command; nothing is raised but what is wrong with the program."""
+        done = CliRunner().invoke(
+            main, list(map(str, arguments)), env=NONE_OF_OURS | self.variables, input=given,
+            prog_name="agentops-memory", **options,
+        )  # fmt: skip
+        assert done.exception is None or isinstance(done.exception, SystemExit), done.exc_info
+        return done
+
+    def say(self, *arguments: object, given: str | bytes | None = None) -> str:
+        """What a command that succeeds prints."""
+        done = self.run(*arguments, given=given)
+        assert done.exit_code == 0, done.output
+        return done.stdout
+
+    def json(self, *arguments: object, given: str | bytes | None = None) -> Any:
+        """What a command that succeeds prints as JSON: one document, and nothing else."""
+        return json.loads(self.say(*arguments, "--json", given=given))

@@ -1,0 +1,297 @@
+"""Exports and imports at the terminal: whole or not at all, over HTTP and on the file."""
+
+import copy
+import io
+import json
+import os
+import re
+import stat
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentops_memory.cli.failing import HINTS
+
+from .service import Service, observation, serving
+from .terminal import Terminal
+
+Row = dict[str, Any]
+
+UID = "01900000-0000-7000-8000-0000000000{:02}"
+AT, LATER = "2029-05-06T07:08:09Z", "2029-05-07T07:08:09Z"
+ENGRAM: Row = {
+    "version": "0.1.0",
+    "exported_at": "2026-04-12 10:00:00",
+    "sessions": [
+        {"id": "e1", "project": "Shop", "directory": "/x", "started_at": "2026-04-12 10:00:00",
+         "ended_at": "2026-04-12 11:00:00", "summary": "Done."},
+        {"id": "e2", "project": "", "directory": "/x", "started_at": "2026-04-12 10:00:00",
+         "ended_at": None},
+    ],
+    "observations": [
+        {"id": 1, "session_id": "e1", "type": "decision", "title": "Queue",
+         "content": "Orders wait.", "tool_name": "bash", "project": None, "scope": "project",
+         "topic_key": None,
+         "revision_count": 2, "duplicate_count": 3, "last_seen_at": "2026-04-12 10:05:00",
+         "created_at": "2026-04-12 10:00:01", "updated_at": "2026-04-12 10:04:00",
+         "deleted_at": None},
+        {"id": 2, "session_id": "e1", "type": "note", "title": "Mine", "content": "Not for you.",
+         "scope": "personal", "revision_count": 1, "duplicate_count": 1,
+         "created_at": "2026-04-12 10:00:02", "updated_at": "2026-04-12 10:00:02"},
+        {"id": 3, "session_id": "e1", "type": "note", "title": "Gone", "content": "It went.",
+         "scope": "project", "revision_count": 1, "duplicate_count": 1,
+         "created_at": "2026-04-12 10:00:02", "updated_at": "2026-04-12 10:00:02",
+         "deleted_at": "2026-04-13 10:00:00"},
+        {"id": 4, "session_id": "e2", "type": "note", "title": "", "content": "First line.\nRest.",
+         "scope": "project", "topic_key": "a/b", "revision_count": 1, "duplicate_count": 1,
+         "created_at": "2026-04-12 10:00:03", "updated_at": "2026-04-12 10:00:03"},
+    ],
+    "prompts": [{"id": n, "session_id": "e1", "content": "Hi", "created_at": "2026-04-12 10:00:00"}
+                for n in (1, 2)],
+}  # fmt: skip
+LEFT_OUT = (
+    "An export of engram. Left out of it: 2 prompts, 1 personal observation, "
+    "1 deleted observation.\n"
+)
+
+
+@pytest.fixture(params=["over HTTP", "on the file"])
+def terminal(request: pytest.FixtureRequest, service: Service) -> Terminal:
+    if request.param == "over HTTP":
+        return Terminal({"MEMORY_URL": service.url})
+    return Terminal({"MEMORY_DB_PATH": str(service.path)})
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Where the user's own files are; nothing else may be left in it."""
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    return folder
+
+
+def written(file: Path, document: object) -> Path:
+    file.write_text(json.dumps(document), "utf-8")
+    return file
+
+
+def row(number: int, content: str, **fields: object) -> Row:
+    dates = {"created_at": AT, "updated_at": AT, "last_seen_at": AT}
+    return observation(content, uid=UID.format(number), **dates | fields)
+
+
+def stored(service: Service) -> Row:
+    document: Row = service.http.get("/export").json()
+    return document
+
+
+def test_an_export_is_a_whole_file_that_is_not_written_over(
+    terminal: Terminal, service: Service, folder: Path
+) -> None:
+    service.save("Queues hold.", tags=["é"])
+    service.save("Elsewhere.", project="other")
+    file = folder / "all.json"
+
+    assert terminal.say("export", file) == ""
+    assert json.loads(file.read_text("utf-8"))["observations"] == stored(service)["observations"]
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert json.loads(terminal.say("export")).keys() == stored(service).keys()
+    part = terminal.run("export", "--project", "Other")
+    assert [it["project"] for it in json.loads(part.stdout)["observations"]] == ["other"]
+    assert part.stderr == "Only the project Other is exported.\n"
+
+    file.write_text("mine", "utf-8")
+    refused = terminal.run("export", file)
+    assert (refused.exit_code, file.read_text("utf-8")) == (1, "mine")
+    assert HINTS["FileThere"] in refused.stderr
+    terminal.say("export", file, "--force")
+    assert json.loads(file.read_text("utf-8")).keys() == stored(service).keys()
+    assert list(folder.iterdir()) == [file]
+    for wrong in (folder, folder / "no" / "where"):
+        assert HINTS["FileRefused"] in terminal.run("export", wrong, "--force").stderr
+
+
+def test_an_export_does_not_write_over_the_service_itself(service: Service) -> None:
+    terminal = Terminal({"MEMORY_DB_PATH": str(service.path)})
+
+    for file in (service.path, f"{service.path}.keys"):
+        done = terminal.run("export", file, "--force")
+        assert (done.exit_code, "a file of the service itself" in done.stderr) == (1, True)
+
+
+def test_what_is_exported_is_imported_once(
+    terminal: Terminal, service: Service, folder: Path
+) -> None:
+    service.save("Queues hold.", tags=["a"])
+    file = folder / "all.json"
+    terminal.say("export", file)
+    service.http.delete("/projects/demo?hard=true")
+
+    first, again = (terminal.say("import", file) for _ in range(2))
+
+    assert first == "Imported 1 observation and 1 session.\n"
+    assert again == "Imported 0 observations and 0 sessions.\n"
+    assert terminal.json("import", file) == {"imported_sessions": 0, "imported_observations": 0}
+    assert list(folder.iterdir()) == [file]
+
+
+def test_an_import_reads_standard_input_and_pipes(terminal: Terminal, folder: Path) -> None:
+    document = json.dumps({"observations": [row(1, "Piped.")]})
+
+    assert terminal.say("import", "-", given=document) == "Imported 1 observation and 0 sessions.\n"
+    pipe = folder / "pipe"
+    os.mkfifo(pipe)
+    writing = threading.Thread(target=pipe.write_text, args=(document, "utf-8"))
+    writing.start()
+    assert terminal.say("import", pipe) == "Imported 0 observations and 0 sessions.\n"
+    writing.join()
+
+
+def test_a_dry_run_tells_each_conflict_and_changes_nothing(
+    terminal: Terminal, service: Service, folder: Path
+) -> None:
+    kept = [row(1, "Ours.", topic_key="k"), row(2, "Theirs.", topic_key="l"), row(3, "Same.")]
+    service.http.post("/import", json={"observations": [*kept, row(4, "Deleted.")]})
+    service.http.delete("/observations/4")
+    service.http.patch("/observations/1", json={"title": "Now\x1b[2J"})
+    before = stored(service)
+    rows = [
+        kept[0], row(5, "Newer.", topic_key="l", updated_at=LATER), row(6, "Older.", topic_key="l"),
+        kept[2], row(4, "Deleted."), row(7, "New."), row(7, "Twice."),
+    ]  # fmt: skip
+    file = written(folder / "rows.json", {"observations": rows, "sessions": []})
+
+    told = terminal.say("import", file, "--dry-run")
+    plan = terminal.json("import", file, "--dry-run")
+
+    assert re.sub(" +", " ", told) == (
+        " NEW BACK SAME CONFLICTING\nsessions 0 0 0\nobservations 1 1 1 4\n"
+        "observations[0] Ours. (demo): #1 says something else by now, and stays\n"
+        "observations[1] Newer. (demo): it takes the place of #2, which has its topic key and is "
+        "older\n"
+        "observations[2] Older. (demo): #2 has its topic key, is not older, and stays\n"
+        "observations[6] Twice. (demo): an earlier one of the document says something else by now, "
+        "and stays\n"
+    )
+    assert plan == service.http.post(
+        "/import?dry_run=true", content=file.read_bytes()
+    ).json()  # fmt: skip
+    assert stored(service)["observations"] == before["observations"]
+
+
+def test_a_document_that_is_refused_is_stored_in_no_part(
+    terminal: Terminal, service: Service, folder: Path
+) -> None:
+    for number, content in enumerate(
+        [b"", b"[]", b"{", b'{"observations": [{}]}', b'{"sessions": {}}', b"\xff" * 99,
+         json.dumps({"observations": [row(1, "x"), row(2, "y") | {"uid": "me"}]}).encode()]
+    ):  # fmt: skip
+        file = folder / f"{number}.json"
+        file.write_bytes(content)
+        for arguments in (("import", file), ("import", file, "--dry-run")):
+            done = terminal.run(*arguments)
+            assert (done.exit_code, done.stdout) == (1, ""), content
+            assert re.match(r"agentops-memory: .*\nHint: .*\n$", done.stderr), done.stderr
+    for wrong in (folder, folder / "none.json"):
+        assert HINTS["FileRefused"] in terminal.run("import", wrong).stderr
+    assert stored(service)["observations"] == []
+
+
+def test_an_export_of_engram_is_imported_and_what_is_left_out_is_told(
+    terminal: Terminal, service: Service, folder: Path
+) -> None:
+    file = written(folder / "engram.json", ENGRAM)
+
+    plan = terminal.json("import", file, "--dry-run")
+    first, again = (terminal.run("import", file) for _ in range(2))
+
+    assert (plan["new_sessions"], plan["new_observations"]) == (2, 2)
+    assert (first.exit_code, first.stderr) == (0, LEFT_OUT)
+    assert first.stdout == "Imported 2 observations and 2 sessions.\n"
+    assert again.stdout == "Imported 0 observations and 0 sessions.\n"
+    queue, line = stored(service)["observations"]
+    assert queue | {"uid": "", "normalized_hash": ""} == {
+        "id": 1, "uid": "", "session_id": "e1", "type": "decision", "title": "Queue",
+        "content": "Orders wait.", "tags": ["bash"], "project": "shop", "scope": "project",
+        "normalized_hash": "", "revision_count": 2, "duplicate_count": 3,
+        "last_seen_at": "2026-04-12T10:05:00Z", "created_at": "2026-04-12T10:00:01Z",
+        "updated_at": "2026-04-12T10:04:00Z",
+    }  # fmt: skip
+    assert (line["title"], line["project"], line["topic_key"]) == ("First line.", "unknown", "a/b")
+    assert stored(service)["sessions"][0] == {
+        "id": "e1", "project": "shop", "started_at": "2026-04-12T10:00:00Z", "message_count": 0,
+        "ended_at": "2026-04-12T11:00:00Z", "summary": "Done.",
+    }  # fmt: skip
+    assert {it.name for it in service.path.parent.iterdir() if ".import" in it.name} == set()
+
+
+def test_engram_is_known_by_its_shape_and_its_memories_after_a_change(
+    terminal: Terminal, service: Service, folder: Path
+) -> None:
+    sorted_ = dict(sorted(ENGRAM.items()))
+    sorted_.pop("version")
+    terminal.say("import", written(folder / "sorted.json", sorted_))
+    service.http.patch("/observations/1", json={"content": "Changed here."})
+
+    again = terminal.run("import", folder / "sorted.json")
+    without_prompts = copy.deepcopy(ENGRAM) | {"prompts": None}
+    plan = terminal.json("import", written(folder / "less.json", without_prompts), "--dry-run")
+
+    assert (again.stdout, again.stderr) == ("Imported 0 observations and 0 sessions.\n", LEFT_OUT)
+    assert (plan["same_observations"], plan["conflicting_observations"]) == (1, 1)
+
+
+def test_rows_of_engram_that_are_wrong_are_refused_and_break_nothing(folder: Path) -> None:
+    terminal = Terminal({"MEMORY_DB_PATH": str(folder / "memory.db")})
+    changes: tuple[Row, ...] = (
+        {"session_id": None}, {"session_id": []}, {"created_at": "soon"}, {"title": 1},
+        {"content": None}, {"type": {}}, {"content": "x" * 50_001}, {"tool_name": 3, "title": [1]},
+    )  # fmt: skip
+    for change in changes:
+        wrong = copy.deepcopy(ENGRAM)
+        wrong["observations"][0].update(change)
+        done = terminal.run("import", "-", given=json.dumps(wrong))
+        assert (done.exit_code, "observations[0]" in done.stderr) == (1, True), change
+    for odd in ({"sessions": [None, 3]}, {"observations": [None]}, {"sessions": "x"}):
+        done = terminal.run("import", "-", given=json.dumps({"version": "1"} | odd))
+        assert done.exit_code == 1, odd
+    assert json.loads(terminal.say("export"))["observations"] == []
+
+
+def test_an_import_that_is_interrupted_ends_as_shells_have_it(folder: Path) -> None:
+    class Interrupted(io.RawIOBase):
+        def readable(self) -> bool:
+            return True
+
+        def readinto(self, _: Any) -> int:
+            raise KeyboardInterrupt
+
+    done = Terminal({"MEMORY_DB_PATH": str(folder / "memory.db")}).run(
+        "import", "-", given=io.BufferedReader(Interrupted())
+    )
+
+    assert (done.exit_code, done.stdout) == (130, "")
+    assert done.stderr == "\nagentops-memory: Stopped.\n"
+    assert list(folder.iterdir()) == []
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with serving(tmp_path_factory.mktemp("large") / "memory.db", MEMORY_MAX_UPLOAD="10KiB") as it:
+        yield it
+
+
+def test_a_document_over_the_limit_of_the_service_is_imported_on_its_file(
+    large: Service, folder: Path
+) -> None:
+    rows = {"observations": [row(number, "word " * 500) for number in range(9)]}
+    file = written(folder / "large.json", rows)
+
+    refused = Terminal({"MEMORY_URL": large.url}).run("import", file)
+    done = Terminal({"MEMORY_DB_PATH": str(large.path)}).say("import", file)
+
+    assert (refused.exit_code, HINTS["TooLarge"] in refused.stderr) == (1, True)
+    assert done == "Imported 9 observations and 0 sessions.\n"
