@@ -46,15 +46,10 @@ def test_an_agent_works_on_a_file_that_another_host_and_a_service_use(
     assert named.endswith("in session monday.")
 
 
-def test_an_agent_speaks_to_a_running_service_with_its_key(
-    service: Service, tmp_path: Path
-) -> None:
-    path = service.path
-    key = made_key(path, "writer", projects=("shop",))
-    beside = tmp_path / "none.db"
+def test_an_agent_speaks_to_a_running_service_with_its_key(service: Service) -> None:
+    key = made_key(service.path, "writer", projects=("shop",))
     with hosted(
-        ["--project", "shop", "--url", service.url, "--db", str(beside)],
-        variables={"MEMORY_API_KEY": key},
+        ["--project", "shop", "--url", service.url], variables={"MEMORY_API_KEY": key}
     ) as remote:
         remote.said("mem_save", title="There", content="On the service.")
         assert remote.said("mem_search", query="service").startswith("1 memory")
@@ -62,7 +57,6 @@ def test_an_agent_speaks_to_a_running_service_with_its_key(
         refused = stranger.refusal("mem_search", query="service")
 
     assert refused.endswith("Whoever set up this connection must give it a key.")
-    assert not beside.exists()
 
 
 def test_a_dead_service_is_told_to_the_agent_and_to_nobody_else() -> None:
@@ -125,6 +119,7 @@ def test_what_cannot_start_says_why_and_writes_nothing(tmp_path: Path) -> None:
     starts = {
         "project is required": ["--project", " ", "--db", str(other)],
         "There is no tenant nobody": ["--project", "p", "--db", str(other), "--tenant", "nobody"],
+        "A tenant's name has": ["--project", "p", "--db", str(other), "--tenant", "../other"],
         "begins with http:// or https://": ["--project", "p", "--url", "memory.example:7437"],
         "file is not a database": ["--project", "p", "--db", str(other)],
     }
@@ -154,6 +149,16 @@ def test_an_empty_url_is_an_unset_one(tmp_path: Path) -> None:
 
     assert _mcp("--project", "p", "--db", str(path), "--url", "").returncode == 0
     assert path.exists()
+
+
+def test_a_file_that_is_named_goes_before_a_url_of_the_environment(tmp_path: Path) -> None:
+    place, variables = ["--db", str(tmp_path / "memory.db")], {"MEMORY_URL": "http://127.0.0.1:9"}
+    with hosted(["--project", "p", *place], variables=variables) as here:
+        assert here.said("mem_save", title="Here", content="In the file.").startswith("Saved")
+
+    both = _mcp("--project", "p", *place, "--url", variables["MEMORY_URL"])
+    assert (both.returncode, both.stdout) == (2, b"")
+    assert b"--url is a service; --db and --tenant are of a file." in both.stderr
 
 
 def _message(**parts: object) -> bytes:

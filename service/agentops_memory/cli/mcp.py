@@ -10,7 +10,8 @@ from ..answers.errors import MemoryServiceError, Misconfigured
 from ..answers.port import MemoryService
 from ..compose import opened_here
 from ..domain.errors import Invalid, Refusal
-from ..domain.model import TenantId
+from ..domain.model import DEFAULT_TENANT, TenantId
+from ..domain.tenants import tenant_id
 from ..domain.text import clean, project_name
 from ..mcp.stdio import speak
 from ..settings import Settings
@@ -18,18 +19,20 @@ from ..storage.redaction_file import RedactionFileRefused
 from ..storage.sqlite.migrate import StartRefused
 from ..telemetry import Telemetry, configure_logging
 from .databases import require_usable
+from .reach import Reach
 
 REFUSALS = (Refusal, MemoryServiceError, RedactionFileRefused, StartRefused)
 
 
-def run(place: Settings, *, project: str, url: str | None, tenant: str) -> None:
+def run(place: Settings, reach: Reach, *, project: str) -> None:
     """Speak until the host ends it; raises one of REFUSALS when it cannot start."""
-    if not project_name(clean(project)):
+    name, tenant = project_name(clean(project)), tenant_id(reach.tenant or DEFAULT_TENANT)
+    if not name:
         raise Invalid("validation failed: project is required")
     # Python would wait for a line of the input first; what is not answered is not promised.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     configure_logging(place.log_level.upper(), sys.stderr)
-    asyncio.run(_spoken(place, project_name(clean(project)), url, TenantId(tenant)))
+    asyncio.run(_spoken(place, name, reach.url, tenant))
 
 
 async def _spoken(place: Settings, project: str, url: str | None, tenant: TenantId) -> None:

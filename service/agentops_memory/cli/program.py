@@ -18,6 +18,7 @@ from .failing import INTERRUPTED, READER_GONE
 from .keys import keys
 from .memories import context, history, save, search, sessions, stats, timeline
 from .projects import projects
+from .reach import PROJECT, Reach, of_a_service, of_a_tenant
 from .tenants import tenants
 from .transfer import export, import_
 
@@ -154,24 +155,22 @@ def demo(url: str) -> None:
 @main.command(short_help="Give an agent the memories of a project, through MCP.")
 @click.option(
     "--project",
-    envvar="MEMORY_PROJECT",
+    metavar="NAME",
+    envvar=PROJECT,
     required=True,
-    help="The project that the agent works on. [MEMORY_PROJECT]",
+    help=f"The project that the agent works on. [{PROJECT}]",
 )
-@click.option(
-    "--url",
-    envvar="MEMORY_URL",
-    help="A running service, asked with the key in MEMORY_API_KEY. Unset: the database file "
-    "itself, which a service may be using meanwhile. [MEMORY_URL]",
-)
-@click.option("--tenant", default="default", show_default=True, help="Whose file, without a URL.")
+@of_a_service
+@of_a_tenant
 @_options
-def mcp(project: str, url: str | None, tenant: str, **flags: str | None) -> None:
+def mcp(project: str, url: str | None, tenant: str | None, **flags: str | None) -> None:
     """Speak MCP through standard input and output, until the input ends.
 
     An agent's host starts it; nothing else is written to the output, and the
-    log goes to standard error.
+    log goes to standard error. Without a URL it works on the database file
+    itself, which a service may be using meanwhile.
     """
+    reach = Reach.of({"url": url, "tenant": tenant, "db_path": flags["db_path"]})
     # Not at the top, as above.
     try:
         from . import mcp as agents  # noqa: PLC0415
@@ -181,7 +180,7 @@ def mcp(project: str, url: str | None, tenant: str, **flags: str | None) -> None
         _refuse(ImportError("This needs an extra: pip install 'agentops-memory[mcp]'"))
 
     try:
-        agents.run(_settings(flags), project=project, url=url or None, tenant=tenant)
+        agents.run(_settings(flags), reach, project=project)
     except agents.REFUSALS as refusal:
         _refuse(refusal)
 

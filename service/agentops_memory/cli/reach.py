@@ -54,11 +54,19 @@ class Reach:
 
 def reaching(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options that say where the memories are."""
-    tenant = click.option("--tenant", metavar="NAME", help="Whose file. [default: default]")
-    url = click.option(
+    return of_a_service(of_the_file("db_path")(of_a_tenant(command)))
+
+
+def of_a_service(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The option that names a running service."""
+    return click.option(
         "--url", metavar="URL", help=f"A running service; its key is in {KEY}. [{URL}]"
-    )
-    return url(of_the_file("db_path")(tenant(command)))
+    )(command)
+
+
+def of_a_tenant(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The option that names the tenant of a file."""
+    return click.option("--tenant", metavar="NAME", help="Whose file. [default: default]")(command)
 
 
 def of_a_project(command: Callable[..., Any]) -> Callable[..., Any]:
