@@ -29,7 +29,7 @@ from ..answers.errors import (
     Unreachable,
 )
 from ..answers.models import Message
-from .upload import Progress
+from ..answers.port import Progress
 
 __all__ = [
     "AsyncMemoryClient",

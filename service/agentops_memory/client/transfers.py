@@ -12,9 +12,10 @@ from typing import BinaryIO, cast
 from ..answers import reading
 from ..answers.errors import UnexpectedAnswer
 from ..answers.models import Imported, ImportPlan
+from ..answers.port import Progress
 from .call import Call, T, given
 from .exchange import Exchange
-from .upload import Progress, Upload
+from .upload import Upload
 
 IMPORT = timedelta(minutes=10)  # until an import is answered; the largest takes some of them
 

@@ -2,15 +2,14 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import BinaryIO
 
 import httpx
 
-PIECE = 64 * 1024  # bytes of a file that are held
+from ..answers.port import Progress
 
-Progress = Callable[[int, int | None], None]
-"""What is told of a transfer after each piece: bytes done, and bytes in all if they are known."""
+PIECE = 64 * 1024  # bytes of a file that are held
 
 
 class Upload(httpx.SyncByteStream, httpx.AsyncByteStream):
