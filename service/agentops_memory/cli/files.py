@@ -24,7 +24,7 @@ class CommandRefused(Exception):
 
 
 def of_the_file(*fields: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """The options of a command that say where the files lie."""
+    """The options of a command that say where the files lie, or any other settings."""
 
     def decorated(command: Callable[..., Any]) -> Callable[..., Any]:
         for variable in reversed(VARIABLES):
@@ -105,9 +105,3 @@ def table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
 
 def printable(text: str) -> str:
     return "".join(letter if letter.isprintable() else "\ufffd" for letter in text)
-
-
-def rendered(at: datetime) -> str:
-    from ..domain.instants import rendered as text_of  # noqa: PLC0415
-
-    return text_of(at)

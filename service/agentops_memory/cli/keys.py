@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..domain.instants import rendered
 from ..setting_kinds import duration
 from ..settings import Settings
 from .files import (
@@ -17,7 +18,6 @@ from .files import (
     place_of,
     printable,
     refusals,
-    rendered,
     say,
     table,
     user,

@@ -3,7 +3,6 @@
 import io
 import os
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NoReturn
 
@@ -15,6 +14,7 @@ from . import demo as demonstration
 from . import health as probe
 from .completion import NAME, completion
 from .failing import INTERRUPTED, READER_GONE
+from .files import of_the_file
 from .keys import keys
 from .memories import context, history, save, search, sessions, stats, timeline
 from .projects import projects
@@ -94,16 +94,7 @@ def _leave_quietly() -> NoReturn:
     sys.exit(READER_GONE)
 
 
-def _options(command: Callable[..., Any]) -> Callable[..., Any]:
-    for variable in reversed(VARIABLES):
-        default = variable.default or "unset"
-        command = click.option(
-            variable.flag,
-            variable.field,
-            metavar=variable.kind,
-            help=f"{variable.help} [{variable.name}, default: {default}]",
-        )(command)
-    return command
+_options = of_the_file(*(variable.field for variable in VARIABLES))
 
 
 def _settings(flags: dict[str, str | None]) -> Settings:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from ..domain.instants import rendered
 from .files import (
     confirm,
     now,
@@ -15,7 +16,6 @@ from .files import (
     place_of,
     printable,
     refusals,
-    rendered,
     say,
     table,
     user,
