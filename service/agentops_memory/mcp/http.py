@@ -40,7 +40,8 @@ class NoMcp(NoPath):
 
     def __init__(self) -> None:
         super().__init__(
-            "This service does not speak MCP: install it with pip install 'agentops-memory[mcp]'."
+            "This service does not speak MCP: install it with pip install 'agentops-memory[mcp]', "
+            "and start it again."
         )
 
 
