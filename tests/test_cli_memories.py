@@ -335,6 +335,9 @@ def test_a_command_that_reads_makes_no_file(tmp_path: Path) -> None:
         assert re.fullmatch(r"agentops-memory: .*\.\nHint: .*\.\n", done.stderr), done.stderr
     assert list(tmp_path.iterdir()) == []
 
+    folder = terminal.run("stats", "--db", tmp_path)
+    assert folder.stderr.startswith(f"agentops-memory: {tmp_path} is a folder; ")
+
 
 def test_a_save_makes_the_file_and_a_flag_goes_before_the_environment(tmp_path: Path) -> None:
     file = tmp_path / "memory.db"

@@ -48,8 +48,8 @@ HINTS = {
     "FileRefused": "Name another file, or see who may read and write this one.",
     "FileThere": "--force writes over it.",
     "NoClient": "pip install 'agentops-memory[client]'; without --url the database file is used.",
-    "StartRefused": "A service that is started on the file brings it up to date, or says what is "
-    "wrong.",
+    "StartRefused": "Is it the right file? A service that is started on it brings it up to date, "
+    "or says what is wrong.",
     "SettingRefused": "`agentops-memory serve --help` tells what each setting takes.",
     "Misconfigured": "--url (or MEMORY_URL) is like http://127.0.0.1:7437, and MEMORY_API_KEY a "
     "key alone.",
@@ -57,7 +57,8 @@ HINTS = {
     "UnexpectedAnswer": "See --url (or MEMORY_URL): something else may answer there.",
     "Unauthenticated": "Put a key into MEMORY_API_KEY; `agentops-memory keys create` makes one.",
     "Denied": "`agentops-memory keys list` tells what each key allows.",
-    "NotFound": "`agentops-memory search` shows the ids that there are.",
+    "NotFound": "`agentops-memory search` shows the ids that there are; a --url names the service, "
+    "not a page of it.",
     "Conflict": "`agentops-memory history` shows what is stored by now.",
     "TooLarge": "MEMORY_MAX_UPLOAD of the service is the limit; on the file itself there is none.",
     "TooMany": "Wait some seconds, and try again.",

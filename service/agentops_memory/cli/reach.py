@@ -103,7 +103,7 @@ async def _reached(reach: Reach, *, may_make: bool) -> AsyncIterator[Memories]:
     try:
         from ..client import AsyncMemoryClient  # noqa: PLC0415
     except ImportError as error:
-        raise NoClient("To ask a service over HTTP needs the package httpx.") from error
+        raise NoClient("Asking a service over HTTP needs the package httpx.") from error
     async with AsyncMemoryClient(reach.url, key=os.environ.get(KEY) or None) as client:
         yield client
 
@@ -151,6 +151,8 @@ def _prepare(place: "Settings", tenant: "TenantId", *, may_make: bool) -> None:
 
 def _is_there(path: Path) -> bool:
     try:
+        if path.is_dir():
+            raise FileRefused(f"{path} is a folder; a database is a file.")
         return path.exists()
     except OSError as error:
         raise FileRefused(f"The database {path} cannot be used: {error.strerror}.") from error
