@@ -1,5 +1,6 @@
 """The documents tell the truth: their commands run, and nothing is left out of them."""
 
+import os
 import re
 import subprocess
 import sys
@@ -78,6 +79,8 @@ def test_the_commands_of_a_document_print_what_it_says(document: Path, tmp_path:
                 done = subprocess.run(
                     ["bash", "-euo", "pipefail", "-c", command],
                     cwd=ROOT if "pytest" in command else tmp_path,
+                    # The service's file is where the commands look for it, unless told.
+                    env={**os.environ, "MEMORY_DB_PATH": str(service.path)},
                     capture_output=True, text=True, timeout=60, check=False,
                 )  # fmt: skip
 
