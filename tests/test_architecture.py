@@ -11,7 +11,6 @@ import pytest
 PACKAGE = "agentops_memory"
 SERVICE = Path(__file__).parents[1] / "service" / PACKAGE
 
-LEAVES = {"settings", "setting_kinds", "limits"}
 PURE_DOMAIN = {
     "domain.access", "domain.errors", "domain.explain", "domain.instants", "domain.model",
     "domain.neighbours", "domain.ports", "domain.query", "domain.spelling", "domain.store_model",
