@@ -69,8 +69,8 @@ def save(  # noqa: PLR0913 - the parts of a memory, each an option
 ) -> None:
     """Save a memory. CONTENT is read from standard input if it is - or left out.
 
-    The same topic key updates the memory that has it; the same words within a
-    quarter of an hour are counted, and not stored twice.
+    The same topic key updates the memory that has it; the same words again
+    within MEMORY_DEDUPE_WINDOW are counted, and not stored twice.
     """
     from ..domain.text import project_name  # noqa: PLC0415
 

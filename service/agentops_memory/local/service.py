@@ -76,11 +76,8 @@ class LocalService(LocalTransfers):
         limit: int = 10,
         explain: bool = False,
     ) -> Found:
-        seen, wanted, text = (
-            _filter(project, scope, tag, type),
-            Wanted(explain=explain),
-            clean(query),
-        )
+        seen, text = _filter(project, scope, tag, type), clean(query)
+        wanted = Wanted(explain=explain)
         with self._asked("search"):
             found = await self.recall.search(self.caller(), text, seen, _rows(limit, 10), wanted)
             annotate(spans.search(text, seen, found))
@@ -98,11 +95,8 @@ class LocalService(LocalTransfers):
         limit: int = 5,
         explain: bool = False,
     ) -> Context:
-        seen, wanted, text = (
-            _filter(project, scope, tag),
-            Wanted(explain=explain),
-            clean(query or ""),
-        )
+        seen, text = _filter(project, scope, tag), clean(query or "")
+        wanted = Wanted(explain=explain)
         with self._asked("fetch_context"):
             told = await self.recall.context(
                 self.caller(), text, seen, _rows(limit, 5), wanted=wanted

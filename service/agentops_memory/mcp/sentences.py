@@ -52,7 +52,7 @@ def found(hits: Found, query: str, *, hint: str) -> str:
     )
 
 
-def context(told: Context, *, hint: str) -> str:
+def context(told: Context, *, order: str) -> str:
     """The sessions' summaries, then memories with their ids."""
     if not told.summaries and not told.observations:
         return "Nothing is remembered of this project yet."
@@ -65,7 +65,7 @@ def context(told: Context, *, hint: str) -> str:
             f"{_id(line.explain)}{_head(line.type, line.title)}\n{_cut(line.content)}"
             for line in told.observations
         ]
-        parts.append("\n\n".join([f"Memories{hint}:", *lines]))
+        parts.append("\n\n".join([f"Memories, {order}:", *lines]))
     return _paragraphs(parts, told.omitted)
 
 

@@ -1,7 +1,7 @@
 """The protocol's server: tools, a resource and a prompt over whichever service is behind them."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from itertools import islice
 from typing import Any
 
@@ -102,7 +102,7 @@ class MemoryServer:
     ) -> types.ReadResourceResult:
         if str(given.uri) != CONTEXT_URI:
             raise MCPError(types.INVALID_PARAMS, f"Unknown resource; there is {CONTEXT_URI}.")
-        text = await self._told(context(self._connection(asked), a.Context()))
+        text = await _told(context(self._connection(asked), a.Context()))
         contents = types.TextResourceContents(uri=CONTEXT_URI, mime_type="text/plain", text=text)
         return types.ReadResourceResult(contents=[contents])
 
@@ -123,15 +123,15 @@ class MemoryServer:
         message = types.PromptMessage(role="user", content=types.TextContent(text=text))
         return types.GetPromptResult(messages=[message])
 
-    async def _told(self, answer: Any) -> str:
-        try:
-            text: str = await answer
-        except MemoryServiceError as error:
-            raise MCPError(types.INTERNAL_ERROR, _sentence(error)) from error
-        except Exception as error:  # the boundary, as above
-            log.exception("a resource failed")
-            raise MCPError(types.INTERNAL_ERROR, FAILED) from error
-        return text
+
+async def _told(answer: Awaitable[str]) -> str:
+    try:
+        return await answer
+    except MemoryServiceError as error:
+        raise MCPError(types.INTERNAL_ERROR, _sentence(error)) from error
+    except Exception as error:  # the boundary, as above
+        log.exception("a resource failed")
+        raise MCPError(types.INTERNAL_ERROR, FAILED) from error
 
 
 def _described(tool: Tool) -> types.Tool:

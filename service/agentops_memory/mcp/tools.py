@@ -64,7 +64,7 @@ async def context(agent: Connection, given: a.Context) -> str:
     told = await agent.service.context(
         project=agent.project, query=query, limit=limit, explain=True
     )
-    return sentences.context(told, hint=", those that fit first" if query else ", newest first")
+    return sentences.context(told, order="those that fit first" if query else "newest first")
 
 
 async def get(agent: Connection, given: a.OfMemory) -> str:
