@@ -149,3 +149,18 @@ def test_the_script_of_bash_completes_the_program(tmp_path: Path) -> None:
     assert (done.stdout, done.stderr) == ("--explain\n", "")
     for shell in ("zsh", "fish"):
         assert "agentops-memory" in Terminal().say("completion", shell)
+
+
+def test_a_reader_that_leaves_a_plan_of_what_came_through_a_pipe_is_no_failure(
+    at: Terminal, tmp_path: Path
+) -> None:
+    at.say("export", tmp_path / "all.json")
+    told = f"{' '.join(PROGRAM)} import - --dry-run"
+    command = f"{told} < {tmp_path / 'all.json'} | true; echo ${{PIPESTATUS[0]}}"
+
+    done = subprocess.run(
+        ["bash", "-c", command], env=environment(at.variables),
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+
+    assert (done.stdout, done.stderr) == ("141\n", "")

@@ -7,8 +7,8 @@ import stat
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterator
-from contextlib import AbstractContextManager, aclosing, contextmanager, nullcontext
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, aclosing, contextmanager, nullcontext
 from pathlib import Path
 from shutil import copyfileobj
 from typing import TYPE_CHECKING, BinaryIO, cast
@@ -129,14 +129,15 @@ def _require_writable(file: str, reach: Reach, *, force: bool) -> None:
 @contextmanager
 def _document(file: str, reach: Reach) -> Iterator[Path]:
     """The file with a document of ours: the one that was named, or one that is made of it."""
-    from .engram import is_engram  # noqa: PLC0415
+    from .engram import converted, is_engram  # noqa: PLC0415
 
     with _opened(file, reach) as (source, path):
         if not is_engram(source):
             yield path
             return
-        with _aside(reach) as target:
-            _convert(source, target)
+        left_out: Counter[str] = Counter()
+        with _aside(reach, lambda file: file.writelines(converted(source, left_out))) as target:
+            _tell(left_out)
             yield Path(target.name)
 
 
@@ -147,9 +148,7 @@ def _opened(file: str, reach: Reach) -> Iterator[tuple[BinaryIO, Path]]:
         if file != "-" and stat.S_ISREG(os.fstat(source.fileno()).st_mode):
             yield source, Path(file)
             return
-        with _aside(reach) as copy:
-            copyfileobj(source, copy)
-            copy.flush()
+        with _aside(reach, lambda file: copyfileobj(source, file)) as copy:
             yield copy, Path(copy.name)
 
 
@@ -165,24 +164,25 @@ def _source(file: str) -> AbstractContextManager[BinaryIO]:
 
 
 @contextmanager
-def _aside(reach: Reach) -> Iterator[BinaryIO]:
-    """A file that is gone at the end: beside the database, as a pod may have no other folder."""
+def _aside(reach: Reach, fill: Callable[[BinaryIO], None]) -> Iterator[BinaryIO]:
+    """A file of what fill writes, gone at the end: a pod may have no folder but the database's."""
     folder = None if reach.url else reach.place.db_path.parent
-    try:
-        with tempfile.NamedTemporaryFile(
-            dir=folder if folder and folder.is_dir() else None, prefix=".import-"
-        ) as file:
-            yield cast(BinaryIO, file)
-    except OSError as error:
-        raise FileRefused(f"A copy of the document cannot be made: {error.strerror}.") from error
+    with ExitStack() as stack:
+        try:
+            beside = folder if folder and folder.is_dir() else None
+            made = stack.enter_context(tempfile.NamedTemporaryFile(dir=beside, prefix=".import-"))
+            file = cast(BinaryIO, made)
+            fill(file)
+            file.flush()
+        except OSError as error:
+            sentence = f"A copy of the document cannot be made: {error.strerror}."
+            raise FileRefused(sentence) from error
+        yield file
 
 
-def _convert(source: BinaryIO, target: BinaryIO) -> None:
-    from .engram import LEFT_OUT, converted  # noqa: PLC0415
+def _tell(left_out: Counter[str]) -> None:
+    from .engram import LEFT_OUT  # noqa: PLC0415
 
-    left_out: Counter[str] = Counter()
-    target.writelines(converted(source, left_out))
-    target.flush()
     said = [counted(left_out[why], noun) for why, noun in LEFT_OUT.items() if left_out[why]]
     say(f"An export of engram. Left out of it: {', '.join(said) or 'nothing'}.")
 
