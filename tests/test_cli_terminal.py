@@ -164,3 +164,13 @@ def test_a_reader_that_leaves_a_plan_of_what_came_through_a_pipe_is_no_failure(
     )  # fmt: skip
 
     assert (done.stdout, done.stderr) == ("141\n", "")
+
+
+def test_an_export_to_an_output_that_is_closed_is_refused(at: Terminal) -> None:
+    done = subprocess.run(
+        ["bash", "-c", f"{' '.join(PROGRAM)} export --project '' >&-"],
+        env=environment(at.variables), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+    assert done.returncode == 1
+    assert done.stderr.startswith("agentops-memory: Standard output is closed.\nHint: ")

@@ -30,6 +30,8 @@ def refuse_own(to: str, place: "Settings") -> None:
 def written(to: str) -> Iterator[BinaryIO]:
     """A file that is there at the end, whole; if anything raises, it is as it was."""
     if to == "-":
+        if sys.stdout is None:
+            raise FileRefused("Standard output is closed.")
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
