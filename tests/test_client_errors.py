@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from agentops_memory.answers.errors import BY_STATUS, refused
-from agentops_memory.answers.models import Saved
+from agentops_memory.answers.models import Context, Saved
 from agentops_memory.client import (
     Denied,
     Failed,
@@ -45,6 +45,8 @@ Question = Callable[[MemoryClient], object]
 STATS: Question = methodcaller("stats")
 SESSIONS: Question = methodcaller("sessions")
 HEALTH: Question = methodcaller("health")
+SEARCH: Question = methodcaller("search", "why", explain=True)
+CONTEXT: Question = methodcaller("context")
 
 
 @pytest.fixture(params=KINDS)
@@ -142,6 +144,12 @@ STRANGE: dict[str, tuple[Answering, Question]] = {
     "an object": (answering(200, {}), SESSIONS),
     "other fields": (answering(200, {"id": 1}), lambda it: it.get(1)),
     "other values": (answering(201, {"id": "one"}), saving),
+    "no number": (
+        answering(200, content=b'[{"id":1,"type":"","title":"","content":"","rank":NaN}]'),
+        SEARCH,
+    ),
+    "no explanation": (answering(200, {"results": [], "explain": "why"}), SEARCH),
+    "no summary": (answering(200, {"recent_sessions": [{"summary": 1}]}), CONTEXT),
     "no UTF-8": (answering(200, content=b'{"status":"\xff"}'), HEALTH),
     "a deep list": (answering(200, content=b"[" * 10**6), SESSIONS),
     "too much": (answering(200, content=b"[%b]" % (b" " * MAX_ANSWER)), SESSIONS),
@@ -173,6 +181,13 @@ def test_a_count_that_is_none_counts_as_nothing(kind: str) -> None:
         headers = {b"x-redacted": said.encode()}
         with asking(kind, road=Road([answering(201, saved, headers=headers)])) as client:
             assert saving(client) == Saved(**saved)  # type: ignore[arg-type]
+
+
+def test_what_a_newer_service_adds_is_ignored(kind: str) -> None:
+    told = {"recent_sessions": [{"summary": "Done.", "message_count": 3}],
+            "recent_observations": [], "new": {}}  # fmt: skip
+    with asking(kind, road=Road([answering(200, told)])) as client:
+        assert client.context() == Context(summaries=("Done.",))
 
 
 def test_a_redirect_is_not_followed(kind: str) -> None:

@@ -11,6 +11,7 @@ from pydantic_core import from_json
 from .errors import UnexpectedAnswer
 from .models import (
     Context,
+    Explanation,
     Found,
     Hit,
     Imported,
@@ -69,18 +70,18 @@ def found(body: bytes, headers: Headers) -> Found:
     return Found(
         hits=tuple(_read(list[Hit], told.get("results"))),
         omitted=_count(headers, OMITTED),
-        explanation=told.get("explain"),
+        explanation=_explanation(told),
     )
 
 
 def context(body: bytes, headers: Headers) -> Context:
     given = _object(body)
-    summaries = _read(list[dict[str, str]], given.get("recent_sessions"))
+    sessions = _read(list[dict[str, Any]], given.get("recent_sessions"))
     return Context(
-        summaries=tuple(session.get("summary", "") for session in summaries),
+        summaries=tuple(_read(list[str], [it.get("summary", "") for it in sessions])),
         observations=tuple(_read(list[Line], given.get("recent_observations"))),
         omitted=_count(headers, OMITTED),
-        explanation=given.get("explain"),
+        explanation=_explanation(given),
     )
 
 
@@ -116,6 +117,11 @@ def problem(body: bytes) -> str:
     return _read(str, _object(body).get("error"))
 
 
+def _explanation(given: Mapping[str, Any]) -> Explanation | None:
+    told = given.get("explain")
+    return None if told is None else _read(dict[str, Any], told)
+
+
 def _written(kind: type[Written], body: bytes, headers: Headers) -> Written:
     return replace(_read(kind, _parsed(body)), redacted=_count(headers, REDACTED))
 
@@ -142,7 +148,7 @@ def _object(body: bytes) -> dict[str, Any]:
 
 def _parsed(body: bytes) -> Any:
     try:
-        return from_json(body)
+        return from_json(body, allow_inf_nan=False)
     except ValueError as error:
         raise UnexpectedAnswer("The service answers with something else than JSON.") from error
 
