@@ -7,12 +7,13 @@ import unicodedata
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from agentops_memory.answers import errors
 from agentops_memory.cli.failing import HINTS, fail
-from agentops_memory.cli.why import reasons, understood
+from agentops_memory.cli.why import STRANGE, reasons, understood
 
 from .callers import made_key
 from .process import free_port
@@ -189,6 +190,19 @@ def test_reasons_are_told_of_whatever_was_found() -> None:
         "The words took too long; the newest memories stand in.",
         "The time for explaining was over: some of it is left out.",
     ]
+
+
+def test_an_explanation_of_another_shape_is_no_traceback() -> None:
+    of_hits: tuple[dict[str, Any], ...] = (
+        {"method": []}, {"tier": {}}, {"matched": [1]}, {"matched": [{}]}, {"fields": [1]},
+        {"fields": {"title": "x"}}, {"fields": {"title": 1}, "score": "x"},
+    )  # fmt: skip
+    of_answers: tuple[dict[str, Any], ...] = (
+        {"terms": 5}, {"dropped": [1]}, {"corrected": [1]}, {"corrected": {"a": 1}},
+    )  # fmt: skip
+
+    assert [reasons(odd) for odd in of_hits] == [[STRANGE]] * len(of_hits)
+    assert [understood(odd) for odd in of_answers] == [[STRANGE]] * len(of_answers)
 
 
 def test_what_is_not_found_is_said_beside_the_answer(terminal: Terminal) -> None:

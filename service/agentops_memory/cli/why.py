@@ -1,6 +1,6 @@
 """Why a memory was found, in sentences; from the explanation that the API gives."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ..answers.models import Explanation
@@ -10,12 +10,30 @@ METHODS = {
     "recency": "as one of the newest: no word found it",
 }
 BY_WORDS = "by its words"
+STRANGE = "The explanation is not one that this version can tell."
 FIELDS = {"context": "what was saved just before it"}
 TIERS = {"every": " (all of them are in it)"}
 
 
-def reasons(explanation: Explanation) -> Iterator[str]:
+def reasons(explanation: Explanation) -> list[str]:
     """Why a memory is in an answer."""
+    return _told(_reasons, explanation)
+
+
+def understood(explanation: Explanation) -> list[str]:
+    """How the text was read, and what became of it."""
+    return _told(_understood, explanation)
+
+
+def _told(told: Callable[[Explanation], Iterator[str]], explanation: Explanation) -> list[str]:
+    """The sentences; one of another service may have another shape, which no model bounds."""
+    try:
+        return list(told(explanation))
+    except (AttributeError, LookupError, TypeError, ValueError):
+        return [STRANGE]
+
+
+def _reasons(explanation: Explanation) -> Iterator[str]:
     method = METHODS.get(explanation.get("method", ""), BY_WORDS)
     tier = TIERS.get(explanation.get("tier", ""), "") if method == BY_WORDS else ""
     yield f"Place {explanation.get('place', '?')}, {method}{tier}."
@@ -31,8 +49,7 @@ def reasons(explanation: Explanation) -> Iterator[str]:
         yield "Its content goes on."
 
 
-def understood(explanation: Explanation) -> Iterator[str]:
-    """How the text was read, and what became of it."""
+def _understood(explanation: Explanation) -> Iterator[str]:
     terms = dict.fromkeys(term for sentence in explanation.get("terms", ()) for term in sentence)
     if terms:
         yield f"Looked for: {', '.join(terms)}."
