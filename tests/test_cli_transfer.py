@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 
+from agentops_memory.answers.models import ImportConflict
 from agentops_memory.cli.failing import HINTS
+from agentops_memory.cli.transfer import _told
 
 from .service import Service, observation, serving
 from .terminal import Terminal
@@ -180,6 +182,14 @@ def test_a_dry_run_tells_each_conflict_and_changes_nothing(
         "/import?dry_run=true", content=file.read_bytes()
     ).json()  # fmt: skip
     assert stored(service)["observations"] == before["observations"]
+
+
+def test_a_conflict_that_only_another_version_knows_is_told_all_the_same() -> None:
+    conflict = ImportConflict(
+        place=2, id=1, reason="changed", kept="imported", project="p", title="T"
+    )
+
+    assert _told(conflict) == "observations[2] T (p): #1 is in conflict with it"
 
 
 def test_a_document_that_is_refused_is_stored_in_no_part(

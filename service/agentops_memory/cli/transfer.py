@@ -34,6 +34,7 @@ CONFLICTS = {
     ("topic_key", "imported"): "it takes the place of {other}, which has its topic key and is "
     "older",
 }
+IN_CONFLICT = "{other} is in conflict with it"  # as only another version can tell
 
 
 @click.command(short_help="Write all that is stored, as JSON.")
@@ -218,6 +219,6 @@ def _print_plan(plan: "ImportPlan", *, as_json: bool) -> None:
 
 def _told(conflict: "ImportConflict") -> str:
     other = f"#{conflict.id}" if conflict.id else "an earlier one of the document"
-    outcome = CONFLICTS[conflict.reason, conflict.kept].format(other=other)
+    outcome = CONFLICTS.get((conflict.reason, conflict.kept), IN_CONFLICT).format(other=other)
     name = f"{conflict.title} ({conflict.project})"
     return one_line(f"observations[{conflict.place}] {name}: {outcome}")
