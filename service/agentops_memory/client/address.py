@@ -22,7 +22,7 @@ def address(url: str) -> httpx.URL:
     """The url as the base of all requests; Misconfigured, without naming it, if it cannot be."""
     try:
         parsed = httpx.URL(url)
-    except (httpx.InvalidURL, TypeError) as error:
+    except (httpx.InvalidURL, TypeError, UnicodeError) as error:
         raise Misconfigured("The url of the service cannot be read as one.") from error
     if parsed.scheme not in ("http", "https") or not parsed.host or "%" in parsed.host:
         raise Misconfigured("The url of the service begins with http:// or https:// and a host.")
