@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from agentops_memory.answers import errors
-from agentops_memory.cli.failing import HINTS, fail
+from agentops_memory.cli.failing import HINTS, fail, failures
 from agentops_memory.cli.why import STRANGE, reasons, understood
 
 from .callers import made_key
@@ -316,6 +316,19 @@ def test_every_refusal_has_a_hint_and_an_exit_code(capsys: pytest.CaptureFixture
     }  # fmt: skip
     assert set(codes.values()) == {1, 3}
     assert set(HINTS) >= codes.keys() - {"MemoryServiceError", "Refused"}
+
+
+def test_a_file_that_fails_is_told_in_the_words_of_whoever_knows(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for error, sentence in (
+        (OSError("The file became shorter."), "The file became shorter."),
+        (OSError(28, "No space left", "a.json"), "a.json cannot be used: No space left."),
+        (OSError(28, "No space left"), "A file cannot be used: No space left."),
+    ):
+        with pytest.raises(SystemExit), failures():
+            raise error
+        assert capsys.readouterr().err.startswith(f"agentops-memory: {sentence}\n")
 
 
 def test_a_key_comes_from_the_environment_alone(tmp_path: Path) -> None:

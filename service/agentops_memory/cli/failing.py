@@ -82,7 +82,14 @@ def failures() -> Iterator[None]:
     except BrokenPipeError:
         raise
     except OSError as error:
-        fail(FileRefused(f"{error.filename or 'A file'} cannot be used: {error.strerror}."))
+        fail(FileRefused(_sentence(error)))
+
+
+def _sentence(error: OSError) -> str:
+    """What the system says of a file, or what we do."""
+    if error.strerror is None:
+        return str(error)
+    return f"{error.filename or 'A file'} cannot be used: {error.strerror}."
 
 
 def fail(error: Exception) -> NoReturn:
