@@ -254,6 +254,19 @@ def test_engram_is_known_by_its_shape_and_its_memories_after_a_change(
     assert (plan["same_observations"], plan["conflicting_observations"]) == (1, 1)
 
 
+def test_observations_of_engram_in_one_second_are_all_imported(folder: Path) -> None:
+    terminal = Terminal({"MEMORY_DB_PATH": str(folder / "memory.db")})
+    first = ENGRAM["observations"][0]
+    rows = [first | change for change in (
+        {"content": "One."}, {"id": 9, "content": "Two."},
+        {"id": None, "content": "Three."}, {"id": None, "content": "Four."},
+    )]  # fmt: skip
+    file = written(folder / "second.json", ENGRAM | {"observations": rows})
+
+    assert terminal.say("import", file) == "Imported 4 observations and 2 sessions.\n"
+    assert terminal.say("import", file) == "Imported 0 observations and 0 sessions.\n"
+
+
 def test_rows_of_engram_that_are_wrong_are_refused_and_break_nothing(folder: Path) -> None:
     terminal = Terminal({"MEMORY_DB_PATH": str(folder / "memory.db")})
     changes: tuple[Row, ...] = (

@@ -73,7 +73,7 @@ def _observation(row: Row, projects: Mapping[object, object]) -> dict[str, Any]:
     project = row.get("project") or projects.get(_known(row.get("session_id")))
     tool = row.get("tool_name")
     return kept | {
-        "uid": None if row.get("topic_key") else _uid(row),
+        "uid": None if row.get("topic_key") or row.get("id") is None else _uid(row),
         "title": row.get("title") or _first_line(row.get("content")),
         "project": project or UNKNOWN_PROJECT,
         "tags": [tool[:MAX_TAG]] if isinstance(tool, str) and tool.strip() else None,
