@@ -267,6 +267,18 @@ def test_observations_of_engram_in_one_second_are_all_imported(folder: Path) -> 
     assert terminal.say("import", file) == "Imported 0 observations and 0 sessions.\n"
 
 
+def test_a_document_of_ours_is_none_of_engram_whatever_else_it_has(folder: Path) -> None:
+    terminal = Terminal({"MEMORY_DB_PATH": str(folder / "memory.db"), "MEMORY_PROJECT": "p"})
+    terminal.say("save", "T", "C", "--tag", "kept")
+    ours = {"version": "2", "prompts": []} | json.loads(terminal.say("export"))
+
+    done = terminal.run("import", "-", "--db", folder / "other.db", given=json.dumps(ours))
+
+    assert (done.exit_code, "engram" in done.stderr) == (0, False)
+    carried = json.loads(terminal.say("export", "--db", folder / "other.db"))
+    assert carried["observations"] == ours["observations"]
+
+
 def test_rows_of_engram_that_are_wrong_are_refused_and_break_nothing(folder: Path) -> None:
     terminal = Terminal({"MEMORY_DB_PATH": str(folder / "memory.db")})
     changes: tuple[Row, ...] = (

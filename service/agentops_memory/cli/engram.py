@@ -32,12 +32,16 @@ Row = Mapping[str, Any]
 
 def is_engram(file: BinaryIO) -> bool:
     """Whether the document is an export of engram, by its shape."""
+    is_told = False
     for name, _, value in members(file):
-        if name in OF_ENGRAM:
-            return True
-        if name == "observations" and isinstance(value, dict) and "uid" in value:
-            return False
-    return False
+        if name == "observations" and isinstance(value, dict):
+            return "uid" not in value and (is_told or _has_any(file))
+        is_told = is_told or name in OF_ENGRAM
+    return is_told
+
+
+def _has_any(file: BinaryIO) -> bool:
+    return any(name in OF_ENGRAM for name, _, _ in members(file))
 
 
 def converted(file: BinaryIO, left_out: Counter[str]) -> Iterator[bytes]:
