@@ -41,7 +41,7 @@ ENGRAM: Row = {
          "created_at": "2026-04-12 10:00:01", "updated_at": "2026-04-12 10:04:00",
          "deleted_at": None},
         {"id": 2, "session_id": "e1", "type": "note", "title": "Mine", "content": "Not for you.",
-         "scope": "personal", "revision_count": 1, "duplicate_count": 1,
+         "scope": " Personal", "revision_count": 1, "duplicate_count": 1,
          "created_at": "2026-04-12 10:00:02", "updated_at": "2026-04-12 10:00:02"},
         {"id": 3, "session_id": "e1", "type": "note", "title": "Gone", "content": "It went.",
          "scope": "project", "revision_count": 1, "duplicate_count": 1,

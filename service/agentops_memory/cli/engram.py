@@ -91,7 +91,9 @@ def _why_left_out(name: str, row: object) -> str | None:
         return None  # for the import to refuse
     if row.get("deleted_at"):
         return "deleted"
-    return "personal" if row.get("scope") == "personal" else None
+    scope = row.get("scope")
+    is_personal = isinstance(scope, str) and scope.strip().lower() == "personal"
+    return "personal" if is_personal else None
 
 
 def _uid(row: Row) -> str:
