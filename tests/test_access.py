@@ -243,6 +243,21 @@ def test_an_import_brings_nothing_into_another_project(house: House) -> None:
         assert partly.post("/import", json=own).json()["imported_observations"] == count
 
 
+def test_an_import_brings_back_no_global_memory_without_a_key_for_everything(
+    house: House,
+) -> None:
+    rows = house.admin.get("/export").json()["observations"]
+    partly = house.client("admin", "billing-*")
+    own = {"project": "billing-eu", "session_id": "in billing-eu", "scope": "project"}
+    for name in ("own global", "foreign global"):
+        gone = next(row for row in rows if row["id"] == house.ids[name])
+        house.admin.delete(f"/observations/{gone['id']}")
+        for path in ("/import", "/import?dry_run=true"):
+            answer = partly.post(path, json={"observations": [gone | own]})
+            assert answer.status_code == 403, (name, path, answer.text)
+        assert house.admin.get(f"/observations/{gone['id']}").status_code == 404
+
+
 def test_a_read_before_a_memory_of_its_own_goes_on(house: House) -> None:
     rows = house.billing.get(f"/observations/recent?before_id={house.ids['own global']}").json()
 
