@@ -330,3 +330,14 @@ def test_a_document_over_the_limit_of_the_service_is_imported_on_its_file(
 
     assert (refused.exit_code, HINTS["TooLarge"] in refused.stderr) == (1, True)
     assert done == "Imported 9 observations and 0 sessions.\n"
+
+
+def test_a_file_that_cannot_be_read_is_a_refusal_and_no_wrong_use(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda *_, **__: False)  # as it is for all but root
+
+    done = Terminal({"MEMORY_DB_PATH": str(folder / "memory.db")}).run("import", folder)
+
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"agentops-memory: {folder} cannot be read: ")

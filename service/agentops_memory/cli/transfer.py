@@ -27,6 +27,8 @@ from .whole import refuse_own, written
 if TYPE_CHECKING:
     from ..answers.models import ImportConflict, Imported, ImportPlan
 
+# Completed as a path; what is wrong with one is told as of any file, and not as wrong use.
+FILE = click.Path(allow_dash=True, readable=False)
 # By the reason of a conflict and what is kept of it.
 CONFLICTS = {
     ("changed", "stored"): "{other} says something else by now, and stays",
@@ -38,7 +40,7 @@ IN_CONFLICT = "{other} is in conflict with it"  # as only another version can te
 
 
 @click.command(short_help="Write all that is stored, as JSON.")
-@click.argument("file", required=False, default="-", type=click.Path(allow_dash=True))
+@click.argument("file", required=False, default="-", type=FILE)
 @of_a_project
 @click.option("--force", is_flag=True, help="Write over a file that is there.")
 @reaching
@@ -65,7 +67,7 @@ def export(file: str, project: str | None, force: bool, **where: str | None) -> 
 
 
 @click.command("import", short_help="Store what an export holds.")
-@click.argument("file", type=click.Path(allow_dash=True))
+@click.argument("file", type=FILE)
 @click.option("--dry-run", is_flag=True, help="Tell what would be stored, and store nothing.")
 @reaching
 @click.option("--json", "as_json", is_flag=True, help="Print the JSON of the REST API.")
