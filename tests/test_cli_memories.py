@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from agentops_memory.answers import errors
-from agentops_memory.cli.failing import HINTS, fail, failures
+from agentops_memory.answers.errors import Unreachable
+from agentops_memory.cli.failing import HINTS, MAY_BE_DONE, fail, failures
 from agentops_memory.cli.why import STRANGE, reasons, understood
 
 from .callers import made_key
@@ -316,6 +317,16 @@ def test_every_refusal_has_a_hint_and_an_exit_code(capsys: pytest.CaptureFixture
     }  # fmt: skip
     assert set(codes.values()) == {1, 3}
     assert set(HINTS) >= codes.keys() - {"MemoryServiceError", "Refused"}
+
+
+def test_what_may_be_done_nevertheless_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    for may_be_done in (True, False):
+        failure = Unreachable("It broke off.")
+        failure.may_be_done = may_be_done
+        with pytest.raises(SystemExit):
+            fail(failure)
+        hint = capsys.readouterr().err.splitlines()[1].removeprefix("Hint: ")
+        assert hint == (MAY_BE_DONE if may_be_done else HINTS["Unreachable"])
 
 
 def test_a_file_that_fails_is_told_in_the_words_of_whoever_knows(
