@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import TypeVar
 
 from ..domain.errors import NotFound
@@ -29,27 +28,11 @@ def using(
     return asyncio.run(used())
 
 
-def require_usable(place: Settings, tenant: TenantId) -> None:
-    """Refuse a database that a start would change, and that of a tenant that there is not.
-
-    The default tenant's may be missing: it is made then.
-    """
-    path = tenant_file(place.db_path, tenant)
-    if not path.exists() and tenant == DEFAULT_TENANT:
-        return
-    _require_tenant(path, tenant)
-    require_current(path, place.recall)
-
-
-def _require_tenant(path: Path, tenant: TenantId) -> None:
-    if tenant != DEFAULT_TENANT and not path.exists():
-        raise NotFound(f"There is no tenant {tenant}: it would be {path}.")
-
-
 @asynccontextmanager
 async def _opened(place: Settings, tenant: TenantId) -> AsyncIterator[SqliteEngine]:
     path = tenant_file(place.db_path, tenant)
-    _require_tenant(path, tenant)
+    if tenant != DEFAULT_TENANT and not path.exists():
+        raise NotFound(f"There is no tenant {tenant}: it would be {path}.")
     require_current(path, place.recall)
     async with SqliteEngine.opened(path, clock=now, using=place.recall) as engine:
         yield engine

@@ -39,6 +39,10 @@ class NoClient(CommandRefused):
     """What speaks HTTP is not installed."""
 
 
+class NoMcp(CommandRefused):
+    """What speaks MCP is not installed."""
+
+
 # By the name of the class, or of the nearest one above it.
 HINTS = {
     "NoDatabase": "Name another file with --db or a service with --url; `save` and `import` make "
@@ -47,7 +51,9 @@ HINTS = {
     "makes one.",
     "FileRefused": "Name another file, or see who may read and write this one.",
     "FileThere": "--force writes over it.",
-    "NoClient": "pip install 'agentops-memory[client]'; without --url the database file is used.",
+    "NoClient": "Install it into this program's environment: pip install "
+    "'agentops-memory[client]'; without --url the database file is used.",
+    "NoMcp": "Install it into this program's environment: pip install 'agentops-memory[mcp]'",
     "StartRefused": "Is it the right file? A service that is started on it brings it up to date, "
     "or says what is wrong.",
     "SettingRefused": "`agentops-memory serve --help` tells what each setting takes.",

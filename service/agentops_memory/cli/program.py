@@ -13,7 +13,7 @@ from ..settings import VARIABLES, SettingRefused, Settings, settings
 from . import demo as demonstration
 from . import health as probe
 from .completion import NAME, completion
-from .failing import INTERRUPTED, READER_GONE
+from .failing import INTERRUPTED, READER_GONE, NoMcp, fail, failures
 from .files import of_the_file
 from .keys import keys
 from .memories import context, history, save, search, sessions, stats, timeline
@@ -95,6 +95,11 @@ def _leave_quietly() -> NoReturn:
 
 
 _options = of_the_file(*(variable.field for variable in VARIABLES))
+_options_of_agents = of_the_file(
+    "db_path", "redaction_file", "tenant_quota", "dedupe_window", "recall_limit", "recall",
+    "tools", "context_limit", "auto_summarize", "auto_save", "auto_search",
+    "log_level", "otlp_endpoint", "otlp_protocol",
+)  # fmt: skip
 
 
 def _settings(flags: dict[str, str | None]) -> Settings:
@@ -153,7 +158,7 @@ def demo(url: str) -> None:
 )
 @of_a_service
 @of_a_tenant
-@_options
+@_options_of_agents
 def mcp(project: str, url: str | None, tenant: str | None, **flags: str | None) -> None:
     """Speak MCP through standard input and output, until the input ends.
 
@@ -168,12 +173,9 @@ def mcp(project: str, url: str | None, tenant: str | None, **flags: str | None) 
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("mcp", "mcp_types"):
             raise
-        _refuse(ImportError("This needs an extra: pip install 'agentops-memory[mcp]'"))
-
-    try:
-        agents.run(_settings(flags), reach, project=project)
-    except agents.REFUSALS as refusal:
-        _refuse(refusal)
+        fail(NoMcp("Speaking MCP needs the package mcp, version 2."))
+    with failures():
+        agents.run(settings(flags=flags), reach, project=project)
 
 
 @main.command(short_help="Look at the full-text index of a file, and mend it.")

@@ -96,29 +96,52 @@ def asked(
 
 @asynccontextmanager
 async def _reached(reach: Reach, *, may_make: bool) -> AsyncIterator[Memories]:
-    if reach.url is None:
-        async with _file(reach, may_make=may_make) as memories:
+    if reach.url is not None:
+        async with service_at(reach.url) as memories:
             yield memories
         return
+    from ..compose import opened_here  # noqa: PLC0415
+    from ..telemetry import Telemetry  # noqa: PLC0415
+
+    place = reach.place
+    tenant, path = usable_file(place, reach.tenant, may_make=may_make)
+    if not path.exists():
+        say(f"Makes the database {path}.")
+    with _silent(logging.getLogger("agentops_memory")):
+        async with opened_here(place, Telemetry.started(None), tenant) as memories:
+            yield memories
+
+
+@asynccontextmanager
+async def service_at(url: str) -> AsyncIterator[Memories]:
+    """A running service, for the owner of the key that the environment has."""
     try:
         from ..client import AsyncMemoryClient  # noqa: PLC0415
     except ImportError as error:
         raise NoClient("Asking a service over HTTP needs the package httpx.") from error
-    async with AsyncMemoryClient(reach.url, key=os.environ.get(KEY) or None) as client:
+    async with AsyncMemoryClient.from_environment(url=url) as client:
         yield client
 
 
-@asynccontextmanager
-async def _file(reach: Reach, *, may_make: bool) -> AsyncIterator[Memories]:
-    from ..compose import opened_here  # noqa: PLC0415
-    from ..domain.tenants import tenant_id  # noqa: PLC0415
-    from ..telemetry import Telemetry  # noqa: PLC0415
+def usable_file(place: "Settings", name: str | None, *, may_make: bool) -> tuple["TenantId", Path]:
+    """The tenant of this name, and its file, which a start would not change.
 
-    place, tenant = reach.place, tenant_id(reach.tenant or "default")
-    _prepare(place, tenant, may_make=may_make)
-    with _silent(logging.getLogger("agentops_memory")):
-        async with opened_here(place, Telemetry.started(None), tenant) as memories:
-            yield memories
+    It may be missing if it may be made, and is the default tenant's.
+    """
+    from ..domain.model import DEFAULT_TENANT  # noqa: PLC0415
+    from ..domain.tenants import tenant_id  # noqa: PLC0415
+    from ..storage.sqlite.migrate import require_current  # noqa: PLC0415
+    from ..storage.sqlite.tenants import tenant_file  # noqa: PLC0415
+
+    tenant = tenant_id(name or DEFAULT_TENANT)
+    path = tenant_file(place.db_path, tenant)
+    if _is_there(path):
+        require_current(path, place.recall)
+    elif tenant != DEFAULT_TENANT:
+        raise NoTenant(f"There is no tenant {tenant}: it would be {path}.")
+    elif not may_make:
+        raise NoDatabase(f"There is no database at {path}.")
+    return tenant, path
 
 
 @contextmanager
@@ -130,23 +153,6 @@ def _silent(log: logging.Logger) -> Iterator[None]:
         yield
     finally:
         log.setLevel(level)
-
-
-def _prepare(place: "Settings", tenant: "TenantId", *, may_make: bool) -> None:
-    """Refuse a file that is not there or that a start would change."""
-    from ..domain.model import DEFAULT_TENANT  # noqa: PLC0415
-    from ..storage.sqlite.migrate import require_current  # noqa: PLC0415
-    from ..storage.sqlite.tenants import tenant_file  # noqa: PLC0415
-
-    path = tenant_file(place.db_path, tenant)
-    if _is_there(path):
-        require_current(path, place.recall)
-    elif tenant != DEFAULT_TENANT:
-        raise NoTenant(f"There is no tenant {tenant}: it would be {path}.")
-    elif not may_make:
-        raise NoDatabase(f"There is no database at {path}.")
-    else:
-        say(f"Makes the database {path}.")
 
 
 def _is_there(path: Path) -> bool:
