@@ -4,7 +4,7 @@ import asyncio
 import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from inspect import isasyncgen
@@ -183,3 +183,25 @@ def silence() -> Iterator[str]:
     """The url of something that takes every request and never says anything."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+
+@contextmanager
+def dripping() -> Iterator[str]:
+    """The url of something that says the head of its answer byte by byte, for some seconds."""
+    gone = threading.Event()
+
+    def drip(listener: socket.socket) -> None:
+        with closing(listener.accept()[0]) as connection, suppress(OSError):
+            for byte in b"H" * 500:
+                if gone.wait(0.01):
+                    break
+                connection.sendall(bytes([byte]))
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        speaker = threading.Thread(target=drip, args=(listener,))
+        speaker.start()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            gone.set()
+            speaker.join()

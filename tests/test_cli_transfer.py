@@ -267,6 +267,22 @@ def test_observations_of_engram_in_one_second_are_all_imported(folder: Path) -> 
     assert terminal.say("import", file) == "Imported 0 observations and 0 sessions.\n"
 
 
+def test_what_engram_has_cut_itself_is_cut_to_what_an_observation_holds(folder: Path) -> None:
+    terminal = Terminal({"MEMORY_DB_PATH": str(folder / "memory.db")})
+    long = {"title": "t" * 501, "content": "x" * 50_000 + "... [truncated]"}
+    fitting = {"id": 9, "title": "t" * 500, "content": "y" * 50_000}
+    rows = [ENGRAM["observations"][0] | change for change in (long, fitting)]
+    file = written(folder / "long.json", ENGRAM | {"observations": rows, "prompts": []})
+
+    done = terminal.run("import", file)
+
+    assert "An export of engram. Left out of it: 1 overlong ending.\n" in done.stderr
+    cut, whole = json.loads(terminal.say("export"))["observations"]
+    assert cut["title"] == "t" * 485 + "... [truncated]"
+    assert cut["content"] == "x" * 49_985 + "... [truncated]"
+    assert (whole["title"], whole["content"]) == (fitting["title"], fitting["content"])
+
+
 def test_a_document_of_ours_is_none_of_engram_whatever_else_it_has(folder: Path) -> None:
     terminal = Terminal({"MEMORY_DB_PATH": str(folder / "memory.db"), "MEMORY_PROJECT": "p"})
     terminal.say("save", "T", "C", "--tag", "kept")
@@ -283,7 +299,7 @@ def test_rows_of_engram_that_are_wrong_are_refused_and_break_nothing(folder: Pat
     terminal = Terminal({"MEMORY_DB_PATH": str(folder / "memory.db")})
     changes: tuple[Row, ...] = (
         {"session_id": None}, {"session_id": []}, {"created_at": "soon"}, {"title": 1},
-        {"content": None}, {"type": {}}, {"content": "x" * 50_001}, {"tool_name": 3, "title": [1]},
+        {"content": None}, {"type": {}}, {"topic_key": "x" * 201}, {"tool_name": 3, "title": [1]},
     )  # fmt: skip
     for change in changes:
         wrong = copy.deepcopy(ENGRAM)

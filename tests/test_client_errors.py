@@ -30,7 +30,7 @@ from agentops_memory.client import (
 )
 from agentops_memory.client.exchange import MAX_ANSWER
 
-from .asking import KINDS, Answering, Road, Time, answering, asking, saying, silence
+from .asking import KINDS, Answering, Road, Time, answering, asking, dripping, saying, silence
 from .callers import made_key
 from .process import free_port
 from .service import Service, serving
@@ -244,6 +244,17 @@ def test_who_is_silent_is_left(kind: str) -> None:
 
     assert type(error) is Unreachable
     assert error.may_be_done
+    assert str(error) == f"{url} does not answer in time."
+
+
+def test_whoever_awaits_leaves_who_never_ends_the_head_of_an_answer() -> None:
+    with (
+        dripping() as url,
+        asking("awaiting", url, retries=0, timeout=timedelta(milliseconds=200)) as client,
+    ):
+        error = failure(client, STATS)
+
+    assert type(error) is Unreachable
     assert str(error) == f"{url} does not answer in time."
 
 

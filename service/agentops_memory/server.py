@@ -178,7 +178,7 @@ class _Server(uvicorn.Server):
             await self._cut_off()
 
     async def _finish_connections(self) -> None:
-        """Let each connection end with its answer, also one that was only now accepted."""
+        """Let each connection end with its answer."""
         state = self.server_state
         while True:
             for connection in list(state.connections):
@@ -190,7 +190,8 @@ class _Server(uvicorn.Server):
     async def _cut_off(self) -> None:
         """End what did not come to its end: as if the clients had left, or else by force."""
         state = self.server_state
-        log.error("requests are cut off", extra={"requests": len(state.tasks)})
+        left = {"requests": len(state.tasks), "connections": len(state.connections)}
+        log.error("requests are cut off", extra=left)
         for connection in list(state.connections):
             connection.transport.abort()
         await asyncio.sleep(LOOK.total_seconds())

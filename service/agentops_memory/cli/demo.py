@@ -1,6 +1,7 @@
 """`demo`: a small real session through the running service, and what an agent would get."""
 
 import json
+import os
 import secrets
 import urllib.error
 import urllib.request
@@ -9,6 +10,9 @@ from typing import Any
 from urllib.parse import urlencode
 
 import click
+
+from .output import one_line
+from .reach import KEY
 
 PROJECT = "demo"
 TIMEOUT = 10.0  # seconds
@@ -90,18 +94,28 @@ def _call(url: str, method: str, path: str, body: object = None) -> Any:
     if not url.startswith(("http://", "https://")):
         raise DemoFailed(f"{url} is no http:// or https:// address.")
     data = None if body is None else json.dumps(body).encode()
+    key = os.environ.get(KEY)
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
     try:
-        request = urllib.request.Request(url.rstrip("/") + path, data=data, method=method)  # noqa: S310
+        request = urllib.request.Request(url.rstrip("/") + path, data, headers, method=method)  # noqa: S310
         with _DIRECT.open(request, timeout=TIMEOUT) as answer:
             return json.load(answer)
     except urllib.error.HTTPError as error:
-        reason = error.read().decode(errors="replace")
-        raise DemoFailed(f"{url} refused {method} {path}: {reason}") from error
+        raise DemoFailed(f"{url} refused {method} {path}: {_sentence(error)}") from error
     except (OSError, ValueError, HTTPException) as error:
         raise DemoFailed(
             f"{url} does not answer as the service does ({getattr(error, 'reason', error)}). "
             f"Start it with `agentops-memory serve`."
         ) from error
+
+
+def _sentence(error: urllib.error.HTTPError) -> str:
+    """What the service says, or whatever it is that answers."""
+    text = error.read().decode(errors="replace")
+    try:
+        return one_line(str(json.loads(text)["error"]))
+    except (ValueError, KeyError, TypeError):
+        return one_line(f"{error.code} {text[:200]}")
 
 
 # The service is never behind the proxy that the environment names.

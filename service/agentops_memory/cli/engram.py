@@ -12,15 +12,17 @@ from uuid import UUID, uuid5
 
 from ..api.documents import entries, members
 from ..domain.model import UNKNOWN_PROJECT
-from ..domain.screen import MAX_TAG, MAX_TITLE
+from ..domain.screen import MAX_CONTENT, MAX_TAG, MAX_TITLE
 
 OF_ENGRAM = {"version", "prompts"}  # members that a document of ours does not have
 LEFT_OUT = {  # and how each is called
     "prompts": "prompt",
     "personal": "personal observation",
     "deleted": "deleted observation",
+    "cut": "overlong ending",
 }
 
+CUT = "... [truncated]"  # as engram marks a text that it has cut at 50,000 bytes
 _IDS = UUID("5b0e4bd8-7f0c-5d5e-9d0a-6a8f2f0f6f5e")  # of observations without a topic key
 _KEPT = (
     "session_id", "type", "title", "content", "scope", "topic_key", "revision_count",
@@ -62,7 +64,11 @@ def converted(file: BinaryIO, left_out: Counter[str]) -> Iterator[bytes]:
         if why:
             left_out[why] += 1
             continue
-        yield comma + _json(_observation(row, projects) if isinstance(row, dict) else row)
+        if isinstance(row, dict):
+            left_out["cut"] += _is_long(row)
+            yield comma + _json(_observation(row, projects))
+        else:
+            yield comma + _json(row)
         comma = b","
     yield b"]}"
 
@@ -78,7 +84,8 @@ def _observation(row: Row, projects: Mapping[object, object]) -> dict[str, Any]:
     tool = row.get("tool_name")
     return kept | {
         "uid": None if row.get("topic_key") or row.get("id") is None else _uid(row),
-        "title": row.get("title") or _first_line(row.get("content")),
+        "title": _fitting(row.get("title"), MAX_TITLE) or _first_line(row.get("content")),
+        "content": _fitting(row.get("content"), MAX_CONTENT),
         "project": project or UNKNOWN_PROJECT,
         "tags": [tool[:MAX_TAG]] if isinstance(tool, str) and tool.strip() else None,
     }
@@ -104,6 +111,18 @@ def _uid(row: Row) -> str:
 
 def _first_line(content: object) -> object:
     return content.strip().partition("\n")[0][:MAX_TITLE] if isinstance(content, str) else content
+
+
+def _is_long(row: Row) -> bool:
+    longest = (("title", MAX_TITLE), ("content", MAX_CONTENT))
+    return any(_fitting(row.get(name), most) != row.get(name) for name, most in longest)
+
+
+def _fitting(text: object, most: int) -> object:
+    """The text, cut where it is longer than an observation's."""
+    if not isinstance(text, str) or len(text) <= most:
+        return text
+    return text[: most - len(CUT)] + CUT
 
 
 def _known(id_: object) -> object:

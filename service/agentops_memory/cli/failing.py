@@ -13,6 +13,8 @@ from ..settings import SettingRefused
 from .files import CommandRefused
 from .output import one_line
 
+LONGEST = 2000  # characters of what is told: something else than the service may answer
+
 REFUSED = 1
 LATER = 3  # nobody answers, or it is busy: the same command may succeed later
 INTERRUPTED = 130  # 128 and the number of the signal, as shells count
@@ -104,6 +106,7 @@ def fail(error: Exception) -> NoReturn:
     hint = next(HINTS[kind] for kind in kinds if kind in HINTS)
     if getattr(error, "may_be_done", False):
         hint = MAY_BE_DONE
-    click.secho(f"agentops-memory: {one_line(str(error))}", err=True, fg="red")
+    sentence = one_line(str(error)[:LONGEST])
+    click.secho(f"agentops-memory: {sentence}", err=True, fg="red")
     click.echo(f"Hint: {hint}", err=True)
     sys.exit(REFUSED if PASSING.isdisjoint(kinds) else LATER)

@@ -18,7 +18,7 @@ from .files import of_the_file
 from .keys import keys
 from .memories import context, history, save, search, sessions, stats, timeline
 from .projects import projects
-from .reach import PROJECT, Reach, of_a_service, of_a_tenant
+from .reach import KEY, PROJECT, URL, Reach, of_a_service, of_a_tenant
 from .tenants import tenants
 from .transfer import export, import_
 
@@ -136,9 +136,10 @@ def serve(**flags: str | None) -> None:
 @click.option(
     "--url",
     metavar="URL",
+    envvar=URL,
     default="http://127.0.0.1:7437",
     show_default=True,
-    help="Where the service is.",
+    help=f"Where the service is; its key is in {KEY}. [{URL}]",
 )
 def demo(url: str) -> None:
     """Save a small session through the running service, and show the context it gives."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 
 import click
 
+from ..domain.errors import Invalid
 from .failing import FileRefused, FileThere, failures
 from .files import say
 from .nouns import print_json
@@ -135,7 +136,11 @@ def _document(file: str, reach: Reach) -> Iterator[Path]:
     from .engram import converted, is_engram  # noqa: PLC0415
 
     with _opened(file, reach) as (source, path):
-        if not is_engram(source):
+        try:
+            is_of_engram = is_engram(source)
+        except Invalid as error:
+            raise FileRefused(f"{file} is no export: {error}") from error
+        if not is_of_engram:
             yield path
             return
         left_out: Counter[str] = Counter()

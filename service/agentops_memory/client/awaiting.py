@@ -26,8 +26,12 @@ class _Line:
         self._http = http
         self._sleep = sleep
 
-    async def open(self, request: httpx.Request) -> httpx.Response:
-        return await self._http.send(request, stream=True)
+    async def open(self, request: httpx.Request, seconds: float) -> httpx.Response:
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._http.send(request, stream=True)
+        except TimeoutError as error:
+            raise httpx.ReadTimeout("", request=request) from error
 
     async def pieces(self, answer: httpx.Response) -> AsyncGenerator[bytes, None]:
         async for piece in answer.aiter_bytes():

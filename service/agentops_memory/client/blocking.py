@@ -30,7 +30,7 @@ class _Line:
         self._http = http
         self._sleep = sleep
 
-    async def open(self, request: httpx.Request) -> httpx.Response:
+    async def open(self, request: httpx.Request, seconds: float) -> httpx.Response:  # noqa: ARG002
         return self._http.send(request, stream=True)
 
     async def pieces(self, answer: httpx.Response) -> AsyncGenerator[bytes, None]:

@@ -32,8 +32,11 @@ class Line(Protocol):
     One that blocks never suspends, so that its work is done in one step.
     """
 
-    async def open(self, request: httpx.Request) -> httpx.Response:
-        """The answer, of which nothing but the head has been read."""
+    async def open(self, request: httpx.Request, seconds: float) -> httpx.Response:
+        """The answer, of which nothing but the head has been read; httpx's time-out after so long.
+
+        One that blocks cannot give up while something comes, however slowly.
+        """
 
     def pieces(self, answer: httpx.Response) -> AsyncGenerator[bytes, None]:
         """Its body, as it comes."""
@@ -122,7 +125,8 @@ class Exchange:
         self, call: Call[object], attempts: Attempts, upload: Upload | None = None
     ) -> httpx.Response:
         with told(self.url):
-            answer = await self.line.open(self._request(call, attempts, upload))
+            request = self._request(call, attempts, upload)
+            answer = await self.line.open(request, attempts.seconds_left)
         if answer.is_success:
             return answer
         body = await self._whole(answer, attempts)
