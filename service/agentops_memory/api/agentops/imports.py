@@ -10,7 +10,7 @@ from ...domain.instants import parsed
 from ...domain.model import PROJECT_SCOPE, Memory, Session, SessionId, Space
 from ...domain.text import project_name
 from ..documents import entries
-from . import models as m
+from . import transfer_models as t
 from .wire import body, text
 
 
@@ -36,7 +36,7 @@ class Document:
 
 
 def imported_session(given: object, place: str, now: datetime) -> Session:
-    row = body(m.ImportedSession, given, place)
+    row = body(t.ImportedSession, given, place)
     return Session(
         id=SessionId(row.id),
         project=project_name(row.project),
@@ -48,7 +48,7 @@ def imported_session(given: object, place: str, now: datetime) -> Session:
 
 
 def imported_memory(given: object, place: str, now: datetime) -> Memory:
-    row = body(m.ImportedObservation, given, place)
+    row = body(t.ImportedObservation, given, place)
     created = _instant(row.created_at, f"{place}.created_at") or now
     updated = _instant(row.updated_at, f"{place}.updated_at") or created
     return Memory(

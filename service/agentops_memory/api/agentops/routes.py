@@ -9,6 +9,7 @@ from ...domain.errors import Refusal, TooMany
 from ..endpoint import Api
 from ..openapi import Operation, Parameter
 from . import models as m
+from . import transfer_models as t
 from . import wire
 from .handlers import ERASURE_ID, AgentOps
 
@@ -189,13 +190,13 @@ def operations(api: AgentOps) -> tuple[Operation, ...]:
             method="GET", path="/export", name="export",
             role=Role.ADMIN,
             summary="Every session and every observation, streamed.",
-            handler=api.export, answer=m.Export, query=(PROJECT,), refusals=READ,
+            handler=api.export, answer=t.Export, query=(PROJECT,), refusals=READ,
         ),
         Operation(
             method="POST", path="/import", name="import",
             role=Role.ADMIN,
             summary="Store what an export holds and this service does not, whole or not at all.",
-            handler=api.import_all, body=m.ImportBody, answer=m.ImportOutcome,
+            handler=api.import_all, body=t.ImportBody, answer=t.ImportOutcome,
             query=(Parameter(name="dry_run", help="`true` changes nothing and tells what would be "
                              "stored.", kind="boolean"),),
             refusals=BODY,

@@ -30,6 +30,7 @@ from ...domain.transfer_plan import CONFLICTS, Conflict, ImportPlan
 from ...domain.verdicts import Fate
 from ..documents import entries
 from . import models as m
+from . import transfer_models as t
 from .why_models import ItemExplanation
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -111,8 +112,8 @@ def observation(memory: Memory) -> m.Observation:
     return m.Observation.model_validate(_columns(memory))
 
 
-def exported(memory: Memory) -> m.ExportedObservation:
-    return m.ExportedObservation.model_validate(_columns(memory) | {"uid": memory.uid})
+def exported(memory: Memory) -> t.ExportedObservation:
+    return t.ExportedObservation.model_validate(_columns(memory) | {"uid": memory.uid})
 
 
 def erasure(receipt: Receipt) -> m.ErasureReceipt:
@@ -199,13 +200,13 @@ def stats(totals: Totals) -> m.Stats:
     )
 
 
-def imported(counts: Imported) -> m.ImportAnswer:
-    return m.ImportAnswer(imported_sessions=counts.sessions, imported_observations=counts.memories)
+def imported(counts: Imported) -> t.ImportAnswer:
+    return t.ImportAnswer(imported_sessions=counts.sessions, imported_observations=counts.memories)
 
 
-def import_plan(plan: ImportPlan) -> m.ImportPlan:
+def import_plan(plan: ImportPlan) -> t.ImportPlan:
     memories = plan.memories
-    return m.ImportPlan(
+    return t.ImportPlan(
         new_sessions=plan.sessions[Fate.NEW],
         same_sessions=plan.sessions[Fate.SAME],
         conflicting_sessions=plan.sessions[Fate.CHANGED],
@@ -217,8 +218,8 @@ def import_plan(plan: ImportPlan) -> m.ImportPlan:
     )
 
 
-def _import_conflict(conflict: Conflict) -> m.ImportConflict:
-    return m.ImportConflict(
+def _import_conflict(conflict: Conflict) -> t.ImportConflict:
+    return t.ImportConflict(
         place=conflict.place,
         id=conflict.meets,
         reason="changed" if conflict.fate is Fate.CHANGED else "topic_key",
