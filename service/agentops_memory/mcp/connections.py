@@ -16,7 +16,7 @@ from .connection import Connection, SessionNames
 from .profile import Profile
 
 if TYPE_CHECKING:
-    from .server import Asked
+    from .server import Incoming
 
 SESSION = "Mcp-Session-Id"
 
@@ -34,7 +34,7 @@ class Connections:
         default_factory=lambda: defaultdict(SessionNames)
     )
 
-    def of(self, asked: "Asked") -> Connection:
+    def of(self, asked: "Incoming") -> Connection:
         """The connection of a request that came in by the door.
 
         One that sends no id, as the protocol has it since 2026-07-28, is that of all
@@ -60,13 +60,13 @@ def _own_session(caller: Caller, project: str, told: str) -> str:
     return f"mcp-{sha256(repr(parts).encode()).hexdigest()[:24]}"
 
 
-def _program(asked: "Asked") -> str:
+def _program(asked: "Incoming") -> str:
     """The name of the program that asks, if it tells it."""
     told = asked.session.client_params
     return told.client_info.name if told is not None else ""
 
 
-def _trace(asked: "Asked", request: Request) -> Mapping[str, str]:
+def _trace(asked: "Incoming", request: Request) -> Mapping[str, str]:
     """The trace that the message belongs to, or else its HTTP request."""
     told = (asked.meta or {}).get("traceparent")
     if isinstance(told, str):

@@ -21,7 +21,7 @@ from .tools import Tool, context, offered
 
 log = logging.getLogger(__name__)
 
-Asked = ServerRequestContext[Any, Any]
+Incoming = ServerRequestContext[Any, Any]
 
 NAME = "agentops-memory"
 CONTEXT_URI = "memory://context"
@@ -37,7 +37,7 @@ DEAD = "Go on without memory for now, and say so; what you wanted to save can be
 class MemoryServer:
     """The handlers of one profile. `connection` tells whose request it is, and of which project."""
 
-    def __init__(self, profile: Profile, connection: Callable[[Asked], Connection]) -> None:
+    def __init__(self, profile: Profile, connection: Callable[[Incoming], Connection]) -> None:
         self._profile = profile
         self._connection = connection
         self._tools = offered(profile)
@@ -58,12 +58,12 @@ class MemoryServer:
         )
 
     async def list_tools(
-        self, _: Asked, __: types.PaginatedRequestParams | None
+        self, _: Incoming, __: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
         return types.ListToolsResult(tools=[_described(tool) for tool in self._tools.values()])
 
     async def call_tool(
-        self, asked: Asked, given: types.CallToolRequestParams
+        self, asked: Incoming, given: types.CallToolRequestParams
     ) -> types.CallToolResult:
         """What the tool says. What the agent can mend comes as a result, so that it sees it."""
         tool = self._tools.get(given.name)
@@ -83,7 +83,7 @@ class MemoryServer:
             return _text(FAILED, is_error=True)
 
     async def list_resources(
-        self, _: Asked, __: types.PaginatedRequestParams | None
+        self, _: Incoming, __: types.PaginatedRequestParams | None
     ) -> types.ListResourcesResult:
         return types.ListResourcesResult(
             resources=[
@@ -98,7 +98,7 @@ class MemoryServer:
         )
 
     async def read_resource(
-        self, asked: Asked, given: types.ReadResourceRequestParams
+        self, asked: Incoming, given: types.ReadResourceRequestParams
     ) -> types.ReadResourceResult:
         if str(given.uri) != CONTEXT_URI:
             raise MCPError(types.INVALID_PARAMS, f"Unknown resource; there is {CONTEXT_URI}.")
@@ -107,7 +107,7 @@ class MemoryServer:
         return types.ReadResourceResult(contents=[contents])
 
     async def list_prompts(
-        self, _: Asked, __: types.PaginatedRequestParams | None
+        self, _: Incoming, __: types.PaginatedRequestParams | None
     ) -> types.ListPromptsResult:
         about = "Teaches an agent when to save, when to look, and how to write it down."
         return types.ListPromptsResult(
@@ -115,7 +115,7 @@ class MemoryServer:
         )
 
     async def get_prompt(
-        self, asked: Asked, given: types.GetPromptRequestParams
+        self, asked: Incoming, given: types.GetPromptRequestParams
     ) -> types.GetPromptResult:
         if given.name != PROMPT:
             raise MCPError(types.INVALID_PARAMS, f"Unknown prompt; there is {PROMPT}.")
