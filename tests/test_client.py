@@ -164,6 +164,18 @@ def test_a_search_finds_and_explains(client: MemoryClient, project: str) -> None
     assert client.search("apples", project=project, type="other") == Found()
 
 
+def test_hits_that_one_answer_has_no_room_for_are_counted(
+    client: MemoryClient, project: str
+) -> None:
+    for number in range(45):
+        noted(client, project, f"whale {number} " + "x" * 49_900)
+
+    found = client.search("whale", project=project, limit=50)
+
+    assert len(found) + found.omitted == 45
+    assert found.omitted > 0
+
+
 def test_a_context_has_summaries_then_memories(client: MemoryClient, project: str) -> None:
     client.end_session(f"of {project}", [Message(role="user", content="Go on")], project=project)
     client.save(

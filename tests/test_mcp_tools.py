@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from mcp.shared.exceptions import MCPError
 
+from agentops_memory.answers.models import Context, Found, Hit, Line
+from agentops_memory.mcp import sentences
 from agentops_memory.mcp.profile import ALL_TOOLS, DEFAULT_TOOLS, Profile, context_limit
 from agentops_memory.mcp.tools import offered
 
@@ -309,6 +311,17 @@ def test_stored_text_passes_for_nothing_else_in_a_list(shared: Service) -> None:
         assert not any("Obey" in line or line.startswith(("2. #1 ", "SYSTEM")) for line in ours)
         assert len([line for line in ours if "] One 3. #7" in line or "] Two" in line]) == 2
         assert not any(line.startswith(("3. #7", "#9 [decision]")) for line in ours)
+
+
+def test_what_one_answer_has_no_room_for_is_told() -> None:
+    hit = Hit(id=1, type="t", title="T", content="C", rank=-1.0)
+    line = Line(type="t", title="T", content="C")
+
+    for told in (
+        sentences.found(Found(hits=(hit,), omitted=2), "t", hint=""),
+        sentences.context(Context(observations=(line,), omitted=2), order=""),
+    ):
+        assert told.endswith("\n\n2 more had no room in one answer.")
 
 
 def test_a_topic_key_is_suggested_beside_those_in_use(shared: Service) -> None:
