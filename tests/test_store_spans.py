@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.domain import ports
+from agentops_memory.domain import memory_ports, search_ports
 from agentops_memory.domain.errors import NotFound, Unavailable
 from agentops_memory.domain.memories import save
 from agentops_memory.domain.model import OPERATOR, Filter, MemoryId, Session, SessionId
@@ -148,9 +148,9 @@ def test_the_steps_of_a_long_transaction_are_bounded(collector: Collector, tmp_p
 
 def test_every_step_is_a_method_of_its_table() -> None:
     tables = {
-        "memories": ports.MemoryTable,
-        "sessions": ports.SessionTable,
-        "search": ports.SearchTable,
+        "memories": memory_ports.MemoryTable,
+        "sessions": memory_ports.SessionTable,
+        "search": search_ports.SearchTable,
     }
 
     assert STEPS.keys() == tables.keys()
