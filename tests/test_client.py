@@ -261,6 +261,11 @@ def test_a_session_is_opened_and_ended(client: MemoryClient, project: str) -> No
     assert [it.id for it in client.sessions(project, before=other)] == [first]
 
 
+def test_a_message_that_is_none_is_refused_before_it_is_sent(client: MemoryClient) -> None:
+    with pytest.raises(Invalid, match="Each message is a Message"):
+        client.end_session("s", [{"role": "user", "content": "Hi."}])  # type: ignore[list-item]
+
+
 def test_a_session_may_have_any_id(client: MemoryClient, project: str) -> None:
     for number, id_ in enumerate(IDS):
         session = f"{id_}{number}" if id_ not in (".", "..") else id_

@@ -7,6 +7,7 @@ answers what the call reads. All refuse with a `MemoryServiceError`.
 from collections.abc import Sequence
 
 from ..answers import reading
+from ..answers.errors import Invalid
 from ..answers.models import (
     Context,
     Found,
@@ -240,7 +241,7 @@ def end_session(
     An id that is not known becomes a session of the project. TooLarge if the
     messages are more than the service takes: 256 MiB, if it was not told else.
     """
-    said = [{"role": message.role, "content": message.content} for message in messages]
+    said = [_said(message) for message in messages]
     return Call(
         method="POST", path=("sessions", session_id, "end"), query=given(project=project),
         body={"messages": said} if said else {}, headers=once(idempotency_key),
@@ -251,6 +252,12 @@ def end_session(
 def health() -> Call[str]:
     """`ok` if the service runs; Unavailable while it ends. It needs no key."""
     return Call(method="GET", path=("health",), read=reading.health)
+
+
+def _said(message: object) -> dict[str, str]:
+    if not isinstance(message, Message):
+        raise Invalid('Each message is a Message, as Message(role="user", content="Hi.").')
+    return {"role": message.role, "content": message.content}
 
 
 def _list(tags: Sequence[str]) -> object:
