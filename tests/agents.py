@@ -18,7 +18,8 @@ from .process import environment
 from .service import PLAIN
 
 # With a handshake, as hosts have it; and without, as the protocol has it since 2026-07-28.
-MODES = ("legacy", "auto")
+BARE = "2026-07-28"
+MODES = ("legacy", BARE)
 NOTHING: Mapping[str, str] = {}
 
 

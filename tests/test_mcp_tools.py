@@ -11,7 +11,7 @@ from agentops_memory.mcp import sentences
 from agentops_memory.mcp.profile import ALL_TOOLS, DEFAULT_TOOLS, Profile, context_limit
 from agentops_memory.mcp.tools import offered
 
-from .agents import MODES, Agent, agent
+from .agents import BARE, MODES, Agent, agent
 from .service import Service, observation, serving
 
 SECRET = "sk-ant-api03-" + "Zm9vYmFy" * 8
@@ -179,8 +179,20 @@ def test_each_connection_is_a_session_of_its_own_unless_it_names_one(shared: Ser
     assert "Started with: Fix it." in shared.http.get("/context?project=sessions").text
 
 
+def test_a_client_that_asks_for_the_versions_has_a_connection_of_its_own(shared: Service) -> None:
+    url = f"{shared.url}/mcp/asking"
+    with agent(url, "auto") as one, agent(url, "auto") as two:
+        sessions = {
+            _session(each.said("mem_save", title=title, content=title))
+            for title, each in (("A", one), ("B", two), ("C", one))
+        }
+        assert one.client.protocol_version == two.client.protocol_version == "2025-11-25"
+
+    assert len(sessions) == 2
+
+
 def test_without_a_handshake_a_session_is_named_with_each_call(shared: Service) -> None:
-    with agent(f"{shared.url}/mcp/bare", "auto") as one:
+    with agent(f"{shared.url}/mcp/bare", BARE) as one:
         own = _session(one.said("mem_save", title="A", content="A."))
         one.said("mem_session_start", session_id="tuesday")
         named = one.said("mem_save", title="B", content="B.", session_id="tuesday")
@@ -336,8 +348,10 @@ def test_a_topic_key_is_suggested_beside_those_in_use(shared: Service) -> None:
         third = planner.said("mem_suggest_topic_key", title=title, type="architecture")
         assert "It is in use" in third
         key = "config/theirs"
-        shared.save("g", title="Theirs", project="others", topic_key=key, scope="global")
+        everybody = {"project": "others", "scope": "global", "topic_key": key}
+        saved = shared.save("g", title="Theirs", **everybody)
         theirs = planner.said("mem_suggest_topic_key", title="Theirs", type="config")
+        shared.http.delete(f"/observations/{saved['id']}")  # no other test is to see it
         assert theirs.splitlines()[0] == key
         assert "It is in use" not in theirs
         shared.save("e", title="Queue of jobs", project="keys", topic_key="jobs/queue")
