@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from .agents import MODES, agent, hosted
+from .agents import BARE, MODES, agent, hosted
 from .callers import made_key
 from .process import environment
 from .service import Service, serving
@@ -186,3 +186,12 @@ def _started(*arguments: str) -> "Iterator[subprocess.Popen[bytes]]":
             yield process
         finally:
             process.kill()
+
+
+def test_a_file_that_another_program_is_about_to_make_is_used(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    path.touch()
+    with hosted(["--project", "p", "--db", str(path)], BARE) as first:
+        first.said("mem_save", title="Early", content="On an empty file.")
+
+        assert "Early" in first.said("mem_context")

@@ -71,7 +71,7 @@ def _ids(answer: httpx.Response) -> dict[str, str]:
         collection: re.findall(rf"\b{kind}_[0-9a-f]{{32}}", answer.text)
         for collection, kind in kinds.items()
     }
-    found["observations"] = re.findall(r'^{"id":(\d+),"action":"created"', answer.text)
+    found["observations"] = re.findall(r'^{"id":(\d+),"action":', answer.text)
     found["erasures"] = answer.headers.get_list("x-erasure-id")
     return {collection: ids[-1] for collection, ids in found.items() if ids}
 

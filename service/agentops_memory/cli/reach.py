@@ -126,7 +126,7 @@ async def service_at(url: str) -> AsyncIterator[Memories]:
 def usable_file(place: "Settings", name: str | None, *, may_make: bool) -> tuple["TenantId", Path]:
     """The tenant of this name, and its file, which a start would not change.
 
-    It may be missing if it may be made, and is the default tenant's.
+    It may be missing, or empty, if it may be made; missing only if it is the default tenant's.
     """
     from ..domain.model import DEFAULT_TENANT  # noqa: PLC0415
     from ..domain.tenants import tenant_id  # noqa: PLC0415
@@ -136,7 +136,7 @@ def usable_file(place: "Settings", name: str | None, *, may_make: bool) -> tuple
     tenant = tenant_id(name or DEFAULT_TENANT)
     path = tenant_file(place.db_path, tenant)
     if _is_there(path):
-        require_current(path, place.recall)
+        require_current(path, place.recall, may_be_new=may_make)
     elif tenant != DEFAULT_TENANT:
         raise NoTenant(f"There is no tenant {tenant}: it would be {path}.")
     elif not may_make:

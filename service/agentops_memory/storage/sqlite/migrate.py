@@ -24,11 +24,17 @@ MIGRATIONS = resources.files(__package__) / "migrations"
 PATIENCE = timedelta(seconds=60)  # another process may be migrating
 
 
-def require_current(path: Path, using: Techniques = ALL) -> None:
-    """Refuse a file that is missing, or that a start would change, with StartRefused."""
+def require_current(path: Path, using: Techniques = ALL, *, may_be_new: bool = False) -> None:
+    """Refuse a file that is missing, or that a start would change, with StartRefused.
+
+    One that nothing was stored in yet may be what another program is about to make.
+    """
     if not path.is_file():
         raise StartRefused(f"There is no database at {path}.")
     with _refusing(path), closing(connect(path, busy_timeout=PATIENCE, using=using)) as database:
+        database.execute("BEGIN")  # one state, although another program may be making it
+        if may_be_new and not _version(database) and not _is_used(database):
+            return
         if not _version(database) and _is_used(database) and not upgrade.is_original(database):
             raise StartRefused(f"{path} is a database of another program.")
         if not _is_current(database, using):
