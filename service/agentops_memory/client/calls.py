@@ -7,6 +7,7 @@ answers what the call reads. All refuse with a `MemoryServiceError`.
 from collections.abc import Sequence
 
 from ..answers import reading
+from ..answers.bodies import listed
 from ..answers.errors import Invalid
 from ..answers.models import (
     Context,
@@ -48,7 +49,7 @@ def save(  # noqa: PLR0913 - the fields of a memory, each by its name
     """
     fields = {
         "session_id": session_id, "project": project, "type": type, "title": title,
-        "content": content, "tags": _list(tags), "scope": scope, "topic_key": topic_key,
+        "content": content, "tags": listed(tags), "scope": scope, "topic_key": topic_key,
     }  # fmt: skip
     return Call(
         method="POST", path=("observations",), body=_present(fields),
@@ -121,7 +122,7 @@ def update(
     """
     fields = {
         "type": type, "title": title, "content": content,
-        "tags": None if tags is None else _list(tags),
+        "tags": None if tags is None else listed(tags),
     }  # fmt: skip
     return Call(
         method="PATCH", path=("observations", str(observation)), body=_present(fields),
@@ -258,11 +259,6 @@ def _said(message: object) -> dict[str, str]:
     if not isinstance(message, Message):
         raise Invalid('Each message is a Message, as Message(role="user", content="Hi.").')
     return {"role": message.role, "content": message.content}
-
-
-def _list(tags: Sequence[str]) -> object:
-    """The tags as a list; a text is none, and is left for the service to refuse."""
-    return tags if isinstance(tags, str) else list(tags)
 
 
 def _present(fields: dict[str, object]) -> dict[str, object]:

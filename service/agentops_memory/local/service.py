@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..answers import reading
+from ..answers.bodies import listed
 from ..answers.models import (
     Context,
     Found,
@@ -57,7 +58,7 @@ class LocalService(LocalTransfers):
     ) -> Saved:
         given = {
             "session_id": session_id, "project": project, "type": type, "title": title,
-            "content": content, "tags": _list(tags), "scope": scope, "topic_key": topic_key,
+            "content": content, "tags": listed(tags), "scope": scope, "topic_key": topic_key,
         }  # fmt: skip
         with self._asked("add_observation"):
             draft = wire.draft(wire.body(m.ObservationBody, given))
@@ -123,7 +124,7 @@ class LocalService(LocalTransfers):
     ) -> Observation:
         given = {
             "type": type, "title": title, "content": content,
-            "tags": None if tags is None else _list(tags),
+            "tags": None if tags is None else listed(tags),
         }  # fmt: skip
         with self._asked("update_observation"):
             memory = _memory(observation)
@@ -226,11 +227,6 @@ def _filter(
 
 def _memory(observation: int, name: str = "id") -> MemoryId:
     return MemoryId(whole_number(str(observation), name))
-
-
-def _list(tags: Sequence[str]) -> object:
-    """The tags as a list; a text is none, and is left to be refused."""
-    return tags if isinstance(tags, str) else list(tags)
 
 
 def _rows(limit: int, default: int) -> int:
