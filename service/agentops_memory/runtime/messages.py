@@ -1,0 +1,98 @@
+"""What is said in a conversation with a model, and how much room it takes."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Self, get_args
+
+from ..client import Message
+
+Role = Literal["system", "user", "assistant", "tool"]
+
+TOKENS_OF_MESSAGE = 4  # of what is around the text
+LONGEST_LINE = 5_000  # bytes of UTF-8 in a transcript
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCall:
+    """What a model wants done: a tool, and what it is given, as JSON has it."""
+
+    id: str
+    name: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatMessage:
+    """One message of a conversation.
+
+    Only an assistant calls tools, and a tool's message names the call that it
+    answers; ValueError for any other.
+    """
+
+    role: Role
+    content: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.role not in get_args(Role):
+            raise ValueError(f"A message is of {', '.join(get_args(Role))}; not of {self.role!r}.")
+        if self.tool_calls and self.role != "assistant":
+            raise ValueError(f"Only an assistant calls tools; not a message of {self.role!r}.")
+        if (self.tool_call_id is None) is (self.role == "tool"):
+            raise ValueError("A tool's message, and no other, names the call that it answers.")
+
+    @classmethod
+    def system(cls, content: str) -> Self:
+        return cls(role="system", content=content)
+
+    @classmethod
+    def user(cls, content: str) -> Self:
+        return cls(role="user", content=content)
+
+    @classmethod
+    def assistant(cls, content: str = "", tool_calls: Iterable[ToolCall] = ()) -> Self:
+        return cls(role="assistant", content=content, tool_calls=tuple(tool_calls))
+
+    @classmethod
+    def tool(cls, tool_call_id: str, content: str) -> Self:
+        """The result of a call."""
+        return cls(role="tool", content=content, tool_call_id=tool_call_id)
+
+
+def tokens(messages: Iterable[ChatMessage]) -> int:
+    """About how many tokens the messages are: (bytes + 3) // 4 a text, 4 more a message.
+
+    A call counts as two texts, its name and its arguments.
+    """
+    return sum(
+        TOKENS_OF_MESSAGE + sum((len(_bytes(text)) + 3) // 4 for text in _texts(message))
+        for message in messages
+    )
+
+
+def line(message: ChatMessage) -> Message | None:
+    """The message in a session's transcript; None for one that has no text there.
+
+    A call is told by its tool's name alone. System messages are the agent's
+    own, and are not told.
+    """
+    called = (f"[tool_call: {call.name}]" for call in message.tool_calls)
+    text = "\n".join(filter(None, (message.content, *called)))
+    told = _bytes(text)[:LONGEST_LINE].decode(errors="ignore")
+    if message.role == "system" or not told.strip():
+        return None
+    return Message(role=message.role, content=told)
+
+
+def _texts(message: ChatMessage) -> Iterable[str]:
+    yield message.content
+    for call in message.tool_calls:
+        yield call.name
+        yield json.dumps(call.arguments, ensure_ascii=False, separators=(",", ":"))
+
+
+def _bytes(text: str) -> bytes:
+    """UTF-8, with U+FFFD for what is half of a character."""
+    return text.encode(errors="surrogatepass").decode(errors="replace").encode()
