@@ -42,6 +42,13 @@ ALLOWED: dict[str, set[str]] = {
     "api": {"api", "domain", "telemetry"},
     "answers": {"answers"},
     "client": {"client", "answers", ""},
+    "runtime": {"runtime"},
+    "runtime.messages": {"client"},
+    "runtime.unsent": set(),
+    "runtime.trimming": {"runtime.messages"},
+    "runtime.checkpoint": set(),
+    "runtime.document": {"runtime.messages", "runtime.unsent", "client"},
+    "runtime.working_memory": {"runtime", "client"},
     "local": {"local", "answers", "api.agentops", "api.http", "domain", "telemetry"},
     # What speaks to the port knows nothing of the domain but its limits.
     "mcp": {"mcp", "answers", "domain.screen", "domain.query", ""},

@@ -2,3 +2,9 @@
 
 Imports nothing but the client.
 """
+
+from .checkpoint import CheckpointError
+from .messages import ChatMessage, ToolCall
+from .working_memory import WorkingMemory
+
+__all__ = ["ChatMessage", "CheckpointError", "ToolCall", "WorkingMemory"]

@@ -15,11 +15,20 @@ LONGEST_LINE = 5_000  # bytes of UTF-8 in a transcript
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
-    """What a model wants done: a tool, and what it is given, as JSON has it."""
+    """What a model wants done: a tool, and what it is given, as JSON has it.
+
+    ValueError for arguments that are still text.
+    """
 
     id: str
     name: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _check_text("The id of a call", self.id)
+        _check_text("The name of a tool", self.name)
+        if not isinstance(self.arguments, Mapping):
+            raise ValueError("The arguments of a call are a mapping; read them as JSON first.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +51,11 @@ class ChatMessage:
             raise ValueError(f"Only an assistant calls tools; not a message of {self.role!r}.")
         if (self.tool_call_id is None) is (self.role == "tool"):
             raise ValueError("A tool's message, and no other, names the call that it answers.")
+        _check_text("The content of a message", self.content)
+        _check_text("The id of a call", self.tool_call_id or "")
+        object.__setattr__(self, "tool_calls", tuple(self.tool_calls))
+        if not all(isinstance(call, ToolCall) for call in self.tool_calls):
+            raise ValueError("The calls of a message are each a ToolCall.")
 
     @classmethod
     def system(cls, content: str) -> Self:
@@ -86,13 +100,36 @@ def line(message: ChatMessage) -> Message | None:
     return Message(role=message.role, content=told)
 
 
+def unanswered(messages: Iterable[ChatMessage]) -> tuple[ToolCall, ...]:
+    """The calls that have no result, as they were made.
+
+    A result is of the latest call before it with its id. So a call whose id was
+    used again is not among them: nothing could answer it any more.
+    """
+    open_calls: dict[str | None, ToolCall] = {}
+    for message in messages:
+        for call in message.tool_calls:
+            open_calls.pop(call.id, None)
+            open_calls[call.id] = call
+        open_calls.pop(message.tool_call_id, None)
+    return tuple(open_calls.values())
+
+
+def _check_text(what: str, given: object) -> None:
+    if not isinstance(given, str):
+        raise ValueError(f"{what} is text, not {type(given).__name__}.")
+
+
 def _texts(message: ChatMessage) -> Iterable[str]:
     yield message.content
     for call in message.tool_calls:
         yield call.name
-        yield json.dumps(call.arguments, ensure_ascii=False, separators=(",", ":"))
+        yield json.dumps(dict(call.arguments), ensure_ascii=False, separators=(",", ":"))
 
 
 def _bytes(text: str) -> bytes:
     """UTF-8, with U+FFFD for what is half of a character."""
-    return text.encode(errors="surrogatepass").decode(errors="replace").encode()
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()

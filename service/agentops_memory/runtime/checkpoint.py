@@ -1,0 +1,112 @@
+"""A file that is replaced as a whole, however the process that writes it ends."""
+
+import errno
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from pathlib import Path
+
+PATIENCE = timedelta(seconds=10)  # with another writer of the same file
+PAUSE = 0.01  # seconds between two looks at its lock
+
+
+class CheckpointError(ValueError):
+    """A state that cannot be stored, or a file that holds none; its text is a sentence."""
+
+
+def write(path: str | os.PathLike[str], document: bytes) -> None:
+    """Put these bytes at the path; they are on disk when this returns.
+
+    Whatever happens until then, even a kill or a full disk, what was there
+    stays whole. The folder must exist. Where the path is a link, the file that
+    it leads to is replaced. The owner alone may read the file. Writers of one
+    path take turns: the last one to begin may not be the last to write, so
+    begin when the one before is done.
+
+    OSError if it cannot be written; then nothing is left behind. TimeoutError
+    if another has been writing it for ten seconds.
+    """
+    real = Path(os.path.realpath(path))
+    if real.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "A checkpoint is a file, not a folder", str(real))
+    draft = real.with_name(f".{real.name}.new")
+    with _made(draft) as file:
+        with os.fdopen(file, "wb", closefd=False) as stream:
+            stream.write(document)
+        os.fsync(file)
+        draft.replace(real)
+    _sync(real.parent)
+
+
+def read(path: str | os.PathLike[str]) -> bytes:
+    """What was written last. FileNotFoundError if nothing was; OSError if it cannot be read."""
+    return Path(path).read_bytes()
+
+
+@contextmanager
+def _made(draft: Path) -> Iterator[int]:
+    """A new file, which is gone at the end if it has got no other name."""
+    file = _ours(draft)
+    try:
+        yield file
+    finally:
+        # While we hold its lock nobody else removes it, nor makes another.
+        if _is_at(draft, file):
+            draft.unlink()
+        os.close(file)
+
+
+def _ours(draft: Path) -> int:
+    """A new file at the path, locked: whoever finds it there waits for us."""
+    end = time.monotonic() + PATIENCE.total_seconds()
+    while True:
+        try:
+            file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        except FileExistsError:
+            _remove(draft, end)
+            continue
+        # Until it is locked, another may take it for that of a killed process.
+        if _is_locked_at(draft, file, end):
+            return file
+        os.close(file)
+
+
+def _remove(draft: Path, end: float) -> None:
+    """Away with what a killed process left; with that of a living one when it is done."""
+    if draft.is_symlink():
+        return draft.unlink(missing_ok=True)
+    with suppress(FileNotFoundError):
+        file = os.open(draft, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            if _is_locked_at(draft, file, end):
+                draft.unlink()
+        finally:
+            os.close(file)
+
+
+def _is_locked_at(draft: Path, file: int, end: float) -> bool:
+    """Lock the file, and say whether it is still the one at the path."""
+    while True:
+        with suppress(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return _is_at(draft, file)
+        if time.monotonic() > end:
+            raise TimeoutError(errno.ETIMEDOUT, "Another process keeps writing it", str(draft))
+        time.sleep(PAUSE)
+
+
+def _is_at(path: Path, file: int) -> bool:
+    with suppress(FileNotFoundError):
+        return os.path.samestat(os.fstat(file), path.lstat())
+    return False
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,209 @@
+"""The state of a working memory as a document of JSON, and read from it again."""
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from ..client import Message
+from .messages import ChatMessage, ToolCall
+from .unsent import Unsent
+
+T = TypeVar("T")
+
+FORMAT = "agentops-memory working memory"
+VERSION = 1
+DEEPEST = 100  # lists and objects in one another, as in what the service takes
+LONGEST_PLACE = 120  # characters of it in a sentence
+
+NEWER = "It is of version {}, and this program reads none above {}; a newer one wrote it."
+KINDS = {str: "text", int: "a whole number", list: "a list", dict: "an object"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """All that a checkpoint holds; ValueError for what no working memory could have."""
+
+    session_id: str
+    turn: int
+    sequence: int
+    messages: Sequence[ChatMessage]
+    tool_metadata: Mapping[str, Any]
+    extra: Mapping[str, Any]
+    unsent: Sequence[Unsent]
+    said: Sequence[Message]
+
+    def __post_init__(self) -> None:
+        if not _checked("session_id", self.session_id, str).strip():
+            raise ValueError("session_id is blank.")
+        for name in ("turn", "sequence"):
+            if _checked(name, getattr(self, name), int) < 0:
+                raise ValueError(f"{name} is below 0.")
+        for name in ("tool_metadata", "extra"):
+            _checked(name, getattr(self, name), dict)
+
+
+def written(state: State) -> bytes:
+    """The state as a document; tuples become lists, and nothing else becomes anything else.
+
+    ValueError names the place of what JSON does not have: an object of Python,
+    a key that is no text, a number that is infinite or of too many digits,
+    and what lies more than 100 deep.
+    """
+    document = {
+        "format": FORMAT,
+        "version": VERSION,
+        "session_id": state.session_id,
+        "turn": state.turn,
+        "sequence": state.sequence,
+        "messages": [_of_message(message) for message in state.messages],
+        "tool_metadata": state.tool_metadata,
+        "extra": state.extra,
+        "unsent": [_of_unsent(unsent) for unsent in state.unsent],
+        "said": [{"role": line.role, "content": line.content} for line in state.said],
+    }
+    text = json.dumps(_plain(document, ""), ensure_ascii=False, separators=(",", ":"))
+    return text.encode(errors="surrogatepass")  # half a character comes back as it was
+
+
+def read(document: bytes) -> State:
+    """The state that was written; ValueError says what is wrong with the document."""
+    try:
+        given = json.loads(document.decode(errors="surrogatepass"), parse_constant=_refused)
+    except ValueError as fault:
+        raise ValueError(f"It is no JSON: {fault}.") from fault
+    if not isinstance(given, dict) or given.get("format") != FORMAT:
+        raise ValueError("It is no checkpoint of a working memory.")
+    if _of(int, given, "version") > VERSION:
+        raise ValueError(NEWER.format(given["version"], VERSION))
+    return State(
+        session_id=_of(str, given, "session_id"),
+        turn=_of(int, given, "turn"),
+        sequence=_of(int, given, "sequence"),
+        messages=_each(given, "messages", _message),
+        tool_metadata=_of(dict, given, "tool_metadata"),
+        extra=_of(dict, given, "extra"),
+        unsent=_each(given, "unsent", _unsent),
+        said=_each(given, "said", _line),
+    )
+
+
+def _plain(value: Any, place: str, depth: int = 0) -> Any:
+    """The value as JSON has it."""
+    match value:
+        case None | bool() | str():
+            return value
+        case int() | float():
+            return _number(value, place)
+        case Mapping() | list() | tuple() if depth >= DEEPEST:
+            raise ValueError(f"{_shown(place)} lies more than {DEEPEST} deep.")
+        case Mapping():
+            steps = {key: _step(place, key) for key in value}
+            return {key: _plain(value[key], step, depth + 1) for key, step in steps.items()}
+        case list() | tuple():
+            return [_plain(it, f"{place}[{n}]", depth + 1) for n, it in enumerate(value)]
+        case _:
+            raise ValueError(f"{_shown(place)} is of {type(value).__name__}, which is no JSON.")
+
+
+def _number(value: float, place: str) -> float:
+    """An int or a float; not one that could not be read again."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{_shown(place)} is {value}, which is no JSON.")
+    try:
+        str(value)
+    except ValueError as fault:
+        raise ValueError(f"{_shown(place)} has too many digits.") from fault
+    return value
+
+
+def _step(place: str, key: object) -> str:
+    if not isinstance(key, str):
+        raise ValueError(f"{_shown(place)} has a key of {type(key).__name__}; JSON has text alone.")
+    if key.isidentifier():
+        return f"{place}.{key}" if place else key
+    return f"{place}[{key!r}]"
+
+
+def _shown(place: str) -> str:
+    return place if len(place) <= LONGEST_PLACE else f"{place[:LONGEST_PLACE]}..."
+
+
+def _of_message(message: ChatMessage) -> dict[str, Any]:
+    fields: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.tool_calls:
+        fields["tool_calls"] = [
+            {"id": call.id, "name": call.name, "arguments": call.arguments}
+            for call in message.tool_calls
+        ]
+    if message.tool_call_id is not None:
+        fields["tool_call_id"] = message.tool_call_id
+    return fields
+
+
+def _of_unsent(unsent: Unsent) -> dict[str, Any]:
+    return {
+        "deed": unsent.deed, "fields": unsent.fields, "key": unsent.key, "trace": unsent.trace,
+    }  # fmt: skip
+
+
+def _message(given: Mapping[str, Any]) -> ChatMessage:
+    calls = _each(given, "tool_calls", _call) if "tool_calls" in given else ()
+    return ChatMessage(
+        role=given.get("role"),  # type: ignore[arg-type]  # as below: the noun refuses a wrong one
+        content=_of(str, given, "content"),
+        tool_calls=calls,
+        tool_call_id=given.get("tool_call_id"),
+    )
+
+
+def _call(given: Mapping[str, Any]) -> ToolCall:
+    return ToolCall(
+        id=_of(str, given, "id"),
+        name=_of(str, given, "name"),
+        arguments=_of(dict, given, "arguments"),
+    )
+
+
+def _unsent(given: Mapping[str, Any]) -> Unsent:
+    return Unsent(
+        deed=given.get("deed"),  # type: ignore[arg-type]
+        fields=_of(dict, given, "fields"),
+        key=_of(str, given, "key"),
+        trace=_of(dict, given, "trace"),
+    )
+
+
+def _line(given: Mapping[str, Any]) -> Message:
+    return Message(role=_of(str, given, "role"), content=_of(str, given, "content"))
+
+
+def _each(
+    given: Mapping[str, Any], name: str, noun: Callable[[Mapping[str, Any]], T]
+) -> tuple[T, ...]:
+    """A list of nouns; what is wrong with one is told with its place."""
+    nouns = []
+    for place, it in enumerate(_of(list, given, name)):
+        try:
+            nouns.append(noun(_checked("It", it, dict)))
+        except ValueError as fault:
+            raise ValueError(f"{name}[{place}]: {fault}") from fault
+    return tuple(nouns)
+
+
+def _of(kind: type[T], given: Mapping[str, Any], name: str) -> T:
+    """A field that must be there, of this kind."""
+    if name not in given:
+        raise ValueError(f"{name} is missing.")
+    return _checked(name, given[name], kind)
+
+
+def _checked(name: str, value: object, kind: type[T]) -> T:
+    if isinstance(value, bool) or not isinstance(value, kind):
+        raise ValueError(f"{name} is not {KINDS[kind]}.")
+    return value
+
+
+def _refused(constant: str) -> None:
+    raise ValueError(f"{constant} is no number")
