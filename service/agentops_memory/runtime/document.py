@@ -17,7 +17,7 @@ VERSION = 1
 DEEPEST = 100  # lists and objects in one another, as in what the service takes
 LONGEST_PLACE = 120  # characters of it in a sentence
 
-NEWER = "It is of version {}, and this program reads none above {}; a newer one wrote it."
+NEWER = f"It is of version {{}}, and this program reads none above {VERSION}; a newer one wrote it."
 KINDS = {str: "text", int: "a whole number", list: "a list", dict: "an object"}
 
 
@@ -63,7 +63,10 @@ def written(state: State) -> bytes:
         "unsent": [_of_unsent(unsent) for unsent in state.unsent],
         "said": [{"role": line.role, "content": line.content} for line in state.said],
     }
-    text = json.dumps(_plain(document, ""), ensure_ascii=False, separators=(",", ":"))
+    try:
+        text = json.dumps(_plain(document, ""), ensure_ascii=False, separators=(",", ":"))
+    except RecursionError as fault:
+        raise ValueError("It is nested too deep.") from fault
     return text.encode(errors="surrogatepass")  # half a character comes back as it was
 
 
@@ -73,10 +76,12 @@ def read(document: bytes) -> State:
         given = json.loads(document.decode(errors="surrogatepass"), parse_constant=_refused)
     except ValueError as fault:
         raise ValueError(f"It is no JSON: {fault}.") from fault
+    except RecursionError as fault:
+        raise ValueError("It is nested too deep.") from fault
     if not isinstance(given, dict) or given.get("format") != FORMAT:
         raise ValueError("It is no checkpoint of a working memory.")
-    if _of(int, given, "version") > VERSION:
-        raise ValueError(NEWER.format(given["version"], VERSION))
+    if (version := _of(int, given, "version")) != VERSION:
+        raise ValueError((NEWER if version > VERSION else "version is below 1.").format(version))
     return State(
         session_id=_of(str, given, "session_id"),
         turn=_of(int, given, "turn"),

@@ -106,8 +106,6 @@ class WorkingMemory:
             return document.written(self._state())
         except ValueError as fault:
             raise CheckpointError(f"The working memory cannot be stored: {fault}") from fault
-        except RecursionError as fault:
-            raise CheckpointError("The working memory cannot be stored: it is too deep.") from fault
 
     def checkpoint(self, path: FilePath) -> None:
         """Store the state: whatever happens, the file has this state or the one before.
@@ -128,8 +126,6 @@ class WorkingMemory:
             state = document.read(checkpoint.read(path))
         except ValueError as fault:
             raise CheckpointError(f"The checkpoint {path} cannot be read: {fault}") from fault
-        except RecursionError as fault:
-            raise CheckpointError(f"The checkpoint {path} cannot be read: too deep.") from fault
         return cls._of(state)
 
     @classmethod
