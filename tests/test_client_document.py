@@ -2,7 +2,6 @@
 
 import inspect
 import re
-from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -10,11 +9,11 @@ import pytest
 from agentops_memory import client as package
 from agentops_memory.client import AsyncMemoryClient, MemoryClient, MemoryServiceError
 
+from .programs import assert_programs_print
 from .service import serving
-from .test_docs import ROOT, as_pattern, blocks
+from .test_docs import ROOT
 
 README, GUIDE = ROOT / "README.md", ROOT / "docs" / "client.md"
-PRINTED = re.compile(r"print\(.*\)  # (.*)$", re.MULTILINE)
 
 
 @pytest.mark.parametrize("document", [README, GUIDE], ids=lambda path: path.name)
@@ -24,20 +23,9 @@ def test_the_programs_of_a_document_print_what_they_say(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    programs = blocks(document, "python")
     monkeypatch.chdir(tmp_path)
-    assert programs
     with serving(tmp_path / "memory.db") as service:
-        for program in programs:
-            here = program.replace("MemoryClient()", f"MemoryClient({service.url!r})")
-            capsys.readouterr()
-            exec(compile(here, document.name, "exec"), {})  # noqa: S102 - that is what it is for
-
-            expected = PRINTED.findall(program)
-            printed = [line for line, _ in groupby(capsys.readouterr().out.splitlines())]
-            assert printed
-            for line, pattern in zip(printed, expected, strict=True):
-                assert re.fullmatch(as_pattern(pattern), line), line
+        assert_programs_print(document, service.url, capsys)
 
 
 def test_every_method_and_parameter_is_in_the_table() -> None:

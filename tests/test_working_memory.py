@@ -182,14 +182,14 @@ class Round(list[Any]):
 
 
 UNSTORED: list[tuple[dict[str, Any], str]] = [
-    ({"groups": [1, 2, {3}]}, "extra.groups[2] is of set, which is no JSON."),
-    ({"agent": object}, "extra.agent is of type, which is no JSON."),
+    ({"groups": [1, 2, {3}]}, "extra.groups[2] is of the type set; JSON has none."),
+    ({"agent": object}, "extra.agent is of the type type; JSON has none."),
     ({"by name": {"key": {1: "one"}}},
-     "extra['by name'].key has a key of int; JSON has text alone."),
-    ({"score": float("nan")}, "extra.score is nan, which is no JSON."),
-    ({"score": float("-inf")}, "extra.score is -inf, which is no JSON."),
+     "extra['by name'].key has a key of the type int; JSON has text."),
+    ({"score": float("nan")}, "extra.score is nan; JSON has none."),
+    ({"score": float("-inf")}, "extra.score is -inf; JSON has none."),
     ({"a": [10**5000]}, "extra.a[0] has too many digits."),
-    ({"a": b"bytes"}, "extra.a is of bytes, which is no JSON."),
+    ({"a": b"bytes"}, "extra.a is of the type bytes; JSON has none."),
     (deep(150), f"extra{'.in' * 150}"[:120] + "... lies more than 100 deep."),
     ({"r": Round()}, f"extra.r{'[0]' * 150}"[:120] + "... lies more than 100 deep."),
 ]  # fmt: skip
@@ -211,7 +211,7 @@ def test_what_could_not_be_restored_is_not_stored(tmp_path: Path) -> None:
 def test_the_place_of_what_cannot_be_stored_may_be_anywhere() -> None:
     places: list[tuple[str, Any, str]] = [
         ("tool_metadata", {"a-1": {"at": {1}}},
-     "tool_metadata['a-1'].at is of set, which is no JSON."),
+         "tool_metadata['a-1'].at is of the type set; JSON has none."),
         ("turn", "3", "turn is not a whole number."),
         ("turn", True, "turn is not a whole number."),
         ("turn", -1, "turn is below 0."),

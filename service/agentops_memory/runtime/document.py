@@ -109,13 +109,15 @@ def _plain(value: Any, place: str, depth: int = 0) -> Any:
         case list() | tuple():
             return [_plain(it, f"{place}[{n}]", depth + 1) for n, it in enumerate(value)]
         case _:
-            raise ValueError(f"{_shown(place)} is of {type(value).__name__}, which is no JSON.")
+            raise ValueError(
+                f"{_shown(place)} is of the type {type(value).__name__}; JSON has none."
+            )
 
 
 def _number(value: float, place: str) -> float:
     """An int or a float; not one that could not be read again."""
     if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError(f"{_shown(place)} is {value}, which is no JSON.")
+        raise ValueError(f"{_shown(place)} is {value}; JSON has none.")
     try:
         str(value)
     except ValueError as fault:
@@ -125,7 +127,9 @@ def _number(value: float, place: str) -> float:
 
 def _step(place: str, key: object) -> str:
     if not isinstance(key, str):
-        raise ValueError(f"{_shown(place)} has a key of {type(key).__name__}; JSON has text alone.")
+        raise ValueError(
+            f"{_shown(place)} has a key of the type {type(key).__name__}; JSON has text."
+        )
     if key.isidentifier():
         return f"{place}.{key}" if place else key
     return f"{place}[{key!r}]"
