@@ -52,6 +52,22 @@ def test_a_process_killed_at_any_moment_loses_nothing_that_it_has_stored(tmp_pat
     kill(tmp_path, f"at_any_moment(pathlib.Path({str(tmp_path / 'agent.json')!r}))")
 
 
+def test_what_is_written_is_on_disk_before_it_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, synced, fsync = tmp_path / "agent.json", [], os.fsync
+    write(path, b"old")
+
+    def noted(file: int) -> None:
+        synced.append((Path(f"/proc/self/fd/{file}").readlink().name, read(path)))
+        fsync(file)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    write(path, b"new")
+
+    assert synced == [(".agent.json.new", b"old"), (tmp_path.name, b"new")]
+
+
 def test_the_owner_alone_may_read_it(tmp_path: Path) -> None:
     path = tmp_path / "agent.json"
     path.write_text("old")

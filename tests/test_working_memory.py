@@ -215,6 +215,7 @@ def test_the_place_of_what_cannot_be_stored_may_be_anywhere() -> None:
         ("turn", "3", "turn is not a whole number."),
         ("turn", True, "turn is not a whole number."),
         ("turn", -1, "turn is below 0."),
+        ("sequence", -1, "sequence is below 0."),
         ("session_id", " ", "session_id is blank."),
         ("session_id", None, "session_id is not text."),
         ("extra", [], "extra is not an object."),
