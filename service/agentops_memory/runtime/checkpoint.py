@@ -5,7 +5,7 @@ import fcntl
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -68,10 +68,12 @@ def _ours(draft: Path) -> int:
         except FileExistsError:
             _remove(draft, end)
             continue
-        # Until it is locked, another may take it for that of a killed process.
-        if _is_locked_at(draft, file, end):
-            return file
-        os.close(file)
+        with ExitStack() as unless_ours:
+            unless_ours.callback(os.close, file)
+            # Until it is locked, another may take it for that of a killed process.
+            if _is_locked_at(draft, file, end):
+                unless_ours.pop_all()
+                return file
 
 
 def _remove(draft: Path, end: float) -> None:
