@@ -3,8 +3,28 @@
 Imports nothing but the client.
 """
 
+try:
+    from .hooks import HooksRefused, ToolHooks
+except ImportError as error:
+    if getattr(error.__cause__, "name", None) != "httpx":
+        raise
+    raise ImportError(
+        "The runtime kit needs httpx: pip install 'agentops-memory[runtime]'"
+    ) from error
 from .checkpoint import CheckpointError
 from .messages import ChatMessage, ToolCall
+from .patterns import Pattern
+from .rules import InjectRule, SaveRule
 from .working_memory import WorkingMemory
 
-__all__ = ["ChatMessage", "CheckpointError", "ToolCall", "WorkingMemory"]
+__all__ = [
+    "ChatMessage",
+    "CheckpointError",
+    "HooksRefused",
+    "InjectRule",
+    "Pattern",
+    "SaveRule",
+    "ToolCall",
+    "ToolHooks",
+    "WorkingMemory",
+]

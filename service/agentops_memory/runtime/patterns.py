@@ -1,0 +1,67 @@
+"""Patterns that are searched for in what tools say, in time linear in its length: those of RE2."""
+
+import re
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from .hooks_faults import quoted
+
+LONGEST = 10_000  # code points
+
+_LONE = re.compile("[\ud800-\udfff]")
+_LACKING = re.compile(r"invalid perl operator: \(\?<?[=!]|invalid escape sequence: \\[1-9]")
+
+
+class WrongPattern(ValueError):
+    """RE2 does not take the pattern; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """A regular expression in the syntax of RE2; WrongPattern for what is none.
+
+    ImportError, with what to install, where google-re2 is not.
+    """
+
+    text: str
+    _searched: Any = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if len(self.text) > LONGEST:
+            raise WrongPattern(f"A pattern has at most {LONGEST:,} characters.")
+        object.__setattr__(self, "_searched", _compiled(self.text))
+
+    def is_in(self, text: str) -> bool:
+        """Whether it matches anywhere in the text; half of a character counts as U+FFFD."""
+        return self._searched.search(_utf8(text)) is not None
+
+
+@lru_cache
+def _compiled(text: str) -> Any:
+    try:
+        import re2  # noqa: PLC0415 - a user without rules needs no RE2
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            "The patterns of tool hooks need google-re2: pip install 'agentops-memory[runtime]'"
+        ) from error
+    options = re2.Options()
+    options.log_errors = False  # what it would print is in the exception
+    options.never_capture = True
+    try:
+        return re2.compile(_utf8(text), options)
+    except re2.error as error:
+        raise WrongPattern(_refusal(text, error.args[0].decode(errors="replace"))) from error
+
+
+def _refusal(text: str, reason: str) -> str:
+    told = f"RE2 does not take the pattern {quoted(text)} and says {quoted(reason)}."
+    lacks = " It has no lookahead, lookbehind or backreference."
+    return told + lacks if _LACKING.match(reason) else told
+
+
+def _utf8(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        return _LONE.sub("\ufffd", text).encode()

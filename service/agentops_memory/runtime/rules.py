@@ -1,0 +1,130 @@
+"""The rules of tool hooks: which calls leave a memory behind, and which ask for memories first."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from .messages import ToolCall
+from .patterns import Pattern
+
+# Code points, as the service takes them.
+LONGEST_TOOL = 100  # it becomes a tag
+LONGEST_TYPE = 50
+LONGEST_SCOPE = 50
+MOST_ASKED = 1_000  # memories that one search returns
+
+TYPE, SCOPE, LIMIT = "discovery", "project", 3
+FROM_ARGUMENTS = "from_tool_args"
+
+_TITLE_SUBJECT = 80  # code points of a command or path in a title
+_CONTENT = 1_000  # code points of an output
+_SUBJECTS = ("command", "path")
+_QUESTIONS = ("command", "query", "path")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capture:
+    """What a call leaves behind: the memory to save."""
+
+    type: str
+    scope: str
+    title: str
+    content: str
+    tags: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What is searched for before a call."""
+
+    query: str
+    limit: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SaveRule:
+    """What a tool says is saved if it matches, and if each argument that is named does.
+
+    ValueError for a field that the service would not take.
+    """
+
+    tool: str
+    match_output: Pattern | None = None
+    match_args: Mapping[str, Pattern] = field(default_factory=dict)
+    type: str = TYPE
+    scope: str = SCOPE
+
+    def __post_init__(self) -> None:
+        _refuse("tool", self.tool, LONGEST_TOOL)
+        _refuse("type", self.type, LONGEST_TYPE)
+        _refuse("scope", self.scope, LONGEST_SCOPE)
+
+    def capture(self, call: ToolCall, output: str) -> Capture | None:
+        """The memory of a call that matches and has said something; None for any other."""
+        if not output.strip() or not self._matches(call, output):
+            return None
+        subject = _argument(call, _SUBJECTS)
+        title = f"Auto-captured: {self.tool}"
+        return Capture(
+            type=self.type,
+            scope=self.scope,
+            title=f"{title} — {subject[:_TITLE_SUBJECT]}" if subject else title,
+            content=_content(output),
+            tags=("auto-capture", "hook", self.tool),
+        )
+
+    def _matches(self, call: ToolCall, output: str) -> bool:
+        if self.match_output is not None and not self.match_output.is_in(output):
+            return False
+        return all(
+            isinstance(value := call.arguments.get(name), str) and pattern.is_in(value)
+            for name, pattern in self.match_args.items()
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InjectRule:
+    """Before a tool runs memories are searched for: with its arguments, or with words of one's own.
+
+    ValueError for a field that the service would not take.
+    """
+
+    tool: str
+    query: str
+    limit: int = LIMIT
+
+    def __post_init__(self) -> None:
+        _refuse("tool", self.tool, LONGEST_TOOL)
+        _refuse("query", self.query)
+        if not 1 <= self.limit <= MOST_ASKED:
+            raise ValueError(f"limit: It must be from 1 to {MOST_ASKED:,}.")
+
+    def question(self, call: ToolCall) -> Question | None:
+        """What to search for; None for a call without an argument that could be asked with."""
+        asked = _argument(call, _QUESTIONS) if self.query == FROM_ARGUMENTS else self.query
+        return Question(query=asked, limit=self.limit) if asked else None
+
+
+def fault_of(text: str, longest: int | None = None) -> str | None:
+    """What is wrong with the text of a field, as a sentence."""
+    if not text.strip():
+        return "It is blank."
+    if longest is not None and len(text) > longest:
+        return f"It has more than {longest} characters."
+    return None
+
+
+def _refuse(name: str, text: str, longest: int | None = None) -> None:
+    if fault := fault_of(text, longest):
+        raise ValueError(f"{name}: {fault}")
+
+
+def _argument(call: ToolCall, names: tuple[str, ...]) -> str | None:
+    """The first of the arguments that is text and not blank."""
+    values = (call.arguments.get(name) for name in names)
+    return next((value for value in values if isinstance(value, str) and value.strip()), None)
+
+
+def _content(output: str) -> str:
+    """The beginning of the output, which is never blank: the service would not take it."""
+    cut = output[:_CONTENT]
+    return cut if cut.strip() else output.lstrip()[:_CONTENT]
