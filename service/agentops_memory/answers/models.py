@@ -31,6 +31,13 @@ class Session:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Appended:
+    """What became of messages that were added to a session's transcript: they are kept."""
+
+    redacted: int = 0  # secrets that were kept out of what was sent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SessionEnd:
     """What became of a session at its end."""
 

@@ -10,6 +10,7 @@ from pydantic_core import from_json
 
 from .errors import UnexpectedAnswer
 from .models import (
+    Appended,
     Context,
     Explanation,
     Found,
@@ -106,6 +107,13 @@ def erasure(body: bytes, headers: Headers) -> str | None:
     if body:
         raise UnexpectedAnswer("The service answers a deletion with more than its receipt.")
     return headers.get(ERASURE)
+
+
+def appended(body: bytes, headers: Headers) -> Appended:
+    """What became of messages; nothing but a count of secrets is answered to them."""
+    if body:
+        raise UnexpectedAnswer("The service answers messages with more than it should.")
+    return Appended(redacted=_count(headers, REDACTED))
 
 
 def health(body: bytes, _: Headers) -> str:

@@ -124,6 +124,7 @@ class AsyncMemoryClient(Client[httpx.AsyncBaseTransport]):
     stats = awaiting(calls.stats)
     sessions = awaiting(calls.sessions)
     start_session = awaiting(calls.start_session)
+    append_messages = awaiting(calls.append_messages)
     end_session = awaiting(calls.end_session)
     health = awaiting(calls.health)
     export = streaming(transfers.export)

@@ -139,6 +139,7 @@ class MemoryClient(Client[httpx.BaseTransport]):
     stats = blocking(calls.stats)
     sessions = blocking(calls.sessions)
     start_session = blocking(calls.start_session)
+    append_messages = blocking(calls.append_messages)
     end_session = blocking(calls.end_session)
     health = blocking(calls.health)
     export = streaming(transfers.export)

@@ -10,6 +10,7 @@ from ..answers import reading
 from ..answers.bodies import listed
 from ..answers.errors import Invalid
 from ..answers.models import (
+    Appended,
     Context,
     Found,
     Message,
@@ -230,6 +231,25 @@ def start_session(
     )  # fmt: skip
 
 
+def append_messages(
+    session_id: str,
+    messages: Sequence[Message],
+    *,
+    project: str | None = None,
+    idempotency_key: str | None = None,
+) -> Call[Appended]:
+    """Add messages to a session's transcript, of which an end without messages makes the summary.
+
+    What is told of a session that has ended goes on where its summary stops. An
+    id that is not known becomes a session of the project. TooLarge if the
+    messages are more than 1 MiB.
+    """
+    return Call(
+        method="POST", path=("sessions", session_id, "messages"), query=given(project=project),
+        body={"messages": _said(messages)}, headers=once(idempotency_key), read=reading.appended,
+    )  # fmt: skip
+
+
 def end_session(
     session_id: str,
     messages: Sequence[Message] = (),
@@ -239,10 +259,11 @@ def end_session(
 ) -> Call[SessionEnd]:
     """End a session; messages, if there are any, become its summary, and the last ones win.
 
-    An id that is not known becomes a session of the project. TooLarge if the
-    messages are more than the service takes: 256 MiB, if it was not told else.
+    Without any its summary tells of what was added to it. An id that is not
+    known becomes a session of the project. TooLarge if the messages are more
+    than the service takes: 256 MiB, if it was not told else.
     """
-    said = [_said(message) for message in messages]
+    said = _said(messages)
     return Call(
         method="POST", path=("sessions", session_id, "end"), query=given(project=project),
         body={"messages": said} if said else {}, headers=once(idempotency_key),
@@ -255,7 +276,11 @@ def health() -> Call[str]:
     return Call(method="GET", path=("health",), read=reading.health)
 
 
-def _said(message: object) -> dict[str, str]:
+def _said(messages: Sequence[object]) -> list[dict[str, str]]:
+    return [_told(message) for message in messages]
+
+
+def _told(message: object) -> dict[str, str]:
     if not isinstance(message, Message):
         raise Invalid('Each message is a Message, as Message(role="user", content="Hi.").')
     return {"role": message.role, "content": message.content}
