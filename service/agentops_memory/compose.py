@@ -33,6 +33,7 @@ from .domain.stores import Stores
 from .domain.transfer import Transfer
 from .domain.upkeep import Upkeep
 from .domain.versions import Versions
+from .ending import ending
 from .erasing import Bell, scrubbing
 from .identity import Identity, is_open_allowed, must_have_keys
 from .local import LocalService
@@ -66,7 +67,7 @@ async def opened(
     """The application over its open database."""
     exceptions = RedactionFile(settings.redaction_file)
     exceptions.read()
-    redaction, bell = Redaction(exceptions=exceptions.rules), Bell()
+    redaction, bell, new = Redaction(exceptions=exceptions.rules), Bell(), Bell()
     keys = WatchedKeys(KeyFile(settings.keys_file, settings.audit_file))
     door = Door(
         identify=_identity(settings, keys, clock).caller,
@@ -80,7 +81,7 @@ async def opened(
         settings.db_path,
         engines,
         has_key=lambda tenant: bool(keys.ring().working(tenant)),
-        on_opened=bell.ring,
+        on_opened=partial(_ring, bell, new),
     ) as sqlite:
         shared = (telemetry.engine(sqlite), settings, redaction, bell, clock)
         rest = _agentops(*shared)
@@ -92,13 +93,19 @@ async def opened(
             mcp.protocol(agents, agentops.refused, Problem),
             agentops.protocol(rest),
         ]
-        upkeep = Upkeep(engine=sqlite)
+        upkeep, idle, every = Upkeep(engine=sqlite), settings.session_idle, settings.sweep_every
         async with (
-            sweeping(upkeep, sqlite.callers, telemetry.metrics, settings.sweep_every),
-            scrubbing(Erasures(engine=sqlite), sqlite.callers, bell, settings.sweep_every),
+            sweeping(upkeep, sqlite.callers, telemetry.metrics, every),
+            scrubbing(Erasures(engine=sqlite), sqlite.callers, bell, every),
+            ending(Sessions(engine=sqlite), sqlite.callers, new, idle=idle, every=every),
             agents.opened(),
         ):
             yield application(apis, door, telemetry)
+
+
+def _ring(bell: Bell, another: Bell, caller: Caller) -> None:
+    bell.ring(caller)
+    another.ring(caller)
 
 
 @asynccontextmanager

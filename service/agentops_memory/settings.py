@@ -33,6 +33,7 @@ class Settings:
     dedupe_window: timedelta
     drain: timedelta
     sweep_every: timedelta
+    session_idle: timedelta
     recall: Techniques
     recall_limit: timedelta
     max_upload: int  # bytes

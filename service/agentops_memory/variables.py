@@ -130,6 +130,15 @@ VARIABLES = (
         help="How often the service compares its index with the memories; 0 turns that off.",
     ),
     Variable(
+        field="session_idle",
+        name="MEMORY_SESSION_IDLE",
+        flag="--session-idle",
+        kind="DURATION",
+        default="24h",
+        parse=duration,
+        help="How long nothing is told of a session before it ends by itself; 0 means never.",
+    ),
+    Variable(
         field="recall",
         name="MEMORY_RECALL_WITHOUT",
         flag="--recall-without",

@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Protocol
 
 from .models import (
+    Appended,
     Context,
     Found,
     Imported,
@@ -104,10 +105,15 @@ class MemoryService(Protocol):
     async def start_session(self, session_id: str, project: str) -> Session:
         """Open a session; one that is there already is answered as it is."""
 
+    async def append_messages(
+        self, session_id: str, messages: Sequence[Message], *, project: str | None = None
+    ) -> Appended:
+        """Add messages to what was told of a session; an end without any sums them up."""
+
     async def end_session(
         self, session_id: str, messages: Sequence[Message] = (), *, project: str | None = None
     ) -> SessionEnd:
-        """End a session; messages, if there are any, become its summary."""
+        """End a session; messages, or else those that were told, become its summary."""
 
 
 class TransferService(Protocol):

@@ -19,6 +19,7 @@ from .redaction import Rules
 from .screen import MAX_SCOPE, Screen
 from .store_model import EntryId, Past, Store
 from .store_scan import screened_entry, screened_past, screened_store
+from .summary import Transcript
 from .text import Project
 
 
@@ -95,9 +96,10 @@ def in_past(versions: Sequence[Past], rules: Rules) -> Finding | None:
     )
 
 
-def in_session(session: Session, rules: Rules) -> Finding | None:
+def in_session(session: Session, told: Transcript | None, rules: Rules) -> Finding | None:
     screen, names = Screen(rules), Screen(rules)
     screen.summary(session)
+    screen.transcript(told or Transcript())
     names.session_id(session.id)
     names.text(session.project, len(session.project))
     return _finding(screen, names, session.project, session=session.id)

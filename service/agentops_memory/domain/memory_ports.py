@@ -15,6 +15,7 @@ from .model import (
     Space,
     Text,
 )
+from .summary import Transcript
 from .text import Project
 
 
@@ -106,6 +107,9 @@ class SessionTable(Protocol):
     def close(self, session: Session) -> None:
         """Store the session's end, summary and count."""
 
+    def grow(self, session: Session) -> None:
+        """Store the session's count; nothing else changes."""
+
     def newest(
         self, project: Project | None, limit: int, *, before: SessionId | None = None
     ) -> list[Session]:
@@ -122,6 +126,25 @@ class SessionTable(Protocol):
 
     def projects(self) -> set[Project]:
         """The projects that have a session."""
+
+
+class TranscriptTable(Protocol):
+    """What was told of stored sessions since their last end; nothing of the others."""
+
+    def get(self, session: SessionId) -> Transcript | None:
+        """What was told of the session."""
+
+    def put(self, session: SessionId, told: Transcript) -> None:
+        """Store what was told of the session up to now."""
+
+    def rewrite(self, session: SessionId, told: Transcript) -> None:
+        """Store the texts of what was told; when that was stays as it is."""
+
+    def drop(self, session: SessionId) -> None:
+        """Forget what was told of the session; nothing told is no error."""
+
+    def idle(self, until: datetime, limit: int) -> list[tuple[SessionId, datetime]]:
+        """Sessions that were told nothing after `until`, and when the last was; longest first."""
 
 
 class RevisionTable(Protocol):

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection
 from datetime import datetime
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
-from .memory_ports import MemoryTable, RevisionTable, SessionTable
+from .memory_ports import MemoryTable, RevisionTable, SessionTable, TranscriptTable
 from .model import (
     Caller,
     Done,
@@ -131,6 +131,10 @@ class Transaction(Protocol):
     @property
     def sessions(self) -> SessionTable:
         """Sessions."""
+
+    @property
+    def transcripts(self) -> TranscriptTable:
+        """What was told of sessions that go on."""
 
     @property
     def revisions(self) -> RevisionTable:

@@ -88,13 +88,26 @@ def opened(tx: Transaction, ids: Ids, session: SessionId, project: Project) -> S
     return replace(_known(tx, session), message_count=int(ids["messages"]))
 
 
-def closed(
-    tx: Transaction, _: Ids, session: SessionId, said: Transcript, __: Project | None
+def appended(
+    tx: Transaction, _: Ids, session: SessionId, __: Transcript, ___: Project | None
 ) -> Session:
-    """The summary of what the request says, which is said again; else the one that is stored."""
+    return _known(tx, session)
+
+
+def ids_of_closed(session: Session) -> Ids:
+    return {"messages": session.message_count}
+
+
+def closed(
+    tx: Transaction, ids: Ids, session: SessionId, said: Transcript, _: Project | None
+) -> Session:
+    """The summary of what the request says, which is said again; else the one that is stored.
+
+    An earlier version has recorded no count of messages.
+    """
     stored = _known(tx, session)
     if not said.messages:
-        return stored
+        return replace(stored, message_count=int(ids.get("messages", stored.message_count)))
     return replace(stored, summary=summary(said), message_count=said.messages)
 
 

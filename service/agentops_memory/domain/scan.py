@@ -39,7 +39,7 @@ MOST_LOOKED_AT = 2 * 1024 * 1024  # characters after which a page ends; a read h
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scan:
-    """Scans of one service: memories, live and deleted, their revisions, summaries, and stores."""
+    """Scans of one service: memories, live and deleted, their revisions, sessions, and stores."""
 
     engine: Engine
     rules: RulesOf
@@ -106,7 +106,7 @@ def session_page(
     sessions = tx.sessions.page(None, after, PAGE)
     if not sessions:
         return None
-    findings = (in_session(session, rules) for session in sessions)
+    findings = (in_session(session, tx.transcripts.get(session.id), rules) for session in sessions)
     return sessions[-1].id, Scanned(rows=len(sessions), findings=some(findings))
 
 
@@ -212,6 +212,8 @@ def _redact_session(tx: Transaction, id_: SessionId, rules: Rules) -> int:
     assert session is not None  # this transaction has just seen it
     screen = Screen(rules)
     tx.sessions.close(screen.summary(session))
+    if told := tx.transcripts.get(id_):
+        tx.transcripts.rewrite(id_, screen.transcript(told))
     return min(screen.count, 1)
 
 

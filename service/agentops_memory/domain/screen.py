@@ -6,6 +6,8 @@ from dataclasses import dataclass, field, replace
 
 from .model import Caller, Change, Draft, Memory, Session, SessionId, Text
 from .redaction import DEFAULT_RULES, Rules
+from .summary import SHOWN, Transcript
+from .text import cut
 
 # Characters of what is stored. A text that its placeholders make longer is cut.
 MAX_SESSION_ID = 500
@@ -90,6 +92,11 @@ class Screen:
 
     def summary(self, session: Session) -> Session:
         return replace(session, summary=self.text(session.summary, MAX_SUMMARY))
+
+    def transcript(self, told: Transcript) -> Transcript:
+        first = cut(self.whole(told.first), SHOWN)
+        last = cut(self.whole(told.last), SHOWN) if told.user > 1 else first
+        return replace(told, first=first, last=last)
 
     def memory(self, memory: Memory) -> Memory:
         return replace(

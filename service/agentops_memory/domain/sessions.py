@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 
 from . import replays
 from .access import Role
@@ -12,8 +13,10 @@ from .once import Once, only_once
 from .ports import Engine, Transaction
 from .quota import require_room_for_session
 from .screen import RulesOf, Screen, default_rules
-from .summary import Message, Transcript, summary, transcript
+from .summary import Message, Transcript, continued, summary, told_by, transcript
 from .text import Project
+
+AT_ONCE = 100  # idle sessions that are ended in one transaction; saves wait for it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,11 +42,31 @@ class Sessions:
         return Entered(session=opened, redacted=screen.count)
 
     async def hear(self, caller: Caller, messages: Iterable[Message]) -> Transcript:
-        """The digest of what was said, for `close`. That may take long, so it is a step alone."""
+        """The digest of what was said, for the other steps: this may take long, so it is one."""
         caller.require(Role.WRITER)
         screen = Screen(self.rules(caller))
         said = await asyncio.to_thread(transcript, messages, screen.whole)
         return replace(said, redacted=screen.count)
+
+    async def append(
+        self,
+        caller: Caller,
+        session: SessionId,
+        said: Transcript,
+        project: Project | None,
+        *,
+        once: Once | None = None,
+    ) -> Entered:
+        """Add to what was told of a session, which goes on where its summary ends.
+
+        An unknown id is stored, in `project` or `unknown`, so that nothing is lost.
+        """
+        caller.require(Role.WRITER)
+        screen = Screen(self.rules(caller))
+        id_ = screen.session_id(session)
+        work = only_once(append_messages, once, again=replays.appended)
+        grown = await self.engine.write(caller, work, id_, said, project)
+        return Entered(session=grown, redacted=screen.count + said.redacted)
 
     async def close(
         self,
@@ -56,15 +79,29 @@ class Sessions:
     ) -> Entered:
         """End a session with the summary of its transcript; the last transcript wins.
 
-        An end without messages keeps the summary that is there. An unknown id
-        is stored, in `project` or `unknown`, so that a late end is not lost.
+        An end without messages is one with those that were told since the last end; with none
+        at all it keeps the summary that is there. An unknown id is stored, in `project` or
+        `unknown`, so that a late end is not lost.
         """
         caller.require(Role.WRITER)
         screen = Screen(self.rules(caller))
         id_ = screen.session_id(session)
-        work = only_once(close_session, once, again=replays.closed)
+        work = only_once(close_session, once, again=replays.closed, ids=replays.ids_of_closed)
         closed = await self.engine.write(caller, work, id_, said, project)
         return Entered(session=closed, redacted=screen.count + said.redacted)
+
+    async def end_idle(self, caller: Caller, idle: timedelta) -> int:
+        """End the sessions of which nothing was told for so long; how many. 0 is for ever.
+
+        Each ended at its last message; one without messages goes on.
+        """
+        caller.require(Role.ADMIN)
+        ended = 0
+        if not idle:
+            return ended
+        while await self.engine.read(caller, is_any_idle, idle):
+            ended += await self.engine.write(caller, end_idle_sessions, idle)
+        return ended
 
     async def recent(
         self, caller: Caller, project: Project | None, limit: int, before: SessionId | None = None
@@ -87,16 +124,38 @@ def entered(tx: Transaction, session: Session) -> Session:
     return stored
 
 
+def append_messages(
+    tx: Transaction, session: SessionId, said: Transcript, project: Project | None
+) -> Session:
+    opened = _entered_late(tx, session, project)
+    if not said.messages:
+        return opened
+    told = continued(tx.transcripts.get(session) or told_by(opened.summary), said)
+    tx.transcripts.put(session, told)
+    grown = replace(opened, message_count=told.messages)
+    tx.sessions.grow(grown)
+    return grown
+
+
 def close_session(
     tx: Transaction, session: SessionId, said: Transcript, project: Project | None
 ) -> Session:
-    late = Session(id=session, project=project or UNKNOWN_PROJECT, started_at=tx.now)
-    opened = entered(tx, late)
-    ended = replace(opened, ended_at=tx.now)
-    if said.messages:
-        ended = replace(ended, summary=summary(said), message_count=said.messages)
-    tx.sessions.close(ended)
-    return ended
+    opened = _entered_late(tx, session, project)
+    told = said if said.messages else tx.transcripts.get(session)
+    return _ended(tx, opened, told, tx.now)
+
+
+def is_any_idle(tx: Transaction, idle: timedelta) -> bool:
+    return bool(tx.transcripts.idle(tx.now - idle, 1))
+
+
+def end_idle_sessions(tx: Transaction, idle: timedelta) -> int:
+    due = tx.transcripts.idle(tx.now - idle, AT_ONCE)
+    for id_, heard_at in due:
+        session = tx.sessions.get(id_)
+        assert session is not None  # nothing is told of one that is not there
+        _ended(tx, session, tx.transcripts.get(id_), heard_at)
+    return len(due)
 
 
 def recent_sessions(
@@ -105,6 +164,20 @@ def recent_sessions(
     if before is not None and not _is_seen(tx, before):
         raise Invalid("before_id is not the id of a session.")
     return tx.sessions.newest(project, limit, before=before)
+
+
+def _entered_late(tx: Transaction, session: SessionId, project: Project | None) -> Session:
+    late = Session(id=session, project=project or UNKNOWN_PROJECT, started_at=tx.now)
+    return entered(tx, late)
+
+
+def _ended(tx: Transaction, session: Session, told: Transcript | None, at: datetime) -> Session:
+    ended = replace(session, ended_at=at)
+    if told is not None:
+        ended = replace(ended, summary=summary(told), message_count=told.messages)
+    tx.sessions.close(ended)
+    tx.transcripts.drop(session.id)
+    return ended
 
 
 def _is_seen(tx: Transaction, session: SessionId) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from ..answers import reading
 from ..answers.bodies import listed
 from ..answers.models import (
+    Appended,
     Context,
     Found,
     Message,
@@ -26,6 +27,7 @@ from ..domain.model import Filter, MemoryId, SessionId, Wanted
 from ..domain.recall import Recall
 from ..domain.sessions import Sessions
 from ..domain.summary import Message as Said
+from ..domain.summary import Transcript
 from ..domain.text import clean, project_name
 from ..telemetry import annotate, event
 from .asked import project_of, read
@@ -195,19 +197,31 @@ class LocalService(LocalTransfers):
             answer = answers.json(wire.session_opened(opened.session), redacted=opened.redacted)
             return read(reading.session, answer)
 
+    async def append_messages(
+        self, session_id: str, messages: Sequence[Message], *, project: str | None = None
+    ) -> Appended:
+        with self._asked("append_messages"):
+            session, said = await self._told(session_id, messages, project)
+            grown = await self.sessions_.append(self.caller(), session, said, project_of(project))
+            annotate(spans.session(grown.session))
+            return read(reading.appended, answers.nothing(redacted=grown.redacted))
+
     async def end_session(
         self, session_id: str, messages: Sequence[Message] = (), *, project: str | None = None
     ) -> SessionEnd:
         with self._asked("end_session"):
-            given = wire.body(m.EndedSession, {"id": session_id, "project": project_of(project)})
-            said = (Said(role=clean(each.role), content=clean(each.content)) for each in messages)
-            transcript = await self.sessions_.hear(self.caller(), said)
-            ended = await self.sessions_.close(
-                self.caller(), SessionId(given.id), transcript, project_of(project)
-            )
+            session, said = await self._told(session_id, messages, project)
+            ended = await self.sessions_.close(self.caller(), session, said, project_of(project))
             annotate(spans.session(ended.session))
             answer = answers.json(wire.session_ended(ended.session), redacted=ended.redacted)
             return read(reading.session_end, answer)
+
+    async def _told(
+        self, session_id: str, messages: Sequence[Message], project: str | None
+    ) -> tuple[SessionId, Transcript]:
+        given = wire.body(m.NamedSession, {"id": session_id, "project": project_of(project)})
+        said = (Said(role=clean(each.role), content=clean(each.content)) for each in messages)
+        return SessionId(given.id), await self.sessions_.hear(self.caller(), said)
 
 
 def _filter(

@@ -79,6 +79,7 @@ class _TracedTransaction:
         self.new_uid = tx.new_uid
         self.memories = _stepped(tx.memories, STEPS["memories"], tracer, left)
         self.sessions = _stepped(tx.sessions, STEPS["sessions"], tracer, left)
+        self.transcripts = tx.transcripts
         self.revisions = tx.revisions
         self.index = tx.index
         self.projects = tx.projects

@@ -24,6 +24,11 @@ def json(
     return Response(wire.json_bytes(model), status, every, media_type=JSON)
 
 
+def nothing(*, redacted: int = 0) -> Response:
+    """No content; and how many secrets were kept out of what was written."""
+    return Response(status_code=204, headers={REDACTED: str(redacted)} if redacted else None)
+
+
 def json_list(models: Iterable[BaseModel], count: int) -> Response:
     items = fitting(wire.json_bytes(model) for model in models)
     return _answer(wire.json_array(items), omitted=count - len(items))

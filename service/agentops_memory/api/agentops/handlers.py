@@ -1,11 +1,10 @@
 """Each request in three moves: parse, call, render."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import BinaryIO
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -19,7 +18,6 @@ from ...domain.projects import Projects
 from ...domain.recall import Recall
 from ...domain.sessions import Sessions
 from ...domain.store_lookup import NO_STORE
-from ...domain.summary import Message
 from ...domain.text import Project, clean, project_name
 from ...domain.transfer import Transfer
 from ...telemetry import annotate, event
@@ -37,7 +35,7 @@ from ..http import (
 )
 from ..ids import STORE, known_uid
 from ..once import once_of
-from . import answers, exports, imports, spans, wire
+from . import answers, exports, imports, spans, transcripts, wire
 from . import models as m
 
 ERASURE_ID = "X-Erasure-Id"
@@ -67,15 +65,21 @@ class AgentOps:
         annotate(spans.session(opened.session))
         return answers.json(wire.session_opened(opened.session), 201, redacted=opened.redacted)
 
-    async def end_session(self, request: Request) -> Response:
-        project = _project(request)
-        given = wire.body(m.EndedSession, {"id": request.path_params["id"], "project": project})
-        async with spooled(request, self.max_upload, self.folder) as file:
-            said = await self.sessions.hear(caller_of(request), _messages(file))
+    async def append_messages(self, request: Request) -> Response:
+        session, project = _session(request)
+        given = await json_object(request)
+        said = await self.sessions.hear(caller_of(request), transcripts.sent(given))
         once = await once_of(request)
-        ended = await self.sessions.close(
-            caller_of(request), SessionId(given.id), said, project, once=once
-        )
+        grown = await self.sessions.append(caller_of(request), session, said, project, once=once)
+        annotate(spans.session(grown.session))
+        return answers.nothing(redacted=grown.redacted)
+
+    async def end_session(self, request: Request) -> Response:
+        session, project = _session(request)
+        async with spooled(request, self.max_upload, self.folder) as file:
+            said = await self.sessions.hear(caller_of(request), transcripts.uploaded(file))
+        once = await once_of(request)
+        ended = await self.sessions.close(caller_of(request), session, said, project, once=once)
         annotate(spans.session(ended.session))
         return answers.json(wire.session_ended(ended.session), redacted=ended.redacted)
 
@@ -243,6 +247,13 @@ def _project(request: Request) -> Project | None:
     return project_name(parameter(request, "project") or "") or None
 
 
+def _session(request: Request) -> tuple[SessionId, Project | None]:
+    """The session that the path names, and the project of one not known yet."""
+    project = _project(request)
+    given = wire.body(m.NamedSession, {"id": request.path_params["id"], "project": project})
+    return SessionId(given.id), project
+
+
 def _filter(request: Request, *, global_too: bool = False) -> Filter:
     return Filter(
         project=_project(request),
@@ -275,12 +286,6 @@ def _stores(request: Request) -> list[StoreId]:
     if len(shown) > MOST_STORES:
         raise Invalid(f"stores names at most {MOST_STORES} memory stores.")
     return [StoreId(known_uid(STORE, id_.strip(), NO_STORE)) for id_ in shown]
-
-
-def _messages(file: BinaryIO) -> Iterator[Message]:
-    """What was said; read where it is asked for, as it may take long."""
-    if not is_empty(file):
-        yield from wire.messages(file)
 
 
 def _memory_id(request: Request) -> MemoryId:

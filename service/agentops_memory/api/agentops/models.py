@@ -53,8 +53,8 @@ class SessionBody(BaseModel):
     project: ProjectName
 
 
-class EndedSession(BaseModel):
-    """The session that an end names in its path, and the project of one not known yet."""
+class NamedSession(BaseModel):
+    """The session that a path names, and the project of one not known yet."""
 
     model_config = Given
     id: SessionKey
@@ -67,6 +67,20 @@ class MessageBody(BaseModel):
     model_config = Given
     role: str | None = None
     content: str | None = None
+
+
+class Messages(BaseModel):
+    """The messages of a body, each of which is read alone."""
+
+    model_config = Given
+    messages: list[Any]
+
+
+class AppendBody(BaseModel):
+    """POST /sessions/{id}/messages; `Messages` reads it, so this is its description."""
+
+    model_config = Given
+    messages: list[MessageBody]
 
 
 class EndBody(BaseModel):

@@ -39,6 +39,7 @@ READ = (503,)
 BODY = (400, 408, 413, 503, 507)
 
 PROJECT = Parameter(name="project", help="Only this project; names are folded.")
+LATE = Parameter(name="project", help="The project of a session not known yet.")
 SCOPE = Parameter(
     name="scope", help="Only this scope; `global` means the global memories of all projects."
 )
@@ -78,12 +79,18 @@ def operations(api: AgentOps) -> tuple[Operation, ...]:
             query=(PROJECT, _rows("limit", 5), _before("session", "string")), refusals=(400, *READ),
         ),
         Operation(
+            method="POST", path="/sessions/{id:path}/messages", name="append_messages", status=204,
+            role=Role.WRITER,
+            summary="Tell a session's messages as they come; an end without any sums them up.",
+            handler=api.append_messages, body=m.AppendBody, query=(LATE,),
+            takes_key=True, refusals=(*BODY, 404),
+        ),
+        Operation(
             method="POST", path="/sessions/{id:path}/end", name="end_session",
             role=Role.WRITER, is_limited=False,
             summary="End a session with its transcript; the last transcript wins.",
             handler=api.end_session, body=m.EndBody, body_required=False, answer=m.SessionEnded,
-            query=(Parameter(name="project", help="The project of a session not known yet."),),
-            takes_key=True, refusals=(*BODY, 404),
+            query=(LATE,), takes_key=True, refusals=(*BODY, 404),
         ),
         Operation(
             method="POST", path="/observations", name="add_observation", status=201,

@@ -1,7 +1,7 @@
 """JSON in, JSON out for AgentOps REST. Pure: no storage, no clock, no request."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import BinaryIO, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -24,11 +24,9 @@ from ...domain.model import (
     Text,
     Totals,
 )
-from ...domain.summary import Message
 from ...domain.text import Project, clean, cut, project_name
 from ...domain.transfer_plan import CONFLICTS, Conflict, ImportPlan
 from ...domain.verdicts import Fate
-from ..documents import entries
 from . import models as m
 from . import transfer_models as t
 from .why_models import ItemExplanation
@@ -59,13 +57,6 @@ def draft(given: m.ObservationBody) -> Draft:
 def change(given: m.ChangeBody) -> Change:
     tags = None if given.tags is None else tuple(given.tags)
     return Change(type=given.type, title=given.title, content=given.content, tags=tags)
-
-
-def messages(file: BinaryIO) -> Iterator[Message]:
-    """The messages of a transcript, one at a time."""
-    for _, place, given in entries(file, ("messages",)):
-        message = body(m.MessageBody, {} if given is None else given, f"messages[{place}]")
-        yield Message(role=message.role or "", content=message.content or "")
 
 
 def text(given: m.ObservationBody) -> Text:

@@ -151,6 +151,12 @@ class Projects(Table):
         return first_of(self._newest_live(project, limit) or self._any(project, limit))
 
     def erase_sessions(self, project: Project) -> int:
+        # Also of a session that stays.
+        self._execute(
+            """DELETE FROM transcripts
+                WHERE session IN (SELECT number FROM sessions WHERE project = :project)""",
+            project=project,
+        )
         self._execute(
             """UPDATE sessions
                   SET summary = '', message_count = 0,

@@ -47,6 +47,13 @@ class Sessions(Table):
             message_count=session.message_count,
         )
 
+    def grow(self, session: Session) -> None:
+        self._execute(
+            "UPDATE sessions SET message_count = :message_count WHERE id = :id",
+            id=session.id,
+            message_count=session.message_count,
+        )
+
     def newest(
         self, project: Project | None, limit: int, *, before: SessionId | None = None
     ) -> list[Session]:

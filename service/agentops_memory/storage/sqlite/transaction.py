@@ -16,6 +16,7 @@ from .revisions import Revisions
 from .search import Search
 from .sessions import Sessions
 from .stores import Stores
+from .transcripts import Transcripts
 from .versions import Versions
 
 
@@ -42,6 +43,7 @@ class SqliteTransaction:
         self.index = Index(connection, partitions)
         self.memories = Memories(connection, self.index, caller.projects)
         self.sessions = Sessions(connection, caller.projects)
+        self.transcripts = Transcripts(connection, now)
         self.revisions = Revisions(connection)
         self.projects = Projects(connection, self.index, caller.projects)
         self.erasures = Erasures(connection, now)
