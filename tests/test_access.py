@@ -279,6 +279,7 @@ def test_a_role_may_do_what_it_says_and_no_more(house: House, role: str) -> None
         ],
         "writer": [
             ("POST", "/sessions", {"id": "s", "project": "p"}),
+            ("POST", "/sessions/s/messages", {"messages": []}),
             ("POST", "/sessions/s/end", None),
             ("POST", "/observations", observation("x")),
             ("PATCH", own, {"title": "t"}),

@@ -67,6 +67,7 @@ def described(service: Service) -> dict[str, Any]:
     ("method", "template"),
     [
         ("POST", "/sessions"),
+        ("POST", "/sessions/{id}/messages"),
         ("POST", "/sessions/{id}/end"),
         ("POST", "/observations"),
         ("PATCH", "/observations/{id}"),

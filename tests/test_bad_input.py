@@ -16,6 +16,7 @@ pytestmark = pytest.mark.usefixtures("nothing_fails")
 
 BODIES = (
     "/sessions",
+    "/sessions/s1/messages",
     "/sessions/s1/end",
     "/observations",
     "/observations/1",

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentops_memory.answers.models import (
+    Appended,
     Context,
     Found,
     Hit,
@@ -261,9 +262,25 @@ def test_a_session_is_opened_and_ended(client: MemoryClient, project: str) -> No
     assert [it.id for it in client.sessions(project, before=other)] == [first]
 
 
+def test_messages_are_told_as_they_come(client: MemoryClient, project: str) -> None:
+    session, said = f"told of {project}", Message(role="user", content=f"Go {PRIVATE}")
+
+    assert client.append_messages(session, [], project=project) == Appended()
+    assert client.append_messages(session, [said], project="other") == Appended(redacted=1)
+    for _ in range(2):
+        client.append_messages(session, [said], idempotency_key=project)
+
+    assert [it.message_count for it in client.sessions(project)] == [2]
+    assert client.end_session(session).summary == (
+        "Session: 2 messages (2 user, 0 assistant). "
+        "Started with: Go [REDACTED:private] Ended with: Go [REDACTED:private]"
+    )
+
+
 def test_a_message_that_is_none_is_refused_before_it_is_sent(client: MemoryClient) -> None:
-    with pytest.raises(Invalid, match="Each message is a Message"):
-        client.end_session("s", [{"role": "user", "content": "Hi."}])  # type: ignore[list-item]
+    for telling in (client.append_messages, client.end_session):
+        with pytest.raises(Invalid, match="Each message is a Message"):
+            telling("s", [{"role": "user", "content": "Hi."}])  # type: ignore[list-item]
 
 
 def test_a_session_may_have_any_id(client: MemoryClient, project: str) -> None:

@@ -56,7 +56,9 @@ def test_every_write_takes_a_key_as_the_guide_says() -> None:
         if "idempotency_key" in inspect.signature(method).parameters
     }
 
-    assert takes == {"save", "update", "restore", "delete", "start_session", "end_session"}
+    assert takes == {
+        "save", "update", "restore", "delete", "start_session", "append_messages", "end_session",
+    }  # fmt: skip
 
 
 def test_every_error_and_argument_is_in_the_guide() -> None:

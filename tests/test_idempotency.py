@@ -42,6 +42,7 @@ SECRET = "AKIA" + "QZXV7RARE" + "K3YQ9AB"
 # Each route that takes a key: the request, and one that is another.
 ROUTES = {
     "create_session": ("POST", "/sessions", {"id": "s9", "project": "demo"}, "/sessions?again=1"),
+    "append_messages": ("POST", "/sessions/s1/messages", TRANSCRIPT, "/sessions/s2/messages"),
     "end_session": ("POST", "/sessions/s1/end", TRANSCRIPT, "/sessions/s2/end"),
     "add_observation": (
         "POST", "/observations", observation("blue whales sing"), "/observations?again=1",
@@ -549,6 +550,7 @@ def holder(two: Service) -> Iterator[Holder]:
 # What a caller whose patterns do not match is told, by a replay and by a request without a key.
 NARROWED = {
     "create_session": (403, True),
+    "append_messages": (403, True),
     "end_session": (403, True),
     "add_observation": (403, True),
     "update_observation": (404, True),

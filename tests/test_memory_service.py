@@ -90,6 +90,7 @@ def _deed(chance: random.Random) -> Deed:
         lambda: ("stats", (maybe(),), {}),
         lambda: ("sessions", (maybe(),), {"limit": chance.choice(LIMITS), "before": maybe()}),
         lambda: ("start_session", (text("s"), text("p")), {}),
+        lambda: ("append_messages", (text("s"), _messages(chance)), {"project": maybe()}),
         lambda: ("end_session", (text("s"), _messages(chance)), {"project": maybe()}),
     )  # fmt: skip
     return chance.choice(deeds)()

@@ -45,9 +45,11 @@ def create_session(place: Place, me: Party) -> None:
 
 def end_session(_: Place, me: Party) -> None:
     for session in me.sessions[-1:]:
-        said = [{"role": "user", "content": f"tell me of {me.word}"}]
-        path = f"/sessions/{session}/end"
-        assert me.ask("POST", path, {"messages": said}).status_code == 200
+        told = [{"role": "user", "content": f"tell me of {me.word}"}]
+        path = f"/sessions/{session}"
+        assert me.ask("POST", f"{path}/messages", {"messages": told}).status_code == 204
+        said = {"messages": told} if len(me.sessions) % 2 else None
+        assert me.ask("POST", f"{path}/end", said).status_code == 200
 
 
 def add_observation(place: Place, me: Party) -> None:
@@ -75,6 +77,7 @@ def use_foreign_session(place: Place, me: Party) -> None:
             for answer in [
                 me.ask("POST", "/observations", body),
                 me.ask("POST", "/sessions", {"id": session, "project": place.project(me)}),
+                me.ask("POST", f"/sessions/{session}/messages", {"messages": []}),
                 me.ask("POST", f"/sessions/{session}/end"),
             ]:
                 assert answer.status_code == 403
@@ -184,7 +187,7 @@ Deed = Callable[[Place, Party], None]
 
 DEEDS: dict[Deed, set[str]] = {
     create_session: {"create_session"},
-    end_session: {"end_session"},
+    end_session: {"append_messages", "end_session"},
     add_observation: {"add_observation"},
     add_foreign: {"add_observation"},
     use_foreign_session: {"recent_sessions"},

@@ -221,6 +221,8 @@ def test_the_start_and_the_end_of_a_session_and_health_are_never_refused(service
         ]
 
         assert [answer.status_code for answer in answers] == [201, 200, 200]
+    told = [service.http.post("/sessions/s1/messages", json={"messages": []}) for _ in range(4)]
+    assert told[-1].status_code == 429
 
 
 def test_by_default_there_is_no_limit(tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -160,6 +160,7 @@ def test_with_nothing_set_every_default_holds(
         "recall": ALL,
         "recall_limit": timedelta(seconds=2),
         "sweep_every": timedelta(minutes=10),
+        "session_idle": timedelta(days=1),
         "max_upload": 256 << 20,
         "allowed_origins": frozenset(),
         "rate_limit": None,

@@ -27,6 +27,8 @@ TRANSCRIPT = {"messages": [{"role": "user", "content": "Go on"}]}
 OPERATIONS: dict[str, tuple[str, str, object, dict[str, object]]] = {
     "create_session": ("POST", "/sessions", {"id": "s9", "project": "Demo "}, {
         "memory.project": "demo", "memory.session.id": "s9", "memory.session.message_count": 0}),
+    "append_messages": ("POST", "/sessions/s1/messages", TRANSCRIPT, {
+        "memory.project": "demo", "memory.session.id": "s1", "memory.session.message_count": 1}),
     "end_session": ("POST", "/sessions/s1/end", TRANSCRIPT, {
         "memory.project": "demo", "memory.session.id": "s1", "memory.session.message_count": 1}),
     "recent_sessions": ("GET", "/sessions/recent?project=demo", None, {"memory.project": "demo"}),

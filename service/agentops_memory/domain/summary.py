@@ -85,18 +85,24 @@ def told_by(text: str) -> Transcript:
         Transcript(messages=messages, user=user, assistant=assistant, first=first, last=last)
         for first, last in (_ends(rest) if user > 1 else [(rest, rest)])
     )
-    ours = [it for it in read if summary(it) == text and user + assistant <= messages]
-    return max(ours, key=_cuts, default=Transcript())
+    return max(
+        (it for it in read if _is_possible(it) and summary(it) == text),
+        key=_cuts,
+        default=Transcript(),
+    )
 
 
 def _ends(rest: str) -> Iterator[tuple[str, str]]:
     """The first and the last message, for each place at which the one may end."""
     at = rest.find(ENDED, 0, _LONGEST + len(ENDED))
     while at >= 0:
-        first, last = rest[:at], rest[at + len(ENDED) :]
-        if all(cut(it, SHOWN) == it for it in (first, last)):
-            yield first, last
+        yield rest[:at], rest[at + len(ENDED) :]
         at = rest.find(ENDED, at + 1, _LONGEST + len(ENDED))
+
+
+def _is_possible(of: Transcript) -> bool:
+    are_shown = all(cut(it, SHOWN) == it for it in (of.first, of.last))
+    return are_shown and of.user + of.assistant <= of.messages
 
 
 def _cuts(of: Transcript) -> int:

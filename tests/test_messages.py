@@ -1,0 +1,557 @@
+"""Messages are told as a session goes, and what its end says is what an end with all would say."""
+
+import asyncio
+import logging
+import re
+import signal
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import HealthCheck, assume, example, given, settings
+from hypothesis import strategies as st
+
+from agentops_memory.domain.model import OPERATOR, SessionId
+from agentops_memory.domain.redaction import redacted
+from agentops_memory.domain.sessions import AT_ONCE, Sessions, append_messages
+from agentops_memory.domain.summary import (
+    ENDED,
+    Message,
+    Transcript,
+    continued,
+    summary,
+    told_by,
+    transcript,
+)
+from agentops_memory.storage.sqlite import SqliteEngine
+
+from .callers import calling, made_key
+from .engine import opened
+from .files import rows
+from .process import run, served, until
+from .projects import erased
+from .requirements import requirement
+from .service import Clock, Service, serving
+
+DAY = timedelta(days=1)
+SECRET = "AKIA" + "QZXV7RARE" + "K3YQ9AB"
+Said = dict[str, str]
+
+role = st.sampled_from(["user", "assistant", "user", "tool"])
+piece = st.sampled_from(["a", " ", ".", "...", ENDED, "Ended with:", "ä" * 197, "x" * 250, SECRET])
+content = st.lists(piece, max_size=3).map("".join)
+messages = st.lists(st.builds(lambda r, c: {"role": r, "content": c}, role, content), max_size=3)
+deed: st.SearchStrategy[tuple[str, list[Said]]] = st.one_of(
+    st.tuples(st.just("messages"), messages),
+    st.tuples(st.just("messages"), messages),
+    st.tuples(st.just("end"), st.just([]) | messages),
+    st.tuples(st.just("silence"), st.just([])),
+)
+EXAMPLES = settings(
+    max_examples=60,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+
+
+class Silence:
+    """Another process that uses the file, and ends the sessions that are idle."""
+
+    def __init__(self, runner: asyncio.Runner, engine: SqliteEngine) -> None:
+        self._runner = runner
+        self._sessions = Sessions(engine=engine)
+
+    def falls(self, idle: timedelta = DAY) -> int:
+        """How many sessions that ends."""
+        return self._runner.run(self._sessions.end_idle(OPERATOR, idle))
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with serving(tmp_path_factory.mktemp("told") / "memory.db") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def silence(shared: Service) -> Iterator[Silence]:
+    with asyncio.Runner() as runner:
+        stack = AsyncExitStack()
+        engine = runner.run(stack.enter_async_context(opened(shared.path, shared.clock)))
+        yield Silence(runner, engine)
+        runner.run(stack.aclose())
+
+
+@pytest.fixture
+def session(request: pytest.FixtureRequest) -> str:
+    """A session of the test's own."""
+    name: str = request.node.name
+    return name
+
+
+def tell(service: Service, session: str, *said: str | Said, **named: str) -> httpx.Response:
+    """The answer to messages, of the user where no role is given."""
+    body = [{"role": "user", "content": it} if isinstance(it, str) else it for it in said]
+    return service.http.post(f"/sessions/{session}/messages", json={"messages": body}, params=named)
+
+
+def end(service: Service, session: str, said: list[Said] | None = None) -> dict[str, Any]:
+    body = {"messages": said} if said else {}
+    answer = service.http.post(f"/sessions/{session}/end", json=body)
+    assert answer.status_code == 200, answer.text
+    told: dict[str, Any] = answer.json()
+    return told
+
+
+def row(service: Service, session: str) -> dict[str, Any]:
+    listed = service.http.get("/sessions/recent?limit=1000").json()
+    found: dict[str, Any] = next(it for it in listed if it["id"] == session)
+    return found
+
+
+def open_ones(service: Service, sessions: str) -> int:
+    """How many sessions whose ids match were told something since their last end."""
+    ((count,),) = rows(
+        service.path,
+        f"""SELECT count(*)
+              FROM transcripts
+              JOIN sessions ON number = session
+             WHERE id GLOB '{sessions}'""",
+    )
+    return int(count)
+
+
+def digest(said: list[Said]) -> Transcript:
+    every = [Message(role=it["role"], content=it["content"]) for it in said]
+    return transcript(every, lambda text: redacted(text).text)
+
+
+# The law
+
+
+@requirement("agentops:messages:law")
+@EXAMPLES
+@example(deeds=[("messages", [{"role": "user", "content": "a"}]), ("end", []), ("silence", [])])
+@given(deeds=st.lists(deed, max_size=7))
+def test_an_end_says_what_one_with_all_messages_would(
+    shared: Service, silence: Silence, deeds: list[tuple[str, list[Said]]]
+) -> None:
+    number = shared.http.get("/stats").json()["total_sessions"]
+    session, told = f"law {number}", list[Said]()
+    for what, said in deeds:
+        if what == "silence":
+            shared.clock.advance(days=1)
+            silence.falls()
+            continue
+        told = said if what == "end" and said else told + said
+        assume(_is_told_apart(digest(told)))
+        if what == "end":
+            assert end(shared, session, said)["summary"] == summary(digest(told))
+        else:
+            assert tell(shared, session, *said).status_code == 204
+
+    assert end(shared, session) == {
+        "session_id": session, "summary": summary(digest(told)), "message_count": len(told),
+    }  # fmt: skip
+    assert row(shared, session)["message_count"] == len(told)
+    assert open_ones(shared, session) == 0
+
+
+def _is_told_apart(of: Transcript) -> bool:
+    return (of.first + ENDED).find(ENDED) == len(of.first)
+
+
+@EXAMPLES
+@given(first=messages, second=messages, third=messages)
+def test_a_summary_can_be_read_and_gone_on_with(
+    first: list[Said], second: list[Said], third: list[Said]
+) -> None:
+    whole = digest(first + second + third)
+    one, two, three = map(digest, (first, second, third))
+
+    assert summary(continued(one, continued(two, three))) == summary(whole)
+    assert summary(continued(continued(one, two), three)) == summary(whole)
+    assert summary(told_by(summary(whole))) == summary(whole)
+    if _is_told_apart(whole):
+        assert told_by(summary(whole)) == whole
+
+
+def test_what_is_no_summary_of_ours_is_read_as_nothing() -> None:
+    counts = "Session: 2 messages (2 user, 0 assistant). "
+    for text in (
+        "", "We talked.", counts, counts + "Started with: a", "Session: 1 messages",
+        "Session: 02 messages (1 user, 0 assistant). Started with: a",
+        "Session: ٢ messages (1 user, 0 assistant). Started with: a",
+        "Session: 1 messages (1 user, 1 assistant). Started with: a",
+        "Session: 0 messages (0 user, 0 assistant). ",
+        f"Session: {10**30} messages (0 user, 0 assistant). ",
+        "Session: 1 messages (0 user, 0 assistant). Started with: a",
+        "Session: 1 messages (1 user, 0 assistant). Started with: " + "a" * 201,
+        counts + "Started with: a Ended with: " + "b" * 203,
+        f"{counts}Started with: {ENDED * 4000}",
+    ):  # fmt: skip
+        assert told_by(text) == Transcript(), text
+
+
+def test_of_several_readings_the_one_with_cut_messages_is_taken_then_the_shortest_first() -> None:
+    long = "x" * 20 + ENDED + "y" * 300
+    for first, last, read in (
+        (long, "b", (long[:200] + "...", "b")),
+        (long, long, (long[:200] + "...", long[:200] + "...")),
+        ("a", f"b{ENDED}c", ("a", f"b{ENDED}c")),
+        (f"a{ENDED}b", "c", ("a", f"b{ENDED}c")),  # that is what remains
+    ):
+        said = [{"role": "user", "content": it} for it in (first, last)]
+        of = told_by(summary(digest(said)))
+        assert (of.first, of.last) == read
+
+
+# Telling
+
+
+@requirement("agentops:messages:append")
+def test_a_console_sees_a_session_grow_and_its_last_end_until_the_next(
+    shared: Service, session: str
+) -> None:
+    shared.http.post("/sessions", json={"id": session, "project": "demo"})
+    answer = tell(shared, session, "hello", {"role": "assistant", "content": "hi"})
+    assert (answer.status_code, answer.content) == (204, b"")
+    assert "x-redacted" not in answer.headers
+    assert (row(shared, session)["message_count"], row(shared, session).get("summary")) == (2, None)
+
+    ended_at, first = shared.clock.now, end(shared, session)
+    shared.clock.advance(hours=1)
+    tell(shared, session, "more")
+
+    shown = row(shared, session)
+    assert shown["message_count"] == 3
+    assert shown["summary"] == first["summary"]
+    assert shown["ended_at"] == f"{ended_at:%Y-%m-%dT%H:%M:%SZ}"
+    assert end(shared, session)["summary"] == (
+        "Session: 3 messages (2 user, 1 assistant). Started with: hello Ended with: more"
+    )
+    assert row(shared, session)["ended_at"] == f"{shared.clock.now:%Y-%m-%dT%H:%M:%SZ}"
+
+
+@requirement("agentops:messages:last-transcript")
+def test_an_end_with_messages_forgets_what_was_told(shared: Service, session: str) -> None:
+    tell(shared, session, "forgotten", "words")
+    end(shared, session, [{"role": "user", "content": "anew"}])
+    assert end(shared, session)["summary"].endswith("1 messages (1 user, 0 assistant). Started "
+                                                    "with: anew")  # fmt: skip
+    tell(shared, session, "and on")
+
+    assert end(shared, session)["summary"].endswith("Started with: anew Ended with: and on")
+
+
+@requirement("agentops:messages:unknown")
+def test_what_is_told_of_an_unknown_session_opens_it(shared: Service, session: str) -> None:
+    tell(shared, f"{session} a", "x", project=" DEMO")
+    tell(shared, f"{session} b", "x")
+    empty = tell(shared, f"{session} c")
+    tell(shared, f"{session} a", "x", project="other")
+
+    shown = [row(shared, f"{session} {name}") for name in "abc"]
+    assert [(it["project"], it["message_count"]) for it in shown] == [
+        ("demo", 2), ("unknown", 1), ("unknown", 0),
+    ]  # fmt: skip
+    assert empty.status_code == 204
+    assert open_ones(shared, f"{session} ?") == 2
+
+
+@requirement("agentops:messages:redacted")
+def test_secrets_stay_out_of_what_is_told_and_are_counted(shared: Service, session: str) -> None:
+    answer = tell(shared, session, f"use {SECRET}", f"then {SECRET}")
+
+    assert answer.headers["x-redacted"] == "2"
+    assert rows(shared.path, f"SELECT 1 FROM transcripts WHERE first GLOB '*{SECRET}*'") == []
+    assert rows(shared.path, f"SELECT 1 FROM transcripts WHERE last GLOB '*{SECRET}*'") == []
+    assert end(shared, session)["summary"].endswith(
+        "Started with: use [REDACTED:aws-key-id] Ended with: then [REDACTED:aws-key-id]"
+    )
+
+
+@requirement("agentops:messages:faults")
+def test_a_message_is_read_as_an_end_reads_it_and_refused_as_there(
+    shared: Service, session: str
+) -> None:
+    lenient = [None, {}, {"role": None, "content": None, "x": 1}, {"role": "user", "content": "\0"}]
+    path = f"/sessions/{session}"
+    assert shared.http.post(f"{path}/messages", json={"messages": lenient}).status_code == 204
+    told = end(shared, session)
+    assert told == end(shared, session, lenient)  # type: ignore[arg-type]
+    assert told["message_count"] == 4
+
+    wrongs: list[list[object]] = [[5], [{"role": 5}], [{}, {"content": []}], ["x"], [{}, [1]]]
+    for wrong in wrongs:
+        answers = [shared.http.post(f"{path}/{it}", json={"messages": wrong})
+                   for it in ("messages", "end")]  # fmt: skip
+        assert [it.status_code for it in answers] == [400, 400]
+        assert answers[0].json() == answers[1].json()
+    for body, fault in (
+        (b"{}", "validation failed: messages is required"),
+        (b'{"messages": null}', "validation failed: messages is required"),
+        (b'{"messages": {}}', "validation failed: messages must be a list"),
+        (b"[]", "invalid JSON: an object is expected."),
+    ):
+        answer = shared.http.post(f"{path}/messages", content=body)
+        assert (answer.status_code, answer.json()) == (400, {"error": fault})
+    long = shared.http.post(f"/sessions/{'x' * 501}/messages", json={"messages": []})
+    assert long.json() == {"error": "validation failed: id exceeds 500 chars"}
+    big = shared.http.post(f"{path}/messages", content=b" " * (1024 * 1024 + 1))
+    assert big.status_code == 413
+    assert end(shared, session) == told
+
+
+@requirement("agentops:messages:once")
+def test_what_is_told_twice_under_a_key_counts_once(shared: Service, session: str) -> None:
+    key = {"Idempotency-Key": session}
+    ends = {"Idempotency-Key": f"{session}-end"}
+    body = {"messages": [{"role": "user", "content": f"hello {SECRET}"}]}
+    first, again = (
+        shared.http.post(f"/sessions/{session}/messages", json=body, headers=key) for _ in range(2)
+    )
+    closed = shared.http.post(f"/sessions/{session}/end", headers=ends)
+    shared.http.post(f"/sessions/{session}/messages", json=body)
+    same = shared.http.post(f"/sessions/{session}/end", headers=ends)
+
+    assert (again.status_code, again.headers["x-redacted"]) == (204, first.headers["x-redacted"])
+    assert again.headers["idempotent-replayed"] == "true"
+    assert closed.json()["message_count"] == 1
+    assert same.json() == closed.json()
+    assert row(shared, session)["message_count"] == 2
+
+
+@requirement("agentops:messages:access")
+def test_only_a_writer_of_the_project_may_tell(tmp_path: Path) -> None:
+    with serving(tmp_path / "memory.db") as service:
+        admin, reader, other = (
+            calling(service, made_key(service.path, role, projects=projects))
+            for role, projects in (("admin", ("*",)), ("reader", ("*",)), ("writer", ("other",)))
+        )
+        with admin, reader, other:
+            told = {"messages": [{"role": "user", "content": "x"}]}
+            path = "/sessions/s1/messages?project=demo"
+            assert admin.post(path, json=told).status_code == 204
+            assert reader.post(path, json=told).status_code == 403
+            assert other.post(path, json=told).status_code == 403
+            assert other.post("/sessions/s1/messages?project=other", json=told).status_code == 403
+            assert other.post("/sessions/new/messages", json=told).status_code == 403
+            assert other.post("/sessions/own/messages?project=other", json=told).is_success
+            listed = admin.get("/sessions/recent").json()
+
+    assert {(it["id"], it["message_count"]) for it in listed} == {("s1", 1), ("own", 1)}
+
+
+# Silence
+
+
+@requirement("agentops:messages:idle")
+def test_a_session_ends_after_a_day_without_a_word_when_it_was_last_heard(
+    shared: Service, silence: Silence, session: str
+) -> None:
+    shared.clock.advance(days=1)
+    silence.falls()
+    shared.http.post("/sessions", json={"id": f"{session} silent", "project": "demo"})
+    tell(shared, session, "hello")
+    shared.clock.advance(hours=1)
+    heard_at = shared.clock.now
+    tell(shared, session, "bye")
+
+    shared.clock.advance(days=1, microseconds=-1)
+    assert silence.falls() == 0
+    assert silence.falls(timedelta(0)) == 0
+    assert "ended_at" not in row(shared, session)
+
+    shared.clock.advance(microseconds=1)
+    assert silence.falls() == 1
+    assert silence.falls() == 0
+    shown = row(shared, session)
+    assert shown["ended_at"] == f"{heard_at:%Y-%m-%dT%H:%M:%SZ}"
+    assert shown["summary"].endswith("Started with: hello Ended with: bye")
+    assert "ended_at" not in row(shared, f"{session} silent")
+    assert end(shared, session)["summary"] == shown["summary"]
+
+
+def test_however_many_are_idle_all_of_them_end(shared: Service) -> None:
+    said = Transcript(messages=1, user=1, first="x", last="x")
+
+    async def work() -> int:
+        async with opened(shared.path, shared.clock) as engine:
+            sessions = Sessions(engine=engine)
+            shared.clock.advance(days=1)
+            await sessions.end_idle(OPERATOR, DAY)
+            for number in range(2 * AT_ONCE + 1):
+                id_ = SessionId(f"many {number}")
+                await engine.write(OPERATOR, append_messages, id_, said, None)
+            shared.clock.advance(days=1)
+            return sum(await asyncio.gather(*(sessions.end_idle(OPERATOR, DAY) for _ in range(2))))
+
+    assert asyncio.run(work()) == 2 * AT_ONCE + 1
+
+
+@requirement("agentops:messages:idle")
+def test_a_service_ends_what_is_idle_in_each_tenant_when_it_opens_it_and_with_each_sweep(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    path, clock = tmp_path / "memory.db", Clock()
+    keys = [made_key(path, tenant=tenant) for tenant in ("default", "acme")]
+    told = {"messages": [{"role": "user", "content": "x"}]}
+    with (
+        serving(
+            path, clock=clock, MEMORY_SWEEP_EVERY="5ms", MEMORY_SESSION_IDLE="2h"
+        ) as service,
+        calling(service, keys[0]) as ours, calling(service, keys[1]) as theirs,
+    ):  # fmt: skip
+        for client in (ours, theirs):
+            assert client.post("/sessions/swept/messages", json=told).is_success
+        clock.advance(hours=2)
+        until(lambda: all(map(has_ended, (ours, theirs))))
+        for client in (ours, theirs):
+            client.post("/sessions/late/messages", json=told)
+            client.post("/sessions/swept/messages", json=told)
+    clock.advance(hours=2)
+    for idle, are_ended in (("0", False), ("2h", True)):
+        with (
+            serving(
+                path, clock=clock, MEMORY_SWEEP_EVERY="0", MEMORY_SESSION_IDLE=idle
+            ) as service,
+            calling(service, keys[0]) as ours, calling(service, keys[1]) as theirs,
+        ):  # fmt: skip
+            for client in (ours, theirs):
+                if are_ended:
+                    until(lambda client=client: has_ended(client, "late"))  # type: ignore[misc]
+                assert has_ended(client, "late") is are_ended
+    swept = [it for it in caplog.records if it.message == "idle sessions have ended"]
+    assert [(vars(it)["tenant"], vars(it)["sessions"]) for it in swept][-2:] == [
+        ("default", 2), ("acme", 2),
+    ]  # fmt: skip
+
+
+def has_ended(client: httpx.Client, session: str = "swept") -> bool:
+    listed = client.get("/sessions/recent").json()
+    return any(it["id"] == session and "ended_at" in it for it in listed)
+
+
+# Several at once, and crashes
+
+
+def test_nothing_is_lost_that_is_told_while_idle_sessions_end(tmp_path: Path) -> None:
+    path, ahead = tmp_path / "memory.db", Clock()
+    ahead.advance(days=2)  # to whom every session is idle
+    with serving(path) as service, ThreadPoolExecutor(2) as threads:
+        telling = [threads.submit(lambda: [tell(service, "s1", "x") for _ in range(60)])
+                   for _ in range(2)]  # fmt: skip
+
+        async def sweep() -> int:
+            ended = 0
+            async with opened(path, ahead) as engine:
+                while not all(it.done() for it in telling):
+                    ended += await Sessions(engine=engine).end_idle(OPERATOR, DAY)
+            return ended
+
+        assert asyncio.run(sweep()) > 1
+        assert {it.status_code for answers in telling for it in answers.result()} == {204}
+        told = end(service, "s1")
+
+    assert told["summary"] == (
+        "Session: 120 messages (120 user, 0 assistant). Started with: x Ended with: x"
+    )
+
+
+def test_what_was_told_to_two_processes_survives_kill_9_and_counts_exactly(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    with served(path) as (one, here), served(path) as (other, there), ThreadPoolExecutor() as pool:
+        body = {"messages": [{"role": "user", "content": "x"}, {"role": "tool", "content": "y"}]}
+        answers = [
+            pool.submit(http.post, "/sessions/s1/messages", json=body)
+            for _ in range(40)
+            for http in (here, there)
+        ]
+        assert {it.result().status_code for it in answers} == {204}
+        for program in (one, other):
+            program.send(signal.SIGKILL)
+            program.wait()
+
+    with serving(path) as service:
+        told = end(service, "s1")
+
+    assert told["summary"].startswith("Session: 160 messages (80 user, 0 assistant). ")
+    assert told["message_count"] == 160
+
+
+# What is left of it
+
+
+def test_of_what_was_told_the_summary_alone_is_left(tmp_path: Path) -> None:
+    words = [f"{word} word" for word in ("xylographer", "zugzwang", "quokka", "wyvern", "jabber")]
+    with serving(tmp_path / "memory.db") as service:
+        for word in words:
+            tell(service, "s1", word)
+        assert held(tmp_path) >= {words[0], words[-1]}
+        assert rows(service.path, "SELECT first, last FROM transcripts") == [(words[0], words[-1])]
+        end(service, "s1")
+        assert rows(service.path, "SELECT * FROM transcripts") == []
+
+    assert held(tmp_path) & set(words) == {words[0], words[-1]}
+
+    with serving(tmp_path / "memory.db") as service:
+        tell(service, "s1", *words)
+        tell(service, "s2", *words)
+        service.save("kept", session_id="s2", project="other")
+        until(lambda: "bytes_gone_at" in erased(service, "unknown").json())
+        assert held(tmp_path) == set()
+        assert row(service, "s2")["message_count"] == 0
+        assert end(service, "s2")["summary"] == ""
+
+
+def held(folder: Path) -> set[str]:
+    """The texts that end with `word` in any file of the folder."""
+    every = b"".join(it.read_bytes() for it in folder.rglob("*") if it.is_file())
+    return {it.decode() for it in re.findall(rb"[a-z]{5,} word", every)}
+
+
+def test_what_was_told_goes_with_its_session_to_another_project(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "memory.db"
+    with serving(path) as service:
+        service.save("one", project="a", session_id="s1")
+        service.save("two", project="c", session_id="s2")
+        tell(service, "s1", "hello")
+        assert run("projects", "rename", "a", "b", "--db", str(path)).returncode == 0
+        tell(service, "s1", "again")
+        merged = run("projects", "merge", "b", "c", "--yes", "--db", str(path))
+        assert merged.returncode == 0, merged.stderr
+        told = end(service, "s1")
+        assert told["summary"].endswith("Started with: hello Ended with: again")
+        assert row(service, "s1")["project"] == "c"
+
+
+def test_a_scan_finds_what_was_told_before_and_takes_it_out(tmp_path: Path) -> None:
+    path, exceptions = tmp_path / "memory.db", tmp_path / "memory.db.redaction"
+    exceptions.write_text('{"default": {"allow_kinds": ["aws-key-id"]}}')
+    with serving(path) as service:
+        tell(service, "s1", f"use {SECRET}", "x" * 190 + f" {SECRET}"[:10], f"then {SECRET}")
+        heard = rows(path, "SELECT heard_at FROM transcripts")
+    exceptions.unlink()
+
+    looked = run("scan", "--db", str(path))
+    redacting = run("scan", "--db", str(path), "--redact")
+
+    assert looked.stdout.splitlines()[0] == "session s1 of unknown: aws-key-id 2"
+    assert redacting.returncode == 0
+    assert not any(SECRET.encode() in it.read_bytes() for it in tmp_path.rglob("*.db*"))
+    assert rows(path, "SELECT heard_at FROM transcripts") == heard
+    assert run("scan", "--db", str(path)).stdout == "no secrets found in what is said\n"
+    with serving(path) as service:
+        assert end(service, "s1")["summary"].endswith(
+            "Started with: use [REDACTED:aws-key-id] Ended with: then [REDACTED:aws-key-id]"
+        )
