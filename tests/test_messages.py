@@ -539,14 +539,17 @@ def test_a_scan_finds_what_was_told_before_and_takes_it_out(tmp_path: Path) -> N
     path, exceptions = tmp_path / "memory.db", tmp_path / "memory.db.redaction"
     exceptions.write_text('{"default": {"allow_kinds": ["aws-key-id"]}}')
     with serving(path) as service:
-        tell(service, "s1", f"use {SECRET}", "x" * 190 + f" {SECRET}"[:10], f"then {SECRET}")
+        tell(service, "s1", f"use {SECRET}", "x", f"then {SECRET}")
+        tell(service, "s2", f"only {SECRET}")
         heard = rows(path, "SELECT heard_at FROM transcripts")
     exceptions.unlink()
 
     looked = run("scan", "--db", str(path))
     redacting = run("scan", "--db", str(path), "--redact")
 
-    assert looked.stdout.splitlines()[0] == "session s1 of unknown: aws-key-id 2"
+    assert looked.stdout.splitlines()[:2] == [
+        "session s1 of unknown: aws-key-id 2", "session s2 of unknown: aws-key-id 1",
+    ]  # fmt: skip
     assert redacting.returncode == 0
     assert not any(SECRET.encode() in it.read_bytes() for it in tmp_path.rglob("*.db*"))
     assert rows(path, "SELECT heard_at FROM transcripts") == heard
