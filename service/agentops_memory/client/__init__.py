@@ -28,14 +28,16 @@ from ..answers.errors import (
     UnexpectedAnswer,
     Unreachable,
 )
-from ..answers.models import Message
+from ..answers.models import Context, Found, Message, SessionEnd
 from ..answers.port import Progress
 
 __all__ = [
     "AsyncMemoryClient",
     "Conflict",
+    "Context",
     "Denied",
     "Failed",
+    "Found",
     "Invalid",
     "MemoryClient",
     "MemoryServiceError",
@@ -45,6 +47,7 @@ __all__ = [
     "OverQuota",
     "Progress",
     "Refused",
+    "SessionEnd",
     "TooLarge",
     "TooMany",
     "Unauthenticated",

@@ -15,6 +15,8 @@ from .checkpoint import CheckpointError
 from .messages import ChatMessage, ToolCall
 from .patterns import Pattern
 from .rules import InjectRule, SaveRule
+from .session import Lost, MemorySession, Report
+from .unsent import Unsent
 from .working_memory import WorkingMemory
 
 __all__ = [
@@ -22,9 +24,13 @@ __all__ = [
     "CheckpointError",
     "HooksRefused",
     "InjectRule",
+    "Lost",
+    "MemorySession",
     "Pattern",
+    "Report",
     "SaveRule",
     "ToolCall",
     "ToolHooks",
+    "Unsent",
     "WorkingMemory",
 ]

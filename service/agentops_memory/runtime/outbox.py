@@ -1,0 +1,122 @@
+"""Writes on their way to the service: in their order, in the background, until they are there."""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+from ..client import (
+    AsyncMemoryClient,
+    Conflict,
+    Invalid,
+    Message,
+    NotFound,
+    TooLarge,
+)
+from . import spans
+from .unsent import Unsent
+
+FIRST_PAUSE = timedelta(seconds=1)
+LONGEST_PAUSE = timedelta(seconds=30)
+HOPELESS = (Invalid, NotFound, Conflict, TooLarge)  # the same write is refused again
+
+log = logging.getLogger(__name__)
+
+
+class Outbox:
+    """Sends one write after the other; one that the service cannot take now is tried again.
+
+    `settled` is told of each write that needs no further care, with the service's
+    answer or with what is wrong with the write.
+    """
+
+    def __init__(
+        self,
+        client: AsyncMemoryClient,
+        settled: Callable[[Unsent, object], None],
+        writes: Iterable[Unsent] = (),
+    ) -> None:
+        self._client = client
+        self._settled = settled
+        self._queue = deque(writes)
+        self._bell = asyncio.Event()  # rung when there is a reason to send
+        self._rest = asyncio.Event()  # set when nothing is left, or nothing goes
+        self._failures = 0
+        self._task = asyncio.create_task(self._send_all())
+
+    def send(self, write: Unsent) -> None:
+        """Send it after the others; what waits for its next attempt is not waited for."""
+        self._queue.append(write)
+        self._bell.set()
+
+    def withdraw(self, write: Unsent) -> None:
+        """Do not send it, if it was not yet."""
+        with suppress(ValueError):
+            self._queue.remove(write)
+
+    async def emptied(self, within: timedelta) -> None:
+        """Wait until all is sent, or an attempt has failed, or the time is over."""
+        if not self._queue:
+            return
+        self._rest.clear()
+        self._bell.set()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within.total_seconds()):
+                await self._rest.wait()
+
+    async def close(self) -> None:
+        """Send nothing more; what was under way may have been done."""
+        self._task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._task
+
+    async def _send_all(self) -> None:
+        while True:
+            self._bell.clear()
+            while self._queue and await self._is_settled(self._queue[0]):
+                pass
+            self._rest.set()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._pause()):
+                    await self._bell.wait()
+
+    async def _is_settled(self, write: Unsent) -> bool:
+        try:
+            outcome: object = await self._sent(write)
+        except HOPELESS as refusal:
+            outcome = refusal
+        except Exception as failure:  # noqa: BLE001 - an agent's memory must not end unseen
+            self._failures += 1
+            if self._failures == 1:
+                log.warning(
+                    "the service does not take what is told; it is tried again",
+                    extra={"reason": str(failure), "unsent": len(self._queue)},
+                )
+            return False
+        self._failures = 0
+        self.withdraw(write)
+        self._settled(write, outcome)
+        return True
+
+    async def _sent(self, write: Unsent) -> object:
+        attributes = {"memory.operation": write.deed}
+        with spans.span("runtime.deliver", attributes, under=write.trace):
+            method = getattr(self._client, write.deed)
+            return await method(**_arguments(write), idempotency_key=write.key)
+
+    def _pause(self) -> float | None:
+        """Seconds until the next attempt; None when there is nothing to send."""
+        if not self._queue:
+            return None
+        pause: timedelta = FIRST_PAUSE * 2 ** min(self._failures - 1, 10)
+        return min(pause, LONGEST_PAUSE).total_seconds()
+
+
+def _arguments(write: Unsent) -> dict[str, Any]:
+    fields = dict(write.fields)
+    if "messages" in fields:
+        fields["messages"] = [Message(**message) for message in fields["messages"]]
+    return fields

@@ -1,0 +1,279 @@
+"""An agent's memory while it runs: what it is reminded of, and what is told of it."""
+
+import asyncio
+import logging
+import os
+import uuid
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from typing import Self
+
+from ..client import AsyncMemoryClient, MemoryServiceError, SessionEnd
+from . import checkpoint, spans
+from .hooks import ToolHooks
+from .messages import ChatMessage, ToolCall
+from .outbox import Outbox
+from .reminder import Reminder
+from .unsent import Deed, Unsent
+from .working_memory import WorkingMemory
+
+MAX_PROJECT = 200  # code points
+BATCH = 32  # messages told at once: of 5,000 bytes each, they fit into a request
+MOST_UNSENT = 1_000  # writes that are kept while the service is away
+PATIENCE = timedelta(seconds=2)
+FAREWELL = timedelta(seconds=10)
+
+NO_HOOKS = ToolHooks()
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lost:
+    """A write that the service will never have, and why."""
+
+    write: Unsent
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What became of what a session had to tell."""
+
+    ended: SessionEnd | None  # None while the service has not taken the end
+    unsent: tuple[Unsent, ...]  # kept in the working memory, and so in its checkpoint
+    lost: tuple[Lost, ...]  # the newest thousand
+
+
+class MemorySession:
+    """The memory of one agent, in a project of the service behind `client`.
+
+    Open inside its `async with`, or from `open` to `end`. The session has the
+    working memory's id, so that one which was restored goes on. All that is added
+    to the working memory is told to the service, turn by turn. With `checkpoint`
+    the working memory is written there at the end of every turn, before the
+    service is told, so that after a crash nothing is told twice.
+
+    The service never stops the agent. Memories are waited for as long as
+    `patience`, and left out with a warning; writes wait for nothing, are sent
+    again until the service has them, and `report` tells of the rest. `limit` is
+    how many memories a turn is reminded of: 0 to 50, and none with 0.
+    """
+
+    def __init__(
+        self,
+        client: AsyncMemoryClient,
+        working: WorkingMemory | None = None,
+        *,
+        project: str,
+        hooks: ToolHooks = NO_HOOKS,
+        limit: int = 5,
+        patience: timedelta = PATIENCE,
+        checkpoint: str | os.PathLike[str] | None = None,
+    ) -> None:
+        if not project.strip() or len(project) > MAX_PROJECT:
+            raise ValueError(f"A project's name has 1 to {MAX_PROJECT} characters.")
+        self.working = WorkingMemory() if working is None else working
+        self.project = project
+        self._client = client
+        self._reminder = Reminder(client=client, project=project, limit=limit, patience=patience)
+        self._hooks = hooks
+        self._path = checkpoint
+        self._disk = ThreadPoolExecutor(max_workers=1)  # checkpoints are written in their order
+        self._outbox: Outbox | None = None
+        self.asides: set[asyncio.Task[None]] = set()
+        self._ended: SessionEnd | None = None
+        self._lost: deque[Lost] = deque(maxlen=MOST_UNSENT)
+
+    async def __aenter__(self) -> Self:
+        self.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.end()
+
+    def open(self) -> None:
+        """Begin to tell the service, with what an earlier run could not; waits for nothing."""
+        if self._outbox is not None:
+            raise RuntimeError("The session is open.")
+        self._ended = None
+        self.working.is_heard = True
+        told = [write for write in self.working.unsent if write.deed not in _OF_A_RUN]
+        self.working.unsent[:] = [self._of_this_run("start_session"), *told]
+        self._outbox = Outbox(self._client, self._settled, self.working.unsent)
+
+    async def end(self, within: timedelta = FAREWELL) -> Report:
+        """End the session with all that was said, waiting so long for the service at most.
+
+        What the service did not take is in the report, and in the working memory
+        for the next run. A session that ended may be opened again, and goes on.
+        """
+        outbox = self._outbox
+        if outbox is None:
+            return self.report
+        try:
+            await self._tell([*self._batches(), self._of_this_run("end_session")])
+        finally:
+            try:
+                await outbox.emptied(within)
+            finally:
+                await self._close(outbox)
+        if self._path is not None:
+            await self.checkpoint()
+        self._warn_of_the_rest()
+        return self.report
+
+    @asynccontextmanager
+    async def turn(self, prompt: str | None = None) -> AsyncIterator[str]:
+        """A turn of the agent; inside, the text that reminds it, for its prompt.
+
+        It begins with the prompt as the user's message; without one, the turn
+        goes on that was under way. When it is over, what was said is told.
+        """
+        if prompt is not None:
+            self.working.turn += 1
+            self.working.add(ChatMessage.user(prompt))
+        try:
+            yield await self.context(self._asked() if prompt is None else prompt)
+        finally:
+            await self.tell()
+
+    async def context(self, prompt: str) -> str:
+        """The memories for a prompt, as text for it; nothing, if the service does not answer.
+
+        What is on its way to the service goes first, if it goes quickly.
+        """
+        return await self._reminder.context(prompt, self._attributes(), after=self._caught_up)
+
+    async def tell(self) -> None:
+        """Hand over what was said since; it is in the checkpoint before it is sent."""
+        await self._tell(self._batches())
+
+    async def run_tool(self, call: ToolCall, run: Callable[[], Awaitable[str]]) -> str:
+        """What the tool puts out, with the hooks before and after it."""
+        self.before_tool(call)
+        output = await run()
+        self.after_tool(call, output)
+        return output
+
+    def before_tool(self, call: ToolCall) -> None:
+        """Look up what the hooks want to know of before the call: for the trace; nobody waits."""
+        question = self._hooks.question(call)
+        if question is None or self._outbox is None:
+            return
+        work = self._reminder.look_up(call, question, self._attributes())
+        task = asyncio.create_task(work)
+        self.asides.add(task)
+        task.add_done_callback(self.asides.discard)
+
+    def after_tool(self, call: ToolCall, output: str) -> None:
+        """Save what the hooks want to keep of the call; nobody waits."""
+        capture = self._hooks.capture(call, output)
+        if capture is None:
+            return
+        fields = self._fields() | asdict(capture) | {"tags": list(capture.tags)}
+        write = Unsent.keyed("save", fields, spans.here(), call.id, self.working.turn)
+        self._keep([write])
+        self._send([write])
+
+    async def checkpoint(self) -> None:
+        """Write the working memory as it is to its checkpoint, on another thread.
+
+        CheckpointError or OSError if that cannot be; the one before stays then.
+        ValueError if the session was given no path.
+        """
+        if self._path is None:
+            raise ValueError("The session has no path for a checkpoint.")
+        document = self.working.snapshot()
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._disk, checkpoint.write, self._path, document)
+
+    @property
+    def report(self) -> Report:
+        """What the service has been told by now, and what it has not."""
+        return Report(ended=self._ended, unsent=tuple(self.working.unsent), lost=tuple(self._lost))
+
+    async def _caught_up(self) -> None:
+        if self._outbox is not None:
+            await self._outbox.emptied(self._reminder.patience / 2)
+
+    async def _tell(self, writes: list[Unsent]) -> None:
+        self._keep(writes)
+        try:
+            if self._path is not None:
+                await self.checkpoint()
+        finally:
+            self._send(writes)
+
+    def _batches(self) -> list[Unsent]:
+        """What was said since, as writes."""
+        said = [asdict(message) for message in self.working.said]
+        self.working.said.clear()
+        return [self._batch(said[at : at + BATCH]) for at in range(0, len(said), BATCH)]
+
+    def _batch(self, messages: list[dict[str, str]]) -> Unsent:
+        self.working.sequence += 1
+        fields = self._fields() | {"messages": messages}
+        return Unsent.keyed("append_messages", fields, spans.here(), self.working.sequence)
+
+    def _of_this_run(self, deed: Deed) -> Unsent:
+        """A write that may be done once more, but not by the next run in this one's stead."""
+        return Unsent(deed=deed, fields=self._fields(), key=str(uuid.uuid4()), trace=spans.here())
+
+    def _fields(self) -> dict[str, object]:
+        return {"session_id": self.working.session_id, "project": self.project}
+
+    def _keep(self, writes: Iterable[Unsent]) -> None:
+        """Keep the writes until they are settled; the oldest are given up for too many."""
+        unsent = self.working.unsent
+        unsent.extend(writes)
+        while len(unsent) > MOST_UNSENT:
+            oldest = unsent[1]  # the first one may be on its way
+            if self._outbox is not None:
+                self._outbox.withdraw(oldest)
+            self._settled(oldest, f"More than {MOST_UNSENT} writes waited for the service.")
+
+    def _send(self, writes: Iterable[Unsent]) -> None:
+        for write in writes:
+            if self._outbox is not None:  # else they wait for the next run
+                self._outbox.send(write)
+
+    def _settled(self, write: Unsent, outcome: object) -> None:
+        with suppress(ValueError):
+            self.working.unsent.remove(write)
+        if isinstance(outcome, SessionEnd):
+            self._ended = outcome
+        if isinstance(outcome, (MemoryServiceError, str)):
+            self._lost.append(Lost(write=write, reason=str(outcome)))
+            log.warning("a write is lost", extra={"deed": write.deed, "reason": str(outcome)})
+
+    async def _close(self, outbox: Outbox) -> None:
+        """Nothing is sent from here on; what is looked up has had its time."""
+        self._outbox, self.working.is_heard = None, False
+        await outbox.close()
+        for task in self.asides:
+            task.cancel()
+        await asyncio.gather(*self.asides, return_exceptions=True)
+
+    def _warn_of_the_rest(self) -> None:
+        if self.working.unsent:
+            log.warning("not all is told", extra={"unsent": len(self.working.unsent)})
+
+    def _asked(self) -> str:
+        """What the user said last."""
+        said = (m.content for m in reversed(self.working.messages) if m.role == "user")
+        return next(said, "")
+
+    def _attributes(self) -> dict[str, str | int]:
+        return {
+            "memory.project": self.project,
+            "memory.session.id": self.working.session_id,
+            "memory.turn": self.working.turn,
+        }
+
+
+_OF_A_RUN = ("start_session", "end_session")

@@ -1,0 +1,58 @@
+"""Spans around what the kit asks of the service, so that the agent's trace goes on there.
+
+They have no text of the conversation: the service's own spans tell it, without secrets.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from opentelemetry import trace
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from .. import __version__
+from ..client import Found
+
+TITLE = 100  # code points of a title in an event
+
+Attributes = Mapping[str, str | int | float]
+
+_TRACE = TraceContextTextMapPropagator()
+
+
+@contextmanager
+def span(
+    name: str, attributes: Attributes, *, under: Mapping[str, str] | None = None
+) -> Iterator[trace.Span]:
+    """A span of the trace that runs, or of the one that `under` tells of as headers do."""
+    tracer = trace.get_tracer("agentops_memory.runtime", __version__)
+    context = None if under is None else _TRACE.extract(under)
+    with tracer.start_as_current_span(name, context, attributes=dict(attributes)) as running:
+        yield running
+
+
+def here() -> dict[str, str]:
+    """The trace that runs, as headers tell it."""
+    headers: dict[str, str] = {}
+    _TRACE.inject(headers)
+    return headers
+
+
+def failed(running: trace.Span, failure: Exception) -> None:
+    """The span's work failed, and that is seen to."""
+    running.record_exception(failure)
+    running.set_status(trace.StatusCode.ERROR, str(failure))
+
+
+def found(running: trace.Span, hits: Found) -> None:
+    """What a search found, an event each."""
+    running.set_attribute("memory.search.result_count", len(hits))
+    for hit in hits:
+        running.add_event(
+            "search.result",
+            {
+                "memory.injected.observation_id": hit.id,
+                "memory.injected.type": hit.type,
+                "memory.injected.title": hit.title[:TITLE],
+                "memory.injected.rank": hit.rank,
+            },
+        )

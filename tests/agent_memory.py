@@ -1,0 +1,80 @@
+"""An agent's memory session in a test: over a real service, on a way that can be closed."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import httpx
+
+from agentops_memory.client import AsyncMemoryClient
+from agentops_memory.runtime import ChatMessage, MemorySession, WorkingMemory
+
+from .asking import over
+from .service import Service
+
+PATIENCE = timedelta(seconds=10)
+
+
+@dataclass(slots=True)
+class Way:
+    """The way to a service: open or closed, and perhaps one that loses the first answer to each."""
+
+    service: Service
+    is_open: bool = True
+    loses_answers: bool = False
+    requests: list[httpx.Request] = field(default_factory=list)
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        key = request.headers.get("idempotency-key")
+        is_new = key not in [it.headers.get("idempotency-key") for it in self.requests]
+        self.requests.append(request)
+        if not self.is_open:
+            raise httpx.ConnectError("refused")
+        return over(self.service, lost=self.loses_answers and is_new)(request)
+
+    def taken(self, path: str) -> list[httpx.Request]:
+        """The requests to a path that ends so."""
+        return [request for request in self.requests if request.url.path.endswith(path)]
+
+
+@asynccontextmanager
+async def agent(
+    way: Way, working: WorkingMemory | None = None, **options: Any
+) -> AsyncIterator[MemorySession]:
+    """A memory session of the project `demo`, which ends."""
+    async with client_on(way) as client, session(client, working, **options) as memory:
+        yield memory
+
+
+def client_on(way: Way) -> AsyncMemoryClient:
+    transport = httpx.MockTransport(way)
+    return AsyncMemoryClient("http://memory.test", transport=transport, retries=0)
+
+
+def session(
+    client: AsyncMemoryClient, working: WorkingMemory | None = None, **options: Any
+) -> MemorySession:
+    chosen: dict[str, Any] = {"project": "demo", "patience": PATIENCE} | options
+    return MemorySession(client, working, **chosen)
+
+
+async def one_turn(memory: MemorySession, prompt: str, reply: str = "Yes.") -> str:
+    """A turn in which the agent says one thing; what it was reminded of."""
+    async with memory.turn(prompt) as remembered:
+        memory.working.add(ChatMessage.assistant(reply))
+    return remembered
+
+
+async def settled(memory: MemorySession) -> None:
+    """Wait until all that was handed over is told."""
+    await until(lambda: not memory.report.unsent)
+
+
+async def until(is_so: Callable[[], object]) -> None:
+    """Let the loop turn until it is so."""
+    async with asyncio.timeout(30):
+        while not is_so():  # noqa: ASYNC110 - nobody would tell of it
+            await asyncio.sleep(0)

@@ -1,0 +1,43 @@
+"""No memory gets out of its place in the text that reminds an agent."""
+
+import re
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentops_memory.answers.models import Line
+from agentops_memory.client import Context
+from agentops_memory.runtime.injection import injected
+
+PARTS = [
+    "<", "</", "memory:", "Memory :", "context>", "sessions>", ">",
+    "\n", "\r", "\u2028", "\x1e", "- ", "[x] ", "a",
+]  # fmt: skip
+TEXTS = st.lists(st.sampled_from(PARTS), max_size=12).map("".join)
+LINES = st.builds(Line, type=TEXTS, title=TEXTS, content=TEXTS)
+
+
+@given(st.lists(TEXTS, max_size=3), st.lists(LINES, max_size=3))
+def test_the_blocks_and_their_items_are_those_of_the_context(
+    summaries: list[str], lines: list[Line]
+) -> None:
+    text = injected(Context(summaries=tuple(summaries), observations=tuple(lines)))
+
+    tags = re.findall(r"(?i)<[\s/]*memory[^>]*>", text)
+    assert tags == [
+        *(["<memory:sessions>", "</memory:sessions>"] if summaries else []),
+        *(["<memory:context>", "</memory:context>"] if lines else []),
+    ]
+    items = [line for line in text.splitlines() if line.startswith("- ")]
+    assert len(items) == len(summaries) + len(lines)
+
+
+@given(st.text(), st.text(), st.text())
+def test_text_that_looks_like_no_part_of_them_is_there_byte_for_byte(
+    kind: str, title: str, content: str
+) -> None:
+    item = f"[{kind}] {title}: {content}"
+    text = injected(Context(observations=(Line(type=kind, title=title, content=content),)))
+
+    if "memory" not in item.lower() and not any(it.startswith("- ") for it in item.splitlines()):
+        assert text == f"<memory:context>\n- {item}\n</memory:context>\n"
