@@ -181,3 +181,18 @@ def test_who_waits_too_long_for_another_is_told(
 
     write(path, b"new")
     assert (read(path), draft.exists()) == (b"new", False)
+
+
+def test_what_is_no_ordinary_file_is_neither_replaced_nor_waited_for(tmp_path: Path) -> None:
+    pipe, link = tmp_path / "pipe", tmp_path / "link"
+    os.mkfifo(pipe)
+    link.symlink_to(pipe)
+
+    for path in (pipe, link):
+        with pytest.raises(OSError, match="A checkpoint is an ordinary file"):
+            write(path, b"new")
+        with pytest.raises(OSError, match="A checkpoint is an ordinary file"):
+            read(path)
+
+    assert pipe.is_fifo()
+    assert names(tmp_path) == ["link", "pipe"]

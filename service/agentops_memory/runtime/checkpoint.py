@@ -26,12 +26,12 @@ def write(path: str | os.PathLike[str], document: bytes) -> None:
     path take turns: the last one to begin may not be the last to write, so
     begin when the one before is done.
 
-    OSError if it cannot be written; then nothing is left behind. TimeoutError
-    if another has been writing it for ten seconds.
+    OSError if it cannot be written, or is a folder, a device or a pipe; then
+    nothing is left behind. TimeoutError if another has been writing it for ten
+    seconds.
     """
     real = Path(os.path.realpath(path))
-    if real.is_dir():
-        raise IsADirectoryError(errno.EISDIR, "A checkpoint is a file, not a folder", str(real))
+    _refuse_other_than_file(real)
     draft = real.with_name(f".{real.name}.new")
     with _made(draft) as file:
         with os.fdopen(file, "wb", closefd=False) as stream:
@@ -43,7 +43,16 @@ def write(path: str | os.PathLike[str], document: bytes) -> None:
 
 def read(path: str | os.PathLike[str]) -> bytes:
     """What was written last. FileNotFoundError if nothing was; OSError if it cannot be read."""
+    _refuse_other_than_file(Path(path))
     return Path(path).read_bytes()
+
+
+def _refuse_other_than_file(path: Path) -> None:
+    """A device would be replaced, and a pipe be waited for."""
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "A checkpoint is a file, not a folder", str(path))
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "A checkpoint is an ordinary file", str(path))
 
 
 @contextmanager
