@@ -4,7 +4,7 @@ import os
 import pickle
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -329,3 +329,35 @@ def test_what_is_not_installed_is_named_where_it_is_needed() -> None:
         "The patterns of tool hooks need google-re2: pip install 'agentops-memory[runtime]'",
         "2",
     ]
+
+
+@pytest.mark.parametrize(
+    ("rule", "sentence"),
+    [
+        (lambda: SaveRule(tool=5), "tool: It must be text."),  # type: ignore[arg-type]
+        (lambda: saving(match_output="error"), "match_output: It must be a Pattern."),
+        (lambda: saving(match_args={"command": "a"}), "match_args: It must have a Pattern"),
+        (lambda: saving(match_args=["command"]), "match_args: It must have a Pattern"),
+        (lambda: asking(limit="3"), "limit: It must be a whole number"),  # type: ignore[arg-type]
+        (lambda: asking(limit=2.5), "limit: It must be a whole number"),  # type: ignore[arg-type]
+        (lambda: Pattern(5), "A pattern is text, not int."),  # type: ignore[arg-type]
+    ],
+)
+def test_a_rule_of_the_wrong_kind_is_refused_before_a_tool_runs(
+    rule: Callable[[], object], sentence: str
+) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        rule()
+
+
+def test_hooks_have_rules_of_their_kind_and_hear_text(tmp_path: Path) -> None:
+    rule = InjectRule(tool="bash", query="x")
+    with pytest.raises(
+        TypeError, match=r"save_rules\[0\] must be of the type SaveRule, not Inject"
+    ):
+        ToolHooks(save_rules=(rule,))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="The text of hooks must be of the type str"):
+        ToolHooks.from_yaml(tmp_path)  # type: ignore[arg-type]
+    for hooks in (ToolHooks(), saving()):
+        with pytest.raises(TypeError, match="The output of a tool must be of the type str"):
+            hooks.capture(call(), None)  # type: ignore[arg-type]

@@ -216,7 +216,7 @@ def test_the_place_of_what_cannot_be_stored_may_be_anywhere() -> None:
         ("turn", True, "turn is not a whole number."),
         ("turn", -1, "turn is below 0."),
         ("sequence", -1, "sequence is below 0."),
-        ("session_id", " ", "session_id is blank."),
+        ("session_id", " ", "session_id must have 1 to 500 characters, and not be blank."),
         ("session_id", None, "session_id is not text."),
         ("extra", [], "extra is not an object."),
     ]  # fmt: skip
@@ -256,7 +256,7 @@ UNREAD = [
     (changed(turn=-1), "turn is below 0."),
     (changed(sequence=None), "sequence is not a whole number."),
     (changed(session_id=7), "session_id is not text."),
-    (changed(session_id=""), "session_id is blank."),
+    (changed(session_id=""), "session_id must have 1 to 500 characters, and not be blank."),
     (changed(extra=[]), "extra is not an object."),
     (changed(tool_metadata="a"), "tool_metadata is not an object."),
     (changed(messages={}), "messages is not a list."),
@@ -306,3 +306,9 @@ def test_a_document_has_its_format_and_version() -> None:
         "sequence": 0, "messages": [{"role": "user", "content": ASKED.content}, calling],
         "tool_metadata": {}, "extra": {}, "unsent": [], "said": [],
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("session_id", ["", " ", "x" * 501, 7])
+def test_an_id_that_the_service_would_not_take_is_refused_at_once(session_id: Any) -> None:
+    with pytest.raises(ValueError, match="session_id"):
+        WorkingMemory(session_id=session_id)

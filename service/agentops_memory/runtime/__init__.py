@@ -14,8 +14,9 @@ except ImportError as error:
 from .checkpoint import CheckpointError
 from .messages import ChatMessage, ToolCall
 from .patterns import Pattern
+from .report import Lost, Report
 from .rules import InjectRule, SaveRule
-from .session import Lost, MemorySession, Report
+from .session import MemorySession
 from .unsent import Unsent
 from .working_memory import WorkingMemory
 

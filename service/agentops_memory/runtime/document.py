@@ -15,6 +15,7 @@ T = TypeVar("T")
 FORMAT = "agentops-memory working memory"
 VERSION = 1
 DEEPEST = 100  # lists and objects in one another, as in what the service takes
+MAX_SESSION_ID = 500  # code points, as the service takes them
 LONGEST_PLACE = 120  # characters of it in a sentence
 
 NEWER = f"It is of version {{}}, and this program reads none above {VERSION}; a newer one wrote it."
@@ -35,13 +36,21 @@ class State:
     said: Sequence[Message]
 
     def __post_init__(self) -> None:
-        if not _checked("session_id", self.session_id, str).strip():
-            raise ValueError("session_id is blank.")
+        check_session_id(self.session_id)
         for name in ("turn", "sequence"):
             if _checked(name, getattr(self, name), int) < 0:
                 raise ValueError(f"{name} is below 0.")
         for name in ("tool_metadata", "extra"):
             _checked(name, getattr(self, name), dict)
+
+
+def check_session_id(given: object) -> None:
+    """ValueError for what cannot be the id of a session."""
+    given = _checked("session_id", given, str)
+    if not given.strip() or len(given) > MAX_SESSION_ID:
+        raise ValueError(
+            f"session_id must have 1 to {MAX_SESSION_ID} characters, and not be blank."
+        )
 
 
 def written(state: State) -> bytes:

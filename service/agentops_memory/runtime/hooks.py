@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self, TypeVar
 
+from .kinds import require
 from .messages import ToolCall
 from .rules import Capture, InjectRule, Question, SaveRule
 
@@ -29,6 +30,13 @@ class ToolHooks:
     save_rules: tuple[SaveRule, ...] = ()
     inject_rules: tuple[InjectRule, ...] = ()
 
+    def __post_init__(self) -> None:
+        for name, kind in (("save_rules", SaveRule), ("inject_rules", InjectRule)):
+            rules = tuple(getattr(self, name))
+            object.__setattr__(self, name, rules)
+            for place, rule in enumerate(rules):
+                require(f"{name}[{place}]", rule, kind)
+
     @classmethod
     def from_yaml(cls, text: str) -> Self:
         """The hooks of an agent's manifest, or of its `toolHooks` alone; none if it has none.
@@ -36,6 +44,7 @@ class ToolHooks:
         HooksRefused names every fault. ImportError, with what to install, where
         PyYAML or google-re2 is not.
         """
+        require("The text of hooks", text, str)
         try:
             from .hooks_manifest import rules_in  # noqa: PLC0415 - nobody else needs PyYAML
         except ModuleNotFoundError as error:
@@ -58,7 +67,11 @@ class ToolHooks:
             raise HooksRefused(*(f"{path}: {fault}" for fault in refused.faults)) from None
 
     def capture(self, call: ToolCall, output: str) -> Capture | None:
-        """The memory to save of a call that has said this, if its rule has it saved."""
+        """The memory to save of a call that has said this, if its rule has it saved.
+
+        TypeError for an output that is no text, with a rule or without.
+        """
+        require("The output of a tool", output, str)
         rule = _first(self.save_rules, call)
         return rule.capture(call, output) if rule else None
 

@@ -21,7 +21,9 @@ from .unsent import Unsent
 
 FIRST_PAUSE = timedelta(seconds=1)
 LONGEST_PAUSE = timedelta(seconds=30)
-HOPELESS = (Invalid, NotFound, Conflict, TooLarge)  # the same write is refused again
+# The same write is refused again: by the service, or by the client, which cannot make a request
+# of a write that lacks a field or has one too many.
+HOPELESS = (Invalid, NotFound, Conflict, TooLarge, TypeError, ValueError)
 
 log = logging.getLogger(__name__)
 

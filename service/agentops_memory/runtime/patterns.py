@@ -28,6 +28,8 @@ class Pattern:
     _searched: Any = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.text, str):
+            raise WrongPattern(f"A pattern is text, not {type(self.text).__name__}.")
         if len(self.text) > LONGEST:
             raise WrongPattern(f"A pattern has at most {LONGEST:,} characters.")
         object.__setattr__(self, "_searched", _compiled(self.text))

@@ -12,6 +12,7 @@ from opentelemetry.trace import Span
 from ..client import AsyncMemoryClient, Context, MemoryServiceError
 from . import spans
 from .injection import injected
+from .kinds import require
 from .messages import ToolCall
 from .rules import Question
 
@@ -33,6 +34,8 @@ class Reminder:
     patience: timedelta  # of one question
 
     def __post_init__(self) -> None:
+        require("limit", self.limit, int)
+        require("patience", self.patience, timedelta)
         if not 0 <= self.limit <= MOST_MEMORIES:
             raise ValueError(f"A turn is reminded of 0 to {MOST_MEMORIES} memories.")
 

@@ -57,6 +57,12 @@ class SaveRule:
         _refuse("tool", self.tool, LONGEST_TOOL)
         _refuse("type", self.type, LONGEST_TYPE)
         _refuse("scope", self.scope, LONGEST_SCOPE)
+        if not isinstance(self.match_output, Pattern | None):
+            raise ValueError("match_output: It must be a Pattern.")
+        if not isinstance(self.match_args, Mapping) or not all(
+            isinstance(pattern, Pattern) for pattern in self.match_args.values()
+        ):
+            raise ValueError("match_args: It must have a Pattern for each name.")
 
     def capture(self, call: ToolCall, output: str) -> Capture | None:
         """The memory of a call that matches and has said something; None for any other."""
@@ -95,8 +101,8 @@ class InjectRule:
     def __post_init__(self) -> None:
         _refuse("tool", self.tool, LONGEST_TOOL)
         _refuse("query", self.query)
-        if not 1 <= self.limit <= MOST_ASKED:
-            raise ValueError(f"limit: It must be from 1 to {MOST_ASKED:,}.")
+        if not isinstance(self.limit, int) or not 1 <= self.limit <= MOST_ASKED:
+            raise ValueError(f"limit: It must be a whole number from 1 to {MOST_ASKED:,}.")
 
     def question(self, call: ToolCall) -> Question | None:
         """What to search for; None for a call without an argument that could be asked with."""
@@ -104,8 +110,10 @@ class InjectRule:
         return Question(query=asked, limit=self.limit) if asked else None
 
 
-def fault_of(text: str, longest: int | None = None) -> str | None:
+def fault_of(text: object, longest: int | None = None) -> str | None:
     """What is wrong with the text of a field, as a sentence."""
+    if not isinstance(text, str):
+        return "It must be text."
     if not text.strip():
         return "It is blank."
     if longest is not None and len(text) > longest:
@@ -113,7 +121,7 @@ def fault_of(text: str, longest: int | None = None) -> str | None:
     return None
 
 
-def _refuse(name: str, text: str, longest: int | None = None) -> None:
+def _refuse(name: str, text: object, longest: int | None = None) -> None:
     if fault := fault_of(text, longest):
         raise ValueError(f"{name}: {fault}")
 

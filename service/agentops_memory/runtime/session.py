@@ -8,16 +8,19 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import timedelta
+from pathlib import Path
 from typing import Self
 
-from ..client import AsyncMemoryClient, MemoryServiceError, SessionEnd
+from ..client import AsyncMemoryClient, SessionEnd
 from . import checkpoint, spans
 from .hooks import ToolHooks
+from .kinds import require
 from .messages import ChatMessage, ToolCall
 from .outbox import Outbox
 from .reminder import Reminder
+from .report import Lost, Report
 from .unsent import Deed, Unsent
 from .working_memory import WorkingMemory
 
@@ -30,23 +33,6 @@ FAREWELL = timedelta(seconds=10)
 NO_HOOKS = ToolHooks()
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lost:
-    """A write that the service will never have, and why."""
-
-    write: Unsent
-    reason: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
-    """What became of what a session had to tell."""
-
-    ended: SessionEnd | None  # None while the service has not taken the end
-    unsent: tuple[Unsent, ...]  # kept in the working memory, and so in its checkpoint
-    lost: tuple[Lost, ...]  # the newest thousand
 
 
 class MemorySession:
@@ -75,14 +61,18 @@ class MemorySession:
         patience: timedelta = PATIENCE,
         checkpoint: str | os.PathLike[str] | None = None,
     ) -> None:
+        require("client", client, AsyncMemoryClient)
+        require("project", project, str)
+        require("hooks", hooks, ToolHooks)
         if not project.strip() or len(project) > MAX_PROJECT:
             raise ValueError(f"A project's name has 1 to {MAX_PROJECT} characters.")
         self.working = WorkingMemory() if working is None else working
+        require("working", self.working, WorkingMemory)
         self.project = project
         self._client = client
         self._reminder = Reminder(client=client, project=project, limit=limit, patience=patience)
         self._hooks = hooks
-        self._path = checkpoint
+        self._path = None if checkpoint is None else Path(checkpoint)
         self._disk = ThreadPoolExecutor(max_workers=1)  # checkpoints are written in their order
         self._outbox: Outbox | None = None
         self.asides: set[asyncio.Task[None]] = set()
@@ -97,9 +87,15 @@ class MemorySession:
         await self.end()
 
     def open(self) -> None:
-        """Begin to tell the service, with what an earlier run could not; waits for nothing."""
+        """Begin to tell the service, with what an earlier run could not; waits for nothing.
+
+        RuntimeError if it is open, or another session tells of its working memory.
+        """
         if self._outbox is not None:
             raise RuntimeError("The session is open.")
+        if self.working.is_heard:
+            raise RuntimeError("Another session is open with this working memory.")
+        asyncio.get_running_loop()  # without one nothing has changed
         self._ended = None
         self.working.is_heard = True
         told = [write for write in self.working.unsent if write.deed not in _OF_A_RUN]
@@ -112,6 +108,7 @@ class MemorySession:
         What the service did not take is in the report, and in the working memory
         for the next run. A session that ended may be opened again, and goes on.
         """
+        require("within", within, timedelta)
         outbox = self._outbox
         if outbox is None:
             return self.report
@@ -133,14 +130,16 @@ class MemorySession:
 
         It begins with the prompt as the user's message; without one, the turn
         goes on that was under way. When it is over, what was said is told.
+        RuntimeError if the session is not open.
         """
+        self._require_open()
         if prompt is not None:
-            self.working.turn += 1
             self.working.add(ChatMessage.user(prompt))
+            self.working.turn += 1
         try:
             yield await self.context(self._asked() if prompt is None else prompt)
         finally:
-            await self.tell()
+            await self._tell(self._batches())
 
     async def context(self, prompt: str) -> str:
         """The memories for a prompt, as text for it; nothing, if the service does not answer.
@@ -150,7 +149,11 @@ class MemorySession:
         return await self._reminder.context(prompt, self._attributes(), after=self._caught_up)
 
     async def tell(self) -> None:
-        """Hand over what was said since; it is in the checkpoint before it is sent."""
+        """Hand over what was said since; it is in the checkpoint before it is sent.
+
+        RuntimeError if the session is not open.
+        """
+        self._require_open()
         await self._tell(self._batches())
 
     async def run_tool(self, call: ToolCall, run: Callable[[], Awaitable[str]]) -> str:
@@ -196,6 +199,11 @@ class MemorySession:
     def report(self) -> Report:
         """What the service has been told by now, and what it has not."""
         return Report(ended=self._ended, unsent=tuple(self.working.unsent), lost=tuple(self._lost))
+
+    def _require_open(self) -> None:
+        """Else what is said would be told to nobody."""
+        if self._outbox is None:
+            raise RuntimeError("The session is not open: use it in `async with`, or open() it.")
 
     async def _caught_up(self) -> None:
         if self._outbox is not None:
@@ -247,7 +255,7 @@ class MemorySession:
             self.working.unsent.remove(write)
         if isinstance(outcome, SessionEnd):
             self._ended = outcome
-        if isinstance(outcome, (MemoryServiceError, str)):
+        if isinstance(outcome, (Exception, str)):
             self._lost.append(Lost(write=write, reason=str(outcome)))
             log.warning("a write is lost", extra={"deed": write.deed, "reason": str(outcome)})
 

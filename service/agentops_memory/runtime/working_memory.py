@@ -39,8 +39,12 @@ class WorkingMemory:
         tool_metadata: Mapping[str, Any] | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> None:
-        """Begin with these messages; a session without an id gets a new one."""
+        """Begin with these messages; a session without an id gets a new one.
+
+        ValueError for an id that the service would not take.
+        """
         self.session_id = str(uuid.uuid4()) if session_id is None else session_id
+        document.check_session_id(self.session_id)
         self.turn = turn
         self.tool_metadata: dict[str, Any] = dict(tool_metadata or {})
         self.extra: dict[str, Any] = dict(extra or {})
