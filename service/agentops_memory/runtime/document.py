@@ -60,20 +60,8 @@ def written(state: State) -> bytes:
     a key that is no text, a number that is infinite or of too many digits,
     and what lies more than 100 deep.
     """
-    document = {
-        "format": FORMAT,
-        "version": VERSION,
-        "session_id": state.session_id,
-        "turn": state.turn,
-        "sequence": state.sequence,
-        "messages": [_of_message(message) for message in state.messages],
-        "tool_metadata": state.tool_metadata,
-        "extra": state.extra,
-        "unsent": [_of_unsent(unsent) for unsent in state.unsent],
-        "said": [{"role": line.role, "content": line.content} for line in state.said],
-    }
     try:
-        text = json.dumps(_plain(document, ""), ensure_ascii=False, separators=(",", ":"))
+        text = json.dumps(_document(state), ensure_ascii=False, separators=(",", ":"))
     except RecursionError as fault:
         raise ValueError("It is nested too deep.") from fault
     return text.encode(errors="surrogatepass")  # half a character comes back as it was
@@ -89,6 +77,7 @@ def read(document: bytes) -> State:
         raise ValueError("It is nested too deep.") from fault
     if not isinstance(given, dict) or given.get("format") != FORMAT:
         raise ValueError("It is no checkpoint of a working memory.")
+    _plain(given, "")  # what could not be stored again is refused now
     if (version := _of(int, given, "version")) != VERSION:
         raise ValueError((NEWER if version > VERSION else "version is below 1.").format(version))
     return State(
@@ -101,6 +90,22 @@ def read(document: bytes) -> State:
         unsent=_each(given, "unsent", _unsent),
         said=_each(given, "said", _line),
     )
+
+
+def _document(state: State) -> dict[str, Any]:
+    """What a noun has checked is taken as it is; the rest is made plain, with its place."""
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "session_id": state.session_id,
+        "turn": _number(state.turn, "turn"),
+        "sequence": _number(state.sequence, "sequence"),
+        "messages": [_of_message(it, f"messages[{n}]") for n, it in enumerate(state.messages)],
+        "tool_metadata": _plain(state.tool_metadata, "tool_metadata", depth=1),
+        "extra": _plain(state.extra, "extra", depth=1),
+        "unsent": [_of_unsent(it, f"unsent[{n}]") for n, it in enumerate(state.unsent)],
+        "said": [_of_line(it, f"said[{n}]") for n, it in enumerate(state.said)],
+    }
 
 
 def _plain(value: Any, place: str, depth: int = 0) -> Any:
@@ -148,22 +153,31 @@ def _shown(place: str) -> str:
     return place if len(place) <= LONGEST_PLACE else f"{place[:LONGEST_PLACE]}..."
 
 
-def _of_message(message: ChatMessage) -> dict[str, Any]:
+def _of_message(message: ChatMessage, place: str) -> dict[str, Any]:
     fields: dict[str, Any] = {"role": message.role, "content": message.content}
     if message.tool_calls:
         fields["tool_calls"] = [
-            {"id": call.id, "name": call.name, "arguments": call.arguments}
-            for call in message.tool_calls
+            _of_call(call, f"{place}.tool_calls[{n}]") for n, call in enumerate(message.tool_calls)
         ]
     if message.tool_call_id is not None:
         fields["tool_call_id"] = message.tool_call_id
     return fields
 
 
-def _of_unsent(unsent: Unsent) -> dict[str, Any]:
-    return {
-        "deed": unsent.deed, "fields": unsent.fields, "key": unsent.key, "trace": unsent.trace,
-    }  # fmt: skip
+def _of_call(call: ToolCall, place: str) -> dict[str, Any]:
+    arguments = _plain(call.arguments, f"{place}.arguments", depth=5)
+    return {"id": call.id, "name": call.name, "arguments": arguments}
+
+
+def _of_unsent(unsent: Unsent, place: str) -> dict[str, Any]:
+    fields = _plain(unsent.fields, f"{place}.fields", depth=3)
+    trace = _plain(unsent.trace, f"{place}.trace", depth=3)
+    return {"deed": unsent.deed, "fields": fields, "key": unsent.key, "trace": trace}
+
+
+def _of_line(line: Message, place: str) -> dict[str, Any]:
+    told: dict[str, Any] = _plain({"role": line.role, "content": line.content}, place, depth=2)
+    return told
 
 
 def _message(given: Mapping[str, Any]) -> ChatMessage:

@@ -52,7 +52,8 @@ class ChatMessage:
         if (self.tool_call_id is None) is (self.role == "tool"):
             raise ValueError("A tool's message, and no other, names the call that it answers.")
         _check_text("The content of a message", self.content)
-        _check_text("The id of a call", self.tool_call_id or "")
+        if self.tool_call_id is not None:
+            _check_text("The id of a call", self.tool_call_id)
         object.__setattr__(self, "tool_calls", tuple(self.tool_calls))
         if not all(isinstance(call, ToolCall) for call in self.tool_calls):
             raise ValueError("The calls of a message are each a ToolCall.")
