@@ -183,6 +183,17 @@ def test_who_waits_too_long_for_another_is_told(
     assert (read(path), draft.exists()) == (b"new", False)
 
 
+def test_a_pipe_in_place_of_the_draft_is_not_waited_for(tmp_path: Path) -> None:
+    path, draft = tmp_path / "agent.json", tmp_path / ".agent.json.new"
+    write(path, b"old")
+    os.mkfifo(draft)
+
+    with pytest.raises(OSError, match="No such device"):
+        write(path, b"new")
+
+    assert (read(path), draft.is_fifo()) == (b"old", True)
+
+
 def test_what_is_no_ordinary_file_is_neither_replaced_nor_waited_for(tmp_path: Path) -> None:
     pipe, link = tmp_path / "pipe", tmp_path / "link"
     os.mkfifo(pipe)

@@ -552,3 +552,70 @@ def test_a_stored_write_that_no_client_could_send_holds_no_other_up(
     assert [lost.write for lost in report.lost] == [wrong]
     assert report.unsent == ()
     assert summary(service) == SUMMARY.format(2, 1, 1, "Deploy it.")
+
+
+def test_the_start_and_the_end_of_an_earlier_run_are_not_told_by_the_next(
+    way: Way, service: Service, tmp_path: Path
+) -> None:
+    path = tmp_path / "checkpoint"
+    way.is_open = False
+
+    async def run(prompt: str) -> None:
+        async with agent(way, WorkingMemory.resume(path), limit=0, checkpoint=path) as memory:
+            await one_turn(memory, prompt)
+
+    asyncio.run(run("First."))
+    assert [write.deed for write in WorkingMemory.restore(path).unsent] == [
+        "start_session", "append_messages", "end_session",
+    ]  # fmt: skip
+
+    way.is_open = True
+    way.requests.clear()
+    asyncio.run(run("Second."))
+    assert [request.url.path.rsplit("/", 1)[-1] for request in way.requests] == [
+        "sessions", "messages", "messages", "end",
+    ]  # fmt: skip
+    assert summary(service) == SUMMARY.format(4, 2, 2, "First. Ended with: Second.")
+
+
+def test_each_time_that_the_service_goes_away_is_told_once(
+    way: Way, caplog: pytest.LogCaptureFixture
+) -> None:
+    def warnings() -> int:
+        return caplog.text.count("does not take what is told")
+
+    async def run() -> None:
+        async with agent(way, limit=0) as memory:
+            for outage in (1, 2):
+                way.is_open = False
+                await one_turn(memory, "Is it there?")
+                await one_turn(memory, "And now?")
+                await until(lambda outage=outage: warnings() == outage)  # type: ignore[misc]
+                way.is_open = True
+                await one_turn(memory, "Now it is.")
+                await settled(memory)
+
+    asyncio.run(run())
+    assert warnings() == 2
+
+
+def test_a_turn_waits_half_of_its_patience_for_writes_and_then_asks(
+    way: Way, service: Service
+) -> None:
+    service.save("Twelve.", title="One")
+
+    async def stuck(request: httpx.Request) -> httpx.Response:
+        if request.method == "POST":
+            await asyncio.Event().wait()
+        return way(request)
+
+    async def run() -> str:
+        transport = httpx.MockTransport(stuck)
+        async with AsyncMemoryClient("http://m.test", transport=transport) as client:
+            memory = session(client, patience=timedelta(seconds=1))
+            memory.open()
+            remembered = await one_turn(memory, "Which one?")
+            await memory.end(within=timedelta())
+        return remembered
+
+    assert "Twelve." in asyncio.run(run())

@@ -316,3 +316,9 @@ def test_a_document_has_its_format_and_version() -> None:
 def test_an_id_that_the_service_would_not_take_is_refused_at_once(session_id: Any) -> None:
     with pytest.raises(ValueError, match="session_id"):
         WorkingMemory(session_id=session_id)
+
+
+def test_an_id_may_be_as_long_as_the_service_takes() -> None:
+    memory = WorkingMemory(session_id="x" * 500)
+
+    assert json.loads(memory.snapshot())["session_id"] == "x" * 500

@@ -78,15 +78,15 @@ def read(document: bytes) -> State:
     if not isinstance(given, dict) or given.get("format") != FORMAT:
         raise ValueError("It is no checkpoint of a working memory.")
     _plain(given, "")  # what could not be stored again is refused now
-    if (version := _of(int, given, "version")) != VERSION:
+    if (version := _field(int, given, "version")) != VERSION:
         raise ValueError((NEWER if version > VERSION else "version is below 1.").format(version))
     return State(
-        session_id=_of(str, given, "session_id"),
-        turn=_of(int, given, "turn"),
-        sequence=_of(int, given, "sequence"),
+        session_id=_field(str, given, "session_id"),
+        turn=_field(int, given, "turn"),
+        sequence=_field(int, given, "sequence"),
         messages=_each(given, "messages", _message),
-        tool_metadata=_of(dict, given, "tool_metadata"),
-        extra=_of(dict, given, "extra"),
+        tool_metadata=_field(dict, given, "tool_metadata"),
+        extra=_field(dict, given, "extra"),
         unsent=_each(given, "unsent", _unsent),
         said=_each(given, "said", _line),
     )
@@ -184,7 +184,7 @@ def _message(given: Mapping[str, Any]) -> ChatMessage:
     calls = _each(given, "tool_calls", _call) if "tool_calls" in given else ()
     return ChatMessage(
         role=given.get("role"),  # type: ignore[arg-type]  # as below: the noun refuses a wrong one
-        content=_of(str, given, "content"),
+        content=_field(str, given, "content"),
         tool_calls=calls,
         tool_call_id=given.get("tool_call_id"),
     )
@@ -192,23 +192,23 @@ def _message(given: Mapping[str, Any]) -> ChatMessage:
 
 def _call(given: Mapping[str, Any]) -> ToolCall:
     return ToolCall(
-        id=_of(str, given, "id"),
-        name=_of(str, given, "name"),
-        arguments=_of(dict, given, "arguments"),
+        id=_field(str, given, "id"),
+        name=_field(str, given, "name"),
+        arguments=_field(dict, given, "arguments"),
     )
 
 
 def _unsent(given: Mapping[str, Any]) -> Unsent:
     return Unsent(
         deed=given.get("deed"),  # type: ignore[arg-type]
-        fields=_of(dict, given, "fields"),
-        key=_of(str, given, "key"),
-        trace=_of(dict, given, "trace"),
+        fields=_field(dict, given, "fields"),
+        key=_field(str, given, "key"),
+        trace=_field(dict, given, "trace"),
     )
 
 
 def _line(given: Mapping[str, Any]) -> Message:
-    return Message(role=_of(str, given, "role"), content=_of(str, given, "content"))
+    return Message(role=_field(str, given, "role"), content=_field(str, given, "content"))
 
 
 def _each(
@@ -216,7 +216,7 @@ def _each(
 ) -> tuple[T, ...]:
     """A list of nouns; what is wrong with one is told with its place."""
     nouns = []
-    for place, it in enumerate(_of(list, given, name)):
+    for place, it in enumerate(_field(list, given, name)):
         try:
             nouns.append(noun(_checked("It", it, dict)))
         except ValueError as fault:
@@ -224,7 +224,7 @@ def _each(
     return tuple(nouns)
 
 
-def _of(kind: type[T], given: Mapping[str, Any], name: str) -> T:
+def _field(kind: type[T], given: Mapping[str, Any], name: str) -> T:
     """A field that must be there, of this kind."""
     if name not in given:
         raise ValueError(f"{name} is missing.")

@@ -23,7 +23,7 @@ FIRST_PAUSE = timedelta(seconds=1)
 LONGEST_PAUSE = timedelta(seconds=30)
 # The same write is refused again: by the service, or by the client, which cannot make a request
 # of a write that lacks a field or has one too many.
-HOPELESS = (Invalid, NotFound, Conflict, TooLarge, TypeError, ValueError)
+HOPELESS = (Invalid, NotFound, Conflict, TooLarge, TypeError)
 
 log = logging.getLogger(__name__)
 

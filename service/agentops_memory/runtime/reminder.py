@@ -16,7 +16,6 @@ from .kinds import require
 from .messages import ToolCall
 from .rules import Question
 
-MAX_PROMPT = 500  # code points of it, for which memories are looked up
 MOST_MEMORIES = 50  # that a turn may be reminded of
 
 T = TypeVar("T")
@@ -48,9 +47,7 @@ class Reminder:
 
         async def question() -> Context:
             await after()
-            return await self.client.context(
-                project=self.project, query=prompt[:MAX_PROMPT], limit=self.limit
-            )
+            return await self.client.context(project=self.project, query=prompt, limit=self.limit)
 
         with spans.span("runtime.fetch_context", attributes) as span:
             found = await self._answer(span, question())
