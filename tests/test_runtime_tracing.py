@@ -83,7 +83,7 @@ def test_what_a_hook_looks_up_is_in_the_trace_and_not_in_the_prompt(
         return remembered
 
     with serving(tmp_path / "memory.db") as service:
-        id_ = service.save("Use hatchling to make the wheel.", title="Packaging")["id"]
+        id_ = service.save("Use hatchling to make the wheel.", title="Packaging" * 20)["id"]
         asyncio.run(run(way := Way(service)))
 
     (request,) = way.taken("/search")
@@ -99,7 +99,7 @@ def test_what_a_hook_looks_up_is_in_the_trace_and_not_in_the_prompt(
         {
             "memory.injected.observation_id": id_,
             "memory.injected.type": "discovery",
-            "memory.injected.title": "Packaging",
+            "memory.injected.title": ("Packaging" * 20)[:100],
         },
     )
 
