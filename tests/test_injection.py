@@ -11,7 +11,7 @@ from agentops_memory.runtime.injection import injected
 
 PARTS = [
     "<", "</", "memory:", "Memory :", "context>", "sessions>", ">",
-    "\n", "\r", "\u2028", "\x1e", "- ", "[x] ", "a",
+    *"\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029", "- ", "[x] ", "a",
 ]  # fmt: skip
 TEXTS = st.lists(st.sampled_from(PARTS), max_size=12).map("".join)
 LINES = st.builds(Line, type=TEXTS, title=TEXTS, content=TEXTS)

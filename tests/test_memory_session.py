@@ -510,3 +510,13 @@ def test_a_turn_waits_half_of_its_patience_for_writes_and_then_asks(
         return remembered
 
     assert "Twelve." in asyncio.run(run())
+
+
+def test_what_is_said_after_the_last_turn_is_told_at_the_end(way: Way, service: Service) -> None:
+    async def run() -> None:
+        async with agent(way) as memory:
+            await one_turn(memory, "First.")
+            memory.working.add(ChatMessage.user("Second."))
+
+    asyncio.run(run())
+    assert summary(service) == SUMMARY.format(3, 2, 1, "First. Ended with: Second.")

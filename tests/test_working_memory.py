@@ -322,3 +322,17 @@ def test_an_id_may_be_as_long_as_the_service_takes() -> None:
     memory = WorkingMemory(session_id="x" * 500)
 
     assert json.loads(memory.snapshot())["session_id"] == "x" * 500
+
+
+def test_whatever_is_stored_lies_no_deeper_than_what_is_read(path: Path) -> None:
+    def storing(arguments: Any, fields: Any) -> None:
+        call = ToolCall(id="a", name="Read", arguments=arguments)
+        memory = WorkingMemory([ChatMessage.assistant("", [call])])
+        memory.unsent.append(Unsent(deed="save", fields=fields, key="k"))
+        memory.checkpoint(path)
+
+    storing(deep(95), deep(97))
+    assert WorkingMemory.restore(path).unsent[0].fields == deep(97)
+    for arguments, fields in ((deep(96), {}), ({}, deep(98))):
+        with pytest.raises(CheckpointError, match="lies more than 100 deep"):
+            storing(arguments, fields)
