@@ -558,3 +558,22 @@ def test_a_scan_finds_what_was_told_before_and_takes_it_out(tmp_path: Path) -> N
         assert end(service, "s1")["summary"].endswith(
             "Started with: use [REDACTED:aws-key-id] Ended with: then [REDACTED:aws-key-id]"
         )
+
+
+def test_a_session_whose_summary_lost_a_secret_goes_on_where_it_was(tmp_path: Path) -> None:
+    path, exceptions = tmp_path / "memory.db", tmp_path / "memory.db.redaction"
+    said = [{"role": "user", "content": f"use {SECRET} {'x' * 300}"}] * 3
+    more = [{"role": "user", "content": "more"}]
+    exceptions.write_text('{"default": {"allow_kinds": ["aws-key-id"]}}')
+    with serving(path) as service:
+        end(service, "s1", said)
+        exported = service.http.get("/export").json()
+    exceptions.unlink()
+    assert run("scan", "--db", str(path), "--redact").returncode == 0
+
+    with serving(path) as scanned, serving(tmp_path / "other.db") as other:
+        assert other.http.post("/import", json=exported).headers["x-redacted"] == "2"
+        for service in (scanned, other):
+            assert row(service, "s1")["summary"] == summary(digest(said))
+            tell(service, "s1", *more)
+            assert end(service, "s1")["summary"] == summary(digest(said + more))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from .model import Caller, Change, Draft, Memory, Session, SessionId, Text
 from .redaction import DEFAULT_RULES, Rules
-from .summary import SHOWN, Transcript
+from .summary import SHOWN, Transcript, summary, told_by
 from .text import cut
 
 # Characters of what is stored. A text that its placeholders make longer is cut.
@@ -91,7 +91,11 @@ class Screen:
         return replace(self.summary(session), id=self.session_id(session.id))
 
     def summary(self, session: Session) -> Session:
-        return replace(session, summary=self.text(session.summary, MAX_SUMMARY))
+        """The session with a summary without secrets; one of ours stays one of ours."""
+        clean = self.text(session.summary, MAX_SUMMARY)
+        if clean != session.summary:
+            clean = self._cut_anew(session.summary) or clean
+        return replace(session, summary=clean)
 
     def transcript(self, told: Transcript) -> Transcript:
         first = cut(self.whole(told.first), SHOWN)
@@ -107,6 +111,11 @@ class Screen:
             key=self._key(memory.key),
             promoted_to=memory.promoted_to and self.text(memory.promoted_to, MAX_TITLE),
         )
+
+    def _cut_anew(self, text: str) -> str:
+        """The summary with both messages cleaned, then cut; nothing if a secret would be left."""
+        again = summary(Screen(self.rules).transcript(told_by(text)))
+        return "" if self.rules.redacted(again).count else again
 
     def _key(self, key: str | None) -> str | None:
         return None if key is None else self.text(key, MAX_KEY)
