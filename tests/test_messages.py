@@ -435,6 +435,27 @@ def test_a_service_ends_what_is_idle_in_each_tenant_when_it_opens_it_and_with_ea
     ]  # fmt: skip
 
 
+@requirement("agentops:messages:idle")
+def test_whoever_opens_a_database_first_reads_the_summaries_of_what_was_idle(
+    tmp_path: Path,
+) -> None:
+    path, clock = tmp_path / "memory.db", Clock()
+    keys = [made_key(path, tenant=tenant) for tenant in ("default", "acme")]
+    for heard in (["first"], ["second", "first"]):
+        with (
+            serving(path, clock=clock) as service,
+            calling(service, keys[0]) as ours, calling(service, keys[1]) as theirs,
+        ):  # fmt: skip
+            for client in (ours, theirs):
+                shown = client.get("/context?project=demo").json()["recent_sessions"]
+                assert [it["summary"].split()[-1] for it in shown] == heard[1:]
+                told = {"messages": [{"role": "user", "content": heard[0]}]}
+                clock.advance(seconds=1)
+                path_of = f"/sessions/{heard[0]}/messages?project=demo"
+                assert client.post(path_of, json=told).is_success
+        clock.advance(days=2)
+
+
 def has_ended(client: httpx.Client, session: str = "swept") -> bool:
     listed = client.get("/sessions/recent").json()
     return any(it["id"] == session and "ended_at" in it for it in listed)

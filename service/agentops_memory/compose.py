@@ -3,7 +3,7 @@
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from starlette.applications import Starlette
@@ -33,7 +33,7 @@ from .domain.stores import Stores
 from .domain.transfer import Transfer
 from .domain.upkeep import Upkeep
 from .domain.versions import Versions
-from .ending import ending
+from .ending import end_idle, ending
 from .erasing import Bell, scrubbing
 from .identity import Identity, is_open_allowed, must_have_keys
 from .local import LocalService
@@ -67,7 +67,7 @@ async def opened(
     """The application over its open database."""
     exceptions = RedactionFile(settings.redaction_file)
     exceptions.read()
-    redaction, bell, new = Redaction(exceptions=exceptions.rules), Bell(), Bell()
+    redaction, bell = Redaction(exceptions=exceptions.rules), Bell()
     keys = WatchedKeys(KeyFile(settings.keys_file, settings.audit_file))
     door = Door(
         identify=_identity(settings, keys, clock).caller,
@@ -81,7 +81,7 @@ async def opened(
         settings.db_path,
         engines,
         has_key=lambda tenant: bool(keys.ring().working(tenant)),
-        on_opened=partial(_ring, bell, new),
+        on_opened=partial(_put_in_order, bell, settings.session_idle),
     ) as sqlite:
         shared = (telemetry.engine(sqlite), settings, redaction, bell, clock)
         rest = _agentops(*shared)
@@ -94,18 +94,20 @@ async def opened(
             agentops.protocol(rest),
         ]
         upkeep, idle, every = Upkeep(engine=sqlite), settings.session_idle, settings.sweep_every
+        await end_idle(Sessions(engine=sqlite), sqlite.callers(), idle)
         async with (
             sweeping(upkeep, sqlite.callers, telemetry.metrics, every),
             scrubbing(Erasures(engine=sqlite), sqlite.callers, bell, every),
-            ending(Sessions(engine=sqlite), sqlite.callers, new, idle=idle, every=every),
+            ending(Sessions(engine=sqlite), sqlite.callers, idle=idle, every=every),
             agents.opened(),
         ):
             yield application(apis, door, telemetry)
 
 
-def _ring(bell: Bell, another: Bell, caller: Caller) -> None:
+async def _put_in_order(bell: Bell, idle: timedelta, caller: Caller, engine: Engine) -> None:
+    """End what is idle, so that the first reader finds its summaries; erasures go on later."""
+    await end_idle(Sessions(engine=engine), [caller], idle)
     bell.ring(caller)
-    another.ring(caller)
 
 
 @asynccontextmanager

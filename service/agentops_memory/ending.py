@@ -3,38 +3,35 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 
 from .domain.errors import NotFound, Refusal
 from .domain.model import Caller
 from .domain.sessions import Sessions
-from .erasing import Bell, Callers
-
-FOR_EVER = timedelta()
+from .erasing import Callers
 
 log = logging.getLogger(__name__)
 
 
 @asynccontextmanager
 async def ending(
-    sessions: Sessions, callers: Callers, opened: Bell, *, idle: timedelta, every: timedelta
+    sessions: Sessions, callers: Callers, *, idle: timedelta, every: timedelta
 ) -> AsyncIterator[None]:
-    """Inside, idle sessions end: at the start, as often as that, and where the bell rings.
+    """Inside, idle sessions end now and again.
 
-    It rings for a tenant whose database was opened. An interval of 0 means no oftener; an idle
-    time of 0, that none ends.
+    An interval of 0 means never; an idle time of 0, that none ends.
     """
-    tasks = [
-        asyncio.create_task(_end_again_and_again(sessions, callers, idle, every)),
-        asyncio.create_task(_end_where_opened(sessions, opened, idle)),
-    ]
+    if not every:
+        yield
+        return
+    task = asyncio.create_task(_end_again_and_again(sessions, callers, idle, every))
     try:
         yield
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
 
 
 async def end_idle(sessions: Sessions, callers: Iterable[Caller], idle: timedelta) -> None:
@@ -57,12 +54,6 @@ async def end_idle(sessions: Sessions, callers: Iterable[Caller], idle: timedelt
 async def _end_again_and_again(
     sessions: Sessions, callers: Callers, idle: timedelta, every: timedelta
 ) -> None:
-    await end_idle(sessions, callers(), idle)
-    while every:
+    while True:
         await asyncio.sleep(every.total_seconds())
         await end_idle(sessions, callers(), idle)
-
-
-async def _end_where_opened(sessions: Sessions, opened: Bell, idle: timedelta) -> None:
-    while True:
-        await end_idle(sessions, await opened.heard(FOR_EVER), idle)

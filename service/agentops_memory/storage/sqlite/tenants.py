@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from functools import partial
@@ -19,7 +19,7 @@ from .faults import StartRefused
 P = ParamSpec("P")
 T = TypeVar("T")
 
-Opened = Callable[[Caller], object]
+Opened = Callable[[Caller, SqliteEngine], Awaitable[None]]
 HasKey = Callable[[TenantId], bool]
 Engines = Callable[[Path], AbstractAsyncContextManager[SqliteEngine]]
 
@@ -38,6 +38,10 @@ def tenant_file(path: Path, tenant: TenantId) -> Path:
 def tenants_folder(path: Path) -> Path:
     """Where the databases of the other tenants lie."""
     return path.with_name(f"{path.name}.tenants")
+
+
+async def as_it_is(_: Caller, __: SqliteEngine) -> None:
+    """For a database that needs nothing before it is used."""
 
 
 class _Database:
@@ -120,14 +124,15 @@ class TenantsEngine:
         has_key: HasKey,
         most: int = MOST_OPEN,
         idle: timedelta = IDLE,
-        on_opened: Opened = lambda _: None,
+        on_opened: Opened = as_it_is,
     ) -> AsyncIterator["TenantsEngine"]:
         """An engine whose default tenant is open from the start. At the end all are closed.
 
         `engines` opens the engine of a file.
         `has_key` tells whether a key opens a tenant now: only then its database is made.
-        `on_opened` is told of the operator of each other tenant once its database is open. Raises
-        StartRefused when the default tenant's file cannot be used as it is.
+        `on_opened` is awaited with the operator of each other tenant and its open database before
+        anybody uses that. Raises StartRefused when the default tenant's file cannot be used as
+        it is.
         """
         async with engines(path) as default:
             engine = cls(default, path, engines, has_key, on_opened, places=most, idle=idle)
@@ -237,8 +242,8 @@ class TenantsEngine:
             except StartRefused as refusal:
                 log.warning("a tenant's database cannot be opened", extra={"reason": str(refusal)})
                 raise Unavailable("The tenant's database cannot be opened.") from refusal
+            await self._on_opened(Caller(tenant=tenant), engine)
             self._open[tenant] = _Database(engine, stack.pop_all(), path)
-        self._on_opened(Caller(tenant=tenant))
 
     async def _take_place(self) -> None:
         """A place for a database, if need be that of the one that was not used for longest."""
