@@ -379,6 +379,23 @@ def test_a_session_ends_after_a_day_without_a_word_when_it_was_last_heard(
     assert end(shared, session)["summary"] == shown["summary"]
 
 
+def test_what_was_told_while_the_clock_was_ahead_ends_nevertheless(tmp_path: Path) -> None:
+    clock = Clock()
+    with serving(tmp_path / "memory.db", clock=clock) as service, asyncio.Runner() as runner:
+        for ahead in (timedelta(days=1), timedelta(days=9000)):
+            clock.now += ahead
+            tell(service, f"{ahead.days} ahead", "hello")
+            clock.now -= ahead
+
+        async def sweep() -> int:
+            async with opened(service.path, clock) as engine:
+                return await Sessions(engine=engine).end_idle(OPERATOR, DAY)
+
+        assert runner.run(sweep()) == 1
+        assert row(service, "9000 ahead")["ended_at"] == f"{clock.now:%Y-%m-%dT%H:%M:%SZ}"
+        assert "ended_at" not in row(service, "1 ahead")
+
+
 def test_however_many_are_idle_all_of_them_end(shared: Service) -> None:
     said = Transcript(messages=1, user=1, first="x", last="x")
 

@@ -144,7 +144,10 @@ class TranscriptTable(Protocol):
         """Forget what was told of the session; nothing told is no error."""
 
     def idle(self, until: datetime, limit: int) -> list[tuple[SessionId, datetime]]:
-        """Sessions that were told nothing after `until`, and when the last was; longest first."""
+        """Sessions that were told nothing after `until`, and when the last was; longest first.
+
+        Those too that were last told something as long after now, by a clock that was wrong.
+        """
 
 
 class RevisionTable(Protocol):

@@ -154,7 +154,7 @@ def end_idle_sessions(tx: Transaction, idle: timedelta) -> int:
     for id_, heard_at in due:
         session = tx.sessions.get(id_)
         assert session is not None  # nothing is told of one that is not there
-        _ended(tx, session, tx.transcripts.get(id_), heard_at)
+        _ended(tx, session, tx.transcripts.get(id_), min(heard_at, tx.now))
     return len(due)
 
 

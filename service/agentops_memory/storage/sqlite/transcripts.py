@@ -52,14 +52,22 @@ class Transcripts(Table):
         self._execute(f"DELETE FROM transcripts WHERE session = {NUMBER}", session=session)
 
     def idle(self, until: datetime, limit: int) -> list[tuple[SessionId, datetime]]:
+        now, at_the_latest = micros(self._now), micros(until)
         rows = self._execute(
             """SELECT s.id, t.heard_at
-                 FROM transcripts t
+                 FROM (SELECT session, heard_at
+                         FROM transcripts
+                        WHERE heard_at <= :until
+                        UNION ALL
+                       SELECT session, heard_at
+                         FROM transcripts
+                        WHERE heard_at > :ahead
+                     ORDER BY heard_at, session
+                        LIMIT :limit) t
                  JOIN sessions s ON s.number = t.session
-                WHERE t.heard_at <= :until
-             ORDER BY t.heard_at, t.session
-                LIMIT :limit""",
-            until=micros(until),
+             ORDER BY t.heard_at, t.session""",
+            until=at_the_latest,
+            ahead=now + (now - at_the_latest),
             limit=limit,
         )
         return [(SessionId(id_), instant(heard_at)) for id_, heard_at in rows]
