@@ -7,6 +7,7 @@ import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ import pytest
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
+from agentops_memory.domain.access import Role
+from agentops_memory.domain.errors import Denied
 from agentops_memory.domain.model import OPERATOR, SessionId
 from agentops_memory.domain.redaction import redacted
 from agentops_memory.domain.sessions import AT_ONCE, Sessions, append_messages
@@ -32,6 +35,7 @@ from agentops_memory.storage.sqlite import SqliteEngine
 
 from .callers import calling, made_key
 from .engine import opened
+from .engine import run as engine_run
 from .files import rows
 from .process import run, served, until
 from .projects import erased
@@ -277,6 +281,15 @@ def test_secrets_stay_out_of_what_is_told_and_are_counted(shared: Service, sessi
     )
 
 
+@requirement("agentops:messages:redacted")
+def test_a_secret_in_the_id_of_a_session_stays_out_and_is_counted(shared: Service) -> None:
+    answers = [tell(shared, f"id {SECRET}", it) for it in ("a", SECRET)]
+
+    assert [it.headers["x-redacted"] for it in answers] == ["1", "2"]
+    assert row(shared, "id [REDACTED:aws-key-id]")["message_count"] == 2
+    assert end(shared, f"id {SECRET}")["message_count"] == 2
+
+
 @requirement("agentops:messages:faults")
 def test_a_message_is_read_as_an_end_reads_it_and_refused_as_there(
     shared: Service, session: str
@@ -347,6 +360,24 @@ def test_only_a_writer_of_the_project_may_tell(tmp_path: Path) -> None:
             listed = admin.get("/sessions/recent").json()
 
     assert {(it["id"], it["message_count"]) for it in listed} == {("s1", 1), ("own", 1)}
+
+
+def test_the_domain_too_asks_for_the_role(tmp_path: Path) -> None:
+    reader, writer = (replace(OPERATOR, role=role) for role in (Role.READER, Role.WRITER))
+
+    async def test(engine: SqliteEngine) -> None:
+        sessions, session, told = Sessions(engine=engine), SessionId("s1"), Transcript()
+        with pytest.raises(Denied):
+            await sessions.hear(reader, [])
+        with pytest.raises(Denied):
+            await sessions.append(reader, session, told, None)
+        with pytest.raises(Denied):
+            await sessions.close(reader, session, told, None)
+        with pytest.raises(Denied):
+            await sessions.end_idle(writer, DAY)
+        assert await sessions.recent(reader, None, 5) == []
+
+    engine_run(tmp_path / "memory.db", test)
 
 
 # Silence
