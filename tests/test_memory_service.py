@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from agentops_memory.answers.errors import MemoryServiceError
 from agentops_memory.answers.models import Message
@@ -97,8 +98,9 @@ def _deed(chance: random.Random) -> Deed:
 
 
 def _messages(chance: random.Random) -> list[Message]:
-    roles = ("user", "assistant", *TEXTS)
+    odd: tuple[Any, ...] = (None, 5, [])  # what no type lets through, but a program sends
+    roles = ("user", "assistant", *TEXTS, *odd)
     return [
-        Message(role=chance.choice(roles), content=chance.choice(TEXTS))
+        Message(role=chance.choice(roles), content=chance.choice((*TEXTS, *odd)))
         for _ in range(chance.randrange(4))
     ]

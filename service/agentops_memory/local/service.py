@@ -18,7 +18,7 @@ from ..answers.models import (
     Stats,
     TimelineEntry,
 )
-from ..api.agentops import answers, spans, wire
+from ..api.agentops import answers, spans, transcripts, wire
 from ..api.agentops import models as m
 from ..api.http import MAX_ROWS, whole_number
 from ..domain.budget import Budget
@@ -26,7 +26,6 @@ from ..domain.memories import Memories
 from ..domain.model import Filter, MemoryId, SessionId, Wanted
 from ..domain.recall import Recall
 from ..domain.sessions import Sessions
-from ..domain.summary import Message as Said
 from ..domain.summary import Transcript
 from ..domain.text import clean, project_name
 from ..telemetry import annotate, event
@@ -220,7 +219,8 @@ class LocalService(LocalTransfers):
         self, session_id: str, messages: Sequence[Message], project: str | None
     ) -> tuple[SessionId, Transcript]:
         given = wire.body(m.NamedSession, {"id": session_id, "project": project_of(project)})
-        said = (Said(role=clean(each.role), content=clean(each.content)) for each in messages)
+        every = [{"role": each.role, "content": each.content} for each in messages]
+        said = transcripts.sent({"messages": every})
         return SessionId(given.id), await self.sessions_.hear(self.caller(), said)
 
 
