@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 
 from agentops_memory.domain.access import Role
 from agentops_memory.domain.errors import Denied
-from agentops_memory.domain.model import OPERATOR, SessionId
-from agentops_memory.domain.redaction import redacted
+from agentops_memory.domain.model import OPERATOR, Session, SessionId
+from agentops_memory.domain.redaction import Rules, redacted
+from agentops_memory.domain.screen import Screen
 from agentops_memory.domain.sessions import AT_ONCE, Sessions, append_messages
 from agentops_memory.domain.summary import (
     ENDED,
@@ -31,6 +32,7 @@ from agentops_memory.domain.summary import (
     told_by,
     transcript,
 )
+from agentops_memory.domain.text import Project
 from agentops_memory.storage.sqlite import SqliteEngine
 
 from .callers import calling, made_key
@@ -40,7 +42,7 @@ from .files import rows
 from .process import run, served, until
 from .projects import erased
 from .requirements import requirement
-from .service import Clock, Service, serving
+from .service import START, Clock, Service, serving
 
 DAY = timedelta(days=1)
 SECRET = "AKIA" + "QZXV7RARE" + "K3YQ9AB"
@@ -646,3 +648,16 @@ def test_a_session_whose_summary_lost_a_secret_goes_on_where_it_was(tmp_path: Pa
             assert row(service, "s1")["summary"] == summary(digest(said))
             tell(service, "s1", *more)
             assert end(service, "s1")["summary"] == summary(digest(said + more))
+
+
+def test_a_secret_that_stands_across_both_messages_of_a_summary_leaves_it() -> None:
+    said = [{"role": "user", "content": it} for it in ("open the gate", "to nobody")]
+    screen = Screen(Rules(values=(("password", f"gate{ENDED}to"),)))
+    session = Session(
+        id=SessionId("s1"), project=Project("demo"), started_at=START, summary=summary(digest(said))
+    )
+
+    assert screen.summary(session).summary == (
+        "Session: 2 messages (2 user, 0 assistant). Started with: open the [REDACTED:password] nobody"
+    )
+    assert screen.count == 1
