@@ -6,9 +6,10 @@ import re
 import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from hypothesis import strategies as st
 
 from agentops_memory.domain.access import Role
 from agentops_memory.domain.errors import Denied
-from agentops_memory.domain.model import OPERATOR, Session, SessionId
+from agentops_memory.domain.model import OPERATOR, Caller, Session, SessionId, TenantId
 from agentops_memory.domain.redaction import Rules, redacted
 from agentops_memory.domain.screen import Screen
 from agentops_memory.domain.sessions import AT_ONCE, Sessions, append_messages
@@ -33,12 +34,13 @@ from agentops_memory.domain.summary import (
     transcript,
 )
 from agentops_memory.domain.text import Project
-from agentops_memory.storage.sqlite import SqliteEngine
+from agentops_memory.ending import end_idle
+from agentops_memory.storage.sqlite import SqliteEngine, TenantsEngine
 
 from .callers import calling, made_key
 from .engine import opened
 from .engine import run as engine_run
-from .files import rows
+from .files import disk, rows
 from .process import run, served, until
 from .projects import erased
 from .requirements import requirement
@@ -506,6 +508,46 @@ def test_whoever_opens_a_database_first_reads_the_summaries_of_what_was_idle(
         clock.advance(days=2)
 
 
+def test_what_fails_is_tried_again_and_holds_up_no_other_tenant(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = Clock()
+    told = Transcript(messages=1, user=1, first="x", last="x")
+    nobody, somebody = (Caller(tenant=TenantId(it)) for it in ("nobody", "default"))
+    engines = partial(SqliteEngine.opened, clock=clock)
+
+    async def test() -> None:
+        with disk(tmp_path / "disk", size=4 * 1024 * 1024) as folder:
+            ballast = folder / "ballast"
+            async with TenantsEngine.opened(
+                folder / "memory.db", engines, has_key=lambda _: False
+            ) as engine:
+                sessions = Sessions(engine=engine)
+                await sessions.append(somebody, SessionId("s1"), told, None)
+                clock.now = datetime.min.replace(tzinfo=UTC)  # there is no day before
+                await end_idle(sessions, [nobody, somebody], DAY)
+                clock.now = START + DAY
+                fill(ballast)
+                await end_idle(sessions, [nobody, somebody], DAY)
+                (going_on,) = await sessions.recent(somebody, None, 9)
+                ballast.unlink()
+                await end_idle(sessions, [nobody, somebody], DAY)
+                (ended,) = await sessions.recent(somebody, None, 9)
+        assert (going_on.ended_at, ended.ended_at) == (None, START)
+
+    asyncio.run(test())
+    assert [it.message for it in caplog.records if it.name == end_idle.__module__] == [
+        "idle sessions could not be ended; the next sweep tries again",
+        "idle sessions go on; they end later",
+    ]
+
+
+def fill(ballast: Path) -> None:
+    with suppress(OSError), ballast.open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
+
+
 def has_ended(client: httpx.Client, session: str = "swept") -> bool:
     listed = client.get("/sessions/recent").json()
     return any(it["id"] == session and "ended_at" in it for it in listed)
@@ -657,7 +699,7 @@ def test_a_secret_that_stands_across_both_messages_of_a_summary_leaves_it() -> N
         id=SessionId("s1"), project=Project("demo"), started_at=START, summary=summary(digest(said))
     )
 
-    assert screen.summary(session).summary == (
-        "Session: 2 messages (2 user, 0 assistant). Started with: open the [REDACTED:password] nobody"
+    assert screen.summary(session).summary.endswith(
+        "Started with: open the [REDACTED:password] nobody"
     )
     assert screen.count == 1
