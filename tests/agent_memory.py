@@ -1,21 +1,25 @@
 """An agent's memory session in a test: over a real service, on a way that can be closed."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from agentops_memory.client import AsyncMemoryClient
-from agentops_memory.runtime import ChatMessage, MemorySession, WorkingMemory
+from agentops_memory.runtime import ChatMessage, MemorySession, ToolCall, WorkingMemory
 
 from .asking import over
-from .service import Service
+from .service import Service, serving
 
 PATIENCE = timedelta(seconds=10)
+MAKE = ToolCall(id="1", name="bash", arguments={"command": "make"})
+SUMMARY = "Session: {} messages ({} user, {} assistant). Started with: {}"
 
 
 @dataclass(slots=True)
@@ -38,6 +42,28 @@ class Way:
     def taken(self, path: str) -> list[httpx.Request]:
         """The requests to a path that ends so."""
         return [request for request in self.requests if request.url.path.endswith(path)]
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    with serving(tmp_path / "memory.db") as running:
+        yield running
+
+
+@pytest.fixture
+def way(service: Service) -> Way:
+    return Way(service)
+
+
+def sessions(service: Service) -> list[dict[str, object]]:
+    rows: list[dict[str, object]] = service.http.get("/sessions/recent").json()
+    return rows
+
+
+def summary(service: Service) -> object:
+    """That of the one session that has any."""
+    (told,) = (row["summary"] for row in sessions(service) if "summary" in row)
+    return told
 
 
 @asynccontextmanager

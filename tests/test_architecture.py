@@ -53,6 +53,7 @@ ALLOWED: dict[str, set[str]] = {
     "runtime.spans": {"client", ""},
     "runtime.outbox": {"runtime.spans", "runtime.unsent", "client"},
     "runtime.reminder": {"runtime", "client"},
+    "runtime.backlog": {"runtime", "client"},
     "runtime.report": {"runtime.unsent", "client"},
     "runtime.session": {"runtime", "client"},
     "runtime.hooks_faults": set(),

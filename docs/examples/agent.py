@@ -7,8 +7,10 @@ whenever you like and start it again: it goes on where it was.
 """
 
 import asyncio
+import os
 import signal
 import sys
+import threading
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from functools import partial
@@ -81,24 +83,42 @@ def model(remembered: str, messages: tuple[ChatMessage, ...], call_id: str) -> C
 
 
 async def shell(call: ToolCall) -> str:
-    process = await asyncio.create_subprocess_shell(
-        call.arguments["command"],
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    output, _ = await process.communicate()
+    try:
+        process = await asyncio.create_subprocess_shell(
+            call.arguments["command"],
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            start_new_session=True,
+        )
+    except (OSError, ValueError) as fault:
+        return f"error: {fault}"
+    try:
+        output, _ = await process.communicate()
+    except asyncio.CancelledError:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # with all that it has started
+        raise
     return output.decode(errors="replace").strip()
 
 
 async def prompts() -> AsyncIterator[str]:
-    """Each line that is typed or piped in."""
-    reader = asyncio.StreamReader()
-    loop = asyncio.get_running_loop()
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    async for line in reader:
-        if prompt := line.decode(errors="replace").strip():
+    """Each line of the input, be it typed, piped in or in a file; a thread waits for them."""
+    lines: asyncio.Queue[str | None] = asyncio.Queue()
+    threading.Thread(target=read, args=(lines, asyncio.get_running_loop()), daemon=True).start()
+    while (line := await lines.get()) is not None:
+        if prompt := line.strip():
             yield prompt
+
+
+def read(lines: "asyncio.Queue[str | None]", loop: asyncio.AbstractEventLoop) -> None:
+    with (
+        suppress(RuntimeError),  # the loop has ended before the input
+        open(0, encoding="utf-8", errors="replace", closefd=False) as given,
+    ):
+        for line in given:
+            loop.call_soon_threadsafe(lines.put_nowait, line)
+        loop.call_soon_threadsafe(lines.put_nowait, None)
 
 
 if __name__ == "__main__":

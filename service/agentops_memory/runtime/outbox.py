@@ -47,7 +47,7 @@ class Outbox:
         self._bell = asyncio.Event()  # rung when there is a reason to send
         self._rest = asyncio.Event()  # set when nothing is left, or nothing goes
         self._failures = 0
-        self._task = asyncio.create_task(self._send_all())
+        self._task = asyncio.get_running_loop().create_task(self._send_all())
 
     def send(self, write: Unsent) -> None:
         """Send it after the others; what waits for its next attempt is not waited for."""
@@ -72,8 +72,7 @@ class Outbox:
     async def close(self) -> None:
         """Send nothing more; what was under way may have been done."""
         self._task.cancel()
-        with suppress(asyncio.CancelledError):
-            await self._task
+        await asyncio.wait([self._task])  # which raises nothing but what is meant for the caller
 
     async def _send_all(self) -> None:
         while True:

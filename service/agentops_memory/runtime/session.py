@@ -3,30 +3,30 @@
 import asyncio
 import logging
 import os
+import secrets
 import uuid
-from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
 from typing import Self
 
-from ..client import AsyncMemoryClient, SessionEnd
+from ..client import AsyncMemoryClient
 from . import checkpoint, spans
+from .backlog import Backlog
+from .checkpoint import CheckpointError
 from .hooks import ToolHooks
 from .kinds import require
 from .messages import ChatMessage, ToolCall
-from .outbox import Outbox
 from .reminder import Reminder
-from .report import Lost, Report
+from .report import Report
 from .unsent import Deed, Unsent
 from .working_memory import WorkingMemory
 
 MAX_PROJECT = 200  # code points
 BATCH = 32  # messages told at once: of 5,000 bytes each, they fit into a request
-MOST_UNSENT = 1_000  # writes that are kept while the service is away
 PATIENCE = timedelta(seconds=2)
 FAREWELL = timedelta(seconds=10)
 
@@ -69,38 +69,34 @@ class MemorySession:
         self.working = WorkingMemory() if working is None else working
         require("working", self.working, WorkingMemory)
         self.project = project
-        self._client = client
         self._reminder = Reminder(client=client, project=project, limit=limit, patience=patience)
         self._hooks = hooks
         self._path = None if checkpoint is None else Path(checkpoint)
-        self._disk = ThreadPoolExecutor(max_workers=1)  # checkpoints are written in their order
-        self._outbox: Outbox | None = None
+        self._disk = _disk()
+        self._backlog = Backlog(client, self.working)
         self.asides: set[asyncio.Task[None]] = set()
-        self._ended: SessionEnd | None = None
-        self._lost: deque[Lost] = deque(maxlen=MOST_UNSENT)
 
     async def __aenter__(self) -> Self:
         self.open()
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.end()
+    async def __aexit__(self, _kind: object, failure: BaseException | None, _trace: object) -> None:
+        with _behind(failure):
+            await self.end()
 
     def open(self) -> None:
         """Begin to tell the service, with what an earlier run could not; waits for nothing.
 
         RuntimeError if it is open, or another session tells of its working memory.
         """
-        if self._outbox is not None:
+        if self._backlog.is_open:
             raise RuntimeError("The session is open.")
         if self.working.is_heard:
             raise RuntimeError("Another session is open with this working memory.")
-        asyncio.get_running_loop()  # without one nothing has changed
-        self._ended = None
+        self._backlog.open(self._of_this_run("start_session"))
+        if not self.working.sequence:  # another memory of the same session has its own keys
+            self.working.sequence = secrets.randbits(48)
         self.working.is_heard = True
-        told = [write for write in self.working.unsent if write.deed not in _OF_A_RUN]
-        self.working.unsent[:] = [self._of_this_run("start_session"), *told]
-        self._outbox = Outbox(self._client, self._settled, self.working.unsent)
 
     async def end(self, within: timedelta = FAREWELL) -> Report:
         """End the session with all that was said, waiting so long for the service at most.
@@ -109,19 +105,12 @@ class MemorySession:
         for the next run. A session that ended may be opened again, and goes on.
         """
         require("within", within, timedelta)
-        outbox = self._outbox
-        if outbox is None:
-            return self.report
-        try:
-            await self._tell([*self._batches(), self._of_this_run("end_session")])
-        finally:
+        if self._backlog.is_open:
             try:
-                await outbox.emptied(within)
+                await self._end(within)
             finally:
-                await self._close(outbox)
-        if self._path is not None:
-            await self.checkpoint()
-        self._warn_of_the_rest()
+                self._disk.shutdown(wait=False)  # its thread; what it is writing it writes
+                self._disk = _disk()
         return self.report
 
     @asynccontextmanager
@@ -138,8 +127,11 @@ class MemorySession:
             self.working.turn += 1
         try:
             yield await self.context(self._asked() if prompt is None else prompt)
-        finally:
-            await self._tell(self._batches())
+        except BaseException as failure:
+            with _behind(failure):
+                await self._tell(self._batches())
+            raise
+        await self._tell(self._batches())
 
     async def context(self, prompt: str) -> str:
         """The memories for a prompt, as text for it; nothing, if the service does not answer.
@@ -166,7 +158,7 @@ class MemorySession:
     def before_tool(self, call: ToolCall) -> None:
         """Look up what the hooks want to know of before the call: for the trace; nobody waits."""
         question = self._hooks.question(call)
-        if question is None or self._outbox is None:
+        if question is None or not self._backlog.is_open:
             return
         work = self._reminder.look_up(call, question, self._attributes())
         task = asyncio.create_task(work)
@@ -180,8 +172,8 @@ class MemorySession:
             return
         fields = self._fields() | asdict(capture) | {"tags": list(capture.tags)}
         write = Unsent.keyed("save", fields, spans.here(), call.id, self.working.turn)
-        self._keep([write])
-        self._send([write])
+        self._backlog.keep([write])
+        self._backlog.send([write])
 
     async def checkpoint(self) -> None:
         """Write the working memory as it is to its checkpoint, on another thread.
@@ -198,24 +190,35 @@ class MemorySession:
     @property
     def report(self) -> Report:
         """What the service has been told by now, and what it has not."""
-        return Report(ended=self._ended, unsent=tuple(self.working.unsent), lost=tuple(self._lost))
+        return self._backlog.report
 
     def _require_open(self) -> None:
         """Else what is said would be told to nobody."""
-        if self._outbox is None:
+        if not self._backlog.is_open:
             raise RuntimeError("The session is not open: use it in `async with`, or open() it.")
 
+    async def _end(self, within: timedelta) -> None:
+        try:
+            await self._tell([*self._batches(), self._of_this_run("end_session")])
+        finally:
+            try:
+                await self._backlog.emptied(within)
+            finally:
+                await self._close()
+        if self._path is not None:
+            await self.checkpoint()
+        self._warn_of_the_rest()
+
     async def _caught_up(self) -> None:
-        if self._outbox is not None:
-            await self._outbox.emptied(self._reminder.patience / 2)
+        await self._backlog.emptied(self._reminder.patience / 2)
 
     async def _tell(self, writes: list[Unsent]) -> None:
-        self._keep(writes)
+        self._backlog.keep(writes)
         try:
             if self._path is not None:
                 await self.checkpoint()
         finally:
-            self._send(writes)
+            self._backlog.send(writes)
 
     def _batches(self) -> list[Unsent]:
         """What was said since, as writes."""
@@ -235,36 +238,12 @@ class MemorySession:
     def _fields(self) -> dict[str, object]:
         return {"session_id": self.working.session_id, "project": self.project}
 
-    def _keep(self, writes: Iterable[Unsent]) -> None:
-        """Keep the writes until they are settled; the oldest are given up for too many."""
-        unsent = self.working.unsent
-        unsent.extend(writes)
-        while len(unsent) > MOST_UNSENT:
-            oldest = unsent[1]  # the first one may be on its way
-            if self._outbox is not None:
-                self._outbox.withdraw(oldest)
-            self._settled(oldest, f"More than {MOST_UNSENT} writes waited for the service.")
-
-    def _send(self, writes: Iterable[Unsent]) -> None:
-        for write in writes:
-            if self._outbox is not None:  # else they wait for the next run
-                self._outbox.send(write)
-
-    def _settled(self, write: Unsent, outcome: object) -> None:
-        with suppress(ValueError):
-            self.working.unsent.remove(write)
-        if isinstance(outcome, SessionEnd):
-            self._ended = outcome
-        if isinstance(outcome, (Exception, str)):
-            self._lost.append(Lost(write=write, reason=str(outcome)))
-            log.warning("a write is lost", extra={"deed": write.deed, "reason": str(outcome)})
-
-    async def _close(self, outbox: Outbox) -> None:
+    async def _close(self) -> None:
         """Nothing is sent from here on; what is looked up has had its time."""
-        self._outbox, self.working.is_heard = None, False
-        await outbox.close()
+        self.working.is_heard = False
         for task in self.asides:
             task.cancel()
+        await self._backlog.close()
         await asyncio.gather(*self.asides, return_exceptions=True)
 
     def _warn_of_the_rest(self) -> None:
@@ -284,4 +263,17 @@ class MemorySession:
         }
 
 
-_OF_A_RUN = ("start_session", "end_session")
+@contextmanager
+def _behind(failure: BaseException | None) -> Iterator[None]:
+    """Inside, a checkpoint that cannot be written is told in the log, if there is a failure."""
+    try:
+        yield
+    except (OSError, CheckpointError) as fault:
+        if failure is None:
+            raise
+        log.warning("no checkpoint is written", extra={"reason": str(fault)})
+
+
+def _disk() -> ThreadPoolExecutor:
+    """Where checkpoints are written in their order; a thread only once there is one."""
+    return ThreadPoolExecutor(max_workers=1, thread_name_prefix="agentops-memory-checkpoint")

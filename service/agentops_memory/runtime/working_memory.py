@@ -50,7 +50,7 @@ class WorkingMemory:
         self.extra: dict[str, Any] = dict(extra or {})
         self.unsent: list[Unsent] = []  # what the service has not taken
         self.said: list[Message] = []  # what nobody was told yet
-        self.sequence = 0  # how many times messages were told
+        self.sequence = 0  # counts what was told; a session begins it anywhere
         self.is_heard = False
         self._messages: list[ChatMessage] = []
         self.add(*messages)

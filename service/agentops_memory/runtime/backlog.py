@@ -1,0 +1,88 @@
+"""What an agent has to tell the service, until the service has it or never will."""
+
+import logging
+from collections import deque
+from collections.abc import Iterable
+from contextlib import suppress
+from datetime import timedelta
+
+from ..client import AsyncMemoryClient, SessionEnd
+from .outbox import Outbox
+from .report import Lost, Report
+from .unsent import Unsent
+from .working_memory import WorkingMemory
+
+MOST_UNSENT = 1_000  # writes that are kept while the service is away
+
+log = logging.getLogger(__name__)
+
+_OF_A_RUN = ("start_session", "end_session")
+
+
+class Backlog:
+    """The unsent writes of a working memory: kept there first, then sent, while it is open."""
+
+    def __init__(self, client: AsyncMemoryClient, working: WorkingMemory) -> None:
+        self._client = client
+        self._working = working
+        self._outbox: Outbox | None = None
+        self._ended: SessionEnd | None = None
+        self._lost: deque[Lost] = deque(maxlen=MOST_UNSENT)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether writes are sent."""
+        return self._outbox is not None
+
+    @property
+    def report(self) -> Report:
+        """What the service has taken by now, and what it has not."""
+        unsent = tuple(self._working.unsent)
+        return Report(ended=self._ended, unsent=unsent, lost=tuple(self._lost))
+
+    def open(self, start: Unsent) -> None:
+        """Send the start of a run, then what an earlier one has left but its start and its end.
+
+        RuntimeError without a loop; then nothing has changed.
+        """
+        left = [write for write in self._working.unsent if write.deed not in _OF_A_RUN]
+        self._outbox = Outbox(self._client, self._settled, [start, *left])
+        self._working.unsent[:] = [start, *left]
+        self._ended = None
+
+    async def close(self) -> None:
+        """Send nothing more: the rest waits for the next run."""
+        outbox, self._outbox = self._outbox, None
+        if outbox is not None:
+            await outbox.close()
+
+    def keep(self, writes: Iterable[Unsent]) -> None:
+        """Keep the writes until they are settled; the oldest are given up for too many."""
+        unsent = self._working.unsent
+        unsent.extend(writes)
+        while len(unsent) > MOST_UNSENT:
+            oldest = unsent[1]  # the first one may be on its way
+            if self._outbox is not None:
+                self._outbox.withdraw(oldest)
+            self._settled(oldest, f"More than {MOST_UNSENT} writes waited for the service.")
+
+    def send(self, writes: Iterable[Unsent]) -> None:
+        """Send those of them that are still kept."""
+        kept = set(map(id, self._working.unsent))
+        for write in writes:
+            if self._outbox is not None and id(write) in kept:
+                self._outbox.send(write)
+
+    async def emptied(self, within: timedelta) -> None:
+        """Wait until all is sent, or an attempt has failed, or the time is over."""
+        if self._outbox is not None:
+            await self._outbox.emptied(within)
+
+    def _settled(self, write: Unsent, outcome: object) -> None:
+        with suppress(ValueError):
+            self._working.unsent.remove(write)
+        if isinstance(outcome, SessionEnd):
+            self._ended = outcome
+        if isinstance(outcome, (Exception, str)):
+            self._lost.append(Lost(write=write, reason=str(outcome)))
+            log.warning("a write is lost", extra={"deed": write.deed, "reason": str(outcome)})
