@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from agentops_memory.client import MemoryClient
 from agentops_memory.runtime import InjectRule, Pattern, SaveRule, ToolHooks
+from agentops_memory.runtime.hooks import Capture, Question
+from agentops_memory.runtime.hooks.patterns import WrongPattern
 from agentops_memory.runtime.messages import ToolCall
-from agentops_memory.runtime.patterns import WrongPattern
-from agentops_memory.runtime.rules import Capture, Question
 
 from .service import serving
 from .test_docs import ROOT

@@ -4,7 +4,7 @@ Imports nothing but the client.
 """
 
 try:
-    from .hooks import HooksRefused, ToolHooks
+    from .hooks import HooksRefused, InjectRule, Pattern, SaveRule, ToolHooks
 except ImportError as error:
     if getattr(error.__cause__, "name", None) != "httpx":
         raise
@@ -13,9 +13,7 @@ except ImportError as error:
     ) from error
 from .checkpoint import CheckpointError
 from .messages import ChatMessage, ToolCall
-from .patterns import Pattern
 from .report import Lost, Report
-from .rules import InjectRule, SaveRule
 from .session import MemorySession
 from .unsent import Unsent
 from .working_memory import WorkingMemory

@@ -11,10 +11,10 @@ from opentelemetry.trace import Span
 
 from ..client import AsyncMemoryClient, Context, MemoryServiceError
 from . import spans
+from .hooks import Question
 from .injection import injected
 from .kinds import require
 from .messages import ToolCall
-from .rules import Question
 
 MOST_MEMORIES = 50  # that a turn may be reminded of
 

@@ -3,9 +3,8 @@
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from .hooks_faults import Enough, Faults
-from .hooks_spots import Spot, close_to
-from .hooks_yaml import documents
+from .faults import Enough, Faults
+from .nodes import documents
 from .patterns import Pattern
 from .rules import (
     FROM_ARGUMENTS,
@@ -19,6 +18,7 @@ from .rules import (
     InjectRule,
     SaveRule,
 )
+from .spots import Spot, close_to
 
 HOOKS, SAVE, INJECT = "toolHooks", "memorySaveRules", "contextInjectTools"
 SAVE_FIELDS = ("tool", "matchOutput", "matchArgs", "type", "scope")

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self, TypeVar
 
-from .kinds import require
-from .messages import ToolCall
+from ..kinds import require
+from ..messages import ToolCall
 from .rules import Capture, InjectRule, Question, SaveRule
 
 Rule = TypeVar("Rule", SaveRule, InjectRule)
@@ -46,7 +46,7 @@ class ToolHooks:
         """
         require("The text of hooks", text, str)
         try:
-            from .hooks_manifest import rules_in  # noqa: PLC0415 - nobody else needs PyYAML
+            from .manifest import rules_in  # noqa: PLC0415 - nobody else needs PyYAML
         except ModuleNotFoundError as error:
             raise ImportError(
                 "Tool hooks in YAML need PyYAML: pip install 'agentops-memory[runtime]'"

@@ -10,7 +10,7 @@ from yaml.events import AliasEvent
 from yaml.nodes import MappingNode, Node, ScalarNode
 from yaml.reader import ReaderError
 
-from .hooks_faults import Faults, line, quoted
+from .faults import Faults, line, quoted
 
 DEEPEST = 100  # levels
 STANDARD = "tag:yaml.org,2002:"

@@ -7,8 +7,8 @@ from difflib import get_close_matches
 
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from .hooks_faults import Faults, line, quoted
-from .hooks_yaml import MERGE, STANDARD
+from .faults import Faults, line, quoted
+from .nodes import MERGE, STANDARD
 from .patterns import Pattern, WrongPattern
 from .rules import fault_of
 

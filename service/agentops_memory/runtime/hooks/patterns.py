@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from .hooks_faults import quoted
+from .faults import quoted
 
 LONGEST = 10_000  # code points
 
