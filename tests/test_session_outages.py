@@ -123,7 +123,7 @@ def test_a_write_that_the_service_refuses_is_lost_and_the_others_go_on(
     assert summary(service) == SUMMARY.format(2, 1, 1, "Deploy it.")
 
 
-@pytest.mark.parametrize("status", [401, 403, 429, 500, 503, 507])
+@pytest.mark.parametrize("status", [401, 403, 404, 408, 429, 500, 503, 507])
 def test_a_write_that_may_be_taken_later_is_kept(way: Way, status: int) -> None:
     def refusing(request: httpx.Request) -> httpx.Response:
         way.requests.append(request)
@@ -225,7 +225,7 @@ def test_what_waits_for_its_next_attempt_goes_before_memories_are_read(
     assert told.count("the service does not take what is told; it is tried again") == 2
 
 
-@pytest.mark.parametrize("status", [400, 404, 409, 413])
+@pytest.mark.parametrize("status", [400, 409, 413])
 def test_a_write_that_is_refused_for_what_it_is_is_lost(status: int) -> None:
     async def run() -> None:
         transport = httpx.MockTransport(lambda _: httpx.Response(status, json={"error": "No."}))

@@ -88,6 +88,14 @@ def test_a_new_one_has_a_session_of_its_own_and_nothing_else() -> None:
     )
 
 
+def test_a_budget_that_is_no_number_drops_nothing() -> None:
+    memory = WorkingMemory([ChatMessage.user("Hi.")])
+
+    with pytest.raises(TypeError, match=r"^budget must be of the type int, not str\.$"):
+        memory.trim_to_token_budget("4000")  # type: ignore[arg-type]
+    assert len(memory.messages) == 1
+
+
 def test_messages_are_added_all_or_none() -> None:
     memory, wrong = WorkingMemory([ASKED]), {"role": "user", "content": "And?"}
     memory.is_heard = True

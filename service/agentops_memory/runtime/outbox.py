@@ -8,22 +8,13 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
-from ..client import (
-    AsyncMemoryClient,
-    Conflict,
-    Invalid,
-    Message,
-    NotFound,
-    TooLarge,
-)
+from ..client import AsyncMemoryClient, Message, Refused
 from . import spans
 from .unsent import Unsent
 
 FIRST_PAUSE = timedelta(seconds=1)
 LONGEST_PAUSE = timedelta(seconds=30)
-# The same write is refused again: by the service, or by the client, which cannot make a request
-# of a write that lacks a field or has one too many.
-HOPELESS = (Invalid, NotFound, Conflict, TooLarge, TypeError)
+HOPELESS = (400, 409, 413)  # what the service says to a write that it will never take
 
 log = logging.getLogger(__name__)
 
@@ -87,16 +78,11 @@ class Outbox:
     async def _is_settled(self, write: Unsent) -> bool:
         try:
             outcome: object = await self._sent(write)
-        except HOPELESS as refusal:
-            outcome = refusal
         except Exception as failure:  # noqa: BLE001 - an agent's memory must not end unseen
-            self._failures += 1
-            if self._failures == 1:
-                log.warning(
-                    "the service does not take what is told; it is tried again",
-                    extra={"reason": str(failure), "unsent": len(self._queue)},
-                )
-            return False
+            if not _is_hopeless(failure):
+                self._failed(failure)
+                return False
+            outcome = failure
         self._failures = 0
         self.withdraw(write)
         self._settled(write, outcome)
@@ -108,12 +94,27 @@ class Outbox:
             method = getattr(self._client, write.deed)
             return await method(**_arguments(write), idempotency_key=write.key)
 
+    def _failed(self, failure: Exception) -> None:
+        self._failures += 1
+        if self._failures == 1:
+            log.warning(
+                "the service does not take what is told; it is tried again",
+                extra={"reason": str(failure), "unsent": len(self._queue)},
+            )
+
     def _pause(self) -> float | None:
         """Seconds until the next attempt; None when there is nothing to send."""
         if not self._queue:
             return None
         pause: timedelta = FIRST_PAUSE * 2 ** min(self._failures - 1, 10)
         return min(pause, LONGEST_PAUSE).total_seconds()
+
+
+def _is_hopeless(failure: Exception) -> bool:
+    """Whether the same write fails again: the service refuses it, or the client cannot make it."""
+    if isinstance(failure, Refused):
+        return failure.status in HOPELESS
+    return isinstance(failure, TypeError)
 
 
 def _arguments(write: Unsent) -> dict[str, Any]:

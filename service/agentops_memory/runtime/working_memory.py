@@ -8,6 +8,7 @@ from typing import Any, Self
 from ..client import Message
 from . import checkpoint, document
 from .checkpoint import CheckpointError
+from .kinds import require
 from .messages import ChatMessage, ToolCall, line, tokens, unanswered
 from .trimming import trimmed
 from .unsent import Unsent
@@ -95,6 +96,7 @@ class WorkingMemory:
         with a user's message where it can. `trimming.trimmed` has the whole
         promise. What is known of the calls that go, goes with them.
         """
+        require("budget", budget, int)
         kept, dropped = trimmed(self._messages, budget)
         self._messages[:] = kept
         for call in _calls(dropped) - _calls(kept):
