@@ -1,6 +1,7 @@
 """An agent that was killed goes on where its checkpoint is, and nothing is told twice."""
 
 import asyncio
+import fcntl
 import logging
 from pathlib import Path
 
@@ -99,6 +100,7 @@ def test_a_turn_that_was_cut_short_goes_on_without_a_prompt(
         async with client_on(way) as client:
             memory = session(client, checkpoint=path)
             memory.open()
+            await one_turn(memory, "Hello.")
             async with memory.turn("How long does it take?"):
                 memory.working.add(ChatMessage.assistant(tool_calls=[MAKE]))
                 await memory.checkpoint()
@@ -109,7 +111,7 @@ def test_a_turn_that_was_cut_short_goes_on_without_a_prompt(
         assert working.unanswered() == (MAKE,)
         async with agent(way, working, checkpoint=path) as memory, memory.turn() as remembered:
             working.add(ChatMessage.tool("1", "cut short"), ChatMessage.assistant("Long."))
-        assert working.turn == 1
+        assert working.turn == 2
         return remembered
 
     service.save("It takes long.", title="Time")
@@ -117,7 +119,8 @@ def test_a_turn_that_was_cut_short_goes_on_without_a_prompt(
         asyncio.run(killed())
     assert "It takes long." in asyncio.run(run())
     assert way.taken("/context")[-1].url.params["query"] == "How long does it take?"
-    assert summary(service) == SUMMARY.format(4, 1, 2, "How long does it take?")
+    told = "Hello. Ended with: How long does it take?"
+    assert summary(service) == SUMMARY.format(6, 2, 3, told)
 
 
 def test_a_checkpoint_that_cannot_be_written_is_an_error_and_the_turn_is_told(
@@ -176,6 +179,55 @@ def test_a_turn_is_in_the_checkpoint_before_it_is_sent(way: Way, tmp_path: Path)
 
     asyncio.run(run())
     assert stored == [True, True]
+
+
+def test_checkpoints_are_each_of_their_moment_and_written_in_their_order(
+    way: Way, tmp_path: Path
+) -> None:
+    path = tmp_path / "checkpoint"
+
+    async def run() -> None:
+        memory = session(client_on(way), checkpoint=path)
+        with (tmp_path / ".checkpoint.new").open("wb") as draft:  # another writer's
+            fcntl.flock(draft, fcntl.LOCK_EX)
+            writing = []
+            for memory.working.turn in range(1, 9):
+                writing.append(asyncio.create_task(memory.checkpoint()))
+                await asyncio.sleep(0)
+            memory.working.turn = 99
+        await asyncio.gather(*writing)
+
+    asyncio.run(run())
+    assert WorkingMemory.restore(path).turn == 8
+
+
+def test_what_was_told_without_a_checkpoint_of_its_own_is_not_told_twice(
+    way: Way, service: Service, tmp_path: Path
+) -> None:
+    path = tmp_path / "checkpoint"
+
+    async def killed() -> None:
+        """The last checkpoint is from the middle of the turn: then a folder is in its place."""
+        async with client_on(way) as client:
+            memory = session(client, checkpoint=path)
+            memory.open()
+            await one_turn(memory, "First.")
+            memory.working.add(ChatMessage.user("Second."))
+            await memory.checkpoint()
+            path.rename(tmp_path / "kept")
+            path.mkdir()
+            with pytest.raises(IsADirectoryError):
+                await memory.tell()
+            await settled(memory)
+
+    async def run() -> None:
+        working = WorkingMemory.restore(tmp_path / "kept")
+        async with agent(way, working):
+            pass
+
+    asyncio.run(killed())
+    asyncio.run(run())
+    assert summary(service) == SUMMARY.format(3, 2, 1, "First. Ended with: Second.")
 
 
 def test_a_checkpoint_that_cannot_be_written_hides_no_failure_of_the_agent(
