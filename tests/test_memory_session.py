@@ -193,6 +193,10 @@ def test_a_session_that_has_ended_goes_on_when_it_is_opened_again(
                     await one_turn(memory, prompt)
             memory.working.add(ChatMessage.user("Nobody is told this."))
             assert (await memory.end()).ended is not None
+            way.is_open = False
+            memory.open()
+            assert memory.report.ended is None
+            assert (await memory.end()).ended is None
 
     asyncio.run(run())
     assert summary(service) == SUMMARY.format(4, 2, 2, "First. Ended with: Second.")
@@ -255,7 +259,9 @@ def test_a_cancellation_gets_through_to_the_agent_at_any_step_of_the_end(way: Wa
     assert steps > 1
 
 
-def test_a_call_with_the_id_of_one_in_another_turn_is_saved_too(way: Way, service: Service) -> None:
+def test_each_call_is_saved_also_one_with_the_id_or_the_output_of_another(
+    way: Way, service: Service
+) -> None:
     hooks = ToolHooks.from_yaml("memorySaveRules: [{tool: bash}]")
 
     async def run() -> None:
@@ -263,10 +269,11 @@ def test_a_call_with_the_id_of_one_in_another_turn_is_saved_too(way: Way, servic
             for _ in range(2):
                 async with memory.turn("Make it."):
                     memory.after_tool(MAKE, "made")
+                    memory.after_tool(replace(MAKE, id="2"), "made")
 
     asyncio.run(run())
     (row,) = service.http.get("/observations/recent").json()
-    assert row["duplicate_count"] == 2
+    assert row["duplicate_count"] == 4
 
 
 def test_a_session_that_has_ended_leaves_no_thread(way: Way, tmp_path: Path) -> None:

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from agentops_memory.client import MemoryClient
-from agentops_memory.runtime import MemorySession, WorkingMemory
+from agentops_memory.runtime import MemorySession, ToolHooks, WorkingMemory
 from agentops_memory.runtime.unsent import Unsent
 
-from .agent_memory import Way, agent, client_on, one_turn, session
+from .agent_memory import MAKE, Way, agent, client_on, one_turn, session
 from .service import serving
 
 SUMMARY = "Session: 2 messages (1 user, 1 assistant). Started with: Deploy it."
@@ -79,6 +79,27 @@ def test_a_turn_of_a_session_that_is_not_open_is_refused_and_nothing_begins(way:
 
     asyncio.run(run())
     assert way.requests == []
+
+
+def test_hooks_outside_a_session_look_up_nothing_and_keep_what_is_to_be_saved(way: Way) -> None:
+    hooks = ToolHooks.from_yaml("""
+memorySaveRules: [{tool: bash}]
+contextInjectTools: [{tool: bash, query: from_tool_args}]
+""")
+
+    async def made() -> str:
+        return "made"
+
+    async def run() -> None:
+        async with client_on(way) as client:
+            memory = session(client, hooks=hooks)
+            assert await memory.run_tool(MAKE, made) == "made"
+            assert [write.deed for write in memory.report.unsent] == ["save"]
+            async with memory:
+                pass
+
+    asyncio.run(run())
+    assert (way.taken("/search"), len(way.taken("/observations"))) == ([], 1)
 
 
 def test_a_prompt_that_is_no_text_begins_no_turn(way: Way) -> None:

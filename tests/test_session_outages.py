@@ -203,6 +203,28 @@ def test_a_turn_waits_half_of_its_patience_for_writes_and_then_asks(
     assert "Twelve." in asyncio.run(run())
 
 
+def test_an_end_waits_for_nothing_that_a_hook_looks_up(way: Way) -> None:
+    hooks = ToolHooks.from_yaml("contextInjectTools: [{tool: bash, query: from_tool_args}]")
+
+    async def stuck(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/search":
+            way.requests.append(request)
+            await asyncio.Event().wait()
+        return way(request)
+
+    async def run() -> None:
+        transport = httpx.MockTransport(stuck)
+        async with AsyncMemoryClient("http://m.test", transport=transport) as client:
+            memory = session(client, hooks=hooks, patience=timedelta(days=1))
+            memory.open()
+            memory.before_tool(MAKE)
+            await until(lambda: way.taken("/search"))
+            async with asyncio.timeout(30):
+                assert (await memory.end()).ended is not None
+
+    asyncio.run(run())
+
+
 def test_what_waits_for_its_next_attempt_goes_before_memories_are_read(
     way: Way, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
