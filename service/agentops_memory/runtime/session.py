@@ -126,7 +126,7 @@ class MemorySession:
             self.working.add(ChatMessage.user(prompt))
             self.working.turn += 1
         try:
-            yield await self.context(self._asked() if prompt is None else prompt)
+            yield await self.context(self._asked())
         except BaseException as failure:
             with _behind(failure):
                 await self._tell(self._batches())
