@@ -197,6 +197,7 @@ def test_a_session_that_has_ended_goes_on_when_it_is_opened_again(
             memory.open()
             assert memory.report.ended is None
             assert (await memory.end()).ended is None
+            assert asyncio.all_tasks() == {asyncio.current_task()}
 
     asyncio.run(run())
     assert summary(service) == SUMMARY.format(4, 2, 2, "First. Ended with: Second.")

@@ -181,6 +181,23 @@ def test_each_time_that_the_service_goes_away_is_told_once(
     assert warnings() == 2
 
 
+def test_however_long_the_service_was_away_it_is_told(
+    way: Way, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox, "LONGEST_PAUSE", timedelta(0))
+    way.is_open = False
+
+    async def run() -> None:
+        async with agent(way, limit=0) as memory:
+            await one_turn(memory, "Is it there?")
+            await until(lambda: len(way.requests) > 60)  # with pauses, half an hour
+            way.is_open = True
+            await settled(memory)
+
+    asyncio.run(run())
+    assert summary(service) == SUMMARY.format(2, 1, 1, "Is it there?")
+
+
 def test_a_turn_waits_half_of_its_patience_for_writes_and_then_asks(
     way: Way, service: Service
 ) -> None:
