@@ -91,7 +91,7 @@ class Sessions:
         return Entered(session=closed, redacted=screen.count + said.redacted)
 
     async def end_idle(self, caller: Caller, idle: timedelta) -> int:
-        """End the sessions of which nothing was told for so long; how many. A time of 0 is for ever.
+        """End the sessions of which nothing was told for so long; how many. With 0 none ends.
 
         Each ended at its last message; one without messages goes on.
         """
