@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -14,6 +15,12 @@ from .service import Clock, Service, serving
 def pytest_xdist_auto_num_workers() -> int:
     """What `-n auto` means: two for each core, as tests wait for disks, clocks and processes."""
     return 2 * (os.cpu_count() or 1)
+
+
+def pytest_configure() -> None:
+    """What tests start heeds Ctrl-C, also when they run in the background of a shell."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(wrapper=True)
