@@ -4,6 +4,7 @@ import asyncio
 import logging
 import socket
 from datetime import timedelta
+from itertools import pairwise
 
 import httpx
 import pytest
@@ -179,6 +180,30 @@ def test_each_time_that_the_service_goes_away_is_told_once(
 
     asyncio.run(run())
     assert warnings() == 2
+
+
+def test_the_longer_the_service_is_away_the_longer_are_the_pauses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first = 0.004  # seconds
+    monkeypatch.setattr(outbox, "FIRST_PAUSE", timedelta(seconds=first))
+    tried: list[float] = []
+
+    def away(_: httpx.Request) -> httpx.Response:
+        tried.append(asyncio.get_running_loop().time())
+        return httpx.Response(503)
+
+    async def run() -> None:
+        transport = httpx.MockTransport(away)
+        async with AsyncMemoryClient("http://m.test", transport=transport, retries=0) as client:
+            memory = session(client)
+            memory.open()
+            await until(lambda: len(tried) == 5)
+            await memory.end(within=timedelta(0))
+
+    asyncio.run(run())
+    pauses = [later - before for before, later in pairwise(tried[:5])]
+    assert all(pause > 0.9 * first * 2**n for n, pause in enumerate(pauses))
 
 
 def test_however_long_the_service_was_away_it_is_told(
