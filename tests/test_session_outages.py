@@ -236,7 +236,7 @@ def test_a_turn_waits_half_of_its_patience_for_writes_and_then_asks(
     async def run() -> str:
         transport = httpx.MockTransport(stuck)
         async with AsyncMemoryClient("http://m.test", transport=transport) as client:
-            memory = session(client, patience=timedelta(seconds=1))
+            memory = session(client, patience=timedelta(seconds=2))
             memory.open()
             remembered = await one_turn(memory, "Which one?")
             await memory.end(within=timedelta())
@@ -307,7 +307,8 @@ def test_of_a_turn_that_is_too_much_what_is_given_up_is_not_sent(
     way: Way, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("agentops_memory.runtime.session.BATCH", 1)
-    said = [ChatMessage.user(f"{number}") for number in range(MOST_UNSENT + 10)]
+    monkeypatch.setattr("agentops_memory.runtime.backlog.MOST_UNSENT", 20)
+    said = [ChatMessage.user(f"{number}") for number in range(30)]
     way.is_open = False
 
     async def run() -> MemorySession:

@@ -201,10 +201,11 @@ def test_checkpoints_are_each_of_their_moment_and_written_in_their_order(
     assert WorkingMemory.restore(path).turn == 8
 
 
-def test_what_was_told_without_a_checkpoint_of_its_own_is_not_told_twice(
-    way: Way, service: Service, tmp_path: Path
+@pytest.mark.parametrize(("goes_on_with", "count"), [("Second.", 3), ("Another.", 4)])
+def test_what_was_told_without_a_checkpoint_counts_once_and_hides_nothing_that_is_told_instead(
+    way: Way, service: Service, tmp_path: Path, goes_on_with: str, count: int
 ) -> None:
-    path = tmp_path / "checkpoint"
+    path, kept = tmp_path / "checkpoint", tmp_path / "kept"
 
     async def killed() -> None:
         """The last checkpoint is from the middle of the turn: then a folder is in its place."""
@@ -212,22 +213,22 @@ def test_what_was_told_without_a_checkpoint_of_its_own_is_not_told_twice(
             memory = session(client, checkpoint=path)
             memory.open()
             await one_turn(memory, "First.")
-            memory.working.add(ChatMessage.user("Second."))
             await memory.checkpoint()
-            path.rename(tmp_path / "kept")
+            path.rename(kept)
             path.mkdir()
+            memory.working.add(ChatMessage.user("Second."))
             with pytest.raises(IsADirectoryError):
                 await memory.tell()
             await settled(memory)
 
     async def run() -> None:
-        working = WorkingMemory.restore(tmp_path / "kept")
-        async with agent(way, working):
-            pass
+        async with agent(way, WorkingMemory.restore(kept)) as memory:
+            memory.working.add(ChatMessage.user(goes_on_with))
 
     asyncio.run(killed())
     asyncio.run(run())
-    assert summary(service) == SUMMARY.format(3, 2, 1, "First. Ended with: Second.")
+    user, told = count - 1, f"First. Ended with: {goes_on_with}"
+    assert summary(service) == SUMMARY.format(count, user, 1, told)
 
 
 def test_a_checkpoint_that_cannot_be_written_hides_no_failure_of_the_agent(
