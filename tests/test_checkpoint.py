@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import stat
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -195,15 +196,16 @@ def test_a_pipe_in_place_of_the_draft_is_not_waited_for(tmp_path: Path) -> None:
 
 
 def test_what_is_no_ordinary_file_is_neither_replaced_nor_waited_for(tmp_path: Path) -> None:
-    pipe, link = tmp_path / "pipe", tmp_path / "link"
+    pipe, plug, link = (tmp_path / name for name in ("pipe", "socket", "link"))
     os.mkfifo(pipe)
+    os.mknod(plug, stat.S_IFSOCK)
     link.symlink_to(pipe)
 
-    for path in (pipe, link):
+    for path in (pipe, plug, link):
         with pytest.raises(OSError, match="A checkpoint is an ordinary file"):
             write(path, b"new")
         with pytest.raises(OSError, match="A checkpoint is an ordinary file"):
             read(path)
 
-    assert pipe.is_fifo()
-    assert names(tmp_path) == ["link", "pipe"]
+    assert (pipe.is_fifo(), plug.is_socket()) == (True, True)
+    assert names(tmp_path) == ["link", "pipe", "socket"]
