@@ -4,9 +4,10 @@ import asyncio
 import logging
 import re
 import signal
+import sqlite3
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack, closing, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -541,6 +542,36 @@ def test_what_fails_is_tried_again_and_holds_up_no_other_tenant(
         "idle sessions could not be ended; the next sweep tries again",
         "idle sessions go on; they end later",
     ]
+
+
+def test_an_index_that_knows_of_a_session_too_many_keeps_no_database_from_opening(
+    tmp_path: Path,
+) -> None:
+    path, clock = tmp_path / "memory.db", Clock()
+    with serving(path, clock=clock) as service:
+        for session in ("s1", "s2"):
+            tell(service, session, "hello")
+    index = "name = 'transcripts_by_time'"
+    ((root, sql),) = rows(path, f"SELECT rootpage, sql FROM sqlite_master WHERE {index}")
+    unsafely(path, f"DELETE FROM sqlite_master WHERE {index}")
+    unsafely(path, "DELETE FROM transcripts WHERE session = 1")
+    unsafely(
+        path,
+        "INSERT INTO sqlite_master (type, name, tbl_name, rootpage, sql) "
+        f"VALUES ('index', 'transcripts_by_time', 'transcripts', {root}, '{sql}')",
+    )
+    clock.advance(days=1)
+
+    with serving(path, clock=clock) as service:
+        listed = service.http.get("/sessions/recent").json()
+
+    assert ["summary" in it for it in listed] == [True, False]
+
+
+def unsafely(path: Path, statement: str) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        database.execute("PRAGMA writable_schema = ON")
+        database.execute(statement)
 
 
 def fill(ballast: Path) -> None:

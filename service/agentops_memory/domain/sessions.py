@@ -96,11 +96,10 @@ class Sessions:
         Each ended at its last message; one without messages goes on.
         """
         caller.require(Role.ADMIN)
-        ended = 0
-        if not idle:
-            return ended
-        while await self.engine.read(caller, is_any_idle, idle):
-            ended += await self.engine.write(caller, end_idle_sessions, idle)
+        ended, is_any = 0, bool(idle)
+        while is_any and await self.engine.read(caller, is_any_idle, idle):
+            now_ended = await self.engine.write(caller, end_idle_sessions, idle)
+            ended, is_any = ended + now_ended, now_ended > 0
         return ended
 
     async def recent(
@@ -150,12 +149,14 @@ def is_any_idle(tx: Transaction, idle: timedelta) -> bool:
 
 
 def end_idle_sessions(tx: Transaction, idle: timedelta) -> int:
-    due = tx.transcripts.idle(tx.now - idle, AT_ONCE)
-    for id_, heard_at in due:
-        session = tx.sessions.get(id_)
-        assert session is not None  # nothing is told of one that is not there
-        _ended(tx, session, tx.transcripts.get(id_), min(heard_at, tx.now))
-    return len(due)
+    """How many sessions have ended; none only if there is nothing that could."""
+    ended = 0
+    for id_, heard_at in tx.transcripts.idle(tx.now - idle, AT_ONCE):
+        session, told = tx.sessions.get(id_), tx.transcripts.get(id_)
+        if session and told:  # else the file is damaged, and this would come again and again
+            _ended(tx, session, told, min(heard_at, tx.now))
+            ended += 1
+    return ended
 
 
 def recent_sessions(
