@@ -14,7 +14,7 @@ from opentelemetry.trace import format_span_id, format_trace_id
 from agentops_memory.client import AsyncMemoryClient
 from agentops_memory.runtime import ChatMessage, MemorySession, ToolCall, ToolHooks, WorkingMemory
 
-from .agent_memory import Way, agent, one_turn, settled
+from .agent_memory import Way, agent, one_turn, settled, until
 from .service import serving
 from .test_tracing import traced
 
@@ -78,7 +78,7 @@ def test_what_a_hook_looks_up_is_in_the_trace_and_not_in_the_prompt(
 
         async with agent(way, hooks=HOOKS) as memory, memory.turn("Do it.") as remembered:
             assert await memory.run_tool(BASH, made) == "made"
-            await asyncio.gather(*memory.asides)
+            await until(lambda: spans(exported, "runtime.search"))
             memory.working.add(ChatMessage.tool("1", "made"))
         return remembered
 

@@ -74,7 +74,7 @@ class MemorySession:
         self._path = None if checkpoint is None else Path(checkpoint)
         self._disk = _disk()
         self._backlog = Backlog(client, self.working)
-        self.asides: set[asyncio.Task[None]] = set()
+        self._asides: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
         self.open()
@@ -162,8 +162,8 @@ class MemorySession:
             return
         work = self._reminder.look_up(call, question, self._attributes())
         task = asyncio.create_task(work)
-        self.asides.add(task)
-        task.add_done_callback(self.asides.discard)
+        self._asides.add(task)
+        task.add_done_callback(self._asides.discard)
 
     def after_tool(self, call: ToolCall, output: str) -> None:
         """Save what the hooks want to keep of the call; nobody waits."""
@@ -241,10 +241,10 @@ class MemorySession:
     async def _close(self) -> None:
         """Nothing is sent from here on; what is looked up has had its time."""
         self.working.is_heard = False
-        for task in self.asides:
+        for task in self._asides:
             task.cancel()
         await self._backlog.close()
-        await asyncio.gather(*self.asides, return_exceptions=True)
+        await asyncio.gather(*self._asides, return_exceptions=True)
 
     def _warn_of_the_rest(self) -> None:
         if self.working.unsent:
