@@ -216,6 +216,7 @@ def test_of_several_readings_the_one_with_cut_messages_is_taken_then_the_shortes
         (long, long, (long[:200] + "...", long[:200] + "...")),
         ("a", f"b{ENDED}c", ("a", f"b{ENDED}c")),
         (f"a{ENDED}b", "c", ("a", f"b{ENDED}c")),  # that is what remains
+        (f"a{ENDED}".strip(), "y" * 300, (f"a{ENDED}".strip(), "y" * 200 + "...")),
     ):
         said = [{"role": "user", "content": it} for it in (first, last)]
         of = told_by(summary(digest(said)))
