@@ -1,11 +1,11 @@
 """In the background, sessions end of which nothing was heard for long."""
 
-import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Iterable
+from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 
+from .background import repeating
 from .domain.errors import NotFound, Refusal
 from .domain.model import Caller
 from .domain.sessions import Sessions
@@ -14,24 +14,14 @@ from .erasing import Callers
 log = logging.getLogger(__name__)
 
 
-@asynccontextmanager
-async def ending(
+def ending(
     sessions: Sessions, callers: Callers, *, idle: timedelta, every: timedelta
-) -> AsyncIterator[None]:
+) -> AbstractAsyncContextManager[None]:
     """Inside, idle sessions end now and again.
 
     An interval of 0 means never; an idle time of 0, that none ends.
     """
-    if not every:
-        yield
-        return
-    task = asyncio.create_task(_end_again_and_again(sessions, callers, idle, every))
-    try:
-        yield
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
+    return repeating(every, lambda: end_idle(sessions, callers(), idle))
 
 
 async def end_idle(sessions: Sessions, callers: Iterable[Caller], idle: timedelta) -> None:
@@ -49,11 +39,3 @@ async def end_idle(sessions: Sessions, callers: Iterable[Caller], idle: timedelt
             if ended:
                 extra = {"sessions": ended, "tenant": caller.tenant}
                 log.info("idle sessions have ended", extra=extra)
-
-
-async def _end_again_and_again(
-    sessions: Sessions, callers: Callers, idle: timedelta, every: timedelta
-) -> None:
-    while True:
-        await asyncio.sleep(every.total_seconds())
-        await end_idle(sessions, callers(), idle)

@@ -2,10 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Iterable
+from contextlib import AbstractAsyncContextManager, suppress
 from datetime import timedelta
 
+from .background import beside
 from .domain.erasures import PAUSE, Erasures
 from .domain.errors import NotFound, Refusal
 from .domain.model import Caller
@@ -41,22 +42,15 @@ class Bell:
         return callers
 
 
-@asynccontextmanager
-async def scrubbing(
+def scrubbing(
     erasures: Erasures, callers: Callers, bell: Bell, every: timedelta
-) -> AsyncIterator[None]:
+) -> AbstractAsyncContextManager[None]:
     """Inside, what is erased leaves the files: at the start, when the bell rings, now and again.
 
     Another process may have erased something, so all tenants are looked at, as
     often as that; an interval of 0 means only at the start.
     """
-    task = asyncio.create_task(_scrub_again_and_again(erasures, callers, bell, every))
-    try:
-        yield
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
+    return beside(_scrub_again_and_again(erasures, callers, bell, every))
 
 
 async def _scrub_again_and_again(

@@ -1,37 +1,33 @@
-"""What the service does by itself, again and again."""
+"""In the background, the index is compared with the memories, and mended."""
 
-import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Iterable
+from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 
+from .background import repeating
 from .domain.errors import Refusal
 from .domain.model import Caller
 from .domain.upkeep import Swept, Upkeep
+from .erasing import Callers
 from .telemetry import Metrics
 from .telemetry.metrics import INDEX_DRIFT, INDEX_PARTITIONS
-
-Callers = Callable[[], Iterable[Caller]]
 
 log = logging.getLogger(__name__)
 
 
-@asynccontextmanager
-async def sweeping(
+def sweeping(
     upkeep: Upkeep, callers: Callers, metrics: Metrics, every: timedelta
-) -> AsyncIterator[None]:
+) -> AbstractAsyncContextManager[None]:
     """Inside, the tenants' indexes are seen to now and again; an interval of 0 means never."""
-    if not every:
-        yield
-        return
-    task = asyncio.create_task(_sweep_again_and_again(upkeep, callers, metrics, every))
-    try:
-        yield
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
+
+    async def once() -> None:
+        try:
+            await sweep(upkeep, callers(), metrics)
+        except Exception:
+            log.exception("a sweep failed; the next one tries again")
+
+    return repeating(every, once)
 
 
 async def sweep(upkeep: Upkeep, callers: Iterable[Caller], metrics: Metrics) -> None:
@@ -56,14 +52,3 @@ async def _swept(upkeep: Upkeep, caller: Caller) -> Swept:
     if swept.moved:
         log.info("projects moved to other partitions", extra={"projects": swept.moved})
     return swept
-
-
-async def _sweep_again_and_again(
-    upkeep: Upkeep, callers: Callers, metrics: Metrics, every: timedelta
-) -> None:
-    while True:
-        await asyncio.sleep(every.total_seconds())
-        try:
-            await sweep(upkeep, callers(), metrics)
-        except Exception:
-            log.exception("a sweep failed; the next one tries again")
