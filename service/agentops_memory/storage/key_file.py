@@ -20,6 +20,7 @@ from ..domain.keys import (
 from ..domain.model import KeyId, TenantId
 from . import key_records
 from .audit import private_file, record
+from .syncing import sync
 
 LARGEST = 16 * 1024 * 1024  # bytes; a key takes about 400
 PATIENCE = timedelta(seconds=10)  # with another process that changes the file
@@ -148,7 +149,7 @@ class KeyFile:
             draft.replace(real)
         finally:
             draft.unlink(missing_ok=True)
-        _sync(real.parent)
+        sync(real.parent)
 
 
 class WatchedKeys:
@@ -258,11 +259,3 @@ def _later_than(path: Path) -> int:
     with suppress(FileNotFoundError):
         return max(time.time_ns(), path.stat().st_mtime_ns + 1)
     return time.time_ns()
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
+from ..syncing import sync
 from .faults import StartRefused
 
 SUFFIX = "before-upgrade"
@@ -43,14 +44,14 @@ def _copy(path: Path, draft: Path, contents: Callable[[sqlite3.Connection], obje
         if contents(source) != contents(target):
             raise StartRefused(f"A copy of {path} could not be made; nothing was changed.")
     shutil.copymode(path, draft)
-    _sync(draft)
+    sync(draft)
 
 
 def _kept(draft: Path, path: Path) -> Path:
     for copy in _names(path):
         if not os.path.lexists(copy):
             draft.rename(copy)
-            _sync(path.parent)
+            sync(path.parent)
             return copy
         if copy.is_file() and _same_bytes(copy, draft):
             return copy
@@ -73,11 +74,3 @@ def _same_bytes(one: Path, other: Path) -> bool:
             if block != b.read(1 << 20):
                 return False
     return True
-
-
-def _sync(file_or_folder: Path) -> None:
-    descriptor = os.open(file_or_folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

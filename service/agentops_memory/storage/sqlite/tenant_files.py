@@ -14,6 +14,7 @@ from ...domain.model import DEFAULT_TENANT, TenantId
 from ...domain.techniques import ALL, Techniques
 from ...domain.tenants import tenant_id
 from ..audit import owned_like, private_file
+from ..syncing import sync
 from .boundaries import change
 from .connection import connect
 from .faults import primary_code, translated
@@ -116,7 +117,7 @@ def remove(path: Path) -> list[Path]:
         # The database last: while it is there, nobody begins another whose log this would take.
         for file in files:
             file.unlink(missing_ok=True)
-        _sync(path.parent)
+        sync(path.parent)
     return files
 
 
@@ -150,11 +151,3 @@ def _explained(path: Path, what: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise Unavailable(f"The database {path} cannot be {what}: {error.strerror}.") from error
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
