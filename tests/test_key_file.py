@@ -103,6 +103,21 @@ def test_a_key_is_printed_alone_and_explained_elsewhere(desk: Desk) -> None:
     assert desk.opens(match[0])
 
 
+def test_a_key_is_on_disk_before_it_is_told(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk.made()
+    synced, fsync = [], os.fsync
+
+    def noted(file: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{file}").readlink())
+        fsync(file)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    desk.made()
+
+    assert [path.name for path in synced if path.suffix == ".new"] == [f"{desk.path.name}.new"]
+    assert synced[-1] == desk.path.parent
+
+
 def test_only_the_first_key_is_said_to_close_the_service(desk: Desk) -> None:
     first, _ = desk.made()
     assert "first key" not in desk.run(*CI).stderr

@@ -1,6 +1,7 @@
 """A file of the original is upgraded in place: what becomes of its rows."""
 
 import hashlib
+import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -354,3 +355,19 @@ def upgraded_memory(path: Path, memory_id: int) -> Memory:
 
 def logged(caplog: pytest.LogCaptureFixture, field: str) -> object:
     return next(getattr(record, field) for record in caplog.records if hasattr(record, field))
+
+
+def test_the_copy_is_on_disk_before_anything_changes(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(path)
+    synced, fsync = [], os.fsync
+
+    def noted(file: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{file}").readlink().name)
+        fsync(file)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    migrated(path, NOW)
+
+    assert synced == ["memory.db.before-upgrade.part", path.parent.name]
