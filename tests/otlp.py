@@ -27,6 +27,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import (
     add_TraceServiceServicer_to_server,
 )
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 PATIENCE = 10.0  # seconds for a span to arrive
@@ -66,8 +67,10 @@ class Collector:
     endpoint: str
     protocol: str
     spans: list[ReceivedSpan] = field(default_factory=list)
-    gauges: dict[str, int] = field(default_factory=dict)
+    gauges: dict[str, float] = field(default_factory=dict)
+    measured: set[str] = field(default_factory=set)  # the name of every measurement
     labels: list[Attributes] = field(default_factory=list)  # of every measurement
+    exemplars: dict[str, set[str]] = field(default_factory=dict)  # traces, by measurement
     _arrived: threading.Condition = field(default_factory=threading.Condition)
 
     def receive(self, request: ExportTraceServiceRequest) -> None:
@@ -81,8 +84,19 @@ class Collector:
         for of_resource in request.resource_metrics:
             for of_scope in of_resource.scope_metrics:
                 for metric in of_scope.metrics:
-                    self.gauges[metric.name] = metric.gauge.data_points[-1].as_int
-                    self.labels += (_attributes(p.attributes) for p in metric.gauge.data_points)
+                    self._measure(metric)
+
+    def _measure(self, metric: Metric) -> None:
+        self.measured.add(metric.name)
+        for newest in metric.gauge.data_points:
+            self.gauges[metric.name] = newest.as_int or newest.as_double
+        points = (
+            *metric.gauge.data_points, *metric.sum.data_points, *metric.histogram.data_points
+        )  # fmt: skip
+        for point in points:
+            self.labels.append(_attributes(point.attributes))
+            traces = {exemplar.trace_id.hex() for exemplar in point.exemplars}
+            self.exemplars.setdefault(metric.name, set()).update(traces)
 
     def await_span(self, name: str) -> ReceivedSpan:
         """The first span of this name, once it is there."""

@@ -15,8 +15,9 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 from starlette.types import Message, Scope
 
+from agentops_memory.api.openapi import Handler
 from agentops_memory.domain.ports import Engine
-from agentops_memory.telemetry import AccessLog, Telemetry, configure_logging
+from agentops_memory.telemetry import Metrics, Requests, Telemetry, configure_logging
 from agentops_memory.telemetry.logs import JsonFormatter
 
 from .otlp import Collector
@@ -162,7 +163,7 @@ async def answer(request: Request) -> PlainTextResponse:
     return PlainTextResponse("", 204)
 
 
-async def get(app: AccessLog, path: str) -> None:
+async def get(app: Requests, path: str) -> None:
     scope: Scope = {
         "type": "http", "method": "GET", "path": path, "query_string": b"q=secret",
         "headers": [], "server": ("localhost", 80), "scheme": "http", "root_path": "",
@@ -177,7 +178,13 @@ async def get(app: AccessLog, path: str) -> None:
     await app(scope, receive, send)
 
 
-APPLICATION = AccessLog(Starlette(routes=[Route("/{path:path}", answer)]))
+def watched(path: str, handler: Handler) -> Requests:
+    return Requests(
+        Starlette(routes=[Route(path, handler)]), Metrics(), lambda scope: str(scope["path"])
+    )
+
+
+APPLICATION = watched("/{path:path}", answer)
 
 
 def test_each_request_is_a_line_without_its_query(lines: Lines) -> None:
@@ -188,7 +195,7 @@ def test_each_request_is_a_line_without_its_query(lines: Lines) -> None:
     assert line.pop("duration_ms") >= 0
     assert line == {
         "level": "INFO",
-        "logger": "agentops_memory.telemetry.logs",
+        "logger": "agentops_memory.telemetry.requests",
         "message": "request",
         "method": "GET",
         "path": "/a\tpath",
@@ -203,13 +210,16 @@ def test_a_request_that_fails_is_a_line_too(lines: Lines) -> None:
     assert lines.one()["status"] == 500
 
 
-def test_health_is_logged_at_debug_only(lines: Lines) -> None:
-    asyncio.run(get(APPLICATION, "/health"))
+def test_what_machines_ask_again_and_again_is_logged_at_debug_only(lines: Lines) -> None:
+    paths = ["/health", "/health/live", "/health/ready", "/health/startup", "/metrics"]
+    for path in paths:
+        asyncio.run(get(APPLICATION, path))
     assert lines.all() == []
 
     logging.getLogger().setLevel("DEBUG")
-    asyncio.run(get(APPLICATION, "/health"))
-    assert lines.all()[-1]["path"] == "/health"
+    for path in paths:
+        asyncio.run(get(APPLICATION, path))
+    assert [line["path"] for line in lines.all() if line["message"] == "request"] == paths
 
 
 def test_the_line_of_a_request_names_the_span_of_its_operation(
@@ -220,7 +230,7 @@ def test_the_line_of_a_request_names_the_span_of_its_operation(
             with telemetry.operation("stats", {}):
                 return PlainTextResponse("")
 
-        await get(AccessLog(Starlette(routes=[Route("/stats", stats)])), "/stats")
+        await get(watched("/stats", stats), "/stats")
 
     trace(collector, tmp_path, work)
 

@@ -356,3 +356,16 @@ def test_what_an_erasure_has_opened_is_closed_with_the_database(tmp_path: Path) 
 def gone_but_open(folder: Path) -> list[str]:
     targets = (_target(link) for link in Path("/proc/self/fd").iterdir() if link.is_symlink())
     return [it for it in targets if it.startswith(str(folder)) and it.endswith("(deleted)")]
+
+
+def test_to_count_rows_does_not_keep_a_database_open(tmp_path: Path) -> None:
+    async def test() -> None:
+        idle = timedelta(milliseconds=50)
+        async with asyncio.timeout(20), opened(tmp_path / "memory.db", idle=idle) as engine:
+            await saved(engine, ACME)
+            assert [rows.memories for rows in await engine.rows()] == [0, 1]
+            while len(engine.files()) > 1:
+                await engine.rows()
+            assert [rows.memories for rows in await engine.rows()] == [0]
+
+    asyncio.run(test())

@@ -1,4 +1,4 @@
-"""What the service tells of itself: whether it runs, and its API for machines and for people."""
+"""What the service tells of its API, for machines and for people."""
 
 import asyncio
 from collections.abc import Sequence
@@ -11,7 +11,6 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from . import __version__
-from .api.agentops import models
 from .api.door import Door
 from .api.endpoint import Api
 from .api.openapi import Operation, document
@@ -34,23 +33,16 @@ class Description(BaseModel):
 class About:
     """The operations that are of no protocol; the description has them with those of the last."""
 
-    def __init__(self, apis: Sequence[Api], door: Door) -> None:
+    def __init__(self, apis: Sequence[Api], more: Sequence[Operation], door: Door) -> None:
         *self._others, self._last = apis
+        self._more = more
         self._door = door
 
     @property
     def operations(self) -> list[Operation]:
-        """Whether the service runs, and its description twice."""
+        """The description, twice, and what more there is."""
         return [
-            Operation(
-                method="GET",
-                path="/health",
-                name="health",
-                summary="Whether the service runs.",
-                handler=_health,
-                answer=models.Health,
-                refusals=(503,),
-            ),
+            *self._more,
             Operation(
                 method="GET",
                 path="/openapi.json",
@@ -67,7 +59,7 @@ class About:
                 name="docs",
                 summary="This description, on a page.",
                 handler=self._docs,
-                is_page=True,
+                media_type="text/html",
                 role=Role.READER,
                 refusals=(503,),
             ),
@@ -93,7 +85,3 @@ class About:
     @cached_property
     def _page(self) -> Page:
         return page(self._described)
-
-
-async def _health(request: Request) -> Response:
-    return JSONResponse({"status": "ok"})

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -15,12 +15,14 @@ from .api.agentops import routes as agentops
 from .api.agentops.routes import HOT
 from .api.anthropic_stores import routes as anthropic
 from .api.door import Door
-from .api.endpoint import Api, lies_below, routes
+from .api.endpoint import Api, Endpoint, lies_below, routes
 from .api.http import Failed, NoMethod, NoPath
 from .api.memory_stores import answers as store_answers
 from .api.memory_stores.routes import PREFIX as STORES
+from .api.openapi import Operation
 from .domain.access import Role
 from .domain.errors import Denied, Refusal, Unavailable
+from .health import WHILE_STARTING, WHILE_STOPPING
 from .mcp import routes as mcp
 from .telemetry import Telemetry
 
@@ -33,10 +35,15 @@ REFUSED: Mapping[str, Callable[[Refusal], Response]] = {
 }
 
 
-def application(apis: Sequence[Api], door: Door, telemetry: Telemetry) -> Starlette:
-    """The service, once its storage is open. The last protocol has the paths of no other."""
+def application(
+    apis: Sequence[Api], more: Sequence[Operation], door: Door, telemetry: Telemetry
+) -> Starlette:
+    """The service, once its storage is open, with what more it answers that is of no protocol.
+
+    The last protocol has the paths of no other.
+    """
     refusals = _Refusals(apis, door)
-    own = About(apis, door).operations
+    own = About(apis, more, door).operations
     application = Starlette(
         routes=[
             *(Route(o.path, o.handler, methods=[o.method]) for o in own),
@@ -89,8 +96,8 @@ class Gate:
     """Answers for the service while it starts and while it drains.
 
     While an upgrade or a recovery runs, /health answers 200, so that no probe
-    kills it half-way, and everything else 503. While it drains, /health fails
-    and everything else is served.
+    kills it half-way, and all that is no probe 503. While it drains, /health and
+    /health/ready fail and everything else is served.
     """
 
     def __init__(self) -> None:
@@ -102,14 +109,20 @@ class Gate:
         self._application = application
 
     def drain(self) -> None:
-        """Fail /health from now on."""
+        """Tell probes from now on that no more requests should come."""
         self._draining = True
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._draining and scope["path"] == "/health":
-            await JSONResponse({"error": "The service is stopping."}, 503)(scope, receive, send)
-        else:
-            await self._application(scope, receive, send)
+        told = WHILE_STOPPING.get(scope["path"]) if self._draining else None
+        await (told() if told else self._application)(scope, receive, send)
+
+
+def route_of(scope: Scope) -> str:
+    """The template of the path that a request came by; `none` if it is none of the service's."""
+    endpoint = scope.get("endpoint")
+    if isinstance(endpoint, Endpoint):
+        return endpoint.operation.path.replace(":path}", "}")
+    return scope["path"] if endpoint or scope["path"] in WHILE_STARTING else "none"
 
 
 def denied_at(path: str, sentence: str) -> Response:
@@ -123,12 +136,9 @@ def _refused_at(path: str, refusal: Refusal) -> Response:
 
 
 async def _starting(scope: Scope, receive: Receive, send: Send) -> None:
-    response: Response
-    if scope["path"] == "/health":
-        response = JSONResponse({"status": "ok"})
-    else:
-        response = _refused_at(scope["path"], Unavailable("The service is starting; try again."))
-    await response(scope, receive, send)
+    path, refusal = scope["path"], Unavailable("The service is starting; try again.")
+    told = WHILE_STARTING.get(path)
+    await (told() if told else _refused_at(path, refusal))(scope, receive, send)
 
 
 def _methods(request: Request) -> list[str]:

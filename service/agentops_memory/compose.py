@@ -18,7 +18,9 @@ from .api.door import Door
 from .api.memory_stores import MemoryStores
 from .api.memory_stores import routes as memory_stores
 from .api.memory_stores.policy import POLICY
+from .api.openapi import Operation
 from .app import application
+from .background import repeating
 from .domain.entries import Entries
 from .domain.erasures import Erasures
 from .domain.memories import Memories
@@ -35,12 +37,15 @@ from .domain.upkeep import Upkeep
 from .domain.versions import Versions
 from .ending import end_idle, ending
 from .erasing import Bell, scrubbing
+from .figures import Figures, watching_the_loop
+from .health import Probes
 from .identity import Identity, is_open_allowed, must_have_keys
 from .local import LocalService
 from .mcp import routes as mcp
 from .mcp.connections import Connections
 from .mcp.http import McpOverHttp
 from .rates import Rates
+from .scrape import Scrape
 from .settings import Settings
 from .storage.audit import record
 from .storage.key_file import KeyFile, WatchedKeys
@@ -48,7 +53,8 @@ from .storage.redaction_file import RedactionFile
 from .storage.sqlite import SqliteEngine, TenantsEngine
 from .storage.sqlite.tenants import tenant_file
 from .sweep import sweeping
-from .telemetry import Telemetry, hide_by
+from .telemetry import INTERVAL, Metrics, Telemetry, hide_by
+from .telemetry.metrics import COMMIT_BATCH_SIZE, COMMIT_SECONDS
 
 log = logging.getLogger(__name__)
 
@@ -74,8 +80,13 @@ async def opened(
         require_rate=Rates(settings.rate_limit).require,
         admitted=lambda caller: hide_by(redaction.rules(caller)),
     )
+    metrics = telemetry.metrics
     engines = partial(
-        SqliteEngine.opened, clock=clock, using=settings.recall, quota=settings.tenant_quota
+        SqliteEngine.opened,
+        clock=clock,
+        using=settings.recall,
+        quota=settings.tenant_quota,
+        committed=partial(_committed, metrics),
     )
     async with TenantsEngine.opened(
         settings.db_path,
@@ -83,7 +94,7 @@ async def opened(
         has_key=lambda tenant: bool(keys.ring().working(tenant)),
         on_opened=partial(_put_in_order, bell, settings.session_idle),
     ) as sqlite:
-        shared = (telemetry.engine(sqlite), settings, redaction, bell, clock)
+        shared = (telemetry.engine(sqlite), telemetry, settings, redaction, bell, clock)
         rest = _agentops(*shared)
         local = partial(_local, rest, telemetry, redaction.rules)
         agents = McpOverHttp(Connections(profile=settings.profile, service=local, clock=clock))
@@ -94,14 +105,39 @@ async def opened(
             agentops.protocol(rest),
         ]
         upkeep, idle, every = Upkeep(engine=sqlite), settings.session_idle, settings.sweep_every
+        figures = Figures(sqlite, metrics)
+        more = _looked_after(sqlite, figures, door, settings, telemetry)
         await end_idle(Sessions(engine=sqlite), sqlite.callers(), idle)
         async with (
-            sweeping(upkeep, sqlite.callers, telemetry.metrics, every),
+            sweeping(upkeep, sqlite.callers, metrics, every),
             scrubbing(Erasures(engine=sqlite), sqlite.callers, bell, every),
             ending(Sessions(engine=sqlite), sqlite.callers, idle=idle, every=every),
+            watching_the_loop(metrics),
+            repeating(INTERVAL if telemetry.is_sent else timedelta(0), figures.refresh),
             agents.opened(),
         ):
-            yield application(apis, door, telemetry)
+            yield application(apis, more, door, telemetry)
+
+
+def _looked_after(
+    sqlite: TenantsEngine, figures: Figures, door: Door, settings: Settings, telemetry: Telemetry
+) -> list[Operation]:
+    """What those are answered who look after the service."""
+    probes = Probes(storage=sqlite, metrics=telemetry.metrics).operations
+    if settings.metrics == "off":
+        return probes
+    scrape = Scrape(
+        figures=figures,
+        exposition=telemetry.exposition(),
+        door=door,
+        is_open=settings.metrics == "open",
+    )
+    return [*probes, scrape.operation]
+
+
+def _committed(metrics: Metrics, changes: int, seconds: float) -> None:
+    metrics.observe(COMMIT_BATCH_SIZE, changes)
+    metrics.observe(COMMIT_SECONDS, seconds)
 
 
 async def _put_in_order(bell: Bell, idle: timedelta, caller: Caller, engine: Engine) -> None:
@@ -130,7 +166,7 @@ async def opened_here(
         path, clock=clock, using=settings.recall, quota=settings.tenant_quota
     ) as sqlite:
         engine = telemetry.engine(sqlite)
-        rest = _agentops(engine, settings, redaction, Bell(), clock)
+        rest = _agentops(engine, telemetry, settings, redaction, Bell(), clock)
         yield _local(rest, telemetry, redaction.rules, lambda: Caller(tenant=tenant))
 
 
@@ -160,25 +196,30 @@ def _local(
 
 def _agentops(
     engine: Engine,
+    telemetry: Telemetry,
     settings: Settings,
     redaction: Redaction,
     bell: Bell,
     clock: Callable[[], datetime],
 ) -> AgentOps:
     """The protocol's handlers over the domain's services."""
-    rules = redaction.rules
+    rules, counted = redaction.rules, telemetry.counted
     return AgentOps(
-        memories=Memories(
-            engine=engine,
-            dedupe_window=settings.dedupe_window,
-            rules=rules,
-            on_erased=bell.ring,
+        memories=counted(
+            Memories(
+                engine=engine,
+                dedupe_window=settings.dedupe_window,
+                rules=rules,
+                on_erased=bell.ring,
+            )
         ),
         projects=Projects(engine=engine, audit=_audit(settings, clock), on_erased=bell.ring),
         erasures=Erasures(engine=engine),
-        sessions=Sessions(engine=engine, rules=rules),
-        recall=Recall(engine=engine, using=settings.recall, patience=settings.recall_limit),
-        transfer=Transfer(engine=engine, rules=rules),
+        sessions=counted(Sessions(engine=engine, rules=rules)),
+        recall=counted(
+            Recall(engine=engine, using=settings.recall, patience=settings.recall_limit)
+        ),
+        transfer=counted(Transfer(engine=engine, rules=rules)),
         clock=clock,
         max_upload=settings.max_upload,
         folder=settings.db_path.parent,
@@ -187,23 +228,28 @@ def _agentops(
 
 def _memory_stores(
     engine: Engine,
+    telemetry: Telemetry,
     settings: Settings,
     redaction: Redaction,
     bell: Bell,
     clock: Callable[[], datetime],
 ) -> MemoryStores:
     """The protocol's handlers over the domain's services."""
-    rules, audit = redaction.rules, _audit(settings, clock)
+    rules, audit, ring = redaction.rules, _audit(settings, clock), bell.ring
+    stores = Stores(engine=engine, policy=POLICY, audit=audit, rules=rules, on_erased=ring)
     return MemoryStores(
-        stores=Stores(engine=engine, policy=POLICY, audit=audit, rules=rules, on_erased=bell.ring),
-        entries=Entries(engine=engine, policy=POLICY, rules=rules, on_erased=bell.ring),
-        versions=Versions(engine=engine, policy=POLICY, audit=audit, on_erased=bell.ring),
+        stores=telemetry.counted(stores),
+        entries=telemetry.counted(
+            Entries(engine=engine, policy=POLICY, rules=rules, on_erased=ring)
+        ),
+        versions=Versions(engine=engine, policy=POLICY, audit=audit, on_erased=ring),
         recall=Recall(engine=engine, using=settings.recall, patience=settings.recall_limit),
     )
 
 
 def _anthropic(
     engine: Engine,
+    telemetry: Telemetry,
     settings: Settings,
     redaction: Redaction,
     bell: Bell,
@@ -211,9 +257,12 @@ def _anthropic(
 ) -> AnthropicStores:
     """The protocol's handlers over the domain's services."""
     rules, audit, ring = redaction.rules, _audit(settings, clock), bell.ring
+    stores = Stores(engine=engine, policy=ANTHROPIC, audit=audit, rules=rules, on_erased=ring)
     return AnthropicStores(
-        stores=Stores(engine=engine, policy=ANTHROPIC, audit=audit, rules=rules, on_erased=ring),
-        entries=Entries(engine=engine, policy=ANTHROPIC, rules=rules, on_erased=ring),
+        stores=telemetry.counted(stores),
+        entries=telemetry.counted(
+            Entries(engine=engine, policy=ANTHROPIC, rules=rules, on_erased=ring)
+        ),
         versions=Versions(engine=engine, policy=ANTHROPIC, audit=audit, on_erased=ring),
     )
 

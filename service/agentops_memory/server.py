@@ -14,12 +14,12 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from . import __version__, compose
-from .app import Gate, denied_at
+from .app import Gate, denied_at, route_of
 from .headers import Origins, SecurityHeaders
 from .limits import LimitedProtocol
 from .origins import local_names
 from .settings import Address, SettingRefused, Settings
-from .telemetry import AccessLog, Telemetry
+from .telemetry import Requests, Telemetry
 
 T = TypeVar("T")
 
@@ -78,7 +78,7 @@ async def running(
     """The service on its socket. At the end it finishes what was accepted, then closes."""
     gate = Gate()
     async with (
-        _listening(_guarded(gate, settings), settings.listen) as server,
+        _listening(_guarded(gate, settings, telemetry), settings.listen) as server,
         compose.opened(settings, telemetry, clock=clock) as application,
     ):
         gate.open(application)
@@ -88,11 +88,11 @@ async def running(
             await server.finish()
 
 
-def _guarded(gate: Gate, settings: Settings) -> ASGIApp:
+def _guarded(gate: Gate, settings: Settings, telemetry: Telemetry) -> ASGIApp:
     """What the socket meets: around the gate, so that no answer is without it."""
     names = local_names(settings.listen.host)
     origins = Origins(gate, allowed=settings.allowed_origins, names=names, denied=denied_at)
-    return SecurityHeaders(AccessLog(origins))
+    return SecurityHeaders(Requests(origins, telemetry.metrics, route_of))
 
 
 class _Signals:

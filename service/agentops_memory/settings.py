@@ -45,6 +45,7 @@ class Settings:
     auto_save: bool
     auto_search: bool
     log_level: str
+    metrics: str  # "keys", "open" or "off"
     otlp_endpoint: str | None
     otlp_protocol: str
 

@@ -230,6 +230,16 @@ VARIABLES = (
         help="The least severe log lines to write: debug, info, warning or error.",
     ),
     Variable(
+        field="metrics",
+        name="MEMORY_METRICS",
+        flag="--metrics",
+        kind="MODE",
+        default="keys",
+        parse=one_of("keys", "open", "off"),
+        help="Who may read /metrics: with keys whoever has a key of the tenant default, and "
+        "everybody while no key was ever made; with open everybody; with off nobody.",
+    ),
+    Variable(
         field="otlp_endpoint",
         name="OTEL_EXPORTER_OTLP_ENDPOINT",
         flag="--otlp-endpoint",

@@ -58,7 +58,7 @@ def routes(api: Api, door: Door, telemetry: Telemetry, first: Iterable[str] = ()
 
 
 def _route(api: Api, operation: Operation, door: Door, telemetry: Telemetry) -> Route:
-    endpoint = _Endpoint(api=api, operation=operation, door=door, telemetry=telemetry)
+    endpoint = Endpoint(api=api, operation=operation, door=door, telemetry=telemetry)
     route = Route(operation.path, endpoint, methods=[operation.method])
     # A session id may hold a line break, which a dot alone does not match.
     route.path_regex = re.compile(route.path_regex.pattern, re.DOTALL)
@@ -66,7 +66,7 @@ def _route(api: Api, operation: Operation, door: Door, telemetry: Telemetry) -> 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Endpoint:
+class Endpoint:
     """An operation as an application; its span lasts until the answer is sent."""
 
     api: Api

@@ -46,7 +46,7 @@ class Operation:
     handler: Handler
     answer: type[BaseModel] | None = None
     is_list: bool = False
-    is_page: bool = False  # whether it is answered with HTML, for people
+    media_type: str = ""  # of an answer in text that is no JSON
     status: int = 200
     body: type[BaseModel] | None = None
     body_required: bool = True
@@ -177,8 +177,8 @@ def _answer(operation: Operation, api: Described) -> dict[str, Any]:
     description: dict[str, Any] = {"description": HTTPStatus(operation.status).phrase}
     if headers := _headers(operation, api):
         description["headers"] = _described(headers)
-    if operation.is_page:
-        return description | {"content": {"text/html": {"schema": _SCHEMAS["string"]}}}
+    if operation.media_type:
+        return description | {"content": {operation.media_type: {"schema": _SCHEMAS["string"]}}}
     if operation.answer is None:
         return description
     schema: dict[str, Any] = _reference(operation.answer)

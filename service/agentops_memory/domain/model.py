@@ -375,6 +375,16 @@ class Context:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """How many rows a database has; deleted memories count."""
+
+    memories: int
+    revisions: int
+    sessions: int
+    sessions_open: int  # of the sessions, those that have not ended
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
     """How much is stored."""
 

@@ -13,6 +13,7 @@ from .model import (
     Extent,
     Listed,
     MemoryId,
+    Rows,
 )
 from .search_ports import IndexTable, SearchTable
 from .store_ports import EntryTable, StoreTable, VersionTable
@@ -58,6 +59,9 @@ class ProjectTable(Protocol):
 
     def names(self) -> list[Project]:
         """The projects that hold anything, in order."""
+
+    def rows(self) -> Rows:
+        """All that the database holds, whoever asks."""
 
     def listed(self, project: Project) -> Listed:
         """What is told of a project in a list."""

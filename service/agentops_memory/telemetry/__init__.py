@@ -1,15 +1,17 @@
 """What the service says about itself: log lines, and spans and measurements over OTLP."""
 
 from .hidden import hide_by
-from .logs import AccessLog, configure_logging
-from .metrics import Metrics
+from .logs import configure_logging
+from .metrics import INTERVAL, Metrics
+from .requests import Requests
 from .spans import Cut, annotate, event
 from .tracing import Telemetry
 
 __all__ = [
-    "AccessLog",
+    "INTERVAL",
     "Cut",
     "Metrics",
+    "Requests",
     "Telemetry",
     "annotate",
     "configure_logging",

@@ -3,30 +3,17 @@
 import json
 import logging
 import sys
-import time
 from collections.abc import Mapping
-from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import TextIO
 
 from opentelemetry.trace import Span, format_span_id, format_trace_id, get_current_span
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .hidden import hidden
 
-HEALTH = "/health"
-REQUEST_IDS = (b"request-id", b"x-request-id")  # of an answer: what its client calls it by
 CHATTY = ("mcp", "httpx", "httpcore")  # a line or more a request, some with its whole query
-FAILED = 500  # what the server answers for an application that raised
-
-log = logging.getLogger(__name__)
 
 _Fields = dict[str, object]
-_Headers = Mapping[bytes, bytes]
-
-_NOTHING: _Headers = {}
-
-_spans: ContextVar[list[Span] | None] = ContextVar("spans of the request", default=None)
 
 
 def configure_logging(level: str = "INFO", stream: TextIO = sys.stdout) -> None:
@@ -56,63 +43,13 @@ class JsonFormatter(logging.Formatter):
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        fields = _head(record) | _ids(get_current_span())
+        fields = _head(record) | trace_ids(get_current_span())
         fields |= {name: value for name, value in _extra(record).items() if name not in fields}
         if record.exc_info and record.exc_info[0]:
             fields["exception"] = self.formatException(record.exc_info)
         if record.stack_info:
             fields["stack"] = record.stack_info
         return _line(fields)
-
-
-class AccessLog:
-    """An ASGI application that logs a line for each request to the one inside it."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        began, status, said = time.perf_counter(), FAILED, _NOTHING
-
-        async def watched(message: Message) -> None:
-            nonlocal status, said
-            if message["type"] == "http.response.start":
-                status, said = message["status"], dict(message.get("headers", ()))
-            await send(message)
-
-        spans: list[Span] = []
-        token = _spans.set(spans)
-        try:
-            await self._app(scope, receive, watched)
-        finally:
-            _spans.reset(token)
-            _log_request(scope, status, said, time.perf_counter() - began, spans)
-
-
-def remember(span: Span) -> None:
-    """Name this span in the line of the request that it belongs to, written when it is over."""
-    spans = _spans.get()
-    if spans is not None:
-        spans.append(span)
-
-
-def _log_request(
-    scope: Scope, status: int, said: _Headers, seconds: float, spans: list[Span]
-) -> None:
-    fields: _Fields = {
-        "method": scope["method"],
-        "path": scope["path"],
-        "status": status,
-        "duration_ms": round(seconds * 1000, 2),
-    }
-    for name in said.keys() & REQUEST_IDS:
-        fields["request_id"] = said[name].decode("latin-1")
-    for span in spans[-1:]:
-        fields |= _ids(span)
-    log.log(logging.DEBUG if scope["path"] == HEALTH else logging.INFO, "request", extra=fields)
 
 
 def _head(record: logging.LogRecord) -> _Fields:
@@ -132,7 +69,8 @@ def _message(record: logging.LogRecord) -> str:
         return _text(record.msg)
 
 
-def _ids(span: Span) -> _Fields:
+def trace_ids(span: Span) -> _Fields:
+    """The names of a span in a line; none for one that is not recorded."""
     context = span.get_span_context()
     if not context.is_valid:
         return {}

@@ -6,14 +6,16 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
 
-from opentelemetry.metrics import Meter, NoOpMeter
+from opentelemetry.metrics import Meter
 from opentelemetry.trace import INVALID_SPAN, NoOpTracer, Span, SpanKind, Tracer
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from .. import __version__
 from ..domain.ports import Engine
-from .logs import remember
+from .instruments import Instruments
 from .metrics import Metrics
+from .outcomes import Service, counted
+from .requests import remember
 from .spans import annotate, span
 from .steps import traced
 
@@ -29,20 +31,30 @@ _NOTHING = nullcontext(INVALID_SPAN)
 class Telemetry:
     """The spans and measurements of one service. Make it with `started`; end it with `stop`."""
 
-    def __init__(self, tracer: Tracer, meter: Meter, shut_down: Callable[[], None] | None) -> None:
+    def __init__(
+        self,
+        tracer: Tracer,
+        meter: Meter | None = None,
+        shut_down: Callable[[], None] | None = None,
+    ) -> None:
         self.tracer = tracer
-        self.metrics = Metrics(meter)
+        self.metrics = Metrics(*([Instruments(meter)] if meter else []))
         self._shut_down = shut_down
+
+    @property
+    def is_sent(self) -> bool:
+        """Whether there is a collector."""
+        return self._shut_down is not None
 
     @classmethod
     def started(cls, endpoint: str | None, protocol: str = "grpc") -> "Telemetry":
-        """All goes to the endpoint: `host:port` or a URL; with none, nothing is traced.
+        """All goes to the endpoint: `host:port` or a URL; with none, nothing is traced or sent.
 
         The protocol is `grpc` or `http/protobuf`. A collector that does not
         answer costs spans, never a request.
         """
         if not endpoint:
-            return cls(NoOpTracer(), NoOpMeter(SCOPE), None)
+            return cls(NoOpTracer())
         # Not at the top: the SDK and gRPC cost 0.2 s at the start and up to 30 MiB
         # for good, and most services have no collector.
         from .otlp import providers  # noqa: PLC0415
@@ -59,6 +71,19 @@ class Telemetry:
     def engine(self, engine: Engine) -> Engine:
         """The engine with a span for each transaction and for its steps; itself when off."""
         return traced(engine, self.tracer) if self._shut_down else engine
+
+    def exposition(self) -> Callable[[str], tuple[bytes, str]]:
+        """Keep measurements from now on; the answer shows them, as `Prometheus.exposition` does."""
+        # Not at the top: a command at the terminal has no use for it.
+        from .prometheus import Prometheus  # noqa: PLC0415
+
+        prometheus = Prometheus()
+        self.metrics.join(prometheus)
+        return prometheus.exposition
+
+    def counted(self, service: Service) -> Service:
+        """The domain service, with what comes of its operations counted."""
+        return counted(service, self.metrics)
 
     def operation(self, name: str, headers: Mapping[str, str]) -> AbstractContextManager[Span]:
         """The span `memory.<name>`, in the caller's trace if `headers` name one.

@@ -19,13 +19,13 @@ from ...domain.uids import Uids
 from .boundaries import snapshot
 from .connection import BUSY_TIMEOUT, READ_LIMIT, Connection, connection
 from .faults import StartRefused, translated
-from .migrate import migrated
+from .migrate import APPLICATION_ID, has_newest_format, migrated
 from .readers import Readers
 from .slack import UnusedBytes, file_id, file_in_use, opening
 from .transaction import SqliteTransaction
 from .turnstile import Turnstile
 from .wal import WriteAheadLog
-from .writer import Writer
+from .writer import Committed, Writer, unheard
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -66,8 +66,11 @@ class SqliteEngine:
         clock: Callable[[], datetime],
         using: Techniques = ALL,
         quota: int | None = None,
+        committed: Committed = unheard,
     ) -> AsyncIterator["SqliteEngine"]:
         """An engine over the file, made or brought up to date first; checkpointed at the end.
+
+        `committed` is told of each commit: how many changes, and the seconds that they took.
 
         Raises StartRefused when the file cannot be used as it is. A cancelled
         opening leaves at once; what it began on the file is undone by the next.
@@ -84,7 +87,7 @@ class SqliteEngine:
                         Readers.opened(
                             path, using, number=READERS, patience=READ_PATIENCE
                         ) as readers,
-                        _serving(database) as writer,
+                        _serving(database, committed) as writer,
                     ):
                         yield cls(writer, readers, UnusedBytes(database, path, file), clock, quota)
                 finally:
@@ -125,16 +128,34 @@ class SqliteEngine:
         with translated():
             return await self._writer.write(transaction, BUSY_TIMEOUT)
 
+    @property
+    def waiting(self) -> int:
+        """How many writes wait or are being made."""
+        return self._writer.waiting
+
+    async def touch(self) -> bool:
+        """Write to the disk what is there, and tell whether its format is still the newest known.
+
+        Refuses as a write does.
+        """
+
+        def again(database: sqlite3.Connection, *, is_alone: bool) -> bool:  # noqa: ARG001
+            database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            return has_newest_format(database)
+
+        with translated():
+            return await self._writer.write(again, BUSY_TIMEOUT)
+
     async def blank(self, caller: Caller) -> bool:  # noqa: ARG002 - of one tenant
         with translated():
             return await self._unused.blank()
 
 
 @asynccontextmanager
-async def _serving(database: Connection) -> AsyncIterator[Writer]:
+async def _serving(database: Connection, committed: Committed) -> AsyncIterator[Writer]:
     """A writer at work. At the end it writes what it has accepted."""
     wal = WriteAheadLog(database)
-    writer = Writer(database, Turnstile(QUEUE, QUEUE_PATIENCE), wal.tend)
+    writer = Writer(database, Turnstile(QUEUE, QUEUE_PATIENCE), wal.tend, committed)
     serving = asyncio.create_task(writer.serve())
     try:
         yield writer

@@ -5,6 +5,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import datetime, timedelta
+from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 
@@ -57,6 +58,11 @@ def migrated(path: Path, now: datetime, using: Techniques = ALL) -> None:
                 _migrate(database, path, now, using)
             use_wal(database, PATIENCE)
             without_remains(database, path)
+
+
+def has_newest_format(database: sqlite3.Connection) -> bool:
+    """Whether the file is as this program makes it."""
+    return _version(database) == _newest()
 
 
 def without_remains(database: sqlite3.Connection, path: Path) -> bool:
@@ -125,7 +131,7 @@ def _require_small_ids(database: sqlite3.Connection, path: Path) -> None:
 
 
 def _is_current(database: sqlite3.Connection, using: Techniques) -> bool:
-    newest = len(_scripts())
+    newest = _newest()
     version = _version(database)
     if version > newest:
         raise StartRefused(
@@ -145,6 +151,11 @@ def _version(database: sqlite3.Connection) -> int:
 
 def _is_used(database: sqlite3.Connection) -> bool:
     return database.execute("SELECT 1 FROM sqlite_schema").fetchone() is not None
+
+
+@lru_cache(1)
+def _newest() -> int:
+    return len(_scripts())
 
 
 def _scripts() -> list[str]:

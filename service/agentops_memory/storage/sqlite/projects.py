@@ -4,7 +4,7 @@ import sqlite3
 from datetime import datetime
 
 from ...domain.access import Patterns
-from ...domain.model import Extent, Listed, MemoryId
+from ...domain.model import Extent, Listed, MemoryId, Rows
 from ...domain.text import Project
 from .filters import GLOBAL, OF_A_PROJECT, acted_on, acting
 from .index import Index, first_of
@@ -42,6 +42,17 @@ class Projects(Table):
             **acting(self._projects),
         )
         return [project for (project,) in rows]
+
+    def rows(self) -> Rows:
+        (memories,) = self._execute("SELECT count(*) FROM memories").fetchone()
+        (revisions,) = self._execute("SELECT count(*) FROM revisions").fetchone()
+        sessions, ended = self._execute("SELECT count(*), count(ended_at) FROM sessions").fetchone()
+        return Rows(
+            memories=memories,
+            revisions=revisions,
+            sessions=sessions,
+            sessions_open=sessions - ended,
+        )
 
     def listed(self, project: Project) -> Listed:
         memories, written = self._execute(

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
 from ...domain.errors import Busy, NotFound, Unavailable
-from ...domain.model import DEFAULT_TENANT, Caller, TenantId
+from ...domain.model import DEFAULT_TENANT, Caller, Rows, TenantId
 from ...domain.ports import Transaction
 from .engine import SqliteEngine
 from .faults import StartRefused
@@ -66,16 +66,17 @@ class _Database:
         self._left.clear()
         self._stop_waiting()
 
-    def give_back(self) -> None:
+    def give_back(self, *, was_used: bool = True) -> None:
         self._users -= 1
-        self.used_at = asyncio.get_running_loop().time()
+        if was_used:
+            self.used_at = asyncio.get_running_loop().time()
         if self.is_idle:
             self._left.set()
 
     def when_idle_for(self, time: timedelta, then: Callable[[], None]) -> None:
         self._stop_waiting()
         loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(time.total_seconds(), then)
+        self._timer = loop.call_at(self.used_at + time.total_seconds(), then)
 
     async def close(self) -> None:
         """Close it once its users have left."""
@@ -164,6 +165,31 @@ class TenantsEngine:
             return await self._default.write(caller, work, *args, **kwargs)
         async with self._used(caller) as engine:
             return await engine.write(caller, work, *args, **kwargs)
+
+    @property
+    def waiting(self) -> int:
+        """How many writes wait or are being made, in all databases that are open."""
+        return self._default.waiting + sum(it.engine.waiting for it in self._open.values())
+
+    async def touch(self) -> bool:
+        """As the default tenant's engine does."""
+        return await self._default.touch()
+
+    def files(self) -> list[Path]:
+        """The databases that are open, the default one first."""
+        return [tenant_file(self._path, tenant) for tenant in (DEFAULT_TENANT, *self._open)]
+
+    async def rows(self) -> list[Rows]:
+        """How much each open database holds. To be asked this does not keep one open."""
+        counted = [await self._default.read(Caller(tenant=DEFAULT_TENANT), _rows)]
+        for tenant, database in list(self._open.items()):
+            database.take()
+            try:
+                counted.append(await database.engine.read(Caller(tenant=tenant), _rows))
+            finally:
+                database.give_back(was_used=False)
+                self._consider(tenant, database)
+        return counted
 
     async def blank(self, caller: Caller) -> bool:
         if caller.tenant == DEFAULT_TENANT:
@@ -274,6 +300,10 @@ class TenantsEngine:
         for tenant, database in list(self._open.items()):
             self._forget(tenant, database)
         await asyncio.gather(*self._closing, return_exceptions=True)
+
+
+def _rows(tx: Transaction) -> Rows:
+    return tx.projects.rows()
 
 
 def _look_at(task: asyncio.Task[None]) -> None:

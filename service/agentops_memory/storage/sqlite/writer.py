@@ -19,20 +19,39 @@ T = TypeVar("T")
 MEMBERS = 64  # of a batch
 TURNS = 3  # of the loop, from a request's arrival to its change
 
+Committed = Callable[[int, float], None]
+
+
+def unheard(_: int, __: float) -> None:
+    """For those who need not hear of commits."""
+
 
 class Writer:
-    """A line of changes and the loop that serves it. `serve` runs as long as changes may come."""
+    """A line of changes and the loop that serves it. `serve` runs as long as changes may come.
+
+    `committed` is told of each commit: how many changes, and the seconds that they took.
+    """
 
     def __init__(
-        self, connection: Connection, places: Turnstile, after: Callable[[], Awaitable[None]]
+        self,
+        connection: Connection,
+        places: Turnstile,
+        after: Callable[[], Awaitable[None]],
+        committed: Committed = unheard,
     ) -> None:
         self._connection = connection
         self._places = places
         self._after = after  # each batch
+        self._committed = committed
         self._line: deque[_Change] = deque()  # each until its caller is answered
         self._stirred = asyncio.Event()
         self._is_closing = False
         self._is_closed = False
+
+    @property
+    def waiting(self) -> int:
+        """How many changes wait or are being made."""
+        return len(self._line)
 
     async def write(self, work: Work[T], patience: timedelta) -> T:
         """What work answers, once it is on disk. A cancelled caller leaves; the change goes on.
@@ -78,7 +97,9 @@ class Writer:
         try:
             for change in await self._undecided(batch):
                 run = partial(alone, change.work, change.patient_until)
-                self._settle(change, await self._connection.run(run))
+                began, outcome = time.monotonic(), await self._connection.run(run)
+                self._tell([outcome], began)
+                self._settle(change, outcome)
         except Exception as error:  # noqa: BLE001 - else all that come later would wait for ever
             self._settle_all(batch, Failed(error))
 
@@ -87,11 +108,18 @@ class Writer:
         if len(batch) == 1:
             return batch
         run = partial(together, [change.work for change in batch], batch[0].patient_until)
-        outcomes = list(zip(batch, await self._connection.run(run), strict=False))
+        began, came = time.monotonic(), await self._connection.run(run)
+        self._tell(came, began)
+        outcomes = list(zip(batch, came, strict=False))
         for change, outcome in outcomes:
             if outcome is not None:
                 self._settle(change, outcome)
         return [change for change, outcome in outcomes if outcome is None]
+
+    def _tell(self, outcomes: Iterable[Outcome | None], began: float) -> None:
+        done = sum(isinstance(outcome, Done) for outcome in outcomes)
+        if done:
+            self._committed(done, time.monotonic() - began)
 
     def _settle_all(self, batch: Iterable["_Change"], outcome: Outcome) -> None:
         for change in list(batch):

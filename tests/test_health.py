@@ -1,0 +1,174 @@
+"""What probes are told, and that they are told the truth."""
+
+import asyncio
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from agentops_memory import health
+from agentops_memory.app import Gate
+from agentops_memory.telemetry import Telemetry
+from agentops_memory.telemetry.metrics import INDEX_DRIFT
+
+from .engine import locked
+from .files import disk
+from .process import served, until
+from .service import PLAIN, Service, observation, serving
+from .test_start import starting
+
+NAMES = ["database", "migrations", "disk", "wal", "index"]
+
+
+@pytest.fixture
+def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
+    monkeypatch.setattr(health, "TOLD_FOR", timedelta(0))
+    with serving(tmp_path / "memory.db") as running:
+        yield running
+
+
+def ready(http: httpx.Client) -> tuple[int, Any]:
+    answer = http.get("/health/ready")
+    return answer.status_code, answer.json()
+
+
+def test_all_is_well(service: Service) -> None:
+    for path in ("/health", "/health/live", "/health/startup"):
+        answer = service.http.get(path)
+        assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
+
+    status, found = ready(service.http)
+
+    assert (status, found["status"], list(found["checks"])) == (200, "ok", NAMES)
+    assert {check["status"] for check in found["checks"].values()} == {"ok"}
+    assert found["checks"]["disk"]["bytes"] > 0
+    wal = service.path.with_name(f"{service.path.name}-wal")
+    assert found["checks"]["wal"]["bytes"] == wal.stat().st_size
+    assert found["checks"]["index"]["rows"] == 0
+
+
+def test_to_ask_leaves_the_memories_alone(service: Service) -> None:
+    service.save("apple")
+    before = service.http.get("/export").content
+
+    for _ in range(3):
+        assert ready(service.http)[0] == 200
+
+    assert service.http.get("/export").content == before
+
+
+def test_a_write_that_takes_too_long_is_no_readiness(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health, "PATIENCE", timedelta(milliseconds=50))
+    with locked(service.path):
+        status, found = ready(service.http)
+        assert service.http.get("/health/live").status_code == 200
+        assert service.http.get("/stats").status_code == 200
+
+    assert (status, found["status"]) == (503, "failed")
+    assert found["checks"]["database"]["status"] == "failed"
+    assert found["error"] == found["checks"]["database"]["detail"]
+    monkeypatch.setattr(health, "PATIENCE", timedelta(seconds=10))
+    assert ready(service.http)[0] == 200
+
+
+def test_a_full_disk_is_no_readiness_until_there_is_space_again(tmp_path: Path) -> None:
+    with (
+        disk(tmp_path / "disk", size=4 << 20) as folder,
+        served(folder / "memory.db") as (_, http),
+    ):
+        http.post("/observations", json=observation("apple")).raise_for_status()
+        ballast = folder / "ballast"
+        with pytest.raises(OSError, match="No space left"):
+            ballast.write_bytes(bytes(4 << 20))
+        status, found = ready(http)
+        assert (status, found["status"]) == (503, "failed")
+        assert found["checks"]["disk"]["status"] == "failed"
+        assert http.get("/context?project=demo").status_code == 200
+        ballast.unlink()
+        until(lambda: ready(http)[0] == 200)
+
+
+def test_a_file_that_a_newer_program_has_changed_is_no_readiness(service: Service) -> None:
+    with closing(sqlite3.connect(service.path)) as other:
+        other.execute("PRAGMA user_version = 999")
+        status, found = ready(service.http)
+        assert (status, found["checks"]["migrations"]["status"]) == (503, "failed")
+        assert found["checks"]["database"] == {"status": "ok"}
+
+
+@pytest.mark.parametrize(
+    ("bound", "check", "status"),
+    [
+        ("LITTLE", "disk", "warning"), ("NOTHING", "disk", "failed"), ("LONG", "wal", "warning"),
+    ],
+)  # fmt: skip
+def test_what_nears_its_end_is_told(
+    service: Service, monkeypatch: pytest.MonkeyPatch, bound: str, check: str, status: str
+) -> None:
+    monkeypatch.setattr(health, bound, 0 if bound == "LONG" else 1 << 62)
+
+    code, found = ready(service.http)
+
+    assert (code, found["status"]) == (503 if status == "failed" else 200, status)
+    assert found["checks"][check]["status"] == status
+    assert found["checks"][check]["detail"].endswith(".")
+    assert ("error" in found) == (status == "failed")
+
+
+def test_an_index_that_was_out_of_line_is_told(tmp_path: Path) -> None:
+    telemetry = Telemetry.started(None)
+    with serving(tmp_path / "memory.db", telemetry=telemetry) as service:
+        telemetry.metrics.show(INDEX_DRIFT, 3)
+
+        status, found = ready(service.http)
+
+    assert (status, found["status"]) == (200, "warning")
+    assert (found["checks"]["index"]["status"], found["checks"]["index"]["rows"]) == ("warning", 3)
+
+
+def test_however_often_it_is_asked_it_is_looked_once_in_a_while(tmp_path: Path) -> None:
+    with serving(tmp_path / "memory.db") as service:
+
+        async def ask() -> list[int]:
+            async with httpx.AsyncClient(base_url=service.url, verify=PLAIN) as http:
+                answers = await asyncio.gather(*(http.get("/health/ready") for _ in range(20)))
+            return [answer.status_code for answer in answers]
+
+        assert asyncio.run(ask()) == [200] * 20
+        text = service.http.get("/metrics").text
+    assert "\nmemory_commit_batch_size_sum 1.0\n" in text
+
+
+def test_while_it_starts_it_is_alive_and_neither_started_nor_ready(tmp_path: Path) -> None:
+    with starting(tmp_path / "memory.db") as (process, http, lock):
+        assert http.get("/health/live").status_code == 200
+        startup = http.get("/health/startup")
+        assert (startup.status_code, startup.json()["error"]) == (503, "The service is starting.")
+        status, found = ready(http)
+        assert (status, found["status"], list(found["checks"])) == (503, "failed", ["migrations"])
+        lock.close()
+        process.line("serving")
+
+        assert http.get("/health/startup").status_code == 200
+        assert ready(http)[0] == 200
+
+
+def test_while_it_drains_it_is_alive_but_not_ready() -> None:
+    gate = Gate()
+    gate.drain()
+
+    async def ask() -> dict[str, int]:
+        transport = httpx.ASGITransport(gate)
+        async with httpx.AsyncClient(transport=transport, base_url="http://gate") as http:
+            paths = ["/health", "/health/live", "/health/ready"]
+            return {path: (await http.get(path)).status_code for path in paths}
+
+    expected = {"/health": 503, "/health/live": 200, "/health/ready": 503}
+    assert asyncio.run(ask()) == expected

@@ -1,0 +1,323 @@
+"""What the service measures of itself, as Prometheus and a collector see it."""
+
+import re
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from prometheus_client.openmetrics.parser import (
+    text_string_to_metric_families as open_metrics_families,
+)
+from prometheus_client.parser import text_string_to_metric_families
+
+from agentops_memory import __version__, figures
+from agentops_memory.storage.sqlite import connection
+from agentops_memory.telemetry import Telemetry
+from agentops_memory.telemetry import metrics as m
+from agentops_memory.telemetry.metrics import MEASURES, Kind
+
+from .callers import calling, made_key
+from .otlp import Collector
+from .raw import request, wire
+from .service import Service, serving
+from .traced import TRACE, TRACEPARENT, collector
+
+__all__ = ["collector"]
+
+DOCUMENT = Path(__file__).parents[1] / "docs" / "telemetry.md"
+SECRET = "AKIA" + "QZXV7RARE" + "K3YQ9AB"
+OPEN_METRICS = {"Accept": "application/openmetrics-text; version=1.0.0"}
+
+Sample = tuple[str, frozenset[tuple[str, str]]]
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    with serving(tmp_path / "memory.db") as running:
+        yield running
+
+
+def measured(service: Service) -> dict[Sample, float]:
+    """Every sample of a scrape: its name and labels, and its value."""
+    text = service.http.get("/metrics").raise_for_status().text
+    return {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def key(name: str, **labels: str) -> Sample:
+    return name, frozenset(labels.items())
+
+
+def test_a_scrape_has_each_measure_as_it_is_declared(service: Service) -> None:
+    service.http.get("/stats")
+
+    answer = service.http.get("/metrics")
+
+    assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    families = {it.name: it for it in text_string_to_metric_families(answer.text)}
+    own = {name for name in families if not name.startswith("process_")}
+    assert own == {measure.name.removesuffix("_total") for measure in MEASURES}
+    for measure in MEASURES:
+        family = families[measure.name.removesuffix("_total")]
+        assert (family.type, family.documentation) == (measure.kind, measure.help)
+        bounds = {"le"} if measure.kind is Kind.HISTOGRAM else set()
+        for sample in family.samples:
+            assert set(sample.labels) - bounds == set(measure.labels), sample
+    assert measured(service)[key("memory_info", version=__version__)] == 1
+
+
+def test_requests_are_counted_and_timed_by_route_and_status(service: Service) -> None:
+    for id_ in ("1", "2"):
+        service.http.get(f"/observations/{id_}")
+    service.http.post("/sessions/a%2Fb/end")
+    service.save("apple")
+
+    seen = measured(service)
+
+    for method, route, status, count in [
+        ("GET", "/observations/{id}", "404", 2),
+        ("POST", "/sessions/{id}/end", "200", 1),
+        ("POST", "/observations", "201", 1),
+    ]:
+        labels = {"method": method, "route": route}
+        assert seen[key("memory_requests_total", status=status, **labels)] == count
+        assert seen[key("memory_request_seconds_count", **labels)] == count
+        assert 0 < seen[key("memory_request_seconds_sum", **labels)] < 60
+    assert seen[key("memory_requests_in_flight")] == 1
+
+
+def test_no_request_makes_a_label_of_its_own(service: Service) -> None:
+    paths = service.http.get("/openapi.json").json()["paths"]
+    methods = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"]
+    for number in range(20):
+        for path in (f"/nowhere/{number}", f"/observations/{number}", f"/sessions/{number}/end"):
+            service.http.request(methods[number % len(methods)], path)
+        service.save("apple", project=f"project {number}", type=f"type {number}")
+    for verb in ("BREW", "PROPFIND"):
+        with wire(service.url) as client:
+            client.send(request(verb, "/stats"))
+            client.answer()
+
+    labels = [dict(pairs) for name, pairs in measured(service) if name == "memory_requests_total"]
+
+    assert {of["route"] for of in labels} <= {*paths, "none"}
+    assert {of["method"] for of in labels} <= {*methods, "other"}
+    assert "none" in {of["route"] for of in labels}
+
+
+def test_what_became_of_saves_is_counted_once_each(service: Service) -> None:
+    service.save("apple")
+    service.save("apple")
+    service.save("banana", topic_key="a/key")
+    service.save("cherry", topic_key="a/key")
+    once = {"Idempotency-Key": "one"}
+    body = {"session_id": "s", "type": "t", "title": "T", "content": "date", "project": "demo"}
+    for _ in range(3):
+        assert service.http.post("/observations", json=body, headers=once).status_code == 201
+    assert service.http.post("/observations", json={}).status_code == 400
+
+    seen = measured(service)
+
+    actions = {"created": 3, "deduplicated": 1, "updated": 1}
+    assert {a: seen[key("memory_dedup_total", action=a)] for a in actions} == actions
+
+
+def test_contexts_are_counted_by_what_they_gave(service: Service) -> None:
+    service.http.get("/context", params={"project": "demo", "query": "anything"})
+    service.save("a pangolin sleeps")
+    service.save("an unrelated remark", session_id="another")
+    service.http.get("/context", params={"project": "demo", "query": "pangolin"})
+    service.http.get("/context", params={"project": "demo"})
+
+    seen = measured(service)
+
+    outcomes = {"empty": 1, "found": 1, "recency": 1, "degraded": 0}
+    shown = {it: seen[key("memory_context_answers_total", outcome=it)] for it in outcomes}
+    assert shown == outcomes
+    methods = {"fts5_bm25": 1, "recency": 3, "topic_key": 0}
+    assert {m: seen[key("memory_context_method_total", method=m)] for m in methods} == methods
+
+
+def test_a_context_that_took_too_long_is_counted_as_degraded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "PROGRESS", 1)
+    with serving(tmp_path / "memory.db", MEMORY_RECALL_LIMIT="0") as service:
+        service.save("a pangolin sleeps")
+        service.http.get("/context", params={"project": "demo", "query": "pangolin"})
+
+        assert measured(service)[key("memory_context_answers_total", outcome="degraded")] == 1
+
+
+def test_secrets_are_counted_by_whatever_way_they_came(service: Service) -> None:
+    id_ = service.save("apple")["id"]
+    stores = "/anthropic/v1/memory_stores"
+    store = service.http.post(stores, json={"name": "one"}).json()["id"]
+    row = {"session_id": "s", "type": "t", "title": "T", "content": SECRET, "project": "p"}
+    agent = {"title": "T", "content": f"An agent saw {SECRET}"}
+    call = {"name": "mem_save", "arguments": agent}
+    ways: list[tuple[str, str, object]] = [
+        ("POST", "/observations", row),
+        ("PATCH", f"/observations/{id_}", {"content": SECRET}),
+        ("POST", "/sessions/s/messages", {"messages": [{"role": "user", "content": SECRET}]}),
+        ("POST", "/import", {"observations": [row | {"title": "another"}]}),
+        ("POST", f"{stores}/{store}/memories", {"path": "/a.md", "content": SECRET}),
+        ("POST", "/mcp/p", {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}),
+    ]
+    for number, (method, path, body) in enumerate(ways, start=1):
+        headers = {"Accept": "application/json, text/event-stream"} if path == "/mcp/p" else {}
+        answer = service.http.request(method, path, json=body, headers=headers)
+        assert answer.is_success, answer.text
+
+        assert measured(service)[key("memory_redactions_total")] == number, path
+
+
+def test_a_dry_run_takes_no_secret_out(service: Service) -> None:
+    row = {"session_id": "s", "type": "t", "title": "T", "content": SECRET, "project": "p"}
+    service.http.post("/import?dry_run=true", json={"observations": [row]}).raise_for_status()
+
+    assert measured(service)[key("memory_redactions_total")] == 0
+
+
+def test_sizes_rows_and_commits_are_those_of_the_database(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(figures, "COUNTED_FOR", timedelta(0))
+    first = service.save("apple")["id"]
+    service.save("banana", session_id="another")
+    service.http.patch(f"/observations/{first}", json={"content": "cherry"}).raise_for_status()
+    service.http.post("/sessions/another/end").raise_for_status()
+    service.http.delete("/observations/2").raise_for_status()
+
+    seen = measured(service)
+
+    rows = {"memories": 2, "sessions": 2}
+    assert {table: seen[key("memory_rows", table=table)] for table in rows} == rows
+    assert seen[key("memory_rows", table="revisions")] >= 2
+    assert seen[key("memory_sessions_open")] == 1
+    assert seen[key("memory_tenants_open")] == 1
+    wal = service.path.with_name(f"{service.path.name}-wal")
+    assert seen[key("memory_database_bytes")] == service.path.stat().st_size
+    assert seen[key("memory_wal_bytes")] == wal.stat().st_size > 0
+    assert seen[key("memory_disk_free_bytes")] > 0
+    assert seen[key("memory_write_queue_depth")] == 0
+    assert seen[key("memory_commit_batch_size_sum")] == 5
+    assert seen[key("memory_commit_seconds_count")] == seen[key("memory_commit_batch_size_count")]
+
+
+def test_rows_that_cannot_be_counted_now_stay_what_they_were(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service.save("apple")
+    assert measured(service)[key("memory_rows", table="memories")] == 1
+    service.save("banana")
+    monkeypatch.setattr(figures, "COUNTED_FOR", timedelta(0))
+    monkeypatch.setattr(figures, "PATIENCE", timedelta(0))
+    measured(service)
+
+    assert measured(service)[key("memory_rows", table="memories")] == 1
+
+
+def test_the_event_loop_is_looked_at(service: Service) -> None:
+    assert measured(service)[key("memory_event_loop_lag_seconds_count")] >= 0
+
+
+def test_an_exemplar_names_the_trace_of_a_request(tmp_path: Path, collector: Collector) -> None:
+    telemetry = Telemetry.started(collector.endpoint, collector.protocol)
+    with serving(tmp_path / "memory.db", telemetry=telemetry) as service:
+        traced = service.http.get("/stats", headers={"traceparent": TRACEPARENT})
+        assert traced.status_code == 200
+        answer = service.http.get("/metrics", headers=OPEN_METRICS)
+    telemetry.stop()
+
+    assert answer.headers["content-type"].startswith("application/openmetrics-text; version=1.0.0")
+    exemplars = {
+        (family.name, sample.exemplar.labels["trace_id"])
+        for family in open_metrics_families(answer.text)  # type: ignore[no-untyped-call]
+        for sample in family.samples
+        if sample.exemplar and sample.labels.get("route") == "/stats"
+    }
+    assert exemplars == {("memory_requests", TRACE), ("memory_request_seconds", TRACE)}
+    assert collector.exemplars["memory_request_seconds"] == {TRACE}
+
+
+def test_a_collector_gets_each_measure_too(tmp_path: Path, collector: Collector) -> None:
+    telemetry = Telemetry.started(collector.endpoint, collector.protocol)
+    with serving(tmp_path / "memory.db", telemetry=telemetry) as service:
+        service.save(f"apple {SECRET}")
+        service.http.get("/context", params={"project": "demo", "query": "apple"})
+        service.http.get("/metrics")
+        telemetry.metrics.show(m.INDEX_DRIFT, 0)
+        telemetry.metrics.show(m.INDEX_PARTITIONS, 1)
+        telemetry.metrics.observe(m.EVENT_LOOP_LAG, 0)
+    telemetry.stop()
+
+    assert set(collector.measured) == {measure.name for measure in MEASURES}
+
+
+@pytest.mark.parametrize(
+    "accept",
+    [
+        "*/*", "", "text/plain; version=zero", "application/openmetrics-text; version=what",
+        "application/openmetrics-text;escaping=\u00ff", ",;,=;", "text/html",
+    ],
+)  # fmt: skip
+def test_whatever_is_accepted_the_answer_is_one_of_two(service: Service, accept: str) -> None:
+    answer = service.http.get("/metrics", headers=[(b"Accept", accept.encode("latin-1"))])
+
+    assert answer.status_code == 200
+    ends = "# EOF\n" if "openmetrics" in accept else "\n"
+    assert answer.text.endswith(ends)
+
+
+def statuses(service: Service) -> dict[str, int]:
+    """What each kind of caller is answered at /metrics."""
+    tokens = {
+        "nobody": None,
+        "reader": made_key(service.path, "reader"),
+        "of some projects": made_key(service.path, "admin", projects=("billing-*",)),
+        "another tenant": made_key(service.path, "admin", "acme"),
+    }
+
+    def status(token: str | None) -> int:
+        with calling(service, token) as client:
+            return client.get("/metrics").status_code
+
+    return {name: status(token) for name, token in tokens.items()}
+
+
+@pytest.mark.parametrize(
+    ("mode", "expected"), [("keys", [401, 200, 403, 403]), ("open", [200] * 4), ("off", None)]
+)
+def test_who_may_read_what_is_measured(
+    tmp_path: Path, mode: str, expected: list[int] | None
+) -> None:
+    with serving(tmp_path / "memory.db", MEMORY_METRICS=mode) as service:
+        if expected is None:
+            assert service.http.get("/metrics").status_code == 404
+            assert "/metrics" not in service.http.get("/openapi.json").json()["paths"]
+        else:
+            assert service.http.get("/metrics").status_code == 200  # there is no key yet
+            assert list(statuses(service).values()) == expected
+
+
+def test_a_scrape_is_not_limited(tmp_path: Path) -> None:
+    with serving(tmp_path / "memory.db", MEMORY_RATE_LIMIT="1/h") as service:
+        service.http.get("/stats")
+        assert service.http.get("/stats").status_code == 429
+
+        assert {service.http.get("/metrics").status_code for _ in range(3)} == {200}
+
+
+@pytest.mark.parametrize("measure", MEASURES, ids=lambda measure: measure.name)
+def test_every_measure_is_documented_as_it_is(measure: m.Measure) -> None:
+    cells = [line.split("|") for line in DOCUMENT.read_text("utf-8").splitlines()]
+    (row,) = [row for row in cells if row[1:2] == [f" `{measure.name}` "]]
+
+    assert row[2].strip() == measure.kind
+    told = {name for label in measure.labels.items() for name in (label[0], *label[1])}
+    assert set(re.findall(r"`([^`]+)`", row[3])) == told - {__version__}
