@@ -1,0 +1,44 @@
+{{/* What cannot be right is refused before anything is made of it. */}}
+{{- define "memory.refusals" -}}
+{{- with .Values }}
+{{- if gt (int .replicaCount) 1 }}
+{{- fail "replicaCount: one process writes the database, so there is one pod at most." }}
+{{- end }}
+{{- if and .terminationGracePeriodSeconds (lt (int .terminationGracePeriodSeconds) (include "memory.leastGrace" $ | int)) }}
+{{- fail (printf "terminationGracePeriodSeconds: %d is too short; with drainSeconds %d the service needs %s." (int .terminationGracePeriodSeconds) (int .drainSeconds) (include "memory.leastGrace" $)) }}
+{{- end }}
+{{- if and (eq .auth "none") .keys.existingSecret }}
+{{- fail "auth: none lets everybody in when the keys are gone; with keys.existingSecret leave it empty." }}
+{{- end }}
+{{- if and (or .ingress.enabled (ne .service.type "ClusterIP")) (ne (include "memory.auth" $) "keys") }}
+{{- fail "auth: whoever is outside the cluster would be let in without a key; set keys.existingSecret, or auth=keys once there is a key." }}
+{{- end }}
+{{- if and .ingress.enabled (not .ingress.hosts) }}
+{{- fail "ingress.hosts: name at least one host." }}
+{{- end }}
+{{- include "memory.refusals.monitor" . }}
+{{- if and .litestream.enabled (not .litestream.url) }}
+{{- fail "litestream.url: say where the copy is to lie, such as s3://bucket/memory." }}
+{{- end }}
+{{- if and .persistence.existingClaim (not .persistence.enabled) }}
+{{- fail "persistence.existingClaim: it is not used while persistence.enabled is false." }}
+{{- end }}
+{{- end }}
+{{- $taken := include "memory.variables" . | fromYaml }}
+{{- range .Values.extraEnv }}
+{{- if or (hasKey $taken .name) (hasPrefix "MEMORY_" .name) }}
+{{- fail (printf "extraEnv: %s has a value of its own in this chart, or belongs into settings." .name) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "memory.refusals.monitor" -}}
+{{- if .serviceMonitor.enabled }}
+{{- if eq .metrics.mode "off" }}
+{{- fail "serviceMonitor.enabled: there is nothing to read while metrics.mode is off." }}
+{{- end }}
+{{- if and .keys.existingSecret (eq .metrics.mode "keys") (not .serviceMonitor.bearerTokenSecret.name) }}
+{{- fail "serviceMonitor.bearerTokenSecret.name: where there are keys Prometheus needs one, or metrics.mode=open." }}
+{{- end }}
+{{- end }}
+{{- end }}
