@@ -24,7 +24,7 @@ PROGRAMS = {
 PROGRAM = re.compile(rf"(?<![\w/])\.venv/bin/({'|'.join(PROGRAMS)})\b")
 FENCE = re.compile(r"^```(?P<kind>[\w-]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 
-# What is not run here, and what checks it instead.
+# What is not run here, and what checks it instead; tests/test_chart.py reads what is given to Helm.
 CHECKED_ELSEWHERE = {
     "console-install": "test_the_commands_that_install_are_those_of_the_checks",
     "console-make": "test_every_make_target_in_the_documents_exists",

@@ -1,0 +1,201 @@
+"""The Helm chart: its values, what is rendered with which of them, and what it refuses."""
+
+import itertools
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).parents[1]
+CHART = ROOT / "helm" / "agentops-memory"
+GOLDEN = ROOT / "tests" / "golden" / "chart"
+RELEASE, NAMESPACE = "memory", "agents"
+
+Values = Mapping[str, Any]
+
+# What an operator turns on or off; every combination of these is rendered.
+SWITCHES: Mapping[str, Values] = {
+    "keys": {"keys": {"existingSecret": "agentops-memory-keys"}},
+    "takeover": {"persistence": {"existingClaim": "data-of-the-original"}},
+    "tracing": {"otlp": {"endpoint": "http://collector.observability:4318"}},
+    "litestream": {"litestream": {"enabled": True, "url": "s3://backups/memory"}},
+    "monitor": {
+        "serviceMonitor": {"enabled": True, "bearerTokenSecret": {"name": "prometheus-key"}}
+    },
+    "ingress": {
+        "auth": "keys",
+        "ingress": {"enabled": True, "hosts": ["memory.example"]},
+    },
+    "no-policy": {"networkPolicy": {"enabled": False}},
+}
+
+# What no switch turns on.
+REST: Values = {
+    "image": {"repository": "registry.example/agentops-memory", "digest": f"sha256:{'0' * 64}"},
+    "imagePullSecrets": [{"name": "registry"}],
+    "persistence": {"size": "5Gi", "storageClass": "fast", "annotations": {"backup": "daily"}},
+    "drainSeconds": 10,
+    "terminationGracePeriodSeconds": 60,
+    "startupSeconds": 7201,
+    "otlp": {"protocol": "http/protobuf"},
+    "settings": {"MEMORY_TENANT_QUOTA": 1048576, "MEMORY_AUTO_SAVE": False},
+    "service": {"annotations": {"note": "agents"}},
+    "ingress": {
+        "className": "nginx",
+        "annotations": {"note": "outside"},
+        "tls": [{"secretName": "memory-tls", "hosts": ["memory.example"]}],
+    },
+    "networkPolicy": {
+        "from": [{"namespaceSelector": {"matchLabels": {"agents": "yes"}}}],
+        "egress": [{"to": [{"ipBlock": {"cidr": "10.0.0.0/8"}}], "ports": [{"port": 8443}]}],
+    },
+    "serviceMonitor": {"labels": {"release": "prometheus"}},
+    "serviceAccount": {"name": "memory", "annotations": {"role": "backup"}},
+    "podDisruptionBudget": {"enabled": True},
+    "extraEnv": [{"name": "OTEL_SERVICE_NAME", "value": "agents-memory"}],
+    "extraVolumes": [{"name": "rules", "configMap": {"name": "redaction"}}],
+    "extraVolumeMounts": [{"name": "rules", "mountPath": "/etc/redaction", "readOnly": True}],
+    "commonLabels": {"team": "agents"},
+    "podLabels": {"tier": "memory"},
+    "podAnnotations": {"note": "one pod"},
+    "nodeSelector": {"disk": "ssd"},
+    "tolerations": [{"key": "dedicated", "operator": "Exists"}],
+    "affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}},
+    "priorityClassName": "important",
+    "litestream": {"replica": {"region": "eu-central-1"}, "existingSecret": "backups"},
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """Values that are refused, and what Helm 3 or 4 says of them."""
+
+    values: Values
+    because: str
+
+
+REFUSED = (
+    Refused(values={"replicaCount": 2}, because="one pod at most"),
+    Refused(values={"replicaCount": -1}, because="replicaCount"),
+    Refused(values={"replicas": 1}, because="[Aa]dditional propert(y|ies) '?replicas"),
+    Refused(values={"image": {"tga": "1"}}, because="[Aa]dditional propert(y|ies) '?tga"),
+    Refused(values={"image": {"digest": "sha256:0"}}, because="image.digest"),
+    Refused(values={"drainSeconds": "5s"}, because="drainSeconds"),
+    Refused(
+        values={"drainSeconds": 10, "terminationGracePeriodSeconds": 39},
+        because="39 is too short; with drainSeconds 10 the service needs 40",
+    ),
+    Refused(values={"settings": {"MEMORY_DRAIN": "5s"}}, because="MEMORY_DRAIN"),
+    Refused(values={"settings": {"MEMORY_SESSION_IDLE": "1 day"}}, because="MEMORY_SESSION_IDLE"),
+    Refused(values={"extraEnv": [{"name": "MEMORY_AUTH"}]}, because="MEMORY_AUTH has a value"),
+    Refused(values={"otlp": {"endpoint": "collector"}}, because="otlp.endpoint"),
+    Refused(values={"networkPolicy": {"from": []}}, because="networkPolicy.from"),
+    Refused(values={"persistence": {"accessModes": ["ReadWriteMany"]}}, because="accessModes"),
+    Refused(
+        values={"persistence": {"enabled": False, "existingClaim": "data"}},
+        because="not used while persistence.enabled is false",
+    ),
+    Refused(values={"auth": "none", **SWITCHES["keys"]}, because="lets everybody in"),
+    Refused(values={"service": {"type": "LoadBalancer"}}, because="let in without a key"),
+    Refused(
+        values={"ingress": {"enabled": True, "hosts": ["memory.example"]}},
+        because="let in without a key",
+    ),
+    Refused(values={"auth": "keys", "ingress": {"enabled": True}}, because="at least one host"),
+    Refused(
+        values={**SWITCHES["keys"], "serviceMonitor": {"enabled": True}},
+        because="where there are keys Prometheus needs one",
+    ),
+    Refused(
+        values={"metrics": {"mode": "off"}, "serviceMonitor": {"enabled": True}},
+        because="nothing to read",
+    ),
+    Refused(values={"litestream": {"enabled": True}}, because="where the copy is to lie"),
+    Refused(values={"podDisruptionBudget": {"maxUnavailable": 0}}, because="maxUnavailable"),
+)
+
+
+def merged(*parts: Values) -> dict[str, Any]:
+    """Values over values, as Helm lays one file over another."""
+    whole: dict[str, Any] = {}
+    for part in parts:
+        for name, value in part.items():
+            below = whole.get(name)
+            if isinstance(value, Mapping) and isinstance(below, Mapping):
+                whole[name] = merged(below, value)
+            else:
+                whole[name] = value
+    return whole
+
+
+EVERYTHING = SWITCHES.keys() - {"takeover", "no-policy"}  # which take something away
+
+# Rendered by both Helms, these must be the files in GOLDEN.
+CASES: Mapping[str, Values] = {
+    "default": {},
+    "keys": SWITCHES["keys"],
+    "takeover": SWITCHES["takeover"],
+    "litestream": SWITCHES["litestream"],
+    "stopped": {"replicaCount": 0, "persistence": {"enabled": False}, "drainSeconds": 0},
+    "everything": merged(*(SWITCHES[name] for name in EVERYTHING), REST),
+}
+
+
+def combinations() -> Iterator[Values]:
+    """The values of every combination of switches."""
+    for count in range(len(SWITCHES) + 1):
+        for chosen in itertools.combinations(SWITCHES.values(), count):
+            yield merged(*chosen)
+
+
+def defaults() -> dict[str, Any]:
+    """What values.yaml says."""
+    values: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text("utf-8"))
+    return values
+
+
+def schema() -> dict[str, Any]:
+    """What values.schema.json allows."""
+    document: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text("utf-8"))
+    return document
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Value:
+    """A line of values.yaml that has a comment above it: a value, or a group of values."""
+
+    name: str
+    comment: str
+
+    @property
+    def row(self) -> str:
+        """The value in the table of the documents."""
+        default: Any = defaults()
+        for part in self.name.split("."):
+            default = default[part]
+        return f"| `{self.name}` | `{json.dumps(default)}` | {self.comment} |"
+
+
+_LINE = re.compile(r"(?P<indent> *)(?:# (?P<comment>.*)|(?P<key>\w+):.*)")
+
+
+def documented() -> list[Value]:
+    """What values.yaml explains, in its order."""
+    found: list[Value] = []
+    path: list[str] = []
+    comments: list[str] = []
+    for line in (CHART / "values.yaml").read_text("utf-8").splitlines():
+        if (match := _LINE.fullmatch(line)) is None:
+            continue
+        if match["comment"]:
+            comments.append(match["comment"])
+            continue
+        path[len(match["indent"]) // 2 :] = [match["key"]]
+        if comments:
+            found.append(Value(name=".".join(path), comment=" ".join(comments)))
+        comments = []
+    return found

@@ -1,0 +1,116 @@
+"""What `.ci/chart-test` asks of the chart, with every combination of values and two Helms."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
+
+import kubernetes_validate
+import yaml
+
+from .chart import CASES, CHART, GOLDEN, NAMESPACE, REFUSED, RELEASE, ROOT, Values, combinations
+from .helm_commands import commands
+
+VERSIONS = [f"1.{minor}" for minor in range(28, 36)]
+FOREIGN = {"ServiceMonitor", "PrometheusRule"}  # kinds that Kubernetes itself does not know
+
+
+def main(helms: list[str], *, renew: bool) -> None:
+    """Everything in turn; the first fault ends it."""
+    if renew:
+        _renew(helms[0])
+    documents = [document for each in _rendered(helms, _all()) for document in _documents(each)]
+    _compare(helms)
+    _validate(documents)
+    _refuse(helms)
+    _run_the_documents(helms)
+
+
+def _all() -> list[Values]:
+    return [*CASES.values(), *combinations()]
+
+
+def _helm(helm: str, values: Values, *more: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [helm, "template", RELEASE, str(CHART), "--namespace", NAMESPACE, "--values", "-", *more],
+        input=json.dumps(values), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+def _render(helm: str, values: Values) -> str:
+    done = _helm(helm, values)
+    if done.returncode:
+        sys.exit(f"{helm}: {dict(values)}: {done.stderr}")
+    return _sorted(done.stdout)
+
+
+def _sorted(rendered: str) -> str:
+    """The documents by the files that they come from: Helm 3 and 4 may order them differently."""
+    parts = re.split(r"^---\n", rendered, flags=re.MULTILINE)
+    return "".join(f"---\n{part.strip()}\n" for part in sorted(parts) if part.strip())
+
+
+def _rendered(helms: list[str], cases: list[Values]) -> list[str]:
+    with ThreadPoolExecutor() as threads:
+        each = [list(threads.map(_render, repeat(helm), cases)) for helm in helms]
+    for outputs in zip(cases, *each, strict=True):
+        if len(set(outputs[1:])) > 1:
+            sys.exit(f"the Helms differ: {outputs[0]}")
+    print(f"{len(cases)} combinations of values, the same from {len(helms)} Helms")
+    return each[0]
+
+
+def _compare(helms: list[str]) -> None:
+    for name, values in CASES.items():
+        if _render(helms[0], values) != (GOLDEN / f"{name}.yaml").read_text("utf-8"):
+            sys.exit(f"{name}.yaml differs from what is rendered; .ci/chart-test --renew, and look")
+    if stray := {path.stem for path in GOLDEN.iterdir()} - CASES.keys():
+        sys.exit(f"no case has the files {stray}")
+    print(f"{len(CASES)} files as expected")
+
+
+def _renew(helm: str) -> None:
+    GOLDEN.mkdir(parents=True, exist_ok=True)
+    for name, values in CASES.items():
+        (GOLDEN / f"{name}.yaml").write_text(_render(helm, values), "utf-8")
+
+
+def _documents(rendered: str) -> Iterator[str]:
+    return (json.dumps(each, sort_keys=True) for each in yaml.load_all(rendered, yaml.CSafeLoader))
+
+
+def _validate(documents: list[str]) -> None:
+    distinct = [json.loads(document) for document in sorted(set(documents))]
+    known = [document for document in distinct if document["kind"] not in FOREIGN]
+    for version in VERSIONS:
+        for document in known:
+            kubernetes_validate.validate(document, version, strict=True)
+    print(f"{len(known)} distinct documents in {len(VERSIONS)} versions of Kubernetes")
+
+
+def _refuse(helms: list[str]) -> None:
+    for helm in helms:
+        for case in REFUSED:
+            done = _helm(helm, case.values)
+            said = done.stderr.replace("/", ".")
+            if done.returncode == 0 or not re.search(case.because, said):
+                sys.exit(f"{helm}: {case}: {done.stderr or 'it is rendered'}")
+    print(f"{len(REFUSED)} refusals")
+
+
+def _run_the_documents(helms: list[str]) -> None:
+    for helm in helms:
+        for command in (found := commands()):
+            line = [helm, "template", *command.arguments, "--skip-tests"]
+            done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=False)
+            if done.returncode:
+                sys.exit(f"{' '.join(line)}: {done.stderr}")
+    print(f"{len(found)} commands of the documents")
+
+
+if __name__ == "__main__":
+    arguments = sys.argv[1:]
+    main([each for each in arguments if each != "--renew"], renew="--renew" in arguments)

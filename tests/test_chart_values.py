@@ -1,0 +1,84 @@
+"""The values of the Helm chart: each is explained, and is what the schema allows."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+import agentops_memory
+
+from .chart import CASES, CHART, REFUSED, ROOT, defaults, documented, merged, schema
+from .helm_commands import commands
+
+AS_IN_KUBERNETES = {"affinity", "resources", "litestream.resources"}  # one value each
+
+
+@pytest.fixture(scope="module")
+def validator() -> Any:
+    """What says whether values are allowed."""
+    jsonschema.Draft7Validator.check_schema(schema())
+    return jsonschema.Draft7Validator(schema())
+
+
+def values_of(part: object, name: str = "") -> Iterator[str]:
+    """The full names of the values in values.yaml."""
+    if not isinstance(part, dict) or not part or name in AS_IN_KUBERNETES:
+        yield name
+        return
+    for key, below in part.items():
+        yield from values_of(below, f"{name}.{key}".lstrip("."))
+
+
+def values_allowed(part: dict[str, Any], name: str = "") -> Iterator[str]:
+    """The full names of the values in the schema, every map of which is closed."""
+    part = schema()["definitions"][part["$ref"].split("/")[-1]] if "$ref" in part else part
+    if "properties" not in part or name in {*AS_IN_KUBERNETES, "settings"}:
+        yield name
+        return
+    assert part["additionalProperties"] is False, name
+    for key, below in part["properties"].items():
+        yield from values_allowed(below, f"{name}.{key}".lstrip("."))
+
+
+def test_the_chart_is_of_this_version() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text("utf-8"))
+
+    assert chart["version"] == chart["appVersion"] == agentops_memory.__version__
+    assert chart["kubeVersion"] == ">=1.28.0-0"
+
+
+def test_the_schema_allows_the_defaults_and_every_case(validator: Any) -> None:
+    for values in CASES.values():
+        validator.validate(merged(defaults(), values))
+
+
+def test_the_schema_names_every_value_and_no_other() -> None:
+    assert set(values_allowed(schema())) - {"global"} == set(values_of(defaults()))
+
+
+def test_every_value_is_explained_where_it_stands_and_in_the_documents() -> None:
+    explained = documented()
+    names = {value.name for value in explained}
+    page = (ROOT / "docs" / "deployment.md").read_text("utf-8")
+    rows = [line for line in page.splitlines() if re.match(r"\| `[a-zA-Z.]+` \| `", line)]
+
+    # A comment may stand above the group that a value is in.
+    alone = [name for name in values_of(defaults()) if not {name, name.rpartition(".")[0]} & names]
+    assert alone == []
+    assert rows == [value.row for value in explained]
+
+
+def test_a_command_that_installs_gives_values_that_exist(validator: Any) -> None:
+    assert len(commands()) >= 3
+    for command in commands():
+        assert command.is_of_the_chart, command.text
+        validator.validate(merged(defaults(), command.values))
+
+
+def test_some_refusals_are_the_schemas(validator: Any) -> None:
+    refused = [not validator.is_valid(merged(defaults(), case.values)) for case in REFUSED]
+
+    assert 0 < sum(refused) < len(REFUSED)
