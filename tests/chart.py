@@ -37,7 +37,7 @@ SWITCHES: Mapping[str, Values] = {
 REST: Values = {
     "image": {"repository": "registry.example/agentops-memory", "digest": f"sha256:{'0' * 64}"},
     "imagePullSecrets": [{"name": "registry"}],
-    "persistence": {"size": "5Gi", "storageClass": "fast", "annotations": {"backup": "daily"}},
+    "persistence": {"size": "5Gi", "storageClass": "true", "annotations": {"backup": "daily"}},
     "drainSeconds": 10,
     "terminationGracePeriodSeconds": 60,
     "startupSeconds": 7201,
@@ -54,7 +54,7 @@ REST: Values = {
         "egress": [{"to": [{"ipBlock": {"cidr": "10.0.0.0/8"}}], "ports": [{"port": 8443}]}],
     },
     "serviceMonitor": {"labels": {"release": "prometheus"}},
-    "serviceAccount": {"name": "memory", "annotations": {"role": "backup"}},
+    "serviceAccount": {"name": "65534", "annotations": {"role": "backup"}},
     "podDisruptionBudget": {"enabled": True},
     "extraEnv": [{"name": "OTEL_SERVICE_NAME", "value": "agents-memory"}],
     "extraVolumes": [{"name": "rules", "configMap": {"name": "redaction"}}],
@@ -65,8 +65,8 @@ REST: Values = {
     "nodeSelector": {"disk": "ssd"},
     "tolerations": [{"key": "dedicated", "operator": "Exists"}],
     "affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}},
-    "priorityClassName": "important",
-    "litestream": {"replica": {"region": "eu-central-1"}, "existingSecret": "backups"},
+    "priorityClassName": "1000",
+    "litestream": {"replica": {"region": "eu-central-1"}, "existingSecret": "0"},
 }
 
 

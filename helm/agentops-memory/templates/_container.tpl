@@ -46,7 +46,7 @@ startupProbe:
     port: http
   periodSeconds: 5
   timeoutSeconds: 5
-  failureThreshold: {{ divf .Values.startupSeconds 5 | ceil }}
+  failureThreshold: {{ divf .Values.startupSeconds 5 | ceil | int }}
 livenessProbe:
   httpGet:
     path: /health/live
@@ -67,15 +67,15 @@ readinessProbe:
 - name: data
   {{- if .Values.persistence.enabled }}
   persistentVolumeClaim:
-    claimName: {{ include "memory.claim" . }}
+    claimName: {{ include "memory.claim" . | quote }}
   {{- else }}
   emptyDir:
-    sizeLimit: {{ .Values.persistence.size }}
+    sizeLimit: {{ .Values.persistence.size | quote }}
   {{- end }}
 {{- if .Values.keys.existingSecret }}
 - name: keys
   secret:
-    secretName: {{ .Values.keys.existingSecret }}
+    secretName: {{ .Values.keys.existingSecret | quote }}
     defaultMode: 0440  # root's, and readable by the pod's group
 {{- end }}
 {{- if .Values.litestream.enabled }}

@@ -6,13 +6,13 @@ agentops-memory
 {{/* What the Service, the Deployment and the policies choose the pod by. */}}
 {{- define "memory.selector" -}}
 app.kubernetes.io/name: {{ include "memory.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/component: memory
 {{- end }}
 
 {{- define "memory.testLabels" -}}
 app.kubernetes.io/name: {{ include "memory.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/component: test
 {{- end }}
 
@@ -57,7 +57,7 @@ app.kubernetes.io/component: test
 {{- end }}
 
 {{- define "memory.grace" -}}
-{{- default (include "memory.leastGrace" .) .Values.terminationGracePeriodSeconds }}
+{{- default (include "memory.leastGrace" .) .Values.terminationGracePeriodSeconds | int }}
 {{- end }}
 
 {{/* What is behind the last colon before any path: the schema wants a port there. */}}

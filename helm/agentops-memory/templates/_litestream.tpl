@@ -28,7 +28,7 @@ imagePullPolicy: {{ .Values.litestream.image.pullPolicy }}
 {{- with .Values.litestream.existingSecret }}
 envFrom:
   - secretRef:
-      name: {{ . }}
+      name: {{ . | quote }}
 {{- end }}
 resources:
   {{- toYaml .Values.litestream.resources | nindent 2 }}
