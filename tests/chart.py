@@ -92,6 +92,11 @@ REFUSED = (
     Refused(values={"settings": {"MEMORY_DRAIN": "5s"}}, because="MEMORY_DRAIN"),
     Refused(values={"settings": {"MEMORY_SESSION_IDLE": "1 day"}}, because="MEMORY_SESSION_IDLE"),
     Refused(values={"extraEnv": [{"name": "MEMORY_AUTH"}]}, because="MEMORY_AUTH has a value"),
+    Refused(values={"extraEnv": [{"name": "MEMORY_NEW"}]}, because="belongs into settings"),
+    Refused(
+        values={"extraEnv": [{"name": "OTEL_EXPORTER_OTLP_ENDPOINT", "value": "c:1"}]},
+        because="OTEL_EXPORTER_OTLP_ENDPOINT has a value",
+    ),
     Refused(values={"otlp": {"endpoint": "collector"}}, because="otlp.endpoint"),
     Refused(values={"networkPolicy": {"from": []}}, because="networkPolicy.from"),
     Refused(values={"persistence": {"accessModes": ["ReadWriteMany"]}}, because="accessModes"),

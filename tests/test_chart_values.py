@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import jsonschema
+import kubernetes_validate
 import pytest
 import yaml
 
@@ -12,6 +13,7 @@ import agentops_memory
 
 from .chart import CASES, CHART, REFUSED, ROOT, defaults, documented, merged, schema
 from .helm_commands import commands
+from .test_docs import blocks
 
 AS_IN_KUBERNETES = {"affinity", "resources", "litestream.resources"}  # one value each
 
@@ -76,6 +78,15 @@ def test_a_command_that_installs_gives_values_that_exist(validator: Any) -> None
     for command in commands():
         assert command.is_of_the_chart, command.text
         validator.validate(merged(defaults(), command.values))
+
+
+def test_what_the_documents_say_in_yaml_is_a_manifest_or_values(validator: Any) -> None:
+    for block in blocks(ROOT / "docs" / "deployment.md", "yaml"):
+        document = yaml.safe_load(block)
+        if "kind" in document:
+            kubernetes_validate.validate(document, "1.28", strict=True)
+        else:
+            validator.validate(merged(defaults(), document))
 
 
 def test_some_refusals_are_the_schemas(validator: Any) -> None:

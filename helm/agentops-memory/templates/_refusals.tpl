@@ -25,8 +25,9 @@
 {{- end }}
 {{- end }}
 {{- $taken := include "memory.variables" . | fromYaml }}
+{{- $tracing := list "OTEL_EXPORTER_OTLP_ENDPOINT" "OTEL_EXPORTER_OTLP_PROTOCOL" }}
 {{- range .Values.extraEnv }}
-{{- if or (hasKey $taken .name) (hasPrefix "MEMORY_" .name) }}
+{{- if or (hasKey $taken .name) (hasPrefix "MEMORY_" .name) (has .name $tracing) }}
 {{- fail (printf "extraEnv: %s has a value of its own in this chart, or belongs into settings." .name) }}
 {{- end }}
 {{- end }}
