@@ -18,8 +18,6 @@ from .service import serving
 NOBODY = 65534
 FOREIGN = {"ServiceMonitor"}  # a kind of the Prometheus operator
 SHUTDOWN = 15 + 2  # seconds: what was accepted, then traces
-# `/metrics`, the questions of probes and MEMORY_METRICS are on their way into the service.
-coming = pytest.mark.xfail(reason="the service does not have it yet")
 STAYS = {"helm.sh/resource-policy": "keep"}
 
 Document = dict[str, Any]
@@ -207,7 +205,6 @@ def test_a_start_may_take_an_hour_and_a_dead_process_ninety_seconds(
     assert memory(rendered["everything"])["startupProbe"]["failureThreshold"] == 1441  # 7201 s
 
 
-@coming
 def test_what_is_asked_over_http_exists(
     rendered: dict[str, list[Document]], tmp_path: Path
 ) -> None:
@@ -237,7 +234,6 @@ def test_the_pod_has_longer_to_end_than_the_service_takes(
         assert pod["terminationGracePeriodSeconds"] >= 2 * drain + SHUTDOWN + 3
 
 
-@coming
 def test_the_service_understands_its_environment(rendered: dict[str, list[Document]]) -> None:
     known = {variable.name for variable in VARIABLES}
 
@@ -252,7 +248,6 @@ def test_the_service_understands_its_environment(rendered: dict[str, list[Docume
     assert configured.auto_save is False
 
 
-@coming
 def test_every_setting_has_a_value(rendered: dict[str, list[Document]]) -> None:
     own = environment(rendered["everything"]).keys() - {"OTEL_SERVICE_NAME"}
     given = schema()["properties"]["settings"]["properties"].keys()
