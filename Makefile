@@ -8,7 +8,7 @@ BIN   := .venv/bin
 READY := .venv/ready
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint format bench bench-full bench-recall soak audit image image-test chart-test clean
+.PHONY: help run test lint format bench bench-full bench-recall soak audit image image-test chart-test monitoring-test clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 15
@@ -60,6 +60,9 @@ image-test: ## build and run the image as a cluster does; root on Debian, no con
 
 chart-test: $(READY) ## the Helm chart, by Helm 3 and 4, which npm has; CHART_TOOLS=folder keeps them
 	.ci/chart-test
+
+monitoring-test: $(READY) ## rules, dashboard, unit and compose file; root on Debian
+	.ci/monitoring-test
 
 clean: ## remove what the other targets made
 	rm -rf .venv .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist

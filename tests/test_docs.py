@@ -29,6 +29,7 @@ CHECKED_ELSEWHERE = {
     "console-install": "test_the_commands_that_install_are_those_of_the_checks",
     "console-make": "test_every_make_target_in_the_documents_exists",
     "console-cluster": "test_a_cluster_command_names_what_exists",
+    "console-host": "test_a_command_for_a_machine_names_what_exists",  # in test_machine.py
 }
 NO_COMMANDS = {"text", "json", "sql", "python", "ini", "toml", "yaml"}
 

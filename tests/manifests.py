@@ -1,0 +1,30 @@
+"""The manifests under deploy/, read as they stand."""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).parents[1]
+DEPLOY = ROOT / "deploy"
+BASE = DEPLOY / "base"
+
+NOBODY = 65534
+
+
+def manifest(path: Path) -> dict[str, Any]:
+    document: dict[str, Any] = yaml.safe_load(path.read_text("utf-8"))
+    return document
+
+
+def pod(path: Path = BASE / "deployment.yaml") -> dict[str, Any]:
+    """The pod of a Deployment, or of a patch to one."""
+    spec: dict[str, Any] = manifest(path)["spec"]["template"]["spec"]
+    return spec
+
+
+def container(path: Path = BASE / "deployment.yaml") -> dict[str, Any]:
+    """Its only container."""
+    (only,) = pod(path)["containers"]
+    assert isinstance(only, dict)
+    return only
