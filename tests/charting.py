@@ -1,4 +1,7 @@
-"""What `.ci/chart-test` asks of the chart, with every combination of values and two Helms."""
+"""What `.ci/chart-test` asks of the chart, with every combination of values and two Helms.
+
+What kustomize builds of deploy/ is held against the same schemas.
+"""
 
 import json
 import re
@@ -18,13 +21,13 @@ VERSIONS = [f"1.{minor}" for minor in range(28, 36)]
 FOREIGN = {"ServiceMonitor", "PrometheusRule"}  # kinds that Kubernetes itself does not know
 
 
-def main(helms: list[str], *, renew: bool) -> None:
+def main(helms: list[str], kubectl: str, *, renew: bool) -> None:
     """Everything in turn; the first fault ends it."""
     if renew:
         _renew(helms[0])
     documents = [document for each in _rendered(helms, _all()) for document in _documents(each)]
     _compare(helms)
-    _validate(documents)
+    _validate([*documents, *_built(kubectl)])
     _refuse(helms)
     _run_the_documents(helms)
 
@@ -82,6 +85,22 @@ def _documents(rendered: str) -> Iterator[str]:
     return (json.dumps(each, sort_keys=True) for each in yaml.load_all(rendered, yaml.CSafeLoader))
 
 
+def _built(kubectl: str) -> Iterator[str]:
+    """The documents of each folder of deploy/ that kustomize can build."""
+    folders = [
+        path.parent
+        for path in sorted((ROOT / "deploy").rglob("kustomization.yaml"))
+        if yaml.safe_load(path.read_text("utf-8"))["kind"] == "Kustomization"
+    ]
+    for folder in folders:
+        line = [kubectl, "kustomize", str(folder)]
+        done = subprocess.run(line, capture_output=True, text=True, check=False)
+        if done.returncode or done.stderr:
+            sys.exit(f"{' '.join(line)}: {done.stderr}")
+        yield from _documents(done.stdout)
+    print(f"{len(folders)} folders of deploy/ are built")
+
+
 def _validate(documents: list[str]) -> None:
     distinct = [json.loads(document) for document in sorted(set(documents))]
     known = [document for document in distinct if document["kind"] not in FOREIGN]
@@ -113,4 +132,5 @@ def _run_the_documents(helms: list[str]) -> None:
 
 if __name__ == "__main__":
     arguments = sys.argv[1:]
-    main([each for each in arguments if each != "--renew"], renew="--renew" in arguments)
+    *programs, last = [each for each in arguments if each != "--renew"]
+    main(programs, last, renew="--renew" in arguments)

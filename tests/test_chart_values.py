@@ -15,6 +15,7 @@ from .chart import CASES, CHART, REFUSED, ROOT, defaults, documented, merged, sc
 from .helm_commands import commands
 from .test_docs import blocks
 
+JOB = "agentops-memory"  # that the alerts ask for
 AS_IN_KUBERNETES = {"affinity", "resources", "litestream.resources"}  # one value each
 
 
@@ -83,7 +84,9 @@ def test_a_command_that_installs_gives_values_that_exist(validator: Any) -> None
 def test_what_the_documents_say_in_yaml_is_a_manifest_or_values(validator: Any) -> None:
     for block in blocks(ROOT / "docs" / "deployment.md", "yaml"):
         document = yaml.safe_load(block)
-        if "kind" in document:
+        if "scrape_configs" in document:
+            assert [job["job_name"] for job in document["scrape_configs"]] == [JOB]
+        elif "kind" in document:
             kubernetes_validate.validate(document, "1.28", strict=True)
         else:
             validator.validate(merged(defaults(), document))
