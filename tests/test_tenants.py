@@ -3,8 +3,8 @@
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from datetime import timedelta
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -369,3 +369,32 @@ def test_to_count_rows_does_not_keep_a_database_open(tmp_path: Path) -> None:
             assert [rows.memories for rows in await engine.rows()] == [0]
 
     asyncio.run(test())
+
+
+def test_a_database_that_closes_while_rows_are_counted_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    counting, held, going_on = threading.Event(), threading.Event(), threading.Event()
+
+    def slow_clock() -> datetime:
+        if counting.is_set():
+            held.set()
+            assert going_on.wait(20)
+        return START
+
+    def engines(file: Path) -> AbstractAsyncContextManager[SqliteEngine]:
+        is_slow = file == tenant_file(path, OTHER.tenant)
+        return SqliteEngine.opened(file, clock=slow_clock if is_slow else lambda: START)
+
+    async def use() -> None:
+        async with opened(path, engines=engines, most=2) as engine:
+            await saved(engine, OTHER)
+            await saved(engine, ACME)
+            counting.set()
+            counted = asyncio.create_task(engine.rows())
+            await asyncio.to_thread(held.wait)
+            await saved(engine, THIRD)  # takes the place of ACME
+            await until(lambda: "acme.db" not in held_open(tmp_path))
+            going_on.set()
+            assert [rows.memories for rows in await counted] == [0, 1]
+
+    asyncio.run(use())

@@ -183,6 +183,8 @@ class TenantsEngine:
         """How much each open database holds. To be asked this does not keep one open."""
         counted = [await self._default.read(Caller(tenant=DEFAULT_TENANT), _rows)]
         for tenant, database in list(self._open.items()):
+            if self._open.get(tenant) is not database:
+                continue  # it was closed while another was counted
             database.take()
             try:
                 counted.append(await database.engine.read(Caller(tenant=tenant), _rows))
