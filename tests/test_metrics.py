@@ -1,7 +1,9 @@
 """What the service measures of itself, as Prometheus and a collector see it."""
 
 import re
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
@@ -19,6 +21,7 @@ from agentops_memory.telemetry.metrics import MEASURES, Kind
 
 from .callers import calling, made_key
 from .otlp import Collector
+from .process import until
 from .raw import request, wire
 from .service import Service, serving
 from .traced import TRACE, TRACEPARENT, collector
@@ -222,6 +225,18 @@ def test_rows_that_cannot_be_counted_now_stay_what_they_were(
     assert measured(service)[key("memory_rows", table="memories")] == 1
 
 
+def test_a_scrape_does_not_fail_with_the_count(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(figures, "COUNTED_FOR", timedelta(0))
+    service.save("apple")
+    assert measured(service)[key("memory_rows", table="memories")] == 1
+    with closing(sqlite3.connect(service.path)) as other:
+        other.execute("DROP TABLE revisions")
+
+    assert measured(service)[key("memory_rows", table="memories")] == 1
+
+
 def test_the_event_loop_is_looked_at(service: Service) -> None:
     assert measured(service)[key("memory_event_loop_lag_seconds_count")] >= 0
 
@@ -257,6 +272,18 @@ def test_a_collector_gets_each_measure_too(tmp_path: Path, collector: Collector)
     telemetry.stop()
 
     assert set(collector.measured) == {measure.name for measure in MEASURES}
+
+
+def test_a_collector_hears_of_what_is_looked_up_from_the_start(
+    tmp_path: Path, collector: Collector
+) -> None:
+    telemetry = Telemetry.started(collector.endpoint, collector.protocol)
+    with serving(tmp_path / "memory.db", telemetry=telemetry):
+        until(lambda: telemetry.metrics.shown(m.TENANTS_OPEN))
+    telemetry.stop()
+
+    assert collector.gauges["memory_tenants_open"] == 1
+    assert {"memory_rows", "memory_database_bytes"} <= set(collector.gauges)
 
 
 @pytest.mark.parametrize(

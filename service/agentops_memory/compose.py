@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractContextManager, asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
@@ -20,7 +20,6 @@ from .api.memory_stores import routes as memory_stores
 from .api.memory_stores.policy import POLICY
 from .api.openapi import Operation
 from .app import application
-from .background import repeating
 from .domain.entries import Entries
 from .domain.erasures import Erasures
 from .domain.memories import Memories
@@ -37,7 +36,7 @@ from .domain.upkeep import Upkeep
 from .domain.versions import Versions
 from .ending import end_idle, ending
 from .erasing import Bell, scrubbing
-from .figures import Figures, watching_the_loop
+from .figures import Figures, kept_fresh, watching_the_loop
 from .health import Probes
 from .identity import Identity, is_open_allowed, must_have_keys
 from .local import LocalService
@@ -53,7 +52,7 @@ from .storage.redaction_file import RedactionFile
 from .storage.sqlite import SqliteEngine, TenantsEngine
 from .storage.sqlite.tenants import tenant_file
 from .sweep import sweeping
-from .telemetry import INTERVAL, Metrics, Telemetry, hide_by
+from .telemetry import Metrics, Telemetry, hide_by
 from .telemetry.metrics import COMMIT_BATCH_SIZE, COMMIT_SECONDS
 
 log = logging.getLogger(__name__)
@@ -113,7 +112,7 @@ async def opened(
             scrubbing(Erasures(engine=sqlite), sqlite.callers, bell, every),
             ending(Sessions(engine=sqlite), sqlite.callers, idle=idle, every=every),
             watching_the_loop(metrics),
-            repeating(INTERVAL if telemetry.is_sent else timedelta(0), figures.refresh),
+            kept_fresh(figures) if telemetry.is_sent else nullcontext(),
             agents.opened(),
         ):
             yield application(apis, more, door, telemetry)

@@ -49,7 +49,7 @@ class Figures:
             m.TENANTS_OPEN: lambda: len(storage.files()),
             m.DATABASE_BYTES: lambda: sum(map(size, storage.files())),
             m.WAL_BYTES: lambda: sum(map(wal_size, storage.files())),
-            m.DISK_FREE_BYTES: lambda: disk_free(storage.files()[0].parent),
+            m.DISK_FREE_BYTES: lambda: disk_free(storage.files()[0].parent) or 0,
         }
         for measure, look in looks.items():
             metrics.look_up(measure, look)
@@ -68,12 +68,26 @@ class Figures:
         except (Refusal, TimeoutError) as error:
             log.warning("rows could not be counted", extra={"reason": str(error)})
             return
+        except Exception:
+            log.exception("rows could not be counted")  # all else can still be told
+            return
         finally:
             now = asyncio.get_running_loop().time()
             self._count_again_at = now + COUNTED_FOR.total_seconds()
         for table in m.ROWS.labels["table"]:
             self._metrics.show(m.ROWS, sum(getattr(rows, table) for rows in counted), table)
         self._metrics.show(m.SESSIONS_OPEN, sum(rows.sessions_open for rows in counted))
+
+
+def kept_fresh(figures: Figures) -> AbstractAsyncContextManager[None]:
+    """Inside, all is looked up again and again, for a collector: it cannot ask."""
+
+    async def look() -> None:
+        while True:
+            await figures.refresh()
+            await asyncio.sleep(COUNTED_FOR.total_seconds())
+
+    return beside(look())
 
 
 def watching_the_loop(metrics: Metrics) -> AbstractAsyncContextManager[None]:
@@ -102,9 +116,9 @@ def wal_size(database: Path) -> int:
     return size(database.with_name(f"{database.name}-wal"))
 
 
-def disk_free(folder: Path) -> int:
-    """The bytes that are left for whoever is not root; 0 where nobody can tell."""
+def disk_free(folder: Path) -> int | None:
+    """The bytes that are left for whoever is not root; None where nobody can tell."""
     try:
         return shutil.disk_usage(folder).free
     except OSError:
-        return 0
+        return None

@@ -142,7 +142,9 @@ def _migrations(has_newest_format: bool) -> Check:
     )
 
 
-def _disk(free: int) -> Check:
+def _disk(free: int | None) -> Check:
+    if free is None:
+        return Check(status=Status.FAILED, detail="Nobody can tell how much space is left.")
     if free < NOTHING:
         return Check(status=Status.FAILED, detail="The disk is full.", bytes=free)
     if free < LITTLE:

@@ -2,13 +2,12 @@
 
 from .hidden import hide_by
 from .logs import configure_logging
-from .metrics import INTERVAL, Metrics
+from .metrics import Metrics
 from .requests import Requests
 from .spans import Cut, annotate, event
 from .tracing import Telemetry
 
 __all__ = [
-    "INTERVAL",
     "Cut",
     "Metrics",
     "Requests",
