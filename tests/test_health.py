@@ -1,8 +1,9 @@
 """What probes are told, and that they are told the truth."""
 
 import asyncio
+import shutil
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
@@ -103,6 +104,45 @@ def test_a_file_that_a_newer_program_has_changed_is_no_readiness(service: Servic
         assert found["checks"]["database"] == {"status": "ok"}
 
 
+def test_to_ask_writes_only_what_is_there(service: Service) -> None:
+    with closing(sqlite3.connect(service.path)) as other:
+        other.execute("PRAGMA application_id = 5")
+
+        assert ready(service.http)[1]["checks"]["migrations"]["status"] == "failed"
+
+        assert other.execute("PRAGMA application_id").fetchone() == (5,)
+
+
+def deleted(file: Path) -> None:
+    file.unlink()
+
+
+def replaced(file: Path) -> None:
+    shutil.copy(file, file.with_name("another"))
+    file.with_name("another").replace(file)
+
+
+def folder_gone(file: Path) -> None:
+    shutil.rmtree(file.parent)
+
+
+@pytest.mark.parametrize("harm", [deleted, replaced, folder_gone])
+def test_a_file_that_is_not_in_its_place_any_more_is_no_readiness(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, harm: Callable[[Path], None]
+) -> None:
+    monkeypatch.setattr(health, "TOLD_FOR", timedelta(0))
+    with serving(tmp_path / "data" / "memory.db") as service:
+        assert ready(service.http)[0] == 200
+        harm(service.path)
+
+        status, found = ready(service.http)
+
+        assert (status, found["checks"]["database"]["status"]) == (503, "failed")
+        assert found["error"] == "The database file is gone, or another one is in its place."
+        assert "full" not in found["checks"]["disk"].get("detail", "")
+        assert service.http.get("/metrics").status_code == 200
+
+
 @pytest.mark.parametrize(
     ("bound", "check", "status"),
     [
@@ -133,7 +173,10 @@ def test_an_index_that_was_out_of_line_is_told(tmp_path: Path) -> None:
     assert (found["checks"]["index"]["status"], found["checks"]["index"]["rows"]) == ("warning", 3)
 
 
-def test_however_often_it_is_asked_it_is_looked_once_in_a_while(tmp_path: Path) -> None:
+def test_however_often_it_is_asked_it_is_looked_once_in_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health, "TOLD_FOR", timedelta(hours=1))
     with serving(tmp_path / "memory.db") as service:
 
         async def ask() -> list[int]:

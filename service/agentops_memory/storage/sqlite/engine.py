@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
+from ...domain.errors import Unavailable
 from ...domain.model import Caller
 from ...domain.ports import Transaction
 from ...domain.techniques import ALL, Techniques
@@ -19,7 +20,7 @@ from ...domain.uids import Uids
 from .boundaries import snapshot
 from .connection import BUSY_TIMEOUT, READ_LIMIT, Connection, connection
 from .faults import StartRefused, translated
-from .migrate import APPLICATION_ID, has_newest_format, migrated
+from .migrate import has_newest_format, migrated
 from .readers import Readers
 from .slack import UnusedBytes, file_id, file_in_use, opening
 from .transaction import SqliteTransaction
@@ -136,15 +137,19 @@ class SqliteEngine:
     async def touch(self) -> bool:
         """Write to the disk what is there, and tell whether its format is still the newest known.
 
-        Refuses as a write does.
+        Refuses as a write does, and with Unavailable once the path leads to that file no more.
         """
 
         def again(database: sqlite3.Connection, *, is_alone: bool) -> bool:  # noqa: ARG001
-            database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            ((version,),) = database.execute("PRAGMA user_version")
+            database.execute(f"PRAGMA user_version = {version}")
             return has_newest_format(database)
 
         with translated():
-            return await self._writer.write(again, BUSY_TIMEOUT)
+            is_newest = await self._writer.write(again, BUSY_TIMEOUT)
+        if not self._unused.is_in_place:  # what is written now is lost when the file is closed
+            raise Unavailable("The database file is gone, or another one is in its place.")
+        return is_newest
 
     async def blank(self, caller: Caller) -> bool:  # noqa: ARG002 - of one tenant
         with translated():

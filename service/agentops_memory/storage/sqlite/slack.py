@@ -50,6 +50,14 @@ class UnusedBytes:
         self._path = path
         self._file = file
 
+    @property
+    def is_in_place(self) -> bool:
+        """Whether the path still leads to the file that is open."""
+        try:
+            return file_id(self._path) == self._file
+        except OSError:
+            return False
+
     async def blank(self) -> bool:
         """Blank them, and empty the log; false while something holds that back."""
         if not await self._writer.run(partial(without_remains, path=self._path)):
