@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
+from starlette.responses import JSONResponse
 
 from agentops_memory import health
 from agentops_memory.app import Gate
@@ -162,6 +163,17 @@ def test_what_nears_its_end_is_told(
     assert ("error" in found) == (status == "failed")
 
 
+def test_a_warning_hides_no_failure(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "LONG", 0)
+    with closing(sqlite3.connect(service.path)) as other:
+        other.execute("PRAGMA user_version = 999")
+        status, found = ready(service.http)
+
+    assert (status, found["status"]) == (503, "failed")
+    assert found["checks"]["wal"]["status"] == "warning"
+    assert found["error"] == found["checks"]["migrations"]["detail"]
+
+
 def test_an_index_that_was_out_of_line_is_told(tmp_path: Path) -> None:
     telemetry = Telemetry.started(None)
     with serving(tmp_path / "memory.db", telemetry=telemetry) as service:
@@ -189,6 +201,32 @@ def test_however_often_it_is_asked_it_is_looked_once_in_a_while(
     assert "\nmemory_commit_batch_size_sum 1.0\n" in text
 
 
+def test_those_who_wait_for_a_slow_look_are_told_what_it_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = 0
+
+    class SlowDisk:
+        def files(self) -> list[Path]:
+            return [tmp_path / "memory.db"]
+
+        async def touch(self) -> bool:
+            nonlocal looks
+            looks += 1
+            await asyncio.sleep(0)
+            return True
+
+    async def ask() -> None:
+        loop = asyncio.get_running_loop()
+        clock, late = loop.time, health.TOLD_FOR.total_seconds() + 0.5
+        monkeypatch.setattr(loop, "time", lambda: clock() + looks * late)
+        probes = health.Probes(storage=SlowDisk(), metrics=Telemetry.started(None).metrics)
+        await asyncio.gather(*(probes.readiness() for _ in range(3)))
+
+    asyncio.run(ask())
+    assert looks == 1
+
+
 def test_while_it_starts_it_is_alive_and_neither_started_nor_ready(tmp_path: Path) -> None:
     with starting(tmp_path / "memory.db") as (process, http, lock):
         assert http.get("/health/live").status_code == 200
@@ -205,6 +243,7 @@ def test_while_it_starts_it_is_alive_and_neither_started_nor_ready(tmp_path: Pat
 
 def test_while_it_drains_it_is_alive_but_not_ready() -> None:
     gate = Gate()
+    gate.open(JSONResponse({"status": "ok"}))
     gate.drain()
 
     async def ask() -> dict[str, int]:

@@ -1,5 +1,6 @@
 """What the service measures of itself, as Prometheus and a collector see it."""
 
+import asyncio
 import re
 import sqlite3
 from collections.abc import Iterator
@@ -7,6 +8,7 @@ from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
+import httpx
 import pytest
 from prometheus_client.openmetrics.parser import (
     text_string_to_metric_families as open_metrics_families,
@@ -14,7 +16,9 @@ from prometheus_client.openmetrics.parser import (
 from prometheus_client.parser import text_string_to_metric_families
 
 from agentops_memory import __version__, figures
+from agentops_memory.domain.model import Rows, TenantId
 from agentops_memory.storage.sqlite import connection
+from agentops_memory.storage.sqlite.tenants import tenant_file
 from agentops_memory.telemetry import Telemetry
 from agentops_memory.telemetry import metrics as m
 from agentops_memory.telemetry.metrics import MEASURES, Kind
@@ -23,7 +27,7 @@ from .callers import calling, made_key
 from .otlp import Collector
 from .process import until
 from .raw import request, wire
-from .service import Service, serving
+from .service import Service, observation, serving
 from .traced import TRACE, TRACEPARENT, collector
 
 __all__ = ["collector"]
@@ -41,9 +45,9 @@ def service(tmp_path: Path) -> Iterator[Service]:
         yield running
 
 
-def measured(service: Service) -> dict[Sample, float]:
+def measured(service: Service, client: httpx.Client | None = None) -> dict[Sample, float]:
     """Every sample of a scrape: its name and labels, and its value."""
-    text = service.http.get("/metrics").raise_for_status().text
+    text = (client or service.http).get("/metrics").raise_for_status().text
     return {
         (sample.name, frozenset(sample.labels.items())): sample.value
         for family in text_string_to_metric_families(text)
@@ -210,6 +214,47 @@ def test_sizes_rows_and_commits_are_those_of_the_database(
     assert seen[key("memory_write_queue_depth")] == 0
     assert seen[key("memory_commit_batch_size_sum")] == 5
     assert seen[key("memory_commit_seconds_count")] == seen[key("memory_commit_batch_size_count")]
+
+
+def test_what_is_told_of_databases_is_of_all_that_are_open(tmp_path: Path) -> None:
+    with serving(tmp_path / "memory.db") as service:
+        for tenant in ("default", "acme"):
+            with calling(service, made_key(service.path, tenant=tenant)) as client:
+                client.post("/observations", json=observation("apple")).raise_for_status()
+        with calling(service, made_key(service.path, "reader")) as client:
+            seen = measured(service, client)
+
+        assert seen[key("memory_tenants_open")] == 2
+        assert seen[key("memory_rows", table="memories")] == 2
+        assert seen[key("memory_sessions_open")] == 2
+        files = [service.path, tenant_file(service.path, TenantId("acme"))]
+        assert seen[key("memory_database_bytes")] == sum(it.stat().st_size for it in files)
+        logs = [it.with_name(f"{it.name}-wal").stat().st_size for it in files]
+        assert seen[key("memory_wal_bytes")] == sum(logs) > max(logs)
+
+
+def test_those_who_ask_together_have_rows_counted_once() -> None:
+    counts = 0
+
+    class Storage:
+        waiting = 0
+
+        def files(self) -> list[Path]:
+            return [Path("memory.db")]
+
+        async def rows(self) -> list[Rows]:
+            nonlocal counts
+            counts += 1
+            await asyncio.sleep(0)
+            return []
+
+    async def ask() -> None:
+        looked_up = figures.Figures(Storage(), Telemetry.started(None).metrics)
+        await asyncio.gather(*(looked_up.refresh() for _ in range(3)))
+        await looked_up.refresh()
+
+    asyncio.run(ask())
+    assert counts == 1
 
 
 def test_rows_that_cannot_be_counted_now_stay_what_they_were(
