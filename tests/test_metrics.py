@@ -4,6 +4,7 @@ import asyncio
 import re
 import sqlite3
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
@@ -16,6 +17,7 @@ from prometheus_client.openmetrics.parser import (
 from prometheus_client.parser import text_string_to_metric_families
 
 from agentops_memory import __version__, figures
+from agentops_memory.app import route_of
 from agentops_memory.domain.model import Rows, TenantId
 from agentops_memory.storage.sqlite import connection
 from agentops_memory.storage.sqlite.tenants import tenant_file
@@ -24,6 +26,7 @@ from agentops_memory.telemetry import metrics as m
 from agentops_memory.telemetry.metrics import MEASURES, Kind
 
 from .callers import calling, made_key
+from .engine import locked
 from .otlp import Collector
 from .process import until
 from .raw import request, wire
@@ -183,6 +186,12 @@ def test_secrets_are_counted_by_whatever_way_they_came(service: Service) -> None
         assert measured(service)[key("memory_redactions_total")] == number, path
 
 
+def test_each_secret_of_a_text_is_counted(service: Service) -> None:
+    service.save(f"{SECRET} and {SECRET}", title="T")
+
+    assert measured(service)[key("memory_redactions_total")] == 2
+
+
 def test_a_dry_run_takes_no_secret_out(service: Service) -> None:
     row = {"session_id": "s", "type": "t", "title": "T", "content": SECRET, "project": "p"}
     service.http.post("/import?dry_run=true", json={"observations": [row]}).raise_for_status()
@@ -214,6 +223,31 @@ def test_sizes_rows_and_commits_are_those_of_the_database(
     assert seen[key("memory_write_queue_depth")] == 0
     assert seen[key("memory_commit_batch_size_sum")] == 5
     assert seen[key("memory_commit_seconds_count")] == seen[key("memory_commit_batch_size_count")]
+
+
+def test_writes_that_share_a_commit_are_counted_once_each_and_refused_ones_are_not(
+    service: Service,
+) -> None:
+    contents = [f"apple {number}" for number in range(8)]
+    with ThreadPoolExecutor(len(contents) + 1) as pool:
+        with locked(service.path):
+            saved = pool.map(service.save, contents)
+            refused = pool.submit(service.http.patch, "/observations/99", json={"title": "T"})
+            until(lambda: measured(service)[key("memory_write_queue_depth")] == 9)
+        assert len(list(saved)) == 8
+        assert refused.result().status_code == 404
+
+    seen = measured(service)
+
+    assert seen[key("memory_commit_batch_size_sum")] == 8
+    assert seen[key("memory_dedup_total", action="created")] == 8
+    assert seen[key("memory_write_queue_depth")] == 0
+
+
+@pytest.mark.parametrize("path", ["/health", "/health/live", "/health/ready", "/health/startup"])
+def test_a_probe_that_the_gate_answers_has_its_route(path: str) -> None:
+    assert route_of({"path": path}) == path
+    assert route_of({"path": f"{path}/more"}) == "none"
 
 
 def test_what_is_told_of_databases_is_of_all_that_are_open(tmp_path: Path) -> None:
@@ -374,6 +408,8 @@ def test_who_may_read_what_is_measured(
             assert "/metrics" not in service.http.get("/openapi.json").json()["paths"]
         else:
             assert service.http.get("/metrics").status_code == 200  # there is no key yet
+            described = service.http.get("/openapi.json").json()["paths"]["/metrics"]["get"]
+            assert ("401" in described["responses"]) == (mode == "keys")
             assert list(statuses(service).values()) == expected
 
 
