@@ -68,7 +68,8 @@ class Collector:
     protocol: str
     spans: list[ReceivedSpan] = field(default_factory=list)
     gauges: dict[str, float] = field(default_factory=dict)
-    measured: set[str] = field(default_factory=set)  # the name of every measurement
+    units: dict[str, str] = field(default_factory=dict)  # of every measurement
+    buckets: dict[str, tuple[float, ...]] = field(default_factory=dict)  # of every histogram
     labels: list[Attributes] = field(default_factory=list)  # of every measurement
     exemplars: dict[str, set[str]] = field(default_factory=dict)  # traces, by measurement
     _arrived: threading.Condition = field(default_factory=threading.Condition)
@@ -87,7 +88,9 @@ class Collector:
                     self._measure(metric)
 
     def _measure(self, metric: Metric) -> None:
-        self.measured.add(metric.name)
+        self.units[metric.name] = metric.unit
+        for spread in metric.histogram.data_points:
+            self.buckets[metric.name] = tuple(spread.explicit_bounds)
         for newest in metric.gauge.data_points:
             self.gauges[metric.name] = newest.as_int or newest.as_double
         points = (

@@ -54,6 +54,12 @@ def test_all_is_well(service: Service) -> None:
     assert found["checks"]["index"]["rows"] == 0
 
 
+def test_each_look_writes_to_the_disk(service: Service) -> None:
+    first, second = (ready(service.http)[1]["checks"]["wal"]["bytes"] for _ in range(2))
+
+    assert first < second
+
+
 def test_to_ask_leaves_the_memories_alone(service: Service) -> None:
     service.save("apple")
     before = service.http.get("/export").content

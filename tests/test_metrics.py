@@ -31,9 +31,9 @@ from .otlp import Collector
 from .process import until
 from .raw import request, wire
 from .service import Service, observation, serving
-from .traced import TRACE, TRACEPARENT, collector
+from .traced import TRACE, TRACEPARENT, collector, each_collector
 
-__all__ = ["collector"]
+__all__ = ["collector", "each_collector"]
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "telemetry.md"
 SECRET = "AKIA" + "QZXV7RARE" + "K3YQ9AB"
@@ -325,6 +325,8 @@ def test_an_exemplar_names_the_trace_of_a_request(tmp_path: Path, collector: Col
     with serving(tmp_path / "memory.db", telemetry=telemetry) as service:
         traced = service.http.get("/stats", headers={"traceparent": TRACEPARENT})
         assert traced.status_code == 200
+        unsampled = TRACEPARENT.replace(TRACE, TRACE[::-1]).removesuffix("01") + "00"
+        service.http.get("/stats", headers={"traceparent": unsampled})
         answer = service.http.get("/metrics", headers=OPEN_METRICS)
     telemetry.stop()
 
@@ -336,10 +338,12 @@ def test_an_exemplar_names_the_trace_of_a_request(tmp_path: Path, collector: Col
         if sample.exemplar and sample.labels.get("route") == "/stats"
     }
     assert exemplars == {("memory_requests", TRACE), ("memory_request_seconds", TRACE)}
-    assert collector.exemplars["memory_request_seconds"] == {TRACE}
+    for name in ("memory_requests_total", "memory_request_seconds"):
+        assert collector.exemplars[name] == {TRACE}
 
 
-def test_a_collector_gets_each_measure_too(tmp_path: Path, collector: Collector) -> None:
+def test_a_collector_gets_each_measure_too(tmp_path: Path, each_collector: Collector) -> None:
+    collector = each_collector
     telemetry = Telemetry.started(collector.endpoint, collector.protocol)
     with serving(tmp_path / "memory.db", telemetry=telemetry) as service:
         service.save(f"apple {SECRET}")
@@ -350,7 +354,8 @@ def test_a_collector_gets_each_measure_too(tmp_path: Path, collector: Collector)
         telemetry.metrics.observe(m.EVENT_LOOP_LAG, 0)
     telemetry.stop()
 
-    assert set(collector.measured) == {measure.name for measure in MEASURES}
+    assert collector.units == {measure.name: measure.unit for measure in MEASURES}
+    assert collector.buckets == {it.name: it.buckets for it in MEASURES if it.buckets}
 
 
 def test_a_collector_hears_of_what_is_looked_up_from_the_start(
