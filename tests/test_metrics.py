@@ -148,7 +148,7 @@ def test_contexts_are_counted_by_what_they_gave(service: Service) -> None:
     outcomes = {"empty": 1, "found": 1, "recency": 1, "degraded": 0}
     shown = {it: seen[key("memory_context_answers_total", outcome=it)] for it in outcomes}
     assert shown == outcomes
-    methods = {"fts5_bm25": 1, "recency": 3, "topic_key": 0}
+    methods = {"fts5_bm25": 1, "recency": 3}
     assert {m: seen[key("memory_context_method_total", method=m)] for m in methods} == methods
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
 from enum import StrEnum
 from typing import Protocol
 
@@ -10,7 +9,6 @@ from opentelemetry.trace import INVALID_SPAN, Span
 
 from .. import __version__
 
-INTERVAL = timedelta(seconds=60)  # between two messages of measurements to a collector
 ANY: tuple[str, ...] = ()  # of a label's values: few, but not known beforehand
 
 
@@ -61,7 +59,7 @@ CONTEXT_METHOD = Measure(
     kind=Kind.COUNTER,
     unit="{memory}",
     help="Memories that agents were reminded of, by how they were found.",
-    labels={"method": ("fts5_bm25", "recency", "topic_key")},
+    labels={"method": ("fts5_bm25", "recency")},
 )
 CONTEXT_ANSWERS = Measure(
     name="memory_context_answers_total",
@@ -75,7 +73,7 @@ DEDUP = Measure(
     name="memory_dedup_total",
     kind=Kind.COUNTER,
     unit="{save}",
-    help="Saves, by what became of them.",
+    help="Saves of observations, by what became of them.",
     labels={"action": ("created", "updated", "deduplicated")},
 )
 REDACTIONS = Measure(

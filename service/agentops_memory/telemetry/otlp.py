@@ -11,12 +11,12 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 
 from .. import __version__
-from .metrics import INTERVAL
 
 SERVICE = "agentops-memory"
 QUEUE = 1024  # spans that wait for the collector; beyond, the oldest are lost
 BATCH = 256  # spans in one message
 DELAY = timedelta(seconds=1)  # that a span waits for others at most
+INTERVAL = timedelta(seconds=60)  # between two messages of measurements
 TRACES = "/v1/traces"
 METRICS = "/v1/metrics"
 
