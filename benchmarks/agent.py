@@ -20,8 +20,9 @@ MOST = 200  # live observations that an agent holds beside those at keys
 class Agent:
     """One of several agents. What it saved without a key is its own, and no other's."""
 
-    def __init__(self, number: int, seed: int) -> None:
+    def __init__(self, number: int, seed: int, projects: int = PROJECTS) -> None:
         self._number = number
+        self._projects = projects
         self._chance = random.Random(f"{seed}/{number}")  # noqa: S311 - a walk, no secret
         source = seed + 10 + number
         self._prompts = corpus.prompts(source, TEXTS) + corpus.sentences(source, TEXTS)
@@ -128,7 +129,7 @@ class Agent:
         return self._chance.choice(self._pieces)
 
     def _project(self) -> str:
-        return f"project-{self._chance.randrange(PROJECTS)}"
+        return f"project-{self._chance.randrange(self._projects)}"
 
     def _session(self) -> str:
         return f"soak-{self._number}-{self._chance.randrange(SESSIONS)}"

@@ -6,16 +6,17 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from . import SERVICE
-from .client import Client, get
+from .client import Client, Request, get
 
 PATIENCE = 60.0  # seconds until a start has failed
 FIRST = get("/context", project="project-0", query="Which lock does the import hold?")
+NO_SETTINGS: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +26,7 @@ class Running:
     port: int
     pid: int
     path: Path
-    started_in: float  # seconds from exec to the first answer of /context
+    started_in: float  # seconds from exec to the first answer
 
     def memory(self) -> tuple[float, float]:
         """Resident now and at its peak, in MiB."""
@@ -43,10 +44,17 @@ class Running:
 
 
 @contextmanager
-def running(path: Path, under: Sequence[str] = ()) -> Iterator[Running]:
+def running(
+    path: Path,
+    under: Sequence[str] = (),
+    *,
+    first: Request = FIRST,
+    settings: Mapping[str, str] = NO_SETTINGS,
+) -> Iterator[Running]:
     """The service over the file, on a free port, open; its log is dropped.
 
-    It is started by the command `under`, if there is one, which becomes the service.
+    It is started by the command `under`, if there is one, which becomes the service,
+    and asked `first` until it answers.
     """
     port = _free_port()
     environment = os.environ | {
@@ -54,12 +62,13 @@ def running(path: Path, under: Sequence[str] = ()) -> Iterator[Running]:
         "MEMORY_LISTEN": f"127.0.0.1:{port}",
         "MEMORY_DB_PATH": str(path),
         "MEMORY_DRAIN": "0",
+        **settings,
     }
     began = time.perf_counter()
     command = [*under, sys.executable, "-m", "agentops_memory"]
     with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as process:
         try:
-            _await_answer(process, port, began)
+            _await_answer(process, port, first, began)
             started_in = time.perf_counter() - began
             yield Running(port=port, pid=process.pid, path=path, started_in=started_in)
         finally:
@@ -73,20 +82,22 @@ def _free_port() -> int:
     return port
 
 
-def _await_answer(process: subprocess.Popen[bytes], port: int, began: float) -> None:
+def _await_answer(
+    process: subprocess.Popen[bytes], port: int, first: Request, began: float
+) -> None:
     """Until the file is open: before, /health answers and everything else is refused."""
     while time.perf_counter() - began < PATIENCE and process.poll() is None:
-        if _answers(port):
+        if _answers(port, first):
             return
         time.sleep(0.002)
     raise SystemExit("The service does not start.")
 
 
-def _answers(port: int) -> bool:
+def _answers(port: int, first: Request) -> bool:
     try:
         client = Client(port)
     except ConnectionRefusedError:
         return False
     with closing(client):
-        answer = client.answer(FIRST)
+        answer = client.answer(first)
     return answer.status != 503 and bool(answer.good())

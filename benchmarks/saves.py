@@ -31,7 +31,7 @@ def main() -> None:
 
 def plain(made: Bench, asked: Subject) -> Iterator[Figure]:
     """With the disk as it is."""
-    times = _measured(asked, made.seed + 2, made.plan.saves)
+    times = measured(asked, made.seed + 2, made.plan.saves)
     what = f"saves, {asked.size} present, {WRITERS} writers"
     yield _gain(f"{what} against 1", times, AS_IT_IS)
     yield _tail(what, times)
@@ -42,7 +42,7 @@ def slowed(made: Bench) -> Iterator[Figure]:
     what = f"saves, each sync slowed by {DELAY // 1000} ms, {WRITERS} writers"
     try:
         with subject(made, made.plan.wide, slowed_syncs()) as asked:
-            times = _measured(asked, made.seed + 3, made.plan.slowed)
+            times = measured(asked, made.seed + 3, made.plan.slowed)
     except Unavailable as refusal:
         yield Figure(what=f"{what} against 1", value=None, aim=SLOWED, beside=str(refusal))
         return
@@ -54,11 +54,11 @@ def slowed(made: Bench) -> Iterator[Figure]:
     yield _tail(what, times)
 
 
-def _measured(asked: Subject, seed: int, size: int) -> dict[int, Times]:
-    """Every save new, and every new one counted through the API."""
-    requests = _requests(asked, seed)
+def measured(asked: Subject, seed: int, size: int) -> dict[int, Times]:
+    """So many saves, one by one and of a crowd; every one is new, and counted through the API."""
+    source = requests(asked, seed)
     sizes = {1: size // SHARE // TURNS * TURNS, WRITERS: size // TURNS * TURNS}
-    given = {writers: list(islice(requests, size)) for writers, size in sizes.items()}
+    given = {writers: list(islice(source, size)) for writers, size in sizes.items()}
     before = _observations(asked)
     times = crowds_in_turns(asked.service.port, given, TURNS)
     if _observations(asked) - before != sum(sizes.values()):
@@ -66,7 +66,8 @@ def _measured(asked: Subject, seed: int, size: int) -> dict[int, Times]:
     return times
 
 
-def _requests(asked: Subject, seed: int) -> Iterator[Request]:
+def requests(asked: Subject, seed: int) -> Iterator[Request]:
+    """Saves without end, each of a new observation."""
     for number, piece in enumerate(corpus.pieces(seed)):
         yield post(
             "/observations",
