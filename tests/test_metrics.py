@@ -294,10 +294,11 @@ def test_those_who_ask_together_have_rows_counted_once() -> None:
 def test_rows_that_cannot_be_counted_now_stay_what_they_were(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(figures, "COUNTED_FOR", timedelta(0))
+    monkeypatch.setattr(figures, "REST", 0)
     service.save("apple")
     assert measured(service)[key("memory_rows", table="memories")] == 1
     service.save("banana")
-    monkeypatch.setattr(figures, "COUNTED_FOR", timedelta(0))
     monkeypatch.setattr(figures, "PATIENCE", timedelta(0))
     measured(service)
 
@@ -314,6 +315,19 @@ def test_a_scrape_does_not_fail_with_the_count(
         other.execute("DROP TABLE revisions")
 
     assert measured(service)[key("memory_rows", table="memories")] == 1
+
+
+def test_a_count_that_took_long_is_not_repeated_soon(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(figures, "COUNTED_FOR", timedelta(0))
+    counted: list[float] = []
+    for rest in (0, 1e9, 0):
+        monkeypatch.setattr(figures, "REST", rest)
+        service.save(f"apple {len(counted)}")
+        counted.append(measured(service)[key("memory_rows", table="memories")])
+
+    assert counted == [1, 2, 2]
 
 
 def test_the_event_loop_is_looked_at(service: Service) -> None:
