@@ -29,7 +29,7 @@ def main() -> None:
 def table(columns: Mapping[int, Column]) -> str:
     """A row for each figure; at its end, how much of it the most memories take to the fewest."""
     fewest, most = min(columns), max(columns)
-    head = ["memories", *(f"{rows:,}" for rows in columns), f"{most // fewest} times as many"]
+    head = ["memories", *(f"{rows:,}" for rows in columns), f"{most / fewest:,.3g} times as many"]
     rows = [head, ["---"] * len(head)]
     for what in columns[fewest]:
         values = [column.get(what) for column in columns.values()]
