@@ -55,7 +55,7 @@ audit: $(READY) ## what the service installs, against the vulnerabilities that P
 image: ## the container image, tagged with the version
 	$(ENGINE) build -t $(IMAGE):$$(sed -n 's/^__version__ = "\(.*\)"/\1/p' service/agentops_memory/__init__.py) .
 
-image-test: ## build and run the image as a cluster does; root on Debian, no container engine
+image-test: ## build and run the image and the chart's pod as a cluster does; root on Debian, with npm
 	.ci/image-test
 
 chart-test: $(READY) ## the Helm chart, by Helm 3 and 4, which npm has; CHART_TOOLS=folder keeps them
