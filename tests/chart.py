@@ -21,7 +21,7 @@ Values = Mapping[str, Any]
 SWITCHES: Mapping[str, Values] = {
     "keys": {"keys": {"existingSecret": "agentops-memory-keys"}},
     "takeover": {"persistence": {"existingClaim": "data-of-the-original"}},
-    "tracing": {"otlp": {"endpoint": "http://collector.observability:4318"}},
+    "tracing": {"otlp": {"endpoint": "http://collector.observability:4318/agents:1"}},
     "litestream": {"litestream": {"enabled": True, "url": "s3://backups/memory"}},
     "monitor": {
         "serviceMonitor": {"enabled": True, "bearerTokenSecret": {"name": "prometheus-key"}}
@@ -84,6 +84,11 @@ REFUSED = (
     Refused(values={"replicas": 1}, because="[Aa]dditional propert(y|ies) '?replicas"),
     Refused(values={"image": {"tga": "1"}}, because="[Aa]dditional propert(y|ies) '?tga"),
     Refused(values={"image": {"digest": "sha256:0"}}, because="image.digest"),
+    Refused(values={"image": {"repository": "registry.example/m:1"}}, because="image.repository"),
+    Refused(values={"persistence": {"enabled": None}}, because="enabled"),
+    Refused(values={"networkPolicy": {"from": None}}, because="from"),
+    Refused(values={"podLabels": {"note": "two words"}}, because="podLabels.note"),
+    Refused(values={"resources": {"claims": [{"name": "gpu"}]}}, because="claims"),
     Refused(values={"drainSeconds": "5s"}, because="drainSeconds"),
     Refused(
         values={"drainSeconds": 10, "terminationGracePeriodSeconds": 39},
@@ -97,7 +102,9 @@ REFUSED = (
         values={"extraEnv": [{"name": "OTEL_EXPORTER_OTLP_ENDPOINT", "value": "c:1"}]},
         because="OTEL_EXPORTER_OTLP_ENDPOINT has a value",
     ),
+    Refused(values={"otlp": {"endpoint": "collector:65536"}}, because="otlp.endpoint"),
     Refused(values={"otlp": {"endpoint": "collector"}}, because="otlp.endpoint"),
+    Refused(values={"networkPolicy": {"from": [{}]}}, because="networkPolicy.from.0"),
     Refused(values={"networkPolicy": {"from": []}}, because="networkPolicy.from"),
     Refused(values={"persistence": {"accessModes": ["ReadWriteMany"]}}, because="accessModes"),
     Refused(

@@ -202,6 +202,7 @@ def test_a_start_may_take_an_hour_and_a_dead_process_ninety_seconds(
     }
 
     assert patience == {"startupProbe": 3600, "livenessProbe": 90, "readinessProbe": 30}
+    assert one(rendered["default"], "Deployment")["spec"]["progressDeadlineSeconds"] == 4200
     assert memory(rendered["everything"])["startupProbe"]["failureThreshold"] == 1441  # 7201 s
 
 

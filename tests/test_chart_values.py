@@ -10,12 +10,17 @@ import pytest
 import yaml
 
 import agentops_memory
+from agentops_memory.domain.techniques import Technique
+from agentops_memory.mcp.profile import ALL_TOOLS
+from agentops_memory.settings import settings
 
 from .chart import CASES, CHART, REFUSED, ROOT, defaults, documented, merged, schema
 from .helm_commands import commands
 from .test_docs import blocks
 
 JOB = "agentops-memory"  # that the alerts ask for
+NOT_NEEDED = {"terminationGracePeriodSeconds"}  # counted where it is not given
+NEEDED_LISTS = {"networkPolicy.from", "persistence.accessModes"}
 AS_IN_KUBERNETES = {"affinity", "resources", "litestream.resources"}  # one value each
 
 
@@ -60,6 +65,43 @@ def test_the_schema_allows_the_defaults_and_every_case(validator: Any) -> None:
 
 def test_the_schema_names_every_value_and_no_other() -> None:
     assert set(values_allowed(schema())) - {"global"} == set(values_of(defaults()))
+
+
+def test_a_value_that_is_taken_away_is_refused_where_the_chart_needs_it(validator: Any) -> None:
+    for name in values_of(defaults()):
+        values = part = merged(defaults())
+        *path, last = name.split(".")
+        for each in path:
+            part[each] = part = merged(part[each])
+        if isinstance(part.pop(last), dict | list) and name not in NEEDED_LISTS:
+            continue
+
+        assert validator.is_valid(values) is (name in NOT_NEEDED), name
+
+
+@pytest.mark.parametrize(
+    ("name", "refused"),
+    [
+        ("MEMORY_TOOLS", ["mem_forget", "mem_save mem_get", "mem_save,"]),
+        ("MEMORY_RECALL_WITHOUT", ["stemming", "typos,"]),
+        ("MEMORY_RATE_LIMIT", ["1000001/s", "0/s", "5"]),
+        ("MEMORY_ALLOWED_ORIGINS", ["https://console.example/", "*", "http://*"]),
+    ],
+)
+def test_the_schema_allows_of_a_setting_what_the_service_takes(
+    validator: Any, name: str, refused: list[str]
+) -> None:
+    taken = {
+        "MEMORY_TOOLS": ["default", "all", ", ".join(ALL_TOOLS)],
+        "MEMORY_RECALL_WITHOUT": [",".join(Technique)],
+        "MEMORY_RATE_LIMIT": ["1/s", "1000000/h"],
+        "MEMORY_ALLOWED_ORIGINS": ["https://console.example, http://localhost:3000"],
+    }
+    for text in taken[name]:
+        settings({name: text})
+        validator.validate(merged(defaults(), {"settings": {name: text}}))
+    for text in refused:
+        assert not validator.is_valid(merged(defaults(), {"settings": {name: text}})), text
 
 
 def test_every_value_is_explained_where_it_stands_and_in_the_documents() -> None:

@@ -97,6 +97,7 @@ def test_a_start_may_take_an_hour_and_a_silence_ninety_seconds() -> None:
     startup, liveness = container()["startupProbe"], container()["livenessProbe"]
 
     assert startup["periodSeconds"] * startup["failureThreshold"] == 3600
+    assert manifest(BASE / "deployment.yaml")["spec"]["progressDeadlineSeconds"] > 3600
     assert liveness["periodSeconds"] * liveness["failureThreshold"] == 90
 
 

@@ -23,7 +23,7 @@ app.kubernetes.io/component: test
 {{- $own = set $own "app.kubernetes.io/managed-by" .Release.Service }}
 {{- $own = set $own "app.kubernetes.io/version" .Chart.AppVersion }}
 {{- $own = set $own "helm.sh/chart" (printf "%s-%s" .Chart.Name (.Chart.Version | replace "+" "_")) }}
-{{- toYaml (merge $own .Values.commonLabels) }}
+{{- toYaml (merge $own (default dict .Values.commonLabels)) }}
 {{- end }}
 
 {{- define "memory.image" -}}
@@ -60,9 +60,9 @@ app.kubernetes.io/component: test
 {{- default (include "memory.leastGrace" .) .Values.terminationGracePeriodSeconds | int }}
 {{- end }}
 
-{{/* What is behind the last colon before any path: the schema wants a port there. */}}
+{{/* What is behind the name or the address, before any path: the schema wants a port there. */}}
 {{- define "memory.otlpPort" -}}
-{{- regexReplaceAll "^.*:([0-9]+)(/.*)?$" .Values.otlp.endpoint "${1}" }}
+{{- regexReplaceAll "^(https?://)?([^/:]+|\\[[^/]+\\]):([0-9]+)(/.*)?$" .Values.otlp.endpoint "${3}" }}
 {{- end }}
 
 {{/* The variables of the chart's own values, and those of settings. */}}

@@ -1,6 +1,6 @@
 {{/* The configuration of litestream 0.5. */}}
 {{- define "memory.litestream" -}}
-{{- $replica := merge (dict "url" .Values.litestream.url) .Values.litestream.replica }}
+{{- $replica := merge (dict "url" .Values.litestream.url) (default dict .Values.litestream.replica) }}
 {{- $database := dict "path" "/data/memory.db" "replica" $replica }}
 {{- toYaml (dict "snapshot" .Values.litestream.snapshot "dbs" (list $database)) }}
 {{- end }}
