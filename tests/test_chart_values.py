@@ -1,5 +1,6 @@
 """The values of the Helm chart: each is explained, and is what the schema allows."""
 
+import json
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -132,6 +133,29 @@ def test_what_the_documents_say_in_yaml_is_a_manifest_or_values(validator: Any) 
             kubernetes_validate.validate(document, "1.28", strict=True)
         else:
             validator.validate(merged(defaults(), document))
+
+
+def test_a_freed_volume_waits_for_the_claim_that_the_guide_makes() -> None:
+    page = (ROOT / "docs" / "deployment.md").read_text("utf-8")
+    (reference,) = re.findall(r'"claimRef": (\{[^}]*\})', page)
+    claims = [
+        claim["metadata"]
+        for block in blocks(ROOT / "docs" / "deployment.md", "yaml")
+        if (claim := yaml.safe_load(block)).get("kind") == "PersistentVolumeClaim"
+    ]
+
+    assert json.loads(reference) == {**claims[0], "uid": None, "resourceVersion": None}
+
+
+def test_no_pod_writes_the_file_that_the_way_back_replaces() -> None:
+    page = (ROOT / "docs" / "deployment.md").read_text("utf-8")
+    back = page[
+        page.index("### The way back") : page.index("memory.db.before-upgrade memory.db.back")
+    ]
+    chosen = set(re.findall(r"app\.kubernetes\.io/[a-z]+=[a-z]+", back))
+
+    assert back.index("--replicas=0") < back.index("wait --for=delete pod")
+    assert chosen == {"app.kubernetes.io/instance=memory", "app.kubernetes.io/component=memory"}
 
 
 def test_some_refusals_are_the_schemas(validator: Any) -> None:
