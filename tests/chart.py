@@ -37,13 +37,18 @@ SWITCHES: Mapping[str, Values] = {
 REST: Values = {
     "image": {"repository": "registry.example/agentops-memory", "digest": f"sha256:{'0' * 64}"},
     "imagePullSecrets": [{"name": "registry"}],
-    "persistence": {"size": "5Gi", "storageClass": "true", "annotations": {"backup": "daily"}},
+    "persistence": {
+        "size": 5368709120,
+        "storageClass": "true",
+        "accessModes": ["ReadWriteOncePod"],
+        "annotations": {"backup": "daily", "helm.sh/resource-policy": "delete"},
+    },
     "drainSeconds": 10,
     "terminationGracePeriodSeconds": 60,
     "startupSeconds": 7201,
     "otlp": {"protocol": "http/protobuf"},
     "settings": {"MEMORY_TENANT_QUOTA": 1048576, "MEMORY_AUTO_SAVE": False},
-    "service": {"annotations": {"note": "agents"}},
+    "service": {"type": "LoadBalancer", "annotations": {"note": "agents"}},
     "ingress": {
         "className": "nginx",
         "annotations": {"note": "outside"},
@@ -53,20 +58,24 @@ REST: Values = {
         "from": [{"namespaceSelector": {"matchLabels": {"agents": "yes"}}}],
         "egress": [{"to": [{"ipBlock": {"cidr": "10.0.0.0/8"}}], "ports": [{"port": 8443}]}],
     },
-    "serviceMonitor": {"labels": {"release": "prometheus"}},
+    "serviceMonitor": {
+        "interval": "1m",
+        "scrapeTimeout": "20s",
+        "labels": {"release": "prometheus", "app.kubernetes.io/name": "other"},
+    },
     "serviceAccount": {"name": "65534", "annotations": {"role": "backup"}},
     "podDisruptionBudget": {"enabled": True},
     "extraEnv": [{"name": "OTEL_SERVICE_NAME", "value": "agents-memory"}],
     "extraVolumes": [{"name": "rules", "configMap": {"name": "redaction"}}],
     "extraVolumeMounts": [{"name": "rules", "mountPath": "/etc/redaction", "readOnly": True}],
-    "commonLabels": {"team": "agents"},
-    "podLabels": {"tier": "memory"},
+    "commonLabels": {"team": "agents", "app.kubernetes.io/name": "other"},
+    "podLabels": {"tier": "memory", "app.kubernetes.io/instance": "other"},
     "podAnnotations": {"note": "one pod"},
     "nodeSelector": {"disk": "ssd"},
     "tolerations": [{"key": "dedicated", "operator": "Exists"}],
     "affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}},
     "priorityClassName": "1000",
-    "litestream": {"replica": {"region": "eu-central-1"}, "existingSecret": "0"},
+    "litestream": {"replica": {"region": "eu-central-1"}, "existingSecret": "0", "port": 9000},
 }
 
 
@@ -102,10 +111,21 @@ REFUSED = (
         values={"extraEnv": [{"name": "OTEL_EXPORTER_OTLP_ENDPOINT", "value": "c:1"}]},
         because="OTEL_EXPORTER_OTLP_ENDPOINT has a value",
     ),
+    Refused(
+        values={"extraEnv": [{"name": "OTEL_EXPORTER_OTLP_PROTOCOL", "value": "grpc"}]},
+        because="OTEL_EXPORTER_OTLP_PROTOCOL has a value",
+    ),
     Refused(values={"otlp": {"endpoint": "collector:65536"}}, because="otlp.endpoint"),
     Refused(values={"otlp": {"endpoint": "collector"}}, because="otlp.endpoint"),
     Refused(values={"networkPolicy": {"from": [{}]}}, because="networkPolicy.from.0"),
     Refused(values={"networkPolicy": {"from": []}}, because="networkPolicy.from"),
+    Refused(values={"persistence": {"existingClaim": "two words"}}, because="existingClaim"),
+    Refused(values={"litestream": {"url": "s3://backups?x"}}, because="litestream.url"),
+    Refused(values={"image": {"tag": 1.1}}, because="image.tag"),
+    Refused(values={"drainSeconds": 601}, because="drainSeconds"),
+    Refused(values={"startupSeconds": 59}, because="startupSeconds"),
+    Refused(values={"settings": {"MEMORY_CONTEXT_LIMIT": 51}}, because="MEMORY_CONTEXT_LIMIT"),
+    Refused(values={"settings": {"MEMORY_LOG_LEVEL": "critical"}}, because="MEMORY_LOG_LEVEL"),
     Refused(values={"persistence": {"accessModes": ["ReadWriteMany"]}}, because="accessModes"),
     Refused(
         values={"persistence": {"enabled": False, "existingClaim": "data"}},
@@ -113,6 +133,7 @@ REFUSED = (
     ),
     Refused(values={"auth": "none", **SWITCHES["keys"]}, because="lets everybody in"),
     Refused(values={"service": {"type": "LoadBalancer"}}, because="let in without a key"),
+    Refused(values={"service": {"type": "NodePort"}}, because="let in without a key"),
     Refused(
         values={"ingress": {"enabled": True, "hosts": ["memory.example"]}},
         because="let in without a key",
@@ -128,6 +149,15 @@ REFUSED = (
     ),
     Refused(values={"litestream": {"enabled": True}}, because="where the copy is to lie"),
     Refused(values={"podDisruptionBudget": {"maxUnavailable": 0}}, because="maxUnavailable"),
+)
+
+
+# Nothing else is said against these.
+ACCEPTED: tuple[Values, ...] = (
+    {**SWITCHES["keys"], "metrics": {"mode": "open"}, "serviceMonitor": {"enabled": True}},
+    {"auth": "keys", "service": {"type": "NodePort"}},
+    {"image": {"repository": "localhost:5000/agentops-memory"}},
+    dict.fromkeys(("affinity", "commonLabels", "podLabels", "podAnnotations", "settings")),
 )
 
 
@@ -152,7 +182,12 @@ CASES: Mapping[str, Values] = {
     "keys": SWITCHES["keys"],
     "takeover": SWITCHES["takeover"],
     "litestream": SWITCHES["litestream"],
-    "stopped": {"replicaCount": 0, "persistence": {"enabled": False}, "drainSeconds": 0},
+    "stopped": {
+        "replicaCount": 0,
+        "persistence": {"enabled": False},
+        "drainSeconds": 0,
+        "serviceAccount": {"create": False},
+    },
     "everything": merged(*(SWITCHES[name] for name in EVERYTHING), REST),
 }
 

@@ -14,7 +14,18 @@ from itertools import repeat
 import kubernetes_validate
 import yaml
 
-from .chart import CASES, CHART, GOLDEN, NAMESPACE, REFUSED, RELEASE, ROOT, Values, combinations
+from .chart import (
+    ACCEPTED,
+    CASES,
+    CHART,
+    GOLDEN,
+    NAMESPACE,
+    REFUSED,
+    RELEASE,
+    ROOT,
+    Values,
+    combinations,
+)
 from .helm_commands import commands
 
 VERSIONS = [f"1.{minor}" for minor in range(28, 36)]
@@ -26,6 +37,7 @@ def main(helms: list[str], kubectl: str, *, renew: bool) -> None:
     if renew:
         _renew(helms[0])
     documents = [document for each in _rendered(helms, _all()) for document in _documents(each)]
+    _lint(helms, _all())
     _compare(helms)
     _validate([*documents, *_built(kubectl)])
     _refuse(helms)
@@ -33,7 +45,7 @@ def main(helms: list[str], kubectl: str, *, renew: bool) -> None:
 
 
 def _all() -> list[Values]:
-    return [*CASES.values(), *combinations()]
+    return [*CASES.values(), *ACCEPTED, *combinations()]
 
 
 def _helm(helm: str, values: Values, *more: str) -> subprocess.CompletedProcess[str]:
@@ -64,6 +76,21 @@ def _rendered(helms: list[str], cases: list[Values]) -> list[str]:
             sys.exit(f"the Helms differ: {outputs[0]}")
     print(f"{len(cases)} combinations of values, the same from {len(helms)} Helms")
     return each[0]
+
+
+def _lint(helms: list[str], cases: list[Values]) -> None:
+    def complaint(helm: str, values: Values) -> str:
+        line = [helm, "lint", "--strict", "--quiet", str(CHART), "--values", "-"]
+        done = subprocess.run(
+            line, input=json.dumps(values), capture_output=True, text=True, check=False
+        )
+        return f"{helm}: {values}: {done.stdout}{done.stderr}" if done.returncode else ""
+
+    with ThreadPoolExecutor() as threads:
+        for helm in helms:
+            for found in filter(None, threads.map(complaint, repeat(helm), cases)):
+                sys.exit(found)
+    print(f"{len(cases)} combinations of values are clean")
 
 
 def _compare(helms: list[str]) -> None:

@@ -70,7 +70,7 @@ readinessProbe:
     claimName: {{ include "memory.claim" . | quote }}
   {{- else }}
   emptyDir:
-    sizeLimit: {{ .Values.persistence.size | quote }}
+    sizeLimit: {{ include "memory.text" .Values.persistence.size | quote }}
   {{- end }}
 {{- if .Values.keys.existingSecret }}
 - name: keys
