@@ -35,7 +35,7 @@ FOREIGN = {"ServiceMonitor", "PrometheusRule"}  # kinds that Kubernetes itself d
 def main(helms: list[str], kubectl: str, *, renew: bool) -> None:
     """Everything in turn; the first fault ends it."""
     if renew:
-        _renew(helms[0])
+        _renew(helms)
     documents = [document for each in _rendered(helms, _all()) for document in _documents(each)]
     _lint(helms, _all())
     _compare(helms)
@@ -97,15 +97,30 @@ def _compare(helms: list[str]) -> None:
     for name, values in CASES.items():
         if _render(helms[0], values) != (GOLDEN / f"{name}.yaml").read_text("utf-8"):
             sys.exit(f"{name}.yaml differs from what is rendered; .ci/chart-test --renew, and look")
+        if _notes(helms[-1], values) != (GOLDEN / f"{name}.txt").read_text("utf-8"):
+            sys.exit(f"{name}.txt differs from what is told; .ci/chart-test --renew, and look")
     if stray := {path.stem for path in GOLDEN.iterdir()} - CASES.keys():
         sys.exit(f"no case has the files {stray}")
-    print(f"{len(CASES)} files as expected")
+    print(f"{2 * len(CASES)} files as expected")
 
 
-def _renew(helm: str) -> None:
+def _renew(helms: list[str]) -> None:
     GOLDEN.mkdir(parents=True, exist_ok=True)
     for name, values in CASES.items():
-        (GOLDEN / f"{name}.yaml").write_text(_render(helm, values), "utf-8")
+        (GOLDEN / f"{name}.yaml").write_text(_render(helms[0], values), "utf-8")
+        (GOLDEN / f"{name}.txt").write_text(_notes(helms[-1], values), "utf-8")
+
+
+def _notes(helm: str, values: Values) -> str:
+    """What an operator is told; Helm 4 says it without a cluster."""
+    line = [helm, "install", RELEASE, str(CHART), "--namespace", NAMESPACE, "--values", "-"]
+    done = subprocess.run(
+        [*line, "--dry-run=client"],
+        input=json.dumps(values), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if done.returncode:
+        sys.exit(f"{helm}: {dict(values)}: {done.stderr}")
+    return done.stdout.partition("NOTES:\n")[2].strip() + "\n"
 
 
 def _documents(rendered: str) -> Iterator[str]:

@@ -12,7 +12,7 @@ import yaml
 
 from agentops_memory.settings import VARIABLES, settings
 
-from .chart import CASES, GOLDEN, schema
+from .chart import CASES, CHART, GOLDEN, schema
 from .service import serving
 
 NOBODY = 65534
@@ -66,7 +66,23 @@ def environment(documents: list[Document]) -> dict[str, str]:
 
 
 def test_every_case_has_its_file() -> None:
-    assert {path.stem for path in GOLDEN.iterdir()} == set(CASES)
+    files = {path.name for path in GOLDEN.iterdir()}
+
+    assert files == {f"{name}.{kind}" for name in CASES for kind in ("yaml", "txt")}
+
+
+def test_the_notes_tell_the_next_step_and_what_is_open_or_lost() -> None:
+    page = (CHART.parents[1] / "docs" / "deployment.md").read_text("utf-8")
+    for name in CASES:
+        notes = (GOLDEN / f"{name}.txt").read_text("utf-8")
+
+        assert "-n agents rollout status deployment/agentops-memory" in notes
+        assert "-n agents port-forward service/agentops-memory 7437" in notes
+        assert ("without a key everybody" in notes) is (name not in {"keys", "everything"})
+        assert ("is lost with the pod" in notes) is (name == "stopped")
+        assert ("claim data-of-the-original." in notes) is (name == "takeover")
+        for anchor in re.findall(r"docs/deployment\.md#([a-z-]+)", notes):
+            assert f"\n## {anchor.replace('-', ' ').capitalize()}\n" in page
 
 
 def test_what_is_rendered_follows_the_schemas_of_kubernetes(
