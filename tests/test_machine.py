@@ -31,6 +31,18 @@ def test_no_port_of_a_composed_service_leaves_the_machine() -> None:
         assert (name == "memory") == ("profiles" not in service)
 
 
+def test_composed_services_find_each_other() -> None:
+    services = manifest(DEPLOY / "compose.yaml")["services"]
+    (job,) = manifest(DEPLOY / "prometheus" / "prometheus.yaml")["scrape_configs"]
+    provisioning = DEPLOY / "grafana" / "provisioning"
+    (source,) = manifest(provisioning / "datasources" / "prometheus.yaml")["datasources"]
+
+    assert services["memory"]["environment"] == {"MEMORY_METRICS": "open"}
+    assert job["static_configs"] == [{"targets": ["memory:7437"]}]
+    assert source["url"] == "http://prometheus:9090"
+    assert {"memory", "prometheus", "grafana"} == services.keys()
+
+
 def test_what_a_composed_service_mounts_is_there() -> None:
     document = manifest(DEPLOY / "compose.yaml")
 
@@ -49,6 +61,9 @@ def test_the_unit_is_confined_and_has_time_to_end() -> None:
     assert service["ExecStart"].endswith("/bin/agentops-memory serve")
     assert service["EnvironmentFile"] == "-/etc/agentops-memory.env"
     assert service["StateDirectory"] == "agentops-memory"
+    assert service["WorkingDirectory"] == "%S/agentops-memory"
+    assert "MEMORY_DB_PATH=%S/agentops-memory/memory.db" in service["Environment"].split()
+    assert service["RestrictAddressFamilies"].split() == ["AF_INET", "AF_INET6", "AF_UNIX"]
     assert service["CapabilityBoundingSet"] == ""
     assert service["ProtectSystem"] == "strict"
     assert service["NoNewPrivileges"] == service["PrivateTmp"] == "yes"

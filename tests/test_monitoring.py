@@ -3,9 +3,11 @@
 import itertools
 import re
 
+from agentops_memory.telemetry.metrics import Kind
+
 from . import promql
 from .manifests import DEPLOY, ROOT, manifest
-from .measures import series
+from .measures import MEASURES, series
 from .watching import ALERTS, alerts, dashboard, panels, queries
 
 RULES = DEPLOY / "components" / "monitoring" / "rules.yaml"
@@ -23,6 +25,30 @@ def test_a_query_asks_for_what_the_service_measures() -> None:
         for metric, labels in query.metrics.items():
             assert labels <= known[metric] | promql.LABELS, (name, metric)
         assert query.grouping <= promql.LABELS.union(*(known[each] for each in query.metrics)), name
+
+
+def test_a_function_fits_the_measure_that_it_is_given() -> None:
+    histograms = {name for name, (kind, _) in MEASURES.items() if kind is Kind.HISTOGRAM}
+    for name, expression in queries():
+        for function, metric in re.findall(r"\b(\w+)\(([a-z_]+)(?:\{[^}]*\})?\[", expression):
+            of_a_histogram = re.sub("_(bucket|sum|count)$", "", metric) in histograms
+            is_counted = metric.endswith("_total") or of_a_histogram
+            assert (function in {"rate", "increase"}) is is_counted, (name, function, metric)
+        quantiles = expression.count("histogram_quantile(")
+        assert quantiles == len(re.findall(r"by \([^)]*\ble\)", expression)), name
+        assert quantiles == len(re.findall(r"_bucket\b", expression)), name
+
+
+def test_the_unit_of_a_panel_fits_what_it_shows() -> None:
+    for panel in panels():
+        unit = panel["fieldConfig"]["defaults"]["unit"]
+        for expression in (target["expr"] for target in panel["targets"]):
+            is_share = "vector(0)) /" in expression
+            is_seconds = "_seconds_bucket" in expression
+            is_size = bool(re.search(r"\w_bytes\{", expression))
+            assert (unit == "percentunit") is is_share, panel["title"]
+            assert (unit == "s") is is_seconds, panel["title"]
+            assert (unit == "bytes") is is_size, panel["title"]
 
 
 def test_each_measure_of_the_service_is_shown_in_the_dashboard() -> None:
