@@ -41,7 +41,7 @@ mangled = st.builds(
 )
 
 EXAMPLES = settings(
-    max_examples=120,
+    max_examples=80,
     deadline=None,
     derandomize=True,
     database=None,

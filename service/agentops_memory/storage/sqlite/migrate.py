@@ -5,7 +5,6 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import datetime, timedelta
-from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 
@@ -153,7 +152,6 @@ def _is_used(database: sqlite3.Connection) -> bool:
     return database.execute("SELECT 1 FROM sqlite_schema").fetchone() is not None
 
 
-@lru_cache(1)
 def _newest() -> int:
     return len(_scripts())
 
