@@ -144,6 +144,10 @@ REFUSED = (
         because="where there are keys Prometheus needs one",
     ),
     Refused(
+        values={"auth": "keys", "serviceMonitor": {"enabled": True}},
+        because="where there are keys Prometheus needs one",
+    ),
+    Refused(
         values={"metrics": {"mode": "off"}, "serviceMonitor": {"enabled": True}},
         because="nothing to read",
     ),

@@ -16,7 +16,7 @@
 {{- if and .ingress.enabled (not .ingress.hosts) }}
 {{- fail "ingress.hosts: name at least one host." }}
 {{- end }}
-{{- include "memory.refusals.monitor" . }}
+{{- include "memory.refusals.monitor" $ }}
 {{- if and .litestream.enabled (not .litestream.url) }}
 {{- fail "litestream.url: say where the copy is to lie, such as s3://bucket/memory." }}
 {{- end }}
@@ -34,12 +34,15 @@
 {{- end }}
 
 {{- define "memory.refusals.monitor" -}}
+{{- $auth := include "memory.auth" . }}
+{{- with .Values }}
 {{- if .serviceMonitor.enabled }}
 {{- if eq .metrics.mode "off" }}
 {{- fail "serviceMonitor.enabled: there is nothing to read while metrics.mode is off." }}
 {{- end }}
-{{- if and .keys.existingSecret (eq .metrics.mode "keys") (not .serviceMonitor.bearerTokenSecret.name) }}
+{{- if and (eq $auth "keys") (eq .metrics.mode "keys") (not .serviceMonitor.bearerTokenSecret.name) }}
 {{- fail "serviceMonitor.bearerTokenSecret.name: where there are keys Prometheus needs one, or metrics.mode=open." }}
+{{- end }}
 {{- end }}
 {{- end }}
 {{- end }}
