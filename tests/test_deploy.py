@@ -7,10 +7,12 @@ from typing import Any
 
 import kubernetes_validate
 import pytest
+import yaml
 
 from agentops_memory.server import GRACE
 from agentops_memory.settings import VARIABLES, settings
 
+from .chart import GOLDEN
 from .manifests import BASE, DEPLOY, NOBODY, container, manifest, pod
 
 COMPONENTS = DEPLOY / "components"
@@ -102,7 +104,7 @@ def test_a_start_may_take_an_hour_and_a_silence_ninety_seconds() -> None:
 
 
 def test_the_pod_has_longer_to_end_than_the_service_needs() -> None:
-    drain = settings({}).drain
+    drain = settings({each["name"]: each["value"] for each in container()["env"]}).drain
 
     assert container()["lifecycle"]["preStop"]["exec"]["command"] == [
         "sleep",
@@ -110,6 +112,24 @@ def test_the_pod_has_longer_to_end_than_the_service_needs() -> None:
     ]
     assert pod()["terminationGracePeriodSeconds"] == 30
     assert timedelta(seconds=30) > 2 * drain + GRACE + SPANS
+
+
+def test_the_base_has_the_pod_of_the_chart() -> None:
+    documents = yaml.safe_load_all((GOLDEN / "default.yaml").read_text("utf-8"))
+    (deployment,) = (each["spec"] for each in documents if each["kind"] == "Deployment")
+    charts = deployment["template"]["spec"]
+    (of_the_chart,) = charts.pop("containers")
+    of_the_base = container()
+
+    assert of_the_chart.pop("image").startswith(of_the_base.pop("image"))
+    given, own = of_the_chart.pop("env"), of_the_base.pop("env")
+    assert [each for each in own if each not in given] == []
+    assert of_the_base == of_the_chart
+    assert charts.pop("serviceAccountName") == "agentops-memory"
+    assert {name: each for name, each in pod().items() if name != "containers"} == charts
+    ours = manifest(BASE / "deployment.yaml")["spec"]
+    for name in ("replicas", "strategy", "progressDeadlineSeconds", "revisionHistoryLimit"):
+        assert ours[name] == deployment[name]
 
 
 def test_the_service_has_the_name_and_the_port_that_agents_know() -> None:
