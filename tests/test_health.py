@@ -15,9 +15,12 @@ from starlette.responses import JSONResponse
 
 from agentops_memory import health
 from agentops_memory.app import Gate
+from agentops_memory.domain.model import TenantId
+from agentops_memory.storage.sqlite.tenants import tenant_file
 from agentops_memory.telemetry import Telemetry
 from agentops_memory.telemetry.metrics import INDEX_DRIFT
 
+from .callers import calling, made_key
 from .engine import locked
 from .files import disk
 from .process import served, until
@@ -82,6 +85,7 @@ def test_a_write_that_takes_too_long_is_no_readiness(
     assert (status, found["status"]) == (503, "failed")
     assert found["checks"]["database"]["status"] == "failed"
     assert found["error"] == found["checks"]["database"]["detail"]
+    assert found["checks"]["migrations"] == {"status": "ok"}
     monkeypatch.setattr(health, "PATIENCE", timedelta(seconds=10))
     assert ready(service.http)[0] == 200
 
@@ -205,6 +209,21 @@ def test_however_often_it_is_asked_it_is_looked_once_in_a_while(
         assert asyncio.run(ask()) == [200] * 20
         text = service.http.get("/metrics").text
     assert "\nmemory_commit_batch_size_sum 1.0\n" in text
+
+
+def test_what_is_looked_at_is_the_database_of_the_default_tenant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health, "TOLD_FOR", timedelta(0))
+    with serving(tmp_path / "memory.db") as service:
+        with calling(service, made_key(service.path, tenant="acme")) as client:
+            client.post("/observations", json=observation("apple")).raise_for_status()
+
+        wal = ready(service.http)[1]["checks"]["wal"]["bytes"]
+
+        log = service.path.with_name(f"{service.path.name}-wal")
+        others = tenant_file(service.path, TenantId("acme")).with_name("acme.db-wal")
+        assert wal == log.stat().st_size != others.stat().st_size
 
 
 def test_those_who_wait_for_a_slow_look_are_told_what_it_found(

@@ -267,7 +267,31 @@ def test_what_is_told_of_databases_is_of_all_that_are_open(tmp_path: Path) -> No
         assert seen[key("memory_wal_bytes")] == sum(logs) > max(logs)
 
 
-def test_those_who_ask_together_have_rows_counted_once() -> None:
+def test_writes_wait_in_the_line_of_their_tenant_and_count_all_the_same(tmp_path: Path) -> None:
+    with serving(tmp_path / "memory.db") as service:
+        token = made_key(service.path, tenant="acme")
+        with (
+            calling(service, made_key(service.path, "reader")) as scraper,
+            calling(service, token) as client,
+            ThreadPoolExecutor(1) as pool,
+        ):
+            client.get("/stats").raise_for_status()
+            with locked(tenant_file(service.path, TenantId("acme"))):
+                saved = pool.submit(client.post, "/observations", json=observation("apple"))
+                until(lambda: measured(service, scraper)[key("memory_write_queue_depth")] == 1)
+            assert saved.result().status_code == 201
+
+
+def test_a_write_that_is_refused_is_no_commit(service: Service) -> None:
+    assert service.http.patch("/observations/99", json={"title": "T"}).status_code == 404
+
+    assert measured(service)[key("memory_commit_batch_size_count")] == 0
+
+
+def test_those_who_ask_together_or_soon_have_rows_counted_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(figures, "REST", 0)
     counts = 0
 
     class Storage:
@@ -330,8 +354,54 @@ def test_a_count_that_took_long_is_not_repeated_soon(
     assert counted == [1, 2, 2]
 
 
-def test_the_event_loop_is_looked_at(service: Service) -> None:
-    assert measured(service)[key("memory_event_loop_lag_seconds_count")] >= 0
+def test_what_is_looked_up_is_kept_fresh_for_a_collector(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(figures, "COUNTED_FOR", timedelta(0))
+    telemetry, again = Telemetry.started(None), asyncio.Event()
+
+    class Growing:
+        waiting = 0
+
+        def files(self) -> list[Path]:
+            return [Path("memory.db")]
+
+        async def rows(self) -> list[Rows]:
+            self.waiting += 1
+            if self.waiting > 2:
+                again.set()
+            return []
+
+    async def look() -> None:
+        async with asyncio.timeout(20):
+            async with figures.kept_fresh(figures.Figures(Growing(), telemetry.metrics)):
+                await again.wait()
+
+    monkeypatch.setattr(figures, "REST", 0)
+    asyncio.run(look())
+    assert telemetry.metrics.shown(m.WRITE_QUEUE_DEPTH) >= 2
+
+
+def test_the_event_loop_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(figures, "LOOK", timedelta(0))
+    with serving(tmp_path / "memory.db") as service:
+        until(lambda: measured(service)[key("memory_event_loop_lag_seconds_count")] > 0)
+
+
+def test_an_event_loop_that_is_held_up_comes_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(figures, "LOOK", timedelta(0))
+    telemetry, hour = Telemetry.started(None), timedelta(hours=1).total_seconds()
+    seen = telemetry.exposition()
+
+    async def watch() -> None:
+        loop = asyncio.get_running_loop()
+        clock = loop.time
+        async with figures.watching_the_loop(telemetry.metrics):
+            await asyncio.sleep(0)  # it has noted when it is due
+            monkeypatch.setattr(loop, "time", lambda: clock() + hour)
+            await asyncio.sleep(0)
+
+    asyncio.run(watch())
+    lags = re.findall(r"\nmemory_event_loop_lag_seconds_sum (.*)\n", seen("")[0].decode())
+    assert float(lags[0]) >= hour
 
 
 def test_an_exemplar_names_the_trace_of_a_request(tmp_path: Path, collector: Collector) -> None:
