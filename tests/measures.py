@@ -1,6 +1,13 @@
 """The measures that a scrape of the service brings, each with its labels."""
 
+import httpx
+from prometheus_client.parser import text_string_to_metric_families
+
 from agentops_memory.telemetry import metrics
+
+from .service import Service
+
+Sample = tuple[str, frozenset[tuple[str, str]]]
 
 PROCESS = (
     "process_cpu_seconds_total",
@@ -22,3 +29,17 @@ def series() -> dict[str, frozenset[str]]:
         else:
             names[name] = frozenset(labels)
     return names
+
+
+def measured(service: Service, client: httpx.Client | None = None) -> dict[Sample, float]:
+    """Every sample of a scrape: its name and labels, and its value."""
+    text = (client or service.http).get("/metrics").raise_for_status().text
+    return {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def key(name: str, **labels: str) -> Sample:
+    return name, frozenset(labels.items())
