@@ -150,6 +150,8 @@ def test_a_file_that_is_not_in_its_place_any_more_is_no_readiness(
 
         assert (status, found["checks"]["database"]["status"]) == (503, "failed")
         assert found["error"] == "The database file is gone, or another one is in its place."
+        told = "failed" if harm is folder_gone else "ok"
+        assert found["checks"]["disk"]["status"] == told
         assert "full" not in found["checks"]["disk"].get("detail", "")
         assert service.http.get("/metrics").status_code == 200
 

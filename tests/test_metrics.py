@@ -1,20 +1,23 @@
 """What the service measures of itself, as Prometheus and a collector see it."""
 
+import asyncio
 import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import httpx
 import pytest
 from prometheus_client.openmetrics.parser import (
     text_string_to_metric_families as open_metrics_families,
 )
 from prometheus_client.parser import text_string_to_metric_families
+from starlette.types import Receive, Scope, Send
 
 from agentops_memory import __version__
 from agentops_memory.app import route_of
 from agentops_memory.storage.sqlite import connection
-from agentops_memory.telemetry import Telemetry
+from agentops_memory.telemetry import Requests, Telemetry
 from agentops_memory.telemetry import metrics as m
 from agentops_memory.telemetry.metrics import MEASURES, Kind
 
@@ -76,6 +79,23 @@ def test_requests_are_counted_and_timed_by_route_and_status(service: Service) ->
         assert seen[key("memory_request_seconds_count", **labels)] == count
         assert 0 < seen[key("memory_request_seconds_sum", **labels)] < 60
     assert seen[key("memory_requests_in_flight")] == 1
+
+
+def test_a_request_that_ends_without_an_answer_has_failed() -> None:
+    async def broken(_: Scope, __: Receive, ___: Send) -> None:
+        raise RuntimeError
+
+    telemetry = Telemetry.started(None)
+    shown = telemetry.exposition()
+    transport = httpx.ASGITransport(Requests(broken, telemetry.metrics, lambda _: "none"))
+
+    async def ask() -> None:
+        async with httpx.AsyncClient(transport=transport, base_url="http://service") as http:
+            await http.get("/")
+
+    with pytest.raises(RuntimeError):
+        asyncio.run(ask())
+    assert 'route="none",status="500"} 1.0\n' in shown("")[0].decode()
 
 
 def test_no_request_makes_a_label_of_its_own(service: Service) -> None:
