@@ -11,6 +11,21 @@ BASE = DEPLOY / "base"
 
 NOBODY = 65534
 
+# The profile `restricted` of Kubernetes, with a read-only root and the user of the image.
+RESTRICTED_POD = {
+    "runAsNonRoot": True,
+    "runAsUser": NOBODY,
+    "runAsGroup": NOBODY,
+    "fsGroup": NOBODY,
+    "fsGroupChangePolicy": "OnRootMismatch",
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+RESTRICTED_CONTAINER = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+}
+
 
 def manifest(path: Path) -> dict[str, Any]:
     document: dict[str, Any] = yaml.safe_load(path.read_text("utf-8"))

@@ -13,9 +13,9 @@ import yaml
 from agentops_memory.settings import VARIABLES, settings
 
 from .chart import CASES, CHART, GOLDEN, schema
+from .manifests import RESTRICTED_CONTAINER, RESTRICTED_POD
 from .service import serving
 
-NOBODY = 65534
 FOREIGN = {"ServiceMonitor"}  # a kind of the Prometheus operator
 SHUTDOWN = 15 + 2  # seconds: what was accepted, then traces
 STAYS = {"helm.sh/resource-policy": "keep"}
@@ -100,14 +100,7 @@ def test_every_pod_is_restricted(rendered: dict[str, list[Document]]) -> None:
 
     assert len(every) == 2 * len(CASES)  # the service's, and that of `helm test`
     for pod in every:
-        assert pod["securityContext"] == {
-            "runAsNonRoot": True,
-            "runAsUser": NOBODY,
-            "runAsGroup": NOBODY,
-            "fsGroup": NOBODY,
-            "fsGroupChangePolicy": "OnRootMismatch",
-            "seccompProfile": {"type": "RuntimeDefault"},
-        }
+        assert pod["securityContext"] == RESTRICTED_POD
         assert pod["automountServiceAccountToken"] is pod["enableServiceLinks"] is False
         assert not {"hostNetwork", "hostPID", "hostIPC"} & pod.keys()
 
@@ -122,11 +115,7 @@ def test_every_container_is_restricted(rendered: dict[str, list[Document]]) -> N
 
     assert {each["name"] for each in every} == {"memory", "ready", "restore", "litestream"}
     for container in every:
-        assert container["securityContext"] == {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        }
+        assert container["securityContext"] == RESTRICTED_CONTAINER
         assert container["resources"]["limits"].keys() == {"cpu", "memory"}
         assert container["resources"]["requests"].keys() == {"cpu", "memory"}
 

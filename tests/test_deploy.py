@@ -13,7 +13,15 @@ from agentops_memory.server import GRACE
 from agentops_memory.settings import VARIABLES, settings
 
 from .chart import GOLDEN
-from .manifests import BASE, DEPLOY, NOBODY, container, manifest, pod
+from .manifests import (
+    BASE,
+    DEPLOY,
+    RESTRICTED_CONTAINER,
+    RESTRICTED_POD,
+    container,
+    manifest,
+    pod,
+)
 
 COMPONENTS = DEPLOY / "components"
 OVERLAYS = DEPLOY / "overlays"
@@ -55,19 +63,8 @@ def test_two_pods_never_hold_the_volume() -> None:
 
 
 def test_the_pod_runs_as_nobody_without_privileges() -> None:
-    assert pod()["securityContext"] == {
-        "runAsNonRoot": True,
-        "runAsUser": NOBODY,
-        "runAsGroup": NOBODY,
-        "fsGroup": NOBODY,
-        "fsGroupChangePolicy": "OnRootMismatch",
-        "seccompProfile": {"type": "RuntimeDefault"},
-    }
-    assert container()["securityContext"] == {
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"]},
-    }
+    assert pod()["securityContext"] == RESTRICTED_POD
+    assert container()["securityContext"] == RESTRICTED_CONTAINER
 
 
 def test_the_pod_knows_nothing_of_the_cluster() -> None:

@@ -45,6 +45,13 @@ def service(tmp_path: Path) -> Iterator[Service]:
         yield running
 
 
+@pytest.fixture
+def _counted_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows are counted whenever they are asked for."""
+    monkeypatch.setattr(figures, "COUNTED_FOR", timedelta(0))
+    monkeypatch.setattr(figures, "REST", 0)
+
+
 def test_sizes_rows_and_commits_are_those_of_the_database(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -118,11 +125,10 @@ def test_those_who_ask_together_or_soon_have_rows_counted_once(
     assert storage.counts == 1
 
 
+@pytest.mark.usefixtures("_counted_each_time")
 def test_rows_that_cannot_be_counted_now_stay_what_they_were(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(figures, "COUNTED_FOR", timedelta(0))
-    monkeypatch.setattr(figures, "REST", 0)
     service.save("apple")
     assert measured(service)[key("memory_rows", table="memories")] == 1
     service.save("banana")
@@ -132,11 +138,8 @@ def test_rows_that_cannot_be_counted_now_stay_what_they_were(
     assert measured(service)[key("memory_rows", table="memories")] == 1
 
 
-def test_a_scrape_does_not_fail_with_the_count(
-    service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(figures, "COUNTED_FOR", timedelta(0))
-    monkeypatch.setattr(figures, "REST", 0)
+@pytest.mark.usefixtures("_counted_each_time")
+def test_a_scrape_does_not_fail_with_the_count(service: Service) -> None:
     service.save("apple")
     assert measured(service)[key("memory_rows", table="memories")] == 1
     with closing(sqlite3.connect(service.path)) as other:
@@ -158,9 +161,8 @@ def test_a_count_that_took_long_is_not_repeated_soon(
     assert counted == [1, 2, 2]
 
 
-def test_what_is_looked_up_is_kept_fresh_for_a_collector(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(figures, "COUNTED_FOR", timedelta(0))
-    monkeypatch.setattr(figures, "REST", 0)
+@pytest.mark.usefixtures("_counted_each_time")
+def test_what_is_looked_up_is_kept_fresh_for_a_collector() -> None:
     storage, metrics = Storage(), Telemetry.started(None).metrics
 
     async def look() -> None:

@@ -79,13 +79,12 @@ async def opened(
         require_rate=Rates(settings.rate_limit).require,
         admitted=lambda caller: hide_by(redaction.rules(caller)),
     )
-    metrics = telemetry.metrics
     engines = partial(
         SqliteEngine.opened,
         clock=clock,
         using=settings.recall,
         quota=settings.tenant_quota,
-        committed=partial(_committed, metrics),
+        committed=partial(_committed, telemetry.metrics),
     )
     async with TenantsEngine.opened(
         settings.db_path,
@@ -103,19 +102,33 @@ async def opened(
             mcp.protocol(agents, agentops.refused, Problem),
             agentops.protocol(rest),
         ]
-        upkeep, idle, every = Upkeep(engine=sqlite), settings.session_idle, settings.sweep_every
-        figures = Figures(sqlite, metrics)
+        figures = Figures(sqlite, telemetry.metrics)
         more = _looked_after(sqlite, figures, door, settings, telemetry)
-        await end_idle(Sessions(engine=sqlite), sqlite.callers(), idle)
         async with (
-            sweeping(upkeep, sqlite.callers, metrics, every),
-            scrubbing(Erasures(engine=sqlite), sqlite.callers, bell, every),
-            ending(Sessions(engine=sqlite), sqlite.callers, idle=idle, every=every),
-            watching_the_loop(metrics),
+            _kept_in_order(sqlite, bell, settings, telemetry.metrics),
+            watching_the_loop(telemetry.metrics),
             kept_fresh(figures) if telemetry.is_sent else nullcontext(),
             agents.opened(),
         ):
             yield application(apis, more, door, telemetry)
+
+
+@asynccontextmanager
+async def _kept_in_order(
+    sqlite: TenantsEngine, bell: Bell, settings: Settings, metrics: Metrics
+) -> AsyncIterator[None]:
+    """Inside, indexes are seen to, bytes follow what was erased, and idle sessions end.
+
+    Those that are idle already have ended before.
+    """
+    idle, every = settings.session_idle, settings.sweep_every
+    await end_idle(Sessions(engine=sqlite), sqlite.callers(), idle)
+    async with (
+        sweeping(Upkeep(engine=sqlite), sqlite.callers, metrics, every),
+        scrubbing(Erasures(engine=sqlite), sqlite.callers, bell, every),
+        ending(Sessions(engine=sqlite), sqlite.callers, idle=idle, every=every),
+    ):
+        yield
 
 
 def _looked_after(

@@ -57,8 +57,8 @@ class Readiness(BaseModel):
     checks: dict[str, Check]
 
 
-class Storage(Protocol):
-    """The databases of a service, as those see them who look after it."""
+class Probed(Protocol):
+    """The databases of a service, as probes see them."""
 
     def files(self) -> list[Path]:
         """The databases that are open, the default one first."""
@@ -74,7 +74,7 @@ class Storage(Protocol):
 class Probes:
     """The operations that probes ask, of a service that has started."""
 
-    storage: Storage
+    storage: Probed
     metrics: Metrics
     _looking: asyncio.Lock = field(default_factory=asyncio.Lock)
     _found: Readiness | None = None
