@@ -21,6 +21,7 @@ from .database import assert_index_is_whole
 from .engine import locked, opened
 from .otlp import Collector
 from .process import run
+from .process import until as until_so
 from .service import Service, serving
 from .traced import each_collector
 
@@ -61,6 +62,16 @@ def test_the_service_sweeps_again_and_again(service: Service, each_collector: Co
             await until(lambda: not is_damaged(service.path))
 
     swept(service.path, each_collector, sweep_until_mended)
+
+    assert_index_is_whole(service.path)
+
+
+def test_a_running_service_mends_its_index_by_itself(tmp_path: Path) -> None:
+    with serving(tmp_path / "memory.db", MEMORY_SWEEP_EVERY="5ms") as service:
+        service.save("apple")
+        service.save("banana")
+        damage(service.path)
+        until_so(lambda: not is_damaged(service.path))
 
     assert_index_is_whole(service.path)
 
