@@ -1,9 +1,11 @@
 """The write-ahead log stays short, also where some read or other always runs."""
 
 import asyncio
+import sqlite3
 import threading
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ import pytest
 from agentops_memory.domain.model import OPERATOR
 from agentops_memory.domain.ports import Transaction
 from agentops_memory.storage.sqlite import SqliteEngine, wal
+from agentops_memory.storage.sqlite.connection import connect
 from agentops_memory.storage.sqlite.engine import READERS
 
 from .engine import count, run, save, statement
@@ -58,6 +61,38 @@ def test_a_log_that_cannot_begin_again_holds_nothing_up(
         await reading
 
     run(tmp_path / "memory.db", write_beside_a_long_read)
+
+
+def test_what_holds_the_log_for_long_is_waited_for_now_and_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wal, "EVERY", 1)
+    monkeypatch.setattr(wal, "LONG", LONG)
+    monkeypatch.setattr(wal, "PATIENCE", timedelta(milliseconds=1))
+    path, outcomes, try_it = tmp_path / "memory.db", list[bool](), wal.has_begun_again
+
+    def tried(database: sqlite3.Connection) -> bool:
+        outcomes.append(try_it(database))
+        return outcomes[-1]
+
+    monkeypatch.setattr(wal, "has_begun_again", tried)
+
+    async def write_beside_a_replicator(engine: SqliteEngine) -> None:
+        await save(engine, "apple")
+        with closing(connect(path)) as replicator:
+            replicator.execute("BEGIN")
+            replicator.execute("SELECT 1 FROM memories").fetchone()
+            for number in range(SAVES):
+                await save(engine, f"apple {number} " + "x" * 2 * PAGE)
+        assert outcomes
+        assert not any(outcomes)
+        assert len(outcomes) <= path.with_name("memory.db-wal").stat().st_size / PAGE / LONG
+        for _ in range(2):  # the log is seen to after a save was answered
+            await save(engine, "x" * 2 * LONG * PAGE)
+            await save(engine, "pear")
+            assert outcomes.pop()
+
+    run(path, write_beside_a_replicator)
 
 
 @asynccontextmanager

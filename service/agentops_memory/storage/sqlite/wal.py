@@ -18,17 +18,26 @@ class WriteAheadLog:
     again only when no read needs it, and where each write finds a read under
     way, that never happens: the log grows. So now and then the writer waits for
     the reads that run; those that begin meanwhile have no need of it.
+
+    What holds the log for long, as a replicator does that copies it, is not waited
+    for again before the log has grown by as much once more.
     """
 
     def __init__(self, writer: Connection) -> None:
         self._writer = writer
         self._batches = 0
+        self._held_at = 0  # pages at which it could not begin again
 
     async def tend(self) -> None:
         """To be called after each batch."""
         self._batches += 1
-        if self._batches % EVERY == 0 and await self._writer.run(_pages) >= LONG:
-            await self._writer.run(_begin_again)
+        if self._batches % EVERY:
+            return
+        pages = await self._writer.run(_pages)
+        if pages < self._held_at:
+            self._held_at = 0  # by another's doing it has begun again
+        if pages >= self._held_at + LONG:
+            self._held_at = 0 if await self._writer.run(has_begun_again) else pages
 
 
 def _pages(database: sqlite3.Connection) -> int:
@@ -39,7 +48,9 @@ def _pages(database: sqlite3.Connection) -> int:
     return 0
 
 
-def _begin_again(database: sqlite3.Connection) -> None:
-    with suppress(sqlite3.Error):  # a long read, or another process; the next look tries again
+def has_begun_again(database: sqlite3.Connection) -> bool:
+    with suppress(sqlite3.Error):  # a long read, or another process
         database.execute(f"PRAGMA busy_timeout = {PATIENCE.total_seconds() * 1000:.0f}")
-        database.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
+        (is_blocked, *_) = database.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
+        return not is_blocked
+    return False
