@@ -8,7 +8,7 @@ BIN   := .venv/bin
 READY := .venv/ready
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint format bench bench-full bench-recall soak audit image image-test chart-test monitoring-test clean
+.PHONY: help run test fault-test lint format bench bench-full bench-recall soak audit image image-test chart-test monitoring-test clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 15
@@ -18,6 +18,9 @@ run: $(READY) ## the service on 127.0.0.1:7437
 
 test: $(READY) ## the tests, on all cores
 	$(BIN)/pytest
+
+fault-test: $(READY) ## the slow tests: faults, load and processes, and a table of what was lost
+	$(BIN)/pytest -m slow
 
 lint: $(READY) ## style and types
 	$(BIN)/ruff check

@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from .losses import TITLE, lost, table, told
 from .raw import Wire, wire
 from .service import Clock, Service, serving
+
+__all__ = ["lost"]
 
 
 def pytest_xdist_auto_num_workers() -> int:
@@ -32,6 +35,15 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What the tests of faults have told, under one heading."""
+    ended = [report for reports in terminalreporter.stats.values() for report in reports]
+    losses = told(report for report in ended if isinstance(report, pytest.TestReport))
+    if losses:
+        terminalreporter.write_sep("=", TITLE)
+        terminalreporter.write_line("\n".join(table(losses)))
 
 
 @pytest.fixture

@@ -1,0 +1,71 @@
+"""What a fault took from those who were promised otherwise: a row for each, in one table."""
+
+from collections.abc import Collection, Hashable, Iterable, Iterator
+from dataclasses import astuple, dataclass, fields
+
+import pytest
+
+TITLE = "Faults: what was acknowledged, and what was lost"
+PROPERTY = "loss"  # of a report: so a row comes from the process that ran the test
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """What one fault took; `remark` is what else was seen, such as a time or a size."""
+
+    fault: str
+    acknowledged: int
+    found: int
+    lost: int
+    remark: str
+
+
+class Losses:
+    """The rows that a test tells of. One that has lost something fails as it tells it."""
+
+    def __init__(self, properties: list[tuple[str, object]]) -> None:
+        self._properties = properties
+
+    def __call__(
+        self,
+        fault: str,
+        *,
+        acknowledged: Collection[Hashable],
+        found: Collection[Hashable],
+        remark: str = "",
+    ) -> None:
+        """Tell what was acknowledged, and what of it is found again after the fault."""
+        lost = set(acknowledged) - set(found)
+        again = len(acknowledged) - len(lost)
+        row = Loss(
+            fault=fault, acknowledged=len(acknowledged), found=again, lost=len(lost), remark=remark
+        )
+        self._properties.append((PROPERTY, astuple(row)))
+        assert not lost, f"{fault}: {sorted(map(repr, lost))[:5]} and others are lost"
+
+
+@pytest.fixture
+def lost(request: pytest.FixtureRequest) -> Losses:
+    return Losses(request.node.user_properties)
+
+
+def told(reports: Iterable[pytest.TestReport]) -> list[Loss]:
+    """The rows of all tests, in the order of their names."""
+    properties = [
+        values
+        for report in sorted(reports, key=lambda report: report.nodeid)
+        if report.when == "call"
+        for name, values in report.user_properties
+        if name == PROPERTY and isinstance(values, list | tuple)
+    ]
+    names = [field.name for field in fields(Loss)]
+    return [Loss(**dict(zip(names, values, strict=True))) for values in properties]
+
+
+def table(losses: Collection[Loss]) -> Iterator[str]:
+    """The lines of the table."""
+    width = max(len(loss.fault) for loss in losses)
+    yield f"{'fault':{width}}  acknowledged  found again  lost"
+    for loss in losses:
+        figures = f"{loss.acknowledged:12,}  {loss.found:11,}  {loss.lost:4,}"
+        yield f"{loss.fault:{width}}  {figures}  {loss.remark}".rstrip()
