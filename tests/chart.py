@@ -75,7 +75,12 @@ REST: Values = {
     "tolerations": [{"key": "dedicated", "operator": "Exists"}],
     "affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}},
     "priorityClassName": "1000",
-    "litestream": {"replica": {"region": "eu-central-1"}, "existingSecret": "0", "port": 9000},
+    "litestream": {
+        "tenants": ["acme", "0"],
+        "replica": {"region": "eu-central-1"},
+        "existingSecret": "0",
+        "port": 9000,
+    },
 }
 
 
@@ -121,6 +126,8 @@ REFUSED = (
     Refused(values={"networkPolicy": {"from": []}}, because="networkPolicy.from"),
     Refused(values={"persistence": {"existingClaim": "two words"}}, because="existingClaim"),
     Refused(values={"litestream": {"url": "s3://backups?x"}}, because="litestream.url"),
+    Refused(values={"litestream": {"tenants": ["../x"]}}, because="litestream.tenants"),
+    Refused(values={"litestream": {"tenants": ["default"]}}, because="litestream.tenants"),
     Refused(values={"image": {"tag": 1.1}}, because="image.tag"),
     Refused(values={"drainSeconds": 601}, because="drainSeconds"),
     Refused(values={"startupSeconds": 59}, because="startupSeconds"),

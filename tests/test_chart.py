@@ -113,7 +113,8 @@ def test_every_container_is_restricted(rendered: dict[str, list[Document]]) -> N
         for container in containers(pod)
     ]
 
-    assert {each["name"] for each in every} == {"memory", "ready", "restore", "litestream"}
+    names = {"memory", "ready", "restore", "restore-1", "restore-2", "litestream"}
+    assert {each["name"] for each in every} == names
     for container in every:
         assert container["securityContext"] == RESTRICTED_CONTAINER
         assert container["resources"]["limits"].keys() == {"cpu", "memory"}
@@ -292,6 +293,19 @@ def test_the_policy_lets_in_whom_it_names_and_out_what_is_needed(
     assert [port["port"] for rule in everything for port in rule["ports"]] == [
         53, 53, 4318, 9000, 8443,
     ]  # fmt: skip
+
+
+def test_litestream_is_told_of_each_tenant(rendered: dict[str, list[Document]]) -> None:
+    told = yaml.safe_load(one(rendered["everything"], "ConfigMap")["data"]["litestream.yml"])
+    pod = one(rendered["everything"], "Deployment")["spec"]["template"]["spec"]
+    files = ["/data/memory.db", *(f"/data/memory.db.tenants/{it}.db" for it in ("acme", "0"))]
+    places = [f"s3://backups/memory{it}" for it in ("", "/tenants/acme", "/tenants/0")]
+
+    assert told["dbs"] == [
+        {"path": file, "replica": {"url": place, "region": "eu-central-1"}}
+        for file, place in zip(files, places, strict=True)
+    ]
+    assert [container["args"][-1] for container in pod["initContainers"]] == files
 
 
 def test_litestream_is_told_of_the_database(rendered: dict[str, list[Document]]) -> None:

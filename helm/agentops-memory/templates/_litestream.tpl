@@ -1,15 +1,33 @@
 {{/* The configuration of litestream 0.5. */}}
 {{- define "memory.litestream" -}}
-{{- $replica := merge (dict "url" .Values.litestream.url) (default dict .Values.litestream.replica) }}
-{{- $database := dict "path" "/data/memory.db" "replica" $replica }}
-{{- toYaml (dict "snapshot" .Values.litestream.snapshot "dbs" (list $database)) }}
+{{- $options := default dict .Values.litestream.replica }}
+{{- $url := trimSuffix "/" .Values.litestream.url }}
+{{- $default := merge (dict "url" $url) $options }}
+{{- $databases := list (dict "path" "/data/memory.db" "replica" $default) }}
+{{- range .Values.litestream.tenants }}
+{{- $replica := merge (dict "url" (printf "%s/tenants/%s" $url .)) $options }}
+{{- $databases = append $databases (dict "path" (include "memory.tenant" .) "replica" $replica) }}
+{{- end }}
+{{- toYaml (dict "snapshot" .Values.litestream.snapshot "dbs" $databases) }}
+{{- end }}
+
+{{- define "memory.tenant" -}}
+/data/memory.db.tenants/{{ . }}.db
 {{- end }}
 
 {{/* Where there is no database, the copy; where there is no copy either, nothing. */}}
 {{- define "memory.restore" -}}
-- name: restore
-  {{- include "memory.litestream.container" . | nindent 2 }}
-  args: [restore, -if-db-not-exists, -if-replica-exists, -config, /etc/litestream/litestream.yml, /data/memory.db]
+{{- include "memory.restore.one" (dict "root" . "name" "restore" "database" "/data/memory.db") }}
+{{- range $number, $tenant := .Values.litestream.tenants }}
+{{- $name := printf "restore-%d" (add1 $number) }}
+{{ include "memory.restore.one" (dict "root" $ "name" $name "database" (include "memory.tenant" $tenant)) }}
+{{- end }}
+{{- end }}
+
+{{- define "memory.restore.one" -}}
+- name: {{ .name }}
+  {{- include "memory.litestream.container" .root | nindent 2 }}
+  args: [restore, -if-db-not-exists, -if-replica-exists, -config, /etc/litestream/litestream.yml, {{ .database }}]
 {{- end }}
 
 {{- define "memory.replicate" -}}
