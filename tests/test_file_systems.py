@@ -1,0 +1,76 @@
+"""On which file systems a database may lie."""
+
+from pathlib import Path
+
+import pytest
+
+from agentops_memory.storage import file_systems
+from agentops_memory.storage.file_systems import file_system, is_network, kind_at, require_local
+from agentops_memory.storage.sqlite.faults import StartRefused
+
+MOUNTS = r"""
+22 27 0:21 / /proc rw,relatime - proc proc rw
+27 1 254:0 / / rw,relatime shared:1 master:2 - ext4 /dev/vda rw,discard
+30 27 0:40 / /data rw,relatime - overlay overlay rw,lowerdir=/a,upperdir=/b
+31 30 0:41 /exports/a /data/team\040share rw,relatime shared:9 - nfs4 files:/exports rw,vers=4.2
+32 31 259:1 /disk /data/team\040share/fast rw - xfs /dev/nvme0n1 rw
+33 27 0:42 / /mnt/auto rw - autofs /etc/auto.misc rw
+34 33 0:43 / /mnt/auto rw - cifs //files/share rw
+35 27 0:44 / /mnt/back\134slash rw - fuse.sshfs ada@host: rw
+broken
+36 27 0:45 / /mnt/no-kind rw
+"""
+
+
+def test_the_kind_is_that_of_the_longest_mount_point_and_of_the_latest_mount_there() -> None:
+    kinds = {
+        "/": "ext4",
+        "/home/ada/memory.db": "ext4",
+        "/database": "ext4",
+        "/data/memory.db": "overlay",
+        "/data/team share": "nfs4",
+        "/data/team share/memory.db": "nfs4",
+        "/data/team shared/memory.db": "overlay",
+        "/data/team share/fast/memory.db": "xfs",
+        "/mnt/auto/memory.db": "cifs",
+        "/mnt/back\\slash/memory.db": "fuse.sshfs",
+        "/mnt/no-kind/memory.db": "ext4",
+    }
+
+    assert {place: kind_at(Path(place), MOUNTS) for place in kinds} == kinds
+    assert kind_at(Path("/data"), "") is None
+
+
+def test_what_several_machines_may_use_at_once_is_told_from_what_is_a_machines_own() -> None:
+    shared = "nfs nfs4 cifs smb3 ceph lustre 9p virtiofs fuse fuse.sshfs fuse.s3fs fuse.unheard-of"
+    own = "ext4 xfs btrfs zfs tmpfs overlay f2fs apfs fuseblk fuse.mergerfs fuseless"
+
+    assert [kind for kind in shared.split() if not is_network(kind)] == []
+    assert [kind for kind in own.split() if is_network(kind)] == []
+
+
+def test_a_file_is_looked_for_where_links_lead_and_one_that_is_missing_in_its_nearest_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    table, far = tmp_path / "mountinfo", tmp_path / "far"
+    monkeypatch.setattr(file_systems, "MOUNTS", table)
+    assert file_system(far) is None  # nobody can tell
+    require_local(far, is_network_allowed=False)
+
+    far.mkdir()
+    near = tmp_path / "near.db"
+    near.symlink_to(far / "memory.db")
+    table.write_text(
+        "1 0 8:0 / / rw - ext4 /dev/sda rw\n"
+        f"2 1 0:9 / {far} rw - nfs4 host:/ rw\n"
+        f"3 1 0:9 / {far}/not/mounted rw - xfs /dev/sdb rw\n"
+    )
+    assert (file_system(near), file_system(tmp_path)) == ("nfs4", "ext4")
+    assert file_system(far / "not" / "mounted" / "memory.db") == "nfs4"
+
+    with pytest.raises(StartRefused, match=r"near\.db is on .* nfs4, .* MEMORY_ALLOW_NETWORK_FS=1"):
+        require_local(near, is_network_allowed=False)
+    require_local(tmp_path, is_network_allowed=False)
+    assert caplog.records == []
+    require_local(near, is_network_allowed=True)
+    assert [record.file_system for record in caplog.records] == ["nfs4"]  # type: ignore[attr-defined]

@@ -1,0 +1,81 @@
+"""One service at a time has a database, and says its name."""
+
+import fcntl
+import os
+import socket
+import stat
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from agentops_memory.storage.serving_lock import UNNAMED, InUse, holder, served_alone
+from agentops_memory.storage.sqlite.faults import StartRefused
+
+
+def test_one_holds_a_database_and_all_others_are_told_who_it_is(tmp_path: Path) -> None:
+    database, link = tmp_path / "new" / "memory.db", tmp_path / "link.db"
+    link.symlink_to(database)
+    assert holder(database) is None
+
+    with served_alone(database):
+        found = holder(link)
+        assert found is not None
+        assert (found.host, found.pid) == (socket.gethostname(), os.getpid())
+        assert abs(datetime.now(UTC) - found.since) < timedelta(minutes=1)
+        for path in (database, link):
+            with pytest.raises(InUse) as refused, served_alone(path):
+                pass
+            assert f"{path} is served by {found}. End that service" in str(refused.value)
+        assert stat.S_IMODE((tmp_path / "new" / "memory.db.lock").stat().st_mode) == 0o600
+
+    assert holder(database) is None
+    with served_alone(database):
+        assert holder(database) not in (None, UNNAMED)
+
+
+def test_a_fault_inside_is_not_taken_for_one_of_the_lock_and_lets_go(tmp_path: Path) -> None:
+    with pytest.raises(ConnectionError), served_alone(tmp_path / "memory.db"):
+        raise ConnectionError
+
+    assert holder(tmp_path / "memory.db") is None
+
+
+@pytest.mark.parametrize(
+    "record",
+    ["", "{", "[]", "{}", '{"host": 7, "pid": 1, "since": "2030-01-01"}',
+     '{"host": "a", "pid": "1", "since": "2030-01-01"}', '{"host": "a", "pid": 1, "since": "no"}',
+     '{"host": "a\\nb", "pid": 1, "since": "2030-01-01"}', "[" * 4096],
+)  # fmt: skip
+def test_a_holder_whose_name_cannot_be_read_holds_it_nevertheless(
+    tmp_path: Path, record: str
+) -> None:
+    database, lock = tmp_path / "memory.db", tmp_path / "memory.db.lock"
+    with served_alone(database):
+        lock.write_text(record)
+        assert holder(database) == UNNAMED
+        with pytest.raises(InUse, match="is served by another service"), served_alone(database):
+            pass
+
+
+def test_a_lock_that_cannot_be_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "memory.db.lock").mkdir()
+    (tmp_path / "file").touch()
+    (tmp_path / "link.lock").symlink_to(tmp_path / "file")
+    for name in ("memory.db", "file/memory.db", "link"):
+        with (
+            pytest.raises(StartRefused, match=r"The lock .*\.lock cannot be taken: [A-Z].+\."),
+            served_alone(tmp_path / name),
+        ):
+            pass
+
+
+def test_one_who_looks_is_not_taken_for_a_service(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (tmp_path / "memory.db.lock").open("w") as look:
+        fcntl.flock(look, fcntl.LOCK_SH)
+        monkeypatch.setattr("time.sleep", lambda _: fcntl.flock(look, fcntl.LOCK_UN))
+
+        with served_alone(tmp_path / "memory.db"):
+            assert holder(tmp_path / "memory.db") not in (None, UNNAMED)
