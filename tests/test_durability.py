@@ -3,13 +3,16 @@
 import signal
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import httpx
 import pytest
 
+from agentops_memory.local import LocalService
 from agentops_memory.storage.sqlite.connection import connect
 
+from .another import another
 from .files import assert_sound, rows
 from .losses import Losses
 from .process import Load, served, stored, until
@@ -88,25 +91,31 @@ def test_an_import_that_is_killed_half_way_has_not_happened(tmp_path: Path) -> N
     assert_sound(path, live=1)
 
 
-def test_two_services_on_one_file_serve_both_and_see_each_other_at_once(tmp_path: Path) -> None:
+def test_a_service_and_another_program_on_one_file_see_each_other_at_once(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
-    with served(path) as (_, one), served(path) as (_, other):
-        loads = [Load(str(http.base_url), saves=100).start() for http in (one, other)]
-        for writer, reader in ((one, other), (other, one)):
-            for number in range(20):
-                body = observation(f"{writer.base_url} {number}")
-                saved = writer.post("/observations", json=body).json()
-                answer = reader.get(f"/observations/{saved['id']}")
-                assert answer.json()["content"] == body["content"]
-        for load in loads:
-            load.join()
+    with served(path) as (_, http), another(path) as other:
+        load = Load(str(http.base_url), saves=100).start()
+        for number in range(20):
+            mine = http.post("/observations", json=observation(f"mine {number}")).json()
+            assert other.asked(partial(found, mine["id"])) == f"mine {number}"
+            yours = other.save(f"yours {number}")
+            answer = http.get(f"/observations/{yours.id}").json()
+            assert answer["content"] == f"yours {number}"
+        for number in range(100):
+            other.save(f"What save {number} has learned")
+        load.join()
 
     # Each content was saved twice, once through each: one memory, seen twice.
-    assert [load.refused for load in loads] == [{}, {}]
+    assert load.refused == {}
     assert rows(
         path, "SELECT count(*), min(duplicates) FROM memories WHERE content GLOB 'What*'"
     ) == [(100, 2)]
     assert_sound(path, live=140)
+
+
+async def found(observation: int, here: LocalService) -> str:
+    """The content of an observation."""
+    return (await here.get(observation)).content
 
 
 def test_every_connection_has_the_settings_that_durability_needs(tmp_path: Path) -> None:

@@ -492,16 +492,6 @@ def test_of_many_at_once_one_is_done_and_all_are_answered_the_same(service: Serv
     assert rows(service.path, "SELECT id, duplicates FROM memories") == [(1, 1)]
 
 
-def test_of_many_at_once_in_two_processes_one_is_done(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
-    with served(path) as (_, one), served(path) as (_, other):
-        answers = race(lambda number: saving((one, other)[number % 2], "a pear"))
-
-    assert len({told(answer) for answer in answers}) == 1
-    assert sum(not is_replay(answer) for answer in answers) == 1
-    assert rows(path, "SELECT id, duplicates FROM memories") == [(1, 1)]
-
-
 def test_of_different_requests_at_once_one_has_the_key(service: Service) -> None:
     answers = race(lambda number: saving(service.http, f"pear {number}"))
 

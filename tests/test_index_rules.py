@@ -19,6 +19,7 @@ from agentops_memory.storage.sqlite.migrate import (
 )
 from agentops_memory.storage.sqlite.partitions import AREAS
 
+from .another import another
 from .database import assert_index_is_whole
 from .files import NOW, assert_sound, beside, old_texts, rows
 from .original import original
@@ -308,7 +309,7 @@ def test_a_process_by_other_rules_is_refused_its_writes(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     with serving(path) as old:
         old.save("secret plan", tags=["hidden"])
-        with serving(path, MEMORY_RECALL_WITHOUT="context,tags"):
+        with another(path, MEMORY_RECALL_WITHOUT="context,tags"):
             pass
 
         refused = [

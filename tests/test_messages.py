@@ -20,6 +20,7 @@ import pytest
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
+from agentops_memory.answers import models
 from agentops_memory.domain.access import Role
 from agentops_memory.domain.errors import Denied
 from agentops_memory.domain.model import OPERATOR, Caller, Session, SessionId, TenantId
@@ -39,6 +40,7 @@ from agentops_memory.domain.text import Project
 from agentops_memory.ending import end_idle
 from agentops_memory.storage.sqlite import SqliteEngine, TenantsEngine
 
+from .another import another
 from .callers import calling, made_key
 from .engine import opened
 from .engine import run as engine_run
@@ -620,25 +622,29 @@ def test_nothing_is_lost_that_is_told_while_idle_sessions_end(tmp_path: Path) ->
     )
 
 
-def test_what_was_told_to_two_processes_survives_kill_9_and_counts_exactly(tmp_path: Path) -> None:
+def test_what_was_told_through_two_programs_survives_kill_9_and_counts_exactly(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "memory.db"
-    with served(path) as (one, here), served(path) as (other, there), ThreadPoolExecutor() as pool:
-        body = {"messages": [{"role": "user", "content": "x"}, {"role": "tool", "content": "y"}]}
-        answers = [
-            pool.submit(http.post, "/sessions/s1/messages", json=body)
+    body = {"messages": [{"role": "user", "content": "x"}, {"role": "tool", "content": "y"}]}
+    with served(path) as (program, http), another(path) as other, ThreadPoolExecutor() as pool:
+        said = [models.Message(**it) for it in body["messages"]]
+        answers = [pool.submit(http.post, "/sessions/s1/messages", json=body) for _ in range(40)]
+        told = [
+            pool.submit(other.asked, lambda here: here.append_messages("s1", said))
             for _ in range(40)
-            for http in (here, there)
         ]
         assert {it.result().status_code for it in answers} == {204}
-        for program in (one, other):
-            program.send(signal.SIGKILL)
-            program.wait()
+        program.send(signal.SIGKILL)
+        program.wait()
+        for it in told:
+            it.result()
 
     with serving(path) as service:
-        told = end(service, "s1")
+        ended = end(service, "s1")
 
-    assert told["summary"].startswith("Session: 160 messages (80 user, 0 assistant). ")
-    assert told["message_count"] == 160
+    assert ended["summary"].startswith("Session: 160 messages (80 user, 0 assistant). ")
+    assert ended["message_count"] == 160
 
 
 # What is left of it

@@ -16,6 +16,7 @@ from agentops_memory.domain.query import understood
 from agentops_memory.domain.text import project_name
 from agentops_memory.storage.sqlite import SqliteEngine, index, partitions
 
+from .another import another
 from .database import assert_index_is_whole, imported
 from .engine import draft, run, together
 from .files import rows
@@ -256,23 +257,23 @@ def test_saves_into_new_projects_that_wait_together_all_succeed(
     assert_index_is_whole(path)
 
 
-def test_two_services_on_one_file_put_a_project_into_one_partition(
+def test_two_programs_on_one_file_put_a_project_into_one_partition(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(partitions, "AREAS", 2)
     path = tmp_path / "memory.db"
-    with serving(path) as one, serving(path) as other, ThreadPoolExecutor(8) as threads:
-        saved = threads.map(
-            lambda number: (one, other)[number % 2].save(
-                f"apple {number}",
-                project=f"p{number % 13}",
-                scope="global" if number % 7 == 0 else "project",
-            ),
-            range(78),
-        )
-        assert len({answer["id"] for answer in saved}) == 78
-        for service in (one, other):
-            assert len(search(service, "apple", limit=100)) == 78
+    with serving(path) as service, another(path) as other, ThreadPoolExecutor(8) as threads:
+
+        def saved(number: int) -> object:
+            scope = "global" if number % 7 == 0 else "project"
+            fields = {"project": f"p{number % 13}", "scope": scope}
+            if number % 2:
+                return other.save(f"apple {number}", **fields).id
+            return service.save(f"apple {number}", **fields)["id"]
+
+        assert len(set(threads.map(saved, range(78)))) == 78
+        assert len(search(service, "apple", limit=100)) == 78
+        assert len(other.asked(lambda here: here.search("apple", limit=100)).hits) == 78
 
     assert {len(numbers) for numbers in places(path).values()} == {1}
     assert {len(numbers) for numbers in areas(path).values()} == {1}

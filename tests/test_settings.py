@@ -151,6 +151,8 @@ def test_with_nothing_set_every_default_holds(
     assert values == {
         "listen": {"host": "127.0.0.1", "port": 7437},
         "db_path": tmp_path / "data" / "memory.db",
+        "lock_wait": timedelta(seconds=30),
+        "allow_network_fs": False,
         "auth": "",
         "keys_file": tmp_path / "data" / "memory.db.keys",
         "redaction_file": tmp_path / "data" / "memory.db.redaction",

@@ -22,7 +22,7 @@ from .api.memory_stores.routes import PREFIX as STORES
 from .api.openapi import Operation
 from .domain.access import Role
 from .domain.errors import Denied, Refusal, Unavailable
-from .health import WHILE_STARTING, WHILE_STOPPING
+from .health import WHILE_STARTING, WHILE_STOPPING, Told, while_waiting
 from .mcp import routes as mcp
 from .telemetry import Telemetry
 
@@ -101,8 +101,12 @@ class Gate:
     """
 
     def __init__(self) -> None:
-        self._application: ASGIApp = _starting
+        self._application = _starting(WHILE_STARTING)
         self._draining = False
+
+    def wait(self, reason: str) -> None:
+        """Tell probes for what the start waits; nothing once it goes on."""
+        self._application = _starting(while_waiting(reason) if reason else WHILE_STARTING)
 
     def open(self, application: ASGIApp) -> None:
         """Serve the application from now on."""
@@ -135,10 +139,15 @@ def _refused_at(path: str, refusal: Refusal) -> Response:
     return REFUSED[prefix](refusal)
 
 
-async def _starting(scope: Scope, receive: Receive, send: Send) -> None:
-    path, refusal = scope["path"], Unavailable("The service is starting; try again.")
-    told = WHILE_STARTING.get(path)
-    await (told() if told else _refused_at(path, refusal))(scope, receive, send)
+def _starting(probes: Told) -> ASGIApp:
+    """What answers before the service does."""
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        path, refusal = scope["path"], Unavailable("The service is starting; try again.")
+        told = probes.get(path)
+        await (told() if told else _refused_at(path, refusal))(scope, receive, send)
+
+    return answer
 
 
 def _methods(request: Request) -> list[str]:

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from pathlib import Path
 
 from starlette.applications import Starlette
 
@@ -47,6 +48,7 @@ from .rates import Rates
 from .scrape import Scrape
 from .settings import Settings
 from .storage.audit import record
+from .storage.file_systems import require_local
 from .storage.key_file import KeyFile, WatchedKeys
 from .storage.redaction_file import RedactionFile
 from .storage.sqlite import SqliteEngine, TenantsEngine
@@ -54,6 +56,7 @@ from .storage.sqlite.tenants import tenant_file
 from .sweep import sweeping
 from .telemetry import Metrics, Telemetry, hide_by
 from .telemetry.metrics import COMMIT_BATCH_SIZE, COMMIT_SECONDS
+from .turn import Waits, its_turn, unheard
 
 log = logging.getLogger(__name__)
 
@@ -67,9 +70,17 @@ def utc_now() -> datetime:
 
 @asynccontextmanager
 async def opened(
-    settings: Settings, telemetry: Telemetry, *, clock: Callable[[], datetime] = utc_now
+    settings: Settings,
+    telemetry: Telemetry,
+    *,
+    clock: Callable[[], datetime] = utc_now,
+    waits: Waits = unheard,
 ) -> AsyncIterator[Starlette]:
-    """The application over its open database."""
+    """The application over its open database, which no other service has meanwhile.
+
+    `waits` is told what it waits for before that, and nothing once it goes on.
+    """
+    require_local(settings.db_path, is_network_allowed=settings.allow_network_fs)
     exceptions = RedactionFile(settings.redaction_file)
     exceptions.read()
     redaction, bell = Redaction(exceptions=exceptions.rules), Bell()
@@ -79,19 +90,15 @@ async def opened(
         require_rate=Rates(settings.rate_limit).require,
         admitted=lambda caller: hide_by(redaction.rules(caller)),
     )
-    engines = partial(
-        SqliteEngine.opened,
-        clock=clock,
-        using=settings.recall,
-        quota=settings.tenant_quota,
-        committed=partial(_committed, telemetry.metrics),
-    )
-    async with TenantsEngine.opened(
-        settings.db_path,
-        engines,
-        has_key=lambda tenant: bool(keys.ring().working(tenant)),
-        on_opened=partial(_put_in_order, bell, settings.session_idle),
-    ) as sqlite:
+    async with (
+        its_turn(settings.db_path, settings.lock_wait, waits),
+        TenantsEngine.opened(
+            settings.db_path,
+            partial(_engine, settings, telemetry.metrics, clock),
+            has_key=lambda tenant: bool(keys.ring().working(tenant)),
+            on_opened=partial(_put_in_order, bell, settings.session_idle),
+        ) as sqlite,
+    ):
         shared = (telemetry.engine(sqlite), telemetry, settings, redaction, bell, clock)
         rest = _agentops(*shared)
         local = partial(_local, rest, telemetry, redaction.rules)
@@ -111,6 +118,23 @@ async def opened(
             agents.opened(),
         ):
             yield application(apis, more, door, telemetry)
+
+
+@asynccontextmanager
+async def _engine(
+    settings: Settings, metrics: Metrics, clock: Callable[[], datetime], path: Path
+) -> AsyncIterator[SqliteEngine]:
+    """The engine of a tenant's database, whose folder may be mounted from elsewhere."""
+    if path != settings.db_path:
+        require_local(path, is_network_allowed=settings.allow_network_fs)
+    async with SqliteEngine.opened(
+        path,
+        clock=clock,
+        using=settings.recall,
+        quota=settings.tenant_quota,
+        committed=partial(_committed, metrics),
+    ) as engine:
+        yield engine
 
 
 @asynccontextmanager

@@ -211,7 +211,10 @@ def _unready(what: str, detail: str) -> Response:
 _OPENING = "The database is being opened, or brought up to date."
 _STOPPING = "The service is stopping."
 
-WHILE_STARTING: Mapping[str, Callable[[], Response]] = {
+Told = Mapping[str, Callable[[], Response]]
+"""What probes are told, by their path."""
+
+WHILE_STARTING: Told = {
     # An upgrade may take long, and a probe of the original's chart must not end it half-way.
     HEALTH: _well,
     LIVE: _well,
@@ -220,7 +223,14 @@ WHILE_STARTING: Mapping[str, Callable[[], Response]] = {
 }
 """What probes are told before the database is open."""
 
-WHILE_STOPPING: Mapping[str, Callable[[], Response]] = {
+
+def while_waiting(reason: str) -> Told:
+    """What probes are told while it cannot be opened yet."""
+    told = {STARTUP: partial(_refused, reason), READY: partial(_unready, DATABASE, reason)}
+    return {**WHILE_STARTING, **told}
+
+
+WHILE_STOPPING: Told = {
     HEALTH: partial(_refused, _STOPPING),
     READY: partial(_unready, "service", _STOPPING),
 }

@@ -79,7 +79,7 @@ async def running(
     gate = Gate()
     async with (
         _listening(_guarded(gate, settings, telemetry), settings.listen) as server,
-        compose.opened(settings, telemetry, clock=clock) as application,
+        compose.opened(settings, telemetry, clock=clock, waits=gate.wait) as application,
     ):
         gate.open(application)
         try:

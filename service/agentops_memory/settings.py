@@ -26,6 +26,8 @@ class Settings:
 
     listen: Address
     db_path: Path
+    lock_wait: timedelta
+    allow_network_fs: bool
     auth: str  # "", "none" or "keys"
     keys_file: Path
     redaction_file: Path

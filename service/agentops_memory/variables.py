@@ -55,6 +55,26 @@ VARIABLES = (
         "else ./data/memory.db.",
     ),
     Variable(
+        field="lock_wait",
+        name="MEMORY_LOCK_WAIT",
+        flag="--lock-wait",
+        kind="DURATION",
+        default="30s",
+        parse=duration,
+        help="How long to wait at the start for another service to let go of the database; "
+        "0 means not at all.",
+    ),
+    Variable(
+        field="allow_network_fs",
+        name="MEMORY_ALLOW_NETWORK_FS",
+        flag="--allow-network-fs",
+        kind="SWITCH",
+        default="off",
+        parse=switch,
+        help="Whether the database may lie on a network file system. It may be damaged if "
+        "another machine opens it.",
+    ),
+    Variable(
         field="auth",
         name="MEMORY_AUTH",
         flag="--auth",

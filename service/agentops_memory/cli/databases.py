@@ -8,6 +8,7 @@ from typing import TypeVar
 from ..domain.errors import NotFound
 from ..domain.model import DEFAULT_TENANT, Caller, TenantId
 from ..settings import Settings
+from ..storage.file_systems import require_local
 from ..storage.sqlite import SqliteEngine
 from ..storage.sqlite.migrate import require_current
 from ..storage.sqlite.tenants import tenant_file
@@ -33,6 +34,7 @@ async def _opened(place: Settings, tenant: TenantId) -> AsyncIterator[SqliteEngi
     path = tenant_file(place.db_path, tenant)
     if tenant != DEFAULT_TENANT and not path.exists():
         raise NotFound(f"There is no tenant {tenant}: it would be {path}.")
+    require_local(path, is_network_allowed=place.allow_network_fs)
     require_current(path, place.recall)
     async with SqliteEngine.opened(path, clock=now, using=place.recall) as engine:
         yield engine

@@ -10,6 +10,7 @@ from ..domain.errors import Refusal
 from ..domain.model import OPERATOR
 from ..domain.upkeep import Upkeep
 from ..settings import Settings
+from ..storage.file_systems import require_local
 from ..storage.sqlite import SqliteEngine
 from ..storage.sqlite.migrate import require_current
 
@@ -22,6 +23,7 @@ def run(settings: Settings, *, check: bool, rebuild: bool) -> bool:
     Raises one of REFUSALS when there is no such file, when a start would change it,
     or when it is busy for too long. The file itself is never made or brought up to date.
     """
+    require_local(settings.db_path, is_network_allowed=settings.allow_network_fs)
     require_current(settings.db_path, settings.recall)
     return asyncio.run(_printed(settings, check=check, rebuild=rebuild))
 

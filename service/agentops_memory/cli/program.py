@@ -96,7 +96,8 @@ def _leave_quietly() -> NoReturn:
 
 _options = of_the_file(*(variable.field for variable in VARIABLES))
 _options_of_agents = of_the_file(
-    "db_path", "redaction_file", "tenant_quota", "dedupe_window", "recall_limit", "recall",
+    "db_path", "allow_network_fs", "redaction_file", "tenant_quota", "dedupe_window",
+    "recall_limit", "recall",
     "tools", "context_limit", "auto_summarize", "auto_save", "auto_search",
     "log_level", "otlp_endpoint", "otlp_protocol",
 )  # fmt: skip

@@ -130,11 +130,13 @@ def usable_file(place: "Settings", name: str | None, *, may_make: bool) -> tuple
     """
     from ..domain.model import DEFAULT_TENANT  # noqa: PLC0415
     from ..domain.tenants import tenant_id  # noqa: PLC0415
+    from ..storage.file_systems import require_local  # noqa: PLC0415
     from ..storage.sqlite.migrate import require_current  # noqa: PLC0415
     from ..storage.sqlite.tenants import tenant_file  # noqa: PLC0415
 
     tenant = tenant_id(name or DEFAULT_TENANT)
     path = tenant_file(place.db_path, tenant)
+    require_local(path, is_network_allowed=place.allow_network_fs)
     if _is_there(path):
         require_current(path, place.recall, may_be_new=may_make)
     elif tenant != DEFAULT_TENANT:

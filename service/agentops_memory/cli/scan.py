@@ -18,6 +18,7 @@ from ..domain.rules import Redaction
 from ..domain.scan import Scan
 from ..domain.tenants import tenant_id
 from ..settings import Settings
+from ..storage.file_systems import require_local
 from ..storage.redaction_file import RedactionFile
 from ..storage.sqlite import SqliteEngine
 from ..storage.sqlite.migrate import require_current
@@ -32,7 +33,9 @@ def run(settings: Settings, *, tenant: str, redact: bool, as_json: bool) -> bool
     Raises one of REFUSALS when there is no such file, or when a start would change it.
     """
     caller = Caller(tenant=tenant_id(tenant))
-    require_current(tenant_file(settings.db_path, caller.tenant), settings.recall)
+    path = tenant_file(settings.db_path, caller.tenant)
+    require_local(path, is_network_allowed=settings.allow_network_fs)
+    require_current(path, settings.recall)
     findings = asyncio.run(_found(settings, caller, redact=redact))
     for line in _as_json(findings) if as_json else _sentences(findings, redact=redact):
         click.echo(line)

@@ -46,6 +46,7 @@ def create(name: str, **files: str | None) -> None:
 
     with refusals():
         tenant, place = tenant_id(name), place_of(files)
+        _require_local(tenant, place)
         make(place.db_path.parent)
         tenant_files.require_new(place.db_path, tenant)
         record(place.audit_file, now(), "tenant.created", user(), tenant=tenant)
@@ -135,6 +136,7 @@ def _shown(tenant: "TenantId", place: "Settings") -> dict[str, Any]:
     from ..storage.sqlite.tenants import tenant_file  # noqa: PLC0415
 
     file = tenant_file(place.db_path, tenant)
+    _require_local(tenant, place)
     counts = counted(file) if file.exists() else None
     return {
         "tenant": tenant,
@@ -144,6 +146,14 @@ def _shown(tenant: "TenantId", place: "Settings") -> dict[str, Any]:
         "stores": counts and counts.stores,
         "keys": [{"id": key.id, "name": key.name} for key in _keys(tenant, place)],
     }
+
+
+def _require_local(tenant: "TenantId", place: "Settings") -> None:
+    from ..storage.file_systems import require_local  # noqa: PLC0415
+    from ..storage.sqlite.tenants import tenant_file  # noqa: PLC0415
+
+    file = tenant_file(place.db_path, tenant)
+    require_local(file, is_network_allowed=place.allow_network_fs)
 
 
 def _row(shown: Mapping[str, Any]) -> list[str]:
