@@ -1,5 +1,6 @@
 """On which file systems a database may lie."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,11 @@ import pytest
 from agentops_memory.storage import file_systems
 from agentops_memory.storage.file_systems import file_system, is_network, kind_at, require_local
 from agentops_memory.storage.sqlite.faults import StartRefused
+
+from .callers import calling, made_key
+from .process import program
+from .service import serving
+from .terminal import Terminal
 
 MOUNTS = r"""
 22 27 0:21 / /proc rw,relatime - proc proc rw
@@ -74,3 +80,87 @@ def test_a_file_is_looked_for_where_links_lead_and_one_that_is_missing_in_its_ne
     assert caplog.records == []
     require_local(near, is_network_allowed=True)
     assert [record.file_system for record in caplog.records] == ["nfs4"]  # type: ignore[attr-defined]
+
+
+COMMANDS = (
+    "serve --listen 127.0.0.1:0",
+    "mcp --project p",
+    "index --check",
+    "scan",
+    "save --project p title content",
+    "search word",
+    "context --project p",
+    "stats",
+    "export",
+    "projects list",
+    "tenants create acme",
+    "tenants list",
+    "tenants export default --to file",
+    "tenants erase acme --yes",
+)
+
+
+def test_every_command_that_opens_the_file_refuses_it_on_a_network_file_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, database = tmp_path / "mountinfo", tmp_path / "far" / "memory.db"
+    with serving(database) as service:
+        service.save("from before")
+    (tmp_path / "far" / "memory.db.tenants").mkdir()
+    (tmp_path / "far" / "memory.db.tenants" / "acme.db").touch()
+    before = sorted(database.parent.rglob("*"))
+    monkeypatch.setattr(file_systems, "MOUNTS", table)
+    monkeypatch.chdir(tmp_path)
+    table.write_text(f"1 0 0:9 / {tmp_path}/far rw - nfs4 host:/ rw\n")
+
+    for command in COMMANDS:
+        done = Terminal({"MEMORY_DB_PATH": str(database)}).run(*command.split())
+        assert (done.exit_code, "of the kind nfs4" in done.stderr) == (1, True), (command, done)
+    assert sorted(database.parent.rglob("*")) == before
+
+    allowing = Terminal({"MEMORY_DB_PATH": str(database), "MEMORY_ALLOW_NETWORK_FS": "1"})
+    assert "from before" in allowing.say("search", "before")
+    assert allowing.run("index", "--allow-network-fs", "off").exit_code == 1
+
+
+def test_a_tenant_whose_folder_is_on_a_network_file_system_has_503_and_a_log_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    table, path = tmp_path / "mountinfo", tmp_path / "memory.db"
+    monkeypatch.setattr(file_systems, "MOUNTS", table)
+    table.write_text(f"1 0 0:9 / {tmp_path}/memory.db.tenants rw - cifs //host/x rw\n")
+    tokens = [made_key(path, tenant=tenant) for tenant in ("default", "acme")]
+
+    with serving(path) as service:
+        stats = []
+        for token in tokens:
+            with calling(service, token) as http:
+                stats.append(http.get("/stats").status_code)
+
+    assert stats == [200, 503]
+    reasons = [getattr(record, "reason", "") for record in caplog.records]
+    assert [
+        reason for reason in reasons if "acme.db is on a file system of the kind cifs" in reason
+    ]
+
+
+@pytest.mark.slow
+def test_a_start_on_what_the_kernel_calls_nfs_is_refused(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("a table of mounts of its own needs root")
+    table = tmp_path / "mountinfo"
+    table.write_text(
+        f"1 0 8:0 / / rw - ext4 /dev/sda rw\n2 1 0:9 / {tmp_path} rw - nfs host:/ rw\n"
+    )
+    # What a process sees of itself lies in /proc by its number, which exec keeps.
+    bound = f'mount --bind {table} /proc/$$/mountinfo && exec "$@"'
+    within = ("unshare", "--mount", "sh", "-c", bound, "sh")
+    own = {"MEMORY_LISTEN": "127.0.0.1:0", "MEMORY_DB_PATH": str(tmp_path / "memory.db")}
+
+    with program("serve", variables=own, within=within) as refused:
+        assert refused.wait() == 1
+        assert "memory.db is on a file system of the kind nfs, which several" in refused.errors
+    allowed = own | {"MEMORY_ALLOW_NETWORK_FS": "on"}
+    with program("serve", variables=allowed, within=within) as running, running.client() as http:
+        assert http.get("/health/ready").status_code == 200
+        running.line("the database is on a network file system")
