@@ -76,9 +76,10 @@ def copy_of(path: Path) -> Path:
 
 
 def beside(path: Path) -> list[str]:
-    """All that stands beside the file, but for SQLite's own."""
+    """All that stands beside the file, but for SQLite's own and the lock of whoever serves it."""
     names = {file.name for file in path.parent.iterdir()}
-    return sorted(names - {path.name + suffix for suffix in ("", "-wal", "-shm", "-journal")})
+    own = ("", "-wal", "-shm", "-journal", ".lock")
+    return sorted(names - {path.name + suffix for suffix in own})
 
 
 @contextmanager

@@ -169,7 +169,7 @@ def test_a_fault_in_a_batch_itself_is_told_to_its_callers_and_the_next_is_served
 ) -> None:
     path = tmp_path / "memory.db"
 
-    def broken(*_: object) -> None:
+    def broken(*_: object, **__: object) -> None:
         raise MemoryError
 
     async def test(database: SqliteEngine) -> None:

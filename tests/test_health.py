@@ -4,6 +4,7 @@ import asyncio
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
@@ -23,8 +24,9 @@ from agentops_memory.telemetry.metrics import INDEX_DRIFT
 from .callers import calling, made_key
 from .engine import locked
 from .files import disk
-from .process import served, until
+from .process import served, stored, until
 from .service import PLAIN, Service, observation, serving
+from .test_locking import save
 from .test_start import starting
 
 NAMES = ["database", "migrations", "disk", "wal", "index"]
@@ -154,6 +156,24 @@ def test_a_file_that_is_not_in_its_place_any_more_is_no_readiness(
         assert found["checks"]["disk"]["status"] == told
         assert "full" not in found["checks"]["disk"].get("detail", "")
         assert service.http.get("/metrics").status_code == 200
+
+
+@pytest.mark.parametrize("harm", [deleted, replaced, folder_gone])
+def test_a_save_into_a_file_that_is_not_in_its_place_is_refused_and_reads_go_on(
+    service: Service, harm: Callable[[Path], None]
+) -> None:
+    service.save("before")
+    harm(service.path)
+
+    with ThreadPoolExecutor(8) as threads:
+        answers = list(threads.map(lambda n: save(service, f"lost {n}"), range(32)))
+
+    told = {"error": "The database file is gone, or another one is in its place."}
+    assert [(answer.status_code, answer.json()) for answer in answers] == [(503, told)] * 32
+    assert {answer.headers["Retry-After"] for answer in answers} == {"1"}
+    assert service.http.get("/stats").json()["total_observations"] == 1
+    if harm is replaced:
+        assert list(stored(service.path)) == ["before"]
 
 
 @pytest.mark.parametrize(

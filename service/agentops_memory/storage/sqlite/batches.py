@@ -13,7 +13,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from .boundaries import carried, change
+from .boundaries import Check, carried, change, nothing
 from .faults import NeedsTransactionOfItsOwn
 
 T_co = TypeVar("T_co", covariant=True)
@@ -44,13 +44,21 @@ class Failed:
 Outcome = Done | Failed
 
 
-def alone(work: Work[object], patient_until: float, database: sqlite3.Connection) -> Outcome:
+def alone(
+    work: Work[object],
+    patient_until: float,
+    database: sqlite3.Connection,
+    before_commit: Check = nothing,
+) -> Outcome:
     """What came of work in a transaction of its own."""
-    return _outcome(partial(_changed, work, patient_until, database))
+    return _outcome(partial(_changed, work, patient_until, database, before_commit))
 
 
 def together(
-    works: Sequence[Work[object]], patient_until: float, database: sqlite3.Connection
+    works: Sequence[Work[object]],
+    patient_until: float,
+    database: sqlite3.Connection,
+    before_commit: Check = nothing,
 ) -> list[Outcome | None]:
     """What came of the first of these, in order: one at least, and all that had time to begin.
 
@@ -58,7 +66,7 @@ def together(
     """
     outcomes: list[Outcome | None] = []
     try:
-        with change(database, patient_until):
+        with change(database, patient_until, before_commit):
             for work in _timely(works):
                 outcomes.append(_in_savepoint(work, database))  # noqa: PERF401 - some may raise
     except _TransactionEnded as ended:
@@ -76,8 +84,10 @@ class _TransactionEnded(Exception):
         self.outcome = outcome
 
 
-def _changed(work: Work[T_co], patient_until: float, database: sqlite3.Connection) -> T_co:
-    with change(database, patient_until):
+def _changed(
+    work: Work[T_co], patient_until: float, database: sqlite3.Connection, before_commit: Check
+) -> T_co:
+    with change(database, patient_until, before_commit):
         return work(database, is_alone=True)
 
 

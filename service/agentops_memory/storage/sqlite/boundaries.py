@@ -4,12 +4,14 @@ import inspect
 import sqlite3
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 
 from .connection import limit_time
 from .migrate import APPLICATION_ID
+
+Check = Callable[[], None]
 
 SUSPENDABLE = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
@@ -23,12 +25,22 @@ def snapshot(database: sqlite3.Connection, limit: timedelta) -> Iterator[None]:
         yield
 
 
+def nothing() -> None:
+    """Before a commit that nothing is to keep from."""
+
+
 @contextmanager
-def change(database: sqlite3.Connection, patient_until: float) -> Iterator[None]:
-    """A transaction that is committed whole; if anything raises, nothing happened."""
+def change(
+    database: sqlite3.Connection, patient_until: float, before_commit: Check = nothing
+) -> Iterator[None]:
+    """A transaction that is committed whole; if anything raises, nothing happened.
+
+    `before_commit` raises where it must not be committed after all.
+    """
     with _freed(database), carried():
         _begin(database, patient_until)
         yield
+        before_commit()
         _commit(database)
 
 

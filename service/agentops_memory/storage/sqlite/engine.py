@@ -12,12 +12,11 @@ from functools import partial
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
-from ...domain.errors import Unavailable
 from ...domain.model import Caller
 from ...domain.ports import Transaction
 from ...domain.techniques import ALL, Techniques
 from ...domain.uids import Uids
-from .boundaries import snapshot
+from .boundaries import Check, snapshot
 from .connection import BUSY_TIMEOUT, READ_LIMIT, Connection, connection
 from .faults import StartRefused, translated
 from .migrate import has_newest_format, migrated
@@ -83,14 +82,15 @@ class SqliteEngine:
             async with connection(path, using) as database:
                 if file_id(path) != file:
                     raise StartRefused(f"{path} was replaced while it was opened.")
+                unused = UnusedBytes(database, path, file)
                 try:
                     async with (
                         Readers.opened(
                             path, using, number=READERS, patience=READ_PATIENCE
                         ) as readers,
-                        _serving(database, committed) as writer,
+                        _serving(database, committed, unused.require_place) as writer,
                     ):
-                        yield cls(writer, readers, UnusedBytes(database, path, file), clock, quota)
+                        yield cls(writer, readers, unused, clock, quota)
                 finally:
                     await database.run(_checkpoint)
 
@@ -137,7 +137,7 @@ class SqliteEngine:
     async def touch(self) -> bool:
         """Write to the disk what is there, and tell whether its format is still the newest known.
 
-        Refuses as a write does, and with Unavailable once the path leads to that file no more.
+        Refuses as a write does.
         """
 
         def again(database: sqlite3.Connection, *, is_alone: bool) -> bool:  # noqa: ARG001
@@ -146,10 +146,7 @@ class SqliteEngine:
             return has_newest_format(database)
 
         with translated():
-            is_newest = await self._writer.write(again, BUSY_TIMEOUT)
-        if not self._unused.is_in_place:  # what is written now is lost when the file is closed
-            raise Unavailable("The database file is gone, or another one is in its place.")
-        return is_newest
+            return await self._writer.write(again, BUSY_TIMEOUT)
 
     async def blank(self, caller: Caller) -> bool:  # noqa: ARG002 - of one tenant
         with translated():
@@ -157,10 +154,13 @@ class SqliteEngine:
 
 
 @asynccontextmanager
-async def _serving(database: Connection, committed: Committed) -> AsyncIterator[Writer]:
+async def _serving(
+    database: Connection, committed: Committed, before_commit: Check
+) -> AsyncIterator[Writer]:
     """A writer at work. At the end it writes what it has accepted."""
     wal = WriteAheadLog(database)
-    writer = Writer(database, Turnstile(QUEUE, QUEUE_PATIENCE), wal.tend, committed)
+    places = Turnstile(QUEUE, QUEUE_PATIENCE)
+    writer = Writer(database, places, wal.tend, committed, before_commit)
     serving = asyncio.create_task(writer.serve())
     try:
         yield writer

@@ -22,6 +22,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from ...domain.errors import Unavailable
 from .boundaries import change
 from .connection import Connection
 from .faults import primary_code
@@ -50,13 +51,17 @@ class UnusedBytes:
         self._path = path
         self._file = file
 
-    @property
-    def is_in_place(self) -> bool:
-        """Whether the path still leads to the file that is open."""
+    def require_place(self) -> None:
+        """Refuse with Unavailable once the path leads to the file that is open no more.
+
+        What is written then is lost when that is closed.
+        """
         try:
-            return file_id(self._path) == self._file
+            is_in_place = file_id(self._path) == self._file
         except OSError:
-            return False
+            is_in_place = False
+        if not is_in_place:
+            raise Unavailable("The database file is gone, or another one is in its place.")
 
     async def blank(self) -> bool:
         """Blank them, and empty the log; false while something holds that back."""

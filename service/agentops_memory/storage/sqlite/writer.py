@@ -11,6 +11,7 @@ from typing import Any, TypeVar, cast
 
 from ...domain.errors import Busy, Unavailable
 from .batches import Done, Failed, Outcome, Work, alone, together
+from .boundaries import Check, nothing
 from .connection import Connection
 from .turnstile import Turnstile
 
@@ -30,6 +31,7 @@ class Writer:
     """A line of changes and the loop that serves it. `serve` runs as long as changes may come.
 
     `committed` is told of each commit: how many changes, and the seconds that they took.
+    `before_commit` raises what all of them are refused with instead.
     """
 
     def __init__(
@@ -38,11 +40,13 @@ class Writer:
         places: Turnstile,
         after: Callable[[], Awaitable[None]],
         committed: Committed = unheard,
+        before_commit: Check = nothing,
     ) -> None:
         self._connection = connection
         self._places = places
         self._after = after  # each batch
         self._committed = committed
+        self._before_commit = before_commit
         self._line: deque[_Change] = deque()  # each until its caller is answered
         self._stirred = asyncio.Event()
         self._is_closing = False
@@ -96,7 +100,7 @@ class Writer:
         batch = list(islice(self._line, MEMBERS))
         try:
             for change in await self._undecided(batch):
-                run = partial(alone, change.work, change.patient_until)
+                run = self._prepared(alone, change.work, change.patient_until)
                 began, outcome = time.monotonic(), await self._connection.run(run)
                 self._tell([outcome], began)
                 self._settle(change, outcome)
@@ -107,7 +111,8 @@ class Writer:
         """Those to be run alone; the others that had time to begin are answered."""
         if len(batch) == 1:
             return batch
-        run = partial(together, [change.work for change in batch], batch[0].patient_until)
+        works = [change.work for change in batch]
+        run = self._prepared(together, works, batch[0].patient_until)
         began, came = time.monotonic(), await self._connection.run(run)
         self._tell(came, began)
         outcomes = list(zip(batch, came, strict=False))
@@ -115,6 +120,9 @@ class Writer:
             if outcome is not None:
                 self._settle(change, outcome)
         return [change for change, outcome in outcomes if outcome is None]
+
+    def _prepared(self, commit: Callable[..., T], *args: object) -> Callable[..., T]:
+        return partial(commit, *args, before_commit=self._before_commit)
 
     def _tell(self, outcomes: Iterable[Outcome | None], began: float) -> None:
         done = sum(isinstance(outcome, Done) for outcome in outcomes)
