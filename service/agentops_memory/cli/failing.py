@@ -56,6 +56,16 @@ HINTS = {
     "NoClient": "Install it into this program's environment: pip install "
     "'agentops-memory[client]'; without --url the database file is used.",
     "NoMcp": "Install it into this program's environment: pip install 'agentops-memory[mcp]'",
+    "ArchiveThere": "--force writes over it.",
+    "BackupRefused": "Name another place with --to, or make room there.",
+    "SnapshotRefused": "Nothing was changed. A database that is damaged is restored from an "
+    "archive.",
+    "ArchiveRefused": "Nothing was changed. Take another archive.",
+    "DatabaseThere": "--force replaces it, and keeps what is there beside it.",
+    "RestoreRefused": "What is said above tells what is in the way; `restore` can be repeated.",
+    "ReplaceRefused": "What is said above tells what is in the way; `restore` can be repeated.",
+    "NoRoom": "Make room there, or name another database with --db.",
+    "RedactionFileRefused": "Mend it, or name another with --redaction-file.",
     "StartRefused": "Is it the right file? A service that is started on it brings it up to date, "
     "or says what is wrong.",
     "SettingRefused": "`agentops-memory serve --help` tells what each setting takes.",

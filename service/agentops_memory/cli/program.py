@@ -12,6 +12,7 @@ from .. import __version__
 from ..settings import VARIABLES, SettingRefused, Settings, settings
 from . import demo as demonstration
 from . import health as probe
+from .backup import backup
 from .completion import NAME, completion
 from .failing import INTERRUPTED, READER_GONE, NoMcp, fail, failures
 from .files import of_the_file
@@ -19,6 +20,7 @@ from .keys import keys
 from .memories import context, history, save, search, sessions, stats, timeline
 from .projects import projects
 from .reach import KEY, PROJECT, URL, Reach, of_a_service, of_a_tenant
+from .restore import restore
 from .tenants import tenants
 from .transfer import export, import_
 
@@ -229,5 +231,5 @@ def health(**flags: str | None) -> None:
 
 
 OF_MEMORIES = (save, search, context, timeline, history, sessions, stats, export, import_)
-for command in (*OF_MEMORIES, keys, projects, tenants, completion):
+for command in (*OF_MEMORIES, backup, restore, keys, projects, tenants, completion):
     main.add_command(command)

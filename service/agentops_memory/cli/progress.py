@@ -29,3 +29,7 @@ def watched(label: str, *, beside_output: bool = False) -> Iterator[Progress | N
             bar.update(done - bar.pos, done)
 
         yield tell
+
+
+def unheard(_: int, __: int | None) -> None:
+    """For what must tell somebody, while nobody watches."""

@@ -20,13 +20,17 @@ def record(
     `by` says who: `{"user": "ada", "uid": 1000}` or `{"key": "..."}`. Secrets have
     no place here. Unavailable, with a sentence for the operator, if it cannot be written.
     """
-    line = {"at": rendered(at), "action": action, "by": by, **fields}
     try:
-        _append(path, json.dumps(line).encode() + b"\n")
+        _append(path, line(at, action, by, **fields))
     except OSError as error:
         raise Unavailable(
             f"The audit file {path} cannot be written, so nothing was changed: {error.strerror}."
         ) from error
+
+
+def line(at: datetime, action: str, by: Mapping[str, object], **fields: object) -> bytes:
+    """A line of an audit."""
+    return json.dumps({"at": rendered(at), "action": action, "by": by, **fields}).encode() + b"\n"
 
 
 @contextmanager

@@ -5,7 +5,7 @@ import logging
 import os
 import stat
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -130,6 +130,20 @@ class KeyFile:
             count = len(self.ring().keys)
             self._replace(KeyRing(), at, "keys.reset", by, keys=count)
         return count
+
+    def bring_back(self, keys: Iterable[Key], *, at: datetime, by: By) -> tuple[Key, ...]:
+        """Add those keys that the file does not know, and answer them; the others stay as they are.
+
+        So a key that was revoked, or has another secret by now, is what it was.
+        """
+        with self._locked():
+            ring = self.ring()
+            unknown = tuple(key for key in keys if key.id not in ring.keys)
+            if unknown:
+                for key in unknown:
+                    ring = ring.with_key(key)
+                self._replace(ring, at, "keys.restored", by, keys=[key.id for key in unknown])
+        return unknown
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

@@ -11,6 +11,7 @@ from ..syncing import sync
 from .faults import StartRefused
 
 SUFFIX = "before-upgrade"
+RESTORED = "before-restore"
 
 
 def kept_copy(path: Path, contents: Callable[[sqlite3.Connection], object]) -> Path:
@@ -30,9 +31,27 @@ def kept_copy(path: Path, contents: Callable[[sqlite3.Connection], object]) -> P
 
 def copies_of(path: Path) -> list[Path]:
     """The copies that lie beside the file, by name."""
-    names = (f"{path.name}.{SUFFIX}", f"{path.name}.{SUFFIX}-", f"{path.name}.{SUFFIX}.part")
+    names = tuple(f"{path.name}.{suffix}" for suffix in (SUFFIX, RESTORED))
+    numbered = tuple(f"{name}-" for name in names)
+    every = (*names, f"{path.name}.{SUFFIX}.part")
     beside = sorted(path.parent.iterdir())
-    return [it for it in beside if it.name in names or it.name.startswith(names[1])]
+    return [it for it in beside if it.name in every or it.name.startswith(numbered)]
+
+
+def kept_name(path: Path) -> Path:
+    """A second name of a file that is to be replaced; none of those that are taken by another.
+
+    The file is under both names then, and on disk under the second.
+    """
+    for name in _names(path, RESTORED):
+        try:
+            name.hardlink_to(path)
+        except FileExistsError:
+            if not name.samefile(path):  # else a process was killed before it went on
+                continue
+        sync(path.parent)
+        return name
+    raise AssertionError("There is always a further name.")
 
 
 def _copy(path: Path, draft: Path, contents: Callable[[sqlite3.Connection], object]) -> None:
@@ -48,7 +67,7 @@ def _copy(path: Path, draft: Path, contents: Callable[[sqlite3.Connection], obje
 
 
 def _kept(draft: Path, path: Path) -> Path:
-    for copy in _names(path):
+    for copy in _names(path, SUFFIX):
         if not os.path.lexists(copy):
             draft.rename(copy)
             sync(path.parent)
@@ -58,11 +77,11 @@ def _kept(draft: Path, path: Path) -> Path:
     raise AssertionError("There is always a further name.")
 
 
-def _names(path: Path) -> Iterator[Path]:
-    yield path.with_name(f"{path.name}.{SUFFIX}")
+def _names(path: Path, suffix: str) -> Iterator[Path]:
+    yield path.with_name(f"{path.name}.{suffix}")
     number = 2
     while True:
-        yield path.with_name(f"{path.name}.{SUFFIX}-{number}")
+        yield path.with_name(f"{path.name}.{suffix}-{number}")
         number += 1
 
 

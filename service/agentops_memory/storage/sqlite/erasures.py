@@ -117,15 +117,25 @@ class Erasures(Table):
         )
 
     def _memories(self, erasure: ErasureId) -> tuple[MemoryId, ...]:
-        rows = self._execute(
-            f"""SELECT memory_id
-                  FROM erased
-                 WHERE erasure_id = :id
-              ORDER BY memory_id
-                 LIMIT {MOST_NAMED}""",
-            id=erasure,
-        )
-        return tuple(MemoryId(id_) for (id_,) in rows)
+        return _memories(self._connection, erasure)
+
+
+def receipts(database: sqlite3.Connection) -> list[Erasure]:
+    """Every receipt there is, the oldest first."""
+    rows = database.execute(f"SELECT {COLUMNS} FROM erasures e ORDER BY e.erased_at, e.id")
+    return [_erasure(row, _memories(database, row[0])) for row in rows.fetchall()]
+
+
+def _memories(database: sqlite3.Connection, erasure: ErasureId) -> tuple[MemoryId, ...]:
+    rows = database.execute(
+        f"""SELECT memory_id
+              FROM erased
+             WHERE erasure_id = :id
+          ORDER BY memory_id
+             LIMIT {MOST_NAMED}""",
+        {"id": erasure},
+    )
+    return tuple(MemoryId(id_) for (id_,) in rows)
 
 
 def _erasure(row: Any, memories: tuple[MemoryId, ...]) -> Erasure:

@@ -64,6 +64,16 @@ def has_newest_format(database: sqlite3.Connection) -> bool:
     return _version(database) == _newest()
 
 
+def newest_format() -> int:
+    """The newest format of a file that this program knows."""
+    return _newest()
+
+
+def format_of(database: sqlite3.Connection) -> int:
+    """The format of a file; 0 for one that is not, or not yet, ours."""
+    return _version(database)
+
+
 def without_remains(database: sqlite3.Connection, path: Path) -> bool:
     """Write the file anew if its free pages may hold what was deleted; whether they do not now."""
     if database.execute("SELECT 1 FROM remains").fetchone() is None:

@@ -48,7 +48,7 @@ def tenants_of(path: Path) -> list[TenantId]:
 
 def counted(path: Path) -> Counted:
     """How much the database at the path holds, which may be of an older format."""
-    size = sum(file.stat().st_size for file in files_of(path))
+    size = size_of(path)
     try:
         with closing(connect(path)) as database:
             ((memories,),) = database.execute(
@@ -69,6 +69,11 @@ def _stores(database: sqlite3.Connection) -> int:
         return 0
     ((stores,),) = database.execute("SELECT count(*) FROM stores WHERE erasure_id IS NULL")
     return int(stores)
+
+
+def size_of(path: Path) -> int:
+    """How many bytes the database takes on the disk, with what lies beside it."""
+    return sum(file.stat().st_size for file in files_of(path))
 
 
 def files_of(path: Path) -> list[Path]:

@@ -1,0 +1,109 @@
+"""`backup`: all that a service keeps, in one archive, while it runs."""
+
+import json
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from .failing import failures
+from .files import now, of_the_file, place_of, say
+from .output import counted, is_terminal, size
+from .progress import unheard, watched
+from .whole import refuse_own
+
+# The rest is imported where it is needed: the other commands would wait for it.
+if TYPE_CHECKING:
+    from ..settings import Settings
+    from ..storage.archives import Scope
+    from ..storage.manifests import Manifest
+
+STDOUT = "-"
+
+
+@click.command(short_help="Write all that is kept into one archive.")
+@of_the_file("db_path", "keys_file", "redaction_file")
+@click.option(
+    "--to", metavar="PATH", required=True, help="A file, or a folder; - is standard output."
+)
+@click.option(
+    "--tenant", "tenants", metavar="NAME", multiple=True, help="Only this one; repeatable."
+)
+@click.option("--keys", "with_keys", is_flag=True, help="The keys of the tenants as well.")
+@click.option("--force", is_flag=True, help="Write over a file that is there.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def backup(
+    to: str,
+    tenants: tuple[str, ...],
+    with_keys: bool,
+    force: bool,
+    as_json: bool,
+    **files: str | None,
+) -> None:
+    """Write the databases of all tenants into one archive, while a service may be running.
+
+    No save waits for it. The archive is read over once before it has its name,
+    and is for its owner alone to read. `restore` puts it back.
+    """
+    with failures():
+        place = place_of(files)
+        if not to:
+            raise click.UsageError("--to needs a name.")
+        refuse_own(to, place)
+        scope = scope_of(tenants, with_keys=with_keys)
+        if to == STDOUT:
+            _stream(place, scope)
+        else:
+            _write(place, Path(to), scope, force=force, as_json=as_json)
+
+
+def scope_of(tenants: Sequence[str], *, with_keys: bool) -> "Scope":
+    """What the options say of whose files are meant."""
+    from ..domain.tenants import tenant_id  # noqa: PLC0415
+    from ..storage.archives import Scope  # noqa: PLC0415
+
+    return Scope(tenants=tuple(map(tenant_id, dict.fromkeys(tenants))), with_keys=with_keys)
+
+
+def _write(place: "Settings", to: Path, scope: "Scope", *, force: bool, as_json: bool) -> None:
+    from ..storage.archives import archived  # noqa: PLC0415
+    from ..storage.manifests import document  # noqa: PLC0415
+
+    with watched("Backing up") as told:
+        made = archived(place, to, scope, now=now(), is_forced=force, told=told or unheard)
+    if as_json:
+        fields = {"archive": str(made.path), "bytes": made.size, **document(made.manifest)}
+        click.echo(json.dumps(fields))
+    else:
+        click.echo(f"Saved {summary(made.manifest)}: {made.path}, {size(made.size)}.")
+
+
+def _stream(place: "Settings", scope: "Scope") -> None:
+    from ..storage.archives import made  # noqa: PLC0415
+
+    if sys.stdout is None or is_terminal(sys.stdout):
+        raise click.UsageError("An archive is nothing for a terminal; name a file.")
+    folder = place.db_path.parent
+    with (
+        watched("Backing up") as told,
+        made(place, folder, scope, now=now(), told=told or unheard) as (manifest, draft),
+        draft.open("rb") as source,
+    ):
+        shutil.copyfileobj(source, sys.stdout.buffer)
+        sys.stdout.buffer.flush()
+    say(f"Saved {summary(manifest)}.")
+
+
+def summary(manifest: "Manifest") -> str:
+    """How much an archive holds."""
+    parts = manifest.tenants
+    observations = sum(part.contents.counts.observations for part in parts)
+    entries = sum(part.contents.counts.entries for part in parts)
+    sessions = sum(part.contents.counts.sessions for part in parts)
+    return (
+        f"{counted(len(parts), 'tenant')} with {counted(observations, 'observation')}, "
+        f"{counted(sessions, 'session')} and {counted(entries, 'entry', 'entries')} of stores"
+    )

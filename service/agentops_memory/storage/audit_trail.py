@@ -1,0 +1,84 @@
+"""What the audit tells of the time after an archive was made: what was revoked and erased."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from ..domain.keys import Key
+from ..domain.model import KeyId, TenantId
+
+AUDIT_RESTORED = "audit.restored"  # the audit was lost, and is what an archive had of it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Since:
+    """What has happened since, as far as it is known."""
+
+    is_known: bool = False  # the audit reaches back to the archive
+    ended: frozenset[KeyId] = frozenset()  # revoked, or with another secret since
+    were_reset: bool = False  # all keys that there were
+    erased: frozenset[TenantId] = frozenset()
+
+    def has_ended(self, key: Key) -> bool:
+        """Whether a key that the archive has is not to open anything any more."""
+        return self.were_reset or key.id in self.ended or key.tenant in self.erased
+
+
+def since(audit: Path, archived: Iterable[bytes]) -> Since:
+    """What the audit has beyond the lines of the archive, and which keys were revoked at all.
+
+    Lines are compared, not times: a clock may have been set back.
+    """
+    if not audit.exists():
+        return Since()
+    known, last = Counter[bytes](), b""
+    for line in archived:
+        known[last := _digest(line)] += 1
+    is_known, has_gap, were_reset = False, False, False
+    ended, erased = set[KeyId](), set[TenantId]()
+    for line in _lines(audit):
+        digest = _digest(line)
+        is_known = is_known or digest == last
+        is_new = not known[digest]
+        known[digest] -= not is_new
+        match _entry(line):
+            case {"action": "key.revoked", "key": str(key)}:
+                ended.add(KeyId(key))
+            case {"action": "keys.revoked", "keys": [*keys]}:
+                ended.update(KeyId(str(key)) for key in keys)
+            case {"action": "key.rotated", "key": str(key)} if is_new:
+                ended.add(KeyId(key))
+            case {"action": action} if is_new and action == AUDIT_RESTORED:
+                has_gap = True
+            case {"action": "keys.reset"} if is_new:
+                were_reset = True
+            case {"action": "tenant.erased", "tenant": str(tenant)} if is_new:
+                erased.add(TenantId(tenant))
+    return Since(
+        is_known=is_known and not has_gap,
+        ended=frozenset(ended),
+        were_reset=were_reset,
+        erased=frozenset(erased),
+    )
+
+
+def _lines(audit: Path) -> Iterator[bytes]:
+    with audit.open("rb") as file:
+        yield from file
+
+
+def _digest(line: bytes) -> bytes:
+    return blake2b(line.rstrip(b"\n"), digest_size=16).digest()
+
+
+def _entry(line: bytes) -> dict[str, Any]:
+    with suppress(ValueError, RecursionError):
+        entry = json.loads(line)
+        if isinstance(entry, dict):
+            return entry
+    return {}
