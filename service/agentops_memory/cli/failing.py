@@ -62,6 +62,8 @@ HINTS = {
     "archive.",
     "ArchiveRefused": "Nothing was changed. Take another archive.",
     "DatabaseThere": "--force replaces it, and keeps what is there beside it.",
+    "StillOpen": "End what has it open (agents, a shell) and repeat this: what is restored already "
+    "is left alone.",
     "RestoreRefused": "What is said above tells what is in the way; `restore` can be repeated.",
     "ReplaceRefused": "What is said above tells what is in the way; `restore` can be repeated.",
     "NoRoom": "Make room there, or name another database with --db.",

@@ -131,7 +131,8 @@ def _notes(plan: "Plan") -> Iterator[str]:
 
 def _erased(it: "Replacement") -> Iterator[str]:
     for erasure in it.erased:
-        of = erasure.project or ", ".join(f"#{id_}" for id_ in erasure.memories[:MOST_IDS])
+        ids = ", ".join(f"#{id_}" for id_ in erasure.memories[:MOST_IDS])
+        of = erasure.project if erasure.kind == "project" else ids
         yield (
             f"Erased since from {it.part.tenant}, at {rendered(erasure.erased_at)}, and back with "
             f"the archive: {erasure.kind} {one_line(of)}. To erase again: {_again(it, erasure)}."

@@ -34,6 +34,10 @@ class Meter:
         """Hears which part of the next so many is done; they are to be added at the end."""
         return lambda part: self._tell(self._done + int(count * part))
 
+    def end(self) -> None:
+        """All is done; it may have been less than was thought."""
+        self._tell(self._whole)
+
     def _tell(self, done: int) -> None:
         self._told(min(done, self._whole), self._whole)
 

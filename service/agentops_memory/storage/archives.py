@@ -117,6 +117,7 @@ def made(
             manifest = _packed(own, place, databases, scope, now, meter)
             with Archive.opened(own / DRAFT) as archive:
                 archive.verify(meter.add)
+            meter.end()
         yield manifest, own / DRAFT
 
 

@@ -19,6 +19,10 @@ DAMAGED = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
 TAKEN = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL)
 
 
+class StillOpen(Busy):
+    """Another program has the database open."""
+
+
 class ReplaceRefused(Refusal):
     """The database stays as it is; the sentence says why."""
 
@@ -27,7 +31,7 @@ def replaced(path: Path, draft: Path) -> tuple[Path, ...]:
     """Put the draft, a whole database on the same disk, at the path; what is kept of the old one.
 
     At any moment there is a database at the path, the old one or the new. Nobody can
-    write into the old one meanwhile; who still has it open then is refused. Busy while
+    write into the old one meanwhile; who still has it open then is refused. StillOpen while
     another program uses it, ReplaceRefused where it cannot be kept.
     """
     try:
@@ -51,7 +55,7 @@ def _placed(path: Path, draft: Path) -> tuple[Path, ...]:
     try:
         path.hardlink_to(draft)
     except FileExistsError as error:
-        raise Busy(f"Another program has just made {path}; end it, and try again.") from error
+        raise StillOpen(f"Another program has just made {path}.") from error
     sync(path.parent)
     return logs
 
@@ -70,7 +74,7 @@ def _closed_to_others(path: Path) -> Iterator[None]:
             path.with_name(f"{path.name}-journal").unlink(missing_ok=True)
         except sqlite3.DatabaseError as error:
             if primary_code(error) in TAKEN:
-                raise Busy(f"Another program has {path} open; end it, and try again.") from error
+                raise StillOpen(f"Another program has {path} open.") from error
             if primary_code(error) not in DAMAGED:
                 raise ReplaceRefused(f"The database {path} cannot be locked: {error}.") from error
         yield

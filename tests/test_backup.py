@@ -1,0 +1,275 @@
+"""`backup`: one archive of all tenants, made while the service runs, and read over once."""
+
+import io
+import json
+import random
+import stat
+import threading
+import zipfile
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from agentops_memory.settings import settings
+from agentops_memory.storage import archives, drafts
+from agentops_memory.storage.archives import Scope, archived
+from agentops_memory.storage.sqlite.connection import connect
+from agentops_memory.storage.sqlite.tenants import tenant_file
+
+from .archives import all_rows, at, backed_up
+from .callers import calling, made_key
+from .database import assert_index_is_whole
+from .erasing import erased, gone
+from .files import old_texts
+from .losses import Losses
+from .original import filled
+from .process import Load, served, stored
+from .service import Service, serving
+from .stores import delete, entry, entry_at, store, update, version_at, versions
+
+
+def names(archive: Path) -> list[str]:
+    with zipfile.ZipFile(archive) as file:
+        return file.namelist()
+
+
+def test_every_tenant_is_in_it_while_the_service_runs_and_goes_on_saving(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    token = made_key(path, tenant="acme")
+    (tmp_path / "memory.db.redaction").write_text('{"acme": {"allow": ["x"]}}')
+    with serving(path, MEMORY_AUTH="keys") as service, calling(service, token) as http:
+        body = {"session_id": "s", "type": "note", "title": "A", "content": "a", "project": "p"}
+        assert http.post("/observations", json=body).status_code == 201
+        with closing(connect(path)) as other:
+            other.execute("BEGIN IMMEDIATE")  # no lock of a writer is needed
+            printed = at(path).json("backup", "--to", tmp_path)
+
+    archive = Path(printed["archive"])
+    assert archive.parent == tmp_path
+    assert stat.S_IMODE(archive.stat().st_mode) == 0o600
+    assert names(archive) == [
+        "audit.jsonl", "redaction.json", "default.db", "tenants/acme.db", "manifest.json",
+    ]  # fmt: skip
+    counts = {part["tenant"]: part["counts"]["observations"] for part in printed["tenants"]}
+    assert counts == {"default": 0, "acme": 1}
+    assert printed["bytes"] == archive.stat().st_size
+
+
+def test_keys_are_in_it_when_they_are_asked_for_and_only_of_the_tenants_meant(
+    service: Service, tmp_path: Path
+) -> None:
+    acme, other = (made_key(service.path, tenant=tenant) for tenant in ("acme", "other"))
+    for tenant in ("acme", "other"):
+        at(service.path).say("tenants", "create", tenant)
+    (tmp_path / "memory.db.redaction").write_text('{"acme": {}, "other": {}}')
+
+    archive = backed_up(service.path, tmp_path / "a.zip", "--tenant", "acme", "--keys")
+
+    with zipfile.ZipFile(archive) as file:
+        told = {name: file.read(name).decode() for name in file.namelist() if "db" not in name}
+    assert "tenants/acme.db" in names(archive)
+    assert len(names(archive)) == 5
+    assert [key["id"] for key in json.loads(told["keys.json"])["keys"]] == [acme.split("_")[1]]
+    assert not any("other" in text for text in told.values())
+    assert other not in str(told)
+    assert "keys.json" not in names(backed_up(service.path, tmp_path / "b.zip"))
+
+
+def test_what_was_erased_is_not_in_it(service: Service, tmp_path: Path) -> None:
+    for number in range(30):
+        service.save(f"{number} a word and the other, unmistakable " * 30)
+    receipts = [erased(service.http, number) for number in range(1, 31)]
+    for receipt in receipts:
+        gone(service.http, receipt)
+
+    archive = backed_up(service.path, tmp_path / "a.zip")
+
+    with zipfile.ZipFile(archive) as file:
+        assert b"unmistakable" not in file.read("default.db")
+
+
+def test_a_file_that_is_there_stays_unless_it_is_forced(service: Service, tmp_path: Path) -> None:
+    target, terminal = tmp_path / "a.zip", at(service.path)
+    target.write_text("mine")
+
+    refused = terminal.run("backup", "--to", target)
+
+    assert (refused.exit_code, target.read_text()) == (1, "mine")
+    assert "is there already" in refused.stderr
+    assert "--force" in refused.stderr
+    assert terminal.run("backup", "--to", target, "--force").exit_code == 0
+    assert "manifest.json" in names(target)
+
+
+def test_it_goes_through_standard_output_and_leaves_nothing_beside(
+    service: Service, tmp_path: Path
+) -> None:
+    before = set(tmp_path.iterdir())
+
+    done = at(service.path).run("backup", "--to", "-")
+
+    with zipfile.ZipFile(io.BytesIO(done.stdout_bytes)) as file:
+        assert "default.db" in file.namelist()
+    assert "Saved 1 tenant with" in done.stderr
+    assert set(tmp_path.iterdir()) == before
+
+
+def test_wrong_use_is_told_in_a_sentence(service: Service, tmp_path: Path) -> None:
+    terminal = at(service.path)
+    other = tmp_path / "other.db"
+    with closing(connect(other)) as database:
+        database.execute("CREATE TABLE recipes (id INTEGER PRIMARY KEY)")
+
+    for sentence, *arguments in (
+        ("There is no tenant nobody", "--to", tmp_path, "--tenant", "nobody"),
+        ("There is no folder", "--to", tmp_path / "none" / "a.zip"),
+        ("a file of the service itself", "--to", service.path),
+        ("neither a file nor a folder", "--to", "/dev/null"),
+        ("There is no database at", "--to", tmp_path, "--db", tmp_path / "none.db"),
+        ("of another program", "--to", tmp_path, "--db", other),
+    ):
+        done = terminal.run("backup", *arguments)
+        assert (done.exit_code, sentence in done.stderr) == (1, True), done.stderr
+    assert not (tmp_path / "none.db").exists()
+    assert not list(tmp_path.glob(".agentops*"))
+
+
+def test_a_damaged_database_gives_no_archive(service: Service, tmp_path: Path) -> None:
+    at(service.path).say("tenants", "create", "acme")
+    acme = tenant_file(service.path, "acme")  # type: ignore[arg-type]
+    for damage in (_with_bad_pages(acme), b"no database at all" * 500):
+        acme.write_bytes(damage)
+        done = at(service.path).run("backup", "--to", tmp_path)
+
+        assert done.exit_code == 1
+        assert f"{acme} is damaged" in done.stderr
+        assert not list(tmp_path.glob("*.zip"))
+
+
+def _with_bad_pages(path: Path) -> bytes:
+    data = path.read_bytes()
+    return data[:4096] + b"\xff" * (len(data) - 4096)
+
+
+def test_leftovers_of_a_killed_backup_go_and_those_of_a_living_one_stay(
+    service: Service, tmp_path: Path
+) -> None:
+    left = tmp_path / f"{drafts.PREFIX}left{drafts.SUFFIX}"
+    left.mkdir()
+    (left / "snapshot.db").write_text("half of it")
+    with drafts.drafts(tmp_path) as living:
+        backed_up(service.path, tmp_path)
+
+        assert (left.exists(), living.exists()) == (False, True)
+    assert not living.exists()
+
+
+def test_too_little_space_is_told_before_anything_is_written(
+    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = archives.shutil.disk_usage(tmp_path)._replace(free=1000)
+    monkeypatch.setattr(archives.shutil, "disk_usage", lambda _: usage)
+
+    done = at(service.path).run("backup", "--to", tmp_path)
+
+    assert done.exit_code == 1
+    assert "bytes free in" in done.stderr
+
+
+def test_a_database_of_the_original_is_archived_as_it_is(tmp_path: Path) -> None:
+    path = filled(tmp_path / "memory.db", rows=20)
+    texts = old_texts(path)
+
+    archive = backed_up(path, tmp_path)
+
+    at(tmp_path / "new.db").say("restore", archive)
+    assert old_texts(tmp_path / "new.db") == texts
+    assert old_texts(path) == texts
+
+
+def test_a_thread_of_the_service_can_make_one_and_hears_how_far_it_is(
+    service: Service, tmp_path: Path
+) -> None:
+    service.save("apple")
+    heard: list[tuple[int, int]] = []
+    place = settings({"MEMORY_DB_PATH": str(service.path)})
+    now = datetime(2026, 11, 22, 4, 20, tzinfo=UTC)
+
+    def make() -> None:
+        archived(place, tmp_path, Scope(), now=now, told=lambda *it: heard.append(it))
+
+    thread = threading.Thread(target=make)
+    thread.start()
+    thread.join()
+
+    assert (tmp_path / "memory-20261122T042000Z.zip").is_file()
+    assert heard[-1][0] == heard[-1][1]
+    assert heard == sorted(heard)
+    assert service.save("pear")["id"] == 2
+
+
+def test_any_history_is_restored_row_by_row(tmp_path: Path) -> None:
+    for seed in range(4):
+        path, chance = tmp_path / str(seed) / "memory.db", random.Random(seed)  # noqa: S311
+        path.parent.mkdir()
+        with serving(path) as service:
+            _deeds(service, chance)
+
+        archive = backed_up(path, path.parent)
+        at(path.parent / "new.db").say("restore", archive)
+
+        assert all_rows(path.parent / "new.db") == all_rows(path)
+        assert_index_is_whole(path.parent / "new.db")
+
+
+def _deeds(service: Service, chance: random.Random) -> None:
+    http, notes = service.http, store(service.http)
+    entries = [entry(http, notes, f"a/{number}") for number in range(3)]
+    for number in range(25):
+        at_key = {"topic_key": f"k{chance.randrange(4)}"} if chance.random() < 0.4 else {}
+        project, session = chance.choice("pq"), chance.choice("st")
+        fields = {"project": project, "session_id": f"{session}{project}", **at_key}
+        id_ = service.save(f"What {number} says, {chance.random()}", **fields)["id"]
+        match chance.randrange(6):
+            case 0:
+                assert http.patch(f"/observations/{id_}", json={"content": "x"}).is_success
+            case 1:
+                assert http.delete(f"/observations/{id_}").is_success
+            case 2:
+                erased(http, id_)
+            case 3:
+                update(http, notes, chance.choice(entries), f"Text {number}")
+            case 4:
+                oldest = version_at(notes, versions(http, notes)[-1])
+                assert http.post(f"{oldest}/redact").status_code in (200, 409)
+            case _:
+                service.clock.advance(minutes=20)
+    delete(http, entry_at(notes, entries[0]))
+
+
+@pytest.mark.slow
+def test_a_backup_taken_under_load_is_restored_row_by_row(tmp_path: Path, lost: Losses) -> None:
+    path, restored = tmp_path / "memory.db", tmp_path / "restored.db"
+    with served(path) as (_, http):
+        load = Load(str(http.base_url), saves=4000).start()
+        load.reach(400)
+        before = dict(load.acknowledged)
+        archive = backed_up(path, tmp_path)
+        during = len(load.acknowledged) - len(before)
+        load.join()
+    assert load.refused == {}
+
+    at(restored).say("restore", archive)
+
+    found, now = all_rows(restored), all_rows(path)
+    for table in ("memories", "revisions"):
+        assert set(found[table]) <= set(now[table]), table
+    assert_index_is_whole(restored)
+    lost(
+        "a backup under load, restored",
+        acknowledged=before.items(),
+        found=stored(restored).items(),
+        remark=f"{during} saves acknowledged meanwhile",
+    )
