@@ -3,6 +3,7 @@
 import io
 import json
 import random
+import shutil
 import stat
 import threading
 import zipfile
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from agentops_memory.settings import settings
-from agentops_memory.storage import archives, drafts
+from agentops_memory.storage import drafts
 from agentops_memory.storage.archives import Scope, archived
 from agentops_memory.storage.sqlite.connection import connect
 from agentops_memory.storage.sqlite.tenants import tenant_file
@@ -169,8 +170,8 @@ def test_leftovers_of_a_killed_backup_go_and_those_of_a_living_one_stay(
 def test_too_little_space_is_told_before_anything_is_written(
     service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    usage = archives.shutil.disk_usage(tmp_path)._replace(free=1000)
-    monkeypatch.setattr(archives.shutil, "disk_usage", lambda _: usage)
+    usage = shutil.disk_usage(tmp_path)._replace(free=1000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
 
     done = at(service.path).run("backup", "--to", tmp_path)
 

@@ -19,7 +19,7 @@ from agentops_memory.storage.archives import Scope
 from agentops_memory.storage.serving_lock import served_alone
 from agentops_memory.storage.sqlite import replacing
 from agentops_memory.storage.sqlite.connection import connect
-from agentops_memory.storage.sqlite.copies import copies_of
+from agentops_memory.storage.sqlite.copies import copies_of, kept_name
 from agentops_memory.storage.sqlite.tenants import tenant_file
 
 from .archives import all_rows, at, backed_up, repacked, told_truly
@@ -118,7 +118,6 @@ def test_one_that_waited_for_the_old_database_writes_nothing_into_the_new(
 ) -> None:
     archive = backed_up(path, tmp_path)
     late = sqlite3.connect(path, isolation_level=None, timeout=0.001)
-    kept_name = replacing.kept_name
 
     def opened_meanwhile(file: Path) -> Path:
         with pytest.raises(Exception, match="locked"):
