@@ -5,7 +5,7 @@ import stat
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from hashlib import sha256
 from pathlib import Path
 from typing import BinaryIO
@@ -52,13 +52,14 @@ class Archive:
         It has just the files that its manifest names, and these claim the sizes
         that stand there. What is in them is looked at by `copy`.
         """
-        with _explained(path), path.open("rb") as raw:
-            if not stat.S_ISREG(os.fstat(raw.fileno()).st_mode):
-                raise ValueError("it is no file")
-            with zipfile.ZipFile(raw) as file:
+        with ExitStack() as held:
+            with _explained(path):
+                if not stat.S_ISREG(path.stat().st_mode):  # to open a pipe would wait
+                    raise ValueError("it is no file")
+                file = held.enter_context(zipfile.ZipFile(path))
                 manifest = manifests.read(_manifest(file))
                 _require_members(file, manifest)
-                yield cls(path, file, manifest)
+            yield cls(path, file, manifest)
 
     def copy(self, member: Member, into: BinaryIO, tell: Tell = untold) -> None:
         """Write what is in a file of the archive; ArchiveRefused if that is not what it was."""

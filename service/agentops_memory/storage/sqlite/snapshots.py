@@ -109,4 +109,8 @@ def _refusal(path: Path, error: sqlite3.Error) -> Refusal:
         return Busy(f"The database {path} is locked by another process; try again.")
     if primary_code(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return SnapshotRefused(f"The database {path} is damaged: {error}.")
+    if primary_code(error) in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
+        return SnapshotRefused(
+            f"The database {path} cannot be read by a user who may not write it and its folder."
+        )
     return SnapshotRefused(f"The database {path} cannot be copied: {error}.")
