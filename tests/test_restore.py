@@ -273,6 +273,10 @@ def _of_another_program(members: Members, manifest: Manifest) -> None:
     told_truly(members, manifest)
 
 
+def _swapped(members: Members, _: Manifest) -> None:
+    members["audit.jsonl"] = members["audit.jsonl"].replace(b"acme", b"acne")
+
+
 def _huge(_: Members, manifest: Manifest) -> None:
     manifest["tenants"][0]["bytes"] = 1 << 60
 
@@ -290,7 +294,7 @@ def _with_keys_that_are_none(members: Members, manifest: Manifest) -> None:
 CHANGES = {
     change.__name__: change
     for change in (
-        _newer, _unknown, _elsewhere, _of_another, _bomb, _miscounted, _no_database,
+        _newer, _unknown, _elsewhere, _of_another, _bomb, _miscounted, _no_database, _swapped,
         _of_another_program, _huge, _of_another_format, _with_keys_that_are_none,
     )
 }  # fmt: skip
