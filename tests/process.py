@@ -179,8 +179,11 @@ def until(condition: Callable[[], T]) -> T:
 class Load:
     """Clients that save without pause: what was acknowledged, what refused, what got no answer."""
 
-    def __init__(self, url: str, *, saves: int = 1000, **fields: object) -> None:
+    def __init__(
+        self, url: str, *, saves: int = 1000, about: str = "save", **fields: object
+    ) -> None:
         self._url = url
+        self._about = about  # what tells the contents of one load from those of another
         self._fields = fields
         self._numbers = iter(range(saves))
         self._progress = threading.Condition()
@@ -220,7 +223,7 @@ class Load:
     def _next(self) -> str | None:
         with self._progress:
             number = next(self._numbers, None)
-        return None if number is None else f"What save {number} has learned"
+        return None if number is None else f"What {self._about} {number} has learned"
 
     def _record(self, content: str, answer: httpx.Response) -> None:
         with self._progress:

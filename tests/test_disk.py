@@ -1,6 +1,7 @@
 """A disk that is full, failing, read-only, or hardly there: refusals, never a loss or a lie."""
 
 import json
+import os
 import re
 import resource
 import shutil
@@ -264,7 +265,8 @@ def failing(program: Program, fault: str) -> Iterator[None]:
         pytest.skip("a failing system call needs strace")
     call = fault.partition(":")[0]
     strace = subprocess.Popen(
-        ["strace", "-f", "-p", str(program.pid), "-e", f"trace={call}", "-e", f"inject={fault}"],
+        ["strace", "-f", "-o", os.devnull, "-p", str(program.pid),
+         "-e", f"trace={call}", "-e", f"inject={fault}"],
         stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert strace.stderr is not None

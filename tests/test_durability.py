@@ -14,30 +14,8 @@ from agentops_memory.storage.sqlite.connection import connect
 
 from .another import another
 from .files import assert_sound, rows
-from .losses import Losses
 from .process import Load, served, stored, until
 from .service import observation, serving
-
-
-@pytest.mark.slow
-def test_kill_9_amid_a_thousand_saves_loses_none_that_was_acknowledged(
-    tmp_path: Path, lost: Losses
-) -> None:
-    path = tmp_path / "memory.db"
-    with served(path) as (program, http):
-        load = Load(str(http.base_url)).start()
-        load.reach(300)
-        program.send(signal.SIGKILL)
-        load.join()
-
-    with served(path) as (_, http):
-        exported = http.get("/export").json()["observations"]
-
-    found = {row["content"]: row["id"] for row in exported}
-    assert load.unanswered
-    lost("kill -9 amid saves", acknowledged=load.acknowledged.items(), found=found.items())
-    assert found.keys() <= load.acknowledged.keys() | load.unanswered
-    assert_sound(path, live=len(found))
 
 
 def test_kill_9_amid_changes_of_one_memory_keeps_every_acknowledged_revision(

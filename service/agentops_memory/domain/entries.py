@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from . import store_replays as replays
 from .access import Role
 from .errors import PathTaken, Stale
-from .memories import created, revised, unheard
+from .memories import changed_at, created, revised, unheard
 from .model import (
     NO_PROJECT,
     Caller,
@@ -178,7 +178,13 @@ def amend_entry(
         _require_free(tx, store, wanted.path, policy, but=entry)
     held = _memory(tx, store, entry)
     text = _text(wanted.path, wanted.content or "")
-    after = replace(held, key=wanted.path, text=text, extras=wanted.metadata, updated_at=tx.now)
+    after = replace(
+        held,
+        key=wanted.path,
+        text=text,
+        extras=wanted.metadata,
+        updated_at=changed_at(tx, held),
+    )
     after = revised(tx, held, after)
     told(tx, store, after, Deed.UPDATED, before=before)
     tx.stores.grow(store, 0, size_of(text.content) - before.size)
@@ -226,7 +232,7 @@ def told(
             path=before.path if is_deleted and before else memory.key,
             size=None if is_deleted else size_of(memory.text.content),
             sha256=None if is_deleted else sha256_of(memory.text.content),
-            at=tx.now,
+            at=memory.deleted_at or memory.updated_at,
             author=tx.caller.key,
         )
     )

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from . import replays
 from .access import Role
@@ -33,6 +33,7 @@ from .screen import RulesOf, Screen, default_rules
 from .sessions import entered
 from .text import content_hash
 
+SECOND = timedelta(seconds=1)
 KEPT_REVISIONS = 100  # of a project's memory: an audit hook upserts one key on every tool call
 
 
@@ -129,7 +130,9 @@ def save(tx: Transaction, draft: Draft, window: timedelta) -> Saved:
     require_room(tx)
     entered(tx, Session(id=draft.session, project=draft.space.project, started_at=tx.now))
     if draft.key is not None and (held := tx.memories.at_key(draft.space, draft.key)):
-        memory = replace(held, text=draft.text, updated_at=tx.now, last_seen_at=tx.now)
+        memory = replace(
+            held, text=draft.text, updated_at=changed_at(tx, held), last_seen_at=tx.now
+        )
         return Saved(memory=revised(tx, held, memory), action=Action.UPDATED)
     if window and (twin := _twin(tx, draft, window)):
         seen = replace(twin, duplicates=twin.duplicates + 1, last_seen_at=tx.now)
@@ -167,7 +170,7 @@ def amend(tx: Transaction, memory: MemoryId, change: Change) -> Memory:
     text = _changed(before.text, change)
     if text == before.text:
         return before
-    return revised(tx, before, replace(before, text=text, updated_at=tx.now))
+    return revised(tx, before, replace(before, text=text, updated_at=changed_at(tx, before)))
 
 
 def forget(tx: Transaction, memory: MemoryId) -> None:
@@ -212,7 +215,9 @@ def restore(tx: Transaction, memory: MemoryId, number: int, rules: Rules) -> Ame
     if before.deleted_at and before.key and tx.memories.at_key(before.space, before.key):
         raise Conflict("Another observation holds this topic key now.")
     screen = Screen(rules)  # there are more rules, perhaps, than when it was saved
-    after = replace(before, text=screen.words(text), updated_at=tx.now, deleted_at=None)
+    after = replace(
+        before, text=screen.words(text), updated_at=changed_at(tx, before), deleted_at=None
+    )
     return Amended(memory=revised(tx, before, after), redacted=screen.count)
 
 
@@ -233,6 +238,14 @@ def revised(tx: Transaction, before: Memory, after: Memory, deed: Deed = Deed.UP
     tx.memories.replace(after)
     _record(tx, after, deed)
     return after
+
+
+def changed_at(tx: Transaction, before: Memory) -> datetime:
+    """The instant of a change: now, or after the state before where the clock has gone back.
+
+    Whoever compares two states by their exports has whole seconds.
+    """
+    return tx.now if tx.now >= before.updated_at else before.updated_at + SECOND
 
 
 def _record(tx: Transaction, memory: Memory, deed: Deed) -> None:

@@ -173,7 +173,7 @@ def _entered_late(tx: Transaction, session: SessionId, project: Project | None) 
 
 
 def _ended(tx: Transaction, session: Session, told: Transcript | None, at: datetime) -> Session:
-    ended = replace(session, ended_at=at)
+    ended = replace(session, ended_at=max(at, session.started_at))  # the clock may have gone back
     if told is not None:
         ended = replace(ended, summary=summary(told), message_count=told.messages)
     tx.sessions.close(ended)
