@@ -1,5 +1,7 @@
 """The Starlette application: routes side by side, JSON for every refusal."""
 
+import errno
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -25,6 +27,10 @@ from .domain.errors import Denied, Refusal, Unavailable
 from .health import WHILE_STARTING, WHILE_STOPPING, Told, while_waiting
 from .mcp import routes as mcp
 from .telemetry import Telemetry
+
+NO_FILE_LEFT = (errno.EMFILE, errno.ENFILE)
+
+log = logging.getLogger(__name__)
 
 # How a refusal looks that no protocol was asked for, by what the path lies below.
 REFUSED: Mapping[str, Callable[[Refusal], Response]] = {
@@ -52,6 +58,7 @@ def application(
         exception_handlers={
             HTTPException: refusals.unknown,
             Refusal: refusals.refused,
+            OSError: refusals.short_of_files,
             Exception: refusals.failed,
         },
     )
@@ -82,6 +89,13 @@ class _Refusals:
         response = api.refused(NoMethod())
         response.headers["Allow"] = ", ".join(_methods(request))
         return response
+
+    async def short_of_files(self, request: Request, error: Exception) -> Response:
+        """Asked again, it may be answered: too many connections are a fault of their number."""
+        if getattr(error, "errno", None) not in NO_FILE_LEFT:
+            raise error
+        log.warning("no more files can be opened", extra={"reason": str(error)})
+        return self._api(request).refused(Unavailable("Too many files are open; try again."))
 
     async def failed(self, request: Request, _: Exception) -> Response:
         # The server logs what is raised; this is only the answer.

@@ -1,6 +1,7 @@
 """JSON as clients send it: leniently decoded, strictly bounded, read piece by piece if large."""
 
 import codecs
+import encodings.utf_8_sig  # noqa: F401 - else the first body imports it, and may find no file left
 import json
 import re
 from collections.abc import Collection, Iterator

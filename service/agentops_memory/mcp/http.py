@@ -88,7 +88,7 @@ class McpOverHttp:
         return Response(status_code=204)
 
     async def _transport(self) -> "Transport":
-        if self._starting is None:
+        if self._starting is None or _has_failed(self._starting):
             self._starting = asyncio.create_task(self._started())
         return await asyncio.shield(self._starting)
 
@@ -129,6 +129,11 @@ def _read(body: bytes) -> tuple[dict[str, object], bytes]:
     if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
         raise Invalid("The body must be one message of JSON-RPC 2.0, as MCP has it.")
     return message, written(message)
+
+
+def _has_failed(task: "asyncio.Task[Transport]") -> bool:
+    """Whether to try again: a file that could not be opened then may be by now."""
+    return task.done() and (task.cancelled() or task.exception() is not None)
 
 
 def _loaded(connections: Connections) -> "Transport":
