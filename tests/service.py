@@ -24,13 +24,19 @@ class Clock:
 
     def __init__(self, at: datetime = START) -> None:
         self.now = at
+        self._elapsed = 0.0
 
     def __call__(self) -> datetime:
         return self.now
 
     def advance(self, **by: float) -> None:
-        """Let time pass: `advance(minutes=5)`."""
+        """Let time pass: `advance(minutes=5)`. To put the clock, set `now`."""
         self.now += timedelta(**by)
+        self._elapsed += timedelta(**by).total_seconds()
+
+    def elapsed(self) -> float:
+        """The seconds that have passed, however the clock was put."""
+        return self._elapsed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +123,10 @@ class _Runner:
 
     async def _serve(self) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        async with running(self._settings, self._telemetry, clock=self._clock) as service:
+        clock = self._clock
+        async with running(
+            self._settings, self._telemetry, clock=clock, elapsed=clock.elapsed
+        ) as service:
             self._url = f"http://{service.address}"
             self._ready.set()
             await self._stop.wait()

@@ -13,8 +13,9 @@ SERVICE = Path(__file__).parents[1] / "service" / PACKAGE
 
 PURE_DOMAIN = {
     "domain.access", "domain.errors", "domain.explain", "domain.instants", "domain.model",
-    "domain.neighbours", "domain.ports", "domain.query", "domain.spelling", "domain.store_model",
-    "domain.summary", "domain.techniques", "domain.text", "domain.uids",
+    "domain.neighbours", "domain.ports", "domain.query", "domain.retention",
+    "domain.retention_ports", "domain.spelling", "domain.store_model", "domain.summary",
+    "domain.techniques", "domain.text", "domain.uids",
 }  # fmt: skip
 
 # part -> what it may import of the package; a name with a dot covers what lies below it
@@ -24,7 +25,8 @@ ALLOWED: dict[str, set[str]] = {
     "telemetry": {"telemetry", "domain.errors", "domain.model", "domain.once", "domain.ports",
                   "domain.memories", "domain.recall", "domain.redaction", "domain.store_model",
                   ""},
-    "settings": {"domain.techniques", "mcp.profile", "rates", "setting_kinds", "variables"},
+    "settings": {"domain.retention", "domain.techniques", "mcp.profile", "rates", "setting_kinds",
+                 "variables"},
     "variables": {"mcp.profile", "origins", "rates", "setting_kinds"},
     "origins": set(),
     "headers": {"origins"},
@@ -82,9 +84,11 @@ ALLOWED: dict[str, set[str]] = {
     "sweep": {"background", "domain", "erasing", "telemetry"},
     "ending": {"background", "domain", "erasing"},
     "erasing": {"background", "domain"},
-    "compose": {"app", "background", "ending", "erasing", "figures", "health", "identity", "local",
-                "mcp", "scrape", "sweep", "api", "domain", "rates", "storage", "settings",
-                "telemetry", "turn"},
+    "keeping": {"background", "domain", "erasing", "steady", "telemetry"},
+    "steady": set(),
+    "compose": {"app", "background", "ending", "erasing", "figures", "health", "identity",
+                "keeping", "local", "mcp", "scrape", "steady", "sweep", "api", "domain", "rates",
+                "storage", "settings", "telemetry", "turn"},
     "turn": {"storage"},
     "server": {"app", "compose", "headers", "limits", "origins", "settings", "telemetry", ""},
     "cli": {"cli", "answers", "client", "local", "mcp", "server", "compose", "settings",

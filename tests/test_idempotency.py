@@ -369,22 +369,6 @@ def test_after_a_day_a_key_is_taken_for_another_body(service: Service) -> None:
     assert saving(service.http, "an apple").json()["id"] == 2
 
 
-def test_each_new_record_takes_some_expired_ones_with_it(service: Service) -> None:
-    for number in range(25):
-        saving(service.http, "a pear", f"old-{number}")
-    service.clock.advance(hours=24, microseconds=-1)
-    saving(service.http, "a pear", "not-yet")
-    assert records(service.path) == 26
-    service.clock.advance(microseconds=1)
-
-    left = []
-    for number in range(4):
-        saving(service.http, "a pear", f"new-{number}")
-        left.append(records(service.path))
-
-    assert left == [26 + 1 - 10, 26 + 2 - 20, 1 + 3, 1 + 4]
-
-
 def test_a_refusal_is_not_remembered(service: Service) -> None:
     change = ("PATCH", "/observations/1", {"title": "new"})
     assert ask(service.http, *change).status_code == 404

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from agentops_memory.domain.retention import FOR_EVER, Retentions
 from agentops_memory.domain.techniques import ALL, Technique
 from agentops_memory.setting_kinds import Address, address, duration, endpoint, size
 from agentops_memory.settings import (
@@ -129,6 +130,13 @@ def test_what_is_no_endpoint_is_refused(text: str) -> None:
         ("MEMORY_RECALL_LIMIT", "fast", "is no duration"),
         ("MEMORY_RECALL_WITHOUT", "stopwords,magic", "names something that is none of any-word,"),
         ("MEMORY_SWEEP_EVERY", "often", "is no duration"),
+        ("MEMORY_SWEEP_EVERY", "1d", "is no duration"),
+        ("MEMORY_KEEP_AUDIT", "1 year", "is no time such as 400d"),
+        ("MEMORY_KEEP_AUDIT", "400", "is no time such as 400d"),
+        ("MEMORY_KEEP_AUDIT", "-1d", "is no time such as 400d"),
+        ("MEMORY_KEEP_AUDIT", "200000d", "is longer than 292 years"),
+        ("MEMORY_KEEP_REVISIONS", "100d", "is no number such as 100"),
+        ("MEMORY_KEEP_REVISIONS", "-1", "is no number such as 100"),
         ("MEMORY_ALLOWED_ORIGINS", "console.example", "names something that is no origin"),
         ("MEMORY_RATE_LIMIT", "often", "is no rate"),
         ("MEMORY_LOG_LEVEL", "loud", "is none of debug, info, warning, error"),
@@ -163,6 +171,11 @@ def test_with_nothing_set_every_default_holds(
         "recall_limit": timedelta(seconds=2),
         "sweep_every": timedelta(minutes=10),
         "session_idle": timedelta(days=1),
+        "keep_deleted": timedelta(),
+        "keep_revisions": 100,
+        "keep_idempotency": timedelta(hours=24),
+        "keep_audit": timedelta(days=400),
+        "keep_receipts": timedelta(),
         "max_upload": 256 << 20,
         "allowed_origins": frozenset(),
         "rate_limit": None,
@@ -176,6 +189,13 @@ def test_with_nothing_set_every_default_holds(
         "otlp_endpoint": None,
         "otlp_protocol": "grpc",
     }
+
+
+def test_what_is_kept_may_be_counted_in_days() -> None:
+    kept = settings({"MEMORY_KEEP_DELETED": "1d12h", "MEMORY_KEEP_AUDIT": "0"}).kept
+
+    assert settings({}).kept == Retentions()
+    assert kept == Retentions(deleted=timedelta(hours=36), audit=FOR_EVER)
 
 
 def test_a_flag_beats_the_environment_and_that_beats_the_default() -> None:

@@ -1,8 +1,14 @@
 """The wiring: settings in, a running application out, closed in reverse."""
 
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    nullcontext,
+)
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -28,6 +34,7 @@ from .domain.model import DEFAULT_TENANT, Caller, TenantId
 from .domain.ports import Engine
 from .domain.projects import Audit, Projects
 from .domain.recall import Recall
+from .domain.retaining import Retaining
 from .domain.rules import Redaction
 from .domain.screen import RulesOf
 from .domain.sessions import Sessions
@@ -40,6 +47,7 @@ from .erasing import Bell, scrubbing
 from .figures import Figures, kept_fresh, watching_the_loop
 from .health import Probes
 from .identity import Identity, is_open_allowed, must_have_keys
+from .keeping import Keeping, keeping
 from .local import LocalService
 from .mcp import routes as mcp
 from .mcp.connections import Connections
@@ -47,7 +55,8 @@ from .mcp.http import McpOverHttp
 from .rates import Rates
 from .scrape import Scrape
 from .settings import Settings
-from .storage.audit import record
+from .steady import SteadyClock
+from .storage.audit import record, trim
 from .storage.file_systems import require_local
 from .storage.key_file import KeyFile, WatchedKeys
 from .storage.redaction_file import RedactionFile
@@ -74,16 +83,19 @@ async def opened(
     telemetry: Telemetry,
     *,
     clock: Callable[[], datetime] = utc_now,
+    elapsed: Callable[[], float] = time.monotonic,
     waits: Waits = unheard,
 ) -> AsyncIterator[Starlette]:
     """The application over its open database, which no other service has meanwhile.
 
-    `waits` is told what it waits for before that, and nothing once it goes on.
+    `elapsed` tells seconds, however the clock is put. `waits` is told what it waits for
+    before all that, and nothing once it goes on.
     """
     require_local(settings.db_path, is_network_allowed=settings.allow_network_fs)
     exceptions = RedactionFile(settings.redaction_file)
     exceptions.read()
-    redaction, bell = Redaction(exceptions=exceptions.rules), Bell()
+    redaction, bell, opened = Redaction(exceptions=exceptions.rules), Bell(), Bell()
+    steady = SteadyClock(clock=clock, elapsed=elapsed)
     keys = WatchedKeys(KeyFile(settings.keys_file, settings.audit_file))
     door = Door(
         identify=_identity(settings, keys, clock).caller,
@@ -96,7 +108,7 @@ async def opened(
             settings.db_path,
             partial(_engine, settings, telemetry.metrics, clock),
             has_key=lambda tenant: bool(keys.ring().working(tenant)),
-            on_opened=partial(_put_in_order, bell, settings.session_idle),
+            on_opened=partial(_put_in_order, (bell, opened), settings.session_idle),
         ) as sqlite,
     ):
         shared = (telemetry.engine(sqlite), telemetry, settings, redaction, bell, clock)
@@ -113,6 +125,7 @@ async def opened(
         more = _looked_after(sqlite, figures, door, settings, telemetry)
         async with (
             _kept_in_order(sqlite, bell, settings, telemetry.metrics),
+            _kept_small(sqlite, (bell, opened), settings, telemetry.metrics, steady),
             watching_the_loop(telemetry.metrics),
             kept_fresh(figures) if telemetry.is_sent else nullcontext(),
             agents.opened(),
@@ -132,6 +145,7 @@ async def _engine(
         clock=clock,
         using=settings.recall,
         quota=settings.tenant_quota,
+        kept=settings.kept,
         committed=partial(_committed, metrics),
     ) as engine:
         yield engine
@@ -155,6 +169,25 @@ async def _kept_in_order(
         yield
 
 
+def _kept_small(
+    sqlite: TenantsEngine,
+    bells: tuple[Bell, Bell],
+    settings: Settings,
+    metrics: Metrics,
+    clock: SteadyClock,
+) -> AbstractAsyncContextManager[None]:
+    """Inside, what is over its time is removed."""
+    erased, opened = bells
+    kept = Keeping(
+        retaining=Retaining(engine=sqlite, on_erased=erased.ring),
+        kept=settings.kept,
+        trim_audit=partial(trim, settings.audit_file),
+        clock=clock,
+        metrics=metrics,
+    )
+    return keeping(kept, sqlite.callers, opened, settings.sweep_every)
+
+
 def _looked_after(
     sqlite: TenantsEngine, figures: Figures, door: Door, settings: Settings, telemetry: Telemetry
 ) -> list[Operation]:
@@ -176,10 +209,13 @@ def _committed(metrics: Metrics, changes: int, seconds: float) -> None:
     metrics.observe(COMMIT_SECONDS, seconds)
 
 
-async def _put_in_order(bell: Bell, idle: timedelta, caller: Caller, engine: Engine) -> None:
-    """End what is idle, so that the first reader finds its summaries; erasures go on later."""
+async def _put_in_order(
+    bells: Iterable[Bell], idle: timedelta, caller: Caller, engine: Engine
+) -> None:
+    """End what is idle, so that the first reader finds its summaries; the rest follows later."""
     await end_idle(Sessions(engine=engine), [caller], idle)
-    bell.ring(caller)
+    for bell in bells:
+        bell.ring(caller)
 
 
 @asynccontextmanager
@@ -199,7 +235,11 @@ async def opened_here(
     exceptions.read()
     redaction, path = Redaction(exceptions=exceptions.rules), tenant_file(settings.db_path, tenant)
     async with SqliteEngine.opened(
-        path, clock=clock, using=settings.recall, quota=settings.tenant_quota
+        path,
+        clock=clock,
+        using=settings.recall,
+        quota=settings.tenant_quota,
+        kept=settings.kept,
     ) as sqlite:
         engine = telemetry.engine(sqlite)
         rest = _agentops(engine, telemetry, settings, redaction, Bell(), clock)

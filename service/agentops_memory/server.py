@@ -4,6 +4,7 @@ import asyncio
 import logging
 import signal
 import socket
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
@@ -73,13 +74,19 @@ class Running:
 
 @asynccontextmanager
 async def running(
-    settings: Settings, telemetry: Telemetry, *, clock: Callable[[], datetime] = compose.utc_now
+    settings: Settings,
+    telemetry: Telemetry,
+    *,
+    clock: Callable[[], datetime] = compose.utc_now,
+    elapsed: Callable[[], float] = time.monotonic,
 ) -> AsyncIterator[Running]:
     """The service on its socket. At the end it finishes what was accepted, then closes."""
     gate = Gate()
     async with (
         _listening(_guarded(gate, settings, telemetry), settings.listen) as server,
-        compose.opened(settings, telemetry, clock=clock, waits=gate.wait) as application,
+        compose.opened(
+            settings, telemetry, clock=clock, elapsed=elapsed, waits=gate.wait
+        ) as application,
     ):
         gate.open(application)
         try:

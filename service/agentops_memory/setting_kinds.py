@@ -1,7 +1,7 @@
 """How the value of a setting is read from text; what cannot be read is a ValueError."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -26,9 +26,27 @@ class Address:
 
 def duration(text: str) -> timedelta:
     """A Go-style duration that is not negative: `15m`, `1h30m`, `500ms`, `0`."""
-    if not _DURATION.fullmatch(text):
-        raise ValueError("is no duration such as 15m, 1h30m, 90s or 0")
-    seconds = sum(float(count) * _UNITS[unit] for count, unit in _PART.findall(text))
+    return _time(text, _UNITS, "duration such as 15m, 1h30m, 90s or 0")
+
+
+def retention(text: str) -> timedelta:
+    """How long something is kept: a duration, which may count in days: `400d`, `36h`, `0`."""
+    return _time(text, _UNITS_OF_KEEPING, "time such as 400d, 36h, 1d12h or 0")
+
+
+def retained(text: str) -> int:
+    """How many are kept: a number that is not negative, of at most nine digits."""
+    if not _NUMBER.fullmatch(text):
+        raise ValueError("is no number such as 100, or 0 for all")
+    return int(text)
+
+
+def _time(text: str, units: Mapping[str, float], what: str) -> timedelta:
+    part = rf"(\d+(?:\.\d*)?|\.\d+)({'|'.join(units)})"
+    if not re.fullmatch(rf"\+?(?:0|(?:{part})+)", text, re.ASCII):
+        raise ValueError(f"is no {what}")
+    found = re.findall(part, text, re.ASCII)
+    seconds = sum(float(count) * units[unit] for count, unit in found)
     if seconds > LONGEST.total_seconds():
         raise ValueError("is longer than 292 years")
     return timedelta(seconds=seconds)
@@ -109,8 +127,8 @@ _SWITCH = {"on": True, "true": True, "yes": True, "1": True}
 _SWITCH |= {"off": False, "false": False, "no": False, "0": False}
 _UNITS = {"ns": 1e-9, "us": 1e-6, "\u00b5s": 1e-6, "\u03bcs": 1e-6, "ms": 1e-3}
 _UNITS |= {"s": 1, "m": 60, "h": 3600}
-_PART = re.compile(rf"(\d+(?:\.\d*)?|\.\d+)({'|'.join(_UNITS)})", re.ASCII)
-_DURATION = re.compile(rf"\+?(?:0|(?:{_PART.pattern})+)", re.ASCII)
+_UNITS_OF_KEEPING = _UNITS | {"d": 24 * 3600}
+_NUMBER = re.compile(r"[0-9]{1,9}")
 _ADDRESS = re.compile(
     r"(?:\[(?P<v6>[0-9A-Fa-f:.]+(?:%[\w.-]+)?)\]|(?P<host>[^:\s/\[\]]*)):(?P<port>\d{1,5})",
     re.ASCII,

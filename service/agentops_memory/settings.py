@@ -7,6 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from .domain.retention import Retentions
 from .domain.techniques import Techniques
 from .mcp.profile import Profile
 from .rates import Rate
@@ -36,6 +37,11 @@ class Settings:
     drain: timedelta
     sweep_every: timedelta
     session_idle: timedelta
+    keep_deleted: timedelta
+    keep_revisions: int
+    keep_idempotency: timedelta
+    keep_audit: timedelta
+    keep_receipts: timedelta
     recall: Techniques
     recall_limit: timedelta
     max_upload: int  # bytes
@@ -55,6 +61,17 @@ class Settings:
     def audit_file(self) -> Path:
         """Where changes of keys, tenants and projects are noted."""
         return Path(f"{self.db_path}.audit")
+
+    @property
+    def kept(self) -> Retentions:
+        """What is kept, and for how long."""
+        return Retentions(
+            deleted=self.keep_deleted,
+            revisions=self.keep_revisions,
+            idempotency=self.keep_idempotency,
+            audit=self.keep_audit,
+            receipts=self.keep_receipts,
+        )
 
     @property
     def profile(self) -> Profile:

@@ -36,5 +36,5 @@ async def _opened(place: Settings, tenant: TenantId) -> AsyncIterator[SqliteEngi
         raise NotFound(f"There is no tenant {tenant}: it would be {path}.")
     require_local(path, is_network_allowed=place.allow_network_fs)
     require_current(path, place.recall)
-    async with SqliteEngine.opened(path, clock=now, using=place.recall) as engine:
+    async with SqliteEngine.opened(path, clock=now, using=place.recall, kept=place.kept) as engine:
         yield engine

@@ -4,9 +4,9 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field, replace
 
-from .memories import KEPT_REVISIONS
 from .model import UNSAVED, Caller, Deed, Memory, MemoryId, Revision, Session, SessionId, Space
 from .ports import Transaction
+from .retention import Retentions
 from .verdicts import Fate, Verdict, earlier, second
 
 BITS = 1 << 25  # 4 MiB: with a million marks one in three hundred is taken for a repeated one
@@ -78,6 +78,7 @@ class Foreseen:
 
     def __init__(self, tx: Transaction, ahead: Ahead) -> None:
         self.caller: Caller = tx.caller
+        self.kept: Retentions = tx.kept
         self.memories = ForeseenMemories(tx, ahead)
         self.revisions = ForeseenRevisions(tx, ahead)
         self.sessions = ForeseenSessions(tx, ahead)
@@ -99,7 +100,7 @@ class Foreseen:
             self._ahead.repeats.note(marks)
         elif found.fate.is_stored and self._ahead.repeats.has_any(marks):
             history = self.revisions.newest(found.meets) if found.meets else []
-            self._ahead.keep(*_after(found, history))
+            self._ahead.keep(*_after(found, history, self.kept))
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,21 +155,23 @@ def in_order(memory: Memory) -> tuple[bool, bool, int]:
     return memory.deleted_at is not None, memory.id < 0, abs(memory.id)
 
 
-def _after(found: Verdict, history: list[Revision]) -> tuple[Memory, list[Revision]]:
+def _after(
+    found: Verdict, history: list[Revision], kept: Retentions
+) -> tuple[Memory, list[Revision]]:
     """What an import leaves of a memory that it stores, with its revisions, newest first."""
     state, deed = found.state, Deed.UPDATED
     if found.fate is Fate.EARLIER:
         newest, *older = history
         newest = replace(newest, number=newest.number + 1)
-        kept = [newest, earlier(state, found.memory), *older]
-        return replace(state, revision=state.revision + 1), kept
+        absorbed = [newest, earlier(state, found.memory), *older]
+        return replace(state, revision=state.revision + 1), absorbed
     if found.meets is None:
         deed = Deed.CREATED
     else:
         state = replace(state, revision=state.revision + 1)
     newest = Revision(number=state.revision, deed=deed, at=state.updated_at, text=state.text)
-    kept = [it for it in history if it.number > state.revision - KEPT_REVISIONS]
-    return state, [newest, *kept]
+    oldest = kept.oldest(state.revision)
+    return state, [newest, *(it for it in history if it.number >= oldest)]
 
 
 def _marks(memory: Memory) -> Iterator[Mark]:

@@ -34,7 +34,6 @@ from .sessions import entered
 from .text import content_hash
 
 SECOND = timedelta(seconds=1)
-KEPT_REVISIONS = 100  # of a project's memory: an audit hook upserts one key on every tool call
 
 
 def unheard(_: Caller) -> None:
@@ -253,8 +252,8 @@ def _record(tx: Transaction, memory: Memory, deed: Deed) -> None:
     tx.revisions.add(
         memory.id, Revision(number=memory.revision, deed=deed, at=at, text=memory.text)
     )
-    if memory.revision > KEPT_REVISIONS and not memory.space.is_store:
-        tx.revisions.trim(memory.id, KEPT_REVISIONS)
+    if tx.kept.oldest(memory.revision) > 1 and not memory.space.is_store:
+        tx.overdue.trim([memory.id], tx.kept.revisions)
 
 
 def _earlier(tx: Transaction, memory: MemoryId) -> ErasureId | None:

@@ -170,6 +170,3 @@ class RevisionTable(Protocol):
 
     def rewrite(self, memory: MemoryId, number: int, text: Text) -> None:
         """Put another text into a revision that has its own copy."""
-
-    def trim(self, memory: MemoryId, keep: int) -> None:
-        """Forget all but the newest `keep` revisions."""

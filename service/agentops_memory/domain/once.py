@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
 from functools import wraps
 from hashlib import sha256
 from typing import Concatenate, ParamSpec, TypeVar
@@ -12,12 +11,11 @@ from .errors import Conflict, Invalid
 from .model import Caller, Done, Ids
 from .ports import Transaction
 from .quota import require_room_for_record
+from .retention import Kind
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-KEPT = timedelta(hours=24)
-MOST_TRIMMED = 10  # expired records that go with each new one
 LONGEST_KEY = 255
 
 _KEY = re.compile(rf"[!-~]{{1,{LONGEST_KEY}}}")
@@ -89,7 +87,8 @@ def is_due(tx: Transaction, once: Once | None) -> bool:
 def _done(tx: Transaction, once: Once) -> Done | None:
     """What the request has done, in the time for which that is kept."""
     done = tx.done.get(once.key)
-    if done is None or tx.now >= done.at + KEPT:
+    until = tx.kept.until(Kind.IDEMPOTENCY, tx.now)
+    if done is None or (until is not None and done.at <= until):
         return None
     if done.request != once.request:
         raise Conflict("Idempotency key reused with a different request body.")
@@ -100,7 +99,6 @@ def _record(tx: Transaction, once: Once, ids: Ids) -> None:
     require_room_for_record(tx)
     record = Done(key=once.key, request=once.request, status=once.status, ids=ids, at=tx.now)
     tx.done.add(record)
-    tx.done.trim(tx.now - KEPT, MOST_TRIMMED)
 
 
 def _digest(*parts: bytes) -> bytes:

@@ -1,6 +1,6 @@
 """What the domain asks of storage: every promise in prose."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
@@ -15,6 +15,8 @@ from .model import (
     MemoryId,
     Rows,
 )
+from .retention import Retentions
+from .retention_ports import OverdueTable
 from .search_ports import IndexTable, SearchTable
 from .store_ports import EntryTable, StoreTable, VersionTable
 from .text import Project
@@ -49,6 +51,12 @@ class ErasureTable(Protocol):
 
     def settle(self, erasures: Collection[ErasureId]) -> None:
         """Note that the bytes are gone now."""
+
+    def settled(self, until: datetime, most: int) -> list[ErasureId]:
+        """Those whose bytes were gone by then, oldest first, at most so many."""
+
+    def forget(self, erasure: ErasureId, most: int) -> int:
+        """Remove a receipt, or so many of the memories that it names; how many rows went."""
 
     def copies(self) -> list[str]:
         """The names of the copies of the file that lie beside it, which no erasure reaches."""
@@ -104,8 +112,11 @@ class DoneTable(Protocol):
     def add(self, done: Done) -> None:
         """Store what was done, in the transaction that does it; it takes the place of another."""
 
-    def trim(self, until: datetime, most: int) -> None:
-        """Forget some of what was done until then, at most so many."""
+    def until(self, at: datetime, most: int) -> list[bytes]:
+        """The keys of what was done until then, oldest first, at most so many."""
+
+    def forget(self, keys: Sequence[bytes], at: datetime) -> int:
+        """Forget what was done under these keys, if that was until then; how many these were."""
 
 
 class Transaction(Protocol):
@@ -127,6 +138,10 @@ class Transaction(Protocol):
     @property
     def room(self) -> int | None:
         """The bytes that the tenant may still store, below 0 when it has more; None: any number."""
+
+    @property
+    def kept(self) -> Retentions:
+        """How long is kept what is kept for a time."""
 
     @property
     def memories(self) -> MemoryTable:
@@ -175,6 +190,10 @@ class Transaction(Protocol):
     @property
     def done(self) -> DoneTable:
         """What was done under idempotency keys."""
+
+    @property
+    def overdue(self) -> OverdueTable:
+        """What is over its time."""
 
     def new_uid(self, at: datetime) -> str:
         """A fresh stable id (UUIDv7) that orders by the instant.

@@ -38,6 +38,11 @@ def uid_of(at: datetime) -> str:
     return _uuid7(_milliseconds(at), secrets.randbits(ENTROPY))
 
 
+def first_uid(at: datetime) -> str:
+    """What no UUIDv7 of the instant's millisecond, or of a later one, orders before."""
+    return _uuid7(_milliseconds(at), 0)
+
+
 def uid_after(uid: str) -> str:
     """A fresh UUIDv7 that orders after another one, as close behind it as two of `Uids` are."""
     return str(UUID(int=UUID(uid).int + 1 + secrets.randbits(STEP)))

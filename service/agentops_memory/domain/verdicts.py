@@ -8,8 +8,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
 
-from .memories import KEPT_REVISIONS
 from .model import Caller, Deed, Memory, MemoryId, Revision, Session, SessionId, Space
+from .retention import Retentions
 
 
 class Fate(StrEnum):
@@ -91,6 +91,9 @@ class Known(Protocol):
     def caller(self) -> Caller: ...
 
     @property
+    def kept(self) -> Retentions: ...
+
+    @property
     def memories(self) -> KnownMemories: ...
 
     @property
@@ -147,7 +150,7 @@ def at_one_key(known: Known, held: Memory, memory: Memory) -> Fate:
         return Fate.RECORDED
     if memory.updated_at > held.updated_at:
         return Fate.LATER
-    return Fate.TOO_EARLY if len(revisions) >= KEPT_REVISIONS else Fate.EARLIER
+    return Fate.TOO_EARLY if known.kept.is_full(len(revisions)) else Fate.EARLIER
 
 
 def earlier(held: Memory, memory: Memory) -> Revision:

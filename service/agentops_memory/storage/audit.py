@@ -3,13 +3,14 @@
 import fcntl
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
 from ..domain.errors import Unavailable
 from ..domain.instants import rendered
+from .syncing import sync
 
 
 def record(
@@ -57,15 +58,81 @@ def owned_like(made: Path, like: Path) -> None:
         os.chown(made, *_owner(like))
 
 
+def trim(path: Path, until: datetime) -> int:
+    """Remove the lines that are as old as that, or older; how many. What is no line of ours stays.
+
+    The file is another one then, put in the place of the old one whole. Unavailable, with
+    a sentence for the operator, if that cannot be done.
+    """
+    if not path.exists():
+        return 0
+    try:
+        with _locked(path, os.O_RDONLY) as file:
+            return _trimmed(path, file, until)
+    except OSError as error:
+        raise Unavailable(f"The audit file {path} cannot be trimmed: {error.strerror}.") from error
+
+
 def _append(path: Path, line: bytes) -> None:
-    with private_file(path, os.O_RDWR | os.O_APPEND) as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    with _locked(path, os.O_RDWR | os.O_APPEND) as file:
         size = os.fstat(file).st_size
         if size and os.pread(file, 1, size - 1) != b"\n":
             line = b"\n" + line  # a full disk or a crash cut the last one short
         if os.write(file, line) != len(line):
             raise OSError(0, "the disk is full")
         os.fsync(file)
+
+
+@contextmanager
+def _locked(path: Path, flags: int) -> Iterator[int]:
+    """A descriptor of the file that is at the path, for nobody else to change inside.
+
+    While it was waited for, another file may have been put in its place.
+    """
+    while True:
+        with private_file(path, flags) as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if _is_at(path, file):
+                yield file
+                return
+
+
+def _is_at(path: Path, file: int) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file), os.lstat(path))
+    except FileNotFoundError:
+        return False
+
+
+def _trimmed(path: Path, file: int, until: datetime) -> int:
+    with os.fdopen(os.dup(file), "rb") as lines:
+        old = sum(_is_old(line, until) for line in lines)
+        if old:
+            lines.seek(0)
+            _replace(path, file, (line for line in lines if not _is_old(line, until)))
+    return old
+
+
+def _replace(path: Path, file: int, lines: Iterable[bytes]) -> None:
+    draft = path.with_name(f"{path.name}.part")
+    draft.unlink(missing_ok=True)  # a process that was killed left it
+    try:
+        with private_file(draft, os.O_WRONLY | os.O_EXCL, like=path) as target:
+            os.fchmod(target, os.fstat(file).st_mode & 0o777)
+            with os.fdopen(os.dup(target), "wb") as written:
+                written.writelines(lines)
+            os.fsync(target)
+        draft.replace(path)
+        sync(path.parent)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _is_old(line: bytes, until: datetime) -> bool:
+    try:
+        return datetime.fromisoformat(json.loads(line)["at"]) <= until
+    except (ValueError, TypeError, LookupError):  # cut short, or written by somebody else
+        return False
 
 
 def _owner(path: Path) -> tuple[int, int]:

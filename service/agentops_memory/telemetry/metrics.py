@@ -150,6 +150,13 @@ INDEX_PARTITIONS = Measure(
     unit="{partition}",
     help="Partitions of the full-text index.",
 )
+SWEPT_ROWS = Measure(
+    name="memory_swept_rows_total",
+    kind=Kind.COUNTER,
+    unit="{row}",
+    help="Rows and audit lines that were removed as they were over their time.",
+    labels={"kind": ("deleted", "revisions", "idempotency", "audit", "receipts")},
+)
 INFO = Measure(
     name="memory_info",
     unit="1",
@@ -160,7 +167,7 @@ MEASURES = (
     REQUESTS, REQUEST_SECONDS, REQUESTS_IN_FLIGHT, CONTEXT_METHOD, CONTEXT_ANSWERS, DEDUP,
     REDACTIONS, WRITE_QUEUE_DEPTH, COMMIT_BATCH_SIZE, COMMIT_SECONDS, EVENT_LOOP_LAG,
     DATABASE_BYTES, WAL_BYTES, DISK_FREE_BYTES, ROWS, SESSIONS_OPEN, TENANTS_OPEN, INDEX_DRIFT,
-    INDEX_PARTITIONS, INFO,
+    INDEX_PARTITIONS, SWEPT_ROWS, INFO,
 )  # fmt: skip
 
 

@@ -76,6 +76,7 @@ class _TracedTransaction:
         self._tx = tx
         self.now = tx.now
         self.caller = tx.caller
+        self.kept = tx.kept
         self.new_uid = tx.new_uid
         self.memories = _stepped(tx.memories, STEPS["memories"], tracer, left)
         self.sessions = _stepped(tx.sessions, STEPS["sessions"], tracer, left)
@@ -88,6 +89,7 @@ class _TracedTransaction:
         self.entries = tx.entries
         self.versions = tx.versions
         self.done = tx.done
+        self.overdue = tx.overdue
         self.search = _stepped(tx.search, STEPS["search"], tracer, left)
 
     @property

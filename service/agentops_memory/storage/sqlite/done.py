@@ -1,6 +1,7 @@
 """SQL for what was done under idempotency keys."""
 
 import json
+from collections.abc import Sequence
 from datetime import datetime
 
 from ...domain.model import Done
@@ -30,13 +31,17 @@ class DoneRecords(Table):
             at=micros(done.at),
         )
 
-    def trim(self, until: datetime, most: int) -> None:
-        self._execute(
-            """DELETE FROM done
-                WHERE key IN (SELECT key
-                                FROM done
-                               WHERE at <= :until
-                               LIMIT :most)""",
-            until=micros(until),
+    def until(self, at: datetime, most: int) -> list[bytes]:
+        rows = self._execute(
+            "SELECT key FROM done WHERE at <= :at ORDER BY at LIMIT :most",
+            at=micros(at),
             most=most,
         )
+        return [key for (key,) in rows]
+
+    def forget(self, keys: Sequence[bytes], at: datetime) -> int:
+        gone = self._connection.executemany(
+            "DELETE FROM done WHERE key = :key AND at <= :at",
+            [{"key": key, "at": micros(at)} for key in keys],
+        )
+        return gone.rowcount

@@ -14,6 +14,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from ...domain.model import Caller
 from ...domain.ports import Transaction
+from ...domain.retention import USUAL, Retentions
 from ...domain.techniques import ALL, Techniques
 from ...domain.uids import Uids
 from .boundaries import Check, snapshot
@@ -48,9 +49,11 @@ class SqliteEngine:
         readers: Readers,
         unused: UnusedBytes,
         clock: Callable[[], datetime],
-        quota: int | None = None,
+        quota: int | None,
+        kept: Retentions,
     ) -> None:
         self._quota = quota
+        self._kept = kept
         self._uids = Uids()
         self._writer = writer
         self._readers = readers
@@ -66,6 +69,7 @@ class SqliteEngine:
         clock: Callable[[], datetime],
         using: Techniques = ALL,
         quota: int | None = None,
+        kept: Retentions = USUAL,
         committed: Committed = unheard,
     ) -> AsyncIterator["SqliteEngine"]:
         """An engine over the file, made or brought up to date first; checkpointed at the end.
@@ -90,7 +94,7 @@ class SqliteEngine:
                         ) as readers,
                         _serving(database, committed, unused.require_place) as writer,
                     ):
-                        yield cls(writer, readers, unused, clock, quota)
+                        yield cls(writer, readers, unused, clock, quota, kept)
                 finally:
                     await database.run(_checkpoint)
 
@@ -103,7 +107,8 @@ class SqliteEngine:
     ) -> T:
         def transaction(database: sqlite3.Connection) -> T:
             with snapshot(database, READ_LIMIT):
-                return work(SqliteTransaction(database, self._clock(), caller), *args, **kwargs)
+                tx = SqliteTransaction(database, self._clock(), caller, kept=self._kept)
+                return work(tx, *args, **kwargs)
 
         with translated():
             return await self._readers.run(transaction)
@@ -122,6 +127,7 @@ class SqliteEngine:
                 caller,
                 is_alone=is_alone,
                 quota=self._quota,
+                kept=self._kept,
                 uids=self._uids,
             )
             return work(tx, *args, **kwargs)

@@ -2,12 +2,13 @@
 
 import sqlite3
 from collections.abc import Collection
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from ...domain.model import NO_PROJECT, Erasure, ErasureId, ErasureKind, MemoryId
 from ...domain.text import Project
+from ...domain.uids import first_uid
 from .copies import copies_of
 from .table import Table, instant, micros
 
@@ -105,6 +106,33 @@ class Erasures(Table):
                 WHERE id = :id AND bytes_gone_at IS NULL""",
             [{"id": erasure, "now": micros(self._now)} for erasure in erasures],
         )
+
+    def settled(self, until: datetime, most: int) -> list[ErasureId]:
+        rows = self._execute(
+            """SELECT id
+                 FROM erasures
+                WHERE id < :first AND bytes_gone_at <= :until AND NOT goes_on
+             ORDER BY id
+                LIMIT :most""",
+            first=first_uid(until + timedelta(milliseconds=1)),
+            until=micros(until),
+            most=most,
+        )
+        return [ErasureId(id_) for (id_,) in rows]
+
+    def forget(self, erasure: ErasureId, most: int) -> int:
+        names = self._execute(
+            """DELETE FROM erased
+                WHERE (memory_id, erasure_id) IN (SELECT memory_id, erasure_id
+                                                    FROM erased
+                                                   WHERE erasure_id = :id
+                                                   LIMIT :most)""",
+            id=erasure,
+            most=most,
+        ).rowcount
+        if names >= most:
+            return names
+        return names + self._execute("DELETE FROM erasures WHERE id = :id", id=erasure).rowcount
 
     def copies(self) -> list[str]:
         ((_, _, file),) = self._execute("SELECT * FROM pragma_database_list WHERE name = 'main'")

@@ -72,17 +72,6 @@ class Revisions(Table):
             **_text_row(text),
         )
 
-    def trim(self, memory: MemoryId, keep: int) -> None:
-        self._execute(
-            """DELETE FROM revisions
-                WHERE memory_id = :memory_id
-                  AND number <= (SELECT max(number) - :keep
-                                   FROM revisions
-                                  WHERE memory_id = :memory_id)""",
-            memory_id=memory,
-            keep=keep,
-        )
-
 
 def _text_row(text: Text) -> dict[str, object]:
     return {

@@ -4,12 +4,14 @@ import sqlite3
 from datetime import datetime
 
 from ...domain.model import Caller
+from ...domain.retention import USUAL, Retentions
 from ...domain.uids import Uids, uid_of
 from .done import DoneRecords
 from .entries import Entries
 from .erasures import Erasures
 from .index import Index
 from .memories import Memories
+from .overdue import Overdue
 from .partitions import Partitions
 from .projects import Projects
 from .revisions import Revisions
@@ -31,6 +33,7 @@ class SqliteTransaction:
         *,
         is_alone: bool = True,
         quota: int | None = None,
+        kept: Retentions = USUAL,
         uids: Uids | None = None,
     ) -> None:
         self._connection = connection
@@ -38,6 +41,7 @@ class SqliteTransaction:
         self._uids = uids or Uids()
         self.now = now
         self.caller = caller
+        self.kept = kept
         self.is_alone = is_alone
         partitions = Partitions(connection, is_alone=is_alone)
         self.index = Index(connection, partitions)
@@ -51,6 +55,7 @@ class SqliteTransaction:
         self.entries = Entries(connection)
         self.versions = Versions(connection)
         self.done = DoneRecords(connection)
+        self.overdue = Overdue(connection)
         self.search = Search(connection, self.memories, partitions, caller.projects)
 
     @property

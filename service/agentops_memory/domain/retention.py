@@ -1,0 +1,71 @@
+"""What is kept, and for how long: one table, by which a sweep removes what is over its time."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+FOR_EVER = timedelta()
+
+
+class Kind(StrEnum):
+    """What a sweep may remove."""
+
+    DELETED = "deleted"
+    REVISIONS = "revisions"
+    IDEMPOTENCY = "idempotency"
+    AUDIT = "audit"
+    RECEIPTS = "receipts"
+
+
+WHAT = {
+    Kind.DELETED: "soft-deleted observations and deleted entries of stores, with their revisions",
+    Kind.REVISIONS: "revisions of an observation",
+    Kind.IDEMPOTENCY: "idempotency records",
+    Kind.AUDIT: "audit lines",
+    Kind.RECEIPTS: "erasure receipts whose bytes are gone",
+}
+BY_CLOCK = frozenset(Kind) - {Kind.REVISIONS}  # these go by their age, revisions by their number
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retentions:
+    """How long each kind is kept, and how many of the newest revisions; 0 is for ever, and all."""
+
+    deleted: timedelta = FOR_EVER
+    revisions: int = 100  # an audit hook upserts one key on every tool call
+    idempotency: timedelta = timedelta(hours=24)
+    audit: timedelta = timedelta(days=400)
+    receipts: timedelta = FOR_EVER
+
+    def time(self, kind: Kind) -> timedelta:
+        """How long a kind that goes by its age is kept.
+
+        A receipt stays as long as an idempotency record that may name it.
+        """
+        times = {
+            Kind.DELETED: self.deleted,
+            Kind.IDEMPOTENCY: self.idempotency,
+            Kind.AUDIT: self.audit,
+            Kind.RECEIPTS: self._receipts,
+        }
+        return times[kind]
+
+    def until(self, kind: Kind, now: datetime) -> datetime | None:
+        """What is as old as that, or older, is over its time; None if nothing ever is."""
+        return now - self.time(kind) if self.time(kind) else None
+
+    def is_full(self, revisions: int) -> bool:
+        """Whether a memory that has so many revisions keeps no more."""
+        return bool(self.revisions) and revisions >= self.revisions
+
+    def oldest(self, newest: int) -> int:
+        """The number of the oldest revision that is kept beside the newest."""
+        return newest - self.revisions + 1 if self.revisions else 1
+
+    @property
+    def _receipts(self) -> timedelta:
+        both = self.receipts, self.idempotency
+        return max(both) if all(both) else FOR_EVER
+
+
+USUAL = Retentions()
