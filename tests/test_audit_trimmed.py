@@ -122,9 +122,6 @@ def test_the_service_trims_its_audit_file(tmp_path: Path) -> None:
     with serving(path, clock=clock, MEMORY_SWEEP_EVERY="5ms"):
         clock.advance(minutes=6)
         until(lambda: numbers(audit) == [399])
-    with serving(path, clock=clock, MEMORY_SWEEP_EVERY="5ms", MEMORY_KEEP_AUDIT="0"):
-        clock.advance(days=900)
-    assert numbers(audit) == [399]
 
 
 def opened(path: Path) -> int:

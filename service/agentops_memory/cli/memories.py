@@ -232,12 +232,22 @@ def sessions(
 
 @click.command(short_help="Show how much is stored.")
 @of_a_project
+@click.option("--storage", is_flag=True, help="Show what the files of the tenants are made of.")
 @reaching
 @_json
-def stats(project: str | None, as_json: bool, **where: str | None) -> None:
-    """Show how much is stored, in the project or in all."""
+def stats(project: str | None, storage: bool, as_json: bool, **where: str | None) -> None:
+    """Show how much is stored, in the project or in all.
+
+    With --storage, what the files are made of, how much is kept for a time, and
+    what the next sweep would remove by the settings of this environment.
+    """
     from ..domain.text import project_name  # noqa: PLC0415
 
+    if storage:
+        from .storage import print_storage  # noqa: PLC0415
+
+        print_storage(where, as_json=as_json)
+        return
     totals = asked(where, lambda memories: memories.stats(project))
     if as_json:
         print_json(totals)

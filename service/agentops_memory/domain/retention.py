@@ -69,3 +69,17 @@ class Retentions:
 
 
 USUAL = Retentions()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """How much there is of a kind, and how many rows of it a sweep would remove by now.
+
+    The size is an estimate in bytes; that of the audit is exact.
+    """
+
+    kind: Kind
+    rows: int
+    size: int
+    oldest: datetime | None
+    overdue: int

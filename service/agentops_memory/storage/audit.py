@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ..domain.errors import Unavailable
 from ..domain.instants import rendered
+from ..domain.retention import Held, Kind
 from .syncing import sync
 
 
@@ -83,6 +84,23 @@ def _append(path: Path, line: bytes) -> None:
         os.fsync(file)
 
 
+def measured(path: Path, until: datetime | None) -> Held:
+    """How much there is, and how many lines are as old as that, or older."""
+    rows, size, oldest, overdue = 0, 0, None, 0
+    try:
+        with path.open("rb") as lines:
+            for line in lines:
+                at = _instant(line)
+                rows, size = rows + 1, size + len(line)
+                overdue += _is_old(line, until) if until else 0
+                oldest = min(filter(None, (oldest, at)), default=None)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise Unavailable(f"The audit file {path} cannot be read: {error.strerror}.") from error
+    return Held(kind=Kind.AUDIT, rows=rows, size=size, oldest=oldest, overdue=overdue)
+
+
 @contextmanager
 def _locked(path: Path, flags: int) -> Iterator[int]:
     """A descriptor of the file that is at the path, for nobody else to change inside.
@@ -129,10 +147,17 @@ def _replace(path: Path, file: int, lines: Iterable[bytes]) -> None:
 
 
 def _is_old(line: bytes, until: datetime) -> bool:
+    at = _instant(line)
+    return at is not None and at <= until
+
+
+def _instant(line: bytes) -> datetime | None:
+    """When a line was written; None if it was cut short, or written by somebody else."""
     try:
-        return datetime.fromisoformat(json.loads(line)["at"]) <= until
-    except (ValueError, TypeError, LookupError):  # cut short, or written by somebody else
-        return False
+        at = datetime.fromisoformat(json.loads(line)["at"])
+    except (ValueError, TypeError, LookupError):
+        return None
+    return at if at.tzinfo else None
 
 
 def _owner(path: Path) -> tuple[int, int]:

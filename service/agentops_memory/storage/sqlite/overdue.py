@@ -9,6 +9,8 @@ from ...domain.retention_ports import Deleted
 from .index import BULK_SIZE
 from .table import Table, micros
 
+# A store that is going is left to its own erasure.
+NOT_GOING = "m.space_id NOT IN (SELECT space_id FROM stores WHERE erasure_id IS NOT NULL)"
 ROWS = 200  # memories and revisions that go in one step; saves wait for it
 
 
@@ -18,13 +20,10 @@ class Overdue(Table):
     def deleted(self, until: datetime, most: int) -> list[MemoryId]:
         # That index alone holds the instant for all of them, and none of their texts.
         rows = self._execute(
-            """SELECT m.id
-                 FROM memories m INDEXED BY memories_in_session
-                WHERE m.deleted_at <= :until
-                      AND m.space_id NOT IN (SELECT space_id
-                                               FROM stores
-                                              WHERE erasure_id IS NOT NULL)
-                LIMIT :most""",
+            f"""SELECT m.id
+                  FROM memories m INDEXED BY memories_in_session
+                 WHERE m.deleted_at <= :until AND {NOT_GOING}
+                 LIMIT :most""",
             until=micros(until),
             most=most,
         )
@@ -44,10 +43,7 @@ class Overdue(Table):
                   FROM json_each(:ids) found
                  CROSS JOIN memories m ON m.id = found.value
                   JOIN spaces s ON s.id = m.space_id
-                 WHERE m.deleted_at <= :until
-                       AND m.space_id NOT IN (SELECT space_id
-                                                FROM stores
-                                               WHERE erasure_id IS NOT NULL)""",
+                 WHERE m.deleted_at <= :until AND {NOT_GOING}""",
             ids=json.dumps(memories),
             until=micros(until),
         )
