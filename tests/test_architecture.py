@@ -12,9 +12,9 @@ PACKAGE = "agentops_memory"
 SERVICE = Path(__file__).parents[1] / "service" / PACKAGE
 
 PURE_DOMAIN = {
-    "domain.access", "domain.errors", "domain.explain", "domain.instants", "domain.model",
-    "domain.neighbours", "domain.ports", "domain.query", "domain.retention",
-    "domain.retention_ports", "domain.spelling", "domain.store_model", "domain.summary",
+    "domain.access", "domain.errors", "domain.examination", "domain.explain",
+    "domain.instants", "domain.model", "domain.neighbours", "domain.ports", "domain.query",
+    "domain.retention", "domain.retention_ports", "domain.spelling", "domain.store_model", "domain.summary",
     "domain.techniques", "domain.text", "domain.uids",
 }  # fmt: skip
 
@@ -91,8 +91,10 @@ ALLOWED: dict[str, set[str]] = {
                 "storage", "settings", "telemetry", "turn"},
     "turn": {"storage"},
     "server": {"app", "compose", "headers", "limits", "origins", "settings", "telemetry", ""},
-    "cli": {"cli", "answers", "client", "local", "mcp", "server", "compose", "settings",
-            "setting_kinds", "telemetry", "storage", "domain", "api.agentops.exports",
+    "doctor": {"domain", "environment", "identity", "settings", "storage", ""},
+    "environment": {"domain.examination", "settings"},
+    "cli": {"cli", "answers", "client", "doctor", "environment", "local", "mcp", "server", "compose",
+            "settings", "setting_kinds", "telemetry", "storage", "domain", "api.agentops.exports",
             "api.documents", "api.ids", ""},
     "__main__": {"cli"},
     "__init__": set(),

@@ -15,7 +15,7 @@ from . import health as probe
 from .backup import backup
 from .completion import NAME, completion
 from .failing import INTERRUPTED, READER_GONE, NoMcp, fail, failures
-from .files import of_the_file
+from .files import of_the_file, refusals
 from .keys import keys
 from .memories import context, history, save, search, sessions, stats, timeline
 from .projects import projects
@@ -201,6 +201,47 @@ def index(check: bool, rebuild: bool, **flags: str | None) -> None:
     except upkeep.REFUSALS as refusal:
         _refuse(refusal)
     sys.exit(0 if is_good else 1)
+
+
+@main.command(short_help="Say what is wrong with a service's files, and mend what is safe.")
+@_options
+@click.option("--tenant", metavar="NAME", help="Whose database; without, every tenant's.")
+@click.option("--thorough", is_flag=True, help="Compare every index, row by row and word by word.")
+@click.option("--fix", is_flag=True, help="Mend what is safe; without, nothing is changed.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+def doctor(
+    tenant: str | None, thorough: bool, fix: bool, as_json: bool, **flags: str | None
+) -> None:
+    """Look at the settings, the files and the database of each tenant, and say what is wrong.
+
+    A service may be running meanwhile. No row is ever changed. Exits with 1 if
+    something failed, and with 0 if there are warnings alone.
+    """
+    # Not at the top, as above.
+    from . import doctor as examination  # noqa: PLC0415
+
+    wanted = examination.Wanted(
+        tenant=tenant, is_thorough=thorough, is_to_mend=fix, as_json=as_json
+    )
+    with refusals():
+        is_well = examination.run(flags, wanted)
+    sys.exit(0 if is_well else 1)
+
+
+@main.command(short_help="Bring the databases of all tenants up to date.")
+@_options
+@click.option("--dry-run", is_flag=True, help="Tell what would be done, and try it on a copy.")
+def migrate(dry_run: bool, **flags: str | None) -> None:
+    """Bring the databases of all tenants up to date, without serving.
+
+    Refused while a service has them. Exits with 1 if one cannot be brought up to date.
+    """
+    # Not at the top, as above.
+    from . import migrate as migration  # noqa: PLC0415
+
+    with refusals():
+        is_done = migration.run(_settings(flags), dry_run=dry_run)
+    sys.exit(0 if is_done else 1)
 
 
 @main.command(short_help="Find secrets in what is stored, and take them out.")

@@ -1,11 +1,13 @@
 """One SQLite connection, its settings, and the thread that plain functions run on."""
 
+import os
 import sqlite3
 import time
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 import aiosqlite
 
@@ -22,6 +24,8 @@ CHECKPOINT = 4000  # pages (16 MiB) of WAL that are copied into the file togethe
 READ_LIMIT = timedelta(seconds=5)
 PROGRESS = 10_000  # virtual machine steps between two looks at the clock
 CACHED_STATEMENTS = 256
+MAKING = ""  # a file that is not there is made
+CHANGING = "mode=rw"  # it must be there
 
 
 class Connection(aiosqlite.Connection):
@@ -48,13 +52,16 @@ def connect(
     busy_timeout: timedelta = BUSY_TIMEOUT,
     using: Techniques = ALL,
     one_thread: bool = True,
+    mode: str = MAKING,
 ) -> sqlite3.Connection:
     """An open connection with the settings and functions that every one of ours has.
 
-    Unless it is for one thread, another than that which uses it may close it.
+    Unless it is for one thread, another than that which uses it may close it. The mode is
+    what SQLite takes in the address of a file: https://sqlite.org/uri.html.
     """
     database = sqlite3.connect(
-        path,
+        f"file:{quote(os.fsencode(path))}?{mode}" if mode else path,
+        uri=bool(mode),
         isolation_level=None,
         timeout=busy_timeout.total_seconds(),
         cached_statements=CACHED_STATEMENTS,

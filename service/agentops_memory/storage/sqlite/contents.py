@@ -10,7 +10,7 @@ from pathlib import Path
 from ...domain.model import Erasure, ErasureId
 from .connection import connect
 from .erasures import receipts
-from .migrate import format_of
+from .migrate import version_of
 from .table import instant
 
 
@@ -45,7 +45,7 @@ def contents(database: sqlite3.Connection) -> Contents:
         for noun, of in _COUNTS.items()
     }
     return Contents(
-        format=format_of(database),
+        format=version_of(database),
         counts=Counts(**counted),
         changed_at=_changed_at(database, tables),
     )

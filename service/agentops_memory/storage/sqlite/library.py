@@ -2,8 +2,11 @@
 
 import _sqlite3
 import ctypes
+import sqlite3
+from contextlib import closing
 
 MEMSTATUS = 9  # SQLITE_CONFIG_MEMSTATUS
+OLDEST = (3, 37, 0)  # with tables that are STRICT
 
 
 def without_memory_statistics() -> bool:
@@ -26,3 +29,20 @@ def without_memory_statistics() -> bool:
     is_set = bool(config(MEMSTATUS, 0) == 0)
     initialize()
     return is_set
+
+
+def version() -> str:
+    """Which SQLite this is."""
+    return sqlite3.sqlite_version
+
+
+def lack() -> str:
+    """What the library lacks that the service needs, in a sentence; nothing if it has all."""
+    if sqlite3.sqlite_version_info < OLDEST:
+        return f"SQLite must be {'.'.join(map(str, OLDEST))} or newer."
+    with closing(sqlite3.connect(":memory:")) as database:
+        try:
+            database.execute("CREATE VIRTUAL TABLE f USING fts5 (word)")
+        except sqlite3.Error as error:
+            return f"SQLite has no full-text search: {error}."
+    return ""

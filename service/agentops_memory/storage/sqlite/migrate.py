@@ -31,11 +31,11 @@ def require_current(path: Path, using: Techniques = ALL, *, may_be_new: bool = F
     """
     if not path.is_file():
         raise StartRefused(f"There is no database at {path}.")
-    with _refusing(path), closing(connect(path, busy_timeout=PATIENCE, using=using)) as database:
+    with refusing(path), closing(connect(path, busy_timeout=PATIENCE, using=using)) as database:
         database.execute("BEGIN")  # one state, although another program may be making it
-        if may_be_new and not _version(database) and not _is_used(database):
+        if may_be_new and not version_of(database) and not is_used(database):
             return
-        if not _version(database) and _is_used(database) and not upgrade.is_original(database):
+        if not version_of(database) and is_used(database) and not upgrade.is_original(database):
             raise StartRefused(f"{path} is a database of another program.")
         if not _is_current(database, using):
             raise StartRefused(
@@ -50,7 +50,7 @@ def migrated(path: Path, now: datetime, using: Techniques = ALL) -> None:
     An index that was made by other rules is built anew.
     Refused with StartRefused when the file cannot be used; then it stays as it is.
     """
-    with _refusing(path):
+    with refusing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with closing(connect(path, busy_timeout=PATIENCE, using=using)) as database:
             if not _is_current(database, using):
@@ -61,17 +61,7 @@ def migrated(path: Path, now: datetime, using: Techniques = ALL) -> None:
 
 def has_newest_format(database: sqlite3.Connection) -> bool:
     """Whether the file is as this program makes it."""
-    return _version(database) == _newest()
-
-
-def newest_format() -> int:
-    """The newest format of a file that this program knows."""
-    return _newest()
-
-
-def format_of(database: sqlite3.Connection) -> int:
-    """The format of a file; 0 for one that is not, or not yet, ours."""
-    return _version(database)
+    return version_of(database) == newest_format()
 
 
 def without_remains(database: sqlite3.Connection, path: Path) -> bool:
@@ -96,6 +86,13 @@ def statements(number: int) -> Iterator[str]:
         yield statement
 
 
+def laid_out(database: sqlite3.Connection, after: int = 0) -> None:
+    """Run every migration after one, or all of them."""
+    for number in range(after + 1, newest_format() + 1):
+        for statement in statements(number):
+            database.execute(statement)
+
+
 def _migrate(database: sqlite3.Connection, path: Path, now: datetime, using: Techniques) -> None:
     """Bring the file up to date, whole or not at all."""
     database.execute("PRAGMA foreign_keys = OFF")
@@ -111,16 +108,14 @@ def _migrate(database: sqlite3.Connection, path: Path, now: datetime, using: Tec
 
 
 def _step(database: sqlite3.Connection, path: Path, now: datetime) -> None:
-    version = _version(database)
+    version = version_of(database)
     if version == 0 and upgrade.is_original(database):
         upgrade.upgrade(database, path, statements(1), now)
         version = 1
-    elif version == 0 and _is_used(database):
+    elif version == 0 and is_used(database):
         raise StartRefused(f"{path} is a database of another program.")
     _require_small_ids(database, path)
-    for number in range(version + 1, len(_scripts()) + 1):
-        for statement in statements(number):
-            database.execute(statement)
+    laid_out(database, after=version)
     database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     database.execute(f"PRAGMA user_version = {len(_scripts())}")
 
@@ -140,8 +135,8 @@ def _require_small_ids(database: sqlite3.Connection, path: Path) -> None:
 
 
 def _is_current(database: sqlite3.Connection, using: Techniques) -> bool:
-    newest = _newest()
-    version = _version(database)
+    newest = newest_format()
+    version = version_of(database)
     if version > newest:
         raise StartRefused(
             f"The database has format {version}, made by a newer version of this program; "
@@ -151,18 +146,19 @@ def _is_current(database: sqlite3.Connection, using: Techniques) -> bool:
     return version == newest and is_by_rules(database, rules(using))
 
 
-def _version(database: sqlite3.Connection) -> int:
+def version_of(database: sqlite3.Connection) -> int:
     """The number of the last migration; 0 for a file that is not, or not yet, ours."""
     if database.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
         return 0
     return int(database.execute("PRAGMA user_version").fetchone()[0])
 
 
-def _is_used(database: sqlite3.Connection) -> bool:
+def is_used(database: sqlite3.Connection) -> bool:
     return database.execute("SELECT 1 FROM sqlite_schema").fetchone() is not None
 
 
-def _newest() -> int:
+def newest_format() -> int:
+    """The newest format of a file that this program knows."""
     return len(_scripts())
 
 
@@ -172,7 +168,7 @@ def _scripts() -> list[str]:
 
 
 @contextmanager
-def _refusing(path: Path) -> Iterator[None]:
+def refusing(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.DatabaseError as error:

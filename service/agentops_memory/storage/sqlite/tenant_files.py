@@ -46,6 +46,12 @@ def tenants_of(path: Path) -> list[TenantId]:
     return [DEFAULT_TENANT, *others] if path.exists() else others
 
 
+def unnamed_in(path: Path) -> list[str]:
+    """Files among the tenants' databases that no tenant can be called as."""
+    known = {f"{tenant}.db" for tenant in tenants_of(path)}
+    return sorted(it.name for it in tenants_folder(path).glob("*.db") if it.name not in known)
+
+
 def counted(path: Path) -> Counted:
     """How much the database at the path holds, which may be of an older format."""
     size = size_of(path)

@@ -56,6 +56,11 @@ def upgrade(database: sqlite3.Connection, path: Path, schema: Iterable[str], now
     )
 
 
+def needed(size: int) -> int:
+    """The bytes that must be free to upgrade a file of so many."""
+    return size * SPACE_NEEDED + SPACE_AT_LEAST
+
+
 def compact(database: sqlite3.Connection, path: Path) -> bool:
     """Write the file anew without unused pages; false where that fails, and they stay."""
     folder = str(path.parent.absolute()).replace("'", "''")
@@ -78,11 +83,10 @@ def _columns(database: sqlite3.Connection, table: str) -> set[str]:
 def _require_space(path: Path) -> None:
     wal = path.with_name(f"{path.name}-wal")
     size = path.stat().st_size + (wal.stat().st_size if wal.exists() else 0)
-    needed = size * SPACE_NEEDED + SPACE_AT_LEAST
     free = shutil.disk_usage(path.parent).free
-    if free < needed:
+    if free < needed(size):
         raise StartRefused(
-            f"Upgrading {path} needs {needed:,} bytes free in {path.parent}; there are {free:,}. "
+            f"Upgrading {path} needs {needed(size):,} bytes free in {path.parent}; there are {free:,}. "
             "Nothing was changed."
         )
 

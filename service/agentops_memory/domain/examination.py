@@ -1,0 +1,81 @@
+"""What an examination of the service finds: each finding a sentence, with what to do about it."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from .model import TenantId
+
+Mend = Callable[[], str]
+"""Does what is safe about a finding, and says in a sentence what it did."""
+
+
+class Status(StrEnum):
+    """How bad a finding is. With `failed` something does not work, or is lost."""
+
+    OK = "ok"
+    NOTE = "note"
+    WARNING = "warning"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What was found of one thing."""
+
+    code: str  # one of CODES
+    sentence: str
+    status: Status = Status.OK
+    tenant: TenantId | None = None  # whose database; none for what all of them share
+    remedy: str = ""  # a sentence or a command
+    mend: Mend | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def is_fixable(self) -> bool:
+        """Whether `--fix` does something about it."""
+        return self.mend is not None
+
+
+CODES = {
+    "file": "the database file: is it there, is it a file, can it be read",
+    "folder": "whether the file and its folder can be written",
+    "mode": "who else may read the database",
+    "owner": "whether all files belong to one user",
+    "journal": "what a process that was killed left of its last transaction",
+    "leftovers": "drafts of processes that were killed",
+    "copies": "copies beside the database, made before an upgrade or a restore",
+    "file-system": "what kind of file system it is, and whether it can be written",
+    "space": "free space and inodes",
+    "format": "which version of the program made the database",
+    "schema": "tables, indexes, views and triggers, compared with those of the migrations",
+    "integrity": "whether SQLite finds the file sound",
+    "references": "whether every row that another one names is there",
+    "index": "whether the full-text index is in line with the memories",
+    "size": "how much the database holds, and how much of it is unused",
+    "log": "how long the write-ahead log is",
+    "quota": "how near the tenant is to its quota",
+    "clock": "whether the clock goes right, and no row is from the future",
+    "erasures": "whether the bytes of what was erased have left the file",
+    "sessions": "whether idle sessions have ended",
+    "tenants": "which tenants there are",
+    "keys": "the file of keys: can it be read, is it private, does any key work",
+    "redaction": "the file of what is not taken for a secret",
+    "audit": "the audit file: can it be read, is it private, is each line whole",
+    "settings": "the settings: can each be used",
+    "environment": "variables that look like settings and are none",
+    "auth": "whether the service would let in anybody, or nobody",
+    "served": "which process serves this database now",
+    "program": "the versions of the program, of Python and of SQLite",
+}
+"""What is looked at, by the code of its findings."""
+
+
+def worst_first(findings: Iterable[Finding]) -> list[Finding]:
+    """The findings, those that matter most before the others."""
+    order = list(reversed(Status))
+    return sorted(findings, key=lambda finding: order.index(finding.status))
+
+
+def has_failed(findings: Sequence[Finding]) -> bool:
+    """Whether anything does not work."""
+    return any(finding.status is Status.FAILED for finding in findings)

@@ -1,0 +1,128 @@
+"""What can be made anew from the rows, which are never touched; nothing is kept half done.
+
+Whatever is made is committed only if SQLite finds the file no worse than before.
+"""
+
+import sqlite3
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+from ...domain.errors import Unavailable
+from ...domain.techniques import Techniques
+from . import schema, upgrade
+from .boundaries import change
+from .connection import CHANGING, connect
+from .index import Index
+from .partitions import Partitions
+from .terms import Terms
+
+MOST = 100  # faults that SQLite tells of, pages that nothing uses after all others
+NO_FAULTS = ("ok", "*** in database main ***")
+LOOSE = "is never used"
+PATIENCE = timedelta(seconds=10)  # with another process's transaction
+
+
+def rebuild(path: Path, using: Techniques, number: int) -> str:
+    """Fill a partition of the full-text index afresh."""
+    with _mended(path, using) as database:
+        Index(database, Partitions(database, is_alone=True)).rebuild(number)
+    return f"Partition {number} was filled afresh."
+
+
+def make_partition(path: Path, using: Techniques, number: int) -> str:
+    """Make a partition of the full-text index anew, with its tables."""
+    with _mended(path, using) as database:
+        _forget(database, schema.names_of(database, number))
+        partitions = Partitions(database, is_alone=True)
+        partitions.unlist(number)
+        partitions.make(number)
+        Terms(database, partitions).rebuild(number)
+    return f"Partition {number} was made anew."
+
+
+def make_indexes(path: Path, using: Techniques, indexes: Mapping[str, str]) -> str:
+    """Make ordinary indexes that are missing."""
+    with _mended(path, using) as database:
+        schema.make_indexes(database, indexes.values())
+    return f"Made: {', '.join(indexes)}."
+
+
+def reindex(path: Path, using: Techniques) -> str:
+    """Make every ordinary index anew from its table."""
+    with _mended(path, using) as database:
+        indexes = schema.ordinary_indexes(database)
+        _forget(database, [*indexes])
+        schema.make_indexes(database, indexes.values())
+        database.execute("REINDEX")  # those that SQLite made for constraints
+    return "Every ordinary index was made anew."
+
+
+def empty_log(path: Path, using: Techniques) -> str:
+    """Copy the write-ahead log into the file, and cut it off."""
+    with _explained(), closing(_connected(path, using)) as database:
+        (is_blocked, *_) = database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    if is_blocked:
+        raise Unavailable("Something reads an older state, or writes, so the log stays.")
+    return "The log was copied into the file."
+
+
+def is_exact(path: Path, using: Techniques, number: int) -> bool:
+    """Whether a partition holds just what the memories say; nothing is changed.
+
+    SQLite wants the lock of writers for it. Whoever else holds it is waited for.
+    """
+    with closing(_connected(path, using)) as database:
+        database.execute("BEGIN IMMEDIATE")
+        try:
+            return Index(database, Partitions(database, is_alone=False)).is_exact(number)
+        finally:
+            database.execute("ROLLBACK")
+
+
+@contextmanager
+def _mended(path: Path, using: Techniques) -> Iterator[sqlite3.Connection]:
+    """A transaction that is kept if the file is sound at its end; else nothing happened."""
+    with _explained(), closing(_connected(path, using)) as database:
+        with change(database, time.monotonic() + PATIENCE.total_seconds()):
+            yield database
+            has_loose_pages = _require_sound(database)
+        if has_loose_pages:
+            upgrade.compact(database, path)
+
+
+def _forget(database: sqlite3.Connection, names: Sequence[str]) -> None:
+    """Take tables or indexes out of the schema, and touch none of their pages.
+
+    A damaged page may lead to pages of others, which a DROP would free. Their own pages are used
+    by nothing then, until the file is written anew.
+    """
+    database.execute("PRAGMA writable_schema = ON")
+    database.executemany(
+        "DELETE FROM sqlite_schema WHERE name = :name OR (type = 'index' AND tbl_name = :name)",
+        [{"name": name} for name in names],
+    )
+    database.execute("PRAGMA writable_schema = RESET")
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise Unavailable(f"SQLite refuses: {error}.") from error
+
+
+def _require_sound(database: sqlite3.Connection) -> bool:
+    """Refuse a file that is damaged; whether it has pages that nothing uses, which is no damage."""
+    found = [fault for (fault,) in database.execute(f"PRAGMA quick_check({MOST})")]
+    faults = [fault for report in found for fault in report.splitlines() if fault not in NO_FAULTS]
+    if any(not fault.endswith(LOOSE) for fault in faults):
+        raise Unavailable("The file would still be damaged, so it was left as it is.")
+    return bool(faults)
+
+
+def _connected(path: Path, using: Techniques) -> sqlite3.Connection:
+    return connect(path, busy_timeout=PATIENCE, using=using, mode=CHANGING)
