@@ -143,6 +143,12 @@ def without_file(path: Path) -> None:
     path.unlink()
 
 
+def with_folder_of_drafts(path: Path) -> None:
+    folder = path.with_name(".agentops-memory-x.part")
+    folder.mkdir()
+    (folder / "draft").touch()
+
+
 def of_another_program(path: Path) -> None:
     path.unlink()
     running("CREATE TABLE t (x)")(path)
@@ -289,6 +295,10 @@ CASES: dict[str, Case] = {
     "a draft": Case(
         damage=beside(".before-upgrade.part", "x"), code="leftovers", status="warning",
         said="memory.db.before-upgrade.part", is_mended=True,
+    ),
+    "a folder of drafts": Case(
+        damage=with_folder_of_drafts, code="leftovers", status="warning",
+        said=".agentops-memory-x.part", is_mended=True,
     ),
     "a copy": Case(
         damage=beside(".before-upgrade", "x"), code="copies", status="note",

@@ -14,8 +14,8 @@ SERVICE = Path(__file__).parents[1] / "service" / PACKAGE
 PURE_DOMAIN = {
     "domain.access", "domain.errors", "domain.examination", "domain.explain",
     "domain.instants", "domain.model", "domain.neighbours", "domain.ports", "domain.query",
-    "domain.retention", "domain.retention_ports", "domain.spelling", "domain.store_model", "domain.summary",
-    "domain.techniques", "domain.text", "domain.uids",
+    "domain.retention", "domain.retention_ports", "domain.spelling", "domain.store_model",
+    "domain.summary", "domain.techniques", "domain.text", "domain.uids",
 }  # fmt: skip
 
 # part -> what it may import of the package; a name with a dot covers what lies below it
@@ -93,9 +93,9 @@ ALLOWED: dict[str, set[str]] = {
     "server": {"app", "compose", "headers", "limits", "origins", "settings", "telemetry", ""},
     "doctor": {"domain", "environment", "identity", "settings", "storage", ""},
     "environment": {"domain.examination", "settings"},
-    "cli": {"cli", "answers", "client", "doctor", "environment", "local", "mcp", "server", "compose",
-            "settings", "setting_kinds", "telemetry", "storage", "domain", "api.agentops.exports",
-            "api.documents", "api.ids", ""},
+    "cli": {"cli", "answers", "client", "doctor", "environment", "local", "mcp", "server",
+            "compose", "settings", "setting_kinds", "telemetry", "storage", "domain",
+            "api.agentops.exports", "api.documents", "api.ids", ""},
     "__main__": {"cli"},
     "__init__": set(),
 }  # fmt: skip

@@ -1,6 +1,8 @@
 """The doctor finds what is wrong, says so in sentences, and mends what is safe and no more."""
 
+import ast
 import hashlib
+import re
 import shutil
 from contextlib import closing
 from datetime import UTC, datetime
@@ -16,7 +18,9 @@ from agentops_memory.storage.sqlite.connection import connect
 from .damages import CASES, Case
 from .terminal import Terminal
 
-DOCUMENT = Path(__file__).parents[1] / "docs" / "operations.md"
+ROOT = Path(__file__).parents[1]
+DOCUMENT = ROOT / "docs" / "operations.md"
+PACKAGE = ROOT / "service" / "agentops_memory"
 
 # What no fault of the index changes, and no mending either.
 OF_ROWS = ("memories", "sessions", "spaces", "revisions", "erasures", "transcripts", "stores")
@@ -109,3 +113,49 @@ def test_a_damage_is_found_and_mended_where_that_is_promised(name: str, path: Pa
         assert {it.status for it in mended(found)} == {Status.OK}, [*mended(found)]
         assert wrong(findings_of(patient(path, thorough=True))) == []
         assert rows(path) == kept
+
+
+def section(heading: str) -> list[list[str]]:
+    """The rows of a section's last table, without its heading."""
+    text = DOCUMENT.read_text("utf-8").partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    lines = [line for line in text.rpartition("|---|")[2].splitlines()[1:] if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+
+
+def test_every_finding_is_documented() -> None:
+    documented = {code.strip("`"): what for code, what, _ in section("Doctor")}
+
+    assert documented == CODES
+
+
+def test_every_code_that_is_found_is_one_of_those() -> None:
+    texts = [path.read_text("utf-8") for path in PACKAGE.rglob("*.py")]
+
+    found = {code for text in texts for code in re.findall(r'\bcode="([a-z-]+)",?\n? ', text)}
+    assert found - {"error"} <= CODES.keys()
+
+
+def sentences() -> set[str]:
+    """Every text in the program; what is filled in is an ellipsis."""
+    trees = [ast.parse(path.read_text("utf-8")) for path in PACKAGE.rglob("*.py")]
+    return {_text(node) for tree in trees for node in ast.walk(tree)}
+
+
+def _text(node: ast.AST) -> str:
+    if isinstance(node, ast.JoinedStr):
+        return "".join(map(_text, node.values))
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    return "..."
+
+
+def test_every_sentence_that_is_explained_is_one_that_the_service_says() -> None:
+    said = sentences()
+    quoted = [
+        sentence
+        for symptom, *_ in section("Troubleshooting by symptom")
+        for sentence in re.findall(r"`([^`]+ [^`]+)`", symptom)
+    ]
+
+    assert len(quoted) > 30
+    assert [it for it in quoted if not any(it in sentence for sentence in said)] == []

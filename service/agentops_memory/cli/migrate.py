@@ -1,5 +1,7 @@
 """`migrate`: the databases of all tenants brought up to date, or what that would do, told first."""
 
+import logging
+
 import click
 
 from ..compose import utc_now
@@ -12,6 +14,7 @@ from ..storage.sqlite.migration_plan import Plan, planned, tried
 from ..storage.sqlite.tenant_files import tenants_of
 from ..storage.sqlite.tenants import tenant_file
 from .output import size
+from .reach import silent
 
 
 def run(settings: Settings, *, dry_run: bool) -> bool:
@@ -23,9 +26,9 @@ def run(settings: Settings, *, dry_run: bool) -> bool:
     if not tenants:
         raise Unavailable(f"There is no database at {settings.db_path}.")
     if dry_run:
-        return all([_is_planned(settings, tenant) for tenant in tenants])
+        return sum(_is_planned(settings, tenant) for tenant in tenants) == len(tenants)
     with served_alone(settings.db_path):
-        return all([_is_done(settings, tenant) for tenant in tenants])
+        return sum(_is_done(settings, tenant) for tenant in tenants) == len(tenants)
 
 
 def _is_planned(settings: Settings, tenant: TenantId) -> bool:
@@ -75,5 +78,6 @@ def _room(plan: Plan) -> str:
 def _tried(plan: Plan, settings: Settings) -> str:
     if not plan.has_room_for_trial:
         return "not tried, as there is no room for a copy."
-    took = tried(plan, utc_now(), settings.recall)
+    with silent(logging.getLogger("agentops_memory")):
+        took = tried(plan, utc_now(), settings.recall)
     return f"tried on a copy, which took {took.total_seconds():.1f} s and is sound."

@@ -107,7 +107,7 @@ async def _reached(reach: Reach, *, may_make: bool) -> AsyncIterator[Memories]:
     tenant, path = usable_file(place, reach.tenant, may_make=may_make)
     if not path.exists():
         say(f"Makes the database {path}.")
-    with _silent(logging.getLogger("agentops_memory")):
+    with silent(logging.getLogger("agentops_memory")):
         async with opened_here(place, Telemetry.started(None), tenant) as memories:
             yield memories
 
@@ -147,7 +147,7 @@ def usable_file(place: "Settings", name: str | None, *, may_make: bool) -> tuple
 
 
 @contextmanager
-def _silent(log: logging.Logger) -> Iterator[None]:
+def silent(log: logging.Logger) -> Iterator[None]:
     """Inside, nothing is logged that is no error: people are told what concerns them."""
     level = log.level
     log.setLevel(logging.ERROR)

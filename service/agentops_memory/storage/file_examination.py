@@ -1,5 +1,6 @@
 """What the files of a service are found to be, before anything is read in them."""
 
+import fcntl
 import os
 import shutil
 import stat
@@ -10,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from ..domain.examination import Finding, Mend, Status
+from .drafts import PREFIX, SUFFIX
 from .file_systems import file_system, is_network
 
 LITTLE = 100 * 1024 * 1024  # bytes free, below which somebody should look
@@ -20,7 +22,6 @@ OTHERS = stat.S_IROTH | stat.S_IWOTH | stat.S_IXOTH
 MIB = 1024 * 1024
 BESIDE = ("-wal", "-shm", "-journal")  # of SQLite
 DRAFTS = (".part", ".new")  # names that end so are of files that are not there yet
-TRIAL = ".trial.part"  # a folder's name that ends so is of a migration that was tried
 COPIES = (".before-upgrade", ".before-restore")
 
 
@@ -198,7 +199,8 @@ def _named(path: Path) -> list[Path]:
 
 
 def _drafts(path: Path) -> list[Path]:
-    return [file for file in _named(path) if _is_draft(file)]
+    folders = sorted(path.parent.glob(f"{PREFIX}*{SUFFIX}"))
+    return [*(file for file in _named(path) if _is_draft(file) and file.is_file()), *folders]
 
 
 def _is_draft(file: Path) -> bool:
@@ -218,8 +220,8 @@ def _is_left_over(file: Path) -> bool:
         status = file.lstat()
     except OSError:
         return False
-    if stat.S_ISDIR(status.st_mode):  # in which a migration was tried
-        return file.name.endswith(TRIAL) and all(_is_left_over(it) for it in file.iterdir())
+    if stat.S_ISDIR(status.st_mode):
+        return not _is_locked(file)
     is_quiet = time.time() - status.st_mtime > QUIET.total_seconds()
     return stat.S_ISREG(status.st_mode) and is_quiet and not _is_open(status)
 
@@ -232,6 +234,18 @@ def _is_open(status: os.stat_result) -> bool:
                 return True
         except OSError:
             continue
+    return False
+
+
+def _is_locked(folder: Path) -> bool:
+    """Whether the process that made a folder for drafts lives, or nobody can tell."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
     return False
 
 

@@ -17,7 +17,7 @@ from .partitions import Partitions
 from .prepared import rules
 from .rows_examined import of_rows
 from .schema import Difference, difference, partition_of, shown
-from .soundness import of_soundness
+from .soundness import faults_of, of_faults, of_soundness
 
 TRIES = 2  # a file that changed while it was read as if nobody used it is read again
 RESTORE = "Stop the service, and restore a backup: `agentops-memory restore`."
@@ -54,7 +54,7 @@ def _found(subject: Subject) -> list[Finding]:
         with looked_at(subject.path, subject.using) as database:
             findings = _safely("format", of_format, database, subject)
             if not is_ours(database):
-                return findings
+                return findings + _safely("integrity", of_older, database, subject)
             for code, part in PARTS.items():
                 findings += _safely(code, part, database, subject)
             return findings
@@ -101,6 +101,12 @@ def of_format(database: sqlite3.Connection, _: Subject) -> Iterator[Finding]:
             sentence="It is a database of another program.",
             remedy="Name the right file with --db or MEMORY_DB_PATH.",
         )
+
+
+def of_older(database: sqlite3.Connection, subject: Subject) -> Iterator[Finding]:
+    """Whether SQLite finds a file of another format sound; more of it is not known."""
+    faults = faults_of(database, is_thorough=subject.is_thorough)
+    yield of_faults(faults, is_thorough=subject.is_thorough)
 
 
 def of_schema(database: sqlite3.Connection, subject: Subject) -> Iterator[Finding]:

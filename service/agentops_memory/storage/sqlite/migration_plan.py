@@ -2,7 +2,6 @@
 
 import shutil
 import sqlite3
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -12,7 +11,7 @@ from pathlib import Path
 
 from ...domain.errors import Unavailable
 from ...domain.techniques import Techniques
-from ..audit import owned_like
+from ..drafts import drafts
 from . import upgrade
 from .connection import connect
 from .faults import StartRefused
@@ -23,7 +22,6 @@ from .prepared import rules
 
 SPACE_NEEDED = 4  # times the file's size: the log of what is written anew, and what it grows by
 SPACE_AT_LEAST = 2 * 1024 * 1024  # bytes
-TRIAL = "trial.part"  # the end of the folder's name in which a copy is tried
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,15 +101,11 @@ def tried(plan: Plan, now: datetime, using: Techniques) -> timedelta:
 
 @contextmanager
 def _copied(path: Path, using: Techniques) -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(dir=path.parent, prefix=f"{path.name}.", suffix=f".{TRIAL}"))
-    try:
-        owned_like(folder, path.parent)
+    with drafts(path.parent) as folder:
         copy = folder / path.name
         with looked_at(path, using) as source, closing(sqlite3.connect(copy)) as target:
             source.backup(target)
         yield copy
-    finally:
-        shutil.rmtree(folder)
 
 
 def _needed(size: int) -> int:

@@ -23,13 +23,24 @@ def of_soundness(
 ) -> Iterator[Finding]:
     faults = faults_of(database, is_thorough=is_thorough)
     if not faults:
-        how = "in full" if is_thorough else "quickly; --thorough looks into the indexes, too"
-        yield Finding(code="integrity", sentence=f"SQLite finds it sound ({how}).")
+        yield of_faults(faults, is_thorough=is_thorough)
     elif data := unreadable(database):
         yield from _located(path, using, faults, data)
     else:
         yield _of_indexes(path, using, faults)
     yield from of_references(database)
+
+
+def of_faults(faults: list[str], *, is_thorough: bool) -> Finding:
+    if faults:
+        return Finding(
+            code="integrity",
+            status=Status.FAILED,
+            sentence=f"The file is damaged: {_told(faults)}.",
+            remedy=DAMAGED,
+        )
+    how = "in full" if is_thorough else "quickly; --thorough looks into the indexes, too"
+    return Finding(code="integrity", sentence=f"SQLite finds it sound ({how}).")
 
 
 def of_references(database: sqlite3.Connection) -> Iterator[Finding]:

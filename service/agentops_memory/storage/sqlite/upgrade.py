@@ -86,8 +86,8 @@ def _require_space(path: Path) -> None:
     free = shutil.disk_usage(path.parent).free
     if free < needed(size):
         raise StartRefused(
-            f"Upgrading {path} needs {needed(size):,} bytes free in {path.parent}; there are {free:,}. "
-            "Nothing was changed."
+            f"Upgrading {path} needs {needed(size):,} bytes free in {path.parent}; "
+            f"there are {free:,}. Nothing was changed."
         )
 
 
