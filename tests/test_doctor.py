@@ -7,15 +7,18 @@ import shutil
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from agentops_memory.doctor import Patient, findings_of, mended
 from agentops_memory.domain.examination import CODES, Finding, Status
-from agentops_memory.environment import usable
+from agentops_memory.environment import of_environment, usable
+from agentops_memory.storage.drafts import drafts
+from agentops_memory.storage.serving_lock import served_alone
 from agentops_memory.storage.sqlite.connection import connect
 
-from .damages import CASES, Case
+from .damages import CASES, Case, beside, running
 from .terminal import Terminal
 
 ROOT = Path(__file__).parents[1]
@@ -159,3 +162,144 @@ def test_every_sentence_that_is_explained_is_one_that_the_service_says() -> None
 
     assert len(quoted) > 30
     assert [it for it in quoted if not any(it in sentence for sentence in said)] == []
+
+
+def test_at_the_terminal_what_is_wrong_comes_first(path: Path) -> None:
+    terminal = Terminal({"MEMORY_DB_PATH": str(path), "MEMORY_LISTN": ":1", "MEMORY_DRAIN": "x"})
+    CASES["no index of sessions"].damage(path)
+
+    found = terminal.run("doctor")
+
+    assert found.exit_code == 1
+    lines = found.stdout.splitlines()
+    assert [line.split()[0] for line in lines[:4]] == ["failed", "failed", "warning", "note"]
+    assert "MEMORY_DRAIN: 'x' is no duration" in lines[0]
+    assert lines[1].partition("default")[2].startswith("): Missing: the index sessions_by_start.")
+    assert lines[2].endswith("Was MEMORY_LISTEN meant?")
+    assert lines[-1] == "2 failures, 1 warning; --fix does something about 1 of them."
+    assert terminal.run("doctor", "--fix").stdout.splitlines()[0] == (
+        "fixed      schema (default): Made: sessions_by_start."
+    )
+
+
+def test_warnings_do_not_fail(path: Path) -> None:
+    terminal = Terminal({"MEMORY_DB_PATH": str(path), "MEMORY_LISTN": ":1"})
+
+    found = terminal.json("doctor", "--thorough")
+
+    assert (found["is_well"], found["failed"], found["warning"]) == (True, 0, 1)
+    assert found["findings"][0] == {
+        "code": "environment",
+        "tenant": None,
+        "status": "warning",
+        "sentence": "MEMORY_LISTN is no setting, and changes nothing.",
+        "remedy": "Was MEMORY_LISTEN meant?",
+        "is_fixable": False,
+    }
+
+
+def test_every_tenant_is_looked_at_or_one(path: Path) -> None:
+    terminal = Terminal({"MEMORY_DB_PATH": str(path)})
+    terminal.say("tenants", "create", "acme")
+    path.with_name("memory.db.tenants").joinpath("globex.db").write_bytes(b"garbage" * 999)
+    path.with_name("memory.db.tenants").joinpath("Not.db").touch()
+
+    every, one = terminal.run("doctor"), terminal.run("doctor", "--tenant", "acme")
+
+    assert (every.exit_code, one.exit_code) == (1, 0)
+    assert "integrity (globex): It cannot be read: file is not a database." in every.stdout
+    assert "No tenant can be called as these files are: Not.db." in every.stdout
+    assert "globex" not in one.stdout
+    assert "default:" not in one.stdout
+
+
+@pytest.mark.parametrize(
+    ("variables", "status", "said"),
+    [
+        ({"MEMORY_TENANT_QOUTA": "1"}, Status.WARNING, "Was MEMORY_TENANT_QUOTA meant?"),
+        ({"MEMORY_XYZZY": "1"}, Status.NOTE, "docs/configuration.md"),
+        ({"MEMORY_SERVICE_PORT_HTTP": "1", "MEMORY_PORT_80_TCP_ADDR": "::"}, Status.OK, ""),
+        ({"MEMORY_API_KEY": "1", "MEMORY_URL": "", "memory_listn": ""}, Status.OK, ""),
+    ],
+)
+def test_a_variable_that_is_no_setting_is_noticed(
+    variables: dict[str, str], status: Status, said: str
+) -> None:
+    (found,) = of_environment(variables)
+
+    assert (found.status, found.remedy[: len(said)]) == (status, said)
+
+
+def test_a_service_that_nobody_or_anybody_could_use_is_noticed(path: Path) -> None:
+    told = {}
+    several: list[dict[str, Any]] = [{}, {"MEMORY_LISTEN": ":1"}, {"MEMORY_AUTH": "keys"}]
+    for variables in several:
+        (found,) = (it for it in findings_of(patient(path, **variables)) if it.code == "auth")
+        told[tuple(variables)] = found.status
+
+    assert [*told.values()] == [Status.NOTE, Status.FAILED, Status.FAILED]
+
+
+def test_sizes_are_measured_by_the_quota(path: Path) -> None:
+    found = findings_of(patient(path, MEMORY_TENANT_QUOTA="210000"))
+
+    assert [it.code for it in wrong(found)] == ["quota"]
+
+
+def test_who_serves_is_named(path: Path) -> None:
+    with served_alone(path):
+        found = findings_of(patient(path))
+
+    assert [it.sentence for it in found if it.code == "served" and "process" in it.sentence]
+    assert wrong(found) == []
+
+
+def test_a_log_that_a_crash_left_is_read_and_stays(path: Path, tmp_path: Path) -> None:
+    crashed = tmp_path / "crashed" / "memory.db"
+    crashed.parent.mkdir(mode=0o700)
+    with closing(connect(path)) as database:
+        database.execute("PRAGMA foreign_keys = OFF")
+        database.execute("DELETE FROM sessions")
+        for suffix in ("", "-wal"):
+            shutil.copy2(f"{path}{suffix}", f"{crashed}{suffix}")
+    before = everything(crashed.parent)
+
+    found = findings_of(patient(crashed, thorough=True))
+
+    assert [it.code for it in wrong(found)] == ["references"]
+    assert everything(crashed.parent) == before
+
+
+def test_a_file_that_is_in_use_is_looked_at_and_mended(path: Path) -> None:
+    with closing(connect(path)) as database:
+        database.execute("UPDATE memories SET title = 'another' WHERE id = 1")
+        found = findings_of(patient(path, thorough=True))
+        done = list(mended(found))
+
+        assert [(it.code, it.status) for it in wrong(found)] == [("index", Status.WARNING)]
+        assert [it.sentence for it in done] == ["Partition 0 was filled afresh."]
+        assert database.execute("SELECT count(*) FROM memories").fetchone() == (3,)
+
+
+def test_what_cannot_be_mended_stays_and_is_told(path: Path) -> None:
+    CASES["no unique index"].damage(path)
+    running("UPDATE memories SET key = 'same'")(path)
+    kept = rows(path)
+
+    (done,) = mended(findings_of(patient(path)))
+
+    assert done.status is Status.FAILED
+    assert "It stays: SQLite refuses: UNIQUE constraint failed" in done.sentence
+    assert rows(path) == kept
+
+
+def test_a_draft_that_somebody_writes_stays(path: Path) -> None:
+    beside(".new.part", age=0)(path)
+    beside(".old.part")(path)
+
+    with path.with_name("memory.db.old.part").open("rb"):
+        assert wrong(findings_of(patient(path))) == []
+        with drafts(path.parent) as folder:
+            assert wrong(findings_of(patient(path))) == []
+            assert folder.is_dir()
+    assert [it.code for it in wrong(findings_of(patient(path)))] == ["leftovers"]

@@ -193,11 +193,14 @@ def _of_tenants(path: Path) -> Iterator[Finding]:
 
 
 def _of_folder(path: Path) -> Iterator[Finding]:
-    yield files.of_file_system(path)
-    yield files.of_space(path)
+    if path.parent.is_dir():
+        yield files.of_file_system(path)
+        yield files.of_space(path)
 
 
 def _of_leftovers(place: Settings) -> Iterator[Finding]:
+    if not place.db_path.parent.is_dir():
+        return
     draft = place.keys_file.with_name(f"{place.keys_file.name}.new")
     yield files.of_leftovers(place.db_path, {draft})
 

@@ -16,7 +16,7 @@ from ..environment import Flags, usable
 from .output import counted, one_line
 
 COLOURS = {Status.FAILED: "red", Status.WARNING: "yellow"}
-WIDEST = max(len(status) for status in Status)
+WIDEST = len("not fixed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ def run(flags: Flags, wanted: Wanted) -> bool:
 def _lines(findings: Sequence[Finding], done: Sequence[Finding]) -> Iterator[str]:
     for finding in done:
         kind = "fixed" if finding.status is Status.OK else "not fixed"
-        yield f"{kind:{WIDEST + 2}}{_told(finding)}"
+        yield f"{kind:{WIDEST}}  {_told(finding)}"
     wrong = [it for it in worst_first(findings) if it.status is not Status.OK]
     for finding in wrong:
         label = click.style(f"{finding.status:{WIDEST}}", fg=COLOURS.get(finding.status))

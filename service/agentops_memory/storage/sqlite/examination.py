@@ -10,6 +10,7 @@ from pathlib import Path
 from ...domain.examination import Finding, Status
 from ...domain.techniques import Techniques
 from . import mending, upgrade
+from .faults import primary_code
 from .index import is_by_rules
 from .looking import looked_at
 from .migrate import has_newest_format, is_used, newest_format, version_of
@@ -21,6 +22,12 @@ from .soundness import faults_of, of_faults, of_soundness
 
 TRIES = 2  # a file that changed while it was read as if nobody used it is read again
 RESTORE = "Stop the service, and restore a backup: `agentops-memory restore`."
+
+SHUT = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_BUSY)
+ACCESS = (
+    "Run this as the user of the service, who can write the folder: SQLite wants to, although "
+    "nothing is changed."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,7 +193,7 @@ def _unreadable(code: str, error: Exception) -> Finding:
         code=code,
         status=Status.FAILED,
         sentence=f"It cannot be read: {error}.",
-        remedy=RESTORE,
+        remedy=ACCESS if primary_code(error) in SHUT else RESTORE,
     )
 
 
@@ -237,7 +244,25 @@ def _out_of_line(partitions: Partitions, number: int, subject: Subject) -> Itera
         return
     if drift:
         yield _wrong_partition(subject, number, f"is {drift:,} rows out of line")
-    elif subject.is_thorough and not mending.is_exact(subject.path, subject.using, number):
+    elif subject.is_thorough:
+        yield from _other_words(subject, number)
+
+
+def _other_words(subject: Subject, number: int) -> Iterator[Finding]:
+    try:
+        is_exact = mending.is_exact(subject.path, subject.using, number)
+    except sqlite3.Error as error:
+        if primary_code(error) not in SHUT:
+            raise
+        yield Finding(
+            code="index",
+            status=Status.NOTE,
+            sentence=f"Partition {number} of the full-text index was not compared word for word: "
+            f"{error}.",
+            remedy=ACCESS,
+        )
+        return
+    if not is_exact:
         yield _wrong_partition(subject, number, "has other words than the memories")
 
 

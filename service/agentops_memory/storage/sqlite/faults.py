@@ -47,7 +47,7 @@ def translated() -> Iterator[None]:
         raise refusal(sentence) from error
 
 
-def primary_code(error: sqlite3.Error) -> int:
+def primary_code(error: Exception) -> int:
     """SQLite's result code of an error, without its detail; 0 for one of Python's own."""
     return getattr(error, "sqlite_errorcode", 0) & _PRIMARY
 
