@@ -2,9 +2,11 @@
 
 import ast
 import hashlib
+import os
 import re
 import shutil
 from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from agentops_memory.domain.examination import CODES, Finding, Status
 from agentops_memory.environment import of_environment, usable
 from agentops_memory.storage.drafts import drafts
 from agentops_memory.storage.serving_lock import served_alone
+from agentops_memory.storage.sqlite import examination
 from agentops_memory.storage.sqlite.connection import connect
 
 from .damages import CASES, Case, beside, running
@@ -64,10 +67,15 @@ def wrong(found: list[Finding]) -> list[Finding]:
 def everything(folder: Path) -> dict[str, object]:
     """All that lies in a folder, byte for byte, with its modes and times; but for SQLite's own."""
     return {
-        it.name: (it.lstat().st_mode, it.lstat().st_mtime_ns, it.read_bytes())
+        it.name: (it.lstat().st_mode, it.lstat().st_mtime_ns, it.lstat().st_size, _begin(it))
         for it in folder.iterdir()
         if it.is_file() and not it.name.endswith("-shm")
     }
+
+
+def _begin(file: Path) -> bytes:
+    with file.open("rb") as opened:
+        return opened.read(2**22)
 
 
 def rows(path: Path) -> str:
@@ -303,3 +311,52 @@ def test_a_draft_that_somebody_writes_stays(path: Path) -> None:
             assert wrong(findings_of(patient(path))) == []
             assert folder.is_dir()
     assert [it.code for it in wrong(findings_of(patient(path)))] == ["leftovers"]
+
+
+def test_a_clock_that_was_never_set_is_noticed(path: Path) -> None:
+    found = findings_of(replace(patient(path), now=datetime(1970, 1, 2, tzinfo=UTC)))
+
+    assert [(it.code, it.status) for it in wrong(found)] == [("clock", Status.FAILED)]
+
+
+def test_a_disk_without_room_is_noticed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.statvfs(path)
+    told = []
+    for blocks, inodes in ((2**20, 2), (10, 10_000), (2**20, 0)):
+        values = list(real[:10])
+        values[1], values[4], values[5], values[7] = 4096, blocks, 1, inodes
+        monkeypatch.setattr(os, "statvfs", lambda _, of=tuple(values): os.statvfs_result(of))
+        told += [(it.code, it.status) for it in wrong(findings_of(patient(path)))]
+
+    assert told == [
+        ("space", Status.WARNING),
+        ("space", Status.FAILED),
+        ("space", Status.FAILED),
+    ]
+
+
+def test_words_are_not_made_of_rows_that_are_damaged(path: Path) -> None:
+    CASES["damaged words"].damage(path)
+    CASES["damaged rows"].damage(path)
+
+    found = [it for it in findings_of(patient(path)) if it.code == "integrity"]
+
+    assert {it.is_fixable for it in found} == {False}
+    assert all(it.status is Status.FAILED for it in found)
+
+
+def test_a_file_that_changes_while_it_is_looked_at_is_looked_at_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = []
+
+    def looked(subject: examination.Subject) -> list[Finding]:
+        looks.append(subject)
+        if len(looks) == 1:
+            os.utime(path, (1, 1))
+        return []
+
+    monkeypatch.setattr(examination, "_found", looked)
+    findings_of(patient(path))
+
+    assert len(looks) == 2

@@ -99,6 +99,8 @@ def test_nothing_is_done_while_a_service_has_the_databases(path: Path, terminal:
 def test_nothing_is_done_without_room(
     path: Path, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    terminal.say("migrate")
+    running("UPDATE index_rules SET rules = 'others'", "PRAGMA journal_mode = DELETE")(path)
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(1, 1, 2**20))
     before = path.read_bytes()
