@@ -14,7 +14,14 @@ import pytest
 from agentops_memory.domain import memories
 from agentops_memory.domain.erasures import Erasures
 from agentops_memory.domain.model import OPERATOR, MemoryId, StoreId
-from agentops_memory.domain.retaining import Removed, Retaining, overdue_memories, remove_memories
+from agentops_memory.domain.retaining import (
+    Removed,
+    Retaining,
+    overdue_memories,
+    overdue_records,
+    remove_memories,
+    remove_records,
+)
 from agentops_memory.domain.retention import FOR_EVER, WHAT, Kind, Retentions
 from agentops_memory.domain.stores import delete_store
 from agentops_memory.erasing import Bell
@@ -43,6 +50,7 @@ LATER = START + timedelta(hours=1)
 KEPT = Retentions(deleted=MONTH, revisions=3, idempotency=MONTH, receipts=MONTH)
 NOTHING = {Kind.DELETED: 0, Kind.REVISIONS: 0, Kind.IDEMPOTENCY: 0, Kind.RECEIPTS: 0}
 MICROSECOND = timedelta(microseconds=1)
+KEY = "Idempotency-Key"
 
 
 def test_the_document_has_the_table_of_the_code() -> None:
@@ -60,8 +68,10 @@ def test_the_document_has_the_table_of_the_code() -> None:
 def test_what_is_over_its_time_goes_and_nothing_that_is_younger(service: Service) -> None:
     fill(service)
     live = living(service.path)
+    early = START + MONTH - MICROSECOND
 
-    assert swept(service, START + MONTH - MICROSECOND) == NOTHING | {Kind.REVISIONS: 3}
+    assert run(service, lambda it: it.read(OPERATOR, overdue_memories), early) == []
+    assert swept(service, early) == NOTHING | {Kind.REVISIONS: 3}
     assert swept(service, START + MONTH) == NOTHING | {
         Kind.DELETED: (1 + 2) + (1 + 3), Kind.IDEMPOTENCY: 1, Kind.RECEIPTS: 1 + 1,
     }  # fmt: skip
@@ -137,7 +147,7 @@ def test_a_request_is_answered_as_after_a_hard_deletion(service: Service) -> Non
     kept = Retentions(deleted=MONTH, idempotency=FOR_EVER)
     answers = []
     for number, hard in ((1, True), (2, False)):
-        keys = [{"Idempotency-Key": f"{name}-{number}"} for name in ("save", "delete")]
+        keys = [{KEY: f"{name}-{number}"} for name in ("save", "delete")]
         removing = partial(service.http.delete, f"/observations/{number}", headers=keys[1])
         assert saving(headers=keys[0]).status_code == 201
         assert removing().status_code == 204
@@ -166,13 +176,25 @@ def test_no_step_takes_more_than_saves_may_wait_for(
     for change in range(6):
         update(service.http, home, made, f"Quokkas {change}.")
     delete(service.http, entry_at(home, made))
+    for number in range(3):
+        service.save(f"small pear {number}")
+        service.http.delete(f"/observations/{number + 5}")
     began = rows(service.path, "SELECT count(*) FROM revisions")[0][0]
 
-    assert swept(service, START + MONTH)[Kind.DELETED] == 4 + began
+    async def one_step(engine: SqliteEngine) -> None:
+        assert (await engine.write(OPERATOR, remove_memories, [MemoryId(4)])).rows == 4
+        assert await engine.read(OPERATOR, lambda tx: tx.index.to_purge())
+
+    run(service, one_step, START + MONTH)
+    ids = "SELECT number FROM {} WHERE memory_id = 4 ORDER BY number"
+    assert rows(service.path, ids.format("versions")) == [(5,), (6,), (7,), (8,)]
+    assert rows(service.path, ids.format("revisions")) == [(5,), (6,), (7,), (8,)]
+
+    assert swept(service, START + MONTH)[Kind.DELETED] == 7 + began - 4
 
     taken = rows(service.path, "SELECT observations, revisions FROM erasures ORDER BY id")
     assert max(whole + parts for whole, parts in taken) <= 4
-    assert [sum(column) for column in zip(*taken, strict=True)] == [4, began]
+    assert [sum(column) for column in zip(*taken, strict=True)] == [7, began]
     tables = ("memories", "revisions", "versions")
     assert [rows(service.path, f"SELECT * FROM {table}") for table in tables] == [[], [], []]
     run(service, lambda it: Erasures(engine=it).finish(OPERATOR))
@@ -215,6 +237,23 @@ def test_what_was_restored_meanwhile_stays(service: Service) -> None:
 
     assert service.http.get("/observations/1").json()["content"] == "A pear."
     assert service.http.get("/observations/2/history").status_code == 404
+
+
+def test_a_key_that_was_used_anew_meanwhile_stays(service: Service) -> None:
+    saving = partial(
+        service.http.post, "/observations", json=observation("A pear."), headers={KEY: "one"}
+    )
+    saving()
+    service.clock.advance(days=30)
+
+    async def late(engine: SqliteEngine) -> None:
+        due = await engine.read(OPERATOR, overdue_records)
+        await asyncio.to_thread(saving)
+        assert (await engine.write(OPERATOR, remove_records, due)).rows == 0
+
+    run(service, late, service.clock.now)
+
+    assert saving().headers["Idempotent-Replayed"] == "true"
 
 
 def test_a_store_that_is_going_is_left_to_its_own_erasure(tmp_path: Path) -> None:
@@ -260,9 +299,7 @@ def test_receipts_that_are_not_done_stay_and_long_ones_go_in_steps(service: Serv
 
 def test_a_receipt_stays_as_long_as_a_request_that_may_name_it(service: Service) -> None:
     service.save("A pear.")
-    removing = partial(
-        service.http.delete, "/observations/1?hard=true", headers={"Idempotency-Key": "one"}
-    )
+    removing = partial(service.http.delete, "/observations/1?hard=true", headers={KEY: "one"})
     named = removing().headers["X-Erasure-Id"]
     gone(service.http, named)
     kept = Retentions(receipts=timedelta(hours=1), idempotency=timedelta(hours=24))
@@ -322,7 +359,9 @@ def test_a_tenant_that_was_closed_is_swept_once_it_is_opened(tmp_path: Path) -> 
     with start() as service, calling(service, token) as acme:
         clock.advance(minutes=5)
         acme.get("/stats")
-        until(lambda: rows(path.with_name("memory.db.tenants") / "acme.db", DELETED) == [])
+        database = path.with_name("memory.db.tenants") / "acme.db"
+        until(lambda: rows(database, DELETED) == [])
+        until(lambda: rows(database, PENDING) == [])
 
 
 def test_a_clock_that_jumps_removes_nothing_until_it_has_proved_itself(tmp_path: Path) -> None:
@@ -403,6 +442,7 @@ def test_a_database_that_was_opened_is_swept_when_the_bell_rings(tmp_path: Path)
     asyncio.run(with_engine(path, clock, KEPT, rung))
 
 
+PENDING = "SELECT id FROM erasures WHERE bytes_gone_at IS NULL"
 DELETED = "SELECT id FROM memories WHERE deleted_at IS NOT NULL"
 
 
@@ -413,17 +453,18 @@ def fill(service: Service) -> None:
     service.save("A plum.")  # 2
     service.save("An apple.", title="is erased")  # 3
     gone(service.http, erased(service.http, 3))
-    key = {"Idempotency-Key": "at-the-start"}
+    key = {KEY: "at-the-start"}
     service.http.post("/observations", json=observation("A fig."), headers=key)  # 4
     service.http.delete("/observations/2")
     home = store(service.http)
     made = entry(service.http, home, "a", "Quokkas.")
     update(service.http, home, made, "Wombats.")
+    kept_whole = entry(service.http, home, "b")
     for number in range(5):
-        update(service.http, home, entry(service.http, home, f"b{number}"), "Wombats.")
+        update(service.http, home, kept_whole, f"Wombats {number}.")
     delete(service.http, entry_at(home, made))
     service.clock.advance(hours=1)
-    key = {"Idempotency-Key": "later"}
+    key = {KEY: "later"}
     service.http.post("/observations", json=observation("A quince."), headers=key)
     ((quince,),) = rows(service.path, "SELECT id FROM memories WHERE content = 'A quince.'")
     service.http.delete(f"/observations/{quince}")
