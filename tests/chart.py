@@ -22,6 +22,7 @@ SWITCHES: Mapping[str, Values] = {
     "keys": {"keys": {"existingSecret": "agentops-memory-keys"}},
     "takeover": {"persistence": {"existingClaim": "data-of-the-original"}},
     "tracing": {"otlp": {"endpoint": "http://collector.observability:4318/agents:1"}},
+    "backup": {"backup": {"enabled": True}},
     "litestream": {"litestream": {"enabled": True, "url": "s3://backups/memory"}},
     "monitor": {
         "serviceMonitor": {"enabled": True, "bearerTokenSecret": {"name": "prometheus-key"}}
@@ -43,6 +44,7 @@ REST: Values = {
         "accessModes": ["ReadWriteOncePod"],
         "annotations": {"backup": "daily", "helm.sh/resource-policy": "delete"},
     },
+    "backup": {"every": "1h30m", "keep": 48, "size": 10737418240, "storageClass": "0"},
     "drainSeconds": 10,
     "terminationGracePeriodSeconds": 60,
     "startupSeconds": 7201,
@@ -138,6 +140,25 @@ REFUSED = (
         values={"persistence": {"enabled": False, "existingClaim": "data"}},
         because="not used while persistence.enabled is false",
     ),
+    Refused(values={"backup": {"enabled": True, "every": "0"}}, because="backup.every"),
+    Refused(values={"backup": {"enabled": True, "every": "30s"}}, because="backup.every"),
+    Refused(values={"backup": {"enabled": True, "keep": 0}}, because="backup.keep"),
+    Refused(values={"settings": {"MEMORY_BACKUP_DIR": "/b"}}, because="MEMORY_BACKUP_DIR"),
+    Refused(
+        values={"backup": {"existingClaim": "archives"}},
+        because="not used while backup.enabled is false",
+    ),
+    Refused(
+        values={"backup": {"enabled": True, "existingClaim": "agentops-memory"}},
+        because="lost with it",
+    ),
+    Refused(
+        values={
+            "backup": {"enabled": True},
+            "persistence": {"existingClaim": "agentops-memory-backup"},
+        },
+        because="lost with it",
+    ),
     Refused(values={"auth": "none", **SWITCHES["keys"]}, because="lets everybody in"),
     Refused(values={"service": {"type": "LoadBalancer"}}, because="let in without a key"),
     Refused(values={"service": {"type": "NodePort"}}, because="let in without a key"),
@@ -168,6 +189,11 @@ ACCEPTED: tuple[Values, ...] = (
     {**SWITCHES["keys"], "metrics": {"mode": "open"}, "serviceMonitor": {"enabled": True}},
     {"auth": "keys", "service": {"type": "NodePort"}},
     {"image": {"repository": "localhost:5000/agentops-memory"}},
+    {"backup": {"enabled": True, "existingClaim": "archives", "every": "90m"}},
+    {
+        "persistence": {"enabled": False},
+        "backup": {"enabled": True, "existingClaim": "agentops-memory"},
+    },
     dict.fromkeys(("affinity", "commonLabels", "podLabels", "podAnnotations", "settings")),
 )
 

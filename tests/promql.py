@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 WORDS = frozenset(
     """
-    and or on by sum min max count avg rate increase changes absent vector predict_linear
+    and or on by bool time sum min max count avg rate increase changes absent vector predict_linear
     histogram_quantile avg_over_time min_over_time max_over_time
     """.split()
 )

@@ -261,6 +261,9 @@ def test_a_collector_gets_each_measure_too(tmp_path: Path, each_collector: Colle
         telemetry.metrics.count(m.SWEPT_ROWS, "audit")
         telemetry.metrics.show(m.INDEX_PARTITIONS, 1)
         telemetry.metrics.observe(m.EVENT_LOOP_LAG, 0)
+        telemetry.metrics.count(m.BACKUPS, "made")
+        for gauge in (m.BACKUP_INTERVAL, m.BACKUP_LAST_SUCCESS, m.BACKUP_BYTES):
+            telemetry.metrics.show(gauge, 1)
     telemetry.stop()
 
     assert collector.units == {measure.name: measure.unit for measure in MEASURES}

@@ -44,7 +44,7 @@ def test_the_unit_of_a_panel_fits_what_it_shows() -> None:
         unit = panel["fieldConfig"]["defaults"]["unit"]
         for expression in (target["expr"] for target in panel["targets"]):
             is_share = "vector(0)) /" in expression
-            is_seconds = "_seconds_bucket" in expression
+            is_seconds = bool(re.search(r"_seconds_bucket|memory_backup\w*_seconds", expression))
             is_size = bool(re.search(r"\w_bytes\{", expression))
             assert (unit == "percentunit") is is_share, panel["title"]
             assert (unit == "s") is is_seconds, panel["title"]

@@ -137,6 +137,10 @@ def test_what_is_no_endpoint_is_refused(text: str) -> None:
         ("MEMORY_KEEP_AUDIT", "200000d", "is longer than 292 years"),
         ("MEMORY_KEEP_REVISIONS", "100d", "is no number such as 100"),
         ("MEMORY_KEEP_REVISIONS", "-1", "is no number such as 100"),
+        ("MEMORY_BACKUP_EVERY", "daily", "is no duration"),
+        ("MEMORY_BACKUP_EVERY", "59s", "is less than a minute"),
+        ("MEMORY_BACKUP_KEEP", "0", "is no number from 1 to 10000"),
+        ("MEMORY_BACKUP_KEEP", "10001", "is no number from 1 to 10000"),
         ("MEMORY_ALLOWED_ORIGINS", "console.example", "names something that is no origin"),
         ("MEMORY_RATE_LIMIT", "often", "is no rate"),
         ("MEMORY_LOG_LEVEL", "loud", "is none of debug, info, warning, error"),
@@ -176,6 +180,9 @@ def test_with_nothing_set_every_default_holds(
         "keep_idempotency": timedelta(hours=24),
         "keep_audit": timedelta(days=400),
         "keep_receipts": timedelta(),
+        "backup_dir": None,
+        "backup_every": timedelta(days=1),
+        "backup_keep": 7,
         "max_upload": 256 << 20,
         "allowed_origins": frozenset(),
         "rate_limit": None,
@@ -266,4 +273,4 @@ def test_every_example_in_the_document_can_be_used() -> None:
         name = cells[1].strip("`")
         if name in names:
             for example in cells[-2].split():
-                settings({name: example.strip("`")})
+                settings({"MEMORY_BACKUP_DIR": "/backup", name: example.strip("`")})

@@ -1,10 +1,26 @@
 """Work beside the service: begun with what it is beside, and cancelled at the end of that."""
 
 import asyncio
+import os
+import sys
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+HURRY = timedelta(seconds=1)  # in which a thread ends that nobody waits for any more
+MODEST = 10  # added to the niceness of a thread
+
+GoOn = Callable[..., None]
+"""Asked by a thread whether to go on; raises Stopped if not."""
+
+
+class Stopped(Exception):
+    """Nobody waits for what the thread does."""
 
 
 @asynccontextmanager
@@ -30,3 +46,42 @@ async def _again_and_again(every: timedelta, work: Callable[[], Awaitable[None]]
     while True:
         await asyncio.sleep(every.total_seconds())
         await work()
+
+
+async def apart(work: Callable[[GoOn], T]) -> T:
+    """What work answers, which may take long: it has a thread of its own, behind all others.
+
+    Cancelled, it waits a second for a thread that asks whether to go on, and no longer
+    for one that does not: the exit is not held up by a disk that never answers.
+    """
+    outcome: Future[T] = Future()
+    is_left = threading.Event()
+
+    def go_on(*_: object) -> None:
+        if is_left.is_set():
+            raise Stopped
+
+    def run() -> None:
+        _give_way()
+        try:
+            outcome.set_result(work(go_on))
+        except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+            outcome.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    done = asyncio.wrap_future(outcome)
+    done.add_done_callback(lambda it: it.cancelled() or it.exception())  # seen, if nobody waits
+    try:
+        await asyncio.wait([done])
+    except asyncio.CancelledError:
+        is_left.set()
+        await asyncio.wait([done], timeout=HURRY.total_seconds())
+        raise
+    return done.result()
+
+
+def _give_way() -> None:
+    """Let the other threads go before this one, where threads have priorities."""
+    if sys.platform == "linux":
+        with suppress(OSError):  # it may be forbidden
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), MODEST)

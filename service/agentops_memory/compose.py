@@ -27,6 +27,7 @@ from .api.memory_stores import routes as memory_stores
 from .api.memory_stores.policy import POLICY
 from .api.openapi import Operation
 from .app import application
+from .backing_up import Backups, backing_up
 from .domain.entries import Entries
 from .domain.erasures import Erasures
 from .domain.memories import Memories
@@ -122,10 +123,13 @@ async def opened(
             agentops.protocol(rest),
         ]
         figures = Figures(sqlite, telemetry.metrics)
-        more = _looked_after(sqlite, figures, door, settings, telemetry)
+        backups = _backups(settings, telemetry.metrics, clock)
+        probes = Probes(storage=sqlite, metrics=telemetry.metrics, backups=backups)
+        more = _looked_after(probes, figures, door, settings, telemetry)
         async with (
             _kept_in_order(sqlite, bell, settings, telemetry.metrics),
             _kept_small(sqlite, (bell, opened), settings, telemetry.metrics, steady),
+            backing_up(backups) if backups else nullcontext(),
             watching_the_loop(telemetry.metrics),
             kept_fresh(figures) if telemetry.is_sent else nullcontext(),
             agents.opened(),
@@ -188,20 +192,33 @@ def _kept_small(
     return keeping(kept, sqlite.callers, opened, settings.sweep_every)
 
 
+def _backups(settings: Settings, metrics: Metrics, clock: Callable[[], datetime]) -> Backups | None:
+    """What the service makes by itself; none where it is to make none."""
+    if settings.backup_dir is None or not settings.backup_every:
+        return None
+    return Backups(
+        place=settings,
+        folder=settings.backup_dir,
+        every=settings.backup_every,
+        keep=settings.backup_keep,
+        metrics=metrics,
+        clock=clock,
+    )
+
+
 def _looked_after(
-    sqlite: TenantsEngine, figures: Figures, door: Door, settings: Settings, telemetry: Telemetry
+    probes: Probes, figures: Figures, door: Door, settings: Settings, telemetry: Telemetry
 ) -> list[Operation]:
     """What those are answered who look after the service."""
-    probes = Probes(storage=sqlite, metrics=telemetry.metrics).operations
     if settings.metrics == "off":
-        return probes
+        return probes.operations
     scrape = Scrape(
         figures=figures,
         exposition=telemetry.exposition(),
         door=door,
         is_open=settings.metrics == "open",
     )
-    return [*probes, scrape.operation]
+    return [*probes.operations, scrape.operation]
 
 
 def _committed(metrics: Metrics, changes: int, seconds: float) -> None:

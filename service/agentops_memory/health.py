@@ -70,12 +70,21 @@ class Probed(Protocol):
         """
 
 
+class Backed(Protocol):
+    """The backups of a service, as probes see them."""
+
+    @property
+    def trouble(self) -> str | None:
+        """What is wrong with them, in a sentence."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Probes:
     """The operations that probes ask, of a service that has started."""
 
     storage: Probed
     metrics: Metrics
+    backups: Backed | None = None
     _looking: asyncio.Lock = field(default_factory=asyncio.Lock)
     _found: Readiness | None = None
     _look_again_at: float = 0.0
@@ -118,6 +127,7 @@ class Probes:
             "disk": _disk(disk_free(database.parent)),
             "wal": _wal(wal_size(database)),
             "index": _index(int(self.metrics.shown(INDEX_DRIFT))),
+            **({"backup": _backup(self.backups.trouble)} if self.backups else {}),
         }
 
     async def _written(self) -> dict[str, Check]:
@@ -164,6 +174,10 @@ def _index(drift: int) -> Check:
         return Check(rows=0)
     mended = "The index was out of line with the memories at the last look, and was built anew."
     return Check(status=Status.WARNING, detail=mended, rows=drift)
+
+
+def _backup(trouble: str | None) -> Check:
+    return Check(status=Status.WARNING, detail=trouble) if trouble else Check()
 
 
 def _readiness(checks: dict[str, Check]) -> Readiness:

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from .domain.techniques import ALL, Technique, Techniques
 
 LONGEST = timedelta(days=292 * 365)  # as in Go; a window reaches back from now
+MINUTE = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +51,21 @@ def _time(text: str, units: Mapping[str, float], what: str) -> timedelta:
     if seconds > LONGEST.total_seconds():
         raise ValueError("is longer than 292 years")
     return timedelta(seconds=seconds)
+
+
+def interval(text: str) -> timedelta:
+    """A duration of a minute or more, or 0."""
+    found = duration(text)
+    if timedelta(0) < found < MINUTE:
+        raise ValueError("is less than a minute")
+    return found
+
+
+def count(text: str) -> int:
+    """A number of things, of which there is one at least."""
+    if not _COUNT.fullmatch(text):
+        raise ValueError("is no number from 1 to 10000")
+    return int(text)
 
 
 def address(text: str) -> Address:
@@ -133,5 +149,6 @@ _ADDRESS = re.compile(
     r"(?:\[(?P<v6>[0-9A-Fa-f:.]+(?:%[\w.-]+)?)\]|(?P<host>[^:\s/\[\]]*)):(?P<port>\d{1,5})",
     re.ASCII,
 )
+_COUNT = re.compile(r"[1-9]\d{0,3}|10000", re.ASCII)
 _SIZE = re.compile(r"(?P<count>[1-9]\d{0,17})(?P<unit>KiB|MiB|GiB)?", re.ASCII | re.IGNORECASE)
 _SIZES = {"": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}

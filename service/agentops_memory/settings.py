@@ -42,6 +42,9 @@ class Settings:
     keep_idempotency: timedelta
     keep_audit: timedelta
     keep_receipts: timedelta
+    backup_dir: Path | None
+    backup_every: timedelta
+    backup_keep: int
     recall: Techniques
     recall_limit: timedelta
     max_upload: int  # bytes
@@ -94,11 +97,12 @@ def settings(
     """
     given = flags or {}
     values = {
-        variable.field: _read(variable, given.get(variable.field) or environment.get(variable.name))
+        variable.field: _read(variable, _given(variable, environment, given))
         for variable in VARIABLES
     }
     for name, ending in _BESIDE.items():
         values[name] = values[name] or Path(f"{values['db_path']}{ending}")
+    _require_folder(values, {it.name for it in VARIABLES if _given(it, environment, given)})
     assert values.keys() == {field.name for field in fields(Settings)}
     return Settings(**values)
 
@@ -107,6 +111,19 @@ def default_db_path(mounted: Path = Path("/data")) -> str:
     """`/data/memory.db` where that folder can be written, else one below this folder."""
     usable = mounted.is_dir() and os.access(mounted, os.W_OK)
     return str(mounted / "memory.db") if usable else "./data/memory.db"
+
+
+def _given(
+    variable: Variable, environment: Mapping[str, str], flags: Mapping[str, str | None]
+) -> str | None:
+    return flags.get(variable.field) or environment.get(variable.name)
+
+
+def _require_folder(values: Mapping[str, Any], named: set[str]) -> None:
+    """Whoever says how often backups are made believes that some are."""
+    lonely = sorted(named & {"MEMORY_BACKUP_EVERY", "MEMORY_BACKUP_KEEP"})
+    if lonely and values["backup_every"] and values["backup_dir"] is None:
+        raise SettingRefused(f"{lonely[0]}: MEMORY_BACKUP_DIR must say where backups are to lie.")
 
 
 def _read(variable: Variable, text: str | None) -> Any:

@@ -9,9 +9,11 @@ from .origins import allowed_origins
 from .rates import rate
 from .setting_kinds import (
     address,
+    count,
     duration,
     endpoint,
     file,
+    interval,
     one_of,
     optional_file,
     optional_size,
@@ -204,6 +206,34 @@ VARIABLES = (
         default="0",
         parse=retention,
         help="How long receipts of erasures are kept once the bytes are gone; 0 means for ever.",
+    ),
+    Variable(
+        field="backup_dir",
+        name="MEMORY_BACKUP_DIR",
+        flag="--backup-dir",
+        kind="FOLDER",
+        default="",
+        parse=optional_file,
+        help="The folder that the service makes backups in, on another disk and for it alone. "
+        "Unset: it makes none.",
+    ),
+    Variable(
+        field="backup_every",
+        name="MEMORY_BACKUP_EVERY",
+        flag="--backup-every",
+        kind="DURATION",
+        default="24h",
+        parse=interval,
+        help="How old the newest backup may get before the next is made; 0 means never.",
+    ),
+    Variable(
+        field="backup_keep",
+        name="MEMORY_BACKUP_KEEP",
+        flag="--backup-keep",
+        kind="NUMBER",
+        default="7",
+        parse=count,
+        help="How many backups are kept in the folder.",
     ),
     Variable(
         field="recall",

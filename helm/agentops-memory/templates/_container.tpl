@@ -28,6 +28,10 @@
   volumeMounts:
     - name: data
       mountPath: /data
+    {{- if .Values.backup.enabled }}
+    - name: backup
+      mountPath: /backup
+    {{- end }}
     {{- if .Values.keys.existingSecret }}
     - name: keys  # the folder, as a file mounted by subPath would never change
       mountPath: /etc/agentops-memory/keys
@@ -72,6 +76,11 @@ readinessProbe:
   emptyDir:
     sizeLimit: {{ include "memory.text" .Values.persistence.size | quote }}
   {{- end }}
+{{- if .Values.backup.enabled }}
+- name: backup
+  persistentVolumeClaim:
+    claimName: {{ include "memory.backupClaim" . | quote }}
+{{- end }}
 {{- if .Values.keys.existingSecret }}
 - name: keys
   secret:

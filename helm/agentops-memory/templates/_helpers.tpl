@@ -39,6 +39,10 @@ app.kubernetes.io/component: test
 {{- default (include "memory.name" .) .Values.persistence.existingClaim }}
 {{- end }}
 
+{{- define "memory.backupClaim" -}}
+{{- default (printf "%s-backup" (include "memory.name" .)) .Values.backup.existingClaim }}
+{{- end }}
+
 {{- define "memory.serviceAccount" -}}
 {{- if .Values.serviceAccount.create }}
 {{- default (include "memory.name" .) .Values.serviceAccount.name }}
@@ -75,6 +79,11 @@ app.kubernetes.io/component: test
       "MEMORY_METRICS" .Values.metrics.mode }}
 {{- if .Values.keys.existingSecret }}
 {{- $own = set $own "MEMORY_KEYS_FILE" (printf "/etc/agentops-memory/keys/%s" .Values.keys.key) }}
+{{- end }}
+{{- if .Values.backup.enabled }}
+{{- $own = set $own "MEMORY_BACKUP_DIR" "/backup" }}
+{{- $own = set $own "MEMORY_BACKUP_EVERY" .Values.backup.every }}
+{{- $own = set $own "MEMORY_BACKUP_KEEP" (int .Values.backup.keep | toString) }}
 {{- end }}
 {{- if .Values.otlp.endpoint }}
 {{- $own = set $own "OTEL_EXPORTER_OTLP_ENDPOINT" .Values.otlp.endpoint }}

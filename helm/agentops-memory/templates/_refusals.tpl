@@ -23,12 +23,24 @@
 {{- if and .persistence.existingClaim (not .persistence.enabled) }}
 {{- fail "persistence.existingClaim: it is not used while persistence.enabled is false." }}
 {{- end }}
+{{- include "memory.refusals.backup" $ }}
 {{- end }}
 {{- $taken := include "memory.variables" . | fromYaml }}
 {{- $tracing := list "OTEL_EXPORTER_OTLP_ENDPOINT" "OTEL_EXPORTER_OTLP_PROTOCOL" }}
 {{- range .Values.extraEnv }}
 {{- if or (hasKey $taken .name) (hasPrefix "MEMORY_" .name) (has .name $tracing) }}
 {{- fail (printf "extraEnv: %s has a value of its own in this chart, or belongs into settings." .name) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "memory.refusals.backup" -}}
+{{- with .Values }}
+{{- if and .backup.existingClaim (not .backup.enabled) }}
+{{- fail "backup.existingClaim: it is not used while backup.enabled is false." }}
+{{- end }}
+{{- if and .backup.enabled .persistence.enabled (eq (include "memory.backupClaim" $) (include "memory.claim" $)) }}
+{{- fail "backup.existingClaim: backups in the claim of the data are lost with it; name another." }}
 {{- end }}
 {{- end }}
 {{- end }}

@@ -157,6 +157,30 @@ SWEPT_ROWS = Measure(
     help="Rows and audit lines that were removed as they were over their time.",
     labels={"kind": ("deleted", "revisions", "idempotency", "audit", "receipts")},
 )
+BACKUPS = Measure(
+    name="memory_backups_total",
+    kind=Kind.COUNTER,
+    unit="{backup}",
+    help="Backups that the service was to make by itself, by what became of them.",
+    labels={"outcome": ("made", "failed")},
+)
+BACKUP_INTERVAL = Measure(
+    name="memory_backup_interval_seconds",
+    unit="s",
+    help="How old the newest backup may get before the next is made; 0 where the service makes "
+    "none.",
+)
+BACKUP_LAST_SUCCESS = Measure(
+    name="memory_backup_last_success_timestamp_seconds",
+    unit="s",
+    help="When the newest backup in the folder was begun, in seconds since 1970; 0 where there "
+    "is none.",
+)
+BACKUP_BYTES = Measure(
+    name="memory_backup_bytes",
+    unit="By",
+    help="Size of the newest backup.",
+)
 INFO = Measure(
     name="memory_info",
     unit="1",
@@ -167,7 +191,8 @@ MEASURES = (
     REQUESTS, REQUEST_SECONDS, REQUESTS_IN_FLIGHT, CONTEXT_METHOD, CONTEXT_ANSWERS, DEDUP,
     REDACTIONS, WRITE_QUEUE_DEPTH, COMMIT_BATCH_SIZE, COMMIT_SECONDS, EVENT_LOOP_LAG,
     DATABASE_BYTES, WAL_BYTES, DISK_FREE_BYTES, ROWS, SESSIONS_OPEN, TENANTS_OPEN, INDEX_DRIFT,
-    INDEX_PARTITIONS, SWEPT_ROWS, INFO,
+    INDEX_PARTITIONS, SWEPT_ROWS, BACKUPS, BACKUP_INTERVAL, BACKUP_LAST_SUCCESS, BACKUP_BYTES,
+    INFO,
 )  # fmt: skip
 
 
