@@ -20,7 +20,7 @@ FROM python:3.13-slim
 RUN python -m compileall -q --invalidation-mode unchecked-hash \
       -x 'site-packages|dist-packages|idlelib|tkinter|turtledemo|/test/' \
       "$(python -c "import sysconfig; print(sysconfig.get_path('stdlib'))")" \
- && install -d -o 65534 -g 65534 /data
+ && install -d -o 65534 -g 65534 /data /backup
 COPY --from=build /opt/agentops-memory /opt/agentops-memory
 
 ENV PATH=/opt/agentops-memory/bin:$PATH \

@@ -238,6 +238,19 @@ def test_the_takeover_component_has_the_claim_of_another_and_none_of_its_own() -
     assert volume["persistentVolumeClaim"]["claimName"] != claim
 
 
+def test_the_backup_component_has_a_volume_of_its_own() -> None:
+    component = COMPONENTS / "backup"
+    (volume,) = pod(component / "backup.yaml")["volumes"]
+    (mounted,) = container(component / "backup.yaml")["volumeMounts"]
+    given = {each["name"]: each["value"] for each in container(component / "backup.yaml")["env"]}
+    claim = manifest(component / "volume.yaml")["metadata"]["name"]
+
+    assert volume["name"] == mounted["name"] == "backup"
+    assert volume["persistentVolumeClaim"]["claimName"] == claim
+    assert claim != manifest(BASE / "volume.yaml")["metadata"]["name"]
+    assert str(settings(given).backup_dir) == mounted["mountPath"] == "/backup"
+
+
 def test_the_monitor_asks_the_port_of_the_service_for_its_measures() -> None:
     (port,) = manifest(BASE / "service.yaml")["spec"]["ports"]
     for path in (COMPONENTS / "monitoring" / "monitor.yaml", PLATFORM / "scraping.yaml"):

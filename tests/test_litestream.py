@@ -74,7 +74,8 @@ class Copies:
         """What the job in the documents does."""
         text = (ROOT / "docs" / "deployment.md").read_text("utf-8")
         blocks = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
-        (job,) = (it for it in map(yaml.safe_load, blocks) if it.get("kind") == "Job")
+        jobs = (it for it in map(yaml.safe_load, blocks) if it.get("kind") == "Job")
+        (job,) = (it for it in jobs if it["metadata"]["name"] == "memory-go-back")
         (container,) = job["spec"]["template"]["spec"]["containers"]
         *shell, script = container["command"]
         moved = re.sub(r"-timestamp \S+", f"-timestamp {instant.isoformat()}", self.here(script))

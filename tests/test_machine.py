@@ -18,7 +18,7 @@ def test_the_composed_service_runs_like_the_pod() -> None:
     assert service["cap_drop"] == ["ALL"]
     assert service["security_opt"] == ["no-new-privileges:true"]
     assert service["mem_limit"] == "128m"
-    assert service["volumes"] == ["data:/data"]
+    assert service["volumes"] == ["data:/data", "backup:/backup"]
     assert service["healthcheck"]["test"] == ["CMD", "agentops-memory", "health"]
     assert service["stop_grace_period"] == f"{pod()['terminationGracePeriodSeconds']}s"
 
@@ -37,7 +37,9 @@ def test_composed_services_find_each_other() -> None:
     provisioning = DEPLOY / "grafana" / "provisioning"
     (source,) = manifest(provisioning / "datasources" / "prometheus.yaml")["datasources"]
 
-    assert services["memory"]["environment"] == {"MEMORY_METRICS": "open"}
+    assert services["memory"]["environment"] == {
+        "MEMORY_METRICS": "open", "MEMORY_BACKUP_DIR": "/backup"
+    }  # fmt: skip
     assert job["static_configs"] == [{"targets": ["memory:7437"]}]
     assert source["url"] == "http://prometheus:9090"
     assert {"memory", "prometheus", "grafana"} == services.keys()
@@ -66,6 +68,7 @@ def test_the_unit_is_confined_and_has_time_to_end() -> None:
     assert service["RestrictAddressFamilies"].split() == ["AF_INET", "AF_INET6", "AF_UNIX"]
     assert service["CapabilityBoundingSet"] == ""
     assert service["ProtectSystem"] == "strict"
+    assert service["ReadWritePaths"] == "-/var/backups/agentops-memory"  # "-": it may be missing
     assert service["NoNewPrivileges"] == service["PrivateTmp"] == "yes"
     assert service["MemoryMax"] == "128M"
     assert service["Restart"] == "on-failure"

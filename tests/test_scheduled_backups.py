@@ -2,23 +2,27 @@
 
 import logging
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
+import yaml
 
 from agentops_memory import backing_up, health
 from agentops_memory.settings import SettingRefused, settings
 from agentops_memory.storage.archive_reading import Archive
 
 from .files import disk
-from .process import until
+from .manifests import RESTRICTED_CONTAINER, RESTRICTED_POD, ROOT
+from .process import run, stored, until
 from .service import START, Clock, Service, serving
 
 MADE, FAILED = 'memory_backups_total{outcome="made"}', 'memory_backups_total{outcome="failed"}'
 LAST = "memory_backup_last_success_timestamp_seconds"
+DEPLOYMENT = ROOT / "docs" / "deployment.md"
 WELL = {"status": "ok"}
 
 
@@ -196,6 +200,35 @@ def test_settings_that_would_make_no_backups_are_refused(
 def test_no_interval_needs_no_folder() -> None:
     assert settings({"MEMORY_BACKUP_EVERY": "0"}).backup_dir is None
     assert settings({}, {"backup_dir": "b"}).backup_dir == Path(os.getcwd()) / "b"  # noqa: PTH109
+
+
+def test_the_job_of_the_documents_brings_a_backup_back(folder: Path) -> None:
+    clock = Clock()
+    with backed_up(folder, clock) as service:
+        service.save("apple")
+        until(lambda: names(folder))
+    clock.advance(hours=1)
+    with backed_up(folder, clock) as service:
+        service.save("A mistake")
+    blocks = re.findall(r"```yaml\n(.*?)```", DEPLOYMENT.read_text("utf-8"), re.DOTALL)
+    jobs = (it for it in map(yaml.safe_load, blocks) if it.get("kind") == "Job")
+    (pod,) = (it["spec"]["template"]["spec"] for it in jobs if "restore" in it["metadata"]["name"])
+    (container,) = pod["containers"]
+    claims = {it["name"]: it["persistentVolumeClaim"]["claimName"] for it in pod["volumes"]}
+    mounts = {it["mountPath"]: claims[it["name"]] for it in container["volumeMounts"]}
+    (name,) = names(folder)
+    words = [re.sub(r"memory-\w+\.zip", name, word) for word in container["command"]]
+    here = {"/data": str(service.path.parent), "/backup": str(folder)}
+    _, *arguments = [re.sub("^/(data|backup)", lambda it: here[it[0]], word) for word in words]
+
+    done = run(*arguments)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert stored(service.path).keys() == {"apple"}
+    assert "A mistake" in stored(service.path.with_name("memory.db.before-restore"))
+    assert mounts == {"/data": "agentops-memory", "/backup": "agentops-memory-backup"}
+    assert pod["securityContext"] == RESTRICTED_POD
+    assert container["securityContext"] == RESTRICTED_CONTAINER
 
 
 @contextmanager
