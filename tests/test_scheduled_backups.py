@@ -1,5 +1,6 @@
 """The service makes backups by itself, whenever one is due, and keeps the newest of them."""
 
+import asyncio
 import logging
 import os
 import re
@@ -12,8 +13,10 @@ import pytest
 import yaml
 
 from agentops_memory import backing_up, health
+from agentops_memory.backing_up import Backups
 from agentops_memory.settings import SettingRefused, settings
 from agentops_memory.storage.archive_reading import Archive
+from agentops_memory.telemetry import Metrics
 
 from .files import disk
 from .manifests import RESTRICTED_CONTAINER, RESTRICTED_POD, ROOT
@@ -159,6 +162,29 @@ def test_a_fault_that_nobody_foresaw_ends_neither_the_service_nor_the_backups(
     assert "a backup failed for a reason that was not foreseen" in caplog.messages
 
 
+def test_after_a_failure_it_is_tried_again_after_a_while(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving(folder.parent / "memory.db") as service:
+        place = settings({"MEMORY_DB_PATH": str(service.path)})
+
+    def failed_then_looked() -> list[str]:
+        folder.rmdir()
+        backups = Backups(
+            place=place, folder=folder, every=timedelta(days=1), keep=1,
+            metrics=Metrics(), clock=Clock(),
+        )  # fmt: skip
+        asyncio.run(backups.keep_up())
+        folder.mkdir()
+        asyncio.run(backups.keep_up())
+        return names(folder)
+
+    monkeypatch.setattr(backing_up, "PATIENCE", timedelta(minutes=15))
+    assert failed_then_looked() == []
+    monkeypatch.setattr(backing_up, "PATIENCE", timedelta(0))
+    assert failed_then_looked() == ["memory-20300101T120000Z.zip"]
+
+
 def test_nothing_is_made_where_it_is_turned_off(folder: Path) -> None:
     with backed_up(folder, MEMORY_BACKUP_EVERY="0") as service:
         assert "backup" not in service.http.get("/health/ready").json()["checks"]
@@ -203,12 +229,10 @@ def test_no_interval_needs_no_folder() -> None:
 
 
 def test_the_job_of_the_documents_brings_a_backup_back(folder: Path) -> None:
-    clock = Clock()
-    with backed_up(folder, clock) as service:
+    with serving(folder.parent / "data" / "memory.db") as service:
         service.save("apple")
+    with backed_up(folder) as service:
         until(lambda: names(folder))
-    clock.advance(hours=1)
-    with backed_up(folder, clock) as service:
         service.save("A mistake")
     blocks = re.findall(r"```yaml\n(.*?)```", DEPLOYMENT.read_text("utf-8"), re.DOTALL)
     jobs = (it for it in map(yaml.safe_load, blocks) if it.get("kind") == "Job")
