@@ -81,9 +81,13 @@ def test_a_sweep_rebuilds_what_has_drifted_and_nothing_else(
         database.execute("DELETE FROM memories_fts_1_docsize")
     before = inside(service.path, 0)
 
-    assert swept(service.path) == Swept(partitions=2, drift=1, rebuilt=(1,), moved=0)
+    assert swept(service.path) == Swept(
+        partitions=2, drift=1, rebuilt=(1,), moved=0, is_damaged=False
+    )
 
-    assert swept(service.path) == Swept(partitions=2, drift=0, rebuilt=(), moved=0)
+    assert swept(service.path) == Swept(
+        partitions=2, drift=0, rebuilt=(), moved=0, is_damaged=False
+    )
     assert inside(service.path, 0) == before
     assert_index_is_whole(service.path)
 

@@ -1,5 +1,6 @@
 """The wiring: settings in, a running application out, closed in reverse."""
 
+import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
@@ -30,6 +31,7 @@ from .app import application
 from .backing_up import Backups, backing_up
 from .domain.entries import Entries
 from .domain.erasures import Erasures
+from .domain.errors import Damaged
 from .domain.memories import Memories
 from .domain.model import DEFAULT_TENANT, Caller, TenantId
 from .domain.ports import Engine
@@ -53,6 +55,7 @@ from .local import LocalService
 from .mcp import routes as mcp
 from .mcp.connections import Connections
 from .mcp.http import McpOverHttp
+from .mending import mending
 from .rates import Rates
 from .scrape import Scrape
 from .settings import Settings
@@ -62,6 +65,7 @@ from .storage.file_systems import require_local
 from .storage.key_file import KeyFile, WatchedKeys
 from .storage.redaction_file import RedactionFile
 from .storage.sqlite import SqliteEngine, TenantsEngine
+from .storage.sqlite.faults import REMEDY, StartRefused
 from .storage.sqlite.tenants import tenant_file
 from .sweep import sweeping
 from .telemetry import Metrics, Telemetry, hide_by
@@ -95,7 +99,8 @@ async def opened(
     require_local(settings.db_path, is_network_allowed=settings.allow_network_fs)
     exceptions = RedactionFile(settings.redaction_file)
     exceptions.read()
-    redaction, bell, opened = Redaction(exceptions=exceptions.rules), Bell(), Bell()
+    redaction, bell = Redaction(exceptions=exceptions.rules), Bell()
+    opened, damage = Bell(), Bell()
     steady = SteadyClock(clock=clock, elapsed=elapsed)
     keys = WatchedKeys(KeyFile(settings.keys_file, settings.audit_file))
     door = Door(
@@ -107,7 +112,7 @@ async def opened(
         its_turn(settings.db_path, settings.lock_wait, waits),
         TenantsEngine.opened(
             settings.db_path,
-            partial(_engine, settings, telemetry.metrics, clock),
+            partial(_engine, settings, telemetry.metrics, clock, damage),
             has_key=lambda tenant: bool(keys.ring().working(tenant)),
             on_opened=partial(_put_in_order, (bell, opened), settings.session_idle),
         ) as sqlite,
@@ -127,7 +132,7 @@ async def opened(
         probes = Probes(storage=sqlite, metrics=telemetry.metrics, backups=backups)
         more = _looked_after(probes, figures, door, settings, telemetry)
         async with (
-            _kept_in_order(sqlite, bell, settings, telemetry.metrics),
+            _kept_in_order(sqlite, bell, damage, settings, telemetry.metrics),
             _kept_small(sqlite, (bell, opened), settings, telemetry.metrics, steady),
             backing_up(backups) if backups else nullcontext(),
             watching_the_loop(telemetry.metrics),
@@ -139,9 +144,14 @@ async def opened(
 
 @asynccontextmanager
 async def _engine(
-    settings: Settings, metrics: Metrics, clock: Callable[[], datetime], path: Path
+    settings: Settings, metrics: Metrics, clock: Callable[[], datetime], damage: Bell, path: Path
 ) -> AsyncIterator[SqliteEngine]:
     """The engine of a tenant's database, whose folder may be mounted from elsewhere."""
+    loop = asyncio.get_running_loop()
+
+    def damaged(caller: Caller) -> None:
+        loop.call_soon_threadsafe(damage.ring, caller)
+
     if path != settings.db_path:
         require_local(path, is_network_allowed=settings.allow_network_fs)
     async with SqliteEngine.opened(
@@ -151,22 +161,28 @@ async def _engine(
         quota=settings.tenant_quota,
         kept=settings.kept,
         committed=partial(_committed, metrics),
+        damaged=damaged,
     ) as engine:
         yield engine
 
 
 @asynccontextmanager
 async def _kept_in_order(
-    sqlite: TenantsEngine, bell: Bell, settings: Settings, metrics: Metrics
+    sqlite: TenantsEngine, bell: Bell, damage: Bell, settings: Settings, metrics: Metrics
 ) -> AsyncIterator[None]:
-    """Inside, indexes are seen to, bytes follow what was erased, and idle sessions end.
+    """Inside, indexes are seen to and mended, bytes follow what was erased, and idle sessions end.
 
     Those that are idle already have ended before.
     """
     idle, every = settings.session_idle, settings.sweep_every
-    await end_idle(Sessions(engine=sqlite), sqlite.callers(), idle)
+    try:
+        await end_idle(Sessions(engine=sqlite), sqlite.callers(), idle)
+    except Damaged as refusal:
+        raise StartRefused(f"{settings.db_path}: {refusal} {REMEDY}") from refusal
+    upkeep = Upkeep(engine=sqlite)
     async with (
-        sweeping(Upkeep(engine=sqlite), sqlite.callers, metrics, every),
+        sweeping(upkeep, sqlite.callers, metrics, damage, every),
+        mending(upkeep, sqlite.is_whole, damage),
         scrubbing(Erasures(engine=sqlite), sqlite.callers, bell, every),
         ending(Sessions(engine=sqlite), sqlite.callers, idle=idle, every=every),
     ):

@@ -9,7 +9,7 @@ from .background import repeating
 from .domain.errors import Refusal
 from .domain.model import Caller
 from .domain.upkeep import Swept, Upkeep
-from .erasing import Callers
+from .erasing import Bell, Callers
 from .telemetry import Metrics
 from .telemetry.metrics import INDEX_DRIFT, INDEX_PARTITIONS
 
@@ -17,25 +17,30 @@ log = logging.getLogger(__name__)
 
 
 def sweeping(
-    upkeep: Upkeep, callers: Callers, metrics: Metrics, every: timedelta
+    upkeep: Upkeep, callers: Callers, metrics: Metrics, damage: Bell, every: timedelta
 ) -> AbstractAsyncContextManager[None]:
-    """Inside, the tenants' indexes are seen to now and again; an interval of 0 means never."""
+    """Inside, the tenants' indexes are seen to now and again; an interval of 0 means never.
+
+    The bell is rung for a tenant whose index cannot be read.
+    """
 
     async def once() -> None:
         try:
-            await sweep(upkeep, callers(), metrics)
+            await sweep(upkeep, callers(), metrics, damage)
         except Exception:
             log.exception("a sweep failed; the next one tries again")
 
     return repeating(every, once)
 
 
-async def sweep(upkeep: Upkeep, callers: Iterable[Caller], metrics: Metrics) -> None:
+async def sweep(upkeep: Upkeep, callers: Iterable[Caller], metrics: Metrics, damage: Bell) -> None:
     """See to each tenant's index once, and say what was wrong with it."""
     swept = []
     for caller in callers:
         try:
             swept.append(await _swept(upkeep, caller))
+            if swept[-1].is_damaged:
+                damage.ring(caller)
         except Refusal as refusal:
             log.warning("no sweep now; the next one tries again", extra={"reason": str(refusal)})
     metrics.show(INDEX_DRIFT, sum(one.drift for one in swept))

@@ -114,6 +114,14 @@ class TimedOut(Unavailable):
     code = "timed_out"
 
 
+class Damaged(Unavailable):
+    """A part of the database cannot be read as it was written."""
+
+
+WITHOUT_WORDS = TimedOut, Damaged
+"""For these the newest memories stand in for those that words would have found."""
+
+
 class Full(Unavailable):
     """There is no space left to store anything."""
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TypeVar
 
-from .errors import TimedOut
+from .errors import WITHOUT_WORDS
 from .explain import MOST_EXPLAINED, Explained, Explanation, Reason, Tier, WhyNot, explained
 from .explain_why_not import Answer, why_not
 from .model import Hit, Source, Wanted
@@ -53,5 +53,5 @@ def _in_time(tx: Transaction, work: Callable[[], T]) -> T | None:
     try:
         with tx.search.within(PATIENCE):
             return work()
-    except TimedOut:
+    except WITHOUT_WORDS:
         return None

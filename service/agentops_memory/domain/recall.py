@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from .access import Role
 from .budget import Budget, packed
-from .errors import TimedOut
+from .errors import WITHOUT_WORDS
 from .explain import Tier
 from .explain_found import explanation
 from .explain_why_not import Answer, reached
@@ -168,7 +168,7 @@ def _searched(tx: Transaction, query: Query, seen: Filter, limit: int) -> Found:
     try:
         with tx.search.within(query.patience):
             query, hits = _by_words(tx, query, seen, limit)
-    except TimedOut:
+    except WITHOUT_WORDS:
         newest = tx.search.backfill(seen, limit, ())
         return Found(hits=tuple(newest), query=query, is_degraded=True)
     return Found(hits=tuple(_never_falling(hits[:limit])), query=query)
@@ -224,7 +224,7 @@ def _reminded(
             with tx.search.within(query.patience):
                 for sight in (seen, *in_stores):  # what is found in time is kept
                     sources.append(_source(tx, query, sight, limit))  # noqa: PERF401
-        except TimedOut:
+        except WITHOUT_WORDS:
             is_degraded = True
     lists = [source.hits for source in sources]
     hits = merged(lists, limit) if stores else [hit for hits in lists for hit in hits]

@@ -22,7 +22,10 @@ class SearchTable(Protocol):
     """
 
     def within(self, patience: timedelta) -> AbstractContextManager[None]:
-        """Inside, reads that take longer in all raise TimedOut; the transaction goes on."""
+        """Inside, reads that take longer in all raise TimedOut; the transaction goes on.
+
+        So it does when they meet damage, and raise Damaged.
+        """
 
     def keyed(self, path: str, seen: Filter, limit: int) -> list[Hit]:
         """Memories whose key contains the path literally, newest first."""
@@ -80,6 +83,15 @@ class IndexTable(Protocol):
 
     def rebuild(self, partition: int) -> None:
         """Fill it afresh from the memories."""
+
+    def is_readable(self, partition: int) -> bool:
+        """Whether its storage can be read, page by page. It says nothing about words."""
+
+    def is_damaged(self, partition: int) -> bool:
+        """Whether it is not as it was written. Asked in a write."""
+
+    def make_anew(self, partition: int) -> None:
+        """Put one that is made of the memories in its place, and read nothing of the old one."""
 
     def is_crowded(self) -> bool:
         """Whether some partition has grown so large that a project should leave it."""

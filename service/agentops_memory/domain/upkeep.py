@@ -1,9 +1,13 @@
 """Seeing to the full-text index: is it in line with the memories, and is it laid out well."""
 
 from dataclasses import dataclass
+from datetime import timedelta
 
+from .errors import Damaged
 from .model import Caller
 from .ports import Engine, Transaction
+
+MINUTE = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,6 +18,7 @@ class Swept:
     drift: int  # rows that the index had too many or too few
     rebuilt: tuple[int, ...]  # partitions that were filled afresh
     moved: int  # projects that went to another partition
+    is_damaged: bool  # whether some storage could not be read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,8 +39,20 @@ class Upkeep:
                 break
             moved += 1
         return Swept(
-            partitions=len(drifts), drift=sum(drifts.values()), rebuilt=drifted, moved=moved
+            partitions=len(drifts),
+            drift=sum(drifts.values()),
+            rebuilt=drifted,
+            moved=moved,
+            is_damaged=not await self.engine.read(caller, is_next_readable),
         )
+
+    async def mend(self, caller: Caller) -> tuple[int, ...]:
+        """Check each partition, and make those anew that are damaged; which these were."""
+        numbers = await self.engine.read(caller, partitions)
+        damaged = [number for number in numbers if await self._is_damaged(caller, number)]
+        for number in damaged:
+            await self.engine.write(caller, make_anew, number)
+        return tuple(damaged)
 
     async def drifts(self, caller: Caller) -> dict[int, int]:
         """By how many rows each partition is out of line."""
@@ -44,11 +61,26 @@ class Upkeep:
 
     async def is_exact(self, caller: Caller, partition: int) -> bool:
         """Whether a partition holds just what the memories say, word for word."""
-        return await self.engine.write(caller, is_exact, partition)
+        try:
+            return await self.engine.write(caller, is_exact, partition)
+        except Damaged:
+            return False
 
     async def rebuild(self, caller: Caller, partition: int) -> None:
-        """Fill a partition afresh from the memories."""
-        await self.engine.write(caller, rebuild, partition)
+        """Fill a partition afresh from the memories, and make it anew if it is damaged."""
+        try:
+            await self.engine.write(caller, rebuild, partition)
+        except Damaged:
+            await self.engine.write(caller, make_anew, partition)
+
+    async def _is_damaged(self, caller: Caller, partition: int) -> bool:
+        """Of what was read before, a page tells nothing; so both are asked."""
+        if not await self.engine.read(caller, is_readable, partition):
+            return True
+        try:
+            return await self.engine.write(caller, is_damaged, partition)
+        except Damaged:
+            return True
 
 
 def partitions(tx: Transaction) -> list[int]:
@@ -65,6 +97,25 @@ def is_exact(tx: Transaction, partition: int) -> bool:
 
 def rebuild(tx: Transaction, partition: int) -> None:
     tx.index.rebuild(partition)
+
+
+def is_next_readable(tx: Transaction) -> bool:
+    """Whether one partition can be read: another with each minute."""
+    numbers = tx.index.partitions()
+    turn = int(tx.now.timestamp() // MINUTE.total_seconds())
+    return not numbers or tx.index.is_readable(numbers[turn % len(numbers)])
+
+
+def is_readable(tx: Transaction, partition: int) -> bool:
+    return tx.index.is_readable(partition)
+
+
+def is_damaged(tx: Transaction, partition: int) -> bool:
+    return tx.index.is_damaged(partition)
+
+
+def make_anew(tx: Transaction, partition: int) -> None:
+    tx.index.make_anew(partition)
 
 
 def is_crowded(tx: Transaction) -> bool:

@@ -4,14 +4,15 @@ import asyncio
 import logging
 import sqlite3
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
+from ...domain.errors import Damaged
 from ...domain.model import Caller
 from ...domain.ports import Transaction
 from ...domain.retention import USUAL, Retentions
@@ -19,7 +20,8 @@ from ...domain.techniques import ALL, Techniques
 from ...domain.uids import Uids
 from .boundaries import Check, snapshot
 from .connection import BUSY_TIMEOUT, READ_LIMIT, Connection, connection
-from .faults import StartRefused, translated
+from .damage import Damage, Met, is_whole, unmet
+from .faults import DAMAGED, REMEDY, StartRefused, translated
 from .migrate import has_newest_format, migrated
 from .readers import Readers
 from .slack import UnusedBytes, file_id, file_in_use, opening
@@ -48,13 +50,12 @@ class SqliteEngine:
         writer: Writer,
         readers: Readers,
         unused: UnusedBytes,
+        damage: Damage,
         clock: Callable[[], datetime],
-        quota: int | None,
-        kept: Retentions,
+        transactions: Callable[..., SqliteTransaction],
     ) -> None:
-        self._quota = quota
-        self._kept = kept
-        self._uids = Uids()
+        self._damage = damage
+        self._transaction = transactions
         self._writer = writer
         self._readers = readers
         self._unused = unused
@@ -71,10 +72,12 @@ class SqliteEngine:
         quota: int | None = None,
         kept: Retentions = USUAL,
         committed: Committed = unheard,
+        damaged: Met = unmet,
     ) -> AsyncIterator["SqliteEngine"]:
         """An engine over the file, made or brought up to date first; checkpointed at the end.
 
         `committed` is told of each commit: how many changes, and the seconds that they took.
+        `damaged` is told whose request has met damage of the file, by any thread.
 
         Raises StartRefused when the file cannot be used as it is. A cancelled
         opening leaves at once; what it began on the file is undone by the next.
@@ -94,7 +97,11 @@ class SqliteEngine:
                         ) as readers,
                         _serving(database, committed, unused.require_place) as writer,
                     ):
-                        yield cls(writer, readers, unused, clock, quota, kept)
+                        damage = Damage(path, damaged)
+                        transactions = partial(
+                            SqliteTransaction, quota=quota, kept=kept, uids=Uids()
+                        )
+                        yield cls(writer, readers, unused, damage, clock, transactions)
                 finally:
                     await database.run(_checkpoint)
 
@@ -107,10 +114,13 @@ class SqliteEngine:
     ) -> T:
         def transaction(database: sqlite3.Connection) -> T:
             with snapshot(database, READ_LIMIT):
-                tx = SqliteTransaction(database, self._clock(), caller, kept=self._kept)
-                return work(tx, *args, **kwargs)
+                tx = self._transaction(database, self._clock(), caller)
+                answer = work(tx, *args, **kwargs)
+            if tx.search.met_damage:
+                self._damage.show_in_words(caller)
+            return answer
 
-        with translated():
+        with self._translated(caller):
             return await self._readers.run(transaction)
 
     async def write(
@@ -121,18 +131,10 @@ class SqliteEngine:
         **kwargs: P.kwargs,
     ) -> T:
         def transaction(database: sqlite3.Connection, *, is_alone: bool) -> T:
-            tx = SqliteTransaction(
-                database,
-                self._clock(),
-                caller,
-                is_alone=is_alone,
-                quota=self._quota,
-                kept=self._kept,
-                uids=self._uids,
-            )
+            tx = self._transaction(database, self._clock(), caller, is_alone=is_alone)
             return work(tx, *args, **kwargs)
 
-        with translated():
+        with self._translated(caller):
             return await self._writer.write(transaction, BUSY_TIMEOUT)
 
     @property
@@ -143,7 +145,7 @@ class SqliteEngine:
     async def touch(self) -> bool:
         """Write to the disk what is there, and tell whether its format is still the newest known.
 
-        Refuses as a write does.
+        Refuses as a write does, and with Damaged while damage is known.
         """
 
         def again(database: sqlite3.Connection, *, is_alone: bool) -> bool:  # noqa: ARG001
@@ -152,11 +154,34 @@ class SqliteEngine:
             return has_newest_format(database)
 
         with translated():
-            return await self._writer.write(again, BUSY_TIMEOUT)
+            is_newest = await self._writer.write(again, BUSY_TIMEOUT)
+        if self._damage.is_known:
+            raise Damaged(f"{DAMAGED} {REMEDY}")
+        return is_newest
 
-    async def blank(self, caller: Caller) -> bool:  # noqa: ARG002 - of one tenant
-        with translated():
+    async def is_whole(self, caller: Caller) -> bool:
+        """Look at the whole file, however long that takes; what is found counts from then on."""
+        stop = threading.Event()
+        try:
+            with translated():
+                found = await _aside(partial(is_whole, self._damage.path, stop.is_set))
+        finally:
+            stop.set()
+        self._damage.is_found(caller, is_whole=found)
+        return found
+
+    async def blank(self, caller: Caller) -> bool:
+        with self._translated(caller):
             return await self._unused.blank()
+
+    @contextmanager
+    def _translated(self, caller: Caller) -> Iterator[None]:
+        try:
+            with translated():
+                yield
+        except Damaged:
+            self._damage.show(caller)
+            raise
 
 
 @asynccontextmanager

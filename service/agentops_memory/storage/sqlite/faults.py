@@ -5,11 +5,17 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ...domain.errors import Busy, Conflict, Full, Refusal, Unavailable
+from ...domain.errors import Busy, Conflict, Damaged, Full, Refusal, Unavailable
 
 log = logging.getLogger(__name__)
 
 _PRIMARY = 0xFF  # an extended result code holds the primary one in its low byte
+
+DAMAGED = "The database file is damaged."
+REMEDY = (
+    "`agentops-memory doctor` tells how far, and `agentops-memory restore` puts a backup in its "
+    "place."
+)
 
 _REFUSALS: dict[int, tuple[type[Refusal], str]] = {
     sqlite3.SQLITE_BUSY: (Busy, "The database is locked by another process; try again."),
@@ -20,8 +26,8 @@ _REFUSALS: dict[int, tuple[type[Refusal], str]] = {
     sqlite3.SQLITE_READONLY: (Unavailable, "The database is read-only; nothing was stored."),
     sqlite3.SQLITE_CANTOPEN: (Unavailable, "The database file cannot be opened."),
     sqlite3.SQLITE_INTERRUPT: (Unavailable, "This took too long and was stopped."),
-    sqlite3.SQLITE_CORRUPT: (Unavailable, "The database file is damaged."),
-    sqlite3.SQLITE_NOTADB: (Unavailable, "The database file is damaged."),
+    sqlite3.SQLITE_CORRUPT: (Damaged, DAMAGED),
+    sqlite3.SQLITE_NOTADB: (Damaged, DAMAGED),
     sqlite3.SQLITE_CONSTRAINT: (Conflict, "The stored state does not allow this."),
 }
 
@@ -42,9 +48,15 @@ def translated() -> Iterator[None]:
         if code not in _REFUSALS:
             raise
         refusal, sentence = _REFUSALS[code]
-        # Logged and raised: the caller is told to come back, and only the operator can help.
-        log.warning("the database refused", extra={"code": error.sqlite_errorname})
+        if refusal is not Damaged:  # which is told once, and not with each request
+            # Logged and raised: the caller is told to come back, and only the operator can help.
+            log.warning("the database refused", extra={"code": error.sqlite_errorname})
         raise refusal(sentence) from error
+
+
+def is_damage(error: sqlite3.Error) -> bool:
+    """Whether the file is not as SQLite wrote it."""
+    return primary_code(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 def primary_code(error: Exception) -> int:

@@ -144,6 +144,16 @@ class Index(Table):
         self._partitions.rebuild(partition)
         self._terms.rebuild(partition)
 
+    def is_readable(self, partition: int) -> bool:
+        return self._partitions.is_readable(partition)
+
+    def is_damaged(self, partition: int) -> bool:
+        return not self._partitions.is_exact(partition)
+
+    def make_anew(self, partition: int) -> None:
+        self._require_own_rules()
+        self._partitions.make_anew(partition)
+
     def must_purge(self, memory: MemoryId) -> None:
         row = self._execute(
             "SELECT area FROM spaces WHERE id = (SELECT space_id FROM memories WHERE id = :id)",
@@ -174,7 +184,7 @@ class Index(Table):
                 return True
         return False
 
-    def make_anew(self) -> None:
+    def make_all_anew(self) -> None:
         """Make every partition anew, and the terms."""
         self._partitions.drop_all()
         self._execute("UPDATE spaces SET partition = NULL")
@@ -321,7 +331,7 @@ def bring_to_rules(database: sqlite3.Connection, rules: str) -> None:
     """Make the index anew if it was made by other rules, within a transaction that is alone."""
     if is_by_rules(database, rules):
         return
-    Index(database, Partitions(database, is_alone=True)).make_anew()
+    Index(database, Partitions(database, is_alone=True)).make_all_anew()
     database.execute("REPLACE INTO index_rules (one, rules) VALUES (1, ?)", (rules,))
 
 

@@ -12,7 +12,7 @@ from ... import __version__
 from ...domain.techniques import ALL, Techniques
 from . import upgrade
 from .connection import connect, use_wal
-from .faults import StartRefused
+from .faults import REMEDY, StartRefused, is_damage
 from .index import bring_to_rules, is_by_rules
 from .partitions import MOST_IDS
 from .prepared import rules
@@ -172,7 +172,8 @@ def refusing(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.DatabaseError as error:
-        raise StartRefused(f"The database {path} cannot be used: {error}.") from error
+        remedy = f" It is damaged, or no database at all: {REMEDY}" if is_damage(error) else ""
+        raise StartRefused(f"The database {path} cannot be used: {error}.{remedy}") from error
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else str(error)
         raise StartRefused(f"The database {path} cannot be used: {reason}.") from error

@@ -4,7 +4,9 @@ import sqlite3
 from collections.abc import Iterable, Mapping
 
 from ...domain.model import Purge
-from .faults import NeedsTransactionOfItsOwn, primary_code
+from .damage import is_readable
+from .faults import NeedsTransactionOfItsOwn, is_damage
+from .forgetting import forgetting
 from .segments import Level, beginning, is_clean, is_merging, levels, needs_another
 from .stems import TOKENIZER
 from .table import Table
@@ -121,6 +123,23 @@ class Partitions(Table):
         name = table(number)
         self._execute(f"INSERT INTO {name} ({name}) VALUES ('rebuild')")
 
+    def is_readable(self, number: int) -> bool:
+        """Whether what a partition stores can be read, page by page."""
+        return all(is_readable(self._connection, name) for name in _stored(number))
+
+    def make_anew(self, number: int) -> None:
+        """Make a partition in the place of one that is damaged, of which no page is read.
+
+        Those that it took hold its words until the file is written anew.
+        """
+        if not self._is_alone:
+            raise NeedsTransactionOfItsOwn
+        self._execute("DELETE FROM partitions WHERE number = :number", number=number)
+        self._execute("INSERT INTO remains (one) VALUES (1) ON CONFLICT DO NOTHING")
+        for statement in forgetting([table(number), text_of(number), *_stored(number)]):
+            self._execute(statement)
+        self._make(number)
+
     def must_purge(self, numbers: Iterable[int]) -> None:
         """Note that words were deleted in partitions which are to leave their storage, too."""
         self._connection.executemany(
@@ -165,7 +184,7 @@ class Partitions(Table):
         try:
             self._execute(f"INSERT INTO {name} ({name}, rank) VALUES ('integrity-check', 1)")
         except sqlite3.DatabaseError as error:
-            if primary_code(error) != sqlite3.SQLITE_CORRUPT:
+            if not is_damage(error):
                 raise
             return False
         return True
@@ -285,6 +304,11 @@ class Partitions(Table):
 def table(number: int) -> str:
     """The full-text table of a partition."""
     return f"memories_fts_{number}"
+
+
+def _stored(number: int) -> list[str]:
+    """The tables in which FTS5 keeps a partition."""
+    return [f"{table(number)}_{part}" for part in ("data", "idx", "docsize", "config")]
 
 
 def text_of(number: int) -> str:

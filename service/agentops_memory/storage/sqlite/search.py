@@ -8,13 +8,13 @@ from datetime import timedelta
 from heapq import nsmallest
 
 from ...domain.access import Patterns
-from ...domain.errors import TimedOut
+from ...domain.errors import Damaged, TimedOut
 from ...domain.explain import PLACES, Parts, Tier
 from ...domain.model import Filter, Hit, Memory, MemoryId, Method
 from ...domain.query import Corrections, Query
 from .connection import READ_LIMIT, interrupt_at
 from .explain import Explanations
-from .faults import primary_code
+from .faults import is_damage, primary_code
 from .filters import clauses, parameters
 from .lookalikes import Lookalikes
 from .memories import Memories
@@ -38,6 +38,7 @@ class Search(Table):
         projects: Patterns,
     ) -> None:
         super().__init__(connection)
+        self.met_damage = False  # where something else could stand in
         self._projects = projects
         self._end = time.monotonic() + READ_LIMIT.total_seconds()
         self._memories = memories
@@ -53,7 +54,10 @@ class Search(Table):
         interrupt_at(self._connection, end)
         try:
             yield
-        except sqlite3.OperationalError as error:
+        except sqlite3.DatabaseError as error:
+            if is_damage(error):
+                self.met_damage = True
+                raise Damaged("Words cannot be looked for.") from error
             if primary_code(error) != sqlite3.SQLITE_INTERRUPT:
                 raise
             raise TimedOut("Looking for words took too long.") from error

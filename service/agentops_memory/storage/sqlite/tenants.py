@@ -199,6 +199,13 @@ class TenantsEngine:
         async with self._used(caller) as engine:
             return await engine.blank(caller)
 
+    async def is_whole(self, caller: Caller) -> bool:
+        """As the engine of the caller's tenant finds its file."""
+        if caller.tenant == DEFAULT_TENANT:
+            return await self._default.is_whole(caller)
+        async with self._used(caller) as engine:
+            return await engine.is_whole(caller)
+
     def callers(self) -> list[Caller]:
         """The operator of each tenant whose database is open, and was not erased."""
         there = [it for it, database in self._open.items() if self._is_in_place(it, database)]

@@ -14,6 +14,7 @@ from ...domain.text import clean, content_hash, project_name
 from ...domain.uids import uid_of
 from .copies import kept_copy
 from .faults import StartRefused
+from .forgetting import forgetting
 from .table import instant, micros, tag_array
 
 log = logging.getLogger(__name__)
@@ -39,11 +40,11 @@ def upgrade(database: sqlite3.Connection, path: Path, schema: Iterable[str], now
     _require_space(path)
     copy = kept_copy(path, _contents)
     _register(database, now)
-    _run(database, _forgetting(["observations_fts"]))
+    _run(database, forgetting(["observations_fts"]))
     sound = _is_sound(database)
     _run(database, [*_RENAME, *schema, *_CONVERT])
     displaced = _displaced(database)
-    removing = _dropping if sound else _forgetting
+    removing = _dropping if sound else forgetting
     # Not earlier: a statement that writes over freed pages keeps what was on them in memory.
     _run(database, [*_TIDY, *removing(_remains(database))])
     log.warning(
@@ -129,19 +130,6 @@ def _remains(database: sqlite3.Connection) -> list[str]:
 def _dropping(tables: Iterable[str]) -> list[str]:
     """Statements that remove tables and free their pages."""
     return [f'DROP TABLE "{table}"' for table in tables]
-
-
-def _forgetting(tables: Iterable[str]) -> list[str]:
-    """Statements that remove tables from the schema, and read and free no page of theirs.
-
-    A damaged page may point at pages of other tables, which a DROP would free.
-    """
-    names = ", ".join(f"'{table}'" for table in tables)
-    return [
-        "PRAGMA writable_schema = ON",
-        f"DELETE FROM sqlite_schema WHERE tbl_name IN ({names})",
-        "PRAGMA writable_schema = RESET",
-    ]
 
 
 def _displaced(database: sqlite3.Connection) -> int:

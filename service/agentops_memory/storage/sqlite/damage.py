@@ -1,0 +1,75 @@
+"""Damage of a database file: met by those who read and write, and looked for."""
+
+import logging
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+from ...domain.model import Caller
+from .connection import PROGRESS, connect, read_only
+from .faults import REMEDY, is_damage
+
+log = logging.getLogger(__name__)
+
+Met = Callable[[Caller], None]
+
+
+def unmet(_: Caller) -> None:
+    """For those who look after no database."""
+
+
+class Damage:
+    """Whether one database is known to be damaged. `met` is told whenever that shows."""
+
+    def __init__(self, path: Path, met: Met = unmet) -> None:
+        self.path = path
+        self._met = met
+        self.is_known = False
+
+    def show(self, caller: Caller) -> None:
+        """Something was refused for it."""
+        self.is_found(caller, is_whole=False)
+        self._met(caller)
+
+    def show_in_words(self, caller: Caller) -> None:
+        """It has shown where something else could stand in. Any thread may tell."""
+        self._met(caller)
+
+    def is_found(self, caller: Caller, *, is_whole: bool) -> None:
+        """Note what a look has found; the log has each change once."""
+        told = {"path": str(self.path), "tenant": caller.tenant}
+        if self.is_known and is_whole:
+            log.warning("the database file is whole again", extra=told)
+        elif not (self.is_known or is_whole):
+            log.error("the database file is damaged: %s", REMEDY, extra=told)
+        self.is_known = not is_whole
+
+
+def is_whole(path: Path, is_stopped: Callable[[], bool]) -> bool:
+    """Whether every table and its indexes can be read, page by page; it takes as long as it takes.
+
+    Pages that nothing uses are no damage.
+    """
+    with closing(connect(path)) as database:
+        read_only(database)
+        database.set_progress_handler(is_stopped, PROGRESS)
+        try:
+            names = database.execute(
+                "SELECT name FROM sqlite_schema WHERE type = 'table' AND rootpage > 0"
+            ).fetchall()
+            return all(is_readable(database, name) for (name,) in names)
+        except sqlite3.DatabaseError as error:
+            if not is_damage(error):
+                raise
+            return False
+
+
+def is_readable(database: sqlite3.Connection, table: str) -> bool:
+    """Whether SQLite can read a table and its indexes, page by page."""
+    try:
+        return database.execute(f'PRAGMA quick_check("{table}")').fetchall() == [("ok",)]
+    except sqlite3.DatabaseError as error:
+        if not is_damage(error):
+            raise
+        return False
