@@ -1,5 +1,6 @@
 """Damage done to a database file under whoever uses it."""
 
+import sqlite3
 import subprocess
 from contextlib import closing
 from pathlib import Path
@@ -23,14 +24,25 @@ def harmed(path: Path, page: int, contents: bytes | None = None) -> bytes:
     """
     with closing(connect(path)) as database:
         ((size,),) = database.execute("PRAGMA page_size")
-        ((blocked, *_),) = database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-        assert not blocked
+        _hold(database, path)
         before = _dd(f"if={path}", f"skip={page - 1}", size=size)
         place = f"of={path}", f"seek={page - 1}", "conv=notrunc"
         _dd(*place, size=size, given=contents or bytes(size))
         ((version,),) = database.execute("PRAGMA user_version")
         database.execute(f"PRAGMA user_version = {version}")  # a commit empties others' caches
+        database.execute("COMMIT")
     return before
+
+
+def _hold(database: sqlite3.Connection, path: Path) -> None:
+    """Keep others from writing, while nothing is in the log: else its page would count."""
+    log = path.with_name(f"{path.name}-wal")
+    while True:
+        database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        database.execute("BEGIN IMMEDIATE")
+        if not log.stat().st_size:
+            return
+        database.execute("ROLLBACK")
 
 
 def _dd(*arguments: str, size: int, given: bytes | None = None) -> bytes:

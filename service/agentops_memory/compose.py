@@ -31,7 +31,6 @@ from .app import application
 from .backing_up import Backups, backing_up
 from .domain.entries import Entries
 from .domain.erasures import Erasures
-from .domain.errors import Damaged
 from .domain.memories import Memories
 from .domain.model import DEFAULT_TENANT, Caller, TenantId
 from .domain.ports import Engine
@@ -65,7 +64,6 @@ from .storage.file_systems import require_local
 from .storage.key_file import KeyFile, WatchedKeys
 from .storage.redaction_file import RedactionFile
 from .storage.sqlite import SqliteEngine, TenantsEngine
-from .storage.sqlite.faults import REMEDY, StartRefused
 from .storage.sqlite.tenants import tenant_file
 from .sweep import sweeping
 from .telemetry import Metrics, Telemetry, hide_by
@@ -175,10 +173,7 @@ async def _kept_in_order(
     Those that are idle already have ended before.
     """
     idle, every = settings.session_idle, settings.sweep_every
-    try:
-        await end_idle(Sessions(engine=sqlite), sqlite.callers(), idle)
-    except Damaged as refusal:
-        raise StartRefused(f"{settings.db_path}: {refusal} {REMEDY}") from refusal
+    await end_idle(Sessions(engine=sqlite), sqlite.callers(), idle)
     upkeep = Upkeep(engine=sqlite)
     async with (
         sweeping(upkeep, sqlite.callers, metrics, damage, every),
