@@ -1,9 +1,11 @@
 """Seeing to the full-text index: is it in line with the memories, and is it laid out well."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 
-from .errors import Damaged
+from .errors import Damaged, Unavailable
 from .model import Caller
 from .ports import Engine, Transaction
 
@@ -43,7 +45,7 @@ class Upkeep:
             drift=sum(drifts.values()),
             rebuilt=drifted,
             moved=moved,
-            is_damaged=not await self.engine.read(caller, is_next_readable),
+            is_damaged=not await self._is_readable(caller, is_next_readable),
         )
 
     async def mend(self, caller: Caller) -> tuple[int, ...]:
@@ -73,9 +75,18 @@ class Upkeep:
         except Damaged:
             await self.engine.write(caller, make_anew, partition)
 
+    async def _is_readable(self, caller: Caller, work: Callable[[Transaction], bool]) -> bool:
+        """What work finds; one that is too large for a read counts as readable."""
+        try:
+            return await self.engine.read(caller, work)
+        except Damaged:
+            return False
+        except Unavailable:
+            return True
+
     async def _is_damaged(self, caller: Caller, partition: int) -> bool:
         """Of what was read before, a page tells nothing; so both are asked."""
-        if not await self.engine.read(caller, is_readable, partition):
+        if not await self._is_readable(caller, partial(is_readable, partition=partition)):
             return True
         try:
             return await self.engine.write(caller, is_damaged, partition)
