@@ -8,7 +8,7 @@ BIN   := .venv/bin
 READY := .venv/ready
 
 .DEFAULT_GOAL := help
-.PHONY: help run test fault-test lint format bench bench-full bench-recall soak audit image image-test chart-test monitoring-test clean
+.PHONY: help run test fault-test fuzz lint format bench bench-full bench-recall soak audit image image-test chart-test monitoring-test clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 15
@@ -21,6 +21,9 @@ test: $(READY) ## the tests, on all cores
 
 fault-test: $(READY) ## the slow tests: faults, load and processes, and a table of what was lost
 	$(BIN)/pytest -m slow
+
+fuzz: $(READY) ## every route, from several workers at once: ten minutes; MINUTES=2 SEED=7
+	$(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED))
 
 lint: $(READY) ## style and types
 	$(BIN)/ruff check
