@@ -1,8 +1,15 @@
 """The table of what faults have taken: one row for each, and a loss that fails its test."""
 
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
 from .losses import Loss, Losses, table
+
+ROOT = Path(__file__).parents[1]
 
 
 def test_what_is_not_found_again_is_lost_and_fails_the_test_that_tells_of_it() -> None:
@@ -25,3 +32,25 @@ def test_each_fault_has_a_line_under_one_heading() -> None:
         "kill -9             1,204        1,204     0  in 3 rounds",
         "a full disk             7            6     1",
     ]
+
+
+def test_each_fault_in_the_documents_has_its_test() -> None:
+    text = (ROOT / "docs" / "operations.md").read_text("utf-8")
+    section = text.partition("## Faults it survives")[2].partition("\n## ")[0]
+
+    listed = re.findall(r"`(test_\w+)` \|$", section, re.MULTILINE)
+
+    assert sorted(listed) == sorted(those_that_tell())
+
+
+def those_that_tell() -> Iterator[str]:
+    """The tests that tell what was lost."""
+    for path in Path(__file__).parent.glob("test_*.py"):
+        text = path.read_text("utf-8")
+        for found in ast.parse(text).body if "Losses" in text else []:
+            if isinstance(found, ast.FunctionDef) and _tells(found):
+                yield found.name
+
+
+def _tells(test: ast.FunctionDef) -> bool:
+    return "lost" in {argument.arg for argument in test.args.args}
