@@ -71,16 +71,16 @@ class Wild:
         with wire(self._asker.url) as connection:
             connection.socket.settimeout(PATIENCE)
             self._asker.tally.sent += 1
-            with suppress(ConnectionError):
-                connection.send(told)
-                if not is_whole:
-                    connection.socket.shutdown(socket.SHUT_WR)
             try:
+                with suppress(ConnectionError):
+                    connection.send(told)
+                    if not is_whole:
+                        connection.socket.shutdown(socket.SHUT_WR)
                 answered = connection.rest()
             except TimeoutError:
                 self._asker.tally.add(self._asker.tally.hangs, repr(told[:300]))
                 return
-            except OSError:
+            except OSError:  # it is closed already
                 return
         if answered.startswith(b"HTTP/1.1 500"):
             self._asker.tally.add(self._asker.tally.failures, repr(told[:3000]))
