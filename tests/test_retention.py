@@ -104,6 +104,11 @@ def test_what_is_shown_to_go_is_what_goes(service: Service) -> None:
             assert (after[kind].size < before.size) == bool(gone_now[kind]) or is_receipt
     assert {it.oldest for it in shown.values()} == {START, LATER, None}
     assert not holdings(service.path, Retentions(), at).held[0].overdue
+    for number in range(6):
+        walnut = service.save(f"walnut {number}", topic_key="walnuts")["id"]
+    service.http.delete(f"/observations/{walnut}")
+    told = {it.kind: it.overdue for it in holdings(service.path, KEPT, at + MONTH).held}
+    assert told == swept(service, at + MONTH)  # its revisions go with it, and once
 
 
 def test_what_is_kept_for_ever_stays(service: Service) -> None:
