@@ -7,14 +7,16 @@ from collections.abc import Callable
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from agentops_memory import health, mending
 from agentops_memory.domain.errors import Damaged
-from agentops_memory.domain.model import OPERATOR
+from agentops_memory.domain.model import OPERATOR, Caller
+from agentops_memory.domain.ports import Engine
 from agentops_memory.domain.upkeep import Upkeep
+from agentops_memory.erasing import Bell
 from agentops_memory.storage.sqlite.faults import StartRefused
 
 from .callers import calling, made_key
@@ -70,6 +72,41 @@ def test_a_damaged_index_is_made_anew_while_the_newest_stand_in_and_nothing_is_l
         assert titles(search(service, "pear")) == ["pear"]
     assert rows(service.path, "SELECT * FROM remains") == []
     assert_sound(service.path, live=4)
+
+
+def test_who_only_searches_lets_a_damaged_index_be_mended_too(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with serving(tmp_path / "memory.db") as service:
+        for number in range(3):
+            service.save(f"apple {number}", title=f"n{number}")
+            service.clock.advance(minutes=1)
+        harmed(service.path, page_of(service.path, "memories_fts_0_idx"))
+
+        assert titles(search(service, "apple 0", limit=2)) == ["n2", "n1"]
+        until(lambda: told(caplog, "the index was damaged and was made anew"))
+        assert titles(search(service, "apple 0", limit=1)) == ["n0"]
+
+
+def test_what_stays_damaged_is_looked_at_again_without_a_bell() -> None:
+    looks: list[Caller] = []
+
+    class Untouched(Upkeep):
+        async def mend(self, caller: Caller) -> tuple[int, ...]:  # noqa: ARG002
+            return ()
+
+    async def is_whole(caller: Caller) -> bool:
+        looks.append(caller)
+        return len(looks) == 3
+
+    async def test() -> None:
+        bell, upkeep = Bell(), Untouched(engine=cast("Engine", None))
+        async with asyncio.timeout(10), mending.mending(upkeep, is_whole, bell):
+            bell.ring(OPERATOR)
+            await asyncio.sleep(0.1)  # twenty pauses, in which nobody else rings
+
+    asyncio.run(test())
+    assert looks == [OPERATOR] * 3
 
 
 def saved(service: Service, content: str) -> Any:

@@ -1,16 +1,20 @@
 """One service at a time has a database, and says its name."""
 
+import asyncio
 import fcntl
 import os
 import socket
 import stat
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from agentops_memory.storage import serving_lock
 from agentops_memory.storage.serving_lock import UNNAMED, InUse, holder, served_alone
 from agentops_memory.storage.sqlite.faults import StartRefused
+from agentops_memory.turn import its_turn
 
 
 def test_one_holds_a_database_and_all_others_are_told_who_it_is(tmp_path: Path) -> None:
@@ -68,6 +72,36 @@ def test_a_lock_that_cannot_be_is_a_sentence(tmp_path: Path) -> None:
             served_alone(tmp_path / name),
         ):
             pass
+
+
+def test_a_lock_that_is_removed_while_it_is_taken_is_another_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def taken(*_: object) -> bool:
+        (tmp_path / "memory.db.lock").unlink()
+        return True
+
+    monkeypatch.setattr(serving_lock, "_is_taken", taken)
+    with pytest.raises(InUse), served_alone(tmp_path / "memory.db"):
+        pass
+
+
+def test_its_turn_tells_for_what_it_waits_and_when_that_is_over(tmp_path: Path) -> None:
+    database, told = tmp_path / "memory.db", list[str]()
+    first = ExitStack()
+    first.enter_context(served_alone(database))
+
+    def waits(reason: str) -> None:
+        told.append(reason)
+        first.close()
+
+    async def wait() -> None:
+        async with its_turn(database, timedelta(seconds=10), waits):
+            assert holder(database) is not None
+
+    asyncio.run(wait())
+    assert (len(told), told[-1]) == (2, "")
+    assert told[0].startswith("Another service has the database: ")
 
 
 def test_one_who_looks_is_not_taken_for_a_service(
