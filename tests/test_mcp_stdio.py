@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from .agents import BARE, MODES, agent, hosted
+from .agents import BARE, agent, hosted
 from .callers import made_key
 from .process import environment
 from .service import Service, serving
@@ -24,7 +24,7 @@ HELLO: dict[str, object] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", [BARE, pytest.param("legacy", marks=pytest.mark.slow)])
 def test_an_agent_works_on_a_file_that_another_host_and_a_service_use(
     mode: str, tmp_path: Path
 ) -> None:
@@ -59,6 +59,7 @@ def test_an_agent_speaks_to_a_running_service_with_its_key(service: Service) -> 
     assert refused.endswith("Whoever set up this connection must give it a key.")
 
 
+@pytest.mark.slow
 def test_a_dead_service_is_told_to_the_agent_and_to_nobody_else() -> None:
     with hosted(["--project", "shop", "--url", "http://127.0.0.1:9"]) as lonely:
         told = lonely.refusal("mem_save", title="Lost?", content="Not silently.")
@@ -87,6 +88,7 @@ def test_nothing_but_the_protocol_is_written(tmp_path: Path) -> None:
     assert all(json.loads(line) for line in spoken.stderr.splitlines())
 
 
+@pytest.mark.slow
 def test_a_host_that_closes_the_input_loses_no_save(service: Service, tmp_path: Path) -> None:
     save = {"name": "mem_save", "arguments": {"title": "Last words", "content": "cut \ud83d"}}
     call = {"id": 2, "method": "tools/call", "params": save}
@@ -102,6 +104,7 @@ def test_a_host_that_closes_the_input_loses_no_save(service: Service, tmp_path: 
             assert [one["content"] for one in saved] == ["cut \ufffd"]
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_the_program_while_it_waits_for_a_line(tmp_path: Path) -> None:
     with _started("--project", "p", "--db", str(tmp_path / "memory.db")) as waiting:
         assert waiting.stdin
@@ -113,6 +116,7 @@ def test_ctrl_c_ends_the_program_while_it_waits_for_a_line(tmp_path: Path) -> No
         assert waiting.wait(10) == -signal.SIGINT
 
 
+@pytest.mark.slow
 def test_what_cannot_start_says_why_and_writes_nothing(tmp_path: Path) -> None:
     other = tmp_path / "other.db"
     other.write_text("This is no database, and has been something else for a long time.")
@@ -131,6 +135,7 @@ def test_what_cannot_start_says_why_and_writes_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("missing", "url"), [("mcp", ""), ("httpx", "http://127.0.0.1:9")])
+@pytest.mark.slow
 def test_a_missing_extra_is_named(missing: str, url: str) -> None:
     start = f"import sys; sys.modules[{missing!r}] = None; from agentops_memory.cli import main"
     refused = subprocess.run(
@@ -144,6 +149,7 @@ def test_a_missing_extra_is_named(missing: str, url: str) -> None:
     assert hint.startswith("Hint: Install it into this program's environment: pip install ")
 
 
+@pytest.mark.slow
 def test_an_empty_url_is_an_unset_one(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
 
@@ -151,6 +157,7 @@ def test_an_empty_url_is_an_unset_one(tmp_path: Path) -> None:
     assert path.exists()
 
 
+@pytest.mark.slow
 def test_a_file_that_is_named_goes_before_a_url_of_the_environment(tmp_path: Path) -> None:
     place, variables = ["--db", str(tmp_path / "memory.db")], {"MEMORY_URL": "http://127.0.0.1:9"}
     with hosted(["--project", "p", *place], variables=variables) as here:
@@ -188,6 +195,7 @@ def _started(*arguments: str) -> "Iterator[subprocess.Popen[bytes]]":
             process.kill()
 
 
+@pytest.mark.slow
 def test_a_file_that_another_program_is_about_to_make_is_used(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     path.touch()

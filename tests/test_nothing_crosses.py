@@ -251,7 +251,7 @@ def _hearing(party: Party, heard: list[tuple[Party, str]]):  # type: ignore[no-u
     return hear
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_nothing_crosses(
     seed: int,
     everybody: tuple[Service, list[Party], Telemetry],

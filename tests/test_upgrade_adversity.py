@@ -124,7 +124,7 @@ def test_a_copy_of_an_earlier_state_stays_beside_the_new_one(path: Path) -> None
 
 
 @pytest.mark.parametrize("point", ["kept_copy", "_register", "content_hash", "_displaced", "log"])
-@pytest.mark.parametrize("journal_mode", ["DELETE", "WAL"])
+@pytest.mark.parametrize("journal_mode", ["WAL", pytest.param("DELETE", marks=pytest.mark.slow)])
 def test_a_process_killed_in_the_middle_leaves_a_file_that_the_next_start_upgrades(
     path: Path, point: str, journal_mode: str
 ) -> None:

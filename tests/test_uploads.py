@@ -139,6 +139,7 @@ def test_saves_go_on_while_documents_are_imported(service: Service) -> None:
     assert service.http.get("/stats").json()["total_observations"] == 2_000 + saved
 
 
+@pytest.mark.slow
 def test_the_memory_of_a_large_import_and_export_is_bounded(tmp_path: Path) -> None:
     rows, size = 20_000, 24_000_000
     with served(tmp_path / "memory.db", within=ANEW, TMPDIR="/nowhere") as (program, http):

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Collection, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -86,7 +86,14 @@ def _driven(program: Program, orders: Sequence[Order]) -> tuple[Tally, float]:
         working = [workers.submit(work, order) for order in orders]
         time.sleep(min(WARM, orders[0].seconds / 2))
         start = resident(program.pid)
-        return together(done.result() for done in working), start
+        return together(_seen(done) for done in working), start
+
+
+def _seen(done: "Future[Tally]") -> Tally:
+    """What a worker has seen; its own end is a failure, too."""
+    if error := done.exception():
+        return Tally(failures=[f"a worker ended: {error!r}"])
+    return done.result()
 
 
 if __name__ == "__main__":
