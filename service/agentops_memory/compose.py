@@ -1,18 +1,15 @@
 """The wiring: settings in, a running application out, closed in reverse."""
 
-import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import (
-    AbstractAsyncContextManager,
     AbstractContextManager,
     asynccontextmanager,
     nullcontext,
 )
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
 
 from starlette.applications import Starlette
 
@@ -28,7 +25,6 @@ from .api.memory_stores import routes as memory_stores
 from .api.memory_stores.policy import POLICY
 from .api.openapi import Operation
 from .app import application
-from .backing_up import Backups, backing_up
 from .domain.entries import Entries
 from .domain.erasures import Erasures
 from .domain.memories import Memories
@@ -36,38 +32,31 @@ from .domain.model import DEFAULT_TENANT, Caller, TenantId
 from .domain.ports import Engine
 from .domain.projects import Audit, Projects
 from .domain.recall import Recall
-from .domain.retaining import Retaining
 from .domain.rules import Redaction
 from .domain.screen import RulesOf
 from .domain.sessions import Sessions
 from .domain.stores import Stores
 from .domain.transfer import Transfer
-from .domain.upkeep import Upkeep
 from .domain.versions import Versions
-from .ending import end_idle, ending
-from .erasing import Bell, scrubbing
+from .erasing import Bell
 from .figures import Figures, kept_fresh, watching_the_loop
 from .health import Probes
+from .housekeeping import Housekeeping
 from .identity import Identity, is_open_allowed, must_have_keys
-from .keeping import Keeping, keeping
 from .local import LocalService
 from .mcp import routes as mcp
 from .mcp.connections import Connections
 from .mcp.http import McpOverHttp
-from .mending import mending
 from .rates import Rates
 from .scrape import Scrape
 from .settings import Settings
-from .steady import SteadyClock
-from .storage.audit import record, trim
+from .storage.audit import record
 from .storage.file_systems import require_local
 from .storage.key_file import KeyFile, WatchedKeys
 from .storage.redaction_file import RedactionFile
 from .storage.sqlite import SqliteEngine, TenantsEngine
 from .storage.sqlite.tenants import tenant_file
-from .sweep import sweeping
-from .telemetry import Metrics, Telemetry, hide_by
-from .telemetry.metrics import COMMIT_BATCH_SIZE, COMMIT_SECONDS
+from .telemetry import Telemetry, hide_by
 from .turn import Waits, its_turn, unheard
 
 log = logging.getLogger(__name__)
@@ -97,25 +86,27 @@ async def opened(
     require_local(settings.db_path, is_network_allowed=settings.allow_network_fs)
     exceptions = RedactionFile(settings.redaction_file)
     exceptions.read()
-    redaction, bell = Redaction(exceptions=exceptions.rules), Bell()
-    opened, damage = Bell(), Bell()
-    steady = SteadyClock(clock=clock, elapsed=elapsed)
+    redaction = Redaction(exceptions=exceptions.rules)
     keys = WatchedKeys(KeyFile(settings.keys_file, settings.audit_file))
     door = Door(
         identify=_identity(settings, keys, clock).caller,
         require_rate=Rates(settings.rate_limit).require,
         admitted=lambda caller: hide_by(redaction.rules(caller)),
     )
+    housekeeping = Housekeeping(
+        settings=settings, metrics=telemetry.metrics, clock=clock, elapsed=elapsed
+    )
     async with (
         its_turn(settings.db_path, settings.lock_wait, waits),
         TenantsEngine.opened(
             settings.db_path,
-            partial(_engine, settings, telemetry.metrics, clock, damage),
+            housekeeping.engine,
             has_key=lambda tenant: bool(keys.ring().working(tenant)),
-            on_opened=partial(_put_in_order, (bell, opened), settings.session_idle),
+            on_opened=housekeeping.put_in_order,
         ) as sqlite,
     ):
-        shared = (telemetry.engine(sqlite), telemetry, settings, redaction, bell, clock)
+        erased, engine = housekeeping.erased, telemetry.engine(sqlite)
+        shared = (engine, telemetry, settings, redaction, erased, clock)
         rest = _agentops(*shared)
         local = partial(_local, rest, telemetry, redaction.rules)
         agents = McpOverHttp(Connections(profile=settings.profile, service=local, clock=clock))
@@ -125,96 +116,16 @@ async def opened(
             mcp.protocol(agents, agentops.refused, Problem),
             agentops.protocol(rest),
         ]
-        figures = Figures(sqlite, telemetry.metrics)
-        backups = _backups(settings, telemetry.metrics, clock)
+        figures, backups = Figures(sqlite, telemetry.metrics), housekeeping.backups()
         probes = Probes(storage=sqlite, metrics=telemetry.metrics, backups=backups)
         more = _looked_after(probes, figures, door, settings, telemetry)
         async with (
-            _kept_in_order(sqlite, bell, damage, settings, telemetry.metrics),
-            _kept_small(sqlite, (bell, opened), settings, telemetry.metrics, steady),
-            backing_up(backups) if backups else nullcontext(),
+            housekeeping.done_for(sqlite, backups),
             watching_the_loop(telemetry.metrics),
             kept_fresh(figures) if telemetry.is_sent else nullcontext(),
             agents.opened(),
         ):
             yield application(apis, more, door, telemetry)
-
-
-@asynccontextmanager
-async def _engine(
-    settings: Settings, metrics: Metrics, clock: Callable[[], datetime], damage: Bell, path: Path
-) -> AsyncIterator[SqliteEngine]:
-    """The engine of a tenant's database, whose folder may be mounted from elsewhere."""
-    loop = asyncio.get_running_loop()
-
-    def damaged(caller: Caller) -> None:
-        loop.call_soon_threadsafe(damage.ring, caller)
-
-    if path != settings.db_path:
-        require_local(path, is_network_allowed=settings.allow_network_fs)
-    async with SqliteEngine.opened(
-        path,
-        clock=clock,
-        using=settings.recall,
-        quota=settings.tenant_quota,
-        kept=settings.kept,
-        committed=partial(_committed, metrics),
-        damaged=damaged,
-    ) as engine:
-        yield engine
-
-
-@asynccontextmanager
-async def _kept_in_order(
-    sqlite: TenantsEngine, bell: Bell, damage: Bell, settings: Settings, metrics: Metrics
-) -> AsyncIterator[None]:
-    """Inside, indexes are seen to and mended, bytes follow what was erased, and idle sessions end.
-
-    Those that are idle already have ended before.
-    """
-    idle, every = settings.session_idle, settings.sweep_every
-    await end_idle(Sessions(engine=sqlite), sqlite.callers(), idle)
-    upkeep = Upkeep(engine=sqlite)
-    async with (
-        sweeping(upkeep, sqlite.callers, metrics, damage, every),
-        mending(upkeep, sqlite.is_whole, damage),
-        scrubbing(Erasures(engine=sqlite), sqlite.callers, bell, every),
-        ending(Sessions(engine=sqlite), sqlite.callers, idle=idle, every=every),
-    ):
-        yield
-
-
-def _kept_small(
-    sqlite: TenantsEngine,
-    bells: tuple[Bell, Bell],
-    settings: Settings,
-    metrics: Metrics,
-    clock: SteadyClock,
-) -> AbstractAsyncContextManager[None]:
-    """Inside, what is over its time is removed."""
-    erased, opened = bells
-    kept = Keeping(
-        retaining=Retaining(engine=sqlite, on_erased=erased.ring),
-        kept=settings.kept,
-        trim_audit=partial(trim, settings.audit_file),
-        clock=clock,
-        metrics=metrics,
-    )
-    return keeping(kept, sqlite.callers, opened, settings.sweep_every)
-
-
-def _backups(settings: Settings, metrics: Metrics, clock: Callable[[], datetime]) -> Backups | None:
-    """What the service makes by itself; none where it is to make none."""
-    if settings.backup_dir is None or not settings.backup_every:
-        return None
-    return Backups(
-        place=settings,
-        folder=settings.backup_dir,
-        every=settings.backup_every,
-        keep=settings.backup_keep,
-        metrics=metrics,
-        clock=clock,
-    )
 
 
 def _looked_after(
@@ -230,20 +141,6 @@ def _looked_after(
         is_open=settings.metrics == "open",
     )
     return [*probes.operations, scrape.operation]
-
-
-def _committed(metrics: Metrics, changes: int, seconds: float) -> None:
-    metrics.observe(COMMIT_BATCH_SIZE, changes)
-    metrics.observe(COMMIT_SECONDS, seconds)
-
-
-async def _put_in_order(
-    bells: Iterable[Bell], idle: timedelta, caller: Caller, engine: Engine
-) -> None:
-    """End what is idle, so that the first reader finds its summaries; the rest follows later."""
-    await end_idle(Sessions(engine=engine), [caller], idle)
-    for bell in bells:
-        bell.ring(caller)
 
 
 @asynccontextmanager
