@@ -15,6 +15,11 @@ from .service import serving
 ROOT = Path(__file__).parents[1]
 API = ("api.md", "memory-stores.md", "anthropic.md")  # a document for each protocol
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+WITH_MANY = ("cli.md", "operations.md")  # commands, each of which starts the program
+THOSE_WITH_COMMANDS = [
+    pytest.param(path, marks=pytest.mark.slow) if path.name in WITH_MANY else path
+    for path in DOCUMENTS
+]
 
 PROGRAMS = {
     "agentops-memory": f"{sys.executable} -m agentops_memory",
@@ -67,7 +72,7 @@ def as_pattern(output: str) -> str:
     return re.escape(output).replace(re.escape("..."), r".*?")
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("document", THOSE_WITH_COMMANDS, ids=lambda path: path.name)
 def test_the_commands_of_a_document_print_what_it_says(document: Path, tmp_path: Path) -> None:
     with serving(tmp_path / "memory.db") as service:
         for block in blocks(document, "console"):

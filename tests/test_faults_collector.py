@@ -19,7 +19,7 @@ from .vitals import resident
 
 pytestmark = pytest.mark.slow
 
-SAVES = 300
+SAVES = 200
 LONGEST = 2.0  # seconds of a read; a collector is given up after ten
 GROWTH = 24  # MiB; a thousand spans wait, and no more
 DRAIN = "0.1s"
