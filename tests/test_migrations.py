@@ -352,8 +352,20 @@ def test_a_path_below_a_file_is_refused(path: Path) -> None:
 
 
 def test_a_new_file_in_a_folder_that_cannot_be_written_is_refused(read_only: Path) -> None:
-    with pytest.raises(StartRefused, match="cannot be used: unable to open database file"):
+    with pytest.raises(StartRefused, match="cannot be used: Read-only file system"):
         migrated(read_only / "new.db", NOW)
+
+
+def test_a_new_file_is_for_its_owner_alone_and_one_that_is_there_keeps_its_mode(path: Path) -> None:
+    modes = []
+    for _ in range(2):
+        migrated(path, NOW)
+        with closing(connect(path)) as database:
+            database.execute("BEGIN IMMEDIATE")
+            modes.append({oct(it.stat().st_mode & 0o777) for it in path.parent.iterdir()})
+        path.chmod(0o640)
+
+    assert modes == [{"0o600"}, {"0o640"}]
 
 
 @pytest.mark.parametrize("name", ["ours.db", "original.db", "log.db"])

@@ -3,13 +3,14 @@
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from datetime import datetime, timedelta
 from importlib import resources
 from pathlib import Path
 
 from ... import __version__
 from ...domain.techniques import ALL, Techniques
+from ..audit import private_file
 from . import upgrade
 from .connection import connect, use_wal
 from .faults import REMEDY, StartRefused, is_damage
@@ -52,6 +53,7 @@ def migrated(path: Path, now: datetime, using: Techniques = ALL) -> None:
     """
     with refusing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
+        _make_private(path)
         with closing(connect(path, busy_timeout=PATIENCE, using=using)) as database:
             if not _is_current(database, using):
                 _migrate(database, path, now, using)
@@ -91,6 +93,15 @@ def laid_out(database: sqlite3.Connection, after: int = 0) -> None:
     for number in range(after + 1, newest_format() + 1):
         for statement in statements(number):
             database.execute(statement)
+
+
+def _make_private(path: Path) -> None:
+    """Make an empty file, for its owner alone; one that is there keeps its mode.
+
+    What SQLite puts beside it gets the same mode.
+    """
+    with suppress(FileExistsError), private_file(path, os.O_RDWR | os.O_EXCL):
+        pass
 
 
 def _migrate(database: sqlite3.Connection, path: Path, now: datetime, using: Techniques) -> None:
