@@ -391,12 +391,37 @@ def test_a_clock_that_jumps_removes_nothing_until_it_has_proved_itself(tmp_path:
     assert rows(service.path, DELETED) == []
 
 
+def test_a_clock_that_jumps_in_the_midst_of_a_sweep_makes_nothing_old(service: Service) -> None:
+    fill(service)
+    by = START + MONTH - MICROSECOND
+
+    sweep = partial(Retaining.sweep, caller=OPERATOR, by=by)
+    ahead = run(service, lambda it: sweep(Retaining(engine=it)), START + 900 * MONTH, KEPT)
+    back = run(service, lambda it: sweep(Retaining(engine=it)), START - 900 * MONTH, KEPT)
+
+    assert (ahead, back) == (NOTHING | {Kind.REVISIONS: 3}, NOTHING)
+
+
+def test_a_clock_that_is_looked_at_while_it_is_wrong_is_not_believed() -> None:
+    clock = Clock()
+    steady = SteadyClock(clock=clock, elapsed=clock.elapsed)
+    clock.advance(minutes=5)
+    looks = [steady.proven()]
+
+    clock.now += timedelta(days=365)
+    looks.append(steady.proven())
+    clock.now -= timedelta(days=365)
+    looks.append(steady.proven())
+
+    assert looks == [clock.now, None, None]
+
+
 def test_a_clock_that_is_put_right_little_by_little_is_steady() -> None:
     clock = Clock()
     steady = SteadyClock(clock=clock, elapsed=clock.elapsed)
     looks = []
     for _ in range(8):
-        looks.append(steady.is_steady())
+        looks.append(steady.proven() is not None)
         clock.advance(minutes=1)
         clock.now += timedelta(seconds=59)
 

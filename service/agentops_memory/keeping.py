@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Collection, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -37,14 +37,15 @@ class Keeping:
 
     async def sweep(self, callers: Iterable[Caller]) -> None:
         """Remove what is over its time, of each tenant; what fails is tried the next time."""
-        kinds = self._kinds()
+        by = self.clock.proven()
         for caller in callers:
-            await self._sweep_one(caller, kinds)
+            await self._sweep_one(caller, by)
 
     async def sweep_audit(self) -> None:
         """Remove audit lines that are over their time; what fails is tried the next time."""
-        until = self.kept.until(Kind.AUDIT, self.clock.clock())
-        if until is None or not self.clock.is_steady():
+        by = self.clock.proven()
+        until = self.kept.until(Kind.AUDIT, by) if by else None
+        if until is None:
             return
         try:
             lines = await asyncio.to_thread(self.trim_audit, until)
@@ -55,9 +56,10 @@ class Keeping:
         else:
             self._tell({Kind.AUDIT: lines})
 
-    async def _sweep_one(self, caller: Caller, kinds: Collection[Kind]) -> None:
+    async def _sweep_one(self, caller: Caller, by: datetime | None) -> None:
+        kinds = frozenset(Kind) if by else frozenset(Kind) - BY_CLOCK
         try:
-            removed = await self.retaining.sweep(caller, kinds)
+            removed = await self.retaining.sweep(caller, kinds, by=by)
         except NotFound:
             pass  # the tenant was erased
         except Refusal as refusal:
@@ -66,9 +68,6 @@ class Keeping:
             log.exception("what is over its time could not be removed; the next sweep tries again")
         else:
             self._tell(removed, tenant=caller.tenant)
-
-    def _kinds(self) -> Collection[Kind]:
-        return frozenset(Kind) if self.clock.is_steady() else frozenset(Kind) - BY_CLOCK
 
     def _tell(self, removed: Removed, **fields: object) -> None:
         gone = {kind.value: rows for kind, rows in removed.items() if rows}

@@ -18,15 +18,14 @@ class SteadyClock:
     _began: datetime = field(init=False)  # when nothing had elapsed, by the clock
 
     def __post_init__(self) -> None:
-        self._since, self._began = self.elapsed(), self._beginning()
+        self._since = self.elapsed()
+        self._began = self.clock() - timedelta(seconds=self._since)
 
-    def is_steady(self) -> bool:
-        """Whether it has gone as time does since the look before, and for five minutes at least."""
-        began, before = self._beginning(), self._began
+    def proven(self) -> datetime | None:
+        """What it shows; None unless it has gone as time does for five minutes at least."""
+        now, elapsed = self.clock(), self.elapsed()
+        began, before = now - timedelta(seconds=elapsed), self._began
         self._began = began
         if abs(began - before) > STEP:
-            self._since = self.elapsed()
-        return self.elapsed() - self._since >= PROVEN.total_seconds()
-
-    def _beginning(self) -> datetime:
-        return self.clock() - timedelta(seconds=self.elapsed())
+            self._since = elapsed
+        return now if elapsed - self._since >= PROVEN.total_seconds() else None

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from .memories import unheard
@@ -30,18 +31,29 @@ class Retaining:
     engine: Engine
     on_erased: Callable[[Caller], None] = unheard
 
-    async def sweep(self, caller: Caller, kinds: Collection[Kind] = frozenset(Kind)) -> Removed:
-        """Remove what is over its time, of these kinds; nothing that is younger goes."""
-        removed = {kind: await self._swept(caller, *STEPS[kind]) for kind in STEPS if kind in kinds}
+    async def sweep(
+        self,
+        caller: Caller,
+        kinds: Collection[Kind] = frozenset(Kind),
+        *,
+        by: "By" = None,
+    ) -> Removed:
+        """Remove what is over its time, of these kinds; nothing that is younger goes.
+
+        Nor what was not over its time `by` then, wherever the clock jumps meanwhile.
+        """
+        removed = {
+            kind: await self._swept(caller, by, *STEPS[kind]) for kind in STEPS if kind in kinds
+        }
         if removed.get(Kind.DELETED):
             self.on_erased(caller)
         return removed
 
-    async def _swept(self, caller: Caller, find: "Find", remove: "Remove") -> int:
+    async def _swept(self, caller: Caller, by: "By", find: "Find", remove: "Remove") -> int:
         total = 0
-        while due := await self.engine.read(caller, find):
+        while due := await self.engine.read(caller, find, by):
             gone = 0
-            while due and (step := await self.engine.write(caller, remove, due)):
+            while due and (step := await self.engine.write(caller, remove, due, by)):
                 due = due[step.seen :]
                 gone += step.rows
             if not gone:
@@ -61,18 +73,19 @@ class Step:
         return bool(self.rows or self.seen)
 
 
-Find = Callable[[Transaction], Sequence[Any]]
-Remove = Callable[[Transaction, Sequence[Any]], Step]
+By = datetime | None
+Find = Callable[[Transaction, By], Sequence[Any]]
+Remove = Callable[[Transaction, Sequence[Any], By], Step]
 
 
-def overdue_memories(tx: Transaction) -> list[MemoryId]:
-    until = tx.kept.until(Kind.DELETED, tx.now)
+def overdue_memories(tx: Transaction, by: By = None) -> list[MemoryId]:
+    until = _until(tx, Kind.DELETED, by)
     return tx.overdue.deleted(until, FOUND) if until else []
 
 
-def remove_memories(tx: Transaction, due: Sequence[MemoryId]) -> Step:
+def remove_memories(tx: Transaction, due: Sequence[MemoryId], by: By = None) -> Step:
     """Erase the first of them; of one with a long history the oldest part of that."""
-    until, some = tx.kept.until(Kind.DELETED, tx.now), due[:AT_ONCE]
+    until, some = _until(tx, Kind.DELETED, by), due[:AT_ONCE]
     first = tx.overdue.first_deleted(some, until) if until else []
     if not first:  # others have restored or erased them all
         return Step(rows=0, seen=len(some))
@@ -82,32 +95,32 @@ def remove_memories(tx: Transaction, due: Sequence[MemoryId]) -> Step:
     return Step(rows=rows, seen=some.index(first[-1].memory) + 1)
 
 
-def overdue_histories(tx: Transaction) -> list[MemoryId]:
+def overdue_histories(tx: Transaction, _: By = None) -> list[MemoryId]:
     return tx.overdue.with_history(tx.kept.revisions, FOUND) if tx.kept.revisions else []
 
 
-def remove_revisions(tx: Transaction, due: Sequence[MemoryId]) -> Step:
+def remove_revisions(tx: Transaction, due: Sequence[MemoryId], _: By = None) -> Step:
     rows = tx.overdue.trim(due[:AT_ONCE], tx.kept.revisions)
     return Step(rows=rows, seen=0 if rows else len(due[:AT_ONCE]))
 
 
-def overdue_records(tx: Transaction) -> list[bytes]:
-    until = tx.kept.until(Kind.IDEMPOTENCY, tx.now)
+def overdue_records(tx: Transaction, by: By = None) -> list[bytes]:
+    until = _until(tx, Kind.IDEMPOTENCY, by)
     return tx.done.until(until, FOUND) if until else []
 
 
-def remove_records(tx: Transaction, due: Sequence[bytes]) -> Step:
-    until = tx.kept.until(Kind.IDEMPOTENCY, tx.now)
+def remove_records(tx: Transaction, due: Sequence[bytes], by: By = None) -> Step:
+    until = _until(tx, Kind.IDEMPOTENCY, by)
     rows = tx.done.forget(due, until) if until else 0
     return Step(rows=rows, seen=len(due))
 
 
-def overdue_receipts(tx: Transaction) -> list[ErasureId]:
-    until = tx.kept.until(Kind.RECEIPTS, tx.now)
+def overdue_receipts(tx: Transaction, by: By = None) -> list[ErasureId]:
+    until = _until(tx, Kind.RECEIPTS, by)
     return tx.erasures.settled(until, FOUND) if until else []
 
 
-def remove_receipts(tx: Transaction, due: Sequence[ErasureId]) -> Step:
+def remove_receipts(tx: Transaction, due: Sequence[ErasureId], _: By = None) -> Step:
     rows = 0
     for seen, erasure in enumerate(due):
         if rows >= AT_ONCE:
@@ -122,6 +135,10 @@ STEPS: Mapping[Kind, tuple[Find, Remove]] = {
     Kind.IDEMPOTENCY: (overdue_records, remove_records),
     Kind.RECEIPTS: (overdue_receipts, remove_receipts),
 }
+
+
+def _until(tx: Transaction, kind: Kind, by: By) -> datetime | None:
+    return tx.kept.until(kind, min(tx.now, by or tx.now))
 
 
 def _by_project(deleted: Sequence[Deleted]) -> dict[Project, list[MemoryId]]:
