@@ -15,11 +15,15 @@ import pytest
 
 from agentops_memory.doctor import Patient, findings_of, mended
 from agentops_memory.domain.examination import CODES, Finding, Status
+from agentops_memory.domain.retention import USUAL
+from agentops_memory.domain.techniques import ALL
 from agentops_memory.environment import of_environment, usable
 from agentops_memory.storage.drafts import drafts
 from agentops_memory.storage.serving_lock import served_alone
 from agentops_memory.storage.sqlite import examination
 from agentops_memory.storage.sqlite.connection import connect
+from agentops_memory.storage.sqlite.holdings import holdings
+from agentops_memory.storage.sqlite.migration_plan import planned
 
 from .damages import CASES, Case, beside, running
 from .terminal import Terminal
@@ -39,7 +43,6 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     terminal = Terminal({"MEMORY_DB_PATH": str(path)})
     for number in range(3):
         terminal.say("save", f"Title {number}", f"word{number} and more", "--project", "demo")
-    path.chmod(0o600)
     return path
 
 
@@ -302,15 +305,73 @@ def test_what_cannot_be_mended_stays_and_is_told(path: Path) -> None:
 
 
 def test_a_draft_that_somebody_writes_stays(path: Path) -> None:
-    beside(".new.part", age=0)(path)
-    beside(".old.part")(path)
+    beside(".audit.part", age=0)(path)
+    beside(".before-upgrade.part")(path)
 
-    with path.with_name("memory.db.old.part").open("rb"):
+    with path.with_name("memory.db.before-upgrade.part").open("rb"):
         assert wrong(findings_of(patient(path))) == []
         with drafts(path.parent) as folder:
             assert wrong(findings_of(patient(path))) == []
             assert folder.is_dir()
     assert [it.code for it in wrong(findings_of(patient(path)))] == ["leftovers"]
+
+
+def test_what_somebody_else_keeps_there_stays(path: Path) -> None:
+    for name in (".new", ".part", ".mine.new", ".before-restore.part", ".mine.db.part-wal"):
+        beside(name, "mine")(path)
+    beside(".keys.new", "ours")(path)
+    there = everything(path.parent)
+
+    assert [it.sentence for it in mended(findings_of(patient(path)))] == [
+        "Removed memory.db.keys.new."
+    ]
+    del there["memory.db.keys.new"]
+    assert everything(path.parent) == there
+
+
+def test_no_link_is_followed_to_close_what_is_not_ours(path: Path, tmp_path: Path) -> None:
+    theirs = tmp_path / "elsewhere" / "passwd"
+    theirs.parent.mkdir()
+    theirs.write_text("")
+    path.parent.chmod(0o755)
+    for mode in (0o600, 0o644):
+        for name in ("-journal", ".audit", ".keys"):
+            path.with_name(f"memory.db{name}").unlink(missing_ok=True)
+            path.with_name(f"memory.db{name}").symlink_to(theirs)
+        path.chmod(mode)
+        theirs.chmod(0o644)
+
+        [*mended(findings_of(patient(path)))]
+
+        assert (theirs.stat().st_mode & 0o777, path.stat().st_mode & 0o777) == (
+            0o644,
+            mode & ~0o007,
+        )
+
+
+def test_a_link_that_is_put_in_place_meanwhile_is_not_followed(path: Path, tmp_path: Path) -> None:
+    CASES["readable by others"].damage(path)
+    found = findings_of(patient(path))
+    theirs = path.rename(tmp_path / "theirs")
+    path.symlink_to(theirs)
+
+    (done,) = mended(found)
+
+    assert "It stays: " in done.sentence
+    assert theirs.stat().st_mode & 0o777 == 0o644
+
+
+def test_a_database_behind_a_link_is_looked_at_with_its_log(path: Path, tmp_path: Path) -> None:
+    link = tmp_path / "linked" / "memory.db"
+    link.parent.mkdir()
+    link.symlink_to(path)
+    with closing(connect(path)) as database:
+        database.execute("PRAGMA foreign_keys = OFF")
+        database.execute("DELETE FROM sessions")
+
+        assert [it.code for it in wrong(findings_of(patient(link)))] == ["references"]
+        assert planned(link, ALL).size > path.stat().st_size
+        assert holdings(link, USUAL, datetime.now(UTC)).log
 
 
 def test_a_clock_that_was_never_set_is_noticed(path: Path) -> None:

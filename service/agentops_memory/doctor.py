@@ -1,5 +1,6 @@
 """The examination of a whole service: its settings, its files, and the database of each tenant."""
 
+import os
 import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -113,6 +114,7 @@ def _of_tenant(patient: Patient, tenant: TenantId) -> Iterator[Finding]:
     yield found
     if found.status is not Status.OK:
         return
+    path = Path(os.path.realpath(path))  # SQLite follows links; what it makes lies beside the file
     yield from files.of_access(path)
     if tenant != DEFAULT_TENANT:
         yield files.of_leftovers(path)
@@ -201,8 +203,9 @@ def _of_folder(path: Path) -> Iterator[Finding]:
 def _of_leftovers(place: Settings) -> Iterator[Finding]:
     if not place.db_path.parent.is_dir():
         return
-    draft = place.keys_file.with_name(f"{place.keys_file.name}.new")
-    yield files.of_leftovers(place.db_path, {draft})
+    keys, audit = place.keys_file, place.audit_file
+    drafts = keys.with_name(f"{keys.name}.new"), audit.with_name(f"{audit.name}.part")
+    yield files.of_leftovers(place.db_path, drafts)
 
 
 def _said(error: Exception) -> str:

@@ -5,7 +5,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 PREFIX, SUFFIX = ".agentops-memory-", ".part"
@@ -17,7 +17,7 @@ def drafts(folder: Path) -> Iterator[Path]:
 
     It is locked while its process lives, which tells it from what was left behind.
     """
-    _remove_leftovers(folder)
+    remove_leftovers(folder)
     made, lock = _made(folder)
     try:
         yield made
@@ -36,15 +36,32 @@ def _made(folder: Path) -> tuple[Path, int]:
         os.close(lock)
 
 
-def _remove_leftovers(folder: Path) -> None:
-    for left in folder.glob(f"{PREFIX}*{SUFFIX}"):
-        with suppress(OSError):
-            lock = os.open(left, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
-            try:
+def leftovers(folder: Path) -> list[Path]:
+    """The folders for drafts whose processes live no more."""
+    with _left_over(folder) as found:
+        return found
+
+
+def remove_leftovers(folder: Path) -> list[Path]:
+    """Remove those folders; which they were."""
+    with _left_over(folder) as found:
+        for left in found:
+            shutil.rmtree(left, ignore_errors=True)
+        return found
+
+
+@contextmanager
+def _left_over(folder: Path) -> Iterator[list[Path]]:
+    """The folders that are left over, locked inside, so that each is of nobody else's use."""
+    with ExitStack() as locks:
+        found = []
+        for left in sorted(folder.glob(f"{PREFIX}*{SUFFIX}")):
+            with suppress(OSError):
+                lock = os.open(left, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+                locks.callback(os.close, lock)
                 if _is_locked(lock):
-                    shutil.rmtree(left, ignore_errors=True)
-            finally:
-                os.close(lock)
+                    found.append(left)
+        yield found
 
 
 def _is_locked(file: int) -> bool | None:

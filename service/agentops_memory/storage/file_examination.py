@@ -1,8 +1,6 @@
 """What the files of a service are found to be, before anything is read in them."""
 
-import fcntl
 import os
-import shutil
 import stat
 import time
 from collections.abc import Iterable, Iterator
@@ -11,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from ..domain.examination import Finding, Mend, Status
-from .drafts import PREFIX, SUFFIX
+from .drafts import leftovers, remove_leftovers
 from .file_systems import file_system, is_network
 
 LITTLE = 100 * 1024 * 1024  # bytes free, below which somebody should look
@@ -21,7 +19,7 @@ QUIET = timedelta(hours=1)  # in which nobody wrote into what is taken for left 
 OTHERS = stat.S_IROTH | stat.S_IWOTH | stat.S_IXOTH
 MIB = 1024 * 1024
 BESIDE = ("-wal", "-shm", "-journal")  # of SQLite
-DRAFTS = (".part", ".new")  # names that end so are of files that are not there yet
+DRAFT_OF_COPY = ".before-upgrade.part"
 COPIES = (".before-upgrade", ".before-restore")
 
 
@@ -104,7 +102,8 @@ def of_space(path: Path) -> Finding:
 
 def of_leftovers(path: Path, more: Iterable[Path] = ()) -> Finding:
     """Drafts of processes that were killed: those that nobody has open, nor wrote an hour long."""
-    drafts = [file for file in (*_drafts(path), *more) if _is_left_over(file)]
+    files = [file for file in (*_drafts(path), *more) if _is_left_over(file)]
+    drafts = [*files, *leftovers(path.parent)]
     if not drafts:
         return Finding(code="leftovers", sentence="No draft of a killed process is there.")
     names = ", ".join(file.name for file in drafts)
@@ -113,7 +112,7 @@ def of_leftovers(path: Path, more: Iterable[Path] = ()) -> Finding:
         status=Status.WARNING,
         sentence=f"A process that was killed left {names} in {path.parent}.",
         remedy="`agentops-memory doctor --fix` removes it.",
-        mend=partial(_removed, drafts),
+        mend=partial(_removed, files, path.parent),
     )
 
 
@@ -175,7 +174,8 @@ def _of_journal(path: Path) -> Iterator[Finding]:
 
 
 def _of_copies(path: Path) -> Finding:
-    copies = [file for file in _named(path) if _is_copy(path, file) and not _is_draft(file)]
+    drafts = _drafts(path)
+    copies = [file for file in _named(path) if _is_copy(path, file) and file not in drafts]
     if not copies:
         return Finding(code="copies", sentence="There is none.")
     oldest = datetime.fromtimestamp(min(file.stat().st_mtime for file in copies), UTC)
@@ -199,15 +199,9 @@ def _named(path: Path) -> list[Path]:
 
 
 def _drafts(path: Path) -> list[Path]:
-    folders = sorted(path.parent.glob(f"{PREFIX}*{SUFFIX}"))
-    return [*(file for file in _named(path) if _is_draft(file) and file.is_file()), *folders]
-
-
-def _is_draft(file: Path) -> bool:
-    name = file.name
-    for suffix in BESIDE:
-        name = name.removesuffix(suffix)
-    return name.endswith(DRAFTS)
+    """Where a copy is made before an upgrade: under these names nobody else keeps anything."""
+    draft = path.with_name(f"{path.name}{DRAFT_OF_COPY}")
+    return [draft, *_beside(draft)]
 
 
 def _is_copy(path: Path, file: Path) -> bool:
@@ -220,8 +214,6 @@ def _is_left_over(file: Path) -> bool:
         status = file.lstat()
     except OSError:
         return False
-    if stat.S_ISDIR(status.st_mode):
-        return not _is_locked(file)
     is_quiet = time.time() - status.st_mtime > QUIET.total_seconds()
     return stat.S_ISREG(status.st_mode) and is_quiet and not _is_open(status)
 
@@ -237,21 +229,9 @@ def _is_open(status: os.stat_result) -> bool:
     return False
 
 
-def _is_locked(folder: Path) -> bool:
-    """Whether the process that made a folder for drafts lives, or nobody can tell."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
-
-
 def _is_open_to_others(file: Path) -> bool:
     """Whether its mode lets others in, and its folder lets them come so far."""
-    if not file.exists():
+    if file.is_symlink() or not file.exists():
         return False
     folder = os.stat(os.path.realpath(file.parent)).st_mode  # noqa: PTH116 - of the real folder
     return bool(file.stat().st_mode & OTHERS and folder & stat.S_IXOTH)
@@ -259,15 +239,17 @@ def _is_open_to_others(file: Path) -> bool:
 
 def _closed_to_others(files: Iterable[Path]) -> str:
     for file in files:
-        file.chmod(stat.S_IMODE(file.stat().st_mode) & ~OTHERS)
+        descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            os.fchmod(descriptor, stat.S_IMODE(os.fstat(descriptor).st_mode) & ~OTHERS)
+        finally:
+            os.close(descriptor)
     return f"Others may not read {', '.join(file.name for file in files)} any more."
 
 
-def _removed(drafts: Iterable[Path]) -> str:
+def _removed(drafts: Iterable[Path], folder: Path) -> str:
     still = [file for file in drafts if _is_left_over(file)]
     for file in still:
-        if file.is_dir():
-            shutil.rmtree(file)
-        else:
-            file.unlink(missing_ok=True)
-    return f"Removed {', '.join(file.name for file in still) or 'nothing: they are used again'}."
+        file.unlink(missing_ok=True)
+    names = ", ".join(file.name for file in (*still, *remove_leftovers(folder)))
+    return f"Removed {names or 'nothing: they are used again'}."

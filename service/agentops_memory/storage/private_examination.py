@@ -87,7 +87,7 @@ def _of_privacy(code: str, path: Path) -> Iterator[Finding]:
             sentence=f"Every user of this machine may read {path}.",
             remedy="`agentops-memory doctor --fix` closes it, as `chmod o-rwx` does. A mounted "
             "secret gets its mode from `defaultMode`.",
-            mend=closing(path),
+            mend=None if path.is_symlink() else closing(path),
         )
 
 

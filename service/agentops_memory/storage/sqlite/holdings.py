@@ -3,6 +3,7 @@
 It is read a table at a time, so that no long read holds the log of a service that writes.
 """
 
+import os
 import sqlite3
 from contextlib import closing
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ class Holdings:
 
 def holdings(path: Path, kept: Retentions, now: datetime) -> Holdings:
     """What is in the file at the path, while others may be using it."""
+    path = Path(os.path.realpath(path))  # where SQLite has the log
     with translated(), closing(connect(path)) as database:
         look = _Look(database, kept, now)
         return Holdings(

@@ -1,5 +1,6 @@
 """What a start would do to a file to bring it up to date, told and tried before it is done."""
 
+import os
 import shutil
 import sqlite3
 import time
@@ -62,6 +63,7 @@ def planned(path: Path, using: Techniques) -> Plan:
     """What a start would do; StartRefused for a file that it would refuse. Nothing is changed."""
     if not path.is_file():
         raise StartRefused(f"There is no database at {path}.")
+    path = Path(os.path.realpath(path))  # where SQLite has the log
     with refusing(path), looked_at(path, using) as database:
         before, after = version_of(database), newest_format()
         is_original = not before and upgrade.is_original(database)
