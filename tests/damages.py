@@ -87,6 +87,10 @@ def as_pipe(path: Path) -> None:
     os.mkfifo(path)
 
 
+def pipe_beside(path: Path) -> None:
+    os.mkfifo(path.with_name(f"{path.name}-journal"))
+
+
 def as_dangling_link(path: Path) -> None:
     path.unlink()
     path.symlink_to(path.with_name("nowhere"))
@@ -172,6 +176,7 @@ CASES: dict[str, Case] = {
     "there is none": Case(damage=without_file, code="file", said="There is no database"),
     "a folder": Case(damage=as_folder, code="file", said="a folder"),
     "a pipe": Case(damage=as_pipe, code="file", said="no ordinary file"),
+    "a pipe beside it": Case(damage=pipe_beside, code="file", said="memory.db-journal is no ordin"),
     "a dangling link": Case(damage=as_dangling_link, code="file", said="leads nowhere"),
     "garbage": Case(damage=replaced(b"garbage " * 1000), code="integrity", said="not a database"),
     "empty": Case(damage=replaced(b""), code="format", status="note", said="Nothing was ever"),

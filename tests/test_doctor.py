@@ -335,7 +335,7 @@ def test_no_link_is_followed_to_close_what_is_not_ours(path: Path, tmp_path: Pat
     theirs.write_text("")
     path.parent.chmod(0o755)
     for mode in (0o600, 0o644):
-        for name in ("-journal", ".audit", ".keys"):
+        for name in (".audit", ".keys"):
             path.with_name(f"memory.db{name}").unlink(missing_ok=True)
             path.with_name(f"memory.db{name}").symlink_to(theirs)
         path.chmod(mode)

@@ -36,6 +36,14 @@ def of_file(path: Path) -> Finding:
         return _no_file(f"{path} is {what}.")
     if not os.access(path, os.R_OK):
         return _no_file(f"{path} cannot be read by the user {os.geteuid()}.")
+    real = Path(os.path.realpath(path))
+    if odd := [file for file in _beside(real) if not stat.S_ISREG(file.lstat().st_mode)]:
+        return Finding(
+            code="file",
+            status=Status.FAILED,
+            sentence=f"{odd[0]} is no ordinary file, as what SQLite keeps there always is.",
+            remedy="Somebody else put it there: move it away, with the service stopped.",
+        )
     return Finding(code="file", sentence=f"{path} is there.")
 
 
@@ -190,7 +198,7 @@ def _of_copies(path: Path) -> Finding:
 
 def _beside(path: Path) -> list[Path]:
     files = (path.with_name(f"{path.name}{suffix}") for suffix in BESIDE)
-    return [file for file in files if file.exists()]
+    return [file for file in files if os.path.lexists(file)]
 
 
 def _named(path: Path) -> list[Path]:
@@ -231,10 +239,11 @@ def _is_open(status: os.stat_result) -> bool:
 
 def _is_open_to_others(file: Path) -> bool:
     """Whether its mode lets others in, and its folder lets them come so far."""
-    if file.is_symlink() or not file.exists():
+    status = file.lstat()
+    if not stat.S_ISREG(status.st_mode):
         return False
     folder = os.stat(os.path.realpath(file.parent)).st_mode  # noqa: PTH116 - of the real folder
-    return bool(file.stat().st_mode & OTHERS and folder & stat.S_IXOTH)
+    return bool(status.st_mode & OTHERS and folder & stat.S_IXOTH)
 
 
 def _closed_to_others(files: Iterable[Path]) -> str:
