@@ -177,6 +177,10 @@ CASES: dict[str, Case] = {
     "a folder": Case(damage=as_folder, code="file", said="a folder"),
     "a pipe": Case(damage=as_pipe, code="file", said="no ordinary file"),
     "a pipe beside it": Case(damage=pipe_beside, code="file", said="memory.db-journal is no ordin"),
+    "a pipe for a lock": Case(
+        damage=lambda path: os.mkfifo(path.with_name("memory.db.lock")), code="served",
+        status="ok", said="No service has it now",
+    ),
     "a dangling link": Case(damage=as_dangling_link, code="file", said="leads nowhere"),
     "garbage": Case(damage=replaced(b"garbage " * 1000), code="integrity", said="not a database"),
     "empty": Case(damage=replaced(b""), code="format", status="note", said="Nothing was ever"),

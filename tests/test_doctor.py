@@ -7,7 +7,7 @@ import re
 import shutil
 from contextlib import closing
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,8 @@ from agentops_memory.domain.examination import CODES, Finding, Status
 from agentops_memory.domain.retention import USUAL
 from agentops_memory.domain.techniques import ALL
 from agentops_memory.environment import of_environment, usable
+from agentops_memory.storage.archive_folder import place_in
+from agentops_memory.storage.archives import archived
 from agentops_memory.storage.drafts import drafts
 from agentops_memory.storage.serving_lock import served_alone
 from agentops_memory.storage.sqlite import examination
@@ -372,6 +374,24 @@ def test_a_database_behind_a_link_is_looked_at_with_its_log(path: Path, tmp_path
         assert [it.code for it in wrong(findings_of(patient(link)))] == ["references"]
         assert planned(link, ALL).size > path.stat().st_size
         assert holdings(link, USUAL, datetime.now(UTC)).log
+
+
+def test_backups_that_are_not_made_or_would_be_lost_are_noticed(path: Path) -> None:
+    folder, now = path.with_name("backups"), datetime.now(UTC).replace(microsecond=0)
+
+    def told(now: datetime) -> list[str]:
+        asked = patient(path, MEMORY_BACKUP_DIR=str(folder), MEMORY_BACKUP_EVERY="1h")
+        found = findings_of(replace(asked, now=now))
+        return [it.sentence.removeprefix(str(folder)) for it in wrong(found) if it.code == "backup"]
+
+    same_disk = " is on the disk of the database, and is lost with it."
+    assert told(now) == [" cannot be looked at: No such file or directory."]
+    folder.mkdir()
+    assert told(now) == [f"There is no backup in {folder}.", same_disk]
+    archived(patient(path).settings, place_in(folder, now), now=now)
+    assert told(now + timedelta(hours=2)) == [same_disk]
+    (late, _) = told(now + timedelta(hours=2, minutes=1))
+    assert late.endswith("older than twice MEMORY_BACKUP_EVERY.")
 
 
 def test_a_clock_that_was_never_set_is_noticed(path: Path) -> None:

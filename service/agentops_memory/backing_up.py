@@ -61,7 +61,7 @@ class Backups:
         try:
             await self._look()
             await apart(lambda _: _require_writable(self.folder))
-            if await apart(lambda _: _are_on_one_disk(self.folder, self.place.db_path)):
+            if await apart(lambda _: are_on_one_disk(self.folder, self.place.db_path)):
                 self._warn("backups lie on the disk of the database, and are lost with it")
         except OSError as error:
             self._warn("no backup can be made now", reason=_reason(error))
@@ -136,6 +136,11 @@ def backing_up(backups: Backups) -> AbstractAsyncContextManager[None]:
     return beside(_again_and_again(backups))
 
 
+def are_on_one_disk(folder: Path, database: Path) -> bool:
+    """Whether what befalls the disk of one befalls the other."""
+    return folder.stat().st_dev == database.stat().st_dev
+
+
 async def _again_and_again(backups: Backups) -> None:
     await backups.begin()
     while True:
@@ -146,10 +151,6 @@ async def _again_and_again(backups: Backups) -> None:
 def _require_writable(folder: Path) -> None:
     if not os.access(folder, os.W_OK | os.X_OK):
         raise PermissionError(errno.EACCES, "it cannot be written to", str(folder))
-
-
-def _are_on_one_disk(folder: Path, database: Path) -> bool:
-    return folder.stat().st_dev == database.stat().st_dev
 
 
 def _reason(error: Exception) -> str:

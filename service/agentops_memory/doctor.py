@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from . import __version__
+from .backups_examined import of_backups
 from .domain.errors import Refusal
 from .domain.examination import Finding, Status
 from .domain.model import DEFAULT_TENANT, TenantId
@@ -77,6 +78,7 @@ def _shared(patient: Patient) -> dict[str, Look]:
         "tenants": lambda: _of_tenants(place.db_path),
         "file-system": lambda: _of_folder(place.db_path),
         "leftovers": lambda: _of_leftovers(place),
+        "backup": lambda: of_backups(place, patient.now),
     }
 
 

@@ -58,6 +58,7 @@ CODES = {
     "erasures": "whether the bytes of what was erased have left the file",
     "sessions": "whether idle sessions have ended",
     "tenants": "which tenants there are",
+    "backup": "the backups that the service makes by itself: are they new enough, on another disk",
     "keys": "the file of keys: can it be read, is it private, does any key work",
     "redaction": "the file of what is not taken for a secret",
     "audit": "the audit file: can it be read, is it private, is each line whole",

@@ -97,7 +97,7 @@ def _made(lock: Path) -> Iterator[int]:
 
 @contextmanager
 def _opened(lock: Path) -> Iterator[int]:
-    file = os.open(lock, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    file = os.open(lock, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         yield file
     finally:
