@@ -170,6 +170,20 @@ def long_log(path: Path) -> None:
         file.truncate(129 * 2**20)
 
 
+def with_cut_transaction(path: Path) -> None:
+    """As a process leaves it that was killed in the midst of a transaction, without a log."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        database.execute("PRAGMA journal_mode = DELETE")
+        database.execute("PRAGMA cache_size = 1")
+        database.execute("BEGIN IMMEDIATE")
+        database.execute("UPDATE memories SET content = hex(zeroblob(50000))")
+        for suffix in ("", "-journal"):
+            shutil.copyfile(f"{path}{suffix}", path.with_name(f"cut{suffix}"))
+    for suffix in ("", "-journal"):
+        path.with_name(f"cut{suffix}").rename(f"{path}{suffix}")
+        path.with_name(f"{path.name}{suffix}").chmod(0o600)
+
+
 LONG_AGO = 1_750_000_000 * MICROS
 
 CASES: dict[str, Case] = {
@@ -296,7 +310,23 @@ CASES: dict[str, Case] = {
         damage=moded(0o644), code="mode", status="warning", said="may read", is_mended=True,
     ),
     "a cut transaction": Case(
-        damage=beside("-journal", "x"), code="journal", status="warning", said="cut off",
+        damage=with_cut_transaction, code="journal", status="warning", said="cut off",
+        is_thorough=True,
+    ),
+    "names of garbage": Case(
+        damage=running(
+            "PRAGMA writable_schema = ON",
+            "UPDATE sqlite_schema SET name = CAST(x'ff' AS TEXT) WHERE name = 'memories_by_hash'",
+        ),
+        code="integrity", said="malformed database schema",
+    ),
+    "a table of something else": Case(
+        damage=running(
+            "PRAGMA writable_schema = ON",
+            "UPDATE sqlite_schema SET sql = 'CREATE TABLE partitions (number TEXT, a, b, c)' "
+            "WHERE name = 'partitions'",
+        ),
+        code="schema", said="It cannot be read",
     ),
     "two owners": Case(
         damage=owned_by_another, code="owner", status="warning", said="several users",

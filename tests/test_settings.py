@@ -126,6 +126,7 @@ def test_what_is_no_endpoint_is_refused(text: str) -> None:
         ("MEMORY_LISTEN", "7437", "is no address"),
         ("MEMORY_DEDUPE_WINDOW", "15", "is no duration"),
         ("MEMORY_DRAIN", "soon", "is no duration"),
+        ("MEMORY_DB_PATH", "/", "is the root of the file system"),
         ("MEMORY_MAX_UPLOAD", "big", "is no size"),
         ("MEMORY_RECALL_LIMIT", "fast", "is no duration"),
         ("MEMORY_RECALL_WITHOUT", "stopwords,magic", "names something that is none of any-word,"),

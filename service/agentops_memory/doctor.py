@@ -11,7 +11,7 @@ from pathlib import Path
 from . import __version__
 from .backups_examined import of_backups
 from .domain.errors import Refusal
-from .domain.examination import Finding, Status
+from .domain.examination import GARBAGE, Finding, Status
 from .domain.model import DEFAULT_TENANT, TenantId
 from .environment import Usable, of_environment, of_settings
 from .identity import must_have_keys
@@ -87,7 +87,7 @@ def _safely(code: str, look: Look) -> list[Finding]:
     findings: list[Finding] = []
     try:
         findings.extend(look())
-    except (OSError, Refusal) as error:
+    except (OSError, Refusal, *GARBAGE) as error:
         findings.append(
             Finding(
                 code=code,

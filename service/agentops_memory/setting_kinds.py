@@ -78,12 +78,15 @@ def address(text: str) -> Address:
 
 def file(text: str) -> Path:
     """An absolute path: nothing that SQLite would take for anything but a file's name."""
-    return Path(text).absolute()
+    path = Path(text).absolute()
+    if not path.name:
+        raise ValueError("is the root of the file system, and names no file")
+    return path
 
 
 def optional_file(text: str) -> Path | None:
     """An absolute path, or none."""
-    return file(text) if text else None
+    return Path(text).absolute() if text else None
 
 
 def endpoint(text: str) -> str | None:

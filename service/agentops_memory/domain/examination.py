@@ -10,6 +10,10 @@ Mend = Callable[[], str]
 """Does what is safe about a finding, and says in a sentence what it did."""
 
 
+GARBAGE = (ValueError, TypeError, ArithmeticError, RuntimeError)
+"""What Python raises of files that hold something else than they should."""
+
+
 class Status(StrEnum):
     """How bad a finding is. With `failed` something does not work, or is lost."""
 

@@ -71,8 +71,10 @@ def connect(
     try:
         _set_up(database)
         registered(database, database.stems, using)
-    except sqlite3.Error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:
         database.close()
+        if isinstance(error, UnicodeDecodeError):  # from what SQLite says of a schema of garbage
+            raise _damaged_schema() from error
         raise
     return database
 
@@ -104,6 +106,13 @@ def use_wal(database: sqlite3.Connection, patience: timedelta) -> None:
             time.sleep(0.01)
         else:
             return
+
+
+def _damaged_schema() -> sqlite3.DatabaseError:
+    damage = sqlite3.DatabaseError("malformed database schema")
+    damage.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+    damage.sqlite_errorname = "SQLITE_CORRUPT"
+    return damage
 
 
 class _Database(sqlite3.Connection):

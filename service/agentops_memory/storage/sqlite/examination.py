@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 
-from ...domain.examination import Finding, Status
+from ...domain.examination import GARBAGE, Finding, Status
 from ...domain.techniques import Techniques
 from . import mending, upgrade
 from .faults import primary_code
@@ -162,7 +162,8 @@ def of_index(database: sqlite3.Connection, subject: Subject) -> Iterator[Finding
         wrong += _out_of_line(partitions, number, subject)
     yield from wrong
     if not wrong:
-        how = "word for word" if subject.is_thorough else "by the number of rows"
+        is_exact = subject.is_thorough and not _is_cut(subject.path)
+        how = "word for word" if is_exact else "by the number of rows"
         yield Finding(code="index", sentence=f"Its partitions ({len(numbers)}) are in line, {how}.")
 
 
@@ -183,7 +184,7 @@ def _safely(code: str, part: Part, database: sqlite3.Connection, subject: Subjec
     findings: list[Finding] = []
     try:
         findings.extend(part(database, subject))
-    except (sqlite3.Error, OSError, ValueError, OverflowError) as error:
+    except (sqlite3.Error, OSError, *GARBAGE) as error:
         findings.append(_unreadable(code, error))
     return findings
 
@@ -244,7 +245,7 @@ def _out_of_line(partitions: Partitions, number: int, subject: Subject) -> Itera
         return
     if drift:
         yield _wrong_partition(subject, number, f"is {drift:,} rows out of line")
-    elif subject.is_thorough:
+    elif subject.is_thorough and not _is_cut(subject.path):
         yield from _other_words(subject, number)
 
 
@@ -274,6 +275,12 @@ def _wrong_partition(subject: Subject, number: int, what: str) -> Finding:
         remedy="The service mends it with its next sweep, `agentops-memory doctor --fix` now.",
         mend=partial(mending.rebuild, subject.path, subject.using, number),
     )
+
+
+def _is_cut(path: Path) -> bool:
+    """Whether a transaction was cut off, which whoever opens the file for writing undoes."""
+    journal = path.with_name(f"{path.name}-journal")
+    return journal.exists() and journal.stat().st_size > 0
 
 
 def _stamp(path: Path) -> tuple[int, ...]:
