@@ -97,6 +97,8 @@ COMMANDS = (
     "tenants list",
     "tenants export default --to file",
     "tenants erase acme --yes",
+    "backup --to .",
+    "restore memory.zip --force",
 )
 
 

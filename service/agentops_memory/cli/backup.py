@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from .failing import failures
-from .files import now, of_the_file, place_of, say
-from .output import counted, is_terminal, size
+from .files import now, of_the_file, place_of, require_local_files, say
+from .output import counted, is_terminal, one_line, size
 from .progress import unheard, watched
 from .whole import refuse_own
 
@@ -53,6 +53,7 @@ def backup(
         if not to:
             raise click.UsageError("--to needs a name.")
         refuse_own(to, place)
+        require_local_files(place)
         scope = scope_of(tenants, with_keys=with_keys)
         if to == STDOUT:
             _stream(place, scope)
@@ -78,7 +79,7 @@ def _write(place: "Settings", to: Path, scope: "Scope", *, force: bool, as_json:
         fields = {"archive": str(made.path), "bytes": made.size, **document(made.manifest)}
         click.echo(json.dumps(fields))
     else:
-        click.echo(f"Saved {summary(made.manifest)}: {made.path}, {size(made.size)}.")
+        click.echo(one_line(f"Saved {summary(made.manifest)}: {made.path}, {size(made.size)}."))
 
 
 def _stream(place: "Settings", scope: "Scope") -> None:

@@ -62,6 +62,17 @@ def key_file(place: Settings) -> "KeyFile":
     return KeyFile(place.keys_file, place.audit_file)
 
 
+def require_local_files(place: Settings) -> None:
+    """Refuse databases on a file system of several machines with StartRefused."""
+    from ..storage.file_systems import require_local  # noqa: PLC0415
+    from ..storage.sqlite.tenant_files import tenants_of  # noqa: PLC0415
+    from ..storage.sqlite.tenants import tenant_file, tenants_folder  # noqa: PLC0415
+
+    path = place.db_path
+    for file in (path, tenants_folder(path), *(tenant_file(path, it) for it in tenants_of(path))):
+        require_local(file, is_network_allowed=place.allow_network_fs)
+
+
 def now() -> datetime:
     return datetime.now(UTC)
 
