@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import random
 import shutil
 import stat
@@ -10,12 +11,14 @@ import zipfile
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from agentops_memory.settings import settings
-from agentops_memory.storage import drafts
+from agentops_memory.storage import drafts, key_file
 from agentops_memory.storage.archives import Scope, archived
+from agentops_memory.storage.audit import record
 from agentops_memory.storage.sqlite.connection import connect
 from agentops_memory.storage.sqlite.tenants import tenant_file
 
@@ -209,6 +212,44 @@ def test_a_thread_of_the_service_can_make_one_and_hears_how_far_it_is(
     assert heard[-1][0] == heard[-1][1]
     assert heard == sorted(heard)
     assert service.save("pear")["id"] == 2
+
+
+def test_keys_are_taken_after_every_change_that_the_audit_in_it_tells_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, to = tmp_path / "memory.db", tmp_path / "a.zip"
+    at(path).say("save", "Queue", "Orders", "--project", "shop")
+    of_old = made_key(path).split("_")[1]
+    place, now = settings({"MEMORY_DB_PATH": str(path)}), datetime(2026, 11, 22, tzinfo=UTC)
+    backup = threading.Thread(
+        target=lambda: archived(place, to, Scope(with_keys=True), now=now), daemon=True
+    )
+
+    def told_but_not_done(*arguments: Any, **fields: Any) -> None:
+        record(*arguments, **fields)
+        backup.start()
+        backup.join(0.3)
+
+    monkeypatch.setattr(key_file, "record", told_but_not_done)
+    at(path).say("keys", "rotate", of_old)
+    backup.join()
+
+    with zipfile.ZipFile(to) as file:
+        taken, told = json.loads(file.read("keys.json")), file.read("audit.jsonl")
+    assert b"key.rotated" in told
+    assert taken == json.loads(Path(f"{path}.keys").read_bytes())
+
+
+def test_a_name_that_is_no_utf8_is_one_as_well(tmp_path: Path) -> None:
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    folder.mkdir()
+    path = folder / "memory.db"
+    at(path).say("save", "Queue", "Orders", "--project", "shop")
+
+    at(path).say("backup", "--to", folder / "a.zip")
+    at(path).say("restore", folder / "a.zip", "--force")
+
+    assert len(stored(path)) == 1
 
 
 def test_any_history_is_restored_row_by_row(tmp_path: Path) -> None:

@@ -66,6 +66,16 @@ def test_a_terminal_sees_how_far_an_import_is_without_colours_if_it_wants_none(
     assert re.search(r"\x1b\[\d*m", seen) is None
 
 
+def test_a_terminal_gets_what_a_restore_warns_of_whole(at: Terminal, tmp_path: Path) -> None:
+    at.say("keys", "create", "--name", "ada", "--role", "admin")
+    at.say("backup", "--to", tmp_path / "a.zip", "--keys")
+    elsewhere = str(tmp_path / "new.db")
+
+    seen = watched(at, "restore", str(tmp_path / "a.zip"), "--keys", "--dry-run", "--db", elsewhere)
+
+    assert "so nobody can know which of its keys were revoked since." in seen
+
+
 def test_no_terminal_gets_no_colours_and_whole_lines(at: Terminal) -> None:
     said = at.say("search", "wide")
 

@@ -1,6 +1,8 @@
 """`restore`: nothing is replaced before all was verified, and nothing revoked comes back."""
 
+import errno
 import json
+import os
 import shutil
 import sqlite3
 import stat
@@ -13,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from agentops_memory.domain.errors import Unavailable
 from agentops_memory.settings import settings
 from agentops_memory.storage import restores
 from agentops_memory.storage.archives import Scope
@@ -316,7 +319,7 @@ def test_keys_that_were_revoked_or_changed_never_come_back(path: Path, tmp_path:
     back = {id_ for id_, key in key_file(path).ring().keys.items() if key.revoked_at is None}
     assert back == {kept.split("_")[1], acme.split("_")[1]}
     assert set(printed["keys"]["staying_away"]) == {gone.split("_")[1], rotated.split("_")[1]}
-    assert printed["keys"]["audit_reaches_back"]
+    assert printed["audit_reaches_back"]
 
     at(path).say("keys", "reset", "--open")
     assert not at(path).json("restore", archive, "--force", "--keys")["keys"]["opening"]
@@ -345,6 +348,57 @@ def test_where_nobody_can_know_it_says_so_also_the_second_time(path: Path, tmp_p
 
     assert "nobody can know" in printed
     assert f"({token.split('_')[1]}) opens the tenant default again" in printed
+
+
+def test_a_key_of_a_tenant_without_a_database_comes_back_too(path: Path, tmp_path: Path) -> None:
+    token = made_key(path, tenant="later")
+    archive = backed_up(path, tmp_path, "--keys")
+
+    of_another = at(tmp_path / "a.db").json("restore", archive, "--keys", "--tenant", "acme")
+    of_all = at(tmp_path / "b.db").json("restore", archive, "--keys")
+
+    assert of_another["keys"]["opening"] == []
+    assert of_all["keys"]["opening"] == [token.split("_")[1]]
+    assert list(key_file(tmp_path / "b.db").ring().keys) == [token.split("_")[1]]
+
+
+def test_keys_that_are_reset_while_an_archive_is_verified_stay_away(
+    path: Path, tmp_path: Path
+) -> None:
+    kept = made_key(path)
+    archive = backed_up(path, tmp_path, "--keys")
+    at(path).say("keys", "reset", "--open")
+    Path(f"{path}.keys").unlink()
+    Path(f"{path}.audit").unlink()
+    made_key(path)
+    place = settings({"MEMORY_DB_PATH": str(path)})
+
+    with restores.prepared(place, archive, Scope(with_keys=True)) as ready:
+        assert [key.id for key in ready.plan.keys.opening] == [kept.split("_")[1]]  # type: ignore[union-attr]
+        at(path).say("keys", "reset", "--open")
+        with pytest.raises(Unavailable, match="changed meanwhile"):
+            ready.carry_out(at=datetime.now(UTC), by={}, is_forced=True)
+
+    assert not key_file(path).ring().keys
+
+
+def test_where_there_are_no_second_names_what_is_missing_is_put_back_all_the_same(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def without_links(*_: Any, **__: Any) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", without_links)
+    archive, new = backed_up(path, tmp_path), tmp_path / "new.db"
+    at(new).say("restore", archive)
+
+    assert all_rows(new) == all_rows(path)
+    assert audit(new)[0]["action"] == "tenant.created"
+    assert at(path).run("backup", "--to", archive).exit_code == 1
+    save(new, "late")
+    refused = at(new).run("restore", archive, "--force")
+    assert (refused.exit_code, "no second names" in refused.stderr) == (1, True)
+    assert words(new) == {"apple", "pear", "late"}
 
 
 def test_a_tenant_that_was_erased_stays_erased_unless_it_is_named(
@@ -380,6 +434,20 @@ def test_what_was_erased_since_is_told(tmp_path: Path) -> None:
     assert len(told) == 2
     assert "#1" in str(told)
     assert "agentops-memory projects erase p1 --tenant default" in str(told)
+
+
+def test_where_nobody_can_know_what_was_erased_since_it_says_so(path: Path, tmp_path: Path) -> None:
+    archive = backed_up(path, tmp_path)
+    at(path).say("tenants", "erase", "acme", "--yes")
+    path.write_bytes(b"no database at all" * 500)
+    known = at(path).say("restore", archive, "--dry-run")
+
+    Path(f"{path}.audit").unlink()
+    unknown = at(path).say("restore", archive, "--dry-run")
+
+    of_acme = "nobody can know which of these tenants were erased since: acme."
+    assert (of_acme in known, of_acme in unknown) == (False, True)
+    assert "The database of default cannot be read, so nobody can know what was erased" in known
 
 
 def test_a_name_that_is_wrong_or_a_disk_that_is_small_is_told(

@@ -13,8 +13,8 @@ import click
 from ..domain.instants import rendered
 from .backup import scope_of
 from .failing import failures
-from .files import make, now, of_the_file, place_of, user
-from .output import columns, counted, one_line, show, size
+from .files import make, now, of_the_file, place_of, require_local_files, user
+from .output import columns, counted, one_line, size
 from .progress import unheard, watched
 
 # The rest is imported where it is needed: the other commands would wait for it.
@@ -28,6 +28,10 @@ HEADINGS = ("TENANT", "OBSERVATIONS", "SESSIONS", "STORES", "CHANGED", "IN ITS P
 NOBODY_KNOWS = (
     "The audit file does not reach back to the archive, so nobody can know which of its keys were "
     "revoked since."
+)
+NOR_WHICH_TENANTS = (
+    "The audit file does not reach back to the archive, so nobody can know which of these tenants "
+    "were erased since: {}."
 )
 NAMES = {"audit.jsonl": "audit file", "redaction.json": "redaction file"}
 MOST_IDS = 10  # that are shown of an erasure
@@ -67,6 +71,7 @@ def restore(
 
     with failures():
         place, scope = place_of(files), scope_of(tenants, with_keys=with_keys)
+        require_local_files(place)
         if not dry_run:
             make(place.db_path.parent)
         with ExitStack() as held:
@@ -83,12 +88,17 @@ def restore(
                 _close(it.plan, kept, dry_run=dry_run)
 
 
+def _say(sentence: str) -> None:
+    """Print a sentence, whole: on a narrow terminal too its end is what matters."""
+    click.echo(one_line(sentence))
+
+
 def _show(plan: "Plan") -> None:
     made_at, program = rendered(plan.manifest.made_at), one_line(plan.manifest.program)
-    show(f"An archive of {made_at}, made by agentops-memory {program}; all of it is whole.")
+    _say(f"An archive of {made_at}, made by agentops-memory {program}; all of it is whole.")
     columns(HEADINGS, [_row(it) for it in plan.replacements])
     for sentence in _notes(plan):
-        show(sentence)
+        _say(sentence)
 
 
 def _row(it: "Replacement") -> tuple[object, ...]:
@@ -118,6 +128,8 @@ def _notes(plan: "Plan") -> Iterator[str]:
         yield (
             f"The tenant {tenant} was erased since, and stays so; --tenant {tenant} brings it back."
         )
+    if plan.unsure:
+        yield NOR_WHICH_TENANTS.format(", ".join(plan.unsure))
     for tenant in plan.staying:
         yield f"The tenant {tenant} stays as it is."
     for name, is_put_back in plan.files.items():
@@ -126,10 +138,15 @@ def _notes(plan: "Plan") -> Iterator[str]:
     for it in plan.replacements:
         yield from _erased(it)
     if plan.keys:
-        yield from _of_keys(plan.keys)
+        yield from _of_keys(plan.keys, is_known=plan.is_known)
 
 
 def _erased(it: "Replacement") -> Iterator[str]:
+    if it.is_there and it.now is None:
+        yield (
+            f"The database of {it.part.tenant} cannot be read, so nobody can know what was erased "
+            "from it since."
+        )
     for erasure in it.erased:
         ids = ", ".join(f"#{id_}" for id_ in erasure.memories[:MOST_IDS])
         of = erasure.project if erasure.kind == "project" else ids
@@ -148,8 +165,8 @@ def _again(it: "Replacement", erasure: "Erasure") -> str:
     return AGAIN[erasure.kind]
 
 
-def _of_keys(keys: "KeysPlan") -> Iterator[str]:
-    if keys.opening and not keys.is_known:
+def _of_keys(keys: "KeysPlan", *, is_known: bool) -> Iterator[str]:
+    if keys.opening and not is_known:
         yield NOBODY_KNOWS
     for key in keys.opening:
         yield f"The key {key.name} ({key.id}) opens the tenant {key.tenant} again, as {key.role}."
@@ -161,12 +178,12 @@ def _of_keys(keys: "KeysPlan") -> Iterator[str]:
 
 def _close(plan: "Plan", kept: Sequence[Path], *, dry_run: bool) -> None:
     if dry_run:
-        show("Nothing was changed.")
+        _say("Nothing was changed.")
         return
     done = [it for it in plan.replacements if not it.is_done]
-    show(f"Restored {counted(len(done), 'tenant')}.")
+    _say(f"Restored {counted(len(done), 'tenant')}.")
     for file in kept:
-        show(f"What was there is kept: {file}.")
+        _say(f"What was there is kept: {file}.")
 
 
 def _document(plan: "Plan", kept: Sequence[Path]) -> dict[str, Any]:
@@ -182,8 +199,8 @@ def _document(plan: "Plan", kept: Sequence[Path]) -> dict[str, Any]:
             "opening": [key.id for key in plan.keys.opening],
             "staying_away": [key.id for key in plan.keys.ended],
             "known": [key.id for key in plan.keys.known],
-            "audit_reaches_back": plan.keys.is_known,
         },
+        "audit_reaches_back": plan.is_known,
         "kept": [str(file) for file in kept],
     }
 

@@ -65,7 +65,7 @@ def _is_of(line: bytes, tenants: Collection[TenantId]) -> bool:
 
 
 def _keys(place: Place, tenants: Tenants, now: datetime) -> bytes:
-    ring = KeyFile(place.keys_file, place.audit_file).ring()
+    ring = KeyFile(place.keys_file, place.audit_file).settled()
     every = ring.keys.items()
     own = {id_: key for id_, key in every if tenants is None or key.tenant in tenants}
     return key_records.written(replace(ring, keys=own), now) if own else b""

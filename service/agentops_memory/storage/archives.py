@@ -21,7 +21,7 @@ from .manifests import Manifest, TenantPart, member_of
 from .sqlite.snapshots import snapshot
 from .sqlite.tenant_files import size_of, tenants_of
 from .sqlite.tenants import tenant_file
-from .syncing import sync
+from .syncing import named, sync
 
 STAMP = "memory-%Y%m%dT%H%M%SZ.zip"
 DRAFT = "archive.zip"
@@ -185,20 +185,11 @@ def _part(packing: Packing, draft: Path, tenant: TenantId, path: Path, meter: Me
 def _put(draft: Path, target: Path, *, is_forced: bool) -> None:
     if is_forced:
         draft.replace(target)
-    else:
-        _link(draft, target)
-    sync(target.parent)
-
-
-def _link(draft: Path, target: Path) -> None:
+        return sync(target.parent)
     try:
-        target.hardlink_to(draft)
+        named(draft, target)
     except FileExistsError as error:
         raise ArchiveThere(f"{target} is there already.") from error
-    except OSError:  # a file system without such links
-        if os.path.lexists(target):
-            raise ArchiveThere(f"{target} is there already.") from None
-        draft.rename(target)
 
 
 @contextmanager

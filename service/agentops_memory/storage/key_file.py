@@ -54,6 +54,21 @@ class KeyFile:
         """The keys; an unused ring while there is no file."""
         return self.read()[1]
 
+    def settled(self) -> KeyRing:
+        """The keys, with every change of which the audit tells by now.
+
+        Where there can be no lock, nobody changes them.
+        """
+        if not self.ring().keys:
+            return KeyRing()
+        try:
+            with self._locked():
+                return self.ring()
+        except KeyFileRefused as refusal:
+            if not isinstance(refusal.__cause__, OSError):
+                raise
+            return self.ring()
+
     def read(self) -> tuple[Stamp, KeyRing]:
         """The keys, and the stamp of the file at the time or earlier."""
         with _explained(self._path, "read"):
@@ -131,13 +146,18 @@ class KeyFile:
             self._replace(KeyRing(), at, "keys.reset", by, keys=count)
         return count
 
-    def bring_back(self, keys: Iterable[Key], *, at: datetime, by: By) -> tuple[Key, ...]:
+    def bring_back(
+        self, keys: Iterable[Key], seen: Stamp, *, at: datetime, by: By
+    ) -> tuple[Key, ...]:
         """Add those keys that the file does not know, and answer them; the others stay as they are.
 
-        So a key that was revoked, or has another secret by now, is what it was.
+        So a key that was revoked, or has another secret by now, is what it was. KeyFileRefused
+        for a file that is not the one that was seen: all its keys may have been reset since.
         """
         with self._locked():
-            ring = self.ring()
+            stamp, ring = self.read()
+            if stamp != seen:
+                raise KeyFileRefused("The keys were changed meanwhile; bring them back again.")
             unknown = tuple(key for key in keys if key.id not in ring.keys)
             if unknown:
                 for key in unknown:

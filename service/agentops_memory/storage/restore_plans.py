@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from hashlib import file_digest
 from pathlib import Path
 
-from ..domain.model import Erasure, TenantId
+from ..domain.model import DEFAULT_TENANT, Erasure, TenantId
 from .manifests import Manifest, TenantPart
 from .restored_keys import KeysPlan
 from .sqlite.contents import Contents, contents_at, erasures_at
@@ -35,6 +35,7 @@ class Plan:
     replacements: tuple[Replacement, ...]
     left_out: tuple[TenantId, ...]  # that were erased since
     staying: tuple[TenantId, ...]  # that are there, and that it does not concern
+    is_known: bool  # whether the audit tells all that has happened since
     files: Mapping[str, bool]  # the others in it, and whether they are put back
     keys: KeysPlan | None  # none if keys are not touched
 
@@ -42,6 +43,12 @@ class Plan:
     def to_replace(self) -> tuple[Replacement, ...]:
         """Those that another database gives way to."""
         return tuple(it for it in self.replacements if it.is_there and not it.is_done)
+
+    @property
+    def unsure(self) -> tuple[TenantId, ...]:
+        """Those that come back although nobody can know whether they were erased since."""
+        others = (it for it in self.replacements if it.part.tenant != DEFAULT_TENANT)
+        return tuple(it.part.tenant for it in others if not (it.is_there or self.is_known))
 
 
 def replacement(part: TenantPart, path: Path, draft: Path) -> Replacement:

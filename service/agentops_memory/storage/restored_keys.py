@@ -11,7 +11,7 @@ from . import key_records
 from .archive_files import Place
 from .archive_reading import ArchiveRefused
 from .audit_trail import Since
-from .key_file import LARGEST, By, KeyFile
+from .key_file import LARGEST, By, KeyFile, Stamp
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +21,7 @@ class KeysPlan:
     new: tuple[Key, ...]  # that are to be known again, revoked ones too
     known: tuple[Key, ...]  # that stay as they are now
     ended: tuple[Key, ...]  # that stay away, as they were revoked or changed since
-    is_known: bool  # whether the audit tells all that has happened since
+    seen: Stamp  # what the file of keys was when this was planned
 
     @property
     def opening(self) -> tuple[Key, ...]:
@@ -42,19 +42,19 @@ def read_ring(file: Path) -> KeyRing:
 def planned_keys(
     place: Place, ring: KeyRing, tenants: Collection[TenantId], since: Since
 ) -> KeysPlan:
-    """What would become of those keys in the archive that open these tenants."""
-    present = KeyFile(place.keys_file, place.audit_file).ring()
-    own = [key for key in ring.keys.values() if key.tenant in tenants]
+    """What would become of those keys in the archive that open these tenants; none means all."""
+    seen, present = KeyFile(place.keys_file, place.audit_file).read()
+    own = [key for key in ring.keys.values() if not tenants or key.tenant in tenants]
     unknown = [key for key in own if key.id not in present.keys]
     return KeysPlan(
         new=tuple(key for key in unknown if not since.has_ended(key)),
         known=tuple(present.keys[key.id] for key in own if key.id in present.keys),
         ended=tuple(key for key in unknown if since.has_ended(key)),
-        is_known=since.is_known,
+        seen=seen,
     )
 
 
 def bring_back(plan: KeysPlan, place: Place, *, at: datetime, by: By) -> None:
     """Do what is planned."""
     if plan.new:
-        KeyFile(place.keys_file, place.audit_file).bring_back(plan.new, at=at, by=by)
+        KeyFile(place.keys_file, place.audit_file).bring_back(plan.new, plan.seen, at=at, by=by)

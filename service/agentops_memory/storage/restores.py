@@ -26,7 +26,7 @@ from .serving_lock import InUse, served_alone
 from .sqlite.replacing import replaced
 from .sqlite.tenant_files import tenants_of
 from .sqlite.tenants import tenant_file
-from .syncing import sync
+from .syncing import named, sync
 from .unpacking import Unpacking
 
 UNPACKED_AND_EXAMINED = 2  # times that each byte is met
@@ -86,8 +86,7 @@ class Restore:
                     shutil.copyfileobj(source, into)
                     into.write(end)
                 os.fsync(file)
-            path.hardlink_to(own / name)
-        sync(path.parent)
+            named(own / name, path)
 
 
 @contextmanager
@@ -125,8 +124,9 @@ def _restore(
         replacements=tuple(replacement(it, places[it.tenant], found[it.tenant]) for it in parts),
         left_out=tuple(it.tenant for it in manifest.tenants if it.tenant in after.erased - tenants),
         staying=tuple(it for it in tenants_of(place.db_path) if it not in tenants),
+        is_known=after.is_known,
         files=_to_put_back(place, files, is_whole=manifest.is_of_all and not scope.tenants),
-        keys=_keys(place, files, tenants, after) if scope.with_keys else None,
+        keys=_keys(place, files, scope.tenants, after) if scope.with_keys else None,
     )
     return Restore(plan=plan, place=place, files=files)
 
@@ -180,6 +180,7 @@ def _put(it: Replacement, database: Path) -> tuple[Path, ...]:
     if not folder.exists():
         folder.mkdir(parents=True)
         owned_like(folder, database if database.exists() else database.parent)
+        sync(folder.parent)
     owned_like(it.draft, it.path)
     if it.is_there:
         shutil.copymode(it.path, it.draft)

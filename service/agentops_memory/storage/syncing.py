@@ -1,6 +1,7 @@
 """What was written is on the disk."""
 
 import os
+from errno import EEXIST
 from pathlib import Path
 
 
@@ -11,3 +12,16 @@ def sync(file_or_folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def named(draft: Path, name: Path) -> None:
+    """Give what is ready a name, on disk when this returns; FileExistsError if that is taken."""
+    try:
+        name.hardlink_to(draft)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without such links
+        if os.path.lexists(name):
+            raise FileExistsError(EEXIST, os.strerror(EEXIST), str(name)) from None
+        draft.rename(name)
+    sync(name.parent)

@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 
 from ...domain.model import Erasure, ErasureId
-from .connection import connect
+from .connection import CHANGING, connect
 from .erasures import receipts
 from .migrate import version_of
 from .table import instant
@@ -54,7 +54,7 @@ def contents(database: sqlite3.Connection) -> Contents:
 def contents_at(path: Path) -> Contents | None:
     """What the database at the path holds; none if it cannot be read."""
     try:
-        with closing(connect(path)) as database:
+        with closing(connect(path, mode=CHANGING)) as database:
             return contents(database)
     except sqlite3.Error:
         return None
@@ -63,7 +63,7 @@ def contents_at(path: Path) -> Contents | None:
 def erasures_at(path: Path) -> dict[ErasureId, Erasure]:
     """The receipts in the database at the path, the oldest first; none if it cannot be read."""
     try:
-        with closing(connect(path)) as database:
+        with closing(connect(path, mode=CHANGING)) as database:
             return {erasure.id: erasure for erasure in receipts(database)}
     except sqlite3.Error:
         return {}

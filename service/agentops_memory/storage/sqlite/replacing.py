@@ -9,7 +9,7 @@ from itertools import chain, count
 from pathlib import Path
 
 from ...domain.errors import Busy, Refusal
-from ..syncing import sync
+from ..syncing import named, sync
 from .copies import RESTORED, kept_name
 from .faults import primary_code
 
@@ -53,10 +53,9 @@ def replaced(path: Path, draft: Path) -> tuple[Path, ...]:
 def _placed(path: Path, draft: Path) -> tuple[Path, ...]:
     logs = _logs_put_aside(path, path.with_name(f"{path.name}.{RESTORED}-lost"))
     try:
-        path.hardlink_to(draft)
+        named(draft, path)
     except FileExistsError as error:
         raise StillOpen(f"Another program has just made {path}.") from error
-    sync(path.parent)
     return logs
 
 

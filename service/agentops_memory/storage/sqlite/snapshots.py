@@ -10,7 +10,7 @@ from pathlib import Path
 from ...domain.errors import Busy, Refusal
 from ..audit import private_file
 from ..syncing import sync
-from .connection import connect
+from .connection import CHANGING, connect
 from .contents import Contents, contents
 from .faults import primary_code
 from .upgrade import is_original
@@ -59,7 +59,7 @@ def _opened(path: Path) -> sqlite3.Connection:
     """A connection to a file that is there: to open one that is gone would make it."""
     if not path.is_file():
         raise SnapshotRefused(f"There is no database at {path}.")
-    return connect(path, busy_timeout=PATIENCE)
+    return connect(path, busy_timeout=PATIENCE, mode=CHANGING)
 
 
 def _copy(database: sqlite3.Connection, target: Path, progress: Callable[[float], None]) -> None:
@@ -79,7 +79,8 @@ def _copy(database: sqlite3.Connection, target: Path, progress: Callable[[float]
 
     database.set_progress_handler(tell, OFTEN)
     try:
-        database.execute("VACUUM INTO ?", (str(target),))
+        # As bytes: a name need not be UTF-8.
+        database.execute("VACUUM INTO CAST(? AS TEXT)", (os.fsencode(target.absolute()),))
     finally:
         database.set_progress_handler(None, 0)
         if raised:
