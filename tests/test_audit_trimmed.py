@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from agentops_memory.domain.errors import Unavailable
-from agentops_memory.storage.audit import record, trim
+from agentops_memory.storage.audit import measured, record, trim
 
 from .process import until
 from .service import START, Clock, serving
@@ -56,6 +56,18 @@ def test_old_lines_go_and_what_is_no_line_stays(audit: Path) -> None:
     assert audit.read_bytes().endswith(b"".join(ODD))
     assert audit.stat().st_mode & 0o777 == 0o640
     assert [it.name for it in audit.parent.iterdir()] == [audit.name]
+
+
+def test_what_was_written_while_the_clock_was_behind_stays_with_what_is_before_it(
+    audit: Path,
+) -> None:
+    record(audit, START - 800 * DAY, "key.revoked", {"user": "ada"}, number=10)
+    assert measured(audit, START + 3 * DAY).overdue == 4
+
+    assert trim(audit, START + 3 * DAY) == 4
+
+    assert numbers(audit) == [*range(4, 11)]
+    assert trim(audit, START + 9 * DAY) == 7
 
 
 def test_without_a_file_there_is_nothing_to_trim(tmp_path: Path) -> None:

@@ -62,6 +62,9 @@ def owned_like(made: Path, like: Path) -> None:
 def trim(path: Path, until: datetime) -> int:
     """Remove the lines that are as old as that, or older; how many. What is no line of ours stays.
 
+    So does what was written after a line that stays, whatever the clock said then: what is
+    left tells all that has happened since its first line.
+
     The file is another one then, put in the place of the old one whole. Unavailable, with
     a sentence for the operator, if that cannot be done.
     """
@@ -89,10 +92,10 @@ def measured(path: Path, until: datetime | None) -> Held:
     rows, size, oldest, overdue = 0, 0, None, 0
     try:
         with path.open("rb") as lines:
-            for line in lines:
+            for line, is_over in _judged(lines, until):
                 at = _instant(line)
                 rows, size = rows + 1, size + len(line)
-                overdue += _is_old(line, until) if until else 0
+                overdue += is_over
                 oldest = min(filter(None, (oldest, at)), default=None)
     except FileNotFoundError:
         pass
@@ -124,10 +127,11 @@ def _is_at(path: Path, file: int) -> bool:
 
 def _trimmed(path: Path, file: int, until: datetime) -> int:
     with os.fdopen(os.dup(file), "rb") as lines:
-        old = sum(_is_old(line, until) for line in lines)
+        old = sum(is_over for _, is_over in _judged(lines, until))
         if old:
             lines.seek(0)
-            _replace(path, file, (line for line in lines if not _is_old(line, until)))
+            judged = _judged(lines, until)
+            _replace(path, file, (line for line, is_over in judged if not is_over))
     return old
 
 
@@ -146,9 +150,16 @@ def _replace(path: Path, file: int, lines: Iterable[bytes]) -> None:
         draft.unlink(missing_ok=True)
 
 
-def _is_old(line: bytes, until: datetime) -> bool:
-    at = _instant(line)
-    return at is not None and at <= until
+def _judged(lines: Iterable[bytes], until: datetime | None) -> Iterator[tuple[bytes, bool]]:
+    """Each line, and whether it is over its time."""
+    if until is None:
+        yield from ((line, False) for line in lines)
+        return
+    may_go = True
+    for line in lines:
+        at = _instant(line) if may_go else None
+        may_go = may_go and (at is None or at <= until)
+        yield line, may_go and at is not None
 
 
 def _instant(line: bytes) -> datetime | None:
