@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from agentops_memory.domain.errors import Unavailable
 from agentops_memory.settings import settings
 from agentops_memory.storage import restores
 from agentops_memory.storage.archives import Scope
@@ -376,7 +375,7 @@ def test_keys_that_are_reset_while_an_archive_is_verified_stay_away(
     with restores.prepared(place, archive, Scope(with_keys=True)) as ready:
         assert [key.id for key in ready.plan.keys.opening] == [kept.split("_")[1]]  # type: ignore[union-attr]
         at(path).say("keys", "reset", "--open")
-        with pytest.raises(Unavailable, match="changed meanwhile"):
+        with pytest.raises(restores.RestoreRefused, match=r"keys are not: .* changed meanwhile"):
             ready.carry_out(at=datetime.now(UTC), by={}, is_forced=True)
 
     assert not key_file(path).ring().keys

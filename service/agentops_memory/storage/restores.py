@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from ..domain.errors import Conflict, NotFound, Refusal
+from ..domain.errors import Conflict, NotFound, Refusal, Unavailable
 from ..domain.model import TenantId
 from .archive_files import Place
 from .archive_reading import Archive
@@ -63,8 +63,16 @@ class Restore:
             kept = [file for it in self.plan.replacements for file in _put(it, self.place.db_path)]
             self._put_back(REDACTION, self.place.redaction_file)
         if self.plan.keys:
-            bring_back(self.plan.keys, self.place, at=at, by=by)
+            self._bring_back(self.plan.keys, at, by)
         return kept
+
+    def _bring_back(self, keys: KeysPlan, at: datetime, by: By) -> None:
+        try:
+            bring_back(keys, self.place, at=at, by=by)
+        except Unavailable as refusal:
+            raise RestoreRefused(
+                f"The databases are in their place, but the keys are not: {refusal}"
+            ) from refusal
 
     def _note(self, at: datetime, by: By) -> None:
         record(
