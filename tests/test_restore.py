@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from agentops_memory.domain.model import TenantId
 from agentops_memory.settings import settings
 from agentops_memory.storage import restores
 from agentops_memory.storage.archives import Scope
@@ -225,6 +226,8 @@ def test_archives_that_are_not_whole_or_not_ours_change_nothing(path: Path, tmp_
     _assert_refused(path, tmp_path / "none.zip", "missing")
     _assert_refused(path, tmp_path, "a folder")
 
+    at(tmp_path / "deep" / "new.db").run("restore", tmp_path / "none.zip")
+    assert not (tmp_path / "deep").exists()
     assert all_rows(path) == before
     assert not list(tmp_path.glob(".agentops*"))
     assert not (tmp_path.parent / "evil.db").exists()
@@ -359,6 +362,47 @@ def test_a_key_of_a_tenant_without_a_database_comes_back_too(path: Path, tmp_pat
     assert of_another["keys"]["opening"] == []
     assert of_all["keys"]["opening"] == [token.split("_")[1]]
     assert list(key_file(tmp_path / "b.db").ring().keys) == [token.split("_")[1]]
+
+
+def test_what_had_ended_before_the_backup_has_not_ended_since(path: Path, tmp_path: Path) -> None:
+    made_key(path)
+    at(path).say("keys", "reset", "--open")
+    at(path).say("tenants", "erase", "acme", "--yes")
+    at(path).say("tenants", "create", "acme")
+    of_acme = made_key(path, tenant="acme").split("_")[1]
+    at(path).say("keys", "rotate", of_acme)
+    archive = backed_up(path, tmp_path, "--keys")
+    Path(f"{path}.keys").unlink()
+
+    printed = at(path).json("restore", archive, "--force", "--keys")
+
+    assert (printed["keys"]["opening"], printed["left_out"]) == ([of_acme], [])
+
+
+def test_a_key_of_a_tenant_that_was_erased_while_it_was_lost_stays_away(
+    path: Path, tmp_path: Path
+) -> None:
+    made_key(path, tenant="acme")
+    archive = backed_up(path, tmp_path, "--keys")
+    Path(f"{path}.keys").unlink()
+    at(path).say("tenants", "erase", "acme", "--yes")
+
+    printed = at(path).json("restore", archive, "--tenant", "acme", "--keys")
+
+    assert printed["keys"]["opening"] == []
+
+
+def test_a_key_that_an_erasure_revoked_before_it_was_killed_stays_away(
+    path: Path, tmp_path: Path
+) -> None:
+    made_key(path, tenant="acme")
+    archive = backed_up(path, tmp_path, "--keys")
+    key_file(path).revoke_all(TenantId("acme"), at=datetime.now(UTC), by={})
+    Path(f"{path}.keys").unlink()
+
+    printed = at(path).json("restore", archive, "--force", "--keys")
+
+    assert (printed["keys"]["opening"], printed["left_out"]) == ([], [])
 
 
 def test_keys_that_are_reset_while_an_archive_is_verified_stay_away(

@@ -13,7 +13,7 @@ import click
 from ..domain.instants import rendered
 from .backup import scope_of
 from .failing import failures
-from .files import make, now, of_the_file, place_of, require_local_files, user
+from .files import now, of_the_file, place_of, require_local_files, user
 from .output import columns, counted, one_line, size
 from .progress import unheard, watched
 
@@ -72,8 +72,6 @@ def restore(
     with failures():
         place, scope = place_of(files), scope_of(tenants, with_keys=with_keys)
         require_local_files(place)
-        if not dry_run:
-            make(place.db_path.parent)
         with ExitStack() as held:
             with watched("Verifying") as told:
                 it = held.enter_context(

@@ -108,9 +108,9 @@ def prepared(
     """
     with ExitStack() as held:
         with _explained(place.db_path.parent):
+            source = held.enter_context(Archive.opened(archive))
             if not is_dry:
                 held.enter_context(_alone(place.db_path))
-            source = held.enter_context(Archive.opened(archive))
             restore = _restore(place, archive, source, Unpacking(source, held), scope, told)
         yield restore
 
