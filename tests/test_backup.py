@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from agentops_memory.domain.model import TenantId
 from agentops_memory.settings import settings
 from agentops_memory.storage import drafts, key_file
 from agentops_memory.storage.archives import Scope, archived
@@ -250,6 +251,28 @@ def test_a_name_that_is_no_utf8_is_one_as_well(tmp_path: Path) -> None:
     at(path).say("restore", folder / "a.zip", "--force")
 
     assert len(stored(path)) == 1
+
+
+def test_a_tenant_that_is_erased_meanwhile_is_left_out_and_a_line_half_written_as_well(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "memory.db"
+    for tenant in ("acme", "zeta"):
+        at(path).say("tenants", "create", tenant)
+    with Path(f"{path}.audit").open("ab") as file:
+        file.write(b'{"at": "2026-')
+    place, now = settings({"MEMORY_DB_PATH": str(path)}), datetime(2026, 11, 22, tzinfo=UTC)
+
+    def erase(_: int, __: int) -> None:
+        if tenant_file(path, TenantId("zeta")).exists():
+            at(path).say("tenants", "erase", "zeta", "--yes")
+
+    made = archived(place, tmp_path / "a.zip", Scope(), now=now, told=erase)
+
+    with zipfile.ZipFile(made.path) as file:
+        assert file.namelist() == ["audit.jsonl", "tenants/acme.db", "manifest.json"]
+        assert file.read("audit.jsonl").count(b"\n") == 2
+        assert file.read("audit.jsonl").endswith(b"\n")
 
 
 def test_any_history_is_restored_row_by_row(tmp_path: Path) -> None:

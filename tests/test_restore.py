@@ -233,6 +233,16 @@ def test_archives_that_are_not_whole_or_not_ours_change_nothing(path: Path, tmp_
     assert not (tmp_path.parent / "evil.db").exists()
 
 
+def test_a_pipe_is_no_archive(path: Path, tmp_path: Path) -> None:
+    os.mkfifo(pipe := tmp_path / "pipe")
+    both_ends = os.open(pipe, os.O_RDWR)  # so that nobody waits for the other one
+
+    refused = at(path).run("restore", pipe, "--force")
+
+    os.close(both_ends)
+    assert (refused.exit_code, "it is no file" in refused.stderr) == (1, True)
+
+
 def _assert_refused(path: Path, archive: Path, name: str) -> None:
     done = at(path).run("restore", archive, "--force", "--keys")
     assert done.exit_code == 1, (name, done.output)
@@ -371,12 +381,14 @@ def test_what_had_ended_before_the_backup_has_not_ended_since(path: Path, tmp_pa
     at(path).say("tenants", "create", "acme")
     of_acme = made_key(path, tenant="acme").split("_")[1]
     at(path).say("keys", "rotate", of_acme)
-    archive = backed_up(path, tmp_path, "--keys")
+    of_all = backed_up(path, tmp_path / "all.zip", "--keys")
+    of_one = backed_up(path, tmp_path / "one.zip", "--keys", "--tenant", "acme")
     Path(f"{path}.keys").unlink()
 
-    printed = at(path).json("restore", archive, "--force", "--keys")
-
-    assert (printed["keys"]["opening"], printed["left_out"]) == ([of_acme], [])
+    for archive in (of_all, of_one):
+        printed = at(path).json("restore", archive, "--keys", "--dry-run")
+        assert (printed["keys"]["opening"], printed["left_out"]) == ([of_acme], [])
+        assert printed["audit_reaches_back"]
 
 
 def test_a_key_of_a_tenant_that_was_erased_while_it_was_lost_stays_away(
