@@ -31,6 +31,8 @@ _FAULTS = (
 class ArchiveRefused(Refusal):
     """The archive cannot be used; the sentence says why."""
 
+    code = "restore_refused"
+
 
 def untold(_: int) -> None:
     """For those who need not hear how far it is."""

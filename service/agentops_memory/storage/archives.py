@@ -35,6 +35,8 @@ Told = Callable[[int, int], None]
 class BackupRefused(Refusal):
     """No archive was made; the sentence says why."""
 
+    code = "backup_refused"
+
 
 class ArchiveThere(Conflict):
     """There is a file where the archive was to be."""

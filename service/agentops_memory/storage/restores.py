@@ -35,6 +35,8 @@ UNPACKED_AND_EXAMINED = 2  # times that each byte is met
 class RestoreRefused(Refusal):
     """Nothing was restored; the sentence says why."""
 
+    code = "restore_refused"
+
 
 class DatabaseThere(Conflict):
     """A database would be replaced."""

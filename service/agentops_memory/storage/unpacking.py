@@ -19,6 +19,8 @@ from .sqlite.snapshots import SnapshotRefused, examined
 class NoRoom(Refusal):
     """The disk has too little space for what is to be unpacked."""
 
+    code = "restore_refused"
+
 
 class Unpacking:
     """An archive on its way into drafts, which are gone when `held` ends."""

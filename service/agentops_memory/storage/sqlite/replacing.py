@@ -26,6 +26,8 @@ class StillOpen(Busy):
 class ReplaceRefused(Refusal):
     """The database stays as it is; the sentence says why."""
 
+    code = "restore_refused"
+
 
 def replaced(path: Path, draft: Path) -> tuple[Path, ...]:
     """Put the draft, a whole database on the same disk, at the path; what is kept of the old one.

@@ -22,6 +22,8 @@ OFTEN = 10_000  # virtual machine steps between two looks at how far it is
 class SnapshotRefused(Refusal):
     """There is no good copy of the database; the sentence says why."""
 
+    code = "backup_refused"
+
 
 def ignored(_: float) -> None:
     """For those who need not hear how far it is."""
