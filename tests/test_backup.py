@@ -269,10 +269,10 @@ def test_a_tenant_that_is_erased_meanwhile_is_left_out_and_a_line_half_written_a
 
     made = archived(place, tmp_path / "a.zip", Scope(), now=now, told=erase)
 
-    with zipfile.ZipFile(made.path) as file:
-        assert file.namelist() == ["audit.jsonl", "tenants/acme.db", "manifest.json"]
-        assert file.read("audit.jsonl").count(b"\n") == 2
-        assert file.read("audit.jsonl").endswith(b"\n")
+    with zipfile.ZipFile(made.path) as archive:
+        assert archive.namelist() == ["audit.jsonl", "tenants/acme.db", "manifest.json"]
+        assert archive.read("audit.jsonl").count(b"\n") == 2
+        assert archive.read("audit.jsonl").endswith(b"\n")
 
 
 def test_any_history_is_restored_row_by_row(tmp_path: Path) -> None:
