@@ -191,6 +191,10 @@ CASES: dict[str, Case] = {
     "a folder": Case(damage=as_folder, code="file", said="a folder"),
     "a pipe": Case(damage=as_pipe, code="file", said="no ordinary file"),
     "a pipe beside it": Case(damage=pipe_beside, code="file", said="memory.db-journal is no ordin"),
+    "a dangling link beside it": Case(
+        damage=lambda path: path.with_name("memory.db-wal").symlink_to("nowhere"),
+        code="file", said="memory.db-wal is no ordin",
+    ),
     "a pipe for a lock": Case(
         damage=lambda path: os.mkfifo(path.with_name("memory.db.lock")), code="served",
         status="ok", said="No service has it now",
