@@ -306,6 +306,18 @@ def test_what_cannot_be_mended_stays_and_is_told(path: Path) -> None:
     assert rows(path) == kept
 
 
+def test_what_would_still_be_damaged_is_left_as_it_was(path: Path) -> None:
+    CASES["no index of sessions"].damage(path)
+    found = findings_of(patient(path))
+    CASES["damaged rows"].damage(path)
+    before = hashlib.sha256(path.read_bytes()).hexdigest()
+
+    (done,) = mended(found)
+
+    assert "It stays: " in done.sentence
+    assert hashlib.sha256(path.read_bytes()).hexdigest() == before
+
+
 def test_a_draft_that_somebody_writes_stays(path: Path) -> None:
     beside(".audit.part", age=0)(path)
     beside(".before-upgrade.part")(path)

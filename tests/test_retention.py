@@ -393,11 +393,12 @@ def test_a_clock_that_jumps_removes_nothing_until_it_has_proved_itself(tmp_path:
 
 def test_a_clock_that_jumps_in_the_midst_of_a_sweep_makes_nothing_old(service: Service) -> None:
     fill(service)
-    by = START + MONTH - MICROSECOND
 
-    sweep = partial(Retaining.sweep, caller=OPERATOR, by=by)
-    ahead = run(service, lambda it: sweep(Retaining(engine=it)), START + 900 * MONTH, KEPT)
-    back = run(service, lambda it: sweep(Retaining(engine=it)), START - 900 * MONTH, KEPT)
+    def swept_by(by: Any, at: Any) -> Removed:
+        return run(service, lambda it: Retaining(engine=it).sweep(OPERATOR, by=by), at, KEPT)
+
+    ahead = swept_by(START + MONTH - MICROSECOND, START + 900 * MONTH)
+    back = swept_by(START + 900 * MONTH, START - MONTH)
 
     assert (ahead, back) == (NOTHING | {Kind.REVISIONS: 3}, NOTHING)
 
