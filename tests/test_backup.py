@@ -18,6 +18,7 @@ import pytest
 from agentops_memory.domain.model import TenantId
 from agentops_memory.settings import settings
 from agentops_memory.storage import drafts, key_file
+from agentops_memory.storage.archive_reading import ArchiveRefused
 from agentops_memory.storage.archives import Scope, archived
 from agentops_memory.storage.audit import record
 from agentops_memory.storage.sqlite.connection import connect
@@ -273,6 +274,28 @@ def test_a_tenant_that_is_erased_meanwhile_is_left_out_and_a_line_half_written_a
         assert archive.namelist() == ["audit.jsonl", "tenants/acme.db", "manifest.json"]
         assert archive.read("audit.jsonl").count(b"\n") == 2
         assert archive.read("audit.jsonl").endswith(b"\n")
+
+
+def test_an_archive_that_the_disk_has_spoiled_gets_no_name(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    at(path).say("tenants", "create", "acme")
+    noise = random.Random(1).randbytes(20_000).hex()  # noqa: S311
+    words = " ".join(noise[at : at + 9] for at in range(0, len(noise), 9))
+    at(path).say("save", "Short", "text", "--project", "p")
+    at(path).say("save", "Long", "-", "--project", "p", "--tenant", "acme", given=words)
+    place, now = settings({"MEMORY_DB_PATH": str(path)}), datetime(2026, 11, 22, tzinfo=UTC)
+
+    def spoil(_: int, __: int) -> None:
+        (draft,) = tmp_path.glob(f"{drafts.PREFIX}*/archive.zip")
+        if zipfile.is_zipfile(draft):  # it is ready, and one database was read
+            with draft.open("r+b") as file:
+                file.seek(draft.stat().st_size // 2)
+                file.write(bytes(8))
+
+    with pytest.raises(ArchiveRefused, match="cannot be used"):
+        archived(place, tmp_path / "a.zip", Scope(), now=now, told=spoil)
+
+    assert not (tmp_path / "a.zip").exists()
 
 
 def test_any_history_is_restored_row_by_row(tmp_path: Path) -> None:
