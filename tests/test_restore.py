@@ -136,6 +136,20 @@ def test_one_that_waited_for_the_old_database_writes_nothing_into_the_new(
     assert not Path(f"{path}-wal").exists()
 
 
+def test_a_link_stays_one_and_what_it_leads_to_is_replaced(path: Path, tmp_path: Path) -> None:
+    archive, expected = backed_up(path, tmp_path), all_rows(path)
+    save(path, "late")
+    (tmp_path / "links").mkdir()
+    link = tmp_path / "links" / "memory.db"
+    link.symlink_to(path)
+
+    at(link).say("restore", archive, "--force", "--tenant", "default")
+
+    assert link.is_symlink()
+    assert all_rows(path) == expected
+    assert words(tmp_path / "memory.db.before-restore") == {"apple", "pear", "late"}
+
+
 def test_a_database_that_is_damaged_is_replaced_and_kept_as_it_is(
     path: Path, tmp_path: Path
 ) -> None:
@@ -527,7 +541,9 @@ def test_where_nobody_can_know_what_was_erased_since_it_says_so(path: Path, tmp_
     unknown = at(path).say("restore", archive, "--dry-run")
 
     of_acme = "nobody can know which of these tenants were erased since: acme."
-    assert (of_acme in known, of_acme in unknown) == (False, True)
+    at(path).say("tenants", "create", "acme")
+    there = at(path).say("restore", archive, "--dry-run")
+    assert (of_acme in known, of_acme in unknown, of_acme in there) == (False, True, False)
     assert "The database of default cannot be read, so nobody can know what was erased" in known
 
 
