@@ -21,7 +21,8 @@ pytestmark = pytest.mark.slow
 
 SAVES = 200
 LONGEST = 2.0  # seconds of a read; a collector is given up after ten
-GROWTH = 24  # MiB; a thousand spans wait, and no more
+FILLED = 150  # saves after which as many spans wait as may
+GROWTH = 12  # MiB
 DRAIN = "0.1s"
 
 
@@ -80,7 +81,8 @@ def test_agents_do_not_wait_for_a_collector_that_fails(
             MEMORY_DRAIN=DRAIN,
         ) as (program, http),
     ):
-        Load(str(http.base_url), about="warming up").start().reach(100)
+        full = Load(str(http.base_url), about="earlier save", saves=FILLED).start()
+        full.join()
         before = resident(program.pid)
         with looked_on(http.base_url) as onlookers:
             load = Load(str(http.base_url), saves=SAVES).start()

@@ -99,6 +99,7 @@ def test_a_service_that_may_open_no_more_files_serves_those_it_has_and_recovers(
         "other requests were refused meanwhile, none afterwards",
     )
     assert refused
+    assert (meanwhile["POST /observations"], meanwhile["GET /context?project=demo"]) == (201, 200)
     assert [*meanwhile.values(), *afterwards.values()].count(500) == 0, (meanwhile, afterwards)
     assert max(afterwards.values()) < 500, afterwards
     assert not load.refused
