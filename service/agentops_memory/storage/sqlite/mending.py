@@ -12,12 +12,12 @@ from pathlib import Path
 
 from ...domain.errors import Unavailable
 from ...domain.techniques import Techniques
-from . import schema, upgrade
+from . import schema
 from .boundaries import change
 from .connection import CHANGING, connect
 from .index import Index
+from .migrate import without_remains
 from .partitions import Partitions
-from .terms import Terms
 
 MOST = 100  # faults that SQLite tells of, pages that nothing uses after all others
 NO_FAULTS = ("ok", "*** in database main ***")
@@ -35,11 +35,7 @@ def rebuild(path: Path, using: Techniques, number: int) -> str:
 def make_partition(path: Path, using: Techniques, number: int) -> str:
     """Make a partition of the full-text index anew, with its tables."""
     with _mended(path, using) as database:
-        _forget(database, schema.names_of(database, number))
-        partitions = Partitions(database, is_alone=True)
-        partitions.unlist(number)
-        partitions.make(number)
-        Terms(database, partitions).rebuild(number)
+        Index(database, Partitions(database, is_alone=True)).make_anew(number)
     return f"Partition {number} was made anew."
 
 
@@ -88,9 +84,9 @@ def _mended(path: Path, using: Techniques) -> Iterator[sqlite3.Connection]:
     with _explained(), closing(_connected(path, using)) as database:
         with change(database, time.monotonic() + PATIENCE.total_seconds()):
             yield database
-            has_loose_pages = _require_sound(database)
-        if has_loose_pages:
-            upgrade.compact(database, path)
+            if _has_loose_pages(database):
+                database.execute("INSERT INTO remains (one) VALUES (1) ON CONFLICT DO NOTHING")
+        without_remains(database, path)
 
 
 def _forget(database: sqlite3.Connection, names: Sequence[str]) -> None:
@@ -115,8 +111,8 @@ def _explained() -> Iterator[None]:
         raise Unavailable(f"SQLite refuses: {error}.") from error
 
 
-def _require_sound(database: sqlite3.Connection) -> bool:
-    """Refuse a file that is damaged; whether it has pages that nothing uses, which is no damage."""
+def _has_loose_pages(database: sqlite3.Connection) -> bool:
+    """Whether it has pages that nothing uses, which is no damage; refused if it is damaged."""
     found = [fault for (fault,) in database.execute(f"PRAGMA quick_check({MOST})")]
     faults = [fault for report in found for fault in report.splitlines() if fault not in NO_FAULTS]
     if any(not fault.endswith(LOOSE) for fault in faults):

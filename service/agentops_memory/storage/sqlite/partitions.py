@@ -197,11 +197,6 @@ class Partitions(Table):
         )
         return int(drift)
 
-    def unlist(self, number: int) -> None:
-        """Take a partition for one that was not made."""
-        self._holding.clear()
-        self._execute("DELETE FROM partitions WHERE number = :number", number=number)
-
     def drop_all(self) -> None:
         """Remove every partition."""
         for number in self.all():

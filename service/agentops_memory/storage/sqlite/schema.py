@@ -87,12 +87,6 @@ def ordinary_indexes(database: sqlite3.Connection) -> dict[str, str]:
     )
 
 
-def names_of(database: sqlite3.Connection, partition: int) -> list[str]:
-    """The tables and the view of a partition, as far as they are there."""
-    names = database.execute("SELECT name FROM sqlite_schema").fetchall()
-    return [name for (name,) in names if partition_of(name) == partition]
-
-
 def partition_of(name: str) -> int | None:
     """The partition whose table or view this is; None for any other name."""
     match = _PARTITION.fullmatch(name)
