@@ -200,6 +200,14 @@ CASES: dict[str, Case] = {
         status="ok", said="No service has it now",
     ),
     "a dangling link": Case(damage=as_dangling_link, code="file", said="leads nowhere"),
+    "pages that nothing uses": Case(
+        damage=running(
+            "CREATE TABLE odd (x)", "INSERT INTO odd VALUES (zeroblob(9000))",
+            "PRAGMA writable_schema = ON", "DELETE FROM sqlite_schema WHERE name = 'odd'",
+            "PRAGMA writable_schema = RESET",
+        ),
+        code="integrity", status="warning", said="Nothing is damaged", is_mended=True,
+    ),
     "garbage": Case(damage=replaced(b"garbage " * 1000), code="integrity", said="not a database"),
     "empty": Case(damage=replaced(b""), code="format", status="note", said="Nothing was ever"),
     "another program's": Case(

@@ -2,13 +2,17 @@
 
 import logging
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from pathlib import Path
 
 from ...domain.model import Caller
 from .connection import PROGRESS, connect, read_only
 from .faults import REMEDY, is_damage
+
+MOST = 100  # faults that SQLite tells of, pages that nothing uses after all others
+NO_FAULTS = ("ok", "*** in database main ***")
+LOOSE = "is never used"
 
 log = logging.getLogger(__name__)
 
@@ -73,3 +77,14 @@ def is_readable(database: sqlite3.Connection, table: str) -> bool:
         if not is_damage(error):
             raise
         return False
+
+
+def faults_of(database: sqlite3.Connection, check: str = "quick_check") -> list[str]:
+    """What SQLite finds wrong with the file, pages that nothing uses too."""
+    reports = [report for (report,) in database.execute(f"PRAGMA {check}({MOST})")]
+    return [fault for it in reports for fault in it.splitlines() if fault not in NO_FAULTS]
+
+
+def are_harmless(faults: Iterable[str]) -> bool:
+    """Whether they are only of pages that nothing uses, which is no damage."""
+    return all(fault.endswith(LOOSE) for fault in faults)

@@ -18,7 +18,7 @@ from .partitions import Partitions
 from .prepared import rules
 from .rows_examined import of_rows
 from .schema import Difference, difference, partition_of, shown
-from .soundness import faults_of, of_faults, of_soundness
+from .soundness import faults_found, of_faults, of_soundness
 
 TRIES = 2  # a file that changed while it was read as if nobody used it is read again
 RESTORE = "Stop the service, and restore a backup: `agentops-memory restore`."
@@ -112,7 +112,7 @@ def of_format(database: sqlite3.Connection, _: Subject) -> Iterator[Finding]:
 
 def of_older(database: sqlite3.Connection, subject: Subject) -> Iterator[Finding]:
     """Whether SQLite finds a file of another format sound; more of it is not known."""
-    faults = faults_of(database, is_thorough=subject.is_thorough)
+    faults = faults_found(database, is_thorough=subject.is_thorough)
     yield of_faults(faults, is_thorough=subject.is_thorough)
 
 

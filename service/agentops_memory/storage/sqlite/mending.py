@@ -15,13 +15,11 @@ from ...domain.techniques import Techniques
 from . import schema
 from .boundaries import change
 from .connection import CHANGING, connect
+from .damage import are_harmless, faults_of
 from .index import Index
 from .migrate import without_remains
 from .partitions import Partitions
 
-MOST = 100  # faults that SQLite tells of, pages that nothing uses after all others
-NO_FAULTS = ("ok", "*** in database main ***")
-LOOSE = "is never used"
 PATIENCE = timedelta(seconds=10)  # with another process's transaction
 
 
@@ -54,6 +52,13 @@ def reindex(path: Path, using: Techniques) -> str:
         schema.make_indexes(database, indexes.values())
         database.execute("REINDEX")  # those that SQLite made for constraints
     return "Every ordinary index was made anew."
+
+
+def write_anew(path: Path, using: Techniques) -> str:
+    """Leave out of a file that is sound the pages which nothing uses."""
+    with _mended(path, using):
+        pass
+    return "The file was written anew."
 
 
 def empty_log(path: Path, using: Techniques) -> str:
@@ -113,9 +118,8 @@ def _explained() -> Iterator[None]:
 
 def _has_loose_pages(database: sqlite3.Connection) -> bool:
     """Whether it has pages that nothing uses, which is no damage; refused if it is damaged."""
-    found = [fault for (fault,) in database.execute(f"PRAGMA quick_check({MOST})")]
-    faults = [fault for report in found for fault in report.splitlines() if fault not in NO_FAULTS]
-    if any(not fault.endswith(LOOSE) for fault in faults):
+    faults = faults_of(database)
+    if not are_harmless(faults):
         raise Unavailable("The file would still be damaged, so it was left as it is.")
     return bool(faults)
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from ...domain.examination import Finding, Status
 from ...domain.techniques import Techniques
 from . import mending
+from .damage import are_harmless, faults_of
 from .schema import partition_of, tables
 
 SHOWN = 3  # faults that a sentence names
-MOST = 100  # that SQLite is asked for
 DAMAGED = (
     "Stop the service, keep a copy of the file as it is, and restore a backup: "
     "`agentops-memory restore`."
@@ -21,9 +21,11 @@ DAMAGED = (
 def of_soundness(
     database: sqlite3.Connection, path: Path, using: Techniques, *, is_thorough: bool
 ) -> Iterator[Finding]:
-    faults = faults_of(database, is_thorough=is_thorough)
+    faults = faults_found(database, is_thorough=is_thorough)
     if not faults:
         yield of_faults(faults, is_thorough=is_thorough)
+    elif are_harmless(faults):
+        yield _of_loose_pages(path, using)
     elif data := unreadable(database):
         yield from _located(path, using, faults, data)
     else:
@@ -67,14 +69,12 @@ def of_references(database: sqlite3.Connection) -> Iterator[Finding]:
         yield Finding(code="references", sentence="Every row that another one names is there.")
 
 
-def faults_of(database: sqlite3.Connection, *, is_thorough: bool) -> list[str]:
-    """What SQLite finds wrong with the file."""
-    check = "integrity_check" if is_thorough else "quick_check"
+def faults_found(database: sqlite3.Connection, *, is_thorough: bool) -> list[str]:
+    """What SQLite finds wrong with the file, or why it cannot look."""
     try:
-        found = [fault for (fault,) in database.execute(f"PRAGMA {check}({MOST})")]
+        return faults_of(database, "integrity_check" if is_thorough else "quick_check")
     except sqlite3.DatabaseError as error:
         return [str(error)]
-    return [] if found == ["ok"] else found
 
 
 def unreadable(database: sqlite3.Connection) -> list[str]:
@@ -115,6 +115,18 @@ def _located(
         )
 
 
+def _of_loose_pages(path: Path, using: Techniques) -> Finding:
+    return Finding(
+        code="integrity",
+        status=Status.WARNING,
+        sentence="Nothing is damaged, but the file has pages that nothing uses, as an index that "
+        "was made anew leaves them.",
+        remedy="`agentops-memory doctor --fix` writes the file anew; so does the next start where "
+        "the service made that index.",
+        mend=partial(mending.write_anew, path, using),
+    )
+
+
 def _of_indexes(path: Path, using: Techniques, faults: list[str]) -> Finding:
     return Finding(
         code="integrity",
@@ -129,6 +141,5 @@ def _of_indexes(path: Path, using: Techniques, faults: list[str]) -> Finding:
 
 def _told(faults: list[str]) -> str:
     """The first of the faults, in one line."""
-    lines = [" ".join(fault.replace("*** in database main ***", "").split()) for fault in faults]
     more = f" and {len(faults) - SHOWN} more" if len(faults) > SHOWN else ""
-    return "; ".join(lines[:SHOWN]) + more
+    return "; ".join(faults[:SHOWN]) + more
