@@ -5,7 +5,7 @@ Whatever is made is committed only if SQLite finds the file no worse than before
 
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -16,6 +16,7 @@ from . import schema
 from .boundaries import change
 from .connection import CHANGING, connect
 from .damage import are_harmless, faults_of
+from .forgetting import forgetting
 from .index import Index
 from .migrate import without_remains
 from .partitions import Partitions
@@ -48,7 +49,7 @@ def reindex(path: Path, using: Techniques) -> str:
     """Make every ordinary index anew from its table."""
     with _mended(path, using) as database:
         indexes = schema.ordinary_indexes(database)
-        _forget(database, [*indexes])
+        _forget(database, indexes)
         schema.make_indexes(database, indexes.values())
         database.execute("REINDEX")  # those that SQLite made for constraints
     return "Every ordinary index was made anew."
@@ -94,18 +95,9 @@ def _mended(path: Path, using: Techniques) -> Iterator[sqlite3.Connection]:
         without_remains(database, path)
 
 
-def _forget(database: sqlite3.Connection, names: Sequence[str]) -> None:
-    """Take tables or indexes out of the schema, and touch none of their pages.
-
-    A damaged page may lead to pages of others, which a DROP would free. Their own pages are used
-    by nothing then, until the file is written anew.
-    """
-    database.execute("PRAGMA writable_schema = ON")
-    database.executemany(
-        "DELETE FROM sqlite_schema WHERE name = :name OR (type = 'index' AND tbl_name = :name)",
-        [{"name": name} for name in names],
-    )
-    database.execute("PRAGMA writable_schema = RESET")
+def _forget(database: sqlite3.Connection, names: Iterable[str]) -> None:
+    for statement in forgetting(names):
+        database.execute(statement)
 
 
 @contextmanager
