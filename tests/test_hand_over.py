@@ -38,7 +38,9 @@ def test_a_second_service_waits_and_then_refuses_with_the_name_of_the_first(tmp_
                 f"agentops-memory: The database {path} is served by {socket.gethostname()} "
                 f"(process {os.getpid()}), since 20"
             )
-            assert line.endswith("or let this one wait longer for it with MEMORY_LOCK_WAIT.")
+            assert line.endswith(
+                "End that service first. Or let this one wait longer for it, with MEMORY_LOCK_WAIT."
+            )
         first.save("the first goes on")
 
 

@@ -8,10 +8,12 @@ from datetime import timedelta
 from pathlib import Path
 
 from .storage.serving_lock import InUse, served_alone
+from .storage.sqlite.faults import StartRefused
 
 log = logging.getLogger(__name__)
 
 LOOK = timedelta(milliseconds=100)  # after which it is looked again whether the other has ended
+LONGER = "Or let this one wait longer for it, with MEMORY_LOCK_WAIT."
 
 Waits = Callable[[str], None]
 
@@ -24,7 +26,7 @@ def unheard(_: str) -> None:
 async def its_turn(
     database: Path, patience: timedelta, waits: Waits = unheard
 ) -> AsyncIterator[None]:
-    """Inside, this service has the database alone; InUse when another keeps it for too long.
+    """Inside, this service has the database alone; StartRefused when another keeps it too long.
 
     `waits` is told for what it waits, and nothing once that is over.
     """
@@ -42,7 +44,7 @@ async def _taken(held: ExitStack, database: Path, patience: timedelta, waits: Wa
             return held.enter_context(served_alone(database))
         except InUse as refusal:
             if loop.time() >= end:
-                raise
+                raise StartRefused(f"{refusal} {LONGER}") from refusal
             if loop.time() - began < LOOK.total_seconds():
                 log.warning(
                     "another service has the database; waiting for its end",

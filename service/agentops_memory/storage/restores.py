@@ -203,9 +203,7 @@ def _alone(database: Path) -> Iterator[None]:
         try:
             held.enter_context(served_alone(database))
         except InUse as refusal:
-            raise RestoreRefused(
-                f"The database {database} is served by {refusal.holder}. End that service first."
-            ) from refusal
+            raise RestoreRefused(str(refusal)) from refusal
         yield
 
 

@@ -46,10 +46,7 @@ class InUse(StartRefused):
     """Another service has the database."""
 
     def __init__(self, database: Path, holder: Holder) -> None:
-        super().__init__(
-            f"The database {database} is served by {holder}. "
-            "End that service first, or let this one wait longer for it with MEMORY_LOCK_WAIT."
-        )
+        super().__init__(f"The database {database} is served by {holder}. End that service first.")
         self.holder = holder
 
 
