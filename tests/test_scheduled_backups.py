@@ -14,6 +14,7 @@ import yaml
 
 from agentops_memory import backing_up, health
 from agentops_memory.backing_up import Backups
+from agentops_memory.domain.errors import Unavailable
 from agentops_memory.settings import SettingRefused, settings
 from agentops_memory.storage.archive_reading import Archive
 from agentops_memory.telemetry import Metrics
@@ -183,6 +184,28 @@ def test_after_a_failure_it_is_tried_again_after_a_while(
     assert failed_then_looked() == []
     monkeypatch.setattr(backing_up, "PATIENCE", timedelta(0))
     assert failed_then_looked() == ["memory-20300101T120000Z.zip"]
+
+
+def test_the_same_reason_with_other_figures_is_told_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    reasons = ["It needs 1,024 bytes.", "It needs 900 bytes.", "db-2 is gone.", "db-3 is gone."]
+    reason = iter(reasons)
+
+    def archived(*_: object, **__: object) -> None:
+        raise Unavailable(next(reason))
+
+    monkeypatch.setattr(backing_up, "archived", archived)
+    monkeypatch.setattr(backing_up, "PATIENCE", timedelta(0))
+    backups = Backups(
+        place=settings({}), folder=folder, every=timedelta(days=1), keep=1,
+        metrics=Metrics(), clock=Clock(),
+    )  # fmt: skip
+    for _ in reasons:
+        asyncio.run(backups.keep_up())
+
+    told = [record.__dict__["reason"] for record in caplog.records]
+    assert told == [reasons[0], *reasons[2:]]
 
 
 def test_nothing_is_made_where_it_is_turned_off(folder: Path) -> None:

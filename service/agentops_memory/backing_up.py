@@ -4,6 +4,7 @@ import asyncio
 import errno
 import logging
 import os
+import re
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -119,7 +120,7 @@ class Backups:
         wait = min(self.every, PATIENCE)
         self._try_again_at = asyncio.get_running_loop().time() + wait.total_seconds()
         self.metrics.count(BACKUPS, "failed")
-        if reason != self._fault:
+        if self._fault is None or _without_figures(reason) != _without_figures(self._fault):
             extra = {"reason": reason, "folder": str(self.folder), "again_in": str(wait)}
             log.error("no backup was made; it is tried again", extra=extra)
         self._fault = reason
@@ -157,3 +158,8 @@ def _reason(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}." if error.filename else f"{error.strerror}."
     return str(error)
+
+
+def _without_figures(reason: str) -> str:
+    """What a reason says, however much is free just now."""
+    return re.sub(r"(?<= )\d[\d,]*", "", reason)
