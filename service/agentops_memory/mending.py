@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 
 from .background import beside
-from .domain.errors import Refusal
+from .domain.errors import Damaged, Refusal
 from .domain.model import Caller
 from .domain.upkeep import Upkeep
 from .erasing import Bell
@@ -48,6 +48,8 @@ async def _is_mended(upkeep: Upkeep, is_whole: IsWhole, caller: Caller) -> bool:
                 extra={"tenant": caller.tenant, "partitions": list(made_anew)},
             )
         return await is_whole(caller)
+    except Damaged:
+        pass  # the log had it when it showed first
     except Refusal as refusal:
         log.warning("nothing is mended now; it is tried again", extra={"reason": str(refusal)})
     except Exception:
