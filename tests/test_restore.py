@@ -557,5 +557,6 @@ def test_a_name_that_is_wrong_or_a_disk_that_is_small_is_told(
     small = at(path).run("restore", archive, "--force")
 
     assert "does not have the tenant nobody" in unknown.stderr
+    assert "shows those that it has" in unknown.stderr
     assert "bytes free in" in small.stderr
     assert {unknown.exit_code, small.exit_code} == {1}

@@ -1,6 +1,7 @@
 """The service makes backups by itself, whenever one is due, and keeps the newest of them."""
 
 import asyncio
+import errno
 import logging
 import os
 import re
@@ -166,15 +167,12 @@ def test_a_fault_that_nobody_foresaw_ends_neither_the_service_nor_the_backups(
 def test_after_a_failure_it_is_tried_again_after_a_while(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with serving(folder.parent / "memory.db") as service:
-        place = settings({"MEMORY_DB_PATH": str(service.path)})
+    with serving(folder.parent / "memory.db"):
+        pass
 
     def failed_then_looked() -> list[str]:
         folder.rmdir()
-        backups = Backups(
-            place=place, folder=folder, every=timedelta(days=1), keep=1,
-            metrics=Metrics(), clock=Clock(),
-        )  # fmt: skip
+        backups = to_make(folder)
         asyncio.run(backups.keep_up())
         folder.mkdir()
         asyncio.run(backups.keep_up())
@@ -184,6 +182,22 @@ def test_after_a_failure_it_is_tried_again_after_a_while(
     assert failed_then_looked() == []
     monkeypatch.setattr(backing_up, "PATIENCE", timedelta(0))
     assert failed_then_looked() == ["memory-20300101T120000Z.zip"]
+
+
+def test_old_backups_that_cannot_be_removed_are_told_of_and_the_new_one_counts(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def prune(*_: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(folder))
+
+    monkeypatch.setattr(backing_up, "prune", prune)
+    with serving(folder.parent / "memory.db"):
+        pass
+    backups = to_make(folder)
+    asyncio.run(backups.keep_up())
+
+    assert (len(names(folder)), backups.trouble) == (1, None)
+    assert "old backups could not be removed" in caplog.messages
 
 
 def test_the_same_reason_with_other_figures_is_told_once(
@@ -197,10 +211,7 @@ def test_the_same_reason_with_other_figures_is_told_once(
 
     monkeypatch.setattr(backing_up, "archived", archived)
     monkeypatch.setattr(backing_up, "PATIENCE", timedelta(0))
-    backups = Backups(
-        place=settings({}), folder=folder, every=timedelta(days=1), keep=1,
-        metrics=Metrics(), clock=Clock(),
-    )  # fmt: skip
+    backups = to_make(folder)
     for _ in reasons:
         asyncio.run(backups.keep_up())
 
@@ -286,6 +297,14 @@ def backed_up(folder: Path, clock: Clock | None = None, **variables: str) -> Ite
         folder.parent / "data" / "memory.db", clock=clock, telemetry=None, **variables
     ) as service:
         yield service
+
+
+def to_make(folder: Path) -> Backups:
+    """Backups of the database beside the folder, made when they are told to keep up."""
+    return Backups(
+        place=settings({"MEMORY_DB_PATH": str(folder.parent / "memory.db")}),
+        folder=folder, every=timedelta(days=1), keep=1, metrics=Metrics(), clock=Clock(),
+    )  # fmt: skip
 
 
 def names(folder: Path) -> list[str]:

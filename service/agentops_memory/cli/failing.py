@@ -61,6 +61,7 @@ HINTS = {
     "SnapshotRefused": "Nothing was changed. A database that is damaged is restored from an "
     "archive.",
     "ArchiveRefused": "Nothing was changed. Take another archive.",
+    "NotInArchive": "`restore --dry-run` without --tenant shows those that it has.",
     "DatabaseThere": "--force replaces it, and keeps what is there beside it.",
     "StillOpen": "End what has it open (agents, a shell) and repeat this: what is restored already "
     "is left alone.",

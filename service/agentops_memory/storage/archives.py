@@ -38,6 +38,10 @@ class BackupRefused(Refusal):
     code = "backup_refused"
 
 
+class NoTenant(NotFound):
+    """There is no tenant of this name."""
+
+
 class ArchiveThere(Conflict):
     """There is a file where the archive was to be."""
 
@@ -127,7 +131,7 @@ def _databases(path: Path, scope: Scope) -> Mapping[TenantId, Path]:
     there = tenants_of(path)
     for tenant in scope.tenants:
         if tenant not in there:
-            raise NotFound(f"There is no tenant {tenant}: it would be {tenant_file(path, tenant)}.")
+            raise NoTenant(f"There is no tenant {tenant}: it would be {tenant_file(path, tenant)}.")
     if not there:
         raise BackupRefused(f"There is no database at {path}.")
     return {it: tenant_file(path, it) for it in there if it in (scope.tenants or there)}

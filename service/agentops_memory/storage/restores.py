@@ -32,6 +32,10 @@ from .unpacking import Unpacking
 UNPACKED_AND_EXAMINED = 2  # times that each byte is met
 
 
+class NotInArchive(NotFound):
+    """The archive does not have what was asked for."""
+
+
 class RestoreRefused(Refusal):
     """Nothing was restored; the sentence says why."""
 
@@ -158,7 +162,7 @@ def _wanted(manifest: Manifest, scope: Scope, after: Since) -> list[TenantPart]:
     there = {part.tenant for part in manifest.tenants}
     for tenant in scope.tenants:
         if tenant not in there:
-            raise NotFound(f"The archive does not have the tenant {tenant}.")
+            raise NotInArchive(f"The archive does not have the tenant {tenant}.")
     return [
         part
         for part in manifest.tenants
