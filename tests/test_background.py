@@ -1,6 +1,8 @@
 """Work in a thread of its own: answered, stopped, or left behind."""
 
 import asyncio
+import os
+import sys
 import threading
 from collections.abc import Callable
 from datetime import timedelta
@@ -8,7 +10,7 @@ from datetime import timedelta
 import pytest
 
 from agentops_memory import background
-from agentops_memory.background import GoOn, Stopped, apart
+from agentops_memory.background import MODEST, GoOn, Stopped, apart
 
 
 def test_what_a_thread_answers_or_raises_is_what_is_awaited() -> None:
@@ -59,3 +61,13 @@ async def cancelled_in(work: Callable[[GoOn], object]) -> None:
     with pytest.raises(asyncio.CancelledError):
         async with asyncio.timeout(20):
             await task
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a thread has no priority elsewhere")
+def test_a_thread_apart_lets_the_others_go_first() -> None:
+    def niceness(_: object) -> int:
+        return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    assert asyncio.run(apart(niceness)) == min(own + MODEST, 19)
+    assert os.getpriority(os.PRIO_PROCESS, 0) == own

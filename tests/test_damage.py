@@ -18,6 +18,7 @@ from agentops_memory.domain.ports import Engine
 from agentops_memory.domain.upkeep import Upkeep
 from agentops_memory.erasing import Bell
 from agentops_memory.storage.sqlite.faults import StartRefused
+from agentops_memory.storage.sqlite.forgetting import forgetting
 
 from .callers import calling, made_key
 from .database import assert_index_is_whole
@@ -89,7 +90,7 @@ def test_who_only_searches_lets_a_damaged_index_be_mended_too(
 
 
 def test_what_stays_damaged_is_looked_at_again_without_a_bell() -> None:
-    looks: list[Caller] = []
+    looks, third = list[Caller](), asyncio.Event()
 
     class Untouched(Upkeep):
         async def mend(self, caller: Caller) -> tuple[int, ...]:  # noqa: ARG002
@@ -97,16 +98,47 @@ def test_what_stays_damaged_is_looked_at_again_without_a_bell() -> None:
 
     async def is_whole(caller: Caller) -> bool:
         looks.append(caller)
-        return len(looks) == 3
+        if len(looks) == 3:
+            third.set()
+        return third.is_set()
 
     async def test() -> None:
         bell, upkeep = Bell(), Untouched(engine=cast("Engine", None))
         async with asyncio.timeout(10), mending.mending(upkeep, is_whole, bell):
             bell.ring(OPERATOR)
-            await asyncio.sleep(0.1)  # twenty pauses, in which nobody else rings
+            await third.wait()  # nobody else rings
+            await asyncio.sleep(0.05)  # ten pauses, in which it is left alone
 
     asyncio.run(test())
     assert looks == [OPERATOR] * 3
+
+
+def test_what_cannot_be_mended_for_damage_is_looked_at_again_without_a_word(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    looks, third = list[Caller](), asyncio.Event()
+
+    class Broken(Upkeep):
+        async def mend(self, caller: Caller) -> tuple[int, ...]:
+            looks.append(caller)
+            if len(looks) == 3:
+                third.set()
+            raise Damaged(DAMAGED["error"])
+
+    async def is_whole(_: Caller) -> bool:
+        return True
+
+    async def test() -> None:
+        bell = Bell()
+        async with (
+            asyncio.timeout(10),
+            mending.mending(Broken(engine=cast("Engine", None)), is_whole, bell),
+        ):
+            bell.ring(OPERATOR)
+            await third.wait()
+
+    asyncio.run(test())
+    assert caplog.records == []
 
 
 def saved(service: Service, content: str) -> Any:
@@ -268,3 +300,14 @@ def test_an_index_that_cannot_be_made_anew_leaves_the_writer_as_it_was(tmp_path:
 
     asyncio.run(test())
     assert_sound(path, live=6)
+
+
+def test_what_leaves_the_schema_leaves_it_with_its_indexes_whatever_it_is_called() -> None:
+    with closing(sqlite3.connect(":memory:")) as database:
+        database.execute("""CREATE TABLE "o'dd" (x UNIQUE, y)""")
+        database.execute("CREATE TABLE other (x)")
+        database.execute("""CREATE INDEX "it's" ON other (x)""")
+        for statement in forgetting(["o'dd", "it's"]):
+            database.execute(statement)
+
+        assert database.execute("SELECT name FROM sqlite_schema").fetchall() == [("other",)]

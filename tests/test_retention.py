@@ -4,16 +4,18 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import pytest
 
 from agentops_memory.domain import memories
 from agentops_memory.domain.erasures import Erasures
-from agentops_memory.domain.model import OPERATOR, MemoryId, StoreId
+from agentops_memory.domain.errors import NotFound
+from agentops_memory.domain.model import OPERATOR, Caller, MemoryId, StoreId
 from agentops_memory.domain.retaining import (
     Removed,
     Retaining,
@@ -546,6 +548,23 @@ def kept(service: Service, clock: Clock) -> Iterator[tuple[Callable[[], None], l
             yield lambda: runner.run(both()), audited
         finally:
             runner.run(opening.__aexit__(None, None, None))
+
+
+def test_a_tenant_that_was_erased_meanwhile_holds_up_no_other(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    swept = []
+
+    class Gone(Retaining):
+        async def sweep(self, caller: Caller, *_: object, **__: object) -> Removed:
+            swept.append(caller)
+            raise NotFound("No such tenant.")
+
+    engine, clock = cast("SqliteEngine", None), Clock()
+    keep = keeper(engine, clock, Telemetry.started(None), [])
+    asyncio.run(replace(keep, retaining=Gone(engine=engine)).sweep([OPERATOR, OPERATOR]))
+
+    assert (len(swept), caplog.records) == (2, [])
 
 
 def keeper(engine: SqliteEngine, clock: Clock, telemetry: Telemetry, audited: list[Any]) -> Keeping:

@@ -170,9 +170,9 @@ def test_after_a_failure_it_is_tried_again_after_a_while(
     with serving(folder.parent / "memory.db"):
         pass
 
-    def failed_then_looked() -> list[str]:
+    def failed_then_looked(every: timedelta = timedelta(days=1)) -> list[str]:
         folder.rmdir()
-        backups = to_make(folder)
+        backups = to_make(folder, every)
         asyncio.run(backups.keep_up())
         folder.mkdir()
         asyncio.run(backups.keep_up())
@@ -180,6 +180,8 @@ def test_after_a_failure_it_is_tried_again_after_a_while(
 
     monkeypatch.setattr(backing_up, "PATIENCE", timedelta(minutes=15))
     assert failed_then_looked() == []
+    (path,) = map(folder.joinpath, failed_then_looked(timedelta(0)))
+    path.unlink()
     monkeypatch.setattr(backing_up, "PATIENCE", timedelta(0))
     assert failed_then_looked() == ["memory-20300101T120000Z.zip"]
 
@@ -299,11 +301,11 @@ def backed_up(folder: Path, clock: Clock | None = None, **variables: str) -> Ite
         yield service
 
 
-def to_make(folder: Path) -> Backups:
+def to_make(folder: Path, every: timedelta = timedelta(days=1)) -> Backups:
     """Backups of the database beside the folder, made when they are told to keep up."""
     return Backups(
         place=settings({"MEMORY_DB_PATH": str(folder.parent / "memory.db")}),
-        folder=folder, every=timedelta(days=1), keep=1, metrics=Metrics(), clock=Clock(),
+        folder=folder, every=every, keep=1, metrics=Metrics(), clock=Clock(),
     )  # fmt: skip
 
 

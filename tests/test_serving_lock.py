@@ -109,6 +109,7 @@ def test_one_who_looks_is_not_taken_for_a_service(
 ) -> None:
     with (tmp_path / "memory.db.lock").open("w") as look:
         fcntl.flock(look, fcntl.LOCK_SH)
+        assert holder(tmp_path / "memory.db") is None
         monkeypatch.setattr("time.sleep", lambda _: fcntl.flock(look, fcntl.LOCK_UN))
 
         with served_alone(tmp_path / "memory.db"):
