@@ -1,0 +1,14 @@
+"""The codes of what is refused to whoever asks over HTTP."""
+
+from agentops_memory.domain.errors import Refusal
+
+OF_COMMANDS = {"start_refused", "backup_refused", "restore_refused"}  # told at a terminal alone
+
+
+def codes() -> set[str]:
+    """The code of each kind of refusal that the program has by now."""
+    kinds = [Refusal]
+    for kind in kinds:
+        kinds += kind.__subclasses__()
+    ours = {kind.code for kind in kinds[1:] if kind.__module__.startswith("agentops_memory.")}
+    return ours - OF_COMMANDS
