@@ -29,17 +29,16 @@ def test_the_log_begins_again_while_reads_go_on_and_on(
 ) -> None:
     monkeypatch.setattr(wal, "EVERY", 1)
     monkeypatch.setattr(wal, "LONG", LONG)
-    monkeypatch.setattr(wal, "PATIENCE", timedelta(seconds=10))  # on a busy machine reads take long
-    path = tmp_path / "memory.db"
+    outcomes = tried(monkeypatch)
 
     async def write_among_readers(engine: SqliteEngine) -> None:
         async with reading_all_the_time(engine):
             for number in range(SAVES):
                 await save(engine, f"apple {number} " + "x" * 2 * PAGE)
         assert await count(engine) == SAVES
-        assert path.with_name("memory.db-wal").stat().st_size < 3 * LONG * PAGE
+        assert outcomes.count(True) > 1  # not each time: a busy machine's reads take long
 
-    run(path, write_among_readers)
+    run(tmp_path / "memory.db", write_among_readers)
 
 
 def test_a_log_that_cannot_begin_again_holds_nothing_up(
@@ -70,13 +69,7 @@ def test_what_holds_the_log_for_long_is_waited_for_now_and_then(
     monkeypatch.setattr(wal, "EVERY", 1)
     monkeypatch.setattr(wal, "LONG", LONG)
     monkeypatch.setattr(wal, "PATIENCE", timedelta(milliseconds=1))
-    path, outcomes, try_it = tmp_path / "memory.db", list[bool](), wal.has_begun_again
-
-    def tried(database: sqlite3.Connection) -> bool:
-        outcomes.append(try_it(database))
-        return outcomes[-1]
-
-    monkeypatch.setattr(wal, "has_begun_again", tried)
+    path, outcomes = tmp_path / "memory.db", tried(monkeypatch)
 
     async def write_beside_a_replicator(engine: SqliteEngine) -> None:
         await save(engine, "apple")
@@ -94,6 +87,18 @@ def test_what_holds_the_log_for_long_is_waited_for_now_and_then(
             assert outcomes.pop()
 
     run(path, write_beside_a_replicator)
+
+
+def tried(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether the log has begun again, each time that it was to."""
+    outcomes, try_it = list[bool](), wal.has_begun_again
+
+    def has_begun_again(database: sqlite3.Connection) -> bool:
+        outcomes.append(try_it(database))
+        return outcomes[-1]
+
+    monkeypatch.setattr(wal, "has_begun_again", has_begun_again)
+    return outcomes
 
 
 @asynccontextmanager
