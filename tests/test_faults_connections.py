@@ -4,7 +4,7 @@ import itertools
 import resource
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx
@@ -13,7 +13,7 @@ import pytest
 from .losses import Losses
 from .process import Load, Program, served, stored, until
 from .raw import HEALTH, Wire, request
-from .service import observation
+from .service import PLAIN, observation
 from .vitals import open_files, resident, shown, times
 
 pytestmark = pytest.mark.slow
@@ -86,6 +86,7 @@ def test_a_service_that_may_open_no_more_files_serves_those_it_has_and_recovers(
             meanwhile = {f"{how} {what}": asked(http, how, what, body) for how, what, body in ASKED}
             for connection in waiting:
                 connection.reset()
+            until(lambda: is_let_in(http))
             load = Load(str(http.base_url), saves=SAVES).start()
             load.join()
         afterwards = {f"{how} {what}": asked(http, how, what, body) for how, what, body in ASKED}
@@ -105,6 +106,13 @@ def test_a_service_that_may_open_no_more_files_serves_those_it_has_and_recovers(
     assert not load.refused
     assert not load.unanswered
     assert not [line for line in program.lines if "Exception in ASGI" in line]
+
+
+def is_let_in(http: httpx.Client) -> bool:
+    """Whether a new connection is served, as all are that came before it."""
+    with suppress(httpx.TransportError):
+        return httpx.get(http.base_url.join("/health"), verify=PLAIN).is_success
+    return False
 
 
 def asked(http: httpx.Client, how: str, what: str, body: object) -> int:
