@@ -11,6 +11,7 @@ from pathlib import Path
 from ..domain.examination import Finding, Mend, Status
 from .drafts import leftovers, remove_leftovers
 from .file_systems import file_system, is_network
+from .sqlite.copies import copies_of, draft_of
 
 LITTLE = 100 * 1024 * 1024  # bytes free, below which somebody should look
 NOTHING = 1024 * 1024  # bytes free, below which a large write fails
@@ -19,8 +20,6 @@ QUIET = timedelta(hours=1)  # in which nobody wrote into what is taken for left 
 OTHERS = stat.S_IROTH | stat.S_IWOTH | stat.S_IXOTH
 MIB = 1024 * 1024
 BESIDE = ("-wal", "-shm", "-journal")  # of SQLite
-DRAFT_OF_COPY = ".before-upgrade.part"
-COPIES = (".before-upgrade", ".before-restore")
 
 
 def of_file(path: Path) -> Finding:
@@ -183,7 +182,7 @@ def _of_journal(path: Path) -> Iterator[Finding]:
 
 def _of_copies(path: Path) -> Finding:
     drafts = _drafts(path)
-    copies = [file for file in _named(path) if _is_copy(path, file) and file not in drafts]
+    copies = [file for file in copies_of(path) if file not in drafts]
     if not copies:
         return Finding(code="copies", sentence="There is none.")
     oldest = datetime.fromtimestamp(min(file.stat().st_mtime for file in copies), UTC)
@@ -201,19 +200,10 @@ def _beside(path: Path) -> list[Path]:
     return [file for file in files if os.path.lexists(file)]
 
 
-def _named(path: Path) -> list[Path]:
-    """What lies beside the file under a longer name."""
-    return sorted(it for it in path.parent.iterdir() if it.name.startswith(f"{path.name}."))
-
-
 def _drafts(path: Path) -> list[Path]:
     """Where a copy is made before an upgrade: under these names nobody else keeps anything."""
-    draft = path.with_name(f"{path.name}{DRAFT_OF_COPY}")
+    draft = draft_of(path)
     return [draft, *_beside(draft)]
-
-
-def _is_copy(path: Path, file: Path) -> bool:
-    return file.name.removeprefix(path.name).startswith(COPIES)
 
 
 def _is_left_over(file: Path) -> bool:

@@ -20,7 +20,7 @@ def kept_copy(path: Path, contents: Callable[[sqlite3.Connection], object]) -> P
     The caller holds the write lock, so that one process at a time copies and
     nothing changes meanwhile. Refused with StartRefused when `contents` differ.
     """
-    draft = path.with_name(f"{path.name}.{SUFFIX}.part")
+    draft = draft_of(path)
     draft.unlink(missing_ok=True)  # a process that was killed left it
     try:
         _copy(path, draft, contents)
@@ -29,11 +29,16 @@ def kept_copy(path: Path, contents: Callable[[sqlite3.Connection], object]) -> P
         draft.unlink(missing_ok=True)
 
 
+def draft_of(path: Path) -> Path:
+    """Where a copy is made, before it has its name."""
+    return path.with_name(f"{path.name}.{SUFFIX}.part")
+
+
 def copies_of(path: Path) -> list[Path]:
     """The copies that lie beside the file, by name."""
     names = tuple(f"{path.name}.{suffix}" for suffix in (SUFFIX, RESTORED))
     numbered = tuple(f"{name}-" for name in names)
-    every = (*names, f"{path.name}.{SUFFIX}.part")
+    every = (*names, draft_of(path).name)
     beside = sorted(path.parent.iterdir())
     return [it for it in beside if it.name in every or it.name.startswith(numbered)]
 
