@@ -20,6 +20,7 @@ from .api.anthropic_stores import AnthropicStores
 from .api.anthropic_stores import routes as anthropic
 from .api.anthropic_stores.rules import POLICY as ANTHROPIC
 from .api.door import Door
+from .api.endpoint import Api
 from .api.memory_stores import MemoryStores
 from .api.memory_stores import routes as memory_stores
 from .api.memory_stores.policy import POLICY
@@ -106,16 +107,7 @@ async def opened(
         ) as sqlite,
     ):
         erased, engine = housekeeping.erased, telemetry.engine(sqlite)
-        shared = (engine, telemetry, settings, redaction, erased, clock)
-        rest = _agentops(*shared)
-        local = partial(_local, rest, telemetry, redaction.rules)
-        agents = McpOverHttp(Connections(profile=settings.profile, service=local, clock=clock))
-        apis = [
-            memory_stores.protocol(_memory_stores(*shared)),
-            anthropic.protocol(_anthropic(*shared)),
-            mcp.protocol(agents, agentops.refused, Problem),
-            agentops.protocol(rest),
-        ]
+        apis, agents = _protocols(engine, telemetry, settings, redaction, erased, clock)
         figures, backups = Figures(sqlite, telemetry.metrics), housekeeping.backups()
         probes = Probes(storage=sqlite, metrics=telemetry.metrics, backups=backups)
         more = _looked_after(probes, figures, door, settings, telemetry)
@@ -126,6 +118,28 @@ async def opened(
             agents.opened(),
         ):
             yield application(apis, more, door, telemetry)
+
+
+def _protocols(
+    engine: Engine,
+    telemetry: Telemetry,
+    settings: Settings,
+    redaction: Redaction,
+    bell: Bell,
+    clock: Callable[[], datetime],
+) -> tuple[list[Api], McpOverHttp]:
+    """What is spoken, in the order in which a path is looked for; agents are to be let in."""
+    shared = (engine, telemetry, settings, redaction, bell, clock)
+    rest = _agentops(*shared)
+    local = partial(_local, rest, telemetry, redaction.rules)
+    agents = McpOverHttp(Connections(profile=settings.profile, service=local, clock=clock))
+    apis = [
+        memory_stores.protocol(_memory_stores(*shared)),
+        anthropic.protocol(_anthropic(*shared)),
+        mcp.protocol(agents, agentops.refused, Problem),
+        agentops.protocol(rest),
+    ]
+    return apis, agents
 
 
 def _looked_after(
