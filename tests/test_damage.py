@@ -3,8 +3,8 @@
 import asyncio
 import shutil
 import sqlite3
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
@@ -49,15 +49,21 @@ def told(caplog: pytest.LogCaptureFixture, message: str) -> int:
     return sum(message in record.getMessage() for record in caplog.records)
 
 
-def test_a_damaged_index_is_made_anew_while_the_newest_stand_in_and_nothing_is_lost(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    with serving(tmp_path / "memory.db") as service:
+@contextmanager
+def serving_with_a_damaged_index(path: Path) -> Iterator[Service]:
+    """Three memories, the newest last, and an index of which a page was lost."""
+    with serving(path) as service:
         for number in range(3):
             service.save(f"apple {number}", title=f"n{number}")
             service.clock.advance(minutes=1)
         harmed(service.path, page_of(service.path, "memories_fts_0_idx"))
+        yield service
 
+
+def test_a_damaged_index_is_made_anew_while_the_newest_stand_in_and_nothing_is_lost(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with serving_with_a_damaged_index(tmp_path / "memory.db") as service:
         assert context(service, "apple 0", limit=2) == ["n2", "n1"]
         answer = until(lambda: saved(service, "pear"))
         assert answer.json()["id"] == 4
@@ -78,12 +84,7 @@ def test_a_damaged_index_is_made_anew_while_the_newest_stand_in_and_nothing_is_l
 def test_who_only_searches_lets_a_damaged_index_be_mended_too(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with serving(tmp_path / "memory.db") as service:
-        for number in range(3):
-            service.save(f"apple {number}", title=f"n{number}")
-            service.clock.advance(minutes=1)
-        harmed(service.path, page_of(service.path, "memories_fts_0_idx"))
-
+    with serving_with_a_damaged_index(tmp_path / "memory.db") as service:
         assert titles(search(service, "apple 0", limit=2)) == ["n2", "n1"]
         until(lambda: told(caplog, "the index was damaged and was made anew"))
         assert titles(search(service, "apple 0", limit=1)) == ["n0"]
