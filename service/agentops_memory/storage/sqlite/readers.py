@@ -3,9 +3,9 @@
 import asyncio
 import sqlite3
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,37 +13,34 @@ from typing import Any, TypeVar
 from ...domain.errors import Busy
 from ...domain.techniques import Techniques
 from .connection import connect, read_only
+from .migrate import refusing
 
 T = TypeVar("T")
-
-Connect = Callable[[], sqlite3.Connection]
 
 
 class Readers:
     """Threads that take the next read by themselves: none waits for the event loop to turn."""
 
-    def __init__(self, number: int, connect: Connect, patience: timedelta) -> None:
-        self._number = number
-        self._pool = ThreadPoolExecutor(number, thread_name_prefix="reader")
+    def __init__(self, connections: Sequence[sqlite3.Connection], patience: timedelta) -> None:
+        self._all = connections
+        self._number = len(connections)
+        self._pool = ThreadPoolExecutor(self._number, thread_name_prefix="reader")
         self._running = 0  # or waiting
-        self._connect = connect
         self._patience = patience.total_seconds()
         self._own = threading.local()
-        self._all: list[sqlite3.Connection] = []
+        self._free = list(connections)  # of threads that have not read yet
 
     @classmethod
     @asynccontextmanager
     async def opened(
         cls, path: Path, using: Techniques, *, number: int, patience: timedelta
     ) -> AsyncIterator["Readers"]:
-        """So many threads. At the end they finish what has begun, and close."""
+        """So many threads. At the end they finish what has begun, and close.
 
-        def connection() -> sqlite3.Connection:
-            made = connect(path, using=using, one_thread=False)
-            read_only(made)
-            return made
-
-        readers = cls(number, connection, patience)
+        All read the file that is at the path now, whatever comes there later. StartRefused
+        when it cannot be opened.
+        """
+        readers = cls(await asyncio.to_thread(_connections, path, using, number), patience)
         try:
             yield readers
         finally:
@@ -78,11 +75,23 @@ class Readers:
 
     def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
         if not hasattr(self._own, "connection"):
-            self._own.connection = self._connect()
-            self._all.append(self._own.connection)
+            self._own.connection = self._free.pop()
         return work(self._own.connection)
 
     def _close(self) -> None:
         self._pool.shutdown()
         for connection in self._all:
             connection.close()
+
+
+def _connections(path: Path, using: Techniques, number: int) -> list[sqlite3.Connection]:
+    made: list[sqlite3.Connection] = []
+    with refusing(path), ExitStack() as opened:
+        for _ in range(number):
+            connection = connect(path, using=using, one_thread=False)
+            opened.callback(connection.close)
+            read_only(connection)
+            connection.execute("SELECT 1 FROM sqlite_schema").fetchone()  # it opens the log, too
+            made.append(connection)
+        opened.pop_all()
+    return made
