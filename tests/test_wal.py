@@ -82,7 +82,7 @@ def test_what_holds_the_log_for_long_is_waited_for_now_and_then(
         assert not any(outcomes)
         assert len(outcomes) <= path.with_name("memory.db-wal").stat().st_size / PAGE / LONG
         for _ in range(2):  # the log is seen to after a save was answered
-            await save(engine, "x" * 2 * LONG * PAGE)
+            await save(engine, "x" * LONG * PAGE)  # too little, were it held
             await save(engine, "pear")
             assert outcomes.pop()
 
