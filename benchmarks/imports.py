@@ -1,11 +1,12 @@
-"""`python -m benchmarks.imports`: POST /import beside a bare loop of inserts."""
+"""`python -m benchmarks.imports`: POST /import beside a bare loop of inserts, and others' saves."""
 
 import gc
 import io
 import json
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import timedelta
 from functools import partial
@@ -13,20 +14,23 @@ from itertools import islice
 from pathlib import Path
 
 from agentops_memory.api.agentops.imports import Document
+from agentops_memory.domain.importing import import_rows
 from agentops_memory.domain.instants import rendered
 from agentops_memory.domain.model import OPERATOR
 from agentops_memory.domain.redaction import DEFAULT_RULES
-from agentops_memory.domain.transfer import import_all
+from agentops_memory.domain.screen import Screen
+from agentops_memory.domain.transfer import chunks_of
 from agentops_memory.domain.uids import uid_of
 from agentops_memory.storage.sqlite.connection import connect
 from agentops_memory.storage.sqlite.migrate import migrated
 from agentops_memory.storage.sqlite.partitions import AREA, table
 from agentops_memory.storage.sqlite.transaction import SqliteTransaction
 
-from .client import Client, with_body
+from .client import Client, post, with_body
 from .corpus import Piece, pieces
 from .direct import Recorder, Statement, is_read
-from .figures import Figure, at_least, show
+from .figures import Figure, at_least, at_most, show
+from .measures import Times
 from .plan import Bench, bench
 from .process import running
 from .seeding import START, TYPES
@@ -35,13 +39,19 @@ PROJECTS = 50
 SESSION = 10  # observations
 PATIENCE = 600.0  # seconds for one import
 
+ALONE = 2000  # saves
+
 RATE = at_least(0.7)
+EQUAL = at_most(1.5)
+BESIDE = at_most(5)
 
 
 def main() -> None:
     """Write a document, import it, print."""
     with bench("benchmarks.imports", __doc__) as made:
         show(imports(made))
+        show(equal(made))
+        show(saves(made))
 
 
 def imports(made: Bench) -> Iterator[Figure]:
@@ -61,6 +71,70 @@ def imports(made: Bench) -> Iterator[Figure]:
         aim=RATE,
         beside=f"{size / best['import']:,.0f} a second against {size / best['bare']:,.0f}",
     )
+
+
+def equal(made: Bench) -> Iterator[Figure]:
+    """In turns: texts of one second that are equal but for their titles, and all the same later."""
+    size = made.plan.imported // 5
+    taken: dict[str, list[float]] = {"equal": [], "other": []}
+    for number in range(made.plan.rounds):
+        for name, each in taken.items():
+            document = _alike(size, seconds=1 if name == "equal" else size)
+            each.append(_through_http(made.folder / f"{name}-{number}.db", document))
+    best = {name: min(each) for name, each in taken.items()}
+    yield Figure(
+        what=f"import of {size:,} equal texts, all of one second against each of its own",
+        value=best["equal"] / best["other"],
+        aim=EQUAL,
+        beside=f"{size / best['equal']:,.0f} a second against {size / best['other']:,.0f}",
+    )
+
+
+def saves(made: Bench) -> Iterator[Figure]:
+    """In one run: saves, one after another, without an import and beside one."""
+    size, source = made.plan.beside, pieces(made.seed + 1)
+    with (
+        running(made.folder / "beside.db") as service,
+        closing(Client(service.port)) as client,
+        ThreadPoolExecutor(1) as apart,
+    ):
+        _saved(client, source, lambda count: count == ALONE // 4)
+        alone = _saved(client, source, lambda count: count == ALONE)
+        document = _document(size, made.seed)
+        importing = apart.submit(_imported, service.port, document)
+        beside = _saved(client, source, lambda _: importing.done())
+        importing.result()
+    yield Figure(
+        what=f"p99 of a save beside an import of {size:,} against without one",
+        value=beside.p99 / alone.p99,
+        aim=BESIDE,
+        beside=f"{beside} and at most {max(beside.taken) * 1e3:,.0f}; without {alone}; "
+        f"{size / beside.whole:,.0f} rows a second",
+    )
+
+
+def _saved(client: Client, source: Iterator[Piece], is_enough: Callable[[int], bool]) -> Times:
+    """Saves into a project of their own, one after another."""
+    times, began = Times(), time.perf_counter()
+    while not is_enough(len(times.taken)):
+        piece = next(source)
+        body = {"session_id": "mine", "project": "mine", "type": "note", "title": piece.title,
+                "content": piece.content}  # fmt: skip
+        request, sent = post("/observations", body), time.perf_counter()
+        client.ask(request)
+        times.taken.append(time.perf_counter() - sent)
+    times.whole = time.perf_counter() - began
+    return times
+
+
+def _alike(size: int, seconds: int) -> bytes:
+    row = _observation(0, Piece(title="", content="The same words, again and again."))
+    rows = [
+        {**row, "title": f"Title {number}", "uid": "", "project": "project-0",
+         "created_at": rendered(START + timedelta(seconds=number % seconds))}
+        for number in range(size)
+    ]  # fmt: skip
+    return json.dumps({"observations": rows}).encode()
 
 
 def _document(size: int, seed: int) -> bytes:
@@ -110,11 +184,9 @@ def _inserts(path: Path, document: bytes) -> list[Statement]:
     with closing(connect(path)) as database:
         recorder = Recorder(database)
         database.execute("BEGIN IMMEDIATE")
-        import_all(
-            SqliteTransaction(recorder.connection, START, OPERATOR),
-            Document(io.BytesIO(document), START),
-            DEFAULT_RULES,
-        )
+        rows = chunks_of(Screen(DEFAULT_RULES), Document(io.BytesIO(document), START))
+        for chunk in rows:
+            import_rows(SqliteTransaction(recorder.connection, START, OPERATOR), chunk)
         database.execute("COMMIT")
     return [
         (text, values)
@@ -124,14 +196,19 @@ def _inserts(path: Path, document: bytes) -> list[Statement]:
 
 
 def _through_http(path: Path, document: bytes) -> float:
-    with running(path) as service, closing(Client(service.port, PATIENCE)) as client:
-        request = with_body("POST", "/import", document)
+    with running(path) as service:
         began = time.perf_counter()
-        answer = json.loads(client.ask(request))
+        answer = _imported(service.port, document)
         taken = time.perf_counter() - began
     if answer["imported_observations"] != document.count(b'"uid"'):
         raise SystemExit("The import left observations out.")
     return taken
+
+
+def _imported(port: int, document: bytes) -> Mapping[str, int]:
+    with closing(Client(port, PATIENCE)) as client:
+        answer: dict[str, int] = json.loads(client.ask(with_body("POST", "/import", document)))
+    return answer
 
 
 def _bare(path: Path, inserts: Iterable[Statement]) -> float:

@@ -25,6 +25,7 @@ class Plan:
     saves: int  # of 16 writers
     slowed: int  # of 16 writers, with slowed syncs
     imported: int
+    beside: int  # rows of an import beside which others save
     rounds: int  # of imports and of starts
     soak: int
 
@@ -38,6 +39,7 @@ FULL = Plan(
     saves=8000,
     slowed=1600,
     imported=50_000,
+    beside=100_000,
     rounds=3,
     soak=100_000,
 )
@@ -50,6 +52,7 @@ REDUCED = Plan(
     saves=2400,
     slowed=800,
     imported=10_000,
+    beside=10_000,
     rounds=1,
     soak=20_000,
 )

@@ -41,6 +41,11 @@ HOSTILE = (
     "secret access key ", "postgres://a:", "postgres://a:/", "a:b@tcp(", "a:@tcp(", "AZDO", "1//0",
     "ABSK", "ATBB", "ATCTT3", "fm2_", "nvapi-", "pat-na1-", "snyk_uat.", "a<Private>",
     "hooks.slack.com/services/", "/api/webhooks/123456789012345678/", "/webhookb2/",
+    "mysql -p", "mysql -pa ", "sshpass -p", " login -p a", "redis-cli ", "redis-cli -a ", "a_key=",
+    "a_key=a1", "secret", "pass", "pwd", "password=a(", "password=a1", "password: a1 ", "PASS=my",
+    'password="', 'password="a1', "password='a\\", "password =", "password:\n ", "PASSWORD=a.b",
+    "password: |\n ", "PASSWORD value=", "name: PASSWORD\n", "secret(", "SECRET=a,", "PASS=a;b",
+    "--password ", "getenv('PASSWORD', ", '"kty":"d":"', "authorization: a ", "identified by '",
     "a", "A", "0", " ", "\n", "\t", ".", "-", "_", "/", "+", "=", "\\", "'", '"', ":", ";", "%",
     "{", "aB3", "aB3+/", "a1-", "a_", "A.b", "\\n", "é", "数", "😀",
 )  # fmt: skip
@@ -59,7 +64,11 @@ FRAMED = (
     (KEY, "a", ""), (KEY, " ", "a"), (KEY, "aaaaaaaaaaaaaaaa ", ""), (KEY, "\nName: x", ""),
     (KEY, "a: ", ""), ("LS0tLS1CRUdJTiBQUklWQVRFIEtF", "a", "!"), ("curl ", "-", ""),
     ("postgres://a:", "/", ""), ("a:", "b", "@tcp("), ('"auth":"', "a", '"'), ("token=", "a", "("),
-    ("; password = ", "a", "("), (":_authToken=", "a", "!"),
+    ("; password = ", "a", "("), ("password=", "a", "("), ("password=", "a1", ""),
+    ("password=", "a.", ""), ("password='", "a1", ""), ("password: ", " ", ""),
+    ("PASSWORD", " ", "value=a"), ("password=", "[REDACTED:a]", ""), ("PASSWORD=", "my", "!"),
+    ("password=", ")", "a"), ("password=", ";a", "="), ("mysql ", "a ", "-pa"),
+    (":_authToken=", "a", "!"),
 )  # fmt: skip
 
 

@@ -10,6 +10,8 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from agentops_memory.storage.sqlite.connection import connect
 
 DAY = 24 * 3600  # seconds
@@ -128,6 +130,8 @@ def changed_tomorrow(path: Path) -> None:
 
 
 def owned_by_another(path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can make a file for another user")
     beside("-journal")(path)
     os.chown(path.with_name(f"{path.name}-journal"), 65534, 65534)
 
@@ -191,6 +195,10 @@ CASES: dict[str, Case] = {
     "a folder": Case(damage=as_folder, code="file", said="a folder"),
     "a pipe": Case(damage=as_pipe, code="file", said="no ordinary file"),
     "a pipe beside it": Case(damage=pipe_beside, code="file", said="memory.db-journal is no ordin"),
+    "two names": Case(
+        damage=lambda path: os.link(path, path.with_name("second.db")), code="file",
+        said="has 2 names (hard links)",
+    ),
     "a dangling link beside it": Case(
         damage=lambda path: path.with_name("memory.db-wal").symlink_to("nowhere"),
         code="file", said="memory.db-wal is no ordin",
@@ -356,6 +364,10 @@ CASES: dict[str, Case] = {
         said="memory.db.before-upgrade",
     ),
     "keys that are none": Case(damage=beside(".keys", "{"), code="keys", said="no JSON"),
+    "lost keys": Case(
+        damage=beside(".audit", '{"at": "2026-01-02T00:00:00Z", "action": "key.created"}\n'),
+        code="auth", said="Keys were made, but the key file",
+    ),
     "keys for all to read": Case(
         damage=moded(0o604, ".audit"), code="audit", status="warning", said="may read",
         is_mended=True,

@@ -20,7 +20,7 @@ from .service import Clock
 
 Work = Callable[[Transaction], object]
 
-SOON = 10.0  # seconds; it comes at once, or never
+SOON = 30.0  # seconds; it comes at once, or never
 
 
 @asynccontextmanager

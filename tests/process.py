@@ -21,7 +21,7 @@ from .forks import PROGRAM, Forked
 from .service import PLAIN, observation
 
 ROOT = Path(__file__).parents[1]
-DEADLINE = 30.0  # seconds; whatever a test waits for comes long before
+DEADLINE = 120.0  # seconds; whatever a test waits for comes long before
 CLIENTS = 8
 ANEW = ("env",)  # a command that starts another as it is
 NOTHING: Mapping[str, str] = {}

@@ -17,7 +17,7 @@ import uvloop
 from .service import Service, serving
 
 LOOPS = ("asyncio", "uvloop")
-PATIENCE = 10.0  # seconds; whatever a test waits for comes long before
+PATIENCE = 30.0  # seconds; whatever a test waits for comes long before
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +138,7 @@ def request(
 
 
 HEALTH = request("GET", "/health")
+NO_REQUEST = {"error": "This is no HTTP request."}
 
 
 def _run_on_uvloop(main: Coroutine[Any, Any, object]) -> object:

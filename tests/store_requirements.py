@@ -4,7 +4,7 @@ STORE_REQUIREMENTS = {
     # 1.1 Common rules
     "stores:base": "Every route lies below /api/v1/cloud.",
     "stores:no-version-header": "No version and no beta header is needed.",
-    "stores:auth:bearer": "Where keys exist, a key counts as a Bearer alone; x-api-key is 401.",
+    "stores:auth:authorization": "A key counts in Authorization alone; x-api-key is 401.",
     "stores:auth:open": "Without keys no header is needed, and any is ignored.",
     "stores:any-content-type": "A body is read whatever its Content-Type, or without one.",
     "stores:empty-bodies": "Archive, redact and DELETE take no body, {} or anything.",

@@ -330,8 +330,8 @@ def test_the_first_key_closes_the_service_and_revoking_it_does_not_open_it(
 
 def test_the_stored_patterns_mean_the_same_in_sql(house: House) -> None:
     names = ["Éclair", "a*b", "a.b", "axb", "x" * 200, "line\nbreak", "[a]", "A-ONE"]
-    for name in names:
-        house.save(house.admin, name, "project")
+    stored = [observation(name, project=name) for name in names]  # as older versions took them
+    house.admin.post("/import", json={"observations": stored}).raise_for_status()
 
     for pattern in ["éclair", "a.b", "*a*", "x*", "line*", "[a]", "a-*", "*"]:
         folded = {project_name(name) for name in [*names, "shop", "billing-eu"]}
@@ -412,18 +412,6 @@ def test_a_request_that_began_while_the_service_was_open_ends_when_it_is_closed(
                 slow.send(body[10:])
                 assert slow.answer().status == 401
                 assert admin.get("/stats").json()["total_observations"] == 0
-
-
-def test_an_export_ends_when_its_key_does(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db") as service:
-        rows = [observation(f"{number} " * 10_000, title=str(number)) for number in range(600)]
-        assert service.http.post("/import", json={"observations": rows}).status_code == 200
-        token = made_key(service.path)
-        with wire(service.url, receive_buffer=4096) as slow:
-            slow.send(request("GET", "/export", authorization=f"Bearer {token}"))
-            assert slow.socket.recv(1000)
-            revoke(service.path, token)
-            assert len(slow.rest()) < 10_000_000
 
 
 def test_what_is_not_there_is_told_to_nobody_without_a_key(house: House) -> None:

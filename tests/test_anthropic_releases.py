@@ -10,6 +10,7 @@ from pathlib import Path
 import anthropic
 import pytest
 
+from . import MACHINE
 from . import anthropic_scenario as scenario
 from .anthropic_sdk import STORES
 from .callers import calling, made_key
@@ -38,7 +39,7 @@ def _install(folder: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
          "--no-compile", "--upgrade", "--target", str(half), f"anthropic=={OLDER}"],
-        capture_output=True, text=True, timeout=PATIENCE, check=False,
+        env=MACHINE, capture_output=True, text=True, timeout=PATIENCE, check=False,
     )  # fmt: skip
     if done.returncode:
         pytest.fail(f"anthropic {OLDER} cannot be installed from the package index:\n{done.stderr}")

@@ -3,6 +3,7 @@
 import shutil
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from agentops_memory.settings import settings
 from agentops_memory.storage.archive_folder import newest, place_in, prune
 from agentops_memory.storage.archives import Scope, archived
 
+from .archives import repacked
 from .service import START, serving
 
 DAY = timedelta(days=1)
@@ -101,6 +103,28 @@ def test_damaged_ones_count_for_nothing_and_go_when_they_are_old(
     assert prune(folder, 2, START + 4 * DAY) == [at(folder, 0)]
     assert prune(folder, 1, START + 4 * DAY) == [at(folder, 2), at(folder, 1)]
     assert sorted(folder.iterdir()) == [at(folder, 3), at(folder, 4)]
+
+
+def test_the_newest_without_damaged_values_stays_however_old_it_is(
+    folder: Path, made: Path
+) -> None:
+    def spoil(_: dict[str, bytes], manifest: dict[str, Any]) -> None:
+        manifest["tenants"][0]["damaged"] = ["memories 1: content (text that is no UTF-8)"]
+
+    def forget(_: dict[str, bytes], manifest: dict[str, Any]) -> None:
+        del manifest["tenants"][0]["damaged"]  # as earlier versions made it
+
+    for days in (2, 3, 4):
+        repacked(made / "whole.zip", at(folder, days), spoil)
+    repacked(made / "whole.zip", at(folder, 1), forget)
+    found = newest(folder, START + 4 * DAY)
+
+    assert found is not None
+    assert (found.path, found.is_damaged) == (at(folder, 4), True)
+    assert prune(folder, 2, START + 4 * DAY) == [at(folder, 2), at(folder, 0)]
+    assert prune(folder, 2, START + 4 * DAY) == []
+    shutil.copy(made / "whole.zip", at(folder, 5))
+    assert prune(folder, 2, START + 5 * DAY) == [at(folder, 3), at(folder, 1)]
 
 
 def test_after_a_clock_that_was_wrong_backups_go_on(folder: Path, whole: bytes) -> None:

@@ -130,7 +130,7 @@ def test_the_service_trims_its_audit_file(tmp_path: Path) -> None:
     audit = Path(f"{path}.audit")
     clock = Clock(datetime(2030, 1, 1, tzinfo=UTC))
     for days in (401, 399):
-        record(audit, clock.now - days * DAY, "key.created", {"user": "ada"}, number=days)
+        record(audit, clock.now - days * DAY, "tenant.created", {"user": "ada"}, number=days)
     with serving(path, clock=clock, MEMORY_SWEEP_EVERY="5ms"):
         clock.advance(minutes=6)
         until(lambda: numbers(audit) == [399])

@@ -1,16 +1,25 @@
-"""Work in a thread of its own: answered, stopped, or left behind."""
+"""Work beside the service: in a thread of its own, and what is told of it when it fails."""
 
 import asyncio
+import errno
+import json
+import logging
 import os
+import sqlite3
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
 
 from agentops_memory import background
-from agentops_memory.background import MODEST, GoOn, Stopped, apart
+from agentops_memory.background import MODEST, GoOn, Stopped, apart, log_failure
+from agentops_memory.domain.errors import Full, OverQuota
+from agentops_memory.telemetry.logs import JsonFormatter
+
+NICEST = 19
 
 
 def test_what_a_thread_answers_or_raises_is_what_is_awaited() -> None:
@@ -64,10 +73,75 @@ async def cancelled_in(work: Callable[[GoOn], object]) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="a thread has no priority elsewhere")
-def test_a_thread_apart_lets_the_others_go_first() -> None:
-    def niceness(_: object) -> int:
+@pytest.mark.parametrize("nicer", [0, 3])
+def test_a_thread_apart_lets_the_others_go_first(nicer: int) -> None:
+    def niceness(*_: object) -> int:
         return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
 
-    own = os.getpriority(os.PRIO_PROCESS, 0)
-    assert asyncio.run(apart(niceness)) == min(own + MODEST, 19)
-    assert os.getpriority(os.PRIO_PROCESS, 0) == own
+    def both() -> tuple[int, int]:
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), niceness() + nicer)
+        return asyncio.run(apart(niceness)), niceness()
+
+    with ThreadPoolExecutor(1) as thread:
+        apart_from, own = thread.submit(both).result()
+
+    assert own == min(niceness() + nicer, NICEST)
+    assert apart_from == min(own + MODEST, NICEST)
+
+
+def sqlite_error(name: str, message: str = "near 'quoted'") -> sqlite3.Error:
+    error = sqlite3.OperationalError(message)
+    error.sqlite_errorname, error.sqlite_errorcode = name, getattr(sqlite3, name)
+    return error
+
+
+def caused(error: Exception, by: Exception) -> Exception:
+    error.__cause__ = by
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "reason", "code"),
+    [
+        (caused(Full("It is full."), sqlite_error("SQLITE_FULL")), "It is full.", "SQLITE_FULL"),
+        (OverQuota("Too much."), "Too much.", "over_quota"),
+        (OSError(errno.ENOSPC, "quoted", "quoted"), "No space left on device", "ENOSPC"),
+        (
+            sqlite_error("SQLITE_IOERR_READ", "disk I/O error"),
+            "disk I/O error",
+            "SQLITE_IOERR_READ",
+        ),
+        (sqlite_error("SQLITE_CORRUPT"), "SQLITE_CORRUPT", "SQLITE_CORRUPT"),
+        (TimeoutError(), "TimeoutError", ""),
+    ],
+)
+def test_what_can_be_expected_to_fail_is_a_line_with_a_reason_and_a_code(
+    error: Exception, reason: str, code: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    log_failure(logging.getLogger("agentops_memory"), "it is tried again", error, tenant="acme")
+
+    (line,) = map(json.loads, map(JsonFormatter().format, caplog.records))
+    assert line.pop("time")
+    assert line == {
+        "level": "WARNING", "logger": "agentops_memory", "message": "it is tried again",
+        "reason": reason, "code": code, "tenant": "acme",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        KeyError("quoted"),
+        sqlite_error("SQLITE_ERROR"),
+        caused(KeyError("quoted"), by=sqlite_error("SQLITE_CORRUPT")),
+    ],
+)
+def test_a_fault_of_the_program_has_its_stack(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    log_failure(logging.getLogger("agentops_memory"), "it is tried again", error, tenant="acme")
+
+    (line,) = map(json.loads, map(JsonFormatter().format, caplog.records))
+    assert (line["level"], line["tenant"]) == ("ERROR", "acme")
+    assert line["exception"].startswith(("KeyError", "sqlite3.OperationalError (SQLITE_"))
+    assert "quoted" not in json.dumps(line)

@@ -26,6 +26,8 @@ from agentops_memory.storage.sqlite.tenants import tenant_file
 
 from .archives import all_rows, at, backed_up
 from .callers import calling, made_key
+from .damaged_values import NO_TEXT, fill
+from .damaged_values import damage as let_hold
 from .database import assert_index_is_whole
 from .erasing import erased, gone
 from .files import old_texts
@@ -361,3 +363,19 @@ def test_a_backup_taken_under_load_is_restored_row_by_row(tmp_path: Path, lost: 
         found=stored(restored).items(),
         remark=f"{during} saves acknowledged meanwhile",
     )
+
+
+def test_a_backup_names_what_is_damaged_and_so_does_the_plan_of_its_restore(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "memory.db"
+    fill(path)
+    let_hold(path, "sessions", "summary", NO_TEXT)
+    told = "Values in it are damaged: default, sessions 1: summary (text that is no UTF-8);"
+
+    done = at(path).run("backup", "--to", tmp_path / "a.zip")
+    assert (done.exit_code, told in done.stderr) == (0, True)
+    assert at(path).json("backup", "--to", tmp_path / "b.zip")["tenants"][0]["damaged"] == [
+        f"sessions {number}: summary (text that is no UTF-8)" for number in (1, 2)
+    ]
+    assert told in at(path).say("restore", tmp_path / "a.zip", "--dry-run")

@@ -129,6 +129,13 @@ def test_what_the_documents_say_in_yaml_is_a_manifest_or_values(validator: Any) 
         document = yaml.safe_load(block)
         if "scrape_configs" in document:
             assert [job["job_name"] for job in document["scrape_configs"]] == [JOB]
+        elif "env" in document:  # of the container of another program
+            pod = {"containers": [{"name": "program", "image": "program", **document}]}
+            kubernetes_validate.validate(
+                {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "program"}, "spec": pod},
+                "1.28",
+                strict=True,
+            )
         elif "kind" in document:
             kubernetes_validate.validate(document, "1.28", strict=True)
         else:

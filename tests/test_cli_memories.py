@@ -1,6 +1,7 @@
 """Memories at the terminal: the same over HTTP and on the file, for people and programs."""
 
 import itertools
+import json
 import re
 import sqlite3
 import unicodedata
@@ -18,7 +19,7 @@ from agentops_memory.cli.why import STRANGE, reasons, understood
 
 from .callers import made_key
 from .process import free_port
-from .service import Service, serving
+from .service import Service, observation, serving
 from .terminal import Terminal
 
 HOSTILE = "\x1b]0;mine\x07\x1b[2J\u202eback\x9b31m\rgone\x00\x7f\u2028end"
@@ -237,12 +238,16 @@ def test_an_explanation_is_sentences(terminal: Terminal) -> None:
 
 
 def test_stored_text_cannot_speak_to_the_terminal(terminal: Terminal) -> None:
-    named = Terminal(terminal.variables | {"MEMORY_PROJECT": f"p{next(NUMBERS)} \x1b[2J\u202e"})
-    first = saved(
-        named, f"T {HOSTILE}", f"word {HOSTILE}\n{HOSTILE}", "--topic-key", HOSTILE,
-        "--type", HOSTILE, "--tag", HOSTILE, "--session", HOSTILE,
+    project = f"p{next(NUMBERS)} \x1b[2J\u202e"
+    named = Terminal(terminal.variables | {"MEMORY_PROJECT": project})
+    stored = observation(
+        f"word {HOSTILE}\n{HOSTILE}", title=f"T {HOSTILE}", project=project, type=HOSTILE,
+        topic_key=HOSTILE, tags=[HOSTILE], session_id=HOSTILE,
     )  # fmt: skip
-    saved(named, f"T2 {HOSTILE}", f"word\n{HOSTILE}", "--topic-key", HOSTILE, "--session", HOSTILE)
+    named.say("import", "-", given=json.dumps({"observations": [stored]}))
+    first = saved(
+        named, f"T2 {HOSTILE}", f"word\n{HOSTILE}", "--topic-key", HOSTILE, "--session", HOSTILE
+    )
 
     for arguments in (
         ("search", "word", HOSTILE, "--explain"), ("context", "word", "--explain"), ("context",),
@@ -310,7 +315,7 @@ def test_every_refusal_has_a_hint_and_an_exit_code(capsys: pytest.CaptureFixture
             fail(kind("It is so.\x1b[2J"))
         codes[kind.__name__] = ended.value.code
         sentence, hint = capsys.readouterr().err.splitlines()
-        assert (sentence, hint[:6]) == ("agentops-memory: It is so.\ufffd[2J", "Hint: ")
+        assert (sentence, hint[:6]) == (r"agentops-memory: It is so.\u001b[2J", "Hint: ")
 
     assert {name for name, code in codes.items() if code == 3} == {
         "Unreachable", "TooMany", "Unavailable"

@@ -1,6 +1,7 @@
 """Both clients against the real service: what every question answers, as whole values."""
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -29,6 +30,7 @@ from agentops_memory.client import (
     NotFound,
 )
 from agentops_memory.domain.text import clean
+from agentops_memory.domain.visible import invisible
 
 from .asking import KINDS, asking
 from .service import START, Service, serving
@@ -283,9 +285,12 @@ def test_a_message_that_is_none_is_refused_before_it_is_sent(client: MemoryClien
             telling("s", [{"role": "user", "content": "Hi."}])  # type: ignore[list-item]
 
 
-def test_a_session_may_have_any_id(client: MemoryClient, project: str) -> None:
+def test_a_session_may_have_any_id(client: MemoryClient, project: str, served: Service) -> None:
     for number, id_ in enumerate(IDS):
         session = f"{id_}{number}" if id_ not in (".", "..") else id_
+        if invisible(clean(session)):  # no new one has such an id
+            stored = {"sessions": [{"id": session, "project": project}]}
+            served.http.post("/import", json=stored).raise_for_status()
         client.start_session(session, project)
 
         ended = client.end_session(session, [Message(role="user", content=id_)])
@@ -318,11 +323,17 @@ def test_any_text_is_a_question(served: Service, text: str) -> None:
     with MemoryClient(served.url) as client:
         client.search(text * 50, project=text, tag=text, scope=text, type=text)
         client.context(query=text, project=text, scope=text, tag=text)
-        if clean(text).strip():
-            saved = client.save(
-                session_id=text, project=text, type=text, title=text, content=text, tags=[text]
-            )
-            assert client.get(saved.id).session_id == clean(text)
+        if not clean(text).strip():
+            return
+        save = partial(
+            client.save,
+            session_id=text, project=text, type=text, title=text, content=text, tags=[text],
+        )  # fmt: skip
+        if invisible(clean(text)) or "*" in text:
+            with pytest.raises(Invalid, match=r"has the invisible character|has a \*"):
+                save()
+        else:
+            assert client.get(save().id).session_id == clean(text)
             assert client.end_session(text).session_id == clean(text)
 
 

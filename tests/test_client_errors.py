@@ -238,7 +238,7 @@ def test_where_nobody_listens_the_error_says_how_to_start(kind: str) -> None:
 def test_who_is_silent_is_left(kind: str) -> None:
     with (
         silence() as url,
-        asking(kind, url, retries=0, timeout=timedelta(milliseconds=50)) as client,
+        asking(kind, url, retries=0, timeout=timedelta(seconds=1)) as client,
     ):
         error = failure(client, STATS)
 
@@ -250,7 +250,7 @@ def test_who_is_silent_is_left(kind: str) -> None:
 def test_whoever_awaits_leaves_who_never_ends_the_head_of_an_answer() -> None:
     with (
         dripping() as url,
-        asking("awaiting", url, retries=0, timeout=timedelta(milliseconds=200)) as client,
+        asking("awaiting", url, retries=0, timeout=timedelta(seconds=1)) as client,
     ):
         error = failure(client, STATS)
 

@@ -12,7 +12,7 @@ from agentops_memory import limits
 from agentops_memory.limits import LimitedProtocol
 
 from .process import until
-from .raw import HEALTH, LOOPS, Wire, request, serving_on, wire
+from .raw import HEALTH, LOOPS, NO_REQUEST, Wire, request, serving_on, wire
 from .service import Service, observation
 
 Kind = TypeVar("Kind")
@@ -58,6 +58,7 @@ def test_a_fault_does_not_cut_into_the_answer_before_it(client: Wire) -> None:
     client.send(request("GET", "/export"), b"no request\r\n\r\n")
 
     assert len(client.answer().json["observations"]) == 200
+    assert client.answer().json == NO_REQUEST
     assert client.rest() == b""
 
 
@@ -69,18 +70,19 @@ def test_late_headers_do_not_cut_into_the_answer_before_them(
     threading.Event().wait(2 * SHORT)  # the answer is not read, the headers do not go on
 
     assert len(client.answer().json["observations"]) == 200
+    assert client.answer().status == 408
     assert client.rest() == b""
 
 
 def test_a_client_that_floods_gets_the_answers_that_may_wait_and_then_the_end(
     client: Wire,
 ) -> None:
-    client.send(b"GET /health HTTP/1.1\r\n\r\n" * 5_000)
+    client.send(HEALTH * 5_000)
 
     answers = client.rest()
 
     assert answers.count(b"HTTP/1.1 200 OK") == 1 + limits.MAX_WAITING
-    assert answers.count(b"connection: close") == 1
+    assert answers.count(b"HTTP/1.1 429 ") == answers.count(b"connection: close") == 1
 
 
 @pytest.mark.parametrize("protocol", ["h2c", "websocket"])

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import resource
+import shlex
 import shutil
 import signal
 import subprocess
@@ -282,7 +283,7 @@ def failing(program: Program, fault: str) -> Iterator[None]:
 def read_only_but_for(folder: Path) -> tuple[str, ...]:
     """A command that runs another where nothing but the folder can be written."""
     script = f"""
-        mount --bind {folder} {folder}
+        mount --bind {shlex.quote(str(folder))} {shlex.quote(str(folder))}
         for place in / /tmp /var/tmp /dev/shm /run; do
             mountpoint -q $place && mount -o remount,ro,bind $place
         done

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,10 +22,11 @@ THOSE_WITH_COMMANDS = [
     for path in DOCUMENTS
 ]
 
+PYTHON = shlex.quote(sys.executable)
 PROGRAMS = {
-    "agentops-memory": f"{sys.executable} -m agentops_memory",
-    "pytest": f"{sys.executable} -m pytest",
-    "python": sys.executable,
+    "agentops-memory": f"{PYTHON} -m agentops_memory",
+    "pytest": f"{PYTHON} -m pytest",
+    "python": PYTHON,
 }
 PROGRAM = re.compile(rf"(?<![\w/])\.venv/bin/({'|'.join(PROGRAMS)})\b")
 FENCE = re.compile(r"^```(?P<kind>[\w-]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -14,7 +14,7 @@ import pytest
 from .losses import Losses
 from .onlookers import looked_on
 from .process import Load, served
-from .test_collector import MOST, dead_port
+from .test_collector import MOST, PATIENT, dead_port
 from .vitals import resident
 
 pytestmark = pytest.mark.slow
@@ -79,6 +79,7 @@ def test_agents_do_not_wait_for_a_collector_that_fails(
             OTEL_EXPORTER_OTLP_ENDPOINT=f"http://127.0.0.1:{port}",
             OTEL_EXPORTER_OTLP_PROTOCOL=protocol,
             MEMORY_DRAIN=DRAIN,
+            **PATIENT,
         ) as (program, http),
     ):
         full = Load(str(http.base_url), about="earlier save", saves=FILLED).start()

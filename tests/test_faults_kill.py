@@ -44,3 +44,28 @@ def test_kill_9_under_load_again_and_again_loses_nothing_that_was_acknowledged(
     assert unanswered
     assert found.keys() <= acknowledged.keys() | unanswered
     assert_sound(path, live=len(found))
+
+
+@pytest.mark.parametrize("kind", ["-wal", "-shm"])
+def test_a_log_that_is_removed_under_load_and_a_kill_lose_nothing_that_was_acknowledged(
+    tmp_path: Path, lost: Losses, kind: str
+) -> None:
+    path = tmp_path / "memory.db"
+    with served(path) as (program, http):
+        load = Load(str(http.base_url)).start()
+        load.reach(SAVES)
+        path.with_name(f"memory.db{kind}").unlink()
+        program.line("all commits were copied into the database file")
+        program.send(signal.SIGKILL)
+        load.join()
+
+    with served(path) as (_, http):
+        found = {row["content"]: row["id"] for row in http.get("/export").json()["observations"]}
+    lost(
+        f"memory.db{kind} is removed under load, then kill -9",
+        acknowledged=load.acknowledged.items(),
+        found=found.items(),
+        remark=f"{len(load.refused)} saves were refused",
+    )
+    assert set(load.refused.values()) <= {503}
+    assert_sound(path, live=len(found))

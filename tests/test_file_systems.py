@@ -1,6 +1,7 @@
 """On which file systems a database may lie."""
 
 import os
+import shlex
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,11 @@ def test_what_several_machines_may_use_at_once_is_told_from_what_is_a_machines_o
     assert [kind for kind in own.split() if is_network(kind)] == []
 
 
+def listed(path: Path) -> str:
+    """The path as the table of mounts has it, on a machine whose folders have spaces."""
+    return str(path).replace(" ", r"\040")
+
+
 def test_a_file_is_looked_for_where_links_lead_and_one_that_is_missing_in_its_nearest_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -68,8 +74,8 @@ def test_a_file_is_looked_for_where_links_lead_and_one_that_is_missing_in_its_ne
     near.symlink_to(far / "memory.db")
     table.write_text(
         "1 0 8:0 / / rw - ext4 /dev/sda rw\n"
-        f"2 1 0:9 / {far} rw - nfs4 host:/ rw\n"
-        f"3 1 0:9 / {far}/not/mounted rw - xfs /dev/sdb rw\n"
+        f"2 1 0:9 / {listed(far)} rw - nfs4 host:/ rw\n"
+        f"3 1 0:9 / {listed(far)}/not/mounted rw - xfs /dev/sdb rw\n"
     )
     assert (file_system(near), file_system(tmp_path)) == ("nfs4", "ext4")
     assert file_system(far / "not" / "mounted" / "memory.db") == "nfs4"
@@ -113,7 +119,7 @@ def test_every_command_that_opens_the_file_refuses_it_on_a_network_file_system(
     before = sorted(database.parent.rglob("*"))
     monkeypatch.setattr(file_systems, "MOUNTS", table)
     monkeypatch.chdir(tmp_path)
-    table.write_text(f"1 0 0:9 / {tmp_path}/far rw - nfs4 host:/ rw\n")
+    table.write_text(f"1 0 0:9 / {listed(tmp_path)}/far rw - nfs4 host:/ rw\n")
 
     for command in COMMANDS:
         done = Terminal({"MEMORY_DB_PATH": str(database)}).run(*command.split())
@@ -131,7 +137,7 @@ def test_a_tenant_whose_folder_is_on_a_network_file_system_has_503_and_a_log_lin
     table, path = tmp_path / "mountinfo", tmp_path / "memory.db"
     monkeypatch.setattr(file_systems, "MOUNTS", table)
     (tmp_path / "memory.db.tenants").mkdir()
-    table.write_text(f"1 0 0:9 / {tmp_path}/memory.db.tenants rw - cifs //host/x rw\n")
+    table.write_text(f"1 0 0:9 / {listed(tmp_path)}/memory.db.tenants rw - cifs //host/x rw\n")
     tokens = [made_key(path, tenant=tenant) for tenant in ("default", "acme")]
 
     with serving(path) as service:
@@ -151,10 +157,10 @@ def test_a_start_on_what_the_kernel_calls_nfs_is_refused(tmp_path: Path) -> None
         pytest.skip("a table of mounts of its own needs root")
     table = tmp_path / "mountinfo"
     table.write_text(
-        f"1 0 8:0 / / rw - ext4 /dev/sda rw\n2 1 0:9 / {tmp_path} rw - nfs host:/ rw\n"
+        f"1 0 8:0 / / rw - ext4 /dev/sda rw\n2 1 0:9 / {listed(tmp_path)} rw - nfs host:/ rw\n"
     )
     # What a process sees of itself lies in /proc by its number, which exec keeps.
-    bound = f'mount --bind {table} /proc/$$/mountinfo && exec "$@"'
+    bound = f'mount --bind {shlex.quote(str(table))} /proc/$$/mountinfo && exec "$@"'
     within = ("unshare", "--mount", "sh", "-c", bound, "sh")
     own = {"MEMORY_LISTEN": "127.0.0.1:0", "MEMORY_DB_PATH": str(tmp_path / "memory.db")}
 

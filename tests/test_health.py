@@ -88,7 +88,7 @@ def test_a_write_that_takes_too_long_is_no_readiness(
     assert found["checks"]["database"]["status"] == "failed"
     assert found["error"] == found["checks"]["database"]["detail"]
     assert found["checks"]["migrations"] == {"status": "ok"}
-    monkeypatch.setattr(health, "PATIENCE", timedelta(seconds=10))
+    monkeypatch.setattr(health, "PATIENCE", timedelta(seconds=30))
     assert ready(service.http)[0] == 200
 
 
@@ -255,6 +255,8 @@ def test_those_who_wait_for_a_slow_look_are_told_what_it_found(
     looks = 0
 
     class SlowDisk:
+        damaged_values = 0
+
         def files(self) -> list[Path]:
             return [tmp_path / "memory.db"]
 

@@ -9,6 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agentops_memory.runtime import HooksRefused, InjectRule, Pattern, SaveRule, ToolHooks
+from agentops_memory.runtime.hooks.nodes import MOST_NODES
 
 from .test_docs import ROOT, blocks
 from .test_tool_hooks import EXAMPLE
@@ -344,6 +345,13 @@ def test_what_would_never_end_is_ended() -> None:
         "memorySaveRules[99].tool: The name of the tool is missing.",
         "There may be more faults: the reading ended here.",
     ]
+
+
+def test_a_text_is_read_no_further_than_any_manifest_goes() -> None:
+    text = "memorySaveRules:\n" + "- {tool: t, scope: s}\n" * MOST_NODES
+
+    place = f"line {MOST_NODES // 5 + 1}, column 10"
+    assert faults(text) == [f"{place}: This is too long: it has more than {MOST_NODES:,} values."]
 
 
 def test_a_file_is_read_and_named_in_each_fault(tmp_path: Path) -> None:

@@ -60,12 +60,13 @@ def assert_refused(client: Wire, status: int, sentence: str) -> None:
     assert client.rest() == b""
 
 
-CHUNKED = b"POST /sessions HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+CHUNKED = b"POST /sessions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
 @pytest.mark.parametrize(
     ("start", "more"),
     [
+        (b"", b"\r\n"),
         (b"GET /search?q=", b"a"),
         (b"GET /health HTTP/1.1\r\nX-Large: ", b"a"),
         (b"GET /health HTTP/1.1\r\n", b"x"),
@@ -75,7 +76,7 @@ CHUNKED = b"POST /sessions HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
         (CHUNKED + b"2\r\n{}\r\n0\r\nX-Trailer: ", b"x"),
         (CHUNKED + b"2\r\n{}\r\n0\r\n", b"X-Trailer: x\r\n"),
     ],
-    ids=["line", "value", "name", "many", "empty", "chunk", "trailer", "trailers"],
+    ids=["empty lines", "line", "value", "name", "many", "empty", "chunk", "trailer", "trailers"],
 )
 def test_headers_without_end_are_refused(client: Wire, start: bytes, more: bytes) -> None:
     with sending(client, start, more * 1_000):
@@ -86,7 +87,11 @@ def test_headers_without_end_are_refused(client: Wire, start: bytes, more: bytes
 
 
 def test_headers_of_60_kib_are_read_however_they_are_cut(client: Wire) -> None:
-    head = b"GET /health HTTP/1.1\r\nX-Small: 1\r\nX-Large: " + b"a" * 60_000 + b"\r\n\r\n"
+    head = (
+        b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-Small: 1\r\nX-Large: "
+        + b"a" * 60_000
+        + b"\r\n\r\n"
+    )
 
     client.send(*(head[at : at + 10_000] for at in range(0, len(head), 10_000)))
 
@@ -137,7 +142,7 @@ def test_a_body_that_stops_is_refused(
     monkeypatch.setattr(http, "BODY_IDLE", SHORT)
     monkeypatch.setattr(limits, "LINGER_TIME", SHORT)
 
-    client.send(f"POST {path} HTTP/1.1\r\n{framing}\r\n\r\n".encode(), b"2\r\n{")
+    client.send(f"POST {path} HTTP/1.1\r\nHost: localhost\r\n{framing}\r\n\r\n".encode(), b"2\r\n{")
 
     answer = client.answer()
     assert answer.status == 408
@@ -162,7 +167,8 @@ def test_a_slow_but_steady_upload_is_taken(client: Wire, monkeypatch: pytest.Mon
 def test_413_reaches_a_client_that_is_still_sending(
     client: Wire, version: str, connection: str, framing: str
 ) -> None:
-    head = f"POST /sessions HTTP/{version}\r\nConnection: {connection}\r\n{framing}\r\n\r\n"
+    headers = f"Host: localhost\r\nConnection: {connection}\r\n{framing}\r\n"
+    head = f"POST /sessions HTTP/{version}\r\n{headers}\r\n"
     chunk = b"10000\r\n" + b" " * 0x10000 + b"\r\n"
 
     with sending(client, head.encode(), chunk):

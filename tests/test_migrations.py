@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from agentops_memory import __version__
+from agentops_memory.domain.text import content_hash
 from agentops_memory.storage.sqlite import migrate
 from agentops_memory.storage.sqlite.connection import connect
 from agentops_memory.storage.sqlite.migrate import (
@@ -228,6 +229,36 @@ def test_what_three_migrations_held_survives_the_fourth(path: Path, scripts: Pat
     assert_sound(path, live=1)
 
 
+def test_what_was_stored_before_there_were_fingerprints_is_known_again(
+    path: Path, scripts: Path
+) -> None:
+    later = [script for script in scripts.iterdir() if script.name > "0008"]
+    for script in later:
+        script.rename(script.with_suffix(".later"))
+    migrated(path, NOW)
+    text = "The same words."
+    with closing(connect(path)) as database:
+        database.executescript(SIX.format(hash=content_hash(text)))
+    for script in scripts.glob("*.later"):
+        script.rename(script.with_suffix(".sql"))
+
+    with serving(path) as service:
+        row = {"session_id": "s1", "project": "demo", "type": "t", "title": "t", "content": text}
+        again = row | {"created_at": "1970-01-01T00:00:00Z"}
+        imported = service.http.post("/import", json={"observations": [again]}).json()
+        saved = service.save(text, title="t", type="t", session_id="s1", project="demo")
+
+    assert imported["imported_observations"] == 0
+    assert saved["action"] == "created"  # it was long ago
+
+
+SIX = """
+    INSERT INTO sessions (id, project, started_at) VALUES ('s1', 'demo', 0);
+    INSERT INTO spaces (id, project, scope, area, partition) VALUES (3, 'demo', 'project', 1, 0);
+    INSERT INTO memories (id, uid, space_id, session_id, type, title, content,
+                          content_hash, last_seen_at, created_at, updated_at)
+    VALUES (7, 'u7', 3, 's1', 't', 't', 'The same words.', '{hash}', 0, 1, 1);
+"""
 KEPT = (
     ("id, uid, space_id, session_id, key, type, title, content, tags, revision", "memories"),
     ("id, project, scope, area, partition", "spaces"),
@@ -290,10 +321,10 @@ def test_a_file_that_another_process_makes_newer_meanwhile_is_refused(
 
     monkeypatch.setattr(migrate, "connect", made_newer_at_begin)
 
-    with pytest.raises(StartRefused, match="has format 9"):
+    with pytest.raises(StartRefused, match="has format 99"):
         migrated(path, NOW)
 
-    assert rows(path, "PRAGMA user_version") == [(9,)]
+    assert rows(path, "PRAGMA user_version") == [(99,)]
     assert beside(path) == []
 
 
@@ -418,7 +449,7 @@ def start_together(path: Path) -> None:
 def make_newer(path: Path) -> None:
     """Mark the file as one of a much newer version."""
     rows(path, f"PRAGMA application_id = {APPLICATION_ID}")
-    rows(path, "PRAGMA user_version = 9")
+    rows(path, "PRAGMA user_version = 99")
 
 
 def add(scripts: Path, name: str, text: str) -> None:

@@ -8,13 +8,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agentops_memory.domain.text import project_name
+from agentops_memory.domain.visible import invisible
 
 from .requirements import requirement
 from .service import Service, serving
 
-# What changes its length or its letter with its case (ß, ς) has no one casing to come back to.
+# What changes its length or its letter with its case (ß, ς) has no one casing to come back to;
+# what is invisible, and a star, is in no new name.
 _LETTERS = st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]).filter(
-    lambda c: len({project_name(form) for form in (c, c.upper(), c.lower())}) == 1 and c not in "σς"
+    lambda c: (
+        len({project_name(form) for form in (c, c.upper(), c.lower())}) == 1
+        and c not in "σς*"
+        and not invisible(c)
+    )
 )
 NAMES = st.text(_LETTERS, min_size=1, max_size=30).filter(project_name)
 SPELLINGS = st.sampled_from(

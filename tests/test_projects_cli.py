@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -248,7 +249,7 @@ def test_a_tenant_that_cannot_be_audited_is_not_made(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", ["projects list", "tenants list", "index", "scan"])
 def test_output_that_cannot_be_written_is_a_sentence(shop: Service, command: str) -> None:
-    line = f"{sys.executable} -m agentops_memory {command} --db {shop.path} > /dev/full"
+    line = f"{in_shell(shop, *command.split())} > /dev/full"
 
     done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=False)
 
@@ -258,9 +259,14 @@ def test_output_that_cannot_be_written_is_a_sentence(shop: Service, command: str
 
 
 def test_nobody_can_be_asked_without_a_standard_input(shop: Service) -> None:
-    line = f"{sys.executable} -m agentops_memory projects erase a --db {shop.path} <&-"
+    line = f"{in_shell(shop, 'projects', 'erase', 'a')} <&-"
 
     done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=False)
 
     assert done.returncode == 2
     assert "say --yes" in done.stderr
+
+
+def in_shell(shop: Service, *arguments: str) -> str:
+    """The program on the shop's file, as a shell is told."""
+    return shlex.join([sys.executable, "-m", "agentops_memory", *arguments, "--db", str(shop.path)])

@@ -27,6 +27,8 @@ from agentops_memory.storage.sqlite.tenants import tenant_file
 
 from .archives import all_rows, at, backed_up, repacked, told_truly
 from .callers import audit, key_file, made_key, revoke
+from .damaged_values import BAD, COLUMNS, damage, fill
+from .damages import CASES
 from .erasing import erased
 from .process import stored
 from .service import serving
@@ -162,6 +164,38 @@ def test_a_database_that_is_damaged_is_replaced_and_kept_as_it_is(
     assert "what cannot be read" in printed
     assert (tmp_path / "memory.db.before-restore").read_bytes().startswith(b"no database")
     assert not Path(f"{path}-wal").exists()
+    assert all_rows(path) == expected
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_whatever_is_there_is_replaced_or_refused_with_a_sentence(
+    name: str, path: Path, tmp_path: Path
+) -> None:
+    archive, expected = backed_up(path, tmp_path), all_rows(path)
+    CASES[name].damage(path)
+
+    planned = at(path).run("restore", archive, "--dry-run", "--tenant", "default")
+    done = at(path).run("restore", archive, "--force", "--tenant", "default")
+
+    if name in ("a folder", "a pipe", "a pipe beside it", "a dangling link beside it"):
+        assert "is no file; move it away." in planned.output
+        assert "is no file; move it away." in done.output
+    else:
+        assert planned.exit_code == 0
+        assert all_rows(path) == expected
+
+
+def test_of_values_that_are_damaged_none_is_needed(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    fill(path)
+    archive, expected = backed_up(path, tmp_path), all_rows(path)
+    for table, column, kind in COLUMNS:
+        damage(path, table, column, BAD[kind][0])
+
+    planned = at(path).say("restore", archive, "--dry-run")
+    at(path).say("restore", archive, "--force")
+
+    assert "9999-12-31" in planned
     assert all_rows(path) == expected
 
 

@@ -20,6 +20,7 @@ from agentops_memory.settings import SettingRefused, settings
 from agentops_memory.storage.archive_reading import Archive
 from agentops_memory.telemetry import Metrics
 
+from .damaged_values import NO_TEXT, damage
 from .files import disk
 from .manifests import RESTRICTED_CONTAINER, RESTRICTED_POD, ROOT
 from .process import run, stored, until
@@ -120,6 +121,32 @@ def test_a_backup_that_is_too_old_or_not_there_is_a_warning(
         assert check(service) == {"status": "warning", "detail": "The newest backup is too old."}
     with backed_up(folder.parent) as service:
         assert check(service) == {"status": "warning", "detail": "There is no backup yet."}
+
+
+def test_values_that_are_damaged_are_told_of_and_a_backup_without_stays(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = Clock()
+    with backed_up(folder, clock, MEMORY_BACKUP_KEEP="1") as service:
+        service.save("apple")
+        until(lambda: check(service) == WELL)
+        sound = names(folder)
+        damage(service.path, "memories", "content", NO_TEXT)
+        for made in (2, 3):
+            clock.advance(days=1)
+            until(lambda: figure(service, MADE) == made)  # noqa: B023 - called at once
+        until(lambda: len(names(folder)) == 2)
+        assert check(service) == {
+            "status": "warning",
+            "detail": "Values in the newest backup are damaged; one without stays, however old it "
+            "is.",
+        }
+
+    assert names(folder) == [*sound, "memory-20300103T120000Z.zip"]
+    told = [it for it in caplog.records if it.message == "values in the backup are damaged"]
+    assert [it.__dict__["values"] for it in told] == 2 * [
+        ["default, memories 1: content (text that is no UTF-8)"]
+    ]
 
 
 def test_a_full_disk_leaves_what_was_there_and_nothing_half_made(

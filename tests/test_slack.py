@@ -16,6 +16,7 @@ from agentops_memory.domain.model import OPERATOR, MemoryId
 from agentops_memory.storage.sqlite import SqliteEngine, engine, slack
 from agentops_memory.storage.sqlite.connection import connect, connection
 from agentops_memory.storage.sqlite.faults import StartRefused
+from agentops_memory.storage.sqlite.open_files import OpenFiles
 from agentops_memory.storage.sqlite.tenant_files import remove
 from agentops_memory.storage.sqlite.unused import remains as unused_remains
 
@@ -97,7 +98,7 @@ def test_a_page_that_is_written_behind_the_walk_is_blanked_before_its_end(
         closing(connect(planted)) as database,
         closing(connect(planted)) as other,
     ):
-        walk = slack.Blanking(planted, file)
+        walk = slack.Blanking(planted, OpenFiles.of(planted, file, database))
         ((root,),) = database.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'sessions'")
         for _ in range(root):  # far behind it
             assert walk.step(database) is slack.Progress.MORE

@@ -15,6 +15,7 @@ from agentops_memory.api.memory_stores.answers import ERRORS
 from agentops_memory.storage.sqlite import engine
 
 from .callers import calling, made_key
+from .original import filled
 from .process import until
 from .raw import Wire, request
 from .refusals import codes
@@ -205,8 +206,8 @@ def closed(tmp_path: Path) -> Iterator[tuple[Service, str]]:
         yield service, made_key(service.path)
 
 
-@requirement("stores:auth:bearer", "stores:error:401")
-def test_a_key_counts_as_a_bearer_alone(closed: tuple[Service, str]) -> None:
+@requirement("stores:auth:authorization", "stores:error:401")
+def test_a_key_counts_in_authorization_alone(closed: tuple[Service, str]) -> None:
     service, token = closed
     path = f"{STORES}?limit=0"
     unknown = f"{PREFIX}/nothing"
@@ -271,8 +272,8 @@ def test_an_allowed_page_reads_the_id_of_its_request(tmp_path: Path) -> None:
 
 
 @requirement("stores:error:envelope")
-def test_while_it_starts_all_is_to_be_tried_again(tmp_path: Path) -> None:
-    with starting(tmp_path / "memory.db") as (_, http, _lock):
+def test_while_it_is_upgraded_all_is_to_be_tried_again(tmp_path: Path) -> None:
+    with starting(filled(tmp_path / "memory.db")) as (_, http, _lock):
         answer = http.get(STORES)
 
     sentence = "The service is starting; try again."
@@ -331,7 +332,7 @@ def test_a_body_that_stops_is_refused(client: Wire, monkeypatch: pytest.MonkeyPa
 def test_a_failure_tells_nothing_but_that_it_is_one(service: Service) -> None:
     home = store(service.http)
     with closing(sqlite3.connect(service.path, isolation_level=None)) as other:
-        other.execute("UPDATE stores SET metadata = 'no JSON'")
+        other.execute("DROP TABLE stores")
 
     answer: httpx.Response = service.http.get(at(home), headers={"x-request-id": "abc"})
 

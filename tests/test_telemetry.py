@@ -131,7 +131,7 @@ def test_a_caller_that_does_not_sample_is_not_traced(collector: Collector, tmp_p
         (Busy("Locked."), "db_locked"),
         (Conflict("Taken."), "constraint_violation"),
         (Full("No space."), "error"),
-        (sqlite3.OperationalError("no such table"), "error"),
+        (sqlite3.OperationalError("no such table: nowhere"), "error"),
     ],
 )
 def test_an_error_is_recorded_with_its_type_and_goes_on(
@@ -151,6 +151,26 @@ def test_an_error_is_recorded_with_its_type_and_goes_on(
     assert exception.name == "exception"
     assert exception.attributes["exception.message"] == str(error)
     assert "raise error" in str(exception.attributes["exception.stacktrace"])
+
+
+@pytest.mark.parametrize("behind", [None, sqlite3.OperationalError("near 'quoted'")])
+def test_an_error_whose_message_may_quote_what_is_stored_is_recorded_without_it(
+    collector: Collector, tmp_path: Path, behind: Exception | None
+) -> None:
+    async def work(telemetry: Telemetry, _: Engine) -> None:
+        with telemetry.operation("stats", {}):
+            raise KeyError("quoted") from behind
+
+    with pytest.raises(KeyError):
+        trace(collector, tmp_path, work)
+
+    span = collector.one("memory.stats")
+    (exception,) = span.events
+    told = dict(exception.attributes)
+    stack = str(told.pop("exception.stacktrace"))
+    assert (span.status, told) == ("KeyError", {"exception.type": "builtins.KeyError"})
+    assert stack.endswith('raise KeyError("quoted") from behind\nKeyError\n')
+    assert ("sqlite3.OperationalError\n\nThe above exception" in stack) == (behind is not None)
 
 
 def test_a_cancelled_operation_is_no_error(collector: Collector, tmp_path: Path) -> None:

@@ -267,7 +267,6 @@ def test_one_that_was_just_opened_keeps_its_place(tmp_path: Path) -> None:
 def test_one_that_finds_no_place_in_time_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tenants, "PATIENCE", timedelta(milliseconds=50))
     going_on, held = threading.Event(), threading.Event()
 
     def slow(_: Transaction) -> bool:
@@ -278,8 +277,10 @@ def test_one_that_finds_no_place_in_time_is_refused(
         async with opened(tmp_path / "memory.db", most=1) as engine:
             reading = asyncio.create_task(engine.read(ACME, slow))
             await asyncio.to_thread(held.wait)
-            with pytest.raises(Busy):
-                await count(engine, OTHER)
+            with monkeypatch.context() as hurried:
+                hurried.setattr(tenants, "PATIENCE", timedelta(milliseconds=50))
+                with pytest.raises(Busy):
+                    await count(engine, OTHER)
             going_on.set()
             assert await reading
             assert await count(engine, OTHER) == 0
@@ -358,14 +359,19 @@ def gone_but_open(folder: Path) -> list[str]:
     return [it for it in targets if it.startswith(str(folder)) and it.endswith("(deleted)")]
 
 
-def test_to_count_rows_does_not_keep_a_database_open(tmp_path: Path) -> None:
+def test_to_count_rows_does_not_keep_a_database_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def test() -> None:
-        idle = timedelta(milliseconds=50)
-        async with asyncio.timeout(20), opened(tmp_path / "memory.db", idle=idle) as engine:
+        loop, passed = asyncio.get_running_loop(), 0.0
+        clock = loop.time
+        monkeypatch.setattr(loop, "time", lambda: clock() + passed)
+        async with opened(tmp_path / "memory.db", idle=timedelta(hours=3)) as engine:
             await saved(engine, ACME)
-            assert [rows.memories for rows in await engine.rows()] == [0, 1]
-            while len(engine.files()) > 1:
-                await engine.rows()
+            for _ in range(2):
+                assert [rows.memories for rows in await engine.rows()] == [0, 1]
+                passed += 2 * 3600
+            await until(lambda: len(engine.files()) == 1)
             assert [rows.memories for rows in await engine.rows()] == [0]
 
     asyncio.run(test())

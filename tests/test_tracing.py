@@ -17,6 +17,7 @@ from . import process
 from .erasing import erased
 from .otlp import Collector, ReceivedSpan, grpc_collector, http_collector
 from .service import Service, observation, serving
+from .test_collector import MOST, PATIENT
 from .test_docs import WITHOUT_SPAN
 
 TRACE, AGENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
@@ -254,13 +255,14 @@ def test_a_dead_collector_loses_no_request_and_delays_no_exit(tmp_path: Path) ->
             tmp_path / "memory.db",
             OTEL_EXPORTER_OTLP_ENDPOINT=f"127.0.0.1:{silent.getsockname()[1]}",
             MEMORY_DRAIN="0",
+            **PATIENT,
         ) as (program, http),
     ):
         # More spans than the exporter's queue holds.
         statuses = {save(http, n) for n in range(600)}
         stored = http.get("/stats").json()["total_observations"]
         program.send(signal.SIGTERM)
-        code = program.wait(timeout=8)
+        code = program.wait(timeout=MOST)
 
     assert (statuses, stored, code) == ({201}, 600, 0)
     assert not [line for line in program.lines if re.search("Traceback", line)]

@@ -1,9 +1,11 @@
 """The Starlette application: routes side by side, JSON for every refusal."""
 
+import asyncio
 import errno
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -24,10 +26,13 @@ from .api.memory_stores.routes import PREFIX as STORES
 from .api.openapi import Operation
 from .domain.access import Role
 from .domain.errors import Denied, Refusal, Unavailable
-from .health import WHILE_STARTING, WHILE_STOPPING, Told, while_waiting
+from .health import AS_USUAL, WHILE_STARTING, WHILE_STOPPING, Told, while_waiting
 from .mcp import routes as mcp
+from .sanitizing import reason
 from .telemetry import Telemetry
 
+START_TIMEOUT = timedelta(seconds=5)  # that a request waits for the service to open
+MOST_WAITING = 256  # requests; the headers and the first 64 KiB of the body are in memory
 NO_FILE_LEFT = (errno.EMFILE, errno.ENFILE)
 
 log = logging.getLogger(__name__)
@@ -81,7 +86,7 @@ class _Refusals:
         assert isinstance(error, HTTPException)
         api = self._api(request)
         try:
-            self.door.enter(request, Role.READER, is_bearer_only=api.is_bearer_only)
+            self.door.enter(request, Role.READER, is_authorization_only=api.is_authorization_only)
         except Refusal as refusal:
             return api.refused(refusal)
         if error.status_code != 405:
@@ -94,7 +99,7 @@ class _Refusals:
         """Asked again, it may be answered: too many connections are a fault of their number."""
         if getattr(error, "errno", None) not in NO_FILE_LEFT:
             raise error
-        log.warning("no more files can be opened", extra={"reason": str(error)})
+        log.warning("no more files can be opened", extra={"reason": reason(error)})
         return self._api(request).refused(Unavailable("Too many files are open; try again."))
 
     async def failed(self, request: Request, _: Exception) -> Response:
@@ -109,30 +114,70 @@ class _Refusals:
 class Gate:
     """Answers for the service while it starts and while it drains.
 
-    While an upgrade or a recovery runs, /health answers 200, so that no probe
-    kills it half-way, and all that is no probe 503. While it drains, /health and
-    /health/ready fail and everything else is served.
+    While it starts, probes are answered at once, /health with 200, so that none of them
+    ends an upgrade half-way. What is no probe waits, and is served once the service is
+    open; nothing of its body is read before. It is refused with 503 instead when the
+    start takes too long, when too many wait, while an upgrade runs, and while another
+    service has the database. While it drains, /health and /health/ready fail and
+    everything else is served.
     """
 
     def __init__(self) -> None:
-        self._application = _starting(WHILE_STARTING)
-        self._draining = False
+        self._application: ASGIApp | None = None
+        self._probes: Told = WHILE_STARTING
+        self._refusal = Unavailable("The service is starting; try again.")
+        self._no_wait = asyncio.Event()  # set while requests are served or refused at once
+        self._waiting = 0
 
     def wait(self, reason: str) -> None:
-        """Tell probes for what the start waits; nothing once it goes on."""
-        self._application = _starting(while_waiting(reason) if reason else WHILE_STARTING)
+        """Refuse requests, and tell probes for what the start waits; no more without a reason."""
+        self._probes = while_waiting(reason) if reason else WHILE_STARTING
+        if reason:
+            self._no_wait.set()
+        else:
+            self._no_wait.clear()
+
+    def upgrade(self) -> None:
+        """Refuse requests until the service is open: an upgrade takes as long as it takes."""
+        self._no_wait.set()
 
     def open(self, application: ASGIApp) -> None:
-        """Serve the application from now on."""
-        self._application = application
+        """Serve the application from now on, also to the requests that have waited for it."""
+        self._application, self._probes = application, AS_USUAL
+        self._no_wait.set()
 
     def drain(self) -> None:
         """Tell probes from now on that no more requests should come."""
-        self._draining = True
+        self._probes = WHILE_STOPPING
+
+    def close(self) -> None:
+        """Refuse what waits, and what still comes, if the service was not open before its end."""
+        self.drain()
+        self._refusal = Unavailable("The service is stopping; try again.")
+        self._no_wait.set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        told = WHILE_STOPPING.get(scope["path"]) if self._draining else None
-        await (told() if told else self._application)(scope, receive, send)
+        told = self._probes.get(scope["path"])
+        if told is not None:
+            await told()(scope, receive, send)
+            return
+        if self._application is None:
+            await self._opened()
+        answer = self._application or _refused_at(scope["path"], self._refusal)
+        await answer(scope, receive, send)
+
+    async def _opened(self) -> None:
+        """Wait for the service to open, while that is a matter of seconds."""
+        if self._waiting == MOST_WAITING:
+            return
+        self._waiting += 1
+        try:
+            async with asyncio.timeout(START_TIMEOUT.total_seconds()):
+                await self._no_wait.wait()
+        except TimeoutError:
+            pass
+        finally:
+            self._waiting -= 1
 
 
 def route_of(scope: Scope) -> str:
@@ -151,17 +196,6 @@ def denied_at(path: str, sentence: str) -> Response:
 def _refused_at(path: str, refusal: Refusal) -> Response:
     prefix = next(prefix for prefix in REFUSED if lies_below(prefix, path))
     return REFUSED[prefix](refusal)
-
-
-def _starting(probes: Told) -> ASGIApp:
-    """What answers before the service does."""
-
-    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-        path, refusal = scope["path"], Unavailable("The service is starting; try again.")
-        told = probes.get(path)
-        await (told() if told else _refused_at(path, refusal))(scope, receive, send)
-
-    return answer
 
 
 def _methods(request: Request) -> list[str]:

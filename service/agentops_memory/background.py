@@ -8,7 +8,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from datetime import timedelta
+from logging import Logger
 from typing import Any, TypeVar
+
+from .domain.errors import Refusal
+from .sanitizing import code_of, is_operational, reason
 
 T = TypeVar("T")
 
@@ -48,6 +52,35 @@ async def _again_and_again(every: timedelta, work: Callable[[], Awaitable[None]]
         await work()
 
 
+def log_failure(log: Logger, sentence: str, error: Exception, **fields: object) -> None:
+    """Tell that work failed: with a reason and a code if it is of a disk, a lock or the like.
+
+    All else is a fault of the program, and has its stack.
+    """
+    if is_operational(error):
+        code = code_of(error) or (error.code if isinstance(error, Refusal) else "")
+        log.warning(sentence, extra={"reason": reason(error), "code": code, **fields})
+    else:
+        log.error(sentence, exc_info=error, extra=fields)
+
+
+class Seldom:
+    """Lets work have no more than a hundredth of the time, however long it takes."""
+
+    SHARE = 100
+
+    def __init__(self) -> None:
+        self._due_at = 0.0
+
+    async def run(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Do the work, unless that would be too soon after the last time."""
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        if began >= self._due_at:
+            await work()
+            self._due_at = clock() + (clock() - began) * self.SHARE
+
+
 async def apart(work: Callable[[GoOn], T]) -> T:
     """What work answers, which may take long: it has a thread of its own, behind all others.
 
@@ -84,4 +117,5 @@ def _give_way() -> None:
     """Let the other threads go before this one, where threads have priorities."""
     if sys.platform == "linux":
         with suppress(OSError):  # it may be forbidden
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), MODEST)
+            thread = os.PRIO_PROCESS, threading.get_native_id()
+            os.setpriority(*thread, os.getpriority(*thread) + MODEST)

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from .background import apart, beside
-from .domain.errors import Refusal
+from .sanitizing import code_of, is_operational, reason
 from .storage.archive_files import Place
 from .storage.archive_folder import Kept, newest, place_in, prune
 from .storage.archives import archived
@@ -26,6 +26,7 @@ from .telemetry.metrics import (
 
 LOOK = timedelta(minutes=1)  # between two looks at the folder; a start has enough to do
 PATIENCE = timedelta(minutes=15)  # after a failure, at most
+DAMAGED = "Values in the newest backup are damaged; one without stays, however old it is."
 LATE = 2  # times the interval, after which the newest is too old
 
 log = logging.getLogger(__name__)
@@ -54,6 +55,8 @@ class Backups:
             return "There is no backup yet."
         if self.clock() - self._newest.made_at > LATE * self.every:
             return "The newest backup is too old."
+        if self._newest.is_damaged:
+            return DAMAGED
         return None
 
     async def begin(self) -> None:
@@ -79,11 +82,10 @@ class Backups:
             if self._is_due():
                 await self._make()
             self._fault = None
-        except (Refusal, OSError) as error:
-            self._failed(_reason(error))
-        except Exception:
-            log.exception("a backup failed for a reason that was not foreseen")
-            self._failed("It is in the line before.")
+        except Exception as error:
+            if not is_operational(error):
+                log.exception("a backup failed for a reason that was not foreseen")
+            self._failed(error)
 
     async def _look(self) -> None:
         now = self.clock()
@@ -102,6 +104,8 @@ class Backups:
         seconds = round(loop.time() - began, 3)
         extra = {"archive": str(made.path), "bytes": made.size, "seconds": seconds}
         log.info("backed up", extra=extra)
+        if damaged := made.manifest.damaged:
+            log.error("values in the backup are damaged", extra={**extra, "values": list(damaged)})
         await self._prune()
         await self._look()
 
@@ -116,14 +120,20 @@ class Backups:
                 names = [path.name for path in gone]
                 log.info("old backups were removed", extra={"archives": names})
 
-    def _failed(self, reason: str) -> None:
+    def _failed(self, error: Exception) -> None:
+        sentence = _reason(error)
         wait = min(self.every, PATIENCE)
         self._try_again_at = asyncio.get_running_loop().time() + wait.total_seconds()
         self.metrics.count(BACKUPS, "failed")
-        if self._fault is None or _without_figures(reason) != _without_figures(self._fault):
-            extra = {"reason": reason, "folder": str(self.folder), "again_in": str(wait)}
+        if self._fault is None or _without_figures(sentence) != _without_figures(self._fault):
+            extra = {
+                "reason": sentence,
+                "code": code_of(error),
+                "folder": str(self.folder),
+                "again_in": str(wait),
+            }
             log.error("no backup was made; it is tried again", extra=extra)
-        self._fault = reason
+        self._fault = sentence
 
     def _warn(self, sentence: str, **fields: str) -> None:
         log.warning(sentence, extra={"folder": str(self.folder), **fields})
@@ -157,9 +167,9 @@ def _require_writable(folder: Path) -> None:
 def _reason(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}." if error.filename else f"{error.strerror}."
-    return str(error)
+    return reason(error)
 
 
-def _without_figures(reason: str) -> str:
-    """What a reason says, however much is free just now."""
-    return re.sub(r"(?<= )\d[\d,]*", "", reason)
+def _without_figures(sentence: str) -> str:
+    """What a sentence says, however much is free just now."""
+    return re.sub(r"(?<= )\d[\d,]*", "", sentence)

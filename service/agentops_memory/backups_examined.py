@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from .backing_up import LATE, are_on_one_disk
+from .backing_up import DAMAGED, LATE, are_on_one_disk
 from .domain.examination import Finding, Status
 from .settings import Settings
 from .storage.archive_folder import newest
@@ -41,6 +41,8 @@ def _of_newest(folder: Path, every: timedelta, now: datetime) -> Finding:
     told = f"The newest is of {found.made_at:%Y-%m-%d %H:%M} (UTC)"
     if now - found.made_at > LATE * every:
         return _warning(f"{told}, older than twice MEMORY_BACKUP_EVERY.", LOG)
+    if found.is_damaged:
+        return _warning(DAMAGED, "`agentops-memory doctor --fix` mends the database.")
     return Finding(code="backup", sentence=f"{told}.")
 
 

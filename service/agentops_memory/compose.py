@@ -8,7 +8,8 @@ from contextlib import (
     asynccontextmanager,
     nullcontext,
 )
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from starlette.applications import Starlette
@@ -56,12 +57,15 @@ from .storage.file_systems import require_local
 from .storage.key_file import KeyFile, WatchedKeys
 from .storage.redaction_file import RedactionFile
 from .storage.sqlite import SqliteEngine, TenantsEngine
+from .storage.sqlite.migrate import OnUpgrade, unannounced
 from .storage.sqlite.tenants import tenant_file
 from .telemetry import Telemetry, hide_by
 from .turn import Waits, its_turn, unheard
 
 log = logging.getLogger(__name__)
 
+# Of an import by a command, and between them, when a service on the same file can save.
+OWN, OF_OTHERS = timedelta(milliseconds=50), timedelta(milliseconds=25)
 NO_TRACE: Mapping[str, str] = {}
 
 
@@ -78,11 +82,12 @@ async def opened(
     clock: Callable[[], datetime] = utc_now,
     elapsed: Callable[[], float] = time.monotonic,
     waits: Waits = unheard,
+    on_upgrade: OnUpgrade = unannounced,
 ) -> AsyncIterator[Starlette]:
     """The application over its open database, which no other service has meanwhile.
 
     `elapsed` tells seconds, however the clock is put. `waits` is told what it waits for
-    before all that, and nothing once it goes on.
+    before all that, and nothing once it goes on; `on_upgrade` is called on the loop.
     """
     require_local(settings.db_path, is_network_allowed=settings.allow_network_fs)
     exceptions = RedactionFile(settings.redaction_file)
@@ -95,7 +100,11 @@ async def opened(
         admitted=lambda caller: hide_by(redaction.rules(caller)),
     )
     housekeeping = Housekeeping(
-        settings=settings, metrics=telemetry.metrics, clock=clock, elapsed=elapsed
+        settings=settings,
+        metrics=telemetry.metrics,
+        clock=clock,
+        elapsed=elapsed,
+        on_upgrade=on_upgrade,
     )
     async with (
         its_turn(settings.db_path, settings.lock_wait, waits),
@@ -106,8 +115,8 @@ async def opened(
             on_opened=housekeeping.put_in_order,
         ) as sqlite,
     ):
-        erased, engine = housekeeping.erased, telemetry.engine(sqlite)
-        apis, agents = _protocols(engine, telemetry, settings, redaction, erased, clock)
+        engine, erased, left = telemetry.engine(sqlite), housekeeping.erased, housekeeping.imports
+        apis, agents = _protocols(engine, telemetry, settings, redaction, erased, clock, left=left)
         figures, backups = Figures(sqlite, telemetry.metrics), housekeeping.backups()
         probes = Probes(storage=sqlite, metrics=telemetry.metrics, backups=backups)
         more = _looked_after(probes, figures, door, settings, telemetry)
@@ -127,10 +136,12 @@ def _protocols(
     redaction: Redaction,
     bell: Bell,
     clock: Callable[[], datetime],
+    *,
+    left: Bell,
 ) -> tuple[list[Api], McpOverHttp]:
     """What is spoken, in the order in which a path is looked for; agents are to be let in."""
     shared = (engine, telemetry, settings, redaction, bell, clock)
-    rest = _agentops(*shared)
+    rest = _agentops(*shared, left=left)
     local = partial(_local, rest, telemetry, redaction.rules)
     agents = McpOverHttp(Connections(profile=settings.profile, service=local, clock=clock))
     apis = [
@@ -167,8 +178,8 @@ async def opened_here(
 ) -> AsyncIterator[LocalService]:
     """A tenant's memories without a service: for whoever may read the file, all of them.
 
-    The file may be in use by others meanwhile. What is erased here loses its bytes
-    when a service next looks after the file.
+    The file may be in use by others meanwhile. What is erased here loses its bytes, and an
+    import that is left half-way is completed, when a service next looks after the file.
     """
     exceptions = RedactionFile(settings.redaction_file)
     exceptions.read()
@@ -181,7 +192,9 @@ async def opened_here(
         kept=settings.kept,
     ) as sqlite:
         engine = telemetry.engine(sqlite)
-        rest = _agentops(engine, telemetry, settings, redaction, Bell(), clock)
+        rest = _agentops(engine, telemetry, settings, redaction, Bell(), clock, left=Bell())
+        transfer = Transfer(engine=engine, rules=redaction.rules, step=OWN, rest=OF_OTHERS)
+        rest = replace(rest, transfer=telemetry.counted(transfer))
         yield _local(rest, telemetry, redaction.rules, lambda: Caller(tenant=tenant))
 
 
@@ -216,6 +229,8 @@ def _agentops(
     redaction: Redaction,
     bell: Bell,
     clock: Callable[[], datetime],
+    *,
+    left: Bell,
 ) -> AgentOps:
     """The protocol's handlers over the domain's services."""
     rules, counted = redaction.rules, telemetry.counted
@@ -234,7 +249,7 @@ def _agentops(
         recall=counted(
             Recall(engine=engine, using=settings.recall, patience=settings.recall_limit)
         ),
-        transfer=counted(Transfer(engine=engine, rules=rules)),
+        transfer=counted(Transfer(engine=engine, rules=rules, on_left=left.ring)),
         clock=clock,
         max_upload=settings.max_upload,
         folder=settings.db_path.parent,

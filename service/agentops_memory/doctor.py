@@ -15,10 +15,11 @@ from .domain.examination import GARBAGE, Finding, Status
 from .domain.model import DEFAULT_TENANT, TenantId
 from .environment import Usable, of_environment, of_settings
 from .identity import must_have_keys
+from .sanitizing import reason
 from .settings import SettingRefused, Settings
 from .storage import file_examination as files
 from .storage import private_examination as private
-from .storage.key_file import KeyFile
+from .storage.key_file import KeyFile, KeyFileRefused
 from .storage.serving_lock import holder
 from .storage.sqlite import library
 from .storage.sqlite.examination import Subject, examined
@@ -153,10 +154,12 @@ def _of_holder(path: Path) -> Iterator[Finding]:
 
 
 def _of_auth(place: Settings) -> Iterator[Finding]:
-    ring = KeyFile(place.keys_file, place.audit_file).ring()
+    file = KeyFile(place.keys_file, place.audit_file)
+    ring = file.ring()
     try:
+        file.require_kept(ring)
         must_have_keys(ring, place.auth, place.listen.host)
-    except SettingRefused as refusal:
+    except (KeyFileRefused, SettingRefused) as refusal:
         yield Finding(
             code="auth",
             status=Status.FAILED,
@@ -213,4 +216,4 @@ def _of_leftovers(place: Settings) -> Iterator[Finding]:
 def _said(error: Exception) -> str:
     if isinstance(error, OSError):
         return f"{error.filename}: {error.strerror}."
-    return str(error)
+    return f"{reason(error).removesuffix('.')}."

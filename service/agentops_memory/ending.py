@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 
-from .background import repeating
-from .domain.errors import NotFound, Refusal
+from .background import log_failure, repeating
+from .domain.errors import NotFound
 from .domain.model import Caller
 from .domain.sessions import Sessions
 from .erasing import Callers
@@ -31,10 +31,8 @@ async def end_idle(sessions: Sessions, callers: Iterable[Caller], idle: timedelt
             ended = await sessions.end_idle(caller, idle)
         except NotFound:
             continue  # the tenant was erased
-        except Refusal as refusal:
-            log.warning("idle sessions go on; they end later", extra={"reason": str(refusal)})
-        except Exception:
-            log.exception("idle sessions could not be ended; the next sweep tries again")
+        except Exception as error:  # noqa: BLE001 - the next tenant's may be well
+            log_failure(log, "idle sessions go on; they end later", error, tenant=caller.tenant)
         else:
             if ended:
                 extra = {"sessions": ended, "tenant": caller.tenant}

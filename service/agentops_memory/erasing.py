@@ -2,14 +2,16 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, suppress
 from datetime import timedelta
+from functools import partial
 
-from .background import beside
+from .background import beside, log_failure
 from .domain.erasures import PAUSE, Erasures
-from .domain.errors import NotFound, Refusal
+from .domain.errors import NotFound
 from .domain.model import Caller
+from .sanitizing import is_operational
 
 LONGEST_PAUSE = timedelta(seconds=4)
 
@@ -50,16 +52,17 @@ def scrubbing(
     Another process may have erased something, so all tenants are looked at, as
     often as that; an interval of 0 means only at the start.
     """
-    return beside(_scrub_again_and_again(erasures, callers, bell, every))
+    return beside(again_and_again(partial(_is_scrubbed, erasures), callers, bell, every))
 
 
-async def _scrub_again_and_again(
-    erasures: Erasures, callers: Callers, bell: Bell, every: timedelta
+async def again_and_again(
+    is_done: Callable[[Caller], Awaitable[bool]], callers: Callers, bell: Bell, every: timedelta
 ) -> None:
+    """Do what is to be done for each tenant, and after a pause again what is not done then."""
     due, pause, clock = list(callers()), PAUSE, asyncio.get_running_loop().time
     while True:
         begun = clock()
-        held_back = [caller for caller in due if not await _is_scrubbed(erasures, caller)]
+        held_back = [caller for caller in due if not await is_done(caller)]
         await asyncio.sleep(clock() - begun)  # it rests as long as it worked
         pause = min(2 * pause, LONGEST_PAUSE) if held_back else PAUSE
         rung = await bell.heard(pause if held_back else every)
@@ -73,12 +76,9 @@ async def _is_scrubbed(erasures: Erasures, caller: Caller) -> bool:
         scrubbed = await erasures.scrub(caller)
     except NotFound:
         return True  # the tenant was erased
-    except Refusal as refusal:
-        log.warning("no scrub now; it is tried again", extra={"reason": str(refusal)})
-        return False
-    except Exception:
-        log.exception("a scrub failed; the next sweep tries again")
-        return True
+    except Exception as error:  # noqa: BLE001 - it is tried again
+        log_failure(log, "no scrub now; it is tried again", error, tenant=caller.tenant)
+        return not is_operational(error)  # which the next sweep meets again
     if scrubbed.settled:
         log.info(
             "erased bytes are gone",

@@ -9,8 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Protocol
 
-from .background import beside
-from .domain.errors import Refusal
+from .background import beside, log_failure
 from .domain.model import Rows
 from .telemetry import Metrics
 from .telemetry import metrics as m
@@ -68,11 +67,8 @@ class Figures:
         try:
             async with asyncio.timeout(PATIENCE.total_seconds()):
                 counted = await self._storage.rows()
-        except (Refusal, TimeoutError) as error:
-            log.warning("rows could not be counted", extra={"reason": str(error)})
-            return
-        except Exception:
-            log.exception("rows could not be counted")  # all else can still be told
+        except Exception as error:  # noqa: BLE001 - all else can still be told
+            log_failure(log, "rows could not be counted", error)
             return
         finally:
             now = loop.time()

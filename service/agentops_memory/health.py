@@ -69,6 +69,10 @@ class Probed(Protocol):
         Refuses as a write does.
         """
 
+    @property
+    def damaged_values(self) -> int:
+        """How many values are known to be damaged, in the databases that are open."""
+
 
 class Backed(Protocol):
     """The backups of a service, as probes see them."""
@@ -140,8 +144,17 @@ class Probes:
         except Refusal as refusal:
             reason = str(refusal)
         else:
-            return {DATABASE: Check(), MIGRATIONS: _migrations(has_newest_format)}
+            database = _values(self.storage.damaged_values)
+            return {DATABASE: database, MIGRATIONS: _migrations(has_newest_format)}
         return {DATABASE: Check(status=Status.FAILED, detail=reason), MIGRATIONS: Check()}
+
+
+def _values(damaged: int) -> Check:
+    if not damaged:
+        return Check()
+    # No failure: all but those values is served as ever, and would not be by nobody.
+    told = "Values in the database are damaged; `agentops-memory doctor` names them."
+    return Check(status=Status.WARNING, detail=told, rows=damaged)
 
 
 def _migrations(has_newest_format: bool) -> Check:
@@ -227,6 +240,9 @@ _STOPPING = "The service is stopping."
 
 Told = Mapping[str, Callable[[], Response]]
 """What probes are told, by their path."""
+
+AS_USUAL: Told = {}
+"""Of probes that the service itself answers."""
 
 WHILE_STARTING: Told = {
     # An upgrade may take long, and a probe of the original's chart must not end it half-way.

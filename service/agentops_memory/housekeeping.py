@@ -15,9 +15,11 @@ from .domain.model import Caller
 from .domain.ports import Engine
 from .domain.retaining import Retaining
 from .domain.sessions import Sessions
+from .domain.transfer import Transfer
 from .domain.upkeep import Upkeep
 from .ending import end_idle, ending
 from .erasing import Bell, scrubbing
+from .importing import importing
 from .keeping import Keeping, keeping
 from .mending import mending
 from .settings import Settings
@@ -25,7 +27,9 @@ from .steady import SteadyClock
 from .storage.audit import trim
 from .storage.file_systems import require_local
 from .storage.sqlite import SqliteEngine, TenantsEngine
-from .sweep import sweeping
+from .storage.sqlite.engine import Listener
+from .storage.sqlite.migrate import OnUpgrade, unannounced
+from .sweep import looking_at_values, sweeping
 from .telemetry import Metrics
 from .telemetry.metrics import COMMIT_BATCH_SIZE, COMMIT_SECONDS
 
@@ -34,14 +38,16 @@ from .telemetry.metrics import COMMIT_BATCH_SIZE, COMMIT_SECONDS
 class Housekeeping:
     """How the databases of a service are opened, and what is done for them from then on.
 
-    `elapsed` tells seconds, however the clock is put.
+    `elapsed` tells seconds, however the clock is put. `on_upgrade` is called on the loop.
     """
 
     settings: Settings
     metrics: Metrics
     clock: Callable[[], datetime]
     elapsed: Callable[[], float] = time.monotonic
+    on_upgrade: OnUpgrade = unannounced
     erased: Bell = field(default_factory=Bell)  # where something was erased
+    imports: Bell = field(default_factory=Bell)  # where one was left half-way
     _opened: Bell = field(default_factory=Bell)
     _damaged: Bell = field(default_factory=Bell)
 
@@ -54,14 +60,16 @@ class Housekeeping:
         def damaged(caller: Caller) -> None:
             loop.call_soon_threadsafe(self._damaged.ring, caller)
 
+        def upgrading() -> None:
+            loop.call_soon_threadsafe(self.on_upgrade)
+
         async with SqliteEngine.opened(
             path,
             clock=self.clock,
             using=self.settings.recall,
             quota=self.settings.tenant_quota,
             kept=self.settings.kept,
-            committed=self._committed,
-            damaged=damaged,
+            listener=Listener(committed=self._committed, damaged=damaged, upgrading=upgrading),
         ) as engine:
             yield engine
 
@@ -69,6 +77,7 @@ class Housekeeping:
         """End what is idle, so that the first reader finds its summaries; the rest comes later."""
         await end_idle(Sessions(engine=engine), [caller], self.settings.session_idle)
         self.erased.ring(caller)
+        self.imports.ring(caller)
         self._opened.ring(caller)
 
     def backups(self) -> Backups | None:
@@ -93,8 +102,10 @@ class Housekeeping:
         await end_idle(sessions, sqlite.callers(), idle)
         async with (
             sweeping(upkeep, sqlite.callers, self.metrics, self._damaged, every),
+            looking_at_values(sqlite.look_at_values, sqlite.callers, every),
             mending(upkeep, sqlite.is_whole, self._damaged),
             scrubbing(Erasures(engine=sqlite), sqlite.callers, self.erased, every),
+            importing(Transfer(engine=sqlite), sqlite.callers, self.imports, every),
             ending(sessions, sqlite.callers, idle=idle, every=every),
             self._keeping(sqlite),
             backing_up(backups) if backups else nullcontext(),

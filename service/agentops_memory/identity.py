@@ -1,11 +1,12 @@
 """Who a request comes from: the key that it brings, or anybody while the service is open."""
 
+from base64 import b64decode
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Protocol
 
-from .domain.errors import Unauthenticated
-from .domain.keys import KeyRing
+from .domain.errors import Invalid, Unauthenticated
+from .domain.keys import KeyRing, parsed
 from .domain.model import Caller
 from .origins import is_loopback
 from .settings import SettingRefused
@@ -13,6 +14,7 @@ from .settings import SettingRefused
 KEYS, NONE = "keys", "none"  # of MEMORY_AUTH; unset, the address decides
 
 NOT_A_KEY = "This service needs a key that it knows: Authorization: Bearer amk_..."
+TWO_KEYS = "The headers Authorization and X-API-Key bring different keys."
 CREATE = "create one with `agentops-memory keys create --name NAME --role admin`"
 ANYBODY = Caller()
 
@@ -36,7 +38,8 @@ class Identity:
         """Whose key stands in the headers, whose names are given in lower case.
 
         While the service is open, anybody, and a key that is sent is not looked at.
-        Unauthenticated is the same for every text that is no working key.
+        Unauthenticated is the same for every text that is no working key; Invalid if there
+        are two keys.
         """
         ring = self._keys.ring()
         if self._is_open_allowed and not ring.was_ever_used:
@@ -69,7 +72,28 @@ def must_have_keys(ring: KeyRing, auth: str, host: str) -> None:
 
 
 def _token(headers: Mapping[str, str]) -> str:
-    scheme, _, token = headers.get("authorization", "").strip().partition(" ")
-    if scheme.lower() == "bearer":
-        return token.strip()
-    return headers.get("x-api-key", "").strip()
+    authorized = _authorization(headers.get("authorization", ""))
+    named = headers.get("x-api-key", "").strip()
+    if not (authorized and named) or authorized == named:
+        return authorized or named
+    if parsed(authorized) and parsed(named):
+        raise Invalid(TWO_KEYS)
+    return authorized if parsed(authorized) else named
+
+
+def _authorization(value: str) -> str:
+    scheme, _, credentials = value.strip().partition(" ")
+    match scheme.lower():
+        case "bearer":
+            return credentials.strip()
+        case "basic":
+            return _password(credentials)
+    return ""
+
+
+def _password(credentials: str) -> str:
+    """The password of HTTP Basic, whoever the user is; empty for what cannot be read."""
+    try:
+        return b64decode(credentials.strip(), validate=True).partition(b":")[2].decode()
+    except ValueError:
+        return ""

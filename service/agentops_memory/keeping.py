@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from .background import beside, repeating
-from .domain.errors import NotFound, Refusal
+from .background import beside, log_failure, repeating
+from .domain.errors import NotFound
 from .domain.model import Caller
 from .domain.retaining import Removed, Retaining
 from .domain.retention import BY_CLOCK, Kind, Retentions
@@ -49,10 +49,8 @@ class Keeping:
             return
         try:
             lines = await asyncio.to_thread(self.trim_audit, until)
-        except Refusal as refusal:
-            log.warning("audit lines go later", extra={"reason": str(refusal)})
-        except Exception:
-            log.exception("audit lines could not be removed; the next sweep tries again")
+        except Exception as error:  # noqa: BLE001 - the next sweep tries again
+            log_failure(log, "audit lines go later", error)
         else:
             self._tell({Kind.AUDIT: lines})
 
@@ -62,10 +60,8 @@ class Keeping:
             removed = await self.retaining.sweep(caller, kinds, by=by)
         except NotFound:
             pass  # the tenant was erased
-        except Refusal as refusal:
-            log.warning("what is over its time goes later", extra={"reason": str(refusal)})
-        except Exception:
-            log.exception("what is over its time could not be removed; the next sweep tries again")
+        except Exception as error:  # noqa: BLE001 - the next tenant's may be well
+            log_failure(log, "what is over its time goes later", error, tenant=caller.tenant)
         else:
             self._tell(removed, tenant=caller.tenant)
 

@@ -2,18 +2,27 @@
 
 The headers of a request are bounded in bytes and in seconds. A client that is
 still sending when it is answered gets a few seconds to read the answer, while
-the rest is dropped; a client that takes nothing of its answer is cut off.
+the rest is dropped; a client that takes nothing of its answer is cut off. So is
+one whose answer the application leaves incomplete.
 """
 
 import asyncio
 import contextlib
 import json
-import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any, cast
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import (
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
+
+from .framing import Framing, Refused, require_clear
+from .headers import ALWAYS
 
 MAX_HEADERS = 64 * 1024  # bytes of request line and headers, and of trailers
 MAX_WAITING = 100  # requests of one client that wait for the answer to an earlier one
@@ -21,8 +30,13 @@ HEADERS_TIME = 10.0  # seconds from a request's first byte to the end of its hea
 LINGER_TIME = 5.0  # seconds in which the rest of an answered request is dropped
 STALL_TIME = 120.0  # seconds in which a client must take some of its answer
 
+NO_REQUEST = "This is no HTTP request."
+LATE = "The headers of the request did not come in time."
+LARGE = f"The headers of the request are larger than {MAX_HEADERS} bytes."
+FLOOD = f"More than {MAX_WAITING} requests of this connection wait for their answers."
+
 _LINE_SIGNS = 4  # bytes of a header beside its name and value: ": " and the line's end
-_NOT_ASCII = re.compile(rb"[\x80-\xff]")
+_ALWAYS = b"".join(b"%s: %s\r\n" % header for header in ALWAYS)
 
 
 class LimitedProtocol(HttpToolsProtocol):
@@ -32,9 +46,11 @@ class LimitedProtocol(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         self._wire: asyncio.Transport = None  # type: ignore[assignment]
         self._in_headers = False
+        self._has_trailers = False
         self._header_bytes = 0
         self._kept_bytes = 0  # of reads that the parser has kept to itself
-        self._has_refused = False
+        self._framing = Framing()
+        self._refusal: Refused | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._stall: asyncio.TimerHandle | None = None
 
@@ -51,15 +67,16 @@ class LimitedProtocol(HttpToolsProtocol):
         self._stop_watching()
 
     def data_received(self, data: bytes) -> None:
-        if self.transport.is_closing() or self._has_refused:
+        if self.transport.is_closing() or self._refusal:
             return
         self._unset_keepalive_if_required()
-        if not data.isascii() and not self._is_receiving():
-            data = _with_escapes(data)
         self._kept_bytes += len(data)
-        self._parse(data)
+        for part in self._framing.parts(data):
+            self._parse(part)
+            if self._refusal:
+                return
         if self._kept_bytes > MAX_HEADERS:
-            self._refuse(431)
+            self._refuse(Refused(431, LARGE))
         elif self._in_headers and self._deadline is None:
             self._wait(HEADERS_TIME, self._headers_are_late)
         elif self._is_idle() and self.timeout_keep_alive_task is None:
@@ -78,7 +95,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         if len(self.pipeline) == MAX_WAITING:
-            raise _Refused
+            raise Refused(429, FLOOD)
         super().on_message_begin()
         self._in_headers = True
         self._header_bytes = self._kept_bytes = 0
@@ -89,13 +106,20 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._count(len(name) + len(value) + _LINE_SIGNS)
-        super().on_header(name, value)
+        if self._in_headers:
+            super().on_header(name, value)
+        else:
+            self._has_trailers = True
 
     def on_headers_complete(self) -> None:
         self._in_headers = False
         self._header_bytes = self._kept_bytes = 0
-        if self._is_offer():
+        if self.parser.should_upgrade():
+            if self.parser.get_method() == b"CONNECT":
+                raise Refused(400, NO_REQUEST)
             return
+        require_clear(self.headers, self.parser.get_http_version)
+        self._framing.head_ended(self.headers)
         self._stop_waiting()
         self._unset_keepalive_if_required()
         super().on_headers_complete()
@@ -108,8 +132,9 @@ class LimitedProtocol(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        if self._is_offer():
+        if self.parser.should_upgrade():
             return
+        self._framing.request_ended()
         self._kept_bytes = 0
         self.cycle.more_body = False
         if self.cycle.response_complete:
@@ -122,35 +147,47 @@ class LimitedProtocol(HttpToolsProtocol):
             return
         if self.pipeline:
             self.flow.pause_reading()
-        if self.cycle.response_complete and self.cycle.more_body:
+        if self._refusal:
+            self._refuse(self._refusal)
+        elif self.cycle.response_complete and self.cycle.more_body:
             self._wait(LINGER_TIME, self._close)
 
-    def _parse(self, data: bytes) -> None:
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        super()._start_asgi_task(cycle, partial(_run, app, cycle))
+
+    def _parse(self, part: bytes) -> None:
+        is_offer = False
+        if self._has_trailers and not self._is_receiving():
+            self._begin_anew()  # for the parser `Connection: close` among them is an end
         try:
-            self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade as offer:
-            self._decline(data[offer.args[0] :])
-        except httptools.HttpParserError:
-            self._refuse(431 if self._header_bytes > MAX_HEADERS else 400)
+            self.parser.feed_data(part)
+        except httptools.HttpParserUpgrade:
+            is_offer = True
+        except httptools.HttpParserError as error:
+            raised = error.__context__  # in one of the methods that the parser calls
+            self._refuse(raised if isinstance(raised, Refused) else Refused(400, NO_REQUEST))
+        if is_offer:
+            self._decline()
 
-    def _is_offer(self) -> bool:
-        """Whether the request offers another protocol; the parser would leave out its body."""
-        return self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
-
-    def _decline(self, rest: bytes) -> None:
-        """Read the request as if it had not offered another protocol."""
+    def _decline(self) -> None:
+        """Read the head as if it had not offered another protocol, whose body would be left out."""
         version = self.parser.get_http_version().encode()
         line = b"%s %s HTTP/%s\r\n" % (self.parser.get_method(), self.url, version)
         headers = [b"%s: %s\r\n" % header for header in self.headers if header[0] != b"upgrade"]
+        self._begin_anew()
+        self._parse(b"".join([line, *headers, b"\r\n"]))
+
+    def _begin_anew(self) -> None:
+        """Parse what follows with nothing left of what came before."""
+        self._has_trailers = False
         self.parser = httptools.HttpRequestParser(self)
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
-        self._parse(b"".join([line, *headers, b"\r\n", rest]))
 
     def _count(self, size: int) -> None:
         self._kept_bytes = 0
         self._header_bytes += size
         if self._header_bytes > MAX_HEADERS:
-            raise _Refused
+            raise Refused(431, LARGE)
 
     def _is_receiving(self) -> bool:
         """Whether a request has begun to arrive and is not complete."""
@@ -171,23 +208,24 @@ class LimitedProtocol(HttpToolsProtocol):
         if self.flow.read_paused:  # by us, not by the client
             self._wait(HEADERS_TIME, self._headers_are_late)
         elif self._in_headers:
-            self._refuse(408)
+            self._refuse(Refused(408, LATE))
         else:
             self.transport.close()
 
-    def _refuse(self, status: int) -> None:
-        """Take no more from this client: say why, or let the answer that is due be the last."""
-        self._has_refused = True
+    def _refuse(self, refusal: Refused) -> None:
+        """Take no more from this client, and say why once no answer is due."""
+        self._refusal = refusal.with_traceback(None)  # which would hold this connection
+        self._stop_waiting()
         if self._is_answering():
-            self.cycle.keep_alive = False
             return
         if self.cycle is not None:
             self.cycle.disconnected = True
             self.cycle.message_event.set()
-        content = json.dumps({"error": _SENTENCES[status]}).encode()
+        content = json.dumps({"error": refusal.sentence}).encode()
         self.transport.write(
-            STATUS_LINE[status]
+            STATUS_LINE[refusal.status]
             + b"content-type: application/json\r\ncontent-length: %d\r\n" % len(content)
+            + _ALWAYS
             + b"connection: close\r\n\r\n"
             + content
         )
@@ -195,7 +233,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def _finish(self) -> None:
         """Close, at once or when a client that is still sending has had time to read."""
-        if not (self._is_receiving() or self._has_refused):
+        if not (self._is_receiving() or self._refusal):
             self._close()
             return
         self.flow.resume_reading()
@@ -236,8 +274,18 @@ class LimitedProtocol(HttpToolsProtocol):
             self._deadline = None
 
 
-class _Refused(Exception):
-    """Raised inside the parser, which hands it on as a parser error."""
+async def _run(
+    app: ASGIApp, cycle: RequestResponseCycle, scope: Scope, receive: Receive, send: Send
+) -> None:
+    """Run the application. Why its answer ends early it has logged, and so has the server."""
+    try:
+        await app(scope, receive, send)
+    except asyncio.CancelledError:
+        if not cycle.disconnected:
+            raise
+    if cycle.response_started and not cycle.response_complete:
+        cycle.disconnected = True  # nothing more is sent
+        cycle.transport.close()
 
 
 class _Transport:
@@ -262,16 +310,3 @@ class _Transport:
         if not self.is_closing():
             self._is_finished = True
             self._finish()
-
-
-def _with_escapes(data: bytes) -> bytes:
-    """The start of a request, its line as a client that escapes would have written it."""
-    line, end, rest = data.partition(b"\n")
-    return _NOT_ASCII.sub(lambda byte: b"%%%02X" % byte[0][0], line) + end + rest
-
-
-_SENTENCES = {
-    400: "This is no HTTP request.",
-    408: "The headers of the request did not come in time.",
-    431: f"The headers of the request are larger than {MAX_HEADERS} bytes.",
-}

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 
-from .background import beside
-from .domain.errors import Damaged, Refusal
+from .background import beside, log_failure
+from .domain.errors import Damaged
 from .domain.model import Caller
 from .domain.upkeep import Upkeep
 from .erasing import Bell
@@ -50,8 +50,6 @@ async def _is_mended(upkeep: Upkeep, is_whole: IsWhole, caller: Caller) -> bool:
         return await is_whole(caller)
     except Damaged:
         pass  # the log had it when it showed first
-    except Refusal as refusal:
-        log.warning("nothing is mended now; it is tried again", extra={"reason": str(refusal)})
-    except Exception:
-        log.exception("the index could not be mended; it is tried again")
+    except Exception as error:  # noqa: BLE001 - it is tried again
+        log_failure(log, "nothing is mended now; it is tried again", error, tenant=caller.tenant)
     return False

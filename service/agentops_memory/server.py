@@ -83,9 +83,14 @@ async def running(
     """The service on its socket. At the end it finishes what was accepted, then closes."""
     gate = Gate()
     async with (
-        _listening(_guarded(gate, settings, telemetry), settings.listen) as server,
+        _listening(gate, settings, telemetry) as server,
         compose.opened(
-            settings, telemetry, clock=clock, elapsed=elapsed, waits=gate.wait
+            settings,
+            telemetry,
+            clock=clock,
+            elapsed=elapsed,
+            waits=gate.wait,
+            on_upgrade=gate.upgrade,
         ) as application,
     ):
         gate.open(application)
@@ -207,11 +212,14 @@ class _Server(uvicorn.Server):
 
 
 @asynccontextmanager
-async def _listening(application: ASGIApp, address: Address) -> AsyncIterator[_Server]:
-    server = _Server(application, _listener(address))
+async def _listening(
+    gate: Gate, settings: Settings, telemetry: Telemetry
+) -> AsyncIterator[_Server]:
+    server = _Server(_guarded(gate, settings, telemetry), _listener(settings.listen))
     try:
         yield server
     finally:
+        gate.close()
         await server.finish()
 
 

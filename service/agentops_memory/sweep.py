@@ -1,12 +1,11 @@
-"""In the background, the index is compared with the memories, and mended."""
+"""In the background, the index is compared with the memories, and values are looked at."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 
-from .background import repeating
-from .domain.errors import Refusal
+from .background import Seldom, log_failure, repeating
 from .domain.model import Caller
 from .domain.upkeep import Swept, Upkeep
 from .erasing import Bell, Callers
@@ -14,6 +13,8 @@ from .telemetry import Metrics
 from .telemetry.metrics import INDEX_DRIFT, INDEX_PARTITIONS
 
 log = logging.getLogger(__name__)
+
+Look = Callable[[Caller], Awaitable[None]]
 
 
 def sweeping(
@@ -23,14 +24,24 @@ def sweeping(
 
     The bell is rung for a tenant whose index cannot be read.
     """
+    return repeating(every, lambda: sweep(upkeep, callers(), metrics, damage))
 
-    async def once() -> None:
+
+def looking_at_values(
+    look: Look, callers: Callers, every: timedelta
+) -> AbstractAsyncContextManager[None]:
+    """Inside, `look` looks at the values of each tenant as often, but a hundredth of the time."""
+    seldom = Seldom()
+    return repeating(every, lambda: seldom.run(lambda: _looked(look, callers())))
+
+
+async def _looked(look: Look, callers: Iterable[Caller]) -> None:
+    for caller in callers:
         try:
-            await sweep(upkeep, callers(), metrics, damage)
-        except Exception:
-            log.exception("a sweep failed; the next one tries again")
-
-    return repeating(every, once)
+            await look(caller)
+        except Exception as error:  # noqa: BLE001 - the next tenant's may be well
+            sentence = "the values were not looked at; that is tried again"
+            log_failure(log, sentence, error, tenant=caller.tenant)
 
 
 async def sweep(upkeep: Upkeep, callers: Iterable[Caller], metrics: Metrics, damage: Bell) -> None:
@@ -41,8 +52,9 @@ async def sweep(upkeep: Upkeep, callers: Iterable[Caller], metrics: Metrics, dam
             swept.append(await _swept(upkeep, caller))
             if swept[-1].is_damaged:
                 damage.ring(caller)
-        except Refusal as refusal:
-            log.warning("no sweep now; the next one tries again", extra={"reason": str(refusal)})
+        except Exception as error:  # noqa: BLE001 - the next tenant's may be well
+            sentence = "no sweep now; the next one tries again"
+            log_failure(log, sentence, error, tenant=caller.tenant)
     metrics.show(INDEX_DRIFT, sum(one.drift for one in swept))
     metrics.show(INDEX_PARTITIONS, sum(one.partitions for one in swept))
 

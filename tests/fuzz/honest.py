@@ -62,7 +62,7 @@ observation = st.fixed_dictionaries(
     {"session_id": sessions, "type": words, "title": words, "content": content},
     optional={
         "project": projects,
-        "tags": st.lists(words, max_size=3),
+        "tags": st.lists(words.filter(lambda tag: "\u202e" not in tag), max_size=3),
         "scope": st.sampled_from(["project", "global", "personal"]),
         "topic_key": numbers.map(lambda number: f"key/{number % 5}"),
     },

@@ -22,11 +22,16 @@ class Door:
     admitted: Callable[[Caller], None]  # what follows is that caller's
 
     def enter(
-        self, request: Request, role: Role, *, is_limited: bool = True, is_bearer_only: bool = False
+        self,
+        request: Request,
+        role: Role,
+        *,
+        is_limited: bool = True,
+        is_authorization_only: bool = False,
     ) -> None:
         """Let the request in if its caller has at least this role."""
         headers: Mapping[str, str] = request.headers
-        if is_bearer_only:
+        if is_authorization_only:
             headers = {"authorization": request.headers.get("authorization", "")}
         identify = partial(self.identify, headers)
         caller = identify()

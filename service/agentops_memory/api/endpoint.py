@@ -1,5 +1,6 @@
 """A protocol as the application serves it: its operations, and the shape of its refusals."""
 
+import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,8 @@ from .openapi import Operation
 
 REPLAY = {"memory.idempotent_replay": True}
 
+log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Api:
@@ -29,7 +32,7 @@ class Api:
     operations: Sequence[Operation]
     refused: Callable[[Refusal], Response]
     problem: type[BaseModel]  # the shape of a refusal
-    is_bearer_only: bool = False  # whether a key counts in the header Authorization alone
+    is_authorization_only: bool = False  # whether a key counts in the header Authorization alone
     too_large: int = 413  # the status for a body over its limit
     headers: Mapping[str, str] = field(default_factory=dict)  # of every answer: what each says
     is_described: bool = True  # whether OpenAPI can tell of it
@@ -41,7 +44,7 @@ class Api:
             request,
             operation.role,
             is_limited=operation.is_limited,
-            is_bearer_only=self.is_bearer_only,
+            is_authorization_only=self.is_authorization_only,
         )
 
 
@@ -67,7 +70,11 @@ def _route(api: Api, operation: Operation, door: Door, telemetry: Telemetry) -> 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """An operation as an application; its span lasts until the answer is sent."""
+    """An operation as an application; its span lasts until the answer is sent.
+
+    What is refused in the middle of an answer leaves it incomplete, upon which the
+    server closes the connection: nobody may take a part for the whole.
+    """
 
     api: Api
     operation: Operation
@@ -94,5 +101,7 @@ class Endpoint:
                 await answer(scope, receive, sent)
         except Refusal as refusal:
             if is_begun:
-                raise  # the connection is cut: nobody may take a part for the whole
-            await self.api.refused(refusal)(scope, receive, send)
+                told = {"operation": self.operation.name, "reason": str(refusal)}
+                log.warning("an answer is left incomplete", extra=told)
+            else:
+                await self.api.refused(refusal)(scope, receive, send)

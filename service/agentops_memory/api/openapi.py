@@ -15,7 +15,7 @@ from ..domain.once import LONGEST_KEY
 from .http import KEY_HEADERS
 from .once import REPLAYED
 
-REFUSED_AT_THE_DOOR = (401, 403, 429, 503)
+REFUSED_AT_THE_DOOR = (400, 401, 403, 429, 503)
 REFUSED_WITH_KEY = (400, 408, 409, 507)  # an idempotency key takes the body, and some room
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -78,7 +78,7 @@ class Described(Protocol):
         """The shape of their refusals."""
 
     @property
-    def is_bearer_only(self) -> bool:
+    def is_authorization_only(self) -> bool:
         """Whether a key counts in the header Authorization alone."""
 
     @property
@@ -127,7 +127,7 @@ def _operation(operation: Operation, api: Described) -> dict[str, Any]:
         },
     }
     if operation.role is not None:
-        security = _BEARER_ALONE if api.is_bearer_only else _SECURITY
+        security = _AUTHORIZATION_ALONE if api.is_authorization_only else _SECURITY
         described |= {"security": security, "x-role": operation.role.value}
     if operation.body is not None:
         described["requestBody"] = {
@@ -219,11 +219,12 @@ _IDEMPOTENCY_KEY = {
 }
 
 # A service without keys asks for none: hence the empty alternative.
-_SECURITY: list[dict[str, list[str]]] = [{"bearer": []}, {"header": []}, {}]
-_BEARER_ALONE: list[dict[str, list[str]]] = [{"bearer": []}, {}]
+_SECURITY: list[dict[str, list[str]]] = [{"bearer": []}, {"header": []}, {"basic": []}, {}]
+_AUTHORIZATION_ALONE: list[dict[str, list[str]]] = [{"bearer": []}, {"basic": []}, {}]
 _KEYS = {
     "bearer": {"type": "http", "scheme": "bearer"},
     "header": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+    "basic": {"type": "http", "scheme": "basic", "description": "With any user name."},
 }
 
 _SCHEMAS: dict[str, dict[str, Any]] = {

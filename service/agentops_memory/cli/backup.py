@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..storage.manifests import Manifest
 
 STDOUT = "-"
+MOST_VALUES = 10  # that are named
 
 
 @click.command(short_help="Write all that is kept into one archive.")
@@ -80,6 +81,7 @@ def _write(place: "Settings", to: Path, scope: "Scope", *, force: bool, as_json:
         click.echo(json.dumps(fields))
     else:
         click.echo(one_line(f"Saved {summary(made.manifest)}: {made.path}, {size(made.size)}."))
+    _warn(made.manifest)
 
 
 def _stream(place: "Settings", scope: "Scope") -> None:
@@ -96,6 +98,21 @@ def _stream(place: "Settings", scope: "Scope") -> None:
         shutil.copyfileobj(source, sys.stdout.buffer)
         sys.stdout.buffer.flush()
     say(f"Saved {summary(manifest)}.")
+    _warn(manifest)
+
+
+def damage(manifest: "Manifest") -> str:
+    """What of an archive is damaged, in a sentence; nothing if it is not."""
+    if not manifest.damaged:
+        return ""
+    some = "; ".join(manifest.damaged[:MOST_VALUES])
+    more = " and more" if len(manifest.damaged) > MOST_VALUES else ""
+    return one_line(f"Values in it are damaged: {some}{more}.")
+
+
+def _warn(manifest: "Manifest") -> None:
+    if told := damage(manifest):
+        say(f"{told} `agentops-memory doctor --fix` mends the database; keep an older archive.")
 
 
 def summary(manifest: "Manifest") -> str:

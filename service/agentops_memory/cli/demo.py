@@ -2,12 +2,15 @@
 
 import json
 import os
+import re
 import secrets
 import urllib.error
 import urllib.request
+from collections.abc import Callable
+from functools import partial
 from http.client import HTTPException
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import unquote, urlencode, urlsplit
 
 import click
 
@@ -16,6 +19,7 @@ from .reach import KEY
 
 PROJECT = "demo"
 TIMEOUT = 10.0  # seconds
+NO_ADDRESS = "The url is no http:// or https:// address."
 PROMPT = "Why do saves fail with SQLITE_BUSY, and what did we set max_connections to?"
 
 OBSERVATIONS = (
@@ -55,25 +59,45 @@ class DemoFailed(Exception):
 
 def run(url: str) -> None:
     """Save, end, and recall; prints each step."""
+    service, key = _located(url)
     try:
-        _show(url)
+        _show(partial(_call, service, key))
     except (KeyError, TypeError) as error:
-        raise DemoFailed(f"{url} answers, but not as the service does.") from error
+        raise DemoFailed(f"{service} answers, but not as the service does.") from error
 
 
-def _show(url: str) -> None:
+def _located(url: str) -> tuple[str, str | None]:
+    """Where the service is, and the key: that of the environment, or the password in the url."""
+    key = os.environ.get(KEY) or None
+    try:
+        parts = urlsplit(url)
+        named, _ = unquote(parts.password or "") or None, parts.port
+    except ValueError:
+        raise DemoFailed(NO_ADDRESS) from None  # the cause repeats what may be a key
+    is_base = parts.hostname and not (parts.query or parts.fragment or "@" in parts.path)
+    if parts.scheme not in ("http", "https") or not is_base:
+        raise DemoFailed(NO_ADDRESS)
+    if key and named and key != named:
+        raise DemoFailed(f"The url brings another key than {KEY}; give one of them.")
+    key = key or named
+    if key and not re.fullmatch("[!-~]+", key):
+        raise DemoFailed("The key has characters that no key has.")
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl(), key
+
+
+def _show(ask: Callable[..., Any]) -> None:
     session = f"demo-{secrets.token_hex(4)}"
-    _call(url, "POST", "/sessions", {"id": session, "project": PROJECT})
+    ask("POST", "/sessions", {"id": session, "project": PROJECT})
     click.echo(f"Session {session} in project {PROJECT}:")
     for observation in OBSERVATIONS:
         body = {"session_id": session, "project": PROJECT, **observation}
-        saved = _call(url, "POST", "/observations", body)
+        saved = ask("POST", "/observations", body)
         click.echo(f"  {saved['action']:<12} #{saved['id']}  {observation['title']}")
-    ended = _call(url, "POST", f"/sessions/{session}/end", {"messages": MESSAGES})
+    ended = ask("POST", f"/sessions/{session}/end", {"messages": MESSAGES})
     click.echo(f"  ended        {ended['summary']}")
     click.echo(f"\nThe next prompt: {PROMPT}\nThe context that an agent would get with it:\n")
     query = urlencode({"project": PROJECT, "query": PROMPT, "limit": 2})
-    click.echo(_injected(_call(url, "GET", f"/context?{query}")))
+    click.echo(_injected(ask("GET", f"/context?{query}")))
 
 
 def _injected(context: dict[str, Any]) -> str:
@@ -90,11 +114,8 @@ def _block(name: str, lines: list[str]) -> list[str]:
     return [f"<memory:{name}>", *lines, f"</memory:{name}>"] if lines else []
 
 
-def _call(url: str, method: str, path: str, body: object = None) -> Any:
-    if not url.startswith(("http://", "https://")):
-        raise DemoFailed(f"{url} is no http:// or https:// address.")
+def _call(url: str, key: str | None, method: str, path: str, body: object = None) -> Any:
     data = None if body is None else json.dumps(body).encode()
-    key = os.environ.get(KEY)
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     try:
         request = urllib.request.Request(url.rstrip("/") + path, data, headers, method=method)  # noqa: S310

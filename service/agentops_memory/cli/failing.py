@@ -8,7 +8,7 @@ from typing import NoReturn
 import click
 
 from ..answers.errors import MemoryServiceError
-from ..domain.errors import Refusal
+from ..domain.errors import Damaged, Refusal
 from ..settings import SettingRefused
 from .files import CommandRefused
 from .output import one_line
@@ -19,6 +19,7 @@ REFUSED = 1
 LATER = 3  # nobody answers, or it is busy: the same command may succeed later
 INTERRUPTED = 130  # 128 and the number of the signal, as shells count
 READER_GONE = 141
+TERMINATED = 143
 
 
 class NoDatabase(CommandRefused):
@@ -37,6 +38,10 @@ class FileRefused(CommandRefused):
     """A file of the user's cannot be read or written as it is."""
 
 
+class NotWhole(CommandRefused):
+    """An export ends early that has begun."""
+
+
 class NoClient(CommandRefused):
     """What speaks HTTP is not installed."""
 
@@ -53,6 +58,9 @@ HINTS = {
     "makes one.",
     "FileRefused": "Name another file, or see who may read and write this one.",
     "FileThere": "--force writes over it.",
+    "NotWhole": "Try again: what has come is no export. A file that was named is as it was.",
+    "Damaged": "`agentops-memory doctor` tells how far, and `agentops-memory restore` puts a "
+    "backup in its place.",
     "NoClient": "Install it into this program's environment: pip install "
     "'agentops-memory[client]'; without --url the database file is used.",
     "NoMcp": "Install it into this program's environment: pip install 'agentops-memory[mcp]'",
@@ -90,7 +98,7 @@ HINTS = {
     "Exception": "The command's --help tells what it takes.",
 }
 MAY_BE_DONE = "It may be done nevertheless; to try again doubles nothing."
-PASSING = {"Unreachable", "TooMany", "Unavailable"}
+PASSING = {"NotWhole", "Unreachable", "TooMany", "Unavailable"}
 
 
 @contextmanager
@@ -115,7 +123,7 @@ def _sentence(error: OSError) -> str:
 
 def fail(error: Exception) -> NoReturn:
     """End the program."""
-    kinds = [kind.__name__ for kind in type(error).__mro__]
+    kinds = _kinds(error)
     hint = next(HINTS[kind] for kind in kinds if kind in HINTS)
     if getattr(error, "may_be_done", False):
         hint = MAY_BE_DONE
@@ -123,3 +131,13 @@ def fail(error: Exception) -> NoReturn:
     click.secho(f"agentops-memory: {sentence}", err=True, fg="red")
     click.echo(f"Hint: {hint}", err=True)
     sys.exit(REFUSED if PASSING.isdisjoint(kinds) else LATER)
+
+
+def _kinds(error: Exception) -> list[str]:
+    """What it is, by name, from the nearest kind on; damage is that whatever it led to."""
+    met: BaseException | None = error
+    while met is not None:
+        if isinstance(met, Damaged):
+            return [Damaged.__name__]
+        met = met.__cause__
+    return [kind.__name__ for kind in type(error).__mro__]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..domain.errors import Refusal, Unavailable
+from ..domain.visible import printable
 from ..settings import VARIABLES, SettingRefused, Settings, settings
 
 # Imported where it is needed: the other commands would wait for it.
@@ -112,7 +113,3 @@ def table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
     for row in cells:
         padded = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
         yield "  ".join(padded).rstrip()
-
-
-def printable(text: str) -> str:
-    return "".join(letter if letter.isprintable() else "\ufffd" for letter in text)

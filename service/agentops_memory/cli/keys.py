@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..domain.instants import rendered
+from ..domain.visible import printable
 from ..setting_kinds import duration
 from ..settings import Settings
 from .files import (
@@ -16,7 +17,6 @@ from .files import (
     now,
     of_the_file,
     place_of,
-    printable,
     refusals,
     say,
     table,
@@ -72,16 +72,18 @@ def create(
     Standard output is the key alone, so that it can be assigned:
     KEY=$(agentops-memory keys create --name ci --role writer)
     """
-    from ..domain.access import Role, patterns  # noqa: PLC0415
+    from ..domain.access import Role, new_patterns  # noqa: PLC0415
     from ..domain.keys import issued  # noqa: PLC0415
     from ..domain.tenants import tenant_id  # noqa: PLC0415
     from ..domain.text import clean  # noqa: PLC0415
 
     with refusals():
-        chosen = patterns(tuple(map(clean, projects)))
+        chosen = new_patterns(tuple(map(clean, projects)))
         key, token = issued(name, tenant_id(tenant), Role(role), chosen, now())
         place = place_of(files)
         make(place.db_path.parent)
+        if key_file(place).are_lost():
+            say("The keys that were made before are lost, and none of them works any more.")
         is_first = key_file(place).create(key, at=now(), by=user())
     _explain(key, place, is_first=is_first)
     click.echo(json.dumps({**_shown(key), "key": token}) if as_json else token)
@@ -96,6 +98,7 @@ def list_(with_revoked: bool, as_json: bool, **files: str | None) -> None:
     with refusals():
         place = place_of(files)
         ring = key_file(place).ring()
+        key_file(place).require_kept(ring)
     if not ring.was_ever_used:
         say(f"No key was ever made: there is none in {place.keys_file}.")
     every = ring.keys.values()
@@ -143,7 +146,7 @@ def rotate(id: str, keep_old: timedelta, **files: str | None) -> None:  # noqa: 
 @of_the_file("db_path", "keys_file")
 @click.option("--open", "is_meant", is_flag=True, help="Say that the service shall be open.")
 def reset(is_meant: bool, **files: str | None) -> None:
-    """Forget all keys, revoked ones too, as if none had ever been made.
+    """Forget all keys, revoked and lost ones too, as if none had ever been made.
 
     The service is then open to everybody where that is allowed: on a loopback
     address, or with MEMORY_AUTH=none.

@@ -22,7 +22,8 @@ def run(place: Settings, reach: Reach, *, project: str) -> None:
     if not name:
         raise Invalid("validation failed: project is required")
     # Python would wait for a line of the input first; what is not answered is not promised.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
     configure_logging(place.log_level.upper(), sys.stderr)
     asyncio.run(_spoken(place, reach, name))
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from .files import printable
+from ..domain.visible import printable
 
 ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
 TAB = 4

@@ -14,7 +14,7 @@ from . import demo as demonstration
 from . import health as probe
 from .backup import backup
 from .completion import NAME, completion
-from .failing import INTERRUPTED, READER_GONE, NoMcp, fail, failures
+from .failing import INTERRUPTED, READER_GONE, TERMINATED, NoMcp, fail, failures
 from .files import of_the_file, refusals
 from .keys import keys
 from .memories import context, history, save, search, sessions, stats, timeline
@@ -22,7 +22,9 @@ from .projects import projects
 from .reach import KEY, PROJECT, URL, Reach, of_a_service, of_a_tenant
 from .restore import restore
 from .tenants import tenants
+from .terminating import Terminated, terminable
 from .transfer import export, import_
+from .uncaught import log_uncaught
 
 ABOUT_ITSELF = ("--help", "-h", "--version")
 
@@ -30,17 +32,26 @@ ABOUT_ITSELF = ("--help", "-h", "--version")
 class _ServeByDefault(click.Group):
     """A group that serves when no command is named; a command may follow its options."""
 
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Be the program of this process."""
+        log_uncaught()
+        return super().__call__(*args, **kwargs)
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         # A shell that completes asks for commands while none is named.
         is_asked = ctx.resilient_parsing and not args
         return super().parse_args(ctx, args if is_asked else _command_first(args))
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; a reader that has left and Ctrl-C end it in the way of shells."""
+        """Run the command; a reader that has left and signals end it in the way of shells."""
         try:
-            return super().invoke(ctx)
+            with terminable():
+                return super().invoke(ctx)
         except BrokenPipeError:
-            _leave_quietly()
+            sys.exit(READER_GONE)
+        except Terminated:
+            click.echo(f"{NAME}: Stopped.", err=True)
+            sys.exit(TERMINATED)
         except (KeyboardInterrupt, click.Abort):
             click.echo(f"\n{NAME}: Stopped.", err=True)
             sys.exit(INTERRUPTED)
@@ -52,6 +63,8 @@ class _ServeByDefault(click.Group):
             return super().main(*args, **{"prog_name": NAME, **kwargs})
         except OSError as error:  # standard output is full or closed
             _refuse(error)
+        finally:
+            _drop_unwritten_output()
 
 
 @click.group(
@@ -89,11 +102,13 @@ def _take_any_letter() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def _leave_quietly() -> NoReturn:
-    """End without a word: nobody reads any more, so that Python's own last flush would fail."""
-    with suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    sys.exit(READER_GONE)
+def _drop_unwritten_output() -> None:
+    """Leave nothing to Python's own last flush, whose failure has words and an exit code."""
+    with suppress(OSError, ValueError, AttributeError):  # closed, replaced, or never open
+        try:
+            sys.stdout.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 _options = of_the_file(*(variable.field for variable in VARIABLES))

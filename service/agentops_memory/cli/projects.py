@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ..domain.instants import rendered
+from ..domain.visible import printable
 from .files import (
     confirm,
     now,
     of_the_file,
     place_of,
-    printable,
     refusals,
     say,
     table,

@@ -148,9 +148,9 @@ def usable_file(place: "Settings", name: str | None, *, may_make: bool) -> tuple
 
 @contextmanager
 def silent(log: logging.Logger) -> Iterator[None]:
-    """Inside, nothing is logged that is no error: people are told what concerns them."""
+    """Inside, nothing is logged: people are told what concerns them, by what is raised too."""
     level = log.level
-    log.setLevel(logging.ERROR)
+    log.setLevel(logging.CRITICAL)
     try:
         yield
     finally:

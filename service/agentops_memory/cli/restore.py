@@ -10,16 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..domain.errors import Refusal
 from ..domain.instants import rendered
-from .backup import scope_of
+from .backup import damage, scope_of
 from .failing import failures
-from .files import now, of_the_file, place_of, require_local_files, user
+from .files import key_file, now, of_the_file, place_of, require_local_files, say, user
 from .output import columns, counted, one_line, size
 from .progress import unheard, watched
 
 # The rest is imported where it is needed: the other commands would wait for it.
 if TYPE_CHECKING:
     from ..domain.model import Erasure
+    from ..settings import Settings
     from ..storage.restore_plans import Plan, Replacement
     from ..storage.restored_keys import KeysPlan
     from ..storage.sqlite.contents import Contents
@@ -84,6 +86,15 @@ def restore(
                 click.echo(json.dumps({**_document(it.plan, kept), "dry_run": dry_run}))
             else:
                 _close(it.plan, kept, dry_run=dry_run)
+        if not dry_run:
+            _note_if_lost(place)
+
+
+def _note_if_lost(place: "Settings") -> None:
+    try:
+        key_file(place).require_kept(key_file(place).ring())
+    except Refusal as refusal:
+        say(f"Note: no service will start here yet. {refusal}")
 
 
 def _say(sentence: str) -> None:
@@ -122,6 +133,8 @@ def _now(it: "Replacement") -> str:
 
 
 def _notes(plan: "Plan") -> Iterator[str]:
+    if told := damage(plan.manifest):
+        yield told
     for tenant in plan.left_out:
         yield (
             f"The tenant {tenant} was erased since, and stays so; --tenant {tenant} brings it back."

@@ -17,6 +17,7 @@ from ..domain.redaction import redacted
 from ..domain.rules import Redaction
 from ..domain.scan import Scan
 from ..domain.tenants import tenant_id
+from ..domain.visible import printable
 from ..settings import Settings
 from ..storage.file_systems import require_local
 from ..storage.redaction_file import RedactionFile
@@ -105,8 +106,4 @@ def _names(finding: Finding) -> Iterator[tuple[str, object]]:
 
 def _shown(name: object) -> str:
     """A name as it may be printed: without a secret, and in one line."""
-    return _printable(redacted(str(name)).text)
-
-
-def _printable(text: str) -> str:
-    return "".join(letter if letter.isprintable() else "\ufffd" for letter in text)
+    return printable(redacted(str(name)).text)

@@ -3,6 +3,7 @@
 import codecs
 import json
 import os
+import select
 import stat
 import sys
 import tempfile
@@ -10,13 +11,13 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, aclosing, contextmanager, nullcontext
 from pathlib import Path
-from shutil import copyfileobj
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 import click
 
+from ..answers.errors import MemoryServiceError
 from ..domain.errors import Invalid
-from .failing import FileRefused, FileThere, failures
+from .failing import FileRefused, FileThere, NotWhole, failures
 from .files import say
 from .nouns import print_json
 from .output import columns, counted, is_terminal, one_line, show
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 # Completed as a path; what is wrong with one is told as of any file, and not as wrong use.
 FILE = click.Path(allow_dash=True, readable=False)
+PIECE = 64 * 1024  # bytes, as many as a pipe holds
+SIGNALS = 1.0  # seconds, after which they are handled at the latest
 # By the reason of a conflict and what is kept of it.
 CONFLICTS = {
     ("changed", "stored"): "{other} says something else by now, and stays",
@@ -61,7 +64,7 @@ def export(file: str, project: str | None, force: bool, **where: str | None) -> 
             written(file) as target,
             watched("exporting", beside_output=file == "-") as progress,
         ):
-            async with aclosing(memories.export(project, progress=progress)) as pieces:
+            async with aclosing(_to_the_end(memories.export(project, progress=progress))) as pieces:
                 await _pour(pieces, target)
 
     asked(where, work)
@@ -94,6 +97,20 @@ async def _planned(memories: Memories, path: Path) -> "ImportPlan":
 async def _imported(memories: Memories, path: Path) -> "Imported":
     with watched("importing") as progress:
         return await memories.import_from(path, progress=progress)
+
+
+async def _to_the_end(pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    """The pieces; what goes wrong after the first of them is NotWhole."""
+    is_begun = False
+    try:
+        async with aclosing(pieces):
+            async for piece in pieces:
+                is_begun = True
+                yield piece
+    except MemoryServiceError as error:
+        if not is_begun:
+            raise
+        raise NotWhole(f"The export is not whole: {error}") from error
 
 
 async def _pour(pieces: AsyncGenerator[bytes, None], target: BinaryIO) -> None:
@@ -156,8 +173,21 @@ def _opened(file: str, reach: Reach) -> Iterator[tuple[BinaryIO, Path]]:
         if file != "-" and stat.S_ISREG(os.fstat(source.fileno()).st_mode):
             yield source, Path(file)
             return
-        with _aside(reach, lambda file: copyfileobj(source, file)) as copy:
+        with _aside(reach, lambda file: file.writelines(_arriving(source))) as copy:
             yield copy, Path(copy.name)
+
+
+def _arriving(source: BinaryIO) -> Iterator[bytes]:
+    """The pieces of a pipe, whose end can be long in coming.
+
+    A signal that comes just before a read blocks is handled after it: so none blocks for long.
+    """
+    while True:
+        while not select.select([source], [], [], SIGNALS)[0]:
+            pass
+        if not (piece := os.read(source.fileno(), PIECE)):
+            return
+        yield piece
 
 
 def _source(file: str) -> AbstractContextManager[BinaryIO]:
@@ -201,6 +231,8 @@ def _print_imported(imported: "Imported", *, as_json: bool) -> None:
     else:
         observations = counted(imported.imported_observations, "observation")
         show(f"Imported {observations} and {counted(imported.imported_sessions, 'session')}.")
+    if imported.goes_on:
+        say("The rest is accepted, and follows by itself when the database can be written again.")
     if imported.redacted:
         say(f"Kept out of it: {counted(imported.redacted, 'secret')}.")
 

@@ -18,18 +18,31 @@ _LONE = re.compile("[\ud800-\udfff]")
 _DOTS = {".": "%2E", "..": "%2E%2E"}  # as they are, they would mean a folder
 
 
-def address(url: str) -> httpx.URL:
-    """The url as the base of all requests; Misconfigured, without naming it, if it cannot be."""
+def located(url: str, key: str | None) -> tuple[httpx.URL, str | None]:
+    """The base of all requests, and the key: the one that is given, or the password in the url.
+
+    Misconfigured, without naming the url or the key, if it cannot be one or brings another key.
+    """
+    base = _address(url)
+    if not base.userinfo:
+        return base, key
+    if b":" not in base.userinfo:
+        raise Misconfigured("The url of the service has a user; a key stands behind it: user:key@.")
+    if key and base.password and key != base.password:
+        raise Misconfigured("The url of the service brings another key than the one that is given.")
+    return base.copy_with(username="", password=""), key or base.password or None
+
+
+def _address(url: str) -> httpx.URL:
     try:
         parsed = httpx.URL(url)
-    except (httpx.InvalidURL, TypeError, UnicodeError) as error:
-        raise Misconfigured("The url of the service cannot be read as one.") from error
+    except (httpx.InvalidURL, TypeError, UnicodeError):
+        # The cause is left out: it repeats what may be a key.
+        raise Misconfigured("The url of the service cannot be read as one.") from None
     if parsed.scheme not in ("http", "https") or not parsed.host or "%" in parsed.host:
         raise Misconfigured("The url of the service begins with http:// or https:// and a host.")
     if parsed.port is not None and parsed.port not in PORTS:
         raise Misconfigured("The url of the service has a port that there is not.")
-    if parsed.userinfo:
-        raise Misconfigured("The url of the service has no user or password; give a key instead.")
     if parsed.query or parsed.fragment:
         raise Misconfigured("The url of the service ends with its path: no query, no fragment.")
     return parsed

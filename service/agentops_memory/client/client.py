@@ -4,7 +4,7 @@ import ssl
 from datetime import timedelta
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
-from .address import DEFAULT, address, from_environment, trust
+from .address import DEFAULT, from_environment, located, trust
 from .exchange import Exchange, Line
 from .patience import RETRIES, TIMEOUT, Patience, Surroundings
 
@@ -15,10 +15,11 @@ class Client(Generic[Transport]):
     """A running service at a url, which may have a path; Misconfigured if it cannot be one.
 
     `timeout` is how long the service may be silent, and `retries` how often a
-    call is sent again; docs/client.md says when. The `key` is sent to the url's
-    host and nowhere else: redirects are not followed, and proxies that the
-    environment names are not used. `verify` is for https: a context of one's
-    own has authorities of one's own. `transport` is httpx's.
+    call is sent again; docs/client.md says when. The `key`, or the password in
+    the url, is sent to the url's host and nowhere else: redirects are not
+    followed, and proxies that the environment names are not used. `verify` is
+    for https: a context of one's own has authorities of one's own. `transport`
+    is httpx's.
     """
 
     _around: ClassVar[Surroundings[Any]]
@@ -33,10 +34,10 @@ class Client(Generic[Transport]):
         verify: ssl.SSLContext | bool = True,
         transport: Transport | None = None,
     ) -> None:
-        base = address(url)
+        base, own_key = located(url, key)
         patience = Patience(timeout=timeout, retries=retries, around=self._around)
         line = self._line(transport, trust(base, verify))
-        self._exchange = Exchange.with_service(base, key, patience=patience, line=line)
+        self._exchange = Exchange.with_service(base, own_key, patience=patience, line=line)
 
     @classmethod
     def from_environment(

@@ -6,6 +6,7 @@ from functools import cached_property
 
 from .errors import Invalid
 from .text import Project, project_name
+from .visible import invisible
 
 ANY = "*"  # in a pattern: any characters, or none
 MOST_ANY = 8  # of them in one pattern
@@ -57,6 +58,14 @@ def patterns(names: tuple[str, ...]) -> Patterns:
             f"A project pattern has at most {LONGEST_PATTERN} characters and {MOST_ANY} stars."
         )
     return Patterns(folded)
+
+
+def new_patterns(names: tuple[str, ...]) -> Patterns:
+    """The patterns of a new key. Invalid also for one that does not look like what it matches."""
+    made = patterns(names)
+    if signs := ", ".join(filter(None, map(invisible, made.names))):
+        raise Invalid(f"A project pattern has no invisible characters, such as {signs}.")
+    return made
 
 
 def _is_like(text: str, pattern: str) -> bool:

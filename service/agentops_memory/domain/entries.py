@@ -267,7 +267,7 @@ def _require_free(
 
 
 def _memory(tx: Transaction, store: StoreId, entry: EntryId) -> Memory:
-    memory = tx.memories.in_space(Space.of_store(store), entry)
+    memory = tx.memories.in_store(store, entry)
     assert memory is not None  # this transaction has just seen it
     return memory
 

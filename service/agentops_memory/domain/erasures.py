@@ -13,6 +13,7 @@ from .stores import erase_some_of_store, is_store_going
 
 PAUSE = timedelta(milliseconds=250)  # before another try, while a read or a process holds it back
 
+HALF_WAY = "rows of imports that are half-way"
 UNKNOWN_COPIES = (
     "backups, replicas and snapshots of the database file",
     "exports, and what agents, traces and logs were told",
@@ -92,7 +93,12 @@ def receipt(tx: Transaction, erasure: ErasureId) -> Receipt:
     is_of_store = found is not None and found.project == NO_PROJECT
     if found is None or is_of_store or not tx.caller.projects.match(found.project):
         raise NotFound("No such erasure.")
-    return Receipt(erasure=found, copies_not_reached=(*tx.erasures.copies(), *UNKNOWN_COPIES))
+    return Receipt(erasure=found, copies_not_reached=_copies(tx))
+
+
+def _copies(tx: Transaction) -> tuple[str, ...]:
+    imports = (HALF_WAY,) if tx.imports.has_rows() else ()
+    return (*tx.erasures.copies(), *imports, *UNKNOWN_COPIES)
 
 
 def pending(tx: Transaction) -> list[ErasureId]:

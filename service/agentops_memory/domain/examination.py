@@ -41,18 +41,21 @@ class Finding:
 
 
 CODES = {
-    "file": "the database file: is it there, is it a file, can it be read",
+    "file": "the database file: is it there, is it a file, can it be read, has it one name alone",
     "folder": "whether the file and its folder can be written",
     "mode": "who else may read the database",
     "owner": "whether all files belong to one user",
+    "open-files": "whether a process has the database or its log open, but another file or none is "
+    "at the path",
     "journal": "what a process that was killed left of its last transaction",
     "leftovers": "drafts of processes that were killed",
-    "copies": "copies beside the database, made before an upgrade or a restore",
+    "copies": "copies beside the database, made before an upgrade, a restore or `doctor --fix`",
     "file-system": "what kind of file system it is, and whether it can be written",
     "space": "free space and inodes",
     "format": "which version of the program made the database",
     "schema": "tables, indexes, views and triggers, compared with those of the migrations",
     "integrity": "whether SQLite finds the file sound",
+    "values": "whether each value is what its column holds: text, an instant, a number",
     "references": "whether every row that another one names is there",
     "index": "whether the full-text index is in line with the memories",
     "size": "how much the database holds, and how much of it is unused",

@@ -3,15 +3,18 @@
 from collections import defaultdict
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field, replace
+from heapq import heappop, heappush
 
 from .model import UNSAVED, Caller, Deed, Memory, MemoryId, Revision, Session, SessionId, Space
 from .ports import Transaction
 from .retention import Retentions
-from .verdicts import Fate, Verdict, earlier, second
+from .verdicts import Fate, Verdict, earlier, is_state, second
 
 BITS = 1 << 25  # 4 MiB: with a million marks one in three hundred is taken for a repeated one
 
 Mark = Hashable
+Order = tuple[bool, bool, int]
+Place = tuple[Order, MemoryId]
 
 
 @dataclass(slots=True)
@@ -57,12 +60,18 @@ class Ahead:
     sessions: dict[SessionId, Session] = field(default_factory=dict)
     memories: dict[MemoryId, Memory] = field(default_factory=dict)
     revisions: dict[MemoryId, list[Revision]] = field(default_factory=dict)
-    _places: defaultdict[Mark, list[MemoryId]] = field(default_factory=lambda: defaultdict(list))
+    _places: defaultdict[Mark, list["Place"]] = field(default_factory=lambda: defaultdict(list))
 
     def with_mark(self, mark: Mark) -> Memory | None:
         """The memory that has the mark by now; of several the first by id."""
-        having = (self.memories[id_] for id_ in self._places.get(mark, ()))
-        return min((it for it in having if mark in _marks(it)), key=in_order, default=None)
+        places = self._places.get(mark, [])
+        while places:
+            order, id_ = places[0]
+            memory = self.memories[id_]
+            if in_order(memory) == order and mark in _marks(memory):
+                return memory
+            heappop(places)  # it was so, and has changed since
+        return None
 
     def keep(self, memory: Memory, revisions: list[Revision]) -> None:
         """Keep a memory as it is by now, with its revisions, newest first."""
@@ -70,7 +79,7 @@ class Ahead:
             memory = replace(memory, id=MemoryId(-1 - len(self.memories)))
         self.memories[memory.id], self.revisions[memory.id] = memory, revisions
         for mark in _marks(memory):
-            self._places[mark].append(memory.id)
+            heappush(self._places[mark], (in_order(memory), memory.id))
 
 
 class Foreseen:
@@ -116,12 +125,11 @@ class ForeseenMemories:
     def by_uid(self, uid: str) -> Memory | None:
         return self.ahead.with_mark(("uid", uid)) or self.tx.memories.by_uid(uid)
 
-    def twin_of(self, memory: Memory) -> Memory | None:
-        stored = self.tx.memories.twin_of(memory)
-        if stored is not None and stored.id in self.ahead.memories:
-            stored = self.tx.memories.twin_of(memory, but=self.ahead.memories)
-        twins = (stored, self.ahead.with_mark(_twin(memory)))
-        return min((it for it in twins if it is not None), key=in_order, default=None)
+    def twins_of(self, memory: Memory) -> Iterator[Memory]:
+        stored = self.tx.memories.twins_of(memory)
+        as_stored = next((it for it in stored if it.id not in self.ahead.memories), None)
+        twins = (as_stored, self.ahead.with_mark(_twin(memory)))
+        return iter(sorted((it for it in twins if it is not None), key=in_order))
 
     def at_key(self, space: Space, key: str) -> Memory | None:
         return self.ahead.with_mark(("key", space, key)) or self.tx.memories.at_key(space, key)
@@ -133,6 +141,16 @@ class ForeseenRevisions:
 
     tx: Transaction
     ahead: Ahead
+
+    def holds(self, memory: Memory, state: Memory) -> bool:
+        kept = self.ahead.revisions.get(memory.id)
+        if kept is None:
+            return self.tx.revisions.holds(memory, state)
+        return any(is_state(revision, state) for revision in kept)
+
+    def count(self, memory: Memory) -> int:
+        kept = self.ahead.revisions.get(memory.id)
+        return self.tx.revisions.count(memory) if kept is None else len(kept)
 
     def newest(self, memory: Memory) -> list[Revision]:
         kept = self.ahead.revisions.get(memory.id)
@@ -150,7 +168,7 @@ class ForeseenSessions:
         return self.ahead.sessions.get(session) or self.tx.sessions.get(session)
 
 
-def in_order(memory: Memory) -> tuple[bool, bool, int]:
+def in_order(memory: Memory) -> Order:
     """Of several the first: live ones, then those that have an id, each as they were made."""
     return memory.deleted_at is not None, memory.id < 0, abs(memory.id)
 

@@ -3,6 +3,8 @@
 from datetime import UTC, datetime
 from functools import lru_cache
 
+LATEST = datetime(9999, 12, 31, tzinfo=UTC)  # no change is dated later; some room is left
+
 COMMON = 256  # texts whose instant is kept: a row of an import has the same one thrice
 
 

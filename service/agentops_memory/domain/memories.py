@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from . import replays
 from .access import Role
 from .errors import Conflict, Invalid, NotFound
+from .instants import LATEST
 from .model import (
     Action,
     Amended,
@@ -25,6 +26,7 @@ from .model import (
     Session,
     Text,
 )
+from .new_names import require_draft, require_tags
 from .once import Once, only_once
 from .ports import Engine, Transaction
 from .quota import require_room
@@ -46,8 +48,8 @@ class Memories:
 
     Unknown ids are refused with NotFound, and so are those of projects that the
     caller does not act on; to save there, or to change a global memory without
-    acting on every project, is refused with Denied. A write that is to be done
-    `once` is answered as before when it was.
+    acting on every project, is refused with Denied; a new name that cannot be, with
+    InvalidFields. A write that is to be done `once` is answered as before when it was.
     """
 
     engine: Engine
@@ -126,6 +128,7 @@ class Memories:
 def save(tx: Transaction, draft: Draft, window: timedelta) -> Saved:
     """The three tiers: the same key, the same words within the window, a new memory."""
     tx.caller.require_space(draft.space)
+    require_draft(tx, draft)
     require_room(tx)
     entered(tx, Session(id=draft.session, project=draft.space.project, started_at=tx.now))
     if draft.key is not None and (held := tx.memories.at_key(draft.space, draft.key)):
@@ -165,6 +168,7 @@ def recent(tx: Transaction, seen: Filter, limit: int, before: MemoryId | None) -
 def amend(tx: Transaction, memory: MemoryId, change: Change) -> Memory:
     before = live(tx, memory)
     tx.caller.require_space(before.space)
+    require_tags(change.tags or (), before.text.tags)
     require_room(tx)
     text = _changed(before.text, change)
     if text == before.text:
@@ -242,9 +246,11 @@ def revised(tx: Transaction, before: Memory, after: Memory, deed: Deed = Deed.UP
 def changed_at(tx: Transaction, before: Memory) -> datetime:
     """The instant of a change: now, or after the state before where the clock has gone back.
 
-    Whoever compares two states by their exports has whole seconds.
+    Whoever compares two states by their exports has whole seconds. After what is dated at the
+    end of time, as in a damaged file, there is nothing: then it is now.
     """
-    return tx.now if tx.now >= before.updated_at else before.updated_at + SECOND
+    is_back = tx.now < before.updated_at < LATEST
+    return before.updated_at + SECOND if is_back else tx.now
 
 
 def _record(tx: Transaction, memory: Memory, deed: Deed) -> None:

@@ -1,6 +1,6 @@
 """What the domain asks of storage about memories, their revisions, and sessions."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Protocol
@@ -13,6 +13,7 @@ from .model import (
     Session,
     SessionId,
     Space,
+    StoreId,
     Text,
 )
 from .summary import Transcript
@@ -28,8 +29,8 @@ class MemoryTable(Protocol):
     def get(self, memory: MemoryId) -> Memory | None:
         """The memory, live or deleted."""
 
-    def in_space(self, space: Space, uid: str) -> Memory | None:
-        """The memory of a space with this stable id."""
+    def in_store(self, store: StoreId, uid: str) -> Memory | None:
+        """The memory of a store with this stable id."""
 
     def at_key(self, space: Space, key: str) -> Memory | None:
         """The live memory at the key; a space holds at most one."""
@@ -40,10 +41,11 @@ class MemoryTable(Protocol):
         The same: key, type, title, and content by its hash.
         """
 
-    def twin_of(self, memory: Memory, *, but: Collection[MemoryId] = ()) -> Memory | None:
-        """The memory, not among `but`, that an imported one already is, although it brings no uid.
+    def twins_of(self, memory: Memory) -> Iterator[Memory]:
+        """The memories that an imported one already is, although it brings no uid.
 
-        The same: space, session, type, key, title, content, and the second of its creation.
+        Live ones first, then by id. The same: space, session, type, key, title, content, and
+        the second of their creation.
         """
 
     def by_uid(self, uid: str) -> Memory | None:
@@ -118,8 +120,8 @@ class SessionTable(Protocol):
     def summaries(self, project: Project, limit: int) -> list[str]:
         """The newest summaries of the project that are not empty."""
 
-    def page(self, project: Project | None, after: SessionId | None, limit: int) -> list[Session]:
-        """Sessions in the order in which they were stored."""
+    def page(self, project: Project | None, after: int, limit: int) -> list[tuple[int, Session]]:
+        """Sessions in the order in which they were stored, each with its place in it."""
 
     def count(self, project: Project | None) -> int:
         """How many sessions there are."""
@@ -164,6 +166,12 @@ class RevisionTable(Protocol):
 
     def absorb(self, memory: MemoryId, older: Revision) -> None:
         """Record an older state just below the newest revision, which moves up by one."""
+
+    def holds(self, memory: Memory, state: Memory) -> bool:
+        """Whether one of a memory's revisions says what the state does, and is of its second."""
+
+    def count(self, memory: Memory) -> int:
+        """How many revisions of a memory are kept."""
 
     def newest(self, memory: Memory) -> list[Revision]:
         """All that is kept of a memory's changes, newest first, each with its text."""

@@ -415,9 +415,10 @@ class Extent:
     revisions: int
     sessions: int
     shared_sessions: int
+    imported: int  # rows of accepted imports that are not stored yet
 
     def __bool__(self) -> bool:
-        return bool(self.memories or self.sessions)
+        return bool(self.memories or self.sessions or self.imported)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -427,3 +428,4 @@ class Imported:
     sessions: int
     memories: int
     redacted: int = 0  # secrets that were kept out
+    goes_on: bool = False  # it is accepted, and the rest follows by itself

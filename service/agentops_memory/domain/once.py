@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import wraps
+from functools import partial, wraps
 from hashlib import sha256
 from typing import Concatenate, ParamSpec, TypeVar
 
@@ -71,12 +71,20 @@ def only_once(
         once.is_replay = done is not None  # said each time: a transaction may be run again
         if done is not None:
             once.status = done.status
-            return again(tx, done.ids, *args, **kwargs)
+            return _again(partial(again, tx, done.ids, *args, **kwargs))
         outcome = work(tx, *args, **kwargs)
         _record(tx, once, ids(outcome))
         return outcome
 
     return done_once
+
+
+def _again(outcome: Callable[[], T]) -> T:
+    """The outcome of the ids; Conflict for ids of a damaged file, by which there is none."""
+    try:
+        return outcome()
+    except (LookupError, ValueError, TypeError, OverflowError) as damage:
+        raise Conflict("This was done, and its answer is not known any more.") from damage
 
 
 def is_due(tx: Transaction, once: Once | None) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
+from .import_ports import ImportTable
 from .memory_ports import MemoryTable, RevisionTable, SessionTable, TranscriptTable
 from .model import (
     Caller,
@@ -67,6 +68,9 @@ class ProjectTable(Protocol):
 
     def names(self) -> list[Project]:
         """The projects that hold anything, in order."""
+
+    def exists(self, project: Project) -> bool:
+        """Whether the project holds anything."""
 
     def rows(self) -> Rows:
         """All that the database holds, whoever asks."""
@@ -144,6 +148,10 @@ class Transaction(Protocol):
         """How long is kept what is kept for a time."""
 
     @property
+    def is_awaited(self) -> bool:
+        """Whether other changes wait until this one ends."""
+
+    @property
     def memories(self) -> MemoryTable:
         """Memories."""
 
@@ -174,6 +182,10 @@ class Transaction(Protocol):
     @property
     def erasures(self) -> ErasureTable:
         """Receipts of erasures."""
+
+    @property
+    def imports(self) -> ImportTable:
+        """Imports that are stored in many transactions."""
 
     @property
     def stores(self) -> StoreTable:

@@ -7,12 +7,13 @@ from typing import Protocol
 
 from .access import Role
 from .errors import Conflict, Denied, Invalid, NotFound
+from .importing import merged
 from .memories import revised, unheard
 from .model import Caller, Deed, Erasure, ErasureId, ErasureKind, Extent, Listed
+from .new_names import require_project
 from .ports import Engine, Transaction
 from .screen import MAX_PROJECT
 from .text import Project
-from .transfer import merged
 
 BATCH = 200  # memories that are erased in one transaction; saves wait for it
 
@@ -139,8 +140,9 @@ def planned_rename(tx: Transaction, project: Project, new: Project) -> Plan:
     _require_at_rest(tx, project, new)
     if len(new) > MAX_PROJECT:
         raise Invalid(f"A project's name has at most {MAX_PROJECT} characters.")
-    if tx.projects.extent(new):
+    if tx.projects.exists(new):
         raise Conflict("There is a project with the new name; merge the one into the other.")
+    require_project(new)
     return Plan(extent=extent)
 
 
@@ -206,6 +208,8 @@ def erase_some(tx: Transaction, erasure: ErasureId) -> Erasure:
     if not found.goes_on:  # another, who asked for the same, has ended it
         return found
     _require(tx, found.project)
+    if tx.imports.erase_some(found.project, BATCH):
+        return found
     memories = tx.projects.some(found.project, BATCH)
     if memories:
         tx.erasures.extend(erasure, memories, tx.memories.erase_some(memories))

@@ -22,6 +22,11 @@ def require_room_for_record(tx: Transaction) -> None:
     _require(tx, beyond=SMALL)
 
 
+def require_room_for_import(tx: Transaction, size: int) -> None:
+    """The same for rows of so many bytes that are staged: stored and indexed they take twice."""
+    _require(tx, beyond=-size)
+
+
 def _require(tx: Transaction, *, beyond: int) -> None:
     if tx.room is not None and tx.room + beyond <= 0:
         raise OverQuota("The tenant stores as much as it may; nothing was stored.")

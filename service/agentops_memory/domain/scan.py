@@ -16,7 +16,6 @@ from .model import (
     Memory,
     MemoryId,
     SessionId,
-    Space,
     StoreId,
     Text,
 )
@@ -30,6 +29,7 @@ from .store_scan import (
     screened_store,
 )
 from .text import Project, content_hash
+from .transfer import Transfer
 
 PAGE = 200  # memories, sessions or stores that are looked at together
 MOST_STORES = 100_000  # that are counted
@@ -56,6 +56,7 @@ class Scan:
 
     async def redact(self, caller: Caller) -> AsyncIterator[Scanned]:
         """Take it out, page by page. Each page that had any leaves a receipt for each project."""
+        await Transfer(engine=self.engine).resume(caller)  # what it stores later is not looked at
         rules = self.rules(caller)
         async for scanned in self._pages(caller):
             if found := [finding for finding in scanned.findings if finding.kinds]:
@@ -69,7 +70,7 @@ class Scan:
         while memories := await self.engine.read(caller, memory_page, after, rules):
             after, scanned = memories
             yield scanned
-        last: SessionId | None = None
+        last = 0
         while sessions := await self.engine.read(caller, session_page, last, rules):
             last, closed = sessions
             yield closed
@@ -100,18 +101,19 @@ def memory_page(tx: Transaction, after: MemoryId, rules: Rules) -> tuple[MemoryI
     return (after, Scanned(rows=rows, findings=some(findings))) if rows else None
 
 
-def session_page(
-    tx: Transaction, after: SessionId | None, rules: Rules
-) -> tuple[SessionId, Scanned] | None:
-    sessions = tx.sessions.page(None, after, PAGE)
-    if not sessions:
+def session_page(tx: Transaction, after: int, rules: Rules) -> tuple[int, Scanned] | None:
+    page = tx.sessions.page(None, after, PAGE)
+    if not page:
         return None
+    sessions = [session for _, session in page]
     findings = (in_session(session, tx.transcripts.get(session.id), rules) for session in sessions)
-    return sessions[-1].id, Scanned(rows=len(sessions), findings=some(findings))
+    return page[-1][0], Scanned(rows=len(sessions), findings=some(findings))
 
 
 def store_page(tx: Transaction, after: str | None, rules: Rules) -> tuple[str, Scanned] | None:
-    stores = tx.stores.page(EVERY_STORE, Page(limit=PAGE, after=after)).items
+    page = tx.stores.page(EVERY_STORE, Page(limit=PAGE, after=after)).items
+    # An id that is no UTF-8 is shown as another, after which it may come again.
+    stores = [store for store in page if after is None or store.id < after]
     if not stores:
         return None
     findings = (in_store(store, rules) for store in stores)
@@ -220,7 +222,7 @@ def _redact_session(tx: Transaction, id_: SessionId, rules: Rules) -> int:
 def _is_stored(tx: Transaction, store: StoreId, entry: EntryId | None) -> bool:
     if tx.stores.get(store) is None:
         return False
-    return entry is None or tx.memories.in_space(Space.of_store(store), entry) is not None
+    return entry is None or tx.memories.in_store(store, entry) is not None
 
 
 def _redact_store(tx: Transaction, id_: StoreId, rules: Rules) -> None:

@@ -5,10 +5,18 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from .secret_tokens import Span
-
-MIN_TURNS = 3  # from a letter to a digit or back; words with a version have fewer
-REACH = 160  # characters before a label that are looked at
+from .secret_assignments import (
+    ASSIGNMENT,
+    LONGEST,
+    TYPE,
+    VALUE_OF,
+    follows,
+    is_named,
+    is_option,
+    is_password,
+    is_random,
+)
+from .secret_tokens import UUID, Span
 
 
 def labelled(text: str, lowered: bytes) -> Iterator[Span]:
@@ -22,16 +30,15 @@ def labelled(text: str, lowered: bytes) -> Iterator[Span]:
             next_at = at + 1
             for label in labels:
                 found = label.pattern.match(text, at)
-                if found and label.holds(found):
-                    start, end = found.span("secret")
+                if not found:
+                    continue
+                start, end = found.span("secret")
+                if label.holds(found):
                     yield Span(start, end, label.kind)
                     next_at = max(next_at, end)
+                elif label is _PASSWORD and end - start > LONGEST:  # else quadratic time
+                    next_at = max(next_at, end)
             at = lowered.find(word, next_at)
-
-
-def turns(text: str) -> int:
-    """How often a letter follows a digit, or a digit a letter."""
-    return len(_TURN.findall(text))
 
 
 def _is_any(_: str) -> bool:
@@ -51,48 +58,38 @@ def _is_basic(secret: str) -> bool:
         return False
 
 
-def _is_random(secret: str) -> bool:
-    """Whether letters and digits alternate as in no name, and signs stand in mixed case only.
-
-    So paths, resource names and UUIDs are not random.
-    """
-    if turns(secret) < MIN_TURNS:
-        return False
-    return secret.isalnum() or (secret != secret.lower() and secret != secret.upper())
+def _is_credential(secret: str) -> bool:
+    return is_random(secret) or re.fullmatch(UUID, secret) is not None
 
 
 class _Label(NamedTuple):
-    """A pattern for a label and the secret beside it."""
+    """A pattern for a label and the secret beside it, and what else has to hold."""
 
     kind: str
     pattern: re.Pattern[str]
-    is_secret: Callable[[str], bool]
-    after: re.Pattern[str]
-
-    def holds(self, found: re.Match[str]) -> bool:
-        """Whether this is a secret, and after what it has to be."""
-        start = found.start()
-        return (
-            self.is_secret(found["secret"])
-            and self.after.search(found.string, max(0, start - REACH), start) is not None
-        )
+    holds: Callable[[re.Match[str]], bool]
 
 
 def _label(
     kind: str, pattern: str, is_secret: Callable[[str], bool] = _is_any, after: str = ""
 ) -> _Label:
     flags = re.ASCII | re.IGNORECASE
-    return _Label(kind, re.compile(pattern, flags), is_secret, re.compile(after, flags))
+    before = re.compile(after, flags)
+
+    def holds(found: re.Match[str]) -> bool:
+        return is_secret(found["secret"]) and follows(before, found)
+
+    return _Label(kind, re.compile(pattern, flags), holds)
 
 
 def _random(label: str) -> _Label:
-    return _label("labelled-secret", label + _IS + _RANDOM, _is_random)
-
-
-def _option(label: str) -> _Label:
-    """As `--api-key ...`."""
-    pattern = rf"(?<=-){label}[ \t]{{1,4}}{_QUOTE}{_RANDOM}"
-    return _label("labelled-secret", pattern, _is_random)
+    """Random characters as in `api_key: ...` and `--api-key ...`."""
+    between = (
+        rf"{_IS}|{TYPE}[ \t]{{0,4}}=[ \t]{{0,4}}{_QUOTE}|(?P<option>[ \t]{{1,4}}{_QUOTE})"
+        r"""|(?P<next>\\{0,3}["'],[ \t]{0,4}\\{0,3}["'])"""
+    )
+    pattern = rf"(?P<name>{label})(?:{between}){_RANDOM}"
+    return _Label("labelled-secret", re.compile(pattern, re.ASCII | re.IGNORECASE), is_named)
 
 
 def _passwords(label: str) -> list[_Label]:
@@ -108,9 +105,9 @@ def _passwords(label: str) -> list[_Label]:
     ]
 
 
+_PASSWORD = _Label("password", ASSIGNMENT, is_password)
 _WORD = re.compile(r"[A-Z]?[a-z._~/-]+|[A-Z._/-]+")
 _PAIR = re.compile("[!-9;-~]+:[!-~]+")
-_TURN = re.compile("(?<=[A-Za-z])[0-9]|(?<=[0-9])[A-Za-z]")
 
 _KEY_BEGINS = (
     f"-----BEGIN {label}PRIVATE KEY"
@@ -121,13 +118,28 @@ _KEY_IN_BASE64 = "|".join(
 )
 
 _QUOTE = r"""(?:\\{0,3}["'`])?"""
-_IS = rf"{_QUOTE}\]?(?:\*\*)?\s{{0,4}}(?:=>|:=|[=:>\uff1a])(?:\*\*)?\s{{0,4}}{_QUOTE}"
+_IS = (
+    rf"{_QUOTE}\]?(?:\*\*)?(?:\s{{0,40}}(?:=>|:[=-]|[=:>\uff1a])|{VALUE_OF})(?:\*\*)?\s{{0,40}}"
+    rf"(?:[rbuf]{{1,2}}(?=[\"']))?{_QUOTE}(?:base64:)?"
+)
 # With spaces around it no mere name may follow: that is code.
 _EQUALS = r"(?:=|\s?=\s?(?![a-z_.]++\s?(?:[;,)\r\n]|$)))"
 _GAP = r"(?:[ \t]{1,4}|%20)"
 _CREDENTIAL = r"(?P<secret>[A-Za-z0-9][A-Za-z0-9._~+/|:=-]{6,}[A-Za-z0-9_=-])"
+# An argument in quotes goes up to the closing quote, spaces and all.
+_OPENED = r"""(?P<quote>\\{0,3}["'])?"""
+_WORD_GIVEN = r"""[^\s"'`$<{][^\s"'`]{0,127}"""
+_GIVEN = (
+    r"""(?P<secret>(?(quote)(?:(?![\s"'`$<{])(?:(?!(?P=quote))[^\r\n]){1,128}(?=(?P=quote))"""
+    rf"|{_WORD_GIVEN})|{_WORD_GIVEN}))"
+)
+_ARGUMENT = _OPENED + _GIVEN
 _BASE64 = "[A-Za-z0-9+/]"
-_RANDOM = r"(?P<secret>[A-Za-z0-9_~+/-]{20,}+={0,2}+)(?![.:(\[{$%@=!*?])"
+_SENTENCE_END = r"""[.:!?](?:[\s"'`)\]<&\\\x1b]|[^\x00-\x7f]|$)"""
+_RANDOM = (
+    r"(?P<secret>[A-Za-z0-9_~+/-]{20,}+={0,2}+)"
+    rf"(?:(?![.:!?(\[{{$%@=*])|(?={_SENTENCE_END}))"
+)
 _LIBPQ_VALUE = r"""'[^'\r\n]{1,256}'|[^\s,;()"'`{$<%][^\s,;()"'`]{0,255}+"""
 _QUOTED = r"""\{[^{}\r\n]{1,256}\}|'[^'\r\n]{1,256}'"""
 _UNQUOTED = r"""[^\s;"'`]"""
@@ -138,6 +150,20 @@ _IN_ADDRESS = (
     r"""(?P<secret>[^\s/@"'`]++(?:@[^\s/@"'`,;]*+)*)@(?!sha256:)"""
 )
 
+# The rest of a command, which backslashes may part, and no prose.
+_REST = r"(?:(?!,\s|\s(?:then|and|or|run|compose|ssh)\s)[^\n;|&]|(?<=\\)\n)*"
+_LOGIN = (
+    r"(?:sshpass(?: -\S{1,64})*|(?:mongo(?:sh|dump|restore|import|export)?"
+    rf"|(?:docker|podman|nerdctl|buildah|skopeo|helm|oras|registry|az) login)\b{_REST})\Z"
+)
+_GAPS = r"[ \t]+(?:\\\n[ \t]*)?"
+# Only options of its own, and a database, stand between this command and the password.
+_MYSQL = (
+    r"(?:mysql|mariadb)[a-z-]{0,8}(?:\.exe)?"
+    rf"(?:{_GAPS}\w+(?={_GAPS}-(?:[uh]|-user|-host)))?(?>(?:{_GAPS}-\S+"
+    rf"""(?:{_GAPS}(?:"[^"\n]*"|'[^'\n]*'|[^\s"'\\-]\S*))?)*)(?:{_GAPS})?\Z"""
+)
+
 _DATABASE = (
     r"(?:postgres(?:ql)?|mysql|mariadb|mongodb(?:\+srv)?|rediss?|amqps?)(?:\+[a-z0-9]{1,16})?\Z"
 )
@@ -146,15 +172,6 @@ _NO_CODE = (  # `null`, `os.getcwd()`, `${PWD}/x`, the rest of `== x`
     r"""|[a-z_][\w.]{0,64}+\((?:[\s;"'`]|$|[^\s;"'`]{0,64}?\)))"""
 )
 _LIBPQ = "(?:host(?:addr)?|port|user|dbname|sslmode|connect_timeout)="
-_NO_SECRET_TOKEN = "".join(
-    f"(?<!{word})(?<!{word}[_-])"
-    for word in (
-        *("csrf", "xsrf", "forgery", "middleware", "verification"),
-        *("page", "next", "forward", "backward", "starting", "continuation", "cursor", "sync"),
-        *("client", "idempotency", "request", "unit"),
-    )
-)
-
 # By the word, in lower case, that each begins with; what two of them find, the first names.
 # What is repeated without a limit never runs over that word again, or always succeeds: else
 # hostile text takes quadratic time.
@@ -168,29 +185,27 @@ _LABELS = {
             "aws-secret-key",
             r"secret[ _-]?access[ _-]?key(?:[ \t]{1,4}|[ `]{0,3}\|[ `]{0,3}| \[\w{0,24}\]: )"
             rf"(?P<secret>{_BASE64}{{40}})(?!{_BASE64})",
-            _is_random,
+            is_random,
         ),
         _random("secret(?:[_-]?key)?"),
+        _PASSWORD,
     ],
-    b"access": [
-        _label("azure-key", rf"(?<=shared)access[_-]?key{_IS}(?P<secret>{_BASE64}{{40,}}={{0,2}})"),
-        _random("access[_-]?key"),
-    ],
-    b"account": [
-        _label("azure-key", rf"account[_-]?key{_IS}(?P<secret>{_BASE64}{{40,}}={{0,2}})"),
-    ],
-    b"api": [
-        _random("api[ _-]?(?:key|secret)"),
-        _option("api[_-]?key"),
-        _label("webhook", r"(?<=/)api/webhooks/\d{15,22}/(?P<secret>[a-z0-9_-]{40,})"),
+    b"/api/webhooks/": [
+        _label("webhook", r"/api/webhooks/\d{15,22}/(?P<secret>[a-z0-9_-]{40,})"),
     ],
     b"atatt3": [_label("service-token", "(?P<secret>atatt3[a-z0-9_=-]{60,})")],
     b"auth": [
         _label(
             "authorization",
             rf"authorization{_QUOTE}\s{{0,4}}[:=,]\s{{0,4}}{_QUOTE}"
-            rf"(?:bearer|basic|token|bot|apikey){_GAP}{_CREDENTIAL}",
+            rf"(?:bearer|basic|token|bot|apikey|ssws){_GAP}{_CREDENTIAL}",
             _is_no_word,
+        ),
+        _label(
+            "authorization",
+            rf"authorization{_QUOTE}\s{{0,4}}[:=,]\s{{0,4}}{_QUOTE}(?:[a-z][\w-]{{1,30}}{_GAP})?"
+            rf"(?!credential=){_CREDENTIAL}",
+            _is_credential,
         ),
         _label(
             "authorization",
@@ -203,17 +218,28 @@ _LABELS = {
             rf"(?<=:_)authtoken ?= ?{_QUOTE}(?P<secret>[a-z0-9_.+/=~:-]{{8,}})",
             _is_no_word,
         ),
-        _random("auth[_-]?key"),
     ],
     b"bearer": [
-        _label("authorization", rf"bearer{_GAP}(?=\S{{20}}){_CREDENTIAL}", _is_random),
+        _label("authorization", rf"bearer{_GAP}(?=\S{{20}}){_CREDENTIAL}", is_random),
     ],
     b"curl": [
         _label(
             "connection-password",
             r"curl\b(?:[^\n;|&c]|(?<=\\)\n|&(?!&)|c(?!url\b)){0,300}?\s(?:-u|--user)[ =]?"
-            r"""["']?[^\s:"'`$<{]{1,64}:(?P<secret>[^\s"'`$<{][^\s"'`]{0,127})""",
+            rf"""{_OPENED}[^\s:"'`$<{{]{{1,64}}:{_GIVEN}""",
             _is_no_word,
+        ),
+    ],
+    b" -p": [
+        _label("password", f" -p[ =]?{_ARGUMENT}", is_option, after=_LOGIN),
+        _label("password", f" (?-i:-p){_ARGUMENT}", is_option, after=_MYSQL),
+    ],
+    b"redis-cli": [
+        _label(
+            "password",
+            r"redis-cli\b[^\n;|&]{0,120}?\s(?:-a|--pass)[ =](?!(?:option|is|flag|argument)\b)"
+            rf"{_ARGUMENT}",
+            is_option,
         ),
     ],
     b"hooks.slack.com/": [
@@ -223,10 +249,10 @@ _LABELS = {
         _label(
             "private-key",
             rf"(?P<secret>(?-i:{_KEY_IN_BASE64}){_BASE64}{{32,}}+"
-            rf"(?:\r?\n[ \t]{{0,40}}+{_BASE64}{{32,}}+)*+={{0,2}})",
+            rf"(?>(?:\r?\n[ \t]{{0,40}}+{_BASE64}{{32,}}+)*)={{0,2}})",
         ),
     ],
-    b"passw": [
+    b"pass": [
         _random("passw(?:or)?d"),
         *_passwords("password"),
         _label(
@@ -243,8 +269,10 @@ _LABELS = {
             r"""password\s{1,8}["']?(?![{<$%]|(?-i:[A-Z_]+)\b)(?P<secret>[^\s"'`]{1,256})""",
             after=r"machine\s{1,8}\S{1,128}\s{1,8}login\s{1,8}\S{1,64}\s{1,8}\Z",
         ),
+        _PASSWORD,
     ],
-    b"pwd": _passwords("pwd"),
+    b"pwd": [*_passwords("pwd"), _PASSWORD],
+    b"identified by": [_PASSWORD],
     b"sig=": [_label("azure-key", r"(?<=[?&;])sig=(?P<secret>[a-z0-9+/%]{40,}={0,2})")],
     b"token": [
         _label(
@@ -252,16 +280,22 @@ _LABELS = {
             r"(?:(?<=session)|(?<=session[_-])|(?<=security)|(?<=security[_-]))"
             rf"token{_IS}(?P<secret>{_BASE64}{{100,}}={{0,2}})",
         ),
-        _random(_NO_SECRET_TOKEN + "token"),
-        _option(_NO_SECRET_TOKEN + "token"),
+        _random("token"),
+    ],
+    b"key": [
+        _label(
+            "azure-key",
+            r"(?:(?<=sharedaccess)|(?<=sharedaccess[_-])|(?<=account)|(?<=account[_-]))"
+            rf"key{_IS}(?P<secret>{_BASE64}{{40,}}={{0,2}})",
+        ),
+        _random("(?:(?<=[a-z0-9_-])|(?<=api ))key"),
     ],
     b"xoxd-": [_label("slack-token", "(?P<secret>xoxd-[a-z0-9%+/_=-]{20,})")],
-    b":aa": [_label("telegram-token", "(?<=[0-9]{8}):(?P<secret>(?-i:AA)[a-z0-9_-]{33,})")],
     b"~": [
         _label(
             "azure-key",
             r"(?<=[a-z0-9_~.-]{3}[0-9](?-i:Q))~(?P<secret>[a-z0-9_~.-]{31,34})(?![a-z0-9_~.-])",
-            _is_random,
+            is_random,
         ),
     ],
     b"://": [

@@ -9,13 +9,13 @@ import re
 from collections.abc import Iterator
 from itertools import chain
 
-from .secret_labels import MIN_TURNS, labelled, turns
-from .secret_tokens import Span, tokens
+from .secret_labels import labelled
+from .secret_tokens import MIN_TURNS, Span, tokens, turns
 
 SHAPES = {
     "age-key": "secret keys of age (AGE-SECRET-KEY-1...)",
     "anthropic-key": "keys of Anthropic (sk-ant-...)",
-    "authorization": "what follows Bearer, Basic or Token in a header; auth of Docker and npm",
+    "authorization": "credentials in a header (Bearer, Basic, Token ...); auth of Docker, npm",
     "aws-key-id": "access key ids of AWS (AKIA..., ASIA...)",
     "aws-secret-key": "secret access keys and session tokens of AWS, beside their label",
     "azure-key": "keys, client secrets and DevOps tokens of Azure, signatures in its addresses",
@@ -29,11 +29,12 @@ SHAPES = {
     "google-key": "keys of Google (AIza...), its OAuth tokens (ya29...., 1//0...), GOCSPX-...",
     "huggingface-token": "tokens of Hugging Face (hf_...)",
     "jwt": "JSON Web Tokens, signed or encrypted",
-    "labelled-secret": "random characters beside a label such as api_key, password, token",
+    "labelled-secret": "random characters beside a label that ends in key, token, secret, password",
     "memory-key": "keys of this service (amk_...)",
     "npm-token": "tokens of npm (npm_...), and what follows :_authToken=",
     "openai-key": "keys of OpenAI, and of those who took over their form (sk-..., sk-proj-...)",
-    "private-key": "private keys in PEM or PGP armor, closed or cut off, also in base64",
+    "password": "the value of a name such as DB_PASSWORD, CLIENT_SECRET; mysql -p, sshpass",
+    "private-key": "private keys in PEM or PGP armor, closed or cut off, in base64, as JWK",
     "pypi-token": "tokens of PyPI (pypi-...)",
     "sendgrid-key": "keys of SendGrid (SG....)",
     "service-token": "tokens of other services that have a prefix of their own",
@@ -55,8 +56,13 @@ def secrets(text: str) -> Iterator[Span]:
     The time is linear in the text, and short for a text without secrets.
     """
     raw = text.encode("latin-1", "replace")
+    lowered = raw.lower()
     found = chain(
-        tokens(text, raw), labelled(text, raw.lower()), _private_keys(text), _data_sources(text)
+        tokens(text, raw),
+        labelled(text, lowered),
+        _private_keys(text),
+        _web_keys(text, lowered),
+        _data_sources(text),
     )
     return (span for span in found if not _stands_for_one(text[span.start : span.end]))
 
@@ -72,6 +78,13 @@ def _private_keys(text: str) -> Iterator[Span]:
             yield Span(begin.start(), end.end(), "private-key")
         elif not end and (rest := _KEY_REST.match(text, begin.end())):
             yield Span(begin.start(), rest.end(), "private-key")
+
+
+def _web_keys(text: str, lowered: bytes) -> Iterator[Span]:
+    """The secret members of JSON Web Keys."""
+    if b'"kty' in lowered:
+        for found in _WEB_KEY.finditer(text):
+            yield Span(*found.span("secret"), "private-key")
 
 
 def _data_sources(text: str) -> Iterator[Span]:
@@ -105,11 +118,14 @@ _KEY_BEGIN = re.compile("-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
 _KEY_END = re.compile("-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
 _KEY_LINE = re.compile("[A-Za-z0-9+/=]{16}")
 _KEY_REST = re.compile(
-    r"(?:[\s\\>|#*]{0,40}+[A-Za-z][A-Za-z-]{2,30}+: [^\r\n\\]{0,200}+(?=[\r\n\\])){0,5}+"
-    r"""(?:[\s\\>|#*"',]{0,40}+[A-Za-z0-9+/=]{16,}+)++"""
+    r"(?>(?:[\s\\>|#*]{0,40}+[A-Za-z][A-Za-z-]{2,30}+: [^\r\n\\]{0,200}+(?=[\r\n\\])){0,5})"
+    r"""(?>(?:[\s\\>|#*"',]{0,40}+[A-Za-z0-9+/=]{16,}+)+)"""
     r"""(?:(?<!=)[\s\\>|#*"',]{1,40}+[A-Za-z0-9+/]{1,15}+={0,2}(?=["'\\]{0,3}(?:[\r\n]|$)))?"""
+)
+_WEB_KEY = re.compile(
+    r"""["'](?:d|k|p|q|dp|dq|qi)\\{0,3}["']\s{0,4}:\s{0,4}\\{0,3}["'](?P<secret>[A-Za-z0-9_-]{16,}+)"""
 )
 
 _DATA_SOURCE = re.compile(
-    r"""(?<![A-Za-z0-9_.-])[A-Za-z0-9_.-]{1,64}:(?!//)(?P<secret>[^\s@"'`]{1,128})@tcp\("""
+    r"""(?<![A-Za-z0-9_.-])(?!REDACTED:)[A-Za-z0-9_.-]{1,64}:(?!//)(?P<secret>[^\s@"'`]{1,128})@tcp\("""
 )

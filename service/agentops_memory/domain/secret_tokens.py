@@ -31,6 +31,11 @@ def tokens(text: str, raw: bytes) -> Iterator[Span]:
                 yield Span(*token.span(), "azure-key")
 
 
+def turns(text: str) -> int:
+    """How often a letter follows a digit, or a digit a letter."""
+    return len(_TURN.findall(text))
+
+
 def _runs(mask: bytes) -> Iterator[tuple[int, int]]:
     start = mask.find(_LONG_RUN)
     while start >= 0:
@@ -40,12 +45,14 @@ def _runs(mask: bytes) -> Iterator[tuple[int, int]]:
 
 
 SIGNS = "_.-"
+MIN_TURNS = 3  # from a letter to a digit or back; words with a version have fewer
+_TURN = re.compile("(?<=[A-Za-z])[0-9]|(?<=[0-9])[A-Za-z]")
 _BASE64 = "[A-Za-z0-9+/]"
 _SAFE = "[A-Za-z0-9_-]"  # base64url
 _HEX = "[0-9a-f]"
 _WITH_DIGIT = "(?=[A-Za-z_-]{0,40}[0-9])"
 _SNOWFLAKE = "[DTjz][AEIMQUYcgk][w-z0-5](?:[MNO][DTjz][AEIMQUYcgk][w-z0-5]){4,5}"
-_UUID = f"{_HEX}{{8}}(?:-{_HEX}{{4}}){{3}}-{_HEX}{{12}}"
+UUID = f"{_HEX}{{8}}(?:-{_HEX}{{4}}){{3}}-{_HEX}{{12}}"
 _GITLAB = "(?:pat|ptt|dt|rt|rtr|cbt|ft|imt|oas|soat|ffct)"
 _ROUTE = r"(?:\.[0-9a-z]{2,})*"
 
@@ -91,7 +98,10 @@ _SIGNLESS = (
     ("service-token", "ABSKQmVkcm9ja0FQSUtleS", f"{_BASE64}{{60,}}"),
     ("service-token", "ATBB", "(?=[A-Za-z]{0,30}[0-9])[A-Za-z0-9]{32}(?![A-Za-z0-9])"),
     ("service-token", "ATCTT3", f"{_SAFE}{{60,}}"),
+    ("service-token", "EAA[B-Z]", "[A-Za-z0-9]{100,}"),
+    ("service-token", "LTAI", f"{_WITH_DIGIT}[A-Za-z0-9]{{20}}(?![A-Za-z0-9])"),
     ("service-token", "dapi", f"{_HEX}{{32}}(?![A-Za-z0-9])"),
+    ("telegram-token", "AA", f"(?<=[0-9]{{8}}:AA){_SAFE}{{33,}}"),
     ("twilio-key", "SK", f"{_HEX}{{32}}(?![A-Za-z0-9])"),
 )
 _WORDLIKE = (
@@ -118,7 +128,7 @@ _WORDLIKE = (
     ("service-token", "gsk_", "[A-Za-z0-9]{48,}"),
     ("service-token", "ntn_", "[A-Za-z0-9]{40,}"),
     ("service-token", "pat", rf"[A-Za-z0-9]{{14}}\.{_HEX}{{64,}}"),
-    ("service-token", "pat-(?:na|eu|ap)[0-9]-", _UUID),
+    ("service-token", "pat-(?:na|eu|ap)[0-9]-", UUID),
     ("service-token", "phx_", "(?=[A-Za-z]{0,30}[0-9])[A-Za-z0-9]{32,}"),
     ("service-token", "pplx-", "[A-Za-z0-9]{40,}"),
     ("service-token", "pscale_", f"(?:tkn|oauth|pw)_{_WITH_DIGIT}{_SAFE}{{32,}}"),
@@ -126,9 +136,11 @@ _WORDLIKE = (
     ("service-token", "r8_", "[A-Za-z0-9]{37}(?![A-Za-z0-9])"),
     ("service-token", "sb_secret_", f"{_WITH_DIGIT}{_SAFE}{{20,}}"),
     ("service-token", "sbp_", f"{_HEX}{{40,}}"),
-    ("service-token", "sk-lf-", _UUID),
+    ("service-token", "sk-lf-", UUID),
+    ("service-token", r"sk\.eyJ", rf"{_SAFE}{{20,}}\.{_SAFE}{{20,}}"),
     ("service-token", "tskey-", "[a-z]{3,10}-[A-Za-z0-9]{8,24}-[A-Za-z0-9]{20,}"),
     ("service-token", "tvly-", f"{_WITH_DIGIT}{_SAFE}{{28,}}"),
+    ("service-token", "vc[aciprk]_", f"{_WITH_DIGIT}{_SAFE}{{24,}}"),
     ("service-token", "xai-", "[A-Za-z0-9]{60,}"),
     ("slack-token", "xapp-", "[0-9]-[A-Za-z0-9-]{15,}"),
     ("slack-token", "xox[a-ce-z]-", "(?=[A-Za-z-]{0,12}[0-9])[A-Za-z0-9-]{15,}"),

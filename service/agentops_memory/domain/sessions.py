@@ -9,6 +9,7 @@ from . import replays
 from .access import Role
 from .errors import Invalid
 from .model import UNKNOWN_PROJECT, Caller, Entered, Session, SessionId
+from .new_names import require_session
 from .once import Once, only_once
 from .ports import Engine, Transaction
 from .quota import require_room_for_session
@@ -24,7 +25,8 @@ class Sessions:
     """Sessions of one service.
 
     One of a project that the caller does not act on is refused with Denied; a
-    read does not know of it. What is to be done `once` is answered as before when it was.
+    read does not know of it. A new one with a name that cannot be is refused with
+    InvalidFields. What is to be done `once` is answered as before when it was.
     """
 
     engine: Engine
@@ -112,12 +114,18 @@ class Sessions:
 
 def open_session(tx: Transaction, session: SessionId, project: Project) -> Session:
     tx.caller.require_project(project)
+    require_session(tx, session, project)
     return entered(tx, Session(id=session, project=project, started_at=tx.now))
 
 
 def entered(tx: Transaction, session: Session) -> Session:
     """The session as it is stored, by now at the latest. The caller must act on its project."""
     require_room_for_session(tx)
+    return admitted(tx, session)
+
+
+def admitted(tx: Transaction, session: Session) -> Session:
+    """The same, however much the tenant stores."""
     stored = tx.sessions.open(session)
     tx.caller.require_project(stored.project)
     return stored
@@ -169,6 +177,7 @@ def recent_sessions(
 
 def _entered_late(tx: Transaction, session: SessionId, project: Project | None) -> Session:
     late = Session(id=session, project=project or UNKNOWN_PROJECT, started_at=tx.now)
+    require_session(tx, late.id, late.project)
     return entered(tx, late)
 
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from .errors import Conflict
-from .model import Ids, Space, StoreId
+from .model import Ids, StoreId
 from .ports import Transaction
 from .store_lookup import known_store, known_version
 from .store_model import (
@@ -97,7 +97,7 @@ def entry_amended(
 ) -> tuple[Entry, bool]:
     """The entry as that version of it was; of metadata that it kept, those that it has now."""
     then = known_version(tx, store, VersionId(str(ids["version"])))
-    memory = tx.memories.in_space(Space.of_store(store), entry)
+    memory = tx.memories.in_store(store, entry)
     if memory is None or then.path is None:
         raise Conflict("This was done, and its answer is not known any more: it was redacted.")
     content = then.content if change.content is None else change.content

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from dataclasses import replace
 
-from .model import Memory, Space, StoreId, Text
+from .model import Memory, StoreId, Text
 from .ports import Transaction
 from .redaction import Rules
 from .screen import Screen
@@ -85,7 +85,7 @@ def redact_past(
 
 
 def _memory(tx: Transaction, store: StoreId, entry: EntryId) -> Memory:
-    memory = tx.memories.in_space(Space.of_store(store), entry)
+    memory = tx.memories.in_store(store, entry)
     assert memory is not None  # this transaction has just seen it
     return memory
 

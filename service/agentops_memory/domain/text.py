@@ -1,6 +1,7 @@
 """Normal forms of text: what is stored, compared, cut and indexed. All pure."""
 
 import hashlib
+import json
 import re
 import unicodedata
 from collections.abc import Iterator
@@ -43,6 +44,12 @@ def project_name(name: str) -> Project:
 def content_hash(content: str) -> str:
     """SHA-256 of the content, lower-cased and with white space collapsed; hexadecimal."""
     return hashlib.sha256(" ".join(content.lower().split()).encode()).hexdigest()
+
+
+def fingerprint(key: str | None, type_: str, title: str, content_hash: str) -> int:
+    """64 bits of what two memories have in common that say the same, as a signed number."""
+    said = json.dumps((key, type_, title, content_hash)).encode()
+    return int.from_bytes(hashlib.blake2b(said, digest_size=8).digest(), signed=True)
 
 
 def cut(text: str, limit: int) -> str:
@@ -146,7 +153,7 @@ _VERSION = re.compile(rf"(?<![{_WORD}])[vV](?=[0-9]+\.[0-9])")
 # Possessive throughout: each word is read once, so hostile text costs no more than prose.
 _IDENTIFIER = re.compile(
     rf"(?<![{_WORD}])(?:"
-    rf"[{_WORD}]++(?:[-_./:@\\][{_WORD}]++)++"
+    rf"[{_WORD}]++(?>(?:[-_./:@\\][{_WORD}]++)+)"
     rf"|[A-Z]*+[a-z0-9]++[A-Z][{_WORD}]*+"
     rf"|[A-Z]{{2,}}+[a-z]{{2,}}+[{_WORD}]*+"
     rf")"

@@ -6,7 +6,7 @@ some may; then what these leave behind is held.
 """
 
 import asyncio
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
@@ -75,10 +75,10 @@ async def _read_through(
     plan, screen = ImportPlan(), Screen(rules)
     sessions = enumerate(map(screen.session, document.sessions()))
     while some_sessions := await _piece(sessions):
-        await engine.read(caller, _judge_sessions, some_sessions, ahead, plan)
+        await engine.read(caller, _judge_sessions, deque(some_sessions), ahead, plan)
     memories = enumerate(map(screen.memory, document.memories()))
     while some := await _piece(memories):
-        await engine.read(caller, _judge_memories, some, ahead, plan)
+        await engine.read(caller, _judge_memories, deque(some), ahead, plan)
     return plan
 
 
@@ -87,20 +87,23 @@ async def _piece(rows: Iterator[Row]) -> list[Row]:
 
 
 def _judge_sessions(
-    tx: Transaction, sessions: Iterable[tuple[int, Session]], ahead: Ahead, plan: ImportPlan
+    tx: Transaction, sessions: deque[tuple[int, Session]], ahead: Ahead, plan: ImportPlan
 ) -> None:
     known = Foreseen(tx, ahead)
-    for _, session in sessions:
+    while sessions:
+        _, session = sessions[0]
         fate = session_fate(known, session)
         known.note_session(session, fate)
         plan.sessions[fate] += 1
+        sessions.popleft()  # a read that is run again goes on from here
 
 
 def _judge_memories(
-    tx: Transaction, memories: Iterable[tuple[int, Memory]], ahead: Ahead, plan: ImportPlan
+    tx: Transaction, memories: deque[tuple[int, Memory]], ahead: Ahead, plan: ImportPlan
 ) -> None:
     known = Foreseen(tx, ahead)
-    for place, memory in memories:
+    while memories:
+        place, memory = memories[0]
         found = verdict(known, memory)
         if not found.is_left_alone:
             _require_session(tx, memory)
@@ -108,6 +111,7 @@ def _judge_memories(
         plan.memories[found.fate] += 1
         if found.fate in CONFLICTS and len(plan.conflicts) < MOST_CONFLICTS:
             plan.conflicts.append(_conflict(place, found))
+        memories.popleft()  # as above
 
 
 def _require_session(tx: Transaction, memory: Memory) -> None:

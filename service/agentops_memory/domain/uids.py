@@ -1,11 +1,13 @@
 """Stable ids: UUIDv7, which order by the instant at which they were made."""
 
+import re
 import secrets
 from datetime import datetime
 from threading import Lock
 from uuid import UUID
 
 ENTROPY = 74  # bits
+DIGITS = 32  # of an id, hexadecimal
 STEP = 32  # bits by which two ids of one millisecond differ
 
 
@@ -44,8 +46,17 @@ def first_uid(at: datetime) -> str:
 
 
 def uid_after(uid: str) -> str:
-    """A fresh UUIDv7 that orders after another one, as close behind it as two of `Uids` are."""
-    return str(UUID(int=UUID(uid).int + 1 + secrets.randbits(STEP)))
+    """A fresh UUIDv7 that orders after another one, as close behind it as two of `Uids` are.
+
+    Of one that is damaged, after the nearest.
+    """
+    return str(UUID(int=UUID(nearest_uid(uid)).int + 1 + secrets.randbits(STEP)))
+
+
+def nearest_uid(uid: str) -> str:
+    """The id that a damaged one may have been: what is no digit of it is 0."""
+    digits = re.sub("[^0-9a-f]", "0", uid.replace("-", ""))[:DIGITS].ljust(DIGITS, "0")
+    return str(UUID(digits))
 
 
 def _milliseconds(at: datetime) -> int:

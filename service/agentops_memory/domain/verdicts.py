@@ -3,6 +3,7 @@
 Nothing is changed by deciding.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
@@ -67,7 +68,7 @@ class KnownMemories(Protocol):
 
     def by_uid(self, uid: str) -> Memory | None: ...
 
-    def twin_of(self, memory: Memory) -> Memory | None: ...
+    def twins_of(self, memory: Memory) -> Iterator[Memory]: ...
 
     def at_key(self, space: Space, key: str) -> Memory | None: ...
 
@@ -75,7 +76,9 @@ class KnownMemories(Protocol):
 class KnownRevisions(Protocol):
     """Revisions, as tables promise them."""
 
-    def newest(self, memory: Memory) -> list[Revision]: ...
+    def holds(self, memory: Memory, state: Memory) -> bool: ...
+
+    def count(self, memory: Memory) -> int: ...
 
 
 class KnownSessions(Protocol):
@@ -110,7 +113,7 @@ def verdict(known: Known, memory: Memory) -> Verdict:
     if match is not None and known.memories.get(match.id) is None:
         memory, match = replace(memory, uid=""), None  # that one is none to know of
     if not memory.uid:
-        match = known.memories.twin_of(memory)
+        match = next(known.memories.twins_of(memory), None)
     if match is not None and match.deleted_at is None:
         fate = Fate.SAME if _says_the_same(match, memory) else Fate.CHANGED
         return Verdict(fate=fate, memory=memory, meets=match)
@@ -145,12 +148,14 @@ def at_one_key(known: Known, held: Memory, memory: Memory) -> Fate:
     A full history takes no earlier state: it would go with the next change,
     and come back with the next import.
     """
-    revisions = known.revisions.newest(held)
-    if any(_is_state(revision, memory) for revision in revisions):
+    if second(memory.updated_at) > second(held.updated_at):  # so no revision is of then
+        return Fate.LATER
+    if known.revisions.holds(held, memory):
         return Fate.RECORDED
     if memory.updated_at > held.updated_at:
         return Fate.LATER
-    return Fate.TOO_EARLY if known.kept.is_full(len(revisions)) else Fate.EARLIER
+    is_full = known.kept.revisions and known.kept.is_full(known.revisions.count(held))
+    return Fate.TOO_EARLY if is_full else Fate.EARLIER
 
 
 def earlier(held: Memory, memory: Memory) -> Revision:
@@ -158,7 +163,7 @@ def earlier(held: Memory, memory: Memory) -> Revision:
     return Revision(number=held.revision, deed=Deed.UPDATED, at=memory.updated_at, text=memory.text)
 
 
-def _is_state(revision: Revision, memory: Memory) -> bool:
+def is_state(revision: Revision, memory: Memory) -> bool:
     """Whether the revision is this state of the memory; an export has whole seconds."""
     same_second = second(revision.at) == second(memory.updated_at)
     return same_second and revision.text == memory.text

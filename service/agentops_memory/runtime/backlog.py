@@ -7,7 +7,7 @@ from contextlib import suppress
 from datetime import timedelta
 
 from ..client import AsyncMemoryClient, SessionEnd
-from .outbox import Outbox
+from .outbox import Outbox, reason
 from .report import Lost, Report
 from .unsent import Unsent
 from .working_memory import WorkingMemory
@@ -85,4 +85,5 @@ class Backlog:
             self._ended = outcome
         if isinstance(outcome, (Exception, str)):
             self._lost.append(Lost(write=write, reason=str(outcome)))
-            log.warning("a write is lost", extra={"deed": write.deed, "reason": str(outcome)})
+            told = outcome if isinstance(outcome, str) else reason(outcome)
+            log.warning("a write is lost", extra={"deed": write.deed, "reason": told})

@@ -8,7 +8,7 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
-from ..client import AsyncMemoryClient, Message, Refused
+from ..client import AsyncMemoryClient, MemoryServiceError, Message, Refused
 from . import spans
 from .unsent import Unsent
 
@@ -99,7 +99,7 @@ class Outbox:
         if self._failures == 1:
             log.warning(
                 "the service does not take what is told; it is tried again",
-                extra={"reason": str(failure), "unsent": len(self._queue)},
+                extra={"reason": reason(failure), "unsent": len(self._queue)},
             )
 
     def _pause(self) -> float | None:
@@ -108,6 +108,11 @@ class Outbox:
             return None
         pause: timedelta = FIRST_PAUSE * 2 ** min(self._failures - 1, 10)
         return min(pause, LONGEST_PAUSE).total_seconds()
+
+
+def reason(failure: Exception) -> str:
+    """Why it failed: the sentence of a service or client, of all else the type alone."""
+    return str(failure) if isinstance(failure, MemoryServiceError) else type(failure).__name__
 
 
 def _is_hopeless(failure: Exception) -> bool:

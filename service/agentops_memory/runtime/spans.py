@@ -23,11 +23,21 @@ _TRACE = TraceContextTextMapPropagator()
 def span(
     name: str, attributes: Attributes, *, under: Mapping[str, str] | None = None
 ) -> Iterator[trace.Span]:
-    """A span of the trace that runs, or of the one that `under` tells of as headers do."""
+    """A span of the trace that runs, or of the one that `under` tells of as headers do.
+
+    An exception that passes through is noted on it and goes on.
+    """
     tracer = trace.get_tracer("agentops_memory.runtime", __version__)
     context = None if under is None else _TRACE.extract(under)
-    with tracer.start_as_current_span(name, context, attributes=dict(attributes)) as running:
-        yield running
+    with tracer.start_as_current_span(
+        name, context, attributes=dict(attributes),
+        record_exception=False, set_status_on_exception=False,
+    ) as running:  # fmt: skip
+        try:
+            yield running
+        except Exception as failure:
+            failed(running, failure)
+            raise
 
 
 def here() -> dict[str, str]:
@@ -38,9 +48,11 @@ def here() -> dict[str, str]:
 
 
 def failed(running: trace.Span, failure: Exception) -> None:
-    """The span's work failed, and that is seen to."""
-    running.record_exception(failure)
-    running.set_status(trace.StatusCode.ERROR, str(failure))
+    """The span's work failed. Its type is told, for its message may quote the conversation."""
+    kind = type(failure)
+    name = f"{kind.__module__}.{kind.__qualname__}"
+    running.add_event("exception", {"exception.type": name})
+    running.set_status(trace.StatusCode.ERROR, kind.__name__)
 
 
 def found(running: trace.Span, hits: Found) -> None:

@@ -17,6 +17,7 @@ class Kept:
     made_at: datetime
     path: Path
     size: int  # bytes
+    is_damaged: bool  # of values in it that is known
 
 
 def place_in(folder: Path, now: datetime) -> Path:
@@ -36,13 +37,16 @@ def newest(folder: Path, now: datetime) -> Kept | None:
 def prune(folder: Path, keep: int, now: datetime) -> list[Path]:
     """Remove what is older than the newest archives, of which so many stay; what is gone then.
 
-    Damaged ones go, too, once they are older. Whatever has another name than ours
-    stays, and so does what cannot be read, or is of some tenants only.
+    The newest without damaged values stays, too, however old it is. Archives that are not whole
+    go once they are older. Whatever has another name than ours stays, and so does what cannot be
+    read, or is of some tenants only.
     """
     oldest = _oldest(folder, keep, now)
     if oldest is None:
         return []
-    gone = [path for made_at, path in _named(folder, now) if made_at < oldest and _may_go(path)]
+    sound = next((kept.path for kept in _kept(folder, now) if not kept.is_damaged), None)
+    older = (path for made_at, path in _named(folder, now) if made_at < oldest and path != sound)
+    gone = [path for path in older if _may_go(path)]
     for path in gone:
         path.unlink(missing_ok=True)
     return gone
@@ -58,8 +62,10 @@ def _kept(folder: Path, now: datetime) -> Iterator[Kept]:
     """The archives that count, the newest first."""
     for made_at, path in _named(folder, now):
         with suppress(ArchiveRefused, OSError), Archive.opened(path) as archive:
-            if archive.manifest.is_of_all:
-                yield Kept(made_at=made_at, path=path, size=path.stat().st_size)
+            manifest = archive.manifest
+            if manifest.is_of_all:
+                size, is_damaged = path.stat().st_size, bool(manifest.damaged)
+                yield Kept(made_at=made_at, path=path, size=size, is_damaged=is_damaged)
 
 
 def _may_go(path: Path) -> bool:

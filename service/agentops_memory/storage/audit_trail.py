@@ -1,4 +1,4 @@
-"""What the audit tells of the time after an archive was made: what was revoked and erased."""
+"""What the audit tells: whether keys were made, and what was revoked and erased since a backup."""
 
 import json
 from collections import Counter
@@ -12,6 +12,8 @@ from typing import Any
 from ..domain.keys import Key
 from ..domain.model import KeyId, TenantId
 
+OF_KEYS = ("key.", "keys.")  # how actions begin that concern keys
+KEYS_RESET = "keys.reset"
 AUDIT_RESTORED = "audit.restored"  # the audit was lost, and is what an archive had of it
 
 
@@ -55,7 +57,7 @@ def since(audit: Path, archived: Iterable[bytes]) -> Since:
                 ended.add(KeyId(key))
             case {"action": action} if is_new and action == AUDIT_RESTORED:
                 has_gap = True
-            case {"action": "keys.reset"} if is_new:
+            case {"action": action} if is_new and action == KEYS_RESET:
                 were_reset = True
             case {"action": "tenant.erased", "tenant": str(tenant)} if is_new:
                 erased.add(TenantId(tenant))
@@ -65,6 +67,18 @@ def since(audit: Path, archived: Iterable[bytes]) -> Since:
         were_reset=were_reset,
         erased=frozenset(erased),
     )
+
+
+def were_keys_made(audit: Path) -> bool:
+    """Whether it tells of keys, and not of their reset after that."""
+    if not audit.exists():
+        return False
+    are_there = False
+    for line in _lines(audit):
+        if b'"key' in line:  # to read all others as JSON would take long
+            action = str(_entry(line).get("action"))
+            are_there = action != KEYS_RESET and (are_there or action.startswith(OF_KEYS))
+    return are_there
 
 
 def _lines(audit: Path) -> Iterator[bytes]:

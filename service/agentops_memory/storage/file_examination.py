@@ -4,6 +4,7 @@ import os
 import stat
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -12,6 +13,7 @@ from ..domain.examination import Finding, Mend, Status
 from .drafts import leftovers, remove_leftovers
 from .file_systems import file_system, is_network
 from .sqlite.copies import copies_of, draft_of
+from .sqlite.hard_links import REMEDY
 
 LITTLE = 100 * 1024 * 1024  # bytes free, below which somebody should look
 NOTHING = 1024 * 1024  # bytes free, below which a large write fails
@@ -35,6 +37,18 @@ def of_file(path: Path) -> Finding:
         return _no_file(f"{path} is {what}.")
     if not os.access(path, os.R_OK):
         return _no_file(f"{path} cannot be read by the user {os.geteuid()}.")
+    return _of_names(path, status.st_nlink)
+
+
+def _of_names(path: Path, number: int) -> Finding:
+    """Whether it has one name, and what lies beside that is SQLite's."""
+    if number > 1:
+        return Finding(
+            code="file",
+            status=Status.FAILED,
+            sentence=f"{path} has {number} names (hard links).",
+            remedy=f"{REMEDY} One that a killed restore left goes with the next start.",
+        )
     real = Path(os.path.realpath(path))
     if odd := [file for file in _beside(real) if not stat.S_ISREG(file.lstat().st_mode)]:
         return Finding(
@@ -51,6 +65,7 @@ def of_access(path: Path) -> Iterator[Finding]:
     yield of_mode("mode", path)
     yield _of_folder(path)
     yield _of_owners(path)
+    yield _of_open_files(path)
     yield from _of_journal(path)
     yield _of_copies(path)
 
@@ -168,6 +183,20 @@ def _of_owners(path: Path) -> Finding:
     )
 
 
+def _of_open_files(path: Path) -> Finding:
+    """Whether a process has files open that are at their paths no more, as far as can be seen."""
+    every = {f"{path}{suffix} (deleted)": f"{path.name}{suffix}" for suffix in ("", *BESIDE)}
+    gone = sorted({every[name] for name in _open_names() if name in every})
+    if not gone:
+        return Finding(code="open-files", sentence="Nobody has another file open in their place.")
+    return Finding(
+        code="open-files",
+        status=Status.FAILED,
+        sentence=f"A process has {' and '.join(gone)} open, removed or replaced since.",
+        remedy="Restart the service with SIGTERM; until then it refuses what it cannot keep.",
+    )
+
+
 def _of_journal(path: Path) -> Iterator[Finding]:
     journal = path.with_name(f"{path.name}-journal")
     if journal.exists() and journal.stat().st_size:
@@ -218,13 +247,24 @@ def _is_left_over(file: Path) -> bool:
 
 def _is_open(status: os.stat_result) -> bool:
     """Whether a process that can be seen from here has the file open."""
-    for descriptor in Path("/proc").glob("[0-9]*/fd/*"):
+    for descriptor in _descriptors():
         try:
             if os.path.samestat(descriptor.stat(), status):
                 return True
         except OSError:
             continue
     return False
+
+
+def _open_names() -> Iterator[str]:
+    """The names under which files were opened, by processes that can be seen from here."""
+    for descriptor in _descriptors():
+        with suppress(OSError):
+            yield str(descriptor.readlink())
+
+
+def _descriptors() -> Iterator[Path]:
+    return Path("/proc").glob("[0-9]*/fd/*")
 
 
 def _is_open_to_others(file: Path) -> bool:

@@ -20,6 +20,8 @@ from ..domain.keys import (
 from ..domain.model import KeyId, TenantId
 from . import key_records
 from .audit import private_file, record
+from .audit_trail import KEYS_RESET
+from .keys_made import KeysMade
 from .syncing import sync
 
 LARGEST = 16 * 1024 * 1024  # bytes; a key takes about 400
@@ -39,6 +41,10 @@ class KeyFileRefused(Unavailable):
     """The key file cannot be used; the sentence tells the operator why, and shows no secret."""
 
 
+class KeysLost(KeyFileRefused):
+    """Keys were made, and the file has none; to open the service for that would be wrong."""
+
+
 class KeyFile:
     """The records of keys, with their audit. A change happened whole and is audited, or did not.
 
@@ -49,6 +55,7 @@ class KeyFile:
     def __init__(self, path: Path, audit: Path) -> None:
         self._path = path
         self._audit = audit
+        self.made = KeysMade(audit)
 
     def ring(self) -> KeyRing:
         """The keys; an unused ring while there is no file."""
@@ -78,6 +85,26 @@ class KeyFile:
             return found[0], key_records.read(found[1])
         except (ValueError, RecursionError) as fault:
             raise KeyFileRefused(f"The key file {self._path} cannot be used: {fault}.") from fault
+
+    def require_kept(self, ring: KeyRing) -> None:
+        """Refuse with KeysLost a ring without keys if some were made, and never reset."""
+        if ring.was_ever_used:
+            return
+        with _explained(self._audit, "read", "audit file"):
+            if self.made.is_known():
+                raise KeysLost(
+                    f"Keys were made, but the key file {self._path} is gone, or has none. Put it "
+                    "back, or make a key with `agentops-memory keys create --name NAME --role "
+                    "admin`; to let everybody in without one, `agentops-memory keys reset --open`."
+                )
+
+    def are_lost(self) -> bool:
+        """Whether `require_kept` refuses the keys that there are now."""
+        try:
+            self.require_kept(self.ring())
+        except KeyFileRefused as refusal:
+            return isinstance(refusal, KeysLost)
+        return False
 
     def stamp(self) -> Stamp:
         """Changes with every change of the file, of the links to it, or of its mode."""
@@ -138,12 +165,12 @@ class KeyFile:
         return key, token
 
     def reset(self, *, at: datetime, by: By) -> int:
-        """Forget all keys, as if none had ever been made; how many there were."""
-        if not self.ring().was_ever_used:
+        """Forget all keys, those that are lost too, as if none had ever been made; how many."""
+        if not (self.ring().was_ever_used or self.are_lost()):
             return 0
         with self._locked():
             count = len(self.ring().keys)
-            self._replace(KeyRing(), at, "keys.reset", by, keys=count)
+            self._replace(KeyRing(), at, KEYS_RESET, by, keys=count)
         return count
 
     def bring_back(
@@ -180,6 +207,7 @@ class KeyFile:
         try:
             _write(draft, key_records.written(ring, at), like=real)
             record(self._audit, at, action, by, **fields)
+            self.made.note() if ring.was_ever_used else self.made.forget()
             draft.replace(real)
         finally:
             draft.unlink(missing_ok=True)
@@ -217,7 +245,10 @@ class WatchedKeys:
             self._known, self._may_have_keys = None, True
             raise
         if stamp is None and self._may_have_keys:
-            raise KeyFileRefused("The key file is gone; put it back, or start the service anew.")
+            raise KeyFileRefused("The key file is gone; put it back.")
+        self._file.require_kept(ring)
+        if ring.was_ever_used:
+            self._note_keys()
         self._known, self._may_have_keys = (stamp, ring), ring.was_ever_used
         return ring
 
@@ -229,6 +260,12 @@ class WatchedKeys:
         log.info("keys read", extra={"keys": len(ring.keys)})
         return ring
 
+    def _note_keys(self) -> None:
+        try:
+            self._file.made.note()
+        except OSError as error:
+            log.warning("it cannot be noted that there are keys", extra={"reason": str(error)})
+
     def _complain(self, reason: str) -> None:
         if reason != self._complaint:
             log.error("the keys cannot be read", extra={"reason": reason})
@@ -236,15 +273,15 @@ class WatchedKeys:
 
 
 @contextmanager
-def _explained(path: Path, what: str) -> Iterator[None]:
+def _explained(path: Path, what: str, noun: str = "key file") -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise _refusal(path, what, error) from error
+        raise _refusal(path, what, error, noun) from error
 
 
-def _refusal(path: Path, what: str, error: OSError) -> KeyFileRefused:
-    return KeyFileRefused(f"The key file {path} cannot be {what}: {error.strerror}.")
+def _refusal(path: Path, what: str, error: OSError, noun: str = "key file") -> KeyFileRefused:
+    return KeyFileRefused(f"The {noun} {path} cannot be {what}: {error.strerror}.")
 
 
 def _lock(file: int, end: float) -> None:

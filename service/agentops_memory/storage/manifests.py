@@ -49,6 +49,12 @@ class Manifest:
     others: tuple[Member, ...]
 
     @property
+    def damaged(self) -> tuple[str, ...]:
+        """The values that are known to be damaged, each with its tenant."""
+        parts = ((part.tenant, part.contents.damaged or ()) for part in self.tenants)
+        return tuple(f"{tenant}, {value}" for tenant, values in parts for value in values)
+
+    @property
     def members(self) -> Iterator[Member]:
         """Every file but the manifest itself."""
         yield from (part.member for part in self.tenants)
@@ -89,6 +95,7 @@ def _of_part(part: TenantPart) -> dict[str, Any]:
         "format": part.contents.format,
         "counts": asdict(part.contents.counts),
         "changed_at": changed_at and rendered(changed_at),
+        "damaged": part.contents.damaged,
     }
 
 
@@ -133,11 +140,17 @@ def _part(found: dict[str, Any]) -> TenantPart:
             format=_number(found["format"]),
             counts=Counts(**{it.name: _number(found["counts"][it.name]) for it in fields(Counts)}),
             changed_at=found["changed_at"] and _instant(found["changed_at"]),
+            damaged=_damaged(found.get("damaged")),
         ),
     )
     if part.member.name != member_of(part.tenant):
         raise ValueError("a database of it has another tenant's name")
     return part
+
+
+def _damaged(found: Any) -> tuple[str, ...] | None:
+    """None if it was made before anybody looked."""
+    return None if found is None else tuple(map(_line, found))
 
 
 def _member(found: dict[str, Any]) -> Member:

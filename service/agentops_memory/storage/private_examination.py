@@ -22,13 +22,15 @@ def of_keys(path: Path, audit: Path, now: datetime) -> Iterator[Finding]:
     """The file of keys, and whether any of them opens something now."""
     yield from _of_privacy("keys", path)
     try:
-        ring = KeyFile(path, audit).ring()
+        file = KeyFile(path, audit)
+        ring = file.ring()
+        file.require_kept(ring)
     except Refusal as refusal:
         yield Finding(
             code="keys",
             status=Status.FAILED,
             sentence=str(refusal),
-            remedy="Put back the file from a copy; until then every request is refused with 503.",
+            remedy="Put back the file from a copy; until then nobody is let in.",
         )
         return
     yield _of_ring(ring)

@@ -23,7 +23,7 @@ from .manifests import AUDIT, KEYS, REDACTION, Manifest, TenantPart
 from .restore_plans import Plan, Replacement, replacement
 from .restored_keys import KeysPlan, bring_back, planned_keys, read_ring
 from .serving_lock import InUse, served_alone
-from .sqlite.replacing import replaced
+from .sqlite.replacing import replaced, require_files
 from .sqlite.tenant_files import tenants_of
 from .sqlite.tenants import tenant_file
 from .syncing import named, sync
@@ -129,6 +129,8 @@ def _restore(
     after = _since(place, files)
     parts = _wanted(manifest, scope, after)
     places = {it.tenant: _place_of(place, it.tenant) for it in parts}
+    for database in places.values():
+        require_files(database)
     meter = Meter(UNPACKED_AND_EXAMINED * sum(it.member.size for it in parts), told)
     found = unpacking.databases(parts, places, meter.add)
     tenants = set(places)

@@ -15,9 +15,10 @@ def sync(file_or_folder: Path) -> None:
 
 
 def named(draft: Path, name: Path) -> None:
-    """Give what is ready a name, on disk when this returns; FileExistsError if that is taken."""
+    """Move what is ready to a name, on disk when this returns; FileExistsError if that is taken."""
     try:
         name.hardlink_to(draft)
+        draft.unlink()
     except FileExistsError:
         raise
     except OSError:  # a file system without such links

@@ -9,6 +9,7 @@ from typing import TextIO
 
 from opentelemetry.trace import Span, format_span_id, format_trace_id, get_current_span
 
+from ..sanitizing import is_own, message_of, text_of, trace
 from .hidden import hidden
 
 CHATTY = ("mcp", "httpx", "httpcore")  # a line or more a request, some with its whole query
@@ -38,15 +39,16 @@ class JsonFormatter(logging.Formatter):
     """A record as one line of ASCII, whatever is in it, but without secrets. It never raises.
 
     `time`, `level`, `logger` and `message` lead; inside a span `trace_id` and
-    `span_id` follow, then the fields of `extra` that have none of these names,
-    then `exception`.
+    `span_id` follow, then the fields of `extra` that have none of these names
+    (of a library's record the `source` instead), then `exception`. An exception
+    is told without what its message quotes.
     """
 
     def format(self, record: logging.LogRecord) -> str:
         fields = _head(record) | trace_ids(get_current_span())
         fields |= {name: value for name, value in _extra(record).items() if name not in fields}
-        if record.exc_info and record.exc_info[0]:
-            fields["exception"] = self.formatException(record.exc_info)
+        if record.exc_info and record.exc_info[1]:
+            fields["exception"] = trace(record.exc_info[1])
         if record.stack_info:
             fields["stack"] = record.stack_info
         return _line(fields)
@@ -58,15 +60,8 @@ def _head(record: logging.LogRecord) -> _Fields:
         "time": at.replace("+00:00", "Z"),
         "level": record.levelname,
         "logger": record.name,
-        "message": _message(record),
+        "message": message_of(record),
     }
-
-
-def _message(record: logging.LogRecord) -> str:
-    try:
-        return record.getMessage()
-    except Exception:  # noqa: BLE001 - a log line with wrong arguments is still a log line
-        return _text(record.msg)
 
 
 def trace_ids(span: Span) -> _Fields:
@@ -81,6 +76,8 @@ def trace_ids(span: Span) -> _Fields:
 
 
 def _extra(record: logging.LogRecord) -> _Fields:
+    if not is_own(record):  # whose fields may hold anything
+        return {"source": f"{record.filename}:{record.lineno}"}
     return {name: value for name, value in vars(record).items() if name not in _OWN}
 
 
@@ -92,7 +89,7 @@ def _line(fields: Mapping[str, object]) -> str:
         }
         return json.dumps(safe, allow_nan=False)
     except (TypeError, ValueError, RecursionError):  # NaN, odd keys, circles
-        return json.dumps({name: hidden(_text(value)) for name, value in fields.items()})
+        return json.dumps({name: hidden(text_of(value)) for name, value in fields.items()})
 
 
 def _without_secrets(value: object) -> object:
@@ -102,7 +99,7 @@ def _without_secrets(value: object) -> object:
         return {_name(name): _without_secrets(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
         return [_without_secrets(item) for item in value]
-    return hidden(_text(value))
+    return hidden(text_of(value))
 
 
 def _name(key: object) -> str:
@@ -111,14 +108,6 @@ def _name(key: object) -> str:
     return hidden(str(key))
 
 
-def _text(value: object) -> str:
-    try:
-        return str(value)
-    except Exception:  # noqa: BLE001 - the value may be what the line complains about
-        return f"<{type(value).__name__}>"
-
-
 _PLAIN = frozenset({"time", "level", "logger", "trace_id", "span_id"})  # what we made ourselves
 
-# What each record has by itself; `color_message` is uvicorn's, for terminals.
-_OWN = vars(logging.makeLogRecord({})).keys() | {"message", "asctime", "taskName", "color_message"}
+_OWN = vars(logging.makeLogRecord({})).keys() | {"message", "asctime", "taskName"}  # every record's

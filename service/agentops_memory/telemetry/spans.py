@@ -1,6 +1,5 @@
 """One span: how it begins, what it is told, and how it fails."""
 
-import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -9,7 +8,8 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, get_current_span
 from opentelemetry.util.types import AnyValue
 
-from ..domain.errors import Conflict, Invalid, Refusal
+from ..domain.errors import Conflict, Refusal
+from ..sanitizing import safe_message, trace
 from .hidden import hidden
 
 
@@ -68,16 +68,16 @@ def _fail(current: Span, error: Exception) -> None:
     if not current.is_recording():
         return
     annotate({"error.type": _error_type(error)})
-    current.set_status(Status(StatusCode.ERROR, _encodable(f"{type(error).__name__}: {error}")))
-    # What is behind a refused input may quote the input, cut where half a secret is left.
-    trace = traceback.format_exception(error, chain=not isinstance(error, Invalid))
-    # Span.record_exception would write down text that cannot be sent.
+    name, message = type(error).__name__, safe_message(error)
+    status = _encodable(f"{name}: {message}" if message else name)
+    current.set_status(Status(StatusCode.ERROR, status))
+    # Span.record_exception would write down what the message quotes.
     event(
         "exception",
         {
             "exception.type": f"{type(error).__module__}.{type(error).__qualname__}",
-            "exception.message": str(error),
-            "exception.stacktrace": "".join(trace),
+            "exception.message": message or None,
+            "exception.stacktrace": trace(error),
         },
     )
 

@@ -85,12 +85,17 @@ class _TracedTransaction:
         self.index = tx.index
         self.projects = tx.projects
         self.erasures = tx.erasures
+        self.imports = tx.imports
         self.stores = tx.stores
         self.entries = tx.entries
         self.versions = tx.versions
         self.done = tx.done
         self.overdue = tx.overdue
         self.search = _stepped(tx.search, STEPS["search"], tracer, left)
+
+    @property
+    def is_awaited(self) -> bool:
+        return self._tx.is_awaited
 
     @property
     def room(self) -> int | None:

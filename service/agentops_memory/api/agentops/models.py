@@ -28,18 +28,25 @@ def _folded(name: Any) -> Any:
 
 _VISIBLE = r"[^\s\x1c-\x1f]"  # not blank: what Python strips is nothing to see
 
-SessionKey = Annotated[str, Field(min_length=1, max_length=MAX_SESSION_ID)]
+_SEEN = "A new one has no invisible characters{}, unless it is imported."
+
+SessionKey = Annotated[
+    str, Field(min_length=1, max_length=MAX_SESSION_ID, description=_SEEN.format(""))
+]
 Type = Annotated[str, Field(pattern=_VISIBLE, max_length=MAX_TYPE)]
 Title = Annotated[str, Field(pattern=_VISIBLE, max_length=MAX_TITLE)]
 Content = Annotated[str, Field(pattern=_VISIBLE, max_length=MAX_CONTENT)]
 ProjectName = Annotated[
-    str, Field(pattern=_VISIBLE, max_length=MAX_PROJECT), BeforeValidator(_folded)
+    str,
+    Field(pattern=_VISIBLE, max_length=MAX_PROJECT, description=_SEEN.format(" and no `*`")),
+    BeforeValidator(_folded),
 ]  # the limit is that of the folded name, which is what an export holds
 Scope = Annotated[str, Field(max_length=MAX_SCOPE)]
 Summary = Annotated[str, Field(max_length=MAX_SUMMARY)]
 Promotion = Annotated[str, Field(max_length=MAX_TITLE)]
-TopicKey = Annotated[str, Field(max_length=MAX_KEY)]
-Tags = Annotated[list[Annotated[str, Field(max_length=MAX_TAG)]], Field(max_length=MAX_TAGS)]
+TopicKey = Annotated[str, Field(max_length=MAX_KEY, description=_SEEN.format(""))]
+Tag = Annotated[str, Field(max_length=MAX_TAG, description=_SEEN.format(""))]
+Tags = Annotated[list[Tag], Field(max_length=MAX_TAGS)]
 Count = Annotated[int, Field(ge=0, le=(1 << 53))]
 Positive = Annotated[int, Field(ge=1, le=(1 << 53))]
 Instant = Annotated[str, Field(json_schema_extra={"format": "date-time"})]

@@ -1,5 +1,7 @@
 """The JSON of exports and imports, and of what an import would do."""
 
+from typing import Literal
+
 from pydantic import BaseModel, RootModel
 
 from .models import (
@@ -63,10 +65,14 @@ class Export(BaseModel):
 
 
 class ImportAnswer(BaseModel):
-    """What an import added."""
+    """What an import added.
+
+    One that goes on is accepted, has added so much by now, and adds the rest by itself.
+    """
 
     imported_sessions: int
     imported_observations: int
+    goes_on: Literal[True] | None = None
 
 
 class ImportConflict(BaseModel):

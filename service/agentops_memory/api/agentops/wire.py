@@ -192,7 +192,11 @@ def stats(totals: Totals) -> m.Stats:
 
 
 def imported(counts: Imported) -> t.ImportAnswer:
-    return t.ImportAnswer(imported_sessions=counts.sessions, imported_observations=counts.memories)
+    return t.ImportAnswer(
+        imported_sessions=counts.sessions,
+        imported_observations=counts.memories,
+        goes_on=counts.goes_on or None,
+    )
 
 
 def import_plan(plan: ImportPlan) -> t.ImportPlan:

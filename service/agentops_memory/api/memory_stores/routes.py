@@ -154,7 +154,7 @@ def protocol(api: MemoryStores) -> Api:
         operations=operations(api),
         refused=refused,
         problem=m.StoreProblem,
-        is_bearer_only=True,
+        is_authorization_only=True,
         too_large=ERRORS["too_large"][0],
         headers=ANSWERED,
     )

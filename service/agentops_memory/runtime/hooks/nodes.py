@@ -10,9 +10,10 @@ from yaml.events import AliasEvent
 from yaml.nodes import MappingNode, Node, ScalarNode
 from yaml.reader import ReaderError
 
-from .faults import Faults, line, quoted
+from .faults import Enough, Faults, line, quoted
 
 DEEPEST = 100  # levels
+MOST_NODES = 50_000  # texts, lists and mappings, which take two to three seconds to read
 STANDARD = "tag:yaml.org,2002:"
 MERGE = f"{STANDARD}merge"
 
@@ -44,6 +45,7 @@ class _Loader(yaml.SafeLoader):
         super().__init__(text)
         self._faults = faults
         self._depth = 0
+        self._nodes = 0
 
     def roots(self) -> Iterator[Node]:
         while self.check_node():
@@ -57,6 +59,7 @@ class _Loader(yaml.SafeLoader):
         if self._depth == DEEPEST:
             mark = parent.start_mark if parent else None
             raise ComposerError(None, None, f"it is nested deeper than {DEEPEST} levels", mark)
+        self._count()
         self._depth += 1
         node = super().compose_node(parent, index)
         self._depth -= 1
@@ -64,6 +67,13 @@ class _Loader(yaml.SafeLoader):
             tag = line(str(node.tag).replace(STANDARD, "!!", 1))
             self._faults.add(_at(node.start_mark), f"The tag {tag} is none of YAML's own.")
         return node
+
+    def _count(self) -> None:
+        self._nodes += 1
+        if self._nodes > MOST_NODES:
+            place = _at(self.peek_event().start_mark)  # type: ignore[no-untyped-call]
+            self._faults.add(place, f"This is too long: it has more than {MOST_NODES:,} values.")
+            raise Enough
 
     def compose_mapping_node(self, anchor: Any) -> MappingNode:
         mapping = super().compose_mapping_node(anchor)

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from .boundaries import Check, carried, change, nothing
-from .faults import NeedsTransactionOfItsOwn
+from .faults import RunAgain
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -48,17 +48,19 @@ def alone(
     work: Work[object],
     patient_until: float,
     database: sqlite3.Connection,
-    before_commit: Check = nothing,
+    check: Check = nothing,
 ) -> Outcome:
     """What came of work in a transaction of its own."""
-    return _outcome(partial(_changed, work, patient_until, database, before_commit))
+    run = partial(_changed, work, patient_until, database, check)
+    outcome = _outcome(run)
+    return _outcome(run) if _is_to_run_again(outcome) else outcome
 
 
 def together(
     works: Sequence[Work[object]],
     patient_until: float,
     database: sqlite3.Connection,
-    before_commit: Check = nothing,
+    check: Check = nothing,
 ) -> list[Outcome | None]:
     """What came of the first of these, in order: one at least, and all that had time to begin.
 
@@ -66,7 +68,7 @@ def together(
     """
     outcomes: list[Outcome | None] = []
     try:
-        with change(database, patient_until, before_commit):
+        with change(database, patient_until, check):
             for work in _timely(works):
                 outcomes.append(_in_savepoint(work, database))  # noqa: PERF401 - some may raise
     except _TransactionEnded as ended:
@@ -85,9 +87,9 @@ class _TransactionEnded(Exception):
 
 
 def _changed(
-    work: Work[T_co], patient_until: float, database: sqlite3.Connection, before_commit: Check
+    work: Work[T_co], patient_until: float, database: sqlite3.Connection, check: Check
 ) -> T_co:
-    with change(database, patient_until, before_commit):
+    with change(database, patient_until, check):
         return work(database, is_alone=True)
 
 
@@ -97,7 +99,7 @@ def _in_savepoint(work: Work[object], database: sqlite3.Connection) -> Outcome |
         return outcome
     if not _is_undone(database):
         raise _TransactionEnded(outcome)
-    return None if isinstance(outcome.error, NeedsTransactionOfItsOwn) else outcome
+    return None if _is_to_run_again(outcome) else outcome
 
 
 def _saved(work: Work[T_co], database: sqlite3.Connection) -> T_co:
@@ -122,6 +124,10 @@ def _outcome(work: Callable[[], object]) -> Outcome:
         return Done(work())
     except BaseException as error:  # noqa: BLE001 - raised where it is awaited
         return Failed(error)
+
+
+def _is_to_run_again(outcome: Outcome) -> bool:
+    return isinstance(outcome, Failed) and isinstance(outcome.error, RunAgain)
 
 
 def _timely(works: Sequence[Work[object]]) -> Iterator[Work[object]]:

@@ -26,22 +26,24 @@ def snapshot(database: sqlite3.Connection, limit: timedelta) -> Iterator[None]:
 
 
 def nothing() -> None:
-    """Before a commit that nothing is to keep from."""
+    """For a change that nothing is to keep from."""
 
 
 @contextmanager
 def change(
-    database: sqlite3.Connection, patient_until: float, before_commit: Check = nothing
+    database: sqlite3.Connection, patient_until: float, check: Check = nothing
 ) -> Iterator[None]:
     """A transaction that is committed whole; if anything raises, nothing happened.
 
-    `before_commit` raises where it must not be committed after all.
+    `check` raises where it must not be committed after all; and once more afterwards, where
+    what was committed must not be acknowledged: nobody can tell if it stays.
     """
     with _freed(database), carried():
         _begin(database, patient_until)
         yield
-        before_commit()
+        check()
         _commit(database)
+        check()
 
 
 @contextmanager

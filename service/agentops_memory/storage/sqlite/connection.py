@@ -12,6 +12,7 @@ from urllib.parse import quote
 import aiosqlite
 
 from ...domain.techniques import ALL, Techniques
+from .decoding import decoded
 from .faults import primary_code
 from .prepared import registered
 from .stems import Stems
@@ -42,8 +43,8 @@ class Connection(aiosqlite.Connection):
 
 
 def connection(path: Path, using: Techniques = ALL) -> Connection:
-    """A connection to open with `async with`; it can write."""
-    return Connection(lambda: connect(path, using=using), iter_chunk_size=64)
+    """A connection to open with `async with`; it can write, and decodes strictly."""
+    return Connection(lambda: connect(path, using=using, is_strict=True), iter_chunk_size=64)
 
 
 def connect(
@@ -53,11 +54,15 @@ def connect(
     using: Techniques = ALL,
     one_thread: bool = True,
     mode: str = MAKING,
+    is_strict: bool = False,
 ) -> sqlite3.Connection:
     """An open connection with the settings and functions that every one of ours has.
 
     Unless it is for one thread, another than that which uses it may close it. The mode is
     what SQLite takes in the address of a file: https://sqlite.org/uri.html.
+
+    A text that is no UTF-8 is read with U+FFFD in the place of what cannot be decoded. With
+    `is_strict` it is an error, and reading is faster: see `decoding`.
     """
     database = sqlite3.connect(
         f"file:{quote(os.fsencode(path))}?{mode}" if mode else path,
@@ -68,6 +73,8 @@ def connect(
         check_same_thread=one_thread,
         factory=_Database,
     )
+    if not is_strict:
+        database.text_factory = decoded
     try:
         _set_up(database)
         registered(database, database.stems, using)

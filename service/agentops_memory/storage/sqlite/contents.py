@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from ...domain.examination import GARBAGE
 from ...domain.model import Erasure, ErasureId
 from .connection import CHANGING, connect
 from .erasures import receipts
 from .migrate import version_of
 from .table import instant
+
+UNREADABLE = (sqlite3.Error, OSError, *GARBAGE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +38,7 @@ class Contents:
     format: int  # 0 for the original's, and for one that is empty
     counts: Counts
     changed_at: datetime | None = None  # when something was saved last
+    damaged: tuple[str, ...] | None = None  # values, the first of them; none if nobody has looked
 
 
 def contents(database: sqlite3.Connection) -> Contents:
@@ -56,7 +60,7 @@ def contents_at(path: Path) -> Contents | None:
     try:
         with closing(connect(path, mode=CHANGING)) as database:
             return contents(database)
-    except sqlite3.Error:
+    except UNREADABLE:
         return None
 
 
@@ -65,7 +69,7 @@ def erasures_at(path: Path) -> dict[ErasureId, Erasure]:
     try:
         with closing(connect(path, mode=CHANGING)) as database:
             return {erasure.id: erasure for erasure in receipts(database)}
-    except sqlite3.Error:
+    except UNREADABLE:
         return {}
 
 

@@ -12,9 +12,12 @@ from .faults import StartRefused
 
 SUFFIX = "before-upgrade"
 RESTORED = "before-restore"
+MENDED = "before-fix"
 
 
-def kept_copy(path: Path, contents: Callable[[sqlite3.Connection], object]) -> Path:
+def kept_copy(
+    path: Path, contents: Callable[[sqlite3.Connection], object], suffix: str = SUFFIX
+) -> Path:
     """A copy of the file beside it, as one file; an identical earlier copy serves as well.
 
     The caller holds the write lock, so that one process at a time copies and
@@ -24,7 +27,7 @@ def kept_copy(path: Path, contents: Callable[[sqlite3.Connection], object]) -> P
     draft.unlink(missing_ok=True)  # a process that was killed left it
     try:
         _copy(path, draft, contents)
-        return _kept(draft, path)
+        return _kept(draft, path, suffix)
     finally:
         draft.unlink(missing_ok=True)
 
@@ -36,7 +39,7 @@ def draft_of(path: Path) -> Path:
 
 def copies_of(path: Path) -> list[Path]:
     """The copies that lie beside the file, by name."""
-    names = tuple(f"{path.name}.{suffix}" for suffix in (SUFFIX, RESTORED))
+    names = tuple(f"{path.name}.{suffix}" for suffix in (SUFFIX, RESTORED, MENDED))
     numbered = tuple(f"{name}-" for name in names)
     every = (*names, draft_of(path).name)
     beside = sorted(path.parent.iterdir())
@@ -71,8 +74,8 @@ def _copy(path: Path, draft: Path, contents: Callable[[sqlite3.Connection], obje
     sync(draft)
 
 
-def _kept(draft: Path, path: Path) -> Path:
-    for copy in _names(path, SUFFIX):
+def _kept(draft: Path, path: Path, suffix: str) -> Path:
+    for copy in _names(path, suffix):
         if not os.path.lexists(copy):
             draft.rename(copy)
             sync(path.parent)

@@ -9,10 +9,12 @@ from pathlib import Path
 from ...domain.model import Caller
 from .connection import PROGRESS, connect, read_only
 from .faults import REMEDY, is_damage
+from .values import Value
 
 MOST = 100  # faults that SQLite tells of, pages that nothing uses after all others
 NO_FAULTS = ("ok", "*** in database main ***")
 LOOSE = "is never used"
+OF_A_VALUE = "CHECK constraint failed in "  # of which `values` tells more
 
 log = logging.getLogger(__name__)
 
@@ -30,14 +32,15 @@ class Damage:
         self.path = path
         self._met = met
         self.is_known = False
+        self.values: tuple[Value, ...] = ()  # that are known to be none: the first of them
 
     def show(self, caller: Caller) -> None:
         """Something was refused for it."""
         self.is_found(caller, is_whole=False)
         self._met(caller)
 
-    def show_in_words(self, caller: Caller) -> None:
-        """It has shown where something else could stand in. Any thread may tell."""
+    def show_elsewhere(self, caller: Caller) -> None:
+        """It has shown, but something else could stand in. Any thread may tell."""
         self._met(caller)
 
     def is_found(self, caller: Caller, *, is_whole: bool) -> None:
@@ -48,6 +51,17 @@ class Damage:
         elif not (self.is_known or is_whole):
             log.error("the database file is damaged: %s", REMEDY, extra=told)
         self.is_known = not is_whole
+
+    def are_found(self, caller: Caller, values: Iterable[Value]) -> None:
+        """Note the values that a look has found; the log has each once, but never what it is."""
+        known, self.values = self.values, tuple(values)
+        told = {"path": str(self.path), "tenant": caller.tenant}
+        for value in self.values:
+            if value not in known:
+                where = {"table": value.table, "row": value.row, "column": value.column}
+                log.error("a value in the database is damaged: %s", REMEDY, extra=told | where)
+        if known and not self.values:
+            log.warning("no value in the database is damaged any more", extra=told)
 
 
 def is_whole(path: Path, is_stopped: Callable[[], bool]) -> bool:
@@ -72,7 +86,7 @@ def is_whole(path: Path, is_stopped: Callable[[], bool]) -> bool:
 def is_readable(database: sqlite3.Connection, table: str) -> bool:
     """Whether SQLite can read a table and its indexes, page by page."""
     try:
-        return database.execute(f'PRAGMA quick_check("{table}")').fetchall() == [("ok",)]
+        return not _told(database, f'PRAGMA quick_check("{table}")')
     except sqlite3.DatabaseError as error:
         if not is_damage(error):
             raise
@@ -80,9 +94,13 @@ def is_readable(database: sqlite3.Connection, table: str) -> bool:
 
 
 def faults_of(database: sqlite3.Connection, check: str = "quick_check") -> list[str]:
-    """What SQLite finds wrong with the file, pages that nothing uses too."""
-    reports = [report for (report,) in database.execute(f"PRAGMA {check}({MOST})")]
-    return [fault for it in reports for fault in it.splitlines() if fault not in NO_FAULTS]
+    """What SQLite finds wrong with the file, pages that nothing uses too; but for values."""
+    return _told(database, f"PRAGMA {check}({MOST})")
+
+
+def _told(database: sqlite3.Connection, check: str) -> list[str]:
+    lines = [line for (report,) in database.execute(check) for line in report.splitlines()]
+    return [line for line in lines if line not in NO_FAULTS and not line.startswith(OF_A_VALUE)]
 
 
 def are_harmless(faults: Iterable[str]) -> bool:

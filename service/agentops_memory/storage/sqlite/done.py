@@ -4,8 +4,10 @@ import json
 from collections.abc import Sequence
 from datetime import datetime
 
-from ...domain.model import Done
-from .table import Table, instant, micros
+from ...domain.model import Done, Ids
+from .table import Table, instant, micros, parsed
+
+SUCCESSES = range(200, 300)  # statuses
 
 
 class DoneRecords(Table):
@@ -18,7 +20,13 @@ class DoneRecords(Table):
         if row is None:
             return None
         request, status, ids, at = row
-        return Done(key=key, request=request, status=status, ids=json.loads(ids), at=instant(at))
+        return Done(
+            key=key,
+            request=request,
+            status=status if status in SUCCESSES else SUCCESSES.start,
+            ids=ids_of(ids),
+            at=instant(at),
+        )
 
     def add(self, done: Done) -> None:
         self._execute(
@@ -45,3 +53,8 @@ class DoneRecords(Table):
             [{"key": key, "at": micros(at)} for key in keys],
         )
         return gone.rowcount
+
+
+def ids_of(text: str) -> Ids:
+    """What a record keeps of an outcome."""
+    return {name: id_ for name, id_ in parsed(text, dict).items() if isinstance(id_, int | str)}

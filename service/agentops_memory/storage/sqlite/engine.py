@@ -7,6 +7,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -18,15 +19,18 @@ from ...domain.ports import Transaction
 from ...domain.retention import USUAL, Retentions
 from ...domain.techniques import ALL, Techniques
 from ...domain.uids import Uids
-from .boundaries import Check, snapshot
+from .boundaries import snapshot
 from .connection import BUSY_TIMEOUT, READ_LIMIT, Connection, connection
 from .damage import Damage, Met, is_whole, unmet
+from .decoding import Undecodable, decoding
 from .faults import DAMAGED, REMEDY, StartRefused, translated
-from .migrate import has_newest_format, migrated
+from .migrate import OnUpgrade, has_newest_format, migrated, unannounced
+from .open_files import OpenFiles
 from .readers import Readers
-from .slack import UnusedBytes, file_id, file_in_use, opening
+from .slack import UnusedBytes, file_in_use, left_to_others, opening
 from .transaction import SqliteTransaction
 from .turnstile import Turnstile
+from .values import damaged_at
 from .wal import WriteAheadLog
 from .writer import Committed, Writer, unheard
 
@@ -40,6 +44,18 @@ READ_PATIENCE = timedelta(seconds=5)  # until a reader is free
 QUEUE = 512  # writes that may wait; beyond, a request waits for a place
 QUEUE_PATIENCE = timedelta(seconds=5)
 CHECKPOINT_PATIENCE = timedelta(seconds=1)  # with another process that reads
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listener:
+    """What hears of a database; each part may be left out, and is called by any thread."""
+
+    committed: Committed = unheard  # of each commit: how many changes, and how many seconds
+    damaged: Met = unmet  # whose request has met damage of the file
+    upgrading: OnUpgrade = unannounced
+
+
+SILENT = Listener()
 
 
 class SqliteEngine:
@@ -71,39 +87,43 @@ class SqliteEngine:
         using: Techniques = ALL,
         quota: int | None = None,
         kept: Retentions = USUAL,
-        committed: Committed = unheard,
-        damaged: Met = unmet,
+        listener: Listener = SILENT,
     ) -> AsyncIterator["SqliteEngine"]:
         """An engine over the file, made or brought up to date first; checkpointed at the end.
-
-        `committed` is told of each commit: how many changes, and the seconds that they took.
-        `damaged` is told whose request has met damage of the file, by any thread.
 
         Raises StartRefused when the file cannot be used as it is. A cancelled
         opening leaves at once; what it began on the file is undone by the next.
         """
         with ExitStack() as held:
             with opening(path):
-                await _aside(partial(migrated, path, clock(), using))
+                await _aside(partial(migrated, path, clock(), using, listener.upgrading))
                 file = held.enter_context(file_in_use(path))
             async with connection(path, using) as database:
-                if file_id(path) != file:
-                    raise StartRefused(f"{path} was replaced while it was opened.")
-                unused = UnusedBytes(database, path, file)
+                files = await database.run(partial(OpenFiles.of, path, file))
                 try:
                     async with (
                         Readers.opened(
-                            path, using, number=READERS, patience=READ_PATIENCE
+                            path,
+                            using,
+                            number=READERS,
+                            patience=READ_PATIENCE,
+                            check=files.require_own_log,
                         ) as readers,
-                        _serving(database, committed, unused.require_place) as writer,
+                        _serving(database, listener.committed, files) as writer,
                     ):
-                        damage = Damage(path, damaged)
+                        if not files.are_in_place():
+                            raise StartRefused(f"{path} was replaced while it was opened.")
+                        unused = UnusedBytes(database, path, files)
+                        damage = Damage(path, listener.damaged)
                         transactions = partial(
                             SqliteTransaction, quota=quota, kept=kept, uids=Uids()
                         )
                         yield cls(writer, readers, unused, damage, clock, transactions)
                 finally:
-                    await database.run(_checkpoint)
+                    if files.has_another_log():
+                        left_to_others(files.database)
+                    else:
+                        await database.run(_checkpoint)
 
     async def read(
         self,
@@ -115,13 +135,20 @@ class SqliteEngine:
         def transaction(database: sqlite3.Connection) -> T:
             with snapshot(database, READ_LIMIT):
                 tx = self._transaction(database, self._clock(), caller)
-                answer = work(tx, *args, **kwargs)
+                answer = decoding(database, partial(work, tx, *args, **kwargs))
             if tx.search.met_damage:
-                self._damage.show_in_words(caller)
+                self._damage.show_elsewhere(caller)
             return answer
 
+        def again(database: sqlite3.Connection) -> T:
+            try:
+                return transaction(database)
+            except Undecodable:
+                self._damage.show_elsewhere(caller)
+                return transaction(database)
+
         with self._translated(caller):
-            return await self._readers.run(transaction)
+            return await self._readers.run(again)
 
     async def write(
         self,
@@ -131,8 +158,14 @@ class SqliteEngine:
         **kwargs: P.kwargs,
     ) -> T:
         def transaction(database: sqlite3.Connection, *, is_alone: bool) -> T:
-            tx = self._transaction(database, self._clock(), caller, is_alone=is_alone)
-            return work(tx, *args, **kwargs)
+            tx = self._transaction(
+                database, self._clock(), caller, is_alone=is_alone, others=self._others
+            )
+            try:
+                return decoding(database, partial(work, tx, *args, **kwargs))
+            except Undecodable:
+                self._damage.show_elsewhere(caller)
+                raise
 
         with self._translated(caller):
             return await self._writer.write(transaction, BUSY_TIMEOUT)
@@ -141,6 +174,10 @@ class SqliteEngine:
     def waiting(self) -> int:
         """How many writes wait or are being made."""
         return self._writer.waiting
+
+    def _others(self) -> int:
+        """How many writes wait for the one that is being made."""
+        return self._writer.waiting - 1
 
     async def touch(self) -> bool:
         """Write to the disk what is there, and tell whether its format is still the newest known.
@@ -161,14 +198,23 @@ class SqliteEngine:
 
     async def is_whole(self, caller: Caller) -> bool:
         """Look at the whole file, however long that takes; what is found counts from then on."""
-        stop = threading.Event()
-        try:
-            with translated():
-                found = await _aside(partial(is_whole, self._damage.path, stop.is_set))
-        finally:
-            stop.set()
+        with translated():
+            found = await _looked(partial(is_whole, self._damage.path))
         self._damage.is_found(caller, is_whole=found)
+        if found:
+            await self.look_at_values(caller)
         return found
+
+    async def look_at_values(self, caller: Caller) -> None:
+        """Look at every value, however long that takes; what is found counts from then on."""
+        with translated():
+            values = await _looked(partial(damaged_at, self._damage.path))
+        self._damage.are_found(caller, values)
+
+    @property
+    def damaged_values(self) -> int:
+        """How many values are known to be damaged; not all of many are counted."""
+        return len(self._damage.values)
 
     async def blank(self, caller: Caller) -> bool:
         with self._translated(caller):
@@ -186,12 +232,12 @@ class SqliteEngine:
 
 @asynccontextmanager
 async def _serving(
-    database: Connection, committed: Committed, before_commit: Check
+    database: Connection, committed: Committed, files: OpenFiles
 ) -> AsyncIterator[Writer]:
     """A writer at work. At the end it writes what it has accepted."""
-    wal = WriteAheadLog(database)
+    wal = WriteAheadLog(database, files)
     places = Turnstile(QUEUE, QUEUE_PATIENCE)
-    writer = Writer(database, places, wal.tend, committed, before_commit)
+    writer = Writer(database, places, wal.tend, committed, files.require_in_place)
     serving = asyncio.create_task(writer.serve())
     try:
         yield writer
@@ -208,6 +254,15 @@ def _checkpoint(database: sqlite3.Connection) -> None:
         is_blocked = True
     if is_blocked:
         log.warning("the write-ahead log could not be emptied; the next start reads it")
+
+
+async def _looked(look: Callable[[Callable[[], bool]], T]) -> T:
+    """What a look finds, which asks whether to stop once nobody waits for it any more."""
+    stop = threading.Event()
+    try:
+        return await _aside(partial(look, stop.is_set))
+    finally:
+        stop.set()
 
 
 async def _aside(work: Callable[[], T]) -> T:

@@ -6,7 +6,7 @@ from typing import Any
 from ...domain.model import MemoryId, StoreId
 from ...domain.store_model import EntriesSeen, Entry, EntryId, Page, Slice, VersionId
 from .pages import bounds, ends, sliced, window, within
-from .table import Table, instant, map_of
+from .table import Table, count, instant, map_of
 
 COLUMNS = """m.uid, m.id, t.uid, m.key, v.size, v.sha256, m.revision, v.uid, m.extras,
              m.created_at, m.updated_at"""
@@ -87,9 +87,9 @@ def _entry(row: Any) -> Entry:
         store=StoreId(store),
         path=path,
         content=content,
-        size=size,
+        size=count(size),
         sha256=sha256,
-        number=number,
+        number=count(number),
         version=VersionId(version),
         metadata=map_of(metadata),
         created_at=instant(created_at),

@@ -1,16 +1,16 @@
 """SQL for the receipts of erasures."""
 
 import sqlite3
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from ...domain.model import NO_PROJECT, Erasure, ErasureId, ErasureKind, MemoryId
-from ...domain.text import Project
+from ...domain.text import REPLACEMENT, Project
 from ...domain.uids import first_uid
 from .copies import copies_of
-from .table import Table, instant, micros
+from .table import Table, count, instant, member, micros
 
 MOST_NAMED = 1000  # memories that a receipt names
 
@@ -97,7 +97,7 @@ class Erasures(Table):
         rows = self._execute(
             "SELECT id FROM erasures WHERE bytes_gone_at IS NULL AND NOT goes_on ORDER BY id"
         )
-        return [ErasureId(id_) for (id_,) in rows]
+        return _addressed(rows)
 
     def settle(self, erasures: Collection[ErasureId]) -> None:
         self._connection.executemany(
@@ -118,7 +118,7 @@ class Erasures(Table):
             until=micros(until),
             most=most,
         )
-        return [ErasureId(id_) for (id_,) in rows]
+        return _addressed(rows)
 
     def forget(self, erasure: ErasureId, most: int) -> int:
         names = self._execute(
@@ -148,6 +148,11 @@ class Erasures(Table):
         return _memories(self._connection, erasure)
 
 
+def _addressed(rows: Iterable[tuple[str]]) -> list[ErasureId]:
+    """Those that can be found by their ids: one that is no UTF-8 waits until it is mended."""
+    return [ErasureId(id_) for (id_,) in rows if REPLACEMENT not in id_]
+
+
 def receipts(database: sqlite3.Connection) -> list[Erasure]:
     """Every receipt there is, the oldest first."""
     rows = database.execute(f"SELECT {COLUMNS} FROM erasures e ORDER BY e.erased_at, e.id")
@@ -170,12 +175,12 @@ def _erasure(row: Any, memories: tuple[MemoryId, ...]) -> Erasure:
     id_, kind, project, observations, revisions, sessions, erased_at, bytes_gone_at, goes_on = row
     return Erasure(
         id=ErasureId(id_),
-        kind=ErasureKind(kind),
+        kind=member(ErasureKind, kind, ErasureKind.OBSERVATION),
         project=project or NO_PROJECT,
         memories=memories,
-        observations=observations,
-        revisions=revisions,
-        sessions=sessions,
+        observations=count(observations),
+        revisions=count(revisions),
+        sessions=count(sessions),
         erased_at=instant(erased_at),
         bytes_gone_at=None if bytes_gone_at is None else instant(bytes_gone_at),
         goes_on=bool(goes_on),

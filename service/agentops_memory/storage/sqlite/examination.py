@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ...domain.examination import GARBAGE, Finding, Status
 from ...domain.techniques import Techniques
+from ...sanitizing import reason
 from . import mending, upgrade
 from .faults import primary_code
 from .index import is_by_rules
@@ -19,7 +20,9 @@ from .prepared import rules
 from .rows_examined import of_rows
 from .schema import Difference, difference, partition_of, shown
 from .soundness import faults_found, of_faults, of_soundness
+from .values import damaged
 
+SHOWN = 10  # values that a sentence names
 TRIES = 2  # a file that changed while it was read as if nobody used it is read again
 RESTORE = "Stop the service, and restore a backup: `agentops-memory restore`."
 
@@ -146,6 +149,22 @@ def of_schema(database: sqlite3.Connection, subject: Subject) -> Iterator[Findin
         yield Finding(code="schema", sentence="It is that of the migrations.")
 
 
+def of_values(database: sqlite3.Connection, subject: Subject) -> Iterator[Finding]:
+    found = damaged(database)
+    if not found:
+        yield Finding(code="values", sentence="Each is what its column holds.")
+        return
+    more = " and more" if len(found) > SHOWN else ""
+    yield Finding(
+        code="values",
+        status=Status.FAILED,
+        sentence=f"Of what is stored, this is damaged: {'; '.join(map(str, found[:SHOWN]))}{more}.",
+        remedy="`agentops-memory doctor --fix` puts what is nearest in its place and keeps a copy "
+        "of the file; `agentops-memory restore` brings back what a backup has.",
+        mend=partial(mending.mend_values, subject.path, subject.using, subject.now),
+    )
+
+
 def of_index(database: sqlite3.Connection, subject: Subject) -> Iterator[Finding]:
     if not is_by_rules(database, rules(subject.using)):
         yield Finding(
@@ -172,6 +191,7 @@ PARTS: dict[str, Part] = {
     "integrity": lambda database, subject: of_soundness(
         database, subject.path, subject.using, is_thorough=subject.is_thorough
     ),
+    "values": of_values,
     "index": of_index,
     "size": lambda database, subject: of_rows(
         database, subject.path, subject.now, quota=subject.quota, idle=subject.session_idle
@@ -193,7 +213,7 @@ def _unreadable(code: str, error: Exception) -> Finding:
     return Finding(
         code=code,
         status=Status.FAILED,
-        sentence=f"It cannot be read: {error}.",
+        sentence=f"It cannot be read: {reason(error)}.",
         remedy=ACCESS if primary_code(error) in SHUT else RESTORE,
     )
 
@@ -241,7 +261,7 @@ def _out_of_line(partitions: Partitions, number: int, subject: Subject) -> Itera
     try:
         drift = partitions.drift(number)
     except sqlite3.Error as error:
-        yield _wrong_partition(subject, number, f"cannot be read: {error}")
+        yield _wrong_partition(subject, number, f"cannot be read: {reason(error)}")
         return
     if drift:
         yield _wrong_partition(subject, number, f"is {drift:,} rows out of line")
@@ -259,7 +279,7 @@ def _other_words(subject: Subject, number: int) -> Iterator[Finding]:
             code="index",
             status=Status.NOTE,
             sentence=f"Partition {number} of the full-text index was not compared word for word: "
-            f"{error}.",
+            f"{reason(error)}.",
             remedy=ACCESS,
         )
         return

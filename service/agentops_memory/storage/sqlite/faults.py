@@ -64,5 +64,9 @@ def primary_code(error: Exception) -> int:
     return getattr(error, "sqlite_errorcode", 0) & _PRIMARY
 
 
-class NeedsTransactionOfItsOwn(Exception):
-    """Work in a batch must make a table, which no savepoint can undo: it is run again alone."""
+class RunAgain(Exception):
+    """Nothing happened of the work: it is run again, in a transaction of its own."""
+
+
+class NeedsTransactionOfItsOwn(RunAgain):
+    """Work in a batch must make a table, which no savepoint can undo."""

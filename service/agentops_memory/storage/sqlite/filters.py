@@ -36,7 +36,9 @@ def clauses(seen: Filter, projects: Patterns, *, memory: str) -> Clauses:
     if seen.type is not None:
         on_memories += f" AND {memory}.type = :type"
     if seen.tag is not None:
-        on_memories += f" AND EXISTS (SELECT 1 FROM json_each({memory}.tags) WHERE value = :tag)"
+        # Tags that are no JSON, in a file that is damaged, would be an error.
+        tags = f"CASE WHEN json_valid({memory}.tags) THEN {memory}.tags ELSE '[]' END"
+        on_memories += f" AND EXISTS (SELECT 1 FROM json_each({tags}) WHERE value = :tag)"
     return Clauses(on_spaces=_on_spaces(seen, projects), on_memories=on_memories)
 
 
@@ -54,7 +56,9 @@ def parameters(seen: Filter, projects: Patterns) -> dict[str, object]:
 
 def acted_on(projects: Patterns, column: str) -> str:
     """Whether the caller acts on the project in a column."""
-    return EVERYWHERE if projects.are_everything else f"acted_on(:patterns, {column})"
+    if projects.are_everything:
+        return EVERYWHERE
+    return f"acted_on(:patterns, CAST({column} AS BLOB))"
 
 
 def acting(projects: Patterns) -> dict[str, object]:

@@ -144,6 +144,11 @@ class Index(Table):
         self._partitions.rebuild(partition)
         self._terms.rebuild(partition)
 
+    def refill(self, memories: Sequence[MemoryId]) -> None:
+        """Fill the partitions of memories afresh, whose words are others than were put in."""
+        for partition in self._partitions_of(memories):
+            self.rebuild(partition)
+
     def is_readable(self, partition: int) -> bool:
         return self._partitions.is_readable(partition)
 

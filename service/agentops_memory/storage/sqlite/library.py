@@ -5,6 +5,8 @@ import ctypes
 import sqlite3
 from contextlib import closing
 
+from ...sanitizing import reason
+
 MEMSTATUS = 9  # SQLITE_CONFIG_MEMSTATUS
 OLDEST = (3, 37, 0)  # with tables that are STRICT
 
@@ -44,5 +46,5 @@ def lack() -> str:
         try:
             database.execute("CREATE VIRTUAL TABLE f USING fts5 (word)")
         except sqlite3.Error as error:
-            return f"SQLite has no full-text search: {error}."
+            return f"SQLite has no full-text search: {reason(error)}."
     return ""

@@ -2,18 +2,18 @@
 
 import json
 import sqlite3
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 from ...domain.access import Patterns
-from ...domain.model import NO_PROJECT, Filter, Memory, MemoryId, SessionId, Space, Text
-from ...domain.text import Project, content_hash
+from ...domain.model import NO_PROJECT, Filter, Memory, MemoryId, SessionId, Space, StoreId, Text
+from ...domain.text import Project, content_hash, fingerprint
 from .filters import GLOBAL, OF_A_PROJECT, acted_on, acting, clauses, parameters
 from .index import Index
-from .table import Table, instant, json_of, map_of, micros, tag_array, tag_tuple
+from .table import Table, count, instant, json_of, map_of, micros, tag_array, tag_tuple
 
 MAX_LIST = 4 * 1024 * 1024  # characters of content in one list, whatever its limit
 MAX_PAGE = 1024 * 1024  # the same of a page of an export, which holds it twice more as JSON
@@ -24,6 +24,9 @@ COLUMNS = """m.id, m.uid, m.session_id, s.project, s.scope, m.key, m.type, m.tit
 
 # A store's space has no project: hence IS.
 IN_SPACE = "s.project IS :project AND s.scope = :scope"
+
+# As `memories_by_second` counts seconds.
+SECOND = "({} + 62135596800000000) / 1000000"
 
 
 class Memories(Table):
@@ -38,8 +41,9 @@ class Memories(Table):
     def get(self, memory: MemoryId) -> Memory | None:
         return self._one(f"m.id = :id AND {self._readable}", id=memory, **acting(self._projects))
 
-    def in_space(self, space: Space, uid: str) -> Memory | None:
-        return self._one(f"m.uid = :uid AND {IN_SPACE}", uid=uid, **place_of(space))
+    def in_store(self, store: StoreId, uid: str) -> Memory | None:
+        space = "(SELECT space_id FROM stores WHERE uid = :store)"
+        return self._one(f"m.uid = :uid AND m.space_id = {space}", uid=uid, store=store)
 
     def at_key(self, space: Space, key: str) -> Memory | None:
         return self._one(
@@ -47,37 +51,29 @@ class Memories(Table):
         )
 
     def twin(self, space: Space, key: str | None, text: Text, since: datetime) -> Memory | None:
-        # The plus rules the index by time out: the one by hash finds the row at once.
-        return self._one(
-            f"""{IN_SPACE} AND m.content_hash = :hash
-               AND m.key IS :key AND m.type = :type AND m.title = :title
-               AND m.created_at >= :since AND +m.deleted_at IS NULL
-             ORDER BY m.created_at DESC, m.id DESC""",
-            **place_of(space),
-            hash=content_hash(text.content),
-            key=key,
-            type=text.type,
-            title=text.title,
+        rows = self._saying(
+            space,
+            key,
+            text,
+            "memories_by_hash",
+            """m.deleted_at IS NULL AND m.created_at >= :since
+               ORDER BY m.created_at DESC, m.id DESC""",
             since=micros(since),
         )
+        return next(rows, None)
 
-    def twin_of(self, memory: Memory, *, but: Collection[MemoryId] = ()) -> Memory | None:
-        return self._one(
-            f"""{IN_SPACE} AND m.content_hash = :hash
-               AND m.session_id = :session AND m.key IS :key AND m.type = :type
-               AND m.title = :title AND m.content = :content
-               AND m.created_at >= :second AND m.created_at < :second + 1000000
-               AND m.id NOT IN (SELECT value FROM json_each(:but))
-             ORDER BY m.deleted_at IS NOT NULL, m.id""",
-            **place_of(memory.space),
-            hash=content_hash(memory.text.content),
+    def twins_of(self, memory: Memory) -> Iterator[Memory]:
+        return self._saying(
+            memory.space,
+            memory.key,
+            memory.text,
+            "memories_by_second",
+            f"""{SECOND.format("m.created_at")} = {SECOND.format(":created_at")}
+                AND m.session_id = :session AND m.content = :content
+                ORDER BY m.deleted_at IS NOT NULL, m.id""",
             session=memory.session,
-            key=memory.key,
-            type=memory.text.type,
-            title=memory.text.title,
+            created_at=micros(memory.created_at),
             content=memory.text.content,
-            second=micros(memory.created_at.replace(microsecond=0)),
-            but=json.dumps(list(but)),
         )
 
     def by_uid(self, uid: str) -> Memory | None:
@@ -90,10 +86,11 @@ class Memories(Table):
         space, area = self._placed(memory.space)
         cursor = self._execute(
             """INSERT INTO memories (uid, space_id, session_id, key, type, title, content, tags,
-                                     content_hash, revision, duplicates, last_seen_at,
-                                     promoted_to, created_at, updated_at, deleted_at, extras)
+                                     content_hash, fingerprint, revision, duplicates,
+                                     last_seen_at, promoted_to, created_at, updated_at, deleted_at,
+                                     extras)
                VALUES (:uid, :space_id, :session_id, :key, :type, :title, :content, :tags,
-                       :content_hash, :revision, :duplicates, :last_seen_at,
+                       :content_hash, :fingerprint, :revision, :duplicates, :last_seen_at,
                        :promoted_to, :created_at, :updated_at, :deleted_at, :extras)""",
             space_id=space,
             **_row(memory),
@@ -107,7 +104,8 @@ class Memories(Table):
             self._execute(
                 """UPDATE memories
                       SET key = :key, type = :type, title = :title, content = :content,
-                          tags = :tags, content_hash = :content_hash, revision = :revision,
+                          tags = :tags, content_hash = :content_hash,
+                          fingerprint = :fingerprint, revision = :revision,
                           duplicates = :duplicates, last_seen_at = :last_seen_at,
                           promoted_to = :promoted_to, updated_at = :updated_at,
                           deleted_at = :deleted_at, extras = :extras
@@ -260,6 +258,29 @@ class Memories(Table):
         ).fetchone()
         return None if row is None else memory_of(row)
 
+    def _saying(
+        self, space: Space, key: str | None, text: Text, index: str, which: str, **values: object
+    ) -> Iterator[Memory]:
+        """Memories of a space with this key, type, title and hash: which, in the index's order."""
+        hash_ = content_hash(text.content)
+        rows = self._execute(
+            f"""SELECT {COLUMNS}
+                  FROM memories m INDEXED BY {index}
+                 CROSS JOIN spaces s ON s.id = m.space_id
+                 WHERE m.space_id = (SELECT s.id FROM spaces s WHERE {IN_SPACE})
+                       AND m.fingerprint = :fingerprint AND m.content_hash = :hash
+                       AND m.key IS :key AND m.type = :type AND m.title = :title
+                       AND {which}""",
+            **place_of(space),
+            fingerprint=fingerprint(key, text.type, text.title, hash_),
+            hash=hash_,
+            key=key,
+            type=text.type,
+            title=text.title,
+            **values,
+        )
+        return map(memory_of, rows)
+
     def _placed(self, space: Space) -> tuple[int, int]:
         """The space's id, and its area of the index. A project's first one takes the next area."""
         if space not in self._spaces:
@@ -280,8 +301,10 @@ class Memories(Table):
         return self._space(space)
 
     def _space(self, space: Space) -> Any:
+        of_store = "s.id = (SELECT space_id FROM stores WHERE uid = :scope)"
+        condition = of_store if space.is_store else IN_SPACE
         return self._execute(
-            f"SELECT s.id, s.area FROM spaces s WHERE {IN_SPACE}", **place_of(space)
+            f"SELECT s.id, s.area FROM spaces s WHERE {condition}", **place_of(space)
         ).fetchone()
 
 
@@ -341,6 +364,9 @@ def _row(memory: Memory) -> dict[str, object]:
         "content": memory.text.content,
         "tags": tag_array(memory.text.tags),
         "content_hash": memory.content_hash,
+        "fingerprint": fingerprint(
+            memory.key, memory.text.type, memory.text.title, memory.content_hash
+        ),
         "revision": memory.revision,
         "duplicates": memory.duplicates,
         "last_seen_at": micros(memory.last_seen_at),
@@ -365,8 +391,8 @@ def memory_of(row: Any) -> Memory:
         key=key,
         text=Text(type=type_, title=title, content=content, tags=tag_tuple(tags)),
         content_hash=hash_,
-        revision=revision,
-        duplicates=duplicates,
+        revision=count(revision),
+        duplicates=count(duplicates),
         last_seen_at=instant(last_seen_at),
         promoted_to=promoted_to,
         created_at=instant(created_at),

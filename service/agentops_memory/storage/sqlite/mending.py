@@ -7,20 +7,25 @@ import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from ...domain.errors import Unavailable
+from ...domain.model import MemoryId
 from ...domain.techniques import Techniques
-from . import schema
+from ...sanitizing import reason
+from . import schema, values_mended
 from .boundaries import change
 from .connection import CHANGING, connect
+from .contents import contents
+from .copies import MENDED, kept_copy
 from .damage import are_harmless, faults_of
 from .forgetting import forgetting
 from .index import Index
 from .migrate import without_remains
 from .partitions import Partitions
 
+SHOWN = 10  # values that a sentence names
 PATIENCE = timedelta(seconds=10)  # with another process's transaction
 
 
@@ -53,6 +58,17 @@ def reindex(path: Path, using: Techniques) -> str:
         schema.make_indexes(database, indexes.values())
         database.execute("REINDEX")  # those that SQLite made for constraints
     return "Every ordinary index was made anew."
+
+
+def mend_values(path: Path, using: Techniques, now: datetime) -> str:
+    """Put what there can be in the place of values that are none; of the file a copy is kept."""
+    with _mended(path, using) as database:
+        copy = kept_copy(path, contents, MENDED)
+        done = values_mended.mend(database, now)
+        Index(database, Partitions(database, is_alone=True)).refill(_memories(done))
+    some = "; ".join(map(str, done[:SHOWN]))
+    more = f" and {len(done) - SHOWN:,} more" if len(done) > SHOWN else ""
+    return f"Mended: {some}{more}. A copy of the file as it was is {copy}."
 
 
 def write_anew(path: Path, using: Techniques) -> str:
@@ -88,11 +104,18 @@ def is_exact(path: Path, using: Techniques, number: int) -> bool:
 def _mended(path: Path, using: Techniques) -> Iterator[sqlite3.Connection]:
     """A transaction that is kept if the file is sound at its end; else nothing happened."""
     with _explained(), closing(_connected(path, using)) as database:
+        # What rows name may be gone already; a value that is mended is not refused for it.
+        database.execute("PRAGMA foreign_keys = OFF")
         with change(database, time.monotonic() + PATIENCE.total_seconds()):
             yield database
             if _has_loose_pages(database):
                 database.execute("INSERT INTO remains (one) VALUES (1) ON CONFLICT DO NOTHING")
         without_remains(database, path)
+
+
+def _memories(done: Iterable[values_mended.Mended]) -> list[MemoryId]:
+    ids = (int(it.value.row) for it in done if it.value.table == "memories")
+    return [MemoryId(id_) for id_ in dict.fromkeys(ids)]
 
 
 def _forget(database: sqlite3.Connection, names: Iterable[str]) -> None:
@@ -105,7 +128,7 @@ def _explained() -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        raise Unavailable(f"SQLite refuses: {error}.") from error
+        raise Unavailable(f"SQLite refuses: {reason(error)}.") from error
 
 
 def _has_loose_pages(database: sqlite3.Connection) -> bool:

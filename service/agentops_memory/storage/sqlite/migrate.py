@@ -2,7 +2,7 @@
 
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from datetime import datetime, timedelta
 from importlib import resources
@@ -10,10 +10,12 @@ from pathlib import Path
 
 from ... import __version__
 from ...domain.techniques import ALL, Techniques
+from ...sanitizing import reason
 from ..audit import private_file
 from . import upgrade
 from .connection import connect, use_wal
 from .faults import REMEDY, StartRefused, is_damage
+from .hard_links import require_one_name
 from .index import bring_to_rules, is_by_rules
 from .partitions import MOST_IDS
 from .prepared import rules
@@ -24,6 +26,13 @@ APPLICATION_ID = 0x414D_454D  # "AMEM": the file is ours
 MIGRATIONS = resources.files(__package__) / "migrations"
 PATIENCE = timedelta(seconds=60)  # another process may be migrating
 
+OnUpgrade = Callable[[], None]
+"""Called before a file that is not empty is upgraded or written anew: that may take long."""
+
+
+def unannounced() -> None:
+    """For those who need not hear of an upgrade."""
+
 
 def require_current(path: Path, using: Techniques = ALL, *, may_be_new: bool = False) -> None:
     """Refuse a file that is missing, or that a start would change, with StartRefused.
@@ -32,6 +41,7 @@ def require_current(path: Path, using: Techniques = ALL, *, may_be_new: bool = F
     """
     if not path.is_file():
         raise StartRefused(f"There is no database at {path}.")
+    require_one_name(path)
     with refusing(path), closing(connect(path, busy_timeout=PATIENCE, using=using)) as database:
         database.execute("BEGIN")  # one state, although another program may be making it
         if may_be_new and not version_of(database) and not is_used(database):
@@ -45,7 +55,9 @@ def require_current(path: Path, using: Techniques = ALL, *, may_be_new: bool = F
             )
 
 
-def migrated(path: Path, now: datetime, using: Techniques = ALL) -> None:
+def migrated(
+    path: Path, now: datetime, using: Techniques = ALL, on_upgrade: OnUpgrade = unannounced
+) -> None:
     """Make the file if it is missing, upgrade it if it is the original's, and migrate it.
 
     An index that was made by other rules is built anew.
@@ -54,11 +66,14 @@ def migrated(path: Path, now: datetime, using: Techniques = ALL) -> None:
     with refusing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         _make_private(path)
+        require_one_name(path)
         with closing(connect(path, busy_timeout=PATIENCE, using=using)) as database:
             if not _is_current(database, using):
+                if is_used(database):
+                    on_upgrade()
                 _migrate(database, path, now, using)
             use_wal(database, PATIENCE)
-            without_remains(database, path)
+            without_remains(database, path, on_upgrade)
 
 
 def has_newest_format(database: sqlite3.Connection) -> bool:
@@ -66,10 +81,13 @@ def has_newest_format(database: sqlite3.Connection) -> bool:
     return version_of(database) == newest_format()
 
 
-def without_remains(database: sqlite3.Connection, path: Path) -> bool:
+def without_remains(
+    database: sqlite3.Connection, path: Path, on_rewrite: OnUpgrade = unannounced
+) -> bool:
     """Write the file anew if its free pages may hold what was deleted; whether they do not now."""
     if database.execute("SELECT 1 FROM remains").fetchone() is None:
         return True
+    on_rewrite()
     if not upgrade.compact(database, path):
         return False
     database.execute("DELETE FROM remains")
@@ -184,7 +202,8 @@ def refusing(path: Path) -> Iterator[None]:
         yield
     except sqlite3.DatabaseError as error:
         remedy = f" It is damaged, or no database at all: {REMEDY}" if is_damage(error) else ""
-        raise StartRefused(f"The database {path} cannot be used: {error}.{remedy}") from error
+        raise StartRefused(
+            f"The database {path} cannot be used: {reason(error)}.{remedy}"
+        ) from error
     except OSError as error:
-        reason = os.strerror(error.errno) if error.errno else str(error)
-        raise StartRefused(f"The database {path} cannot be used: {reason}.") from error
+        raise StartRefused(f"The database {path} cannot be used: {reason(error)}.") from error

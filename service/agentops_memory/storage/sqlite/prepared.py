@@ -10,18 +10,24 @@ from ...domain.access import Patterns
 from ...domain.neighbours import borrowed, borrows
 from ...domain.spelling import is_compared
 from ...domain.techniques import ALL, INDEXED, Technique, Techniques
-from ...domain.text import INDEX_FORMAT, Project, indexed, plain_words
+from ...domain.text import INDEX_FORMAT, Project, fingerprint, indexed, plain_words
+from .decoding import decoded
 from .stems import TOKENIZER, Stems
 from .table import tag_tuple
 
 
 def registered(database: sqlite3.Connection, stems: Stems, using: Techniques = ALL) -> None:
-    """Make the functions known to a connection. All are pure."""
-    functions: dict[str, tuple[int, Callable[..., str | bool]]] = {
-        "indexed_text": (1, lambda text: indexed(text, using)),
-        "indexed_tags": (1, lambda tags: _indexed_tags(tags, using)),
-        "borrows": (1, lambda content: borrows(content, using)),
-        "borrowed": (2, lambda *neighbours: indexed(borrowed(filter(None, neighbours)), using)),
+    """Make the functions known to a connection. All are pure.
+
+    Those that take what rows hold take its bytes: of a text that is no UTF-8, SQLite's
+    adapter could not make a string.
+    """
+    functions: dict[str, tuple[int, Callable[..., str | int]]] = {
+        "indexed_text": (1, lambda text: indexed(decoded(text), using)),
+        "indexed_tags": (1, lambda tags: _indexed_tags(decoded(tags), using)),
+        "borrows": (1, lambda content: borrows(decoded(content), using)),
+        "borrowed": (2, lambda *texts: indexed(borrowed(map(decoded, filter(None, texts))), using)),
+        "fingerprint_of": (4, _fingerprint),
         "forms": (1, lambda text: _array(_compared(stems, plain_words(text)).values())),
         "acted_on": (2, _acted_on),
         "forms_of": (1, lambda words: json.dumps(_compared(stems, json.loads(words)))),
@@ -39,9 +45,13 @@ def rules(using: Techniques = ALL) -> str:
     return ", ".join([*parts, *(f"without {technique}" for technique in without)])
 
 
-def _acted_on(names: str, project: str | None) -> bool:
+def _fingerprint(key: bytes | None, *said: bytes) -> int:
+    return fingerprint(None if key is None else decoded(key), *map(decoded, said))
+
+
+def _acted_on(names: str, project: bytes | None) -> bool:
     """Whether patterns match a project; they match no store, which has none."""
-    return project is not None and _patterns(names).match(Project(project))
+    return project is not None and _patterns(names).match(Project(decoded(project)))
 
 
 @lru_cache(256)

@@ -7,12 +7,15 @@ from ...domain.access import Patterns
 from ...domain.model import Extent, Listed, MemoryId, Rows
 from ...domain.text import Project
 from .filters import GLOBAL, OF_A_PROJECT, acted_on, acting
+from .imports import ACCEPTED, GLOBAL_ROW, Imports
 from .index import Index, first_of
 from .partitions import GLOBAL_AREA
 from .table import Table, instant
 
 # The spaces of a project.
 SPACES = "(SELECT id FROM spaces WHERE project = :project)"
+# Whether a space has memories, live or deleted.
+HELD = "EXISTS (SELECT 1 FROM memories WHERE space_id = s.id)"
 # Spaces of two projects that have the same scope.
 TWINS = """SELECT s.id AS source, t.id AS target
              FROM spaces s
@@ -23,9 +26,12 @@ TWINS = """SELECT s.id AS source, t.id AS target
 class Projects(Table):
     """The projects of one transaction."""
 
-    def __init__(self, connection: sqlite3.Connection, index: Index, projects: Patterns) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, index: Index, imports: Imports, projects: Patterns
+    ) -> None:
         super().__init__(connection)
         self._index = index
+        self._imports = imports
         self._projects = projects
 
     def names(self) -> list[Project]:
@@ -33,8 +39,7 @@ class Projects(Table):
             f"""SELECT project
                   FROM (SELECT project
                           FROM spaces s
-                         WHERE {OF_A_PROJECT}
-                               AND EXISTS (SELECT 1 FROM memories WHERE space_id = s.id)
+                         WHERE {OF_A_PROJECT} AND {HELD}
                          UNION
                         SELECT project FROM sessions)
                  WHERE {acted_on(self._projects, "project")}
@@ -42,6 +47,19 @@ class Projects(Table):
             **acting(self._projects),
         )
         return [project for (project,) in rows]
+
+    def exists(self, project: Project) -> bool:
+        ((exists,),) = self._execute(
+            f"""SELECT EXISTS (SELECT 1 FROM sessions WHERE project = :project)
+                    OR EXISTS (SELECT 1
+                                 FROM import_rows
+                                WHERE project = :project AND {ACCEPTED})
+                    OR EXISTS (SELECT 1
+                                 FROM spaces s
+                                WHERE s.project = :project AND {HELD})""",
+            project=project,
+        )
+        return bool(exists)
 
     def rows(self) -> Rows:
         (memories,) = self._execute("SELECT count(*) FROM memories").fetchone()
@@ -105,14 +123,18 @@ class Projects(Table):
             revisions=revisions,
             sessions=sessions,
             shared_sessions=shared,
+            imported=self._imports.count(project),
         )
 
     def has_global(self, project: Project) -> bool:
         row = self._execute(
             f"""SELECT 1
                   FROM spaces s
-                 WHERE s.project = :project AND {GLOBAL}
-                       AND EXISTS (SELECT 1 FROM memories WHERE space_id = s.id)""",
+                 WHERE s.project = :project AND {GLOBAL} AND {HELD}
+                 UNION ALL
+                SELECT 1
+                  FROM import_rows
+                 WHERE project = :project AND {ACCEPTED} AND {GLOBAL_ROW}""",
             project=project,
         )
         return row.fetchone() is not None
@@ -126,6 +148,7 @@ class Projects(Table):
                 project=project,
                 new=new,
             )
+        self._imports.move(project, new)
 
     def same_keys(self, project: Project, into: Project) -> list[tuple[MemoryId, MemoryId]]:
         rows = self._execute(
@@ -155,6 +178,7 @@ class Projects(Table):
                 project=project,
                 into=into,
             )
+        self._imports.move(project, into)
         if source and target:
             self._index.leave(*source, into=target[0])
 

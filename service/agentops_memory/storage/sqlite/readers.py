@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from ...domain.errors import Busy
 from ...domain.techniques import Techniques
+from .boundaries import Check
 from .connection import connect, read_only
 from .migrate import refusing
 
@@ -21,7 +22,10 @@ T = TypeVar("T")
 class Readers:
     """Threads that take the next read by themselves: none waits for the event loop to turn."""
 
-    def __init__(self, connections: Sequence[sqlite3.Connection], patience: timedelta) -> None:
+    def __init__(
+        self, connections: Sequence[sqlite3.Connection], patience: timedelta, check: Check
+    ) -> None:
+        self._check = check
         self._all = connections
         self._number = len(connections)
         self._pool = ThreadPoolExecutor(self._number, thread_name_prefix="reader")
@@ -33,14 +37,16 @@ class Readers:
     @classmethod
     @asynccontextmanager
     async def opened(
-        cls, path: Path, using: Techniques, *, number: int, patience: timedelta
+        cls, path: Path, using: Techniques, *, number: int, patience: timedelta, check: Check
     ) -> AsyncIterator["Readers"]:
         """So many threads. At the end they finish what has begun, and close.
 
-        All read the file that is at the path now, whatever comes there later. StartRefused
-        when it cannot be opened.
+        All read the file that is at the path now, whatever comes there later. `check` is asked
+        after each read, and raises what that is refused with instead. StartRefused when the
+        file cannot be opened.
         """
-        readers = cls(await asyncio.to_thread(_connections, path, using, number), patience)
+        connections = await asyncio.to_thread(_connections, path, using, number)
+        readers = cls(connections, patience, check)
         try:
             yield readers
         finally:
@@ -76,7 +82,10 @@ class Readers:
     def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
         if not hasattr(self._own, "connection"):
             self._own.connection = self._free.pop()
-        return work(self._own.connection)
+        try:
+            return work(self._own.connection)
+        finally:  # whatever it has met: without a log of its own that need be no damage
+            self._check()
 
     def _close(self) -> None:
         self._pool.shutdown()
@@ -88,7 +97,7 @@ def _connections(path: Path, using: Techniques, number: int) -> list[sqlite3.Con
     made: list[sqlite3.Connection] = []
     with refusing(path), ExitStack() as opened:
         for _ in range(number):
-            connection = connect(path, using=using, one_thread=False)
+            connection = connect(path, using=using, one_thread=False, is_strict=True)
             opened.callback(connection.close)
             read_only(connection)
             connection.execute("SELECT 1 FROM sqlite_schema").fetchone()  # it opens the log, too

@@ -9,6 +9,7 @@ from itertools import chain, count
 from pathlib import Path
 
 from ...domain.errors import Busy, Refusal
+from ...sanitizing import reason
 from ..syncing import named, sync
 from .copies import RESTORED, kept_name
 from .faults import primary_code
@@ -27,6 +28,16 @@ class ReplaceRefused(Refusal):
     """The database stays as it is; the sentence says why."""
 
     code = "restore_refused"
+
+
+def require_files(path: Path) -> None:
+    """ReplaceRefused where a database or its logs should lie and something else does.
+
+    SQLite would wait for the other end of a pipe.
+    """
+    for file in (path, *(path.with_name(f"{path.name}{ending}") for ending in LOGS)):
+        if os.path.lexists(file) and not file.is_file():
+            raise ReplaceRefused(f"What is at {file} is no file; move it away.")
 
 
 def replaced(path: Path, draft: Path) -> tuple[Path, ...]:
@@ -77,7 +88,11 @@ def _closed_to_others(path: Path) -> Iterator[None]:
             if primary_code(error) in TAKEN:
                 raise StillOpen(f"Another program has {path} open.") from error
             if primary_code(error) not in DAMAGED:
-                raise ReplaceRefused(f"The database {path} cannot be locked: {error}.") from error
+                raise ReplaceRefused(
+                    f"The database {path} cannot be locked: {reason(error)}."
+                ) from error
+        except UnicodeDecodeError:
+            pass  # of what SQLite says of a schema of garbage: it is damaged
         yield
 
 

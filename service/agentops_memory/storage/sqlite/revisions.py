@@ -3,7 +3,7 @@
 from typing import Any
 
 from ...domain.model import Deed, Memory, MemoryId, Revision, Text
-from .table import Table, instant, micros, tag_array, tag_tuple
+from .table import Table, count, instant, member, micros, tag_array, tag_tuple
 
 
 class Revisions(Table):
@@ -52,6 +52,29 @@ class Revisions(Table):
             **(_text_row(older.text) if older.text else {}),
         )
 
+    def holds(self, memory: Memory, state: Memory) -> bool:
+        text = state.text
+        rows = self._execute(
+            """SELECT coalesce(tags, :own_tags)
+                 FROM revisions
+                WHERE memory_id = :memory_id AND deed <> 'deleted'
+                      AND at >= :second AND at < :second + 1000000
+                      AND coalesce(type, :own_type) = :type
+                      AND coalesce(title, :own_title) = :title
+                      AND coalesce(content, :own_content) = :content""",
+            memory_id=memory.id,
+            second=micros(state.updated_at.replace(microsecond=0)),
+            **_text_row(text),
+            **{f"own_{name}": value for name, value in _text_row(memory.text).items()},
+        )
+        return any(tag_tuple(tags) == text.tags for (tags,) in rows)
+
+    def count(self, memory: Memory) -> int:
+        ((number,),) = self._execute(
+            "SELECT count(*) FROM revisions WHERE memory_id = :memory_id", memory_id=memory.id
+        )
+        return int(number)
+
     def newest(self, memory: Memory) -> list[Revision]:
         rows = self._execute(
             """SELECT number, deed, at, type, title, content, tags
@@ -85,8 +108,8 @@ def _text_row(text: Text) -> dict[str, object]:
 def _revision(row: Any, memory: Memory) -> Revision:
     number, deed, at, type_, title, content, tags = row
     return Revision(
-        number=number,
-        deed=Deed(deed),
+        number=count(number),
+        deed=member(Deed, deed, Deed.UPDATED),
         at=instant(at),
         text=_text(deed, type_, title, content, tags, memory),
     )

@@ -7,7 +7,7 @@ from ...domain.access import Patterns
 from ...domain.model import Session, SessionId
 from ...domain.text import Project
 from .filters import acted_on, acting
-from .table import Table, instant, micros
+from .table import Table, count, instant, micros
 
 COLUMNS = "id, project, started_at, ended_at, summary, message_count"
 
@@ -92,11 +92,11 @@ class Sessions(Table):
         )
         return [summary for (summary,) in rows]
 
-    def page(self, project: Project | None, after: SessionId | None, limit: int) -> list[Session]:
+    def page(self, project: Project | None, after: int, limit: int) -> list[tuple[int, Session]]:
         rows = self._execute(
-            f"""SELECT {COLUMNS}
+            f"""SELECT number, {COLUMNS}
                   FROM sessions
-                 WHERE number > coalesce((SELECT number FROM sessions WHERE id = :after), 0)
+                 WHERE number > :after
                        AND (:project IS NULL OR project = :project)
                        AND {acted_on(self._projects, "project")}
               ORDER BY number
@@ -106,7 +106,7 @@ class Sessions(Table):
             limit=limit,
             **acting(self._projects),
         )
-        return [_session(row) for row in rows]
+        return [(number, _session(row)) for number, *row in rows]
 
     def count(self, project: Project | None) -> int:
         row = self._execute(
@@ -137,5 +137,5 @@ def _session(row: Any) -> Session:
         started_at=instant(started_at),
         ended_at=None if ended_at is None else instant(ended_at),
         summary=summary,
-        message_count=message_count,
+        message_count=count(message_count),
     )

@@ -7,6 +7,7 @@ an empty log, and nothing but bytes that no page uses.
 """
 
 import asyncio
+import fcntl
 import os
 import sqlite3
 import struct
@@ -14,7 +15,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from enum import Enum, auto
 from functools import partial
@@ -22,11 +23,11 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from ...domain.errors import Unavailable
 from .boundaries import change
 from .connection import Connection
 from .faults import primary_code
 from .migrate import APPLICATION_ID, without_remains
+from .open_files import FileId, OpenFiles
 from .unused import remains
 
 PATIENCE = timedelta(milliseconds=50)  # with reads that need the log, and with other processes
@@ -37,37 +38,24 @@ FIRST_PAGE = 2  # the one before holds the schema, and no user's text
 LOG_HEADER = 32  # bytes
 LOG_IDENTITY = 24  # bytes of it that say which log this is
 FRAME_HEADER = 24  # bytes before each page in the log
-
-
-FileId = tuple[int, int]
-"""Device and number: which file it is, whatever path led to it."""
+SHARED_RANGE = (0x40000000 + 2, 510)  # of SQLite's locks: https://sqlite.org/lockingv3.html
 
 
 class UnusedBytes:
     """The bytes of a file that hold nothing; `writer` is the one connection that writes."""
 
-    def __init__(self, writer: Connection, path: Path, file: FileId) -> None:
+    def __init__(self, writer: Connection, path: Path, files: OpenFiles) -> None:
         self._writer = writer
         self._path = path
-        self._file = file
-
-    def require_place(self) -> None:
-        """Refuse with Unavailable once the path leads to the file that is open no more.
-
-        What is written then is lost when that is closed.
-        """
-        try:
-            is_in_place = file_id(self._path) == self._file
-        except OSError:
-            is_in_place = False
-        if not is_in_place:
-            raise Unavailable("The database file is gone, or another one is in its place.")
+        self._files = files
 
     async def blank(self) -> bool:
         """Blank them, and empty the log; false while something holds that back."""
+        if not self._files.are_in_place():
+            return False
         if not await self._writer.run(partial(without_remains, path=self._path)):
             return False
-        walk, tries = Blanking(self._path, self._file), TRIES
+        walk, tries = Blanking(self._path, self._files), TRIES
         while tries:
             match await self._writer.run(walk.step):
                 case Progress.DONE:
@@ -93,9 +81,8 @@ class Blanking:
     transactions.
     """
 
-    def __init__(self, path: Path, file: FileId) -> None:
-        self._path = path
-        self._file = file  # that the connection has open: the path may lead to another by now
+    def __init__(self, path: Path, files: OpenFiles) -> None:
+        self._files = files  # that the connection has open: the paths may lead to others by now
         self._log = _Log(path)
         self._next = FIRST_PAGE
         self._again: set[int] = set()
@@ -106,9 +93,9 @@ class Blanking:
         """Go on. Once DONE, what was deleted before this step is neither in the file nor its log.
 
         HELD_BACK while a read needs the log, or another process writes; and for good
-        when the path leads to another file.
+        when the paths lead to other files.
         """
-        if not self._is_there():
+        if not self._files.are_in_place():
             return Progress.HELD_BACK
         self._note_changes()
         try:
@@ -124,7 +111,7 @@ class Blanking:
             if version != self._version:
                 self._begin_again()
                 self._version = version
-            if self._log.identity() or not self._is_there():
+            if self._log.identity() or not self._files.are_in_place():
                 return Progress.HELD_BACK  # another process was quicker
             progress = self._blank(database)
             # A commit: whoever else has pages in memory reads them again before writing.
@@ -132,12 +119,6 @@ class Blanking:
         database.execute("PRAGMA shrink_memory")  # and so does this connection
         self._identity = self._log.identity()
         return progress
-
-    def _is_there(self) -> bool:
-        try:
-            return file_id(self._path) == self._file
-        except FileNotFoundError:
-            return False
 
     def _note_changes(self) -> None:
         if self._identity and self._log.identity() == self._identity:
@@ -152,7 +133,7 @@ class Blanking:
     def _blank(self, database: sqlite3.Connection) -> Progress:
         ((size,),) = database.execute("PRAGMA page_size")
         ((page_map,),) = database.execute("PRAGMA auto_vacuum")
-        file = _descriptor(self._file)
+        file = _descriptor(self._files.database)
         end = os.fstat(file).st_size // size + 1
         if page_map or end > MOST_PAGES:
             return Progress.HELD_BACK  # which page is one of rows cannot be told
@@ -242,10 +223,15 @@ def file_in_use(path: Path) -> Iterator[FileId]:
         yield file
 
 
-def file_id(path: Path) -> FileId:
-    """Which file is at the path."""
-    found = path.stat()
-    return found.st_dev, found.st_ino
+def left_to_others(file: FileId) -> None:
+    """See to it that SQLite, with the last connection, does not copy and remove the file's log.
+
+    It does that under an exclusive lock, and by name. A shared lock of another owner (`F_OFD`,
+    which Linux has alone) keeps it from that, until the last connection is closed.
+    """
+    lock = struct.pack("hhqqi4x", fcntl.F_RDLCK, os.SEEK_SET, *SHARED_RANGE, 0)
+    with suppress(AttributeError, OSError):
+        fcntl.fcntl(_descriptor(file), fcntl.F_OFD_SETLK, lock)
 
 
 @contextmanager

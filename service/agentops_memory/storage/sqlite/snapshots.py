@@ -4,16 +4,21 @@ import os
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 from ...domain.errors import Busy, Refusal
+from ...sanitizing import reason
 from ..audit import private_file
 from ..syncing import sync
 from .connection import CHANGING, connect
 from .contents import Contents, contents
+from .damage import faults_of
 from .faults import primary_code
+from .hard_links import require_one_name
 from .upgrade import is_original
+from .values import damaged
 
 PATIENCE = timedelta(seconds=5)  # with another process that holds a lock
 OFTEN = 10_000  # virtual machine steps between two looks at how far it is
@@ -52,7 +57,8 @@ def examined(path: Path) -> Contents:
             found = contents(database)
             _require_known(database, found, path)
             _require_sound(database, found, path)
-            return found
+            values = damaged(database) if found.format else ()
+            return replace(found, damaged=tuple(map(str, values)))
     except sqlite3.Error as error:
         raise _refusal(path, error) from error
 
@@ -61,6 +67,7 @@ def _opened(path: Path) -> sqlite3.Connection:
     """A connection to a file that is there: to open one that is gone would make it."""
     if not path.is_file():
         raise SnapshotRefused(f"There is no database at {path}.")
+    require_one_name(path)
     return connect(path, busy_timeout=PATIENCE, mode=CHANGING)
 
 
@@ -96,7 +103,7 @@ def _require_known(database: sqlite3.Connection, found: Contents, path: Path) ->
 
 
 def _require_sound(database: sqlite3.Connection, found: Contents, path: Path) -> None:
-    faults = [fault for (fault,) in database.execute("PRAGMA integrity_check(1)") if fault != "ok"]
+    faults = faults_of(database, "integrity_check")
     if found.format:  # the original kept to no references
         faults += [f"a row of {row[0]} without its parent" for row in _strays(database)]
     if faults:
@@ -111,9 +118,9 @@ def _refusal(path: Path, error: sqlite3.Error) -> Refusal:
     if primary_code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return Busy(f"The database {path} is locked by another process; try again.")
     if primary_code(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-        return SnapshotRefused(f"The database {path} is damaged: {error}.")
+        return SnapshotRefused(f"The database {path} is damaged: {reason(error)}.")
     if primary_code(error) in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
         return SnapshotRefused(
             f"The database {path} cannot be read by a user who may not write it and its folder."
         )
-    return SnapshotRefused(f"The database {path} cannot be copied: {error}.")
+    return SnapshotRefused(f"The database {path} cannot be copied: {reason(error)}.")

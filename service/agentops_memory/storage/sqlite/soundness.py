@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ...domain.examination import Finding, Status
 from ...domain.techniques import Techniques
+from ...sanitizing import reason
 from . import mending
 from .damage import are_harmless, faults_of
 from .schema import partition_of, tables
@@ -74,7 +75,7 @@ def faults_found(database: sqlite3.Connection, *, is_thorough: bool) -> list[str
     try:
         return faults_of(database, "integrity_check" if is_thorough else "quick_check")
     except sqlite3.DatabaseError as error:
-        return [str(error)]
+        return [reason(error)]
 
 
 def unreadable(database: sqlite3.Connection) -> list[str]:

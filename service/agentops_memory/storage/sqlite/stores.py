@@ -5,9 +5,10 @@ from typing import Any
 
 from ...domain.model import ErasureId, MemoryId, Space, StoreId
 from ...domain.store_model import Page, Slice, Store, StoresSeen
+from ...domain.text import REPLACEMENT
 from .index import Index, first_of
 from .pages import bounds, ends, sliced, window, within
-from .table import Table, instant, json_of, map_of, micros
+from .table import Table, count, instant, json_of, map_of, micros
 
 COLUMNS = """uid, name, description, metadata, entries, size, created_at, updated_at,
              archived_at"""
@@ -86,10 +87,8 @@ class Stores(Table):
         )
 
     def going(self) -> ErasureId | None:
-        row = self._execute(
-            "SELECT erasure_id FROM stores WHERE erasure_id IS NOT NULL LIMIT 1"
-        ).fetchone()
-        return None if row is None else ErasureId(row[0])
+        rows = self._execute("SELECT erasure_id FROM stores WHERE erasure_id IS NOT NULL")
+        return next((ErasureId(id_) for (id_,) in rows if REPLACEMENT not in id_), None)
 
     def erase_history(self, erasure: ErasureId, limit: int) -> int:
         rows = self._execute(
@@ -145,8 +144,8 @@ def _store(row: Any) -> Store:
         name=name,
         description=description,
         metadata=map_of(metadata),
-        entries=entries,
-        size=size,
+        entries=count(entries),
+        size=count(size),
         created_at=instant(created_at),
         updated_at=instant(updated_at),
         archived_at=None if archived_at is None else instant(archived_at),

@@ -1,10 +1,24 @@
-"""What the tables of one transaction share: executing, and instants as integers."""
+"""What the tables of one transaction share: executing, and the nouns that a column holds.
+
+In a damaged file a column may hold what nobody has stored. It is read as the nearest that can
+be shown, for what else is in its row is worth more than an error: `values` finds such.
+"""
 
 import json
 import sqlite3
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import TypeVar
 
+from ...domain.instants import LATEST
+from ...domain.text import clean
+
+E = TypeVar("E", bound=StrEnum)
+J = TypeVar("J", list[object], dict[str, object])
+
+FIRST = datetime(1, 1, 1, tzinfo=UTC)
+MOST = 2**53 - 1  # that every reader of JSON can tell from its neighbours: RFC 8259 §6
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -25,8 +39,24 @@ def micros(at: datetime) -> int:
 
 
 def instant(at: int) -> datetime:
-    """The inverse of `micros`."""
-    return EPOCH + timedelta(microseconds=at)
+    """The inverse of `micros`; the nearest that can be shown."""
+    try:
+        return EPOCH + timedelta(microseconds=at)
+    except OverflowError:
+        return FIRST if at < 0 else LATEST
+
+
+def count(number: int) -> int:
+    """A number of things, the nearest that there can be."""
+    return number if 0 <= number <= MOST else min(max(number, 0), MOST)
+
+
+def member(of: type[E], value: str, otherwise: E) -> E:
+    """The member of a closed set with that value, if it has one."""
+    try:
+        return of(value)
+    except ValueError:
+        return otherwise
 
 
 def tag_array(tags: Iterable[str]) -> str:
@@ -35,8 +65,12 @@ def tag_array(tags: Iterable[str]) -> str:
 
 
 def tag_tuple(array: str) -> tuple[str, ...]:
-    """The inverse of `tag_array`."""
-    return () if array == "[]" else tuple(json.loads(array))
+    """The inverse of `tag_array`; what is no tag is left out."""
+    if array == "[]":
+        return ()
+    tags = [tag for tag in parsed(array, list) if isinstance(tag, str)]
+    # Only what is escaped can be what no text may hold.
+    return tuple(map(clean, tags) if "\\" in array else tags)
 
 
 def json_of(pairs: Mapping[str, str]) -> str:
@@ -45,5 +79,17 @@ def json_of(pairs: Mapping[str, str]) -> str:
 
 
 def map_of(text: str) -> dict[str, str]:
-    """The inverse of `json_of`."""
-    return {} if text == "{}" else dict(json.loads(text))
+    """The inverse of `json_of`; what is no pair of texts is left out."""
+    if text == "{}":
+        return {}
+    pairs = parsed(text, dict).items()
+    return {clean(name): clean(value) for name, value in pairs if isinstance(value, str)}
+
+
+def parsed(text: str, kind: type[J]) -> J:
+    """The array or the object that a text is as JSON; an empty one if it is none."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return kind()
+    return found if isinstance(found, kind) else kind()

@@ -18,6 +18,7 @@ from ..syncing import sync
 from .boundaries import change
 from .connection import connect
 from .faults import primary_code, translated
+from .hard_links import require_one_name
 from .migrate import migrated
 from .tenants import tenant_file, tenants_folder
 
@@ -120,8 +121,9 @@ def remove(path: Path) -> list[Path]:
     """Remove a database for good; what is saved into it from now on is refused, not lost.
 
     A service that has it open sees at the next request that it is gone. Busy when another
-    process's transaction does not end.
+    process's transaction does not end, StartRefused when it would stay under another name.
     """
+    require_one_name(path)
     _close_to_changes(path)
     files = files_of(path)
     with _explained(path, "removed"):

@@ -169,7 +169,7 @@ class TenantsEngine:
     @property
     def waiting(self) -> int:
         """How many writes wait or are being made, in all databases that are open."""
-        return self._default.waiting + sum(it.engine.waiting for it in self._open.values())
+        return sum(it.waiting for it in self._engines_open())
 
     async def touch(self) -> bool:
         """As the default tenant's engine does."""
@@ -206,6 +206,18 @@ class TenantsEngine:
         async with self._used(caller) as engine:
             return await engine.is_whole(caller)
 
+    async def look_at_values(self, caller: Caller) -> None:
+        """As the engine of the caller's tenant does."""
+        if caller.tenant == DEFAULT_TENANT:
+            return await self._default.look_at_values(caller)
+        async with self._used(caller) as engine:
+            return await engine.look_at_values(caller)
+
+    @property
+    def damaged_values(self) -> int:
+        """How many values are known to be damaged, in all databases that are open."""
+        return sum(it.damaged_values for it in self._engines_open())
+
     def callers(self) -> list[Caller]:
         """The operator of each tenant whose database is open, and was not erased."""
         there = [it for it, database in self._open.items() if self._is_in_place(it, database)]
@@ -239,6 +251,9 @@ class TenantsEngine:
 
     def _is_in_place(self, tenant: TenantId, database: _Database) -> bool:
         return database.file == _file(tenant_file(self._path, tenant))
+
+    def _engines_open(self) -> list[SqliteEngine]:
+        return [self._default, *(it.engine for it in self._open.values())]
 
     def _consider(self, tenant: TenantId, database: _Database) -> None:
         """Close a database that nobody uses: at once where a place is wanted, else later."""

@@ -1,6 +1,7 @@
 """One transaction: its instant and its tables."""
 
 import sqlite3
+from collections.abc import Callable
 from datetime import datetime
 
 from ...domain.model import Caller
@@ -9,6 +10,7 @@ from ...domain.uids import Uids, uid_of
 from .done import DoneRecords
 from .entries import Entries
 from .erasures import Erasures
+from .imports import Imports
 from .index import Index
 from .memories import Memories
 from .overdue import Overdue
@@ -25,7 +27,7 @@ from .versions import Versions
 class SqliteTransaction:
     """The tables of a connection on which a transaction has begun, or a savepoint in one."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all that a transaction is bound to
         self,
         connection: sqlite3.Connection,
         now: datetime,
@@ -35,10 +37,12 @@ class SqliteTransaction:
         quota: int | None = None,
         kept: Retentions = USUAL,
         uids: Uids | None = None,
+        others: Callable[[], int] = lambda: 0,
     ) -> None:
         self._connection = connection
         self._quota = quota
         self._uids = uids or Uids()
+        self._others = others
         self.now = now
         self.caller = caller
         self.kept = kept
@@ -49,7 +53,8 @@ class SqliteTransaction:
         self.sessions = Sessions(connection, caller.projects)
         self.transcripts = Transcripts(connection, now)
         self.revisions = Revisions(connection)
-        self.projects = Projects(connection, self.index, caller.projects)
+        self.imports = Imports(connection, now, is_alone=is_alone)
+        self.projects = Projects(connection, self.index, self.imports, caller.projects)
         self.erasures = Erasures(connection, now)
         self.stores = Stores(connection, self.index)
         self.entries = Entries(connection)
@@ -57,6 +62,10 @@ class SqliteTransaction:
         self.done = DoneRecords(connection)
         self.overdue = Overdue(connection)
         self.search = Search(connection, self.memories, partitions, caller.projects)
+
+    @property
+    def is_awaited(self) -> bool:
+        return self._others() > 0
 
     @property
     def room(self) -> int | None:

@@ -5,7 +5,7 @@ from datetime import datetime
 
 from ...domain.model import SessionId
 from ...domain.summary import Transcript
-from .table import Table, instant, micros
+from .table import Table, count, instant, micros
 
 NUMBER = "(SELECT number FROM sessions WHERE id = :session)"
 
@@ -74,4 +74,10 @@ class Transcripts(Table):
 
 
 def _transcript(messages: int, user: int, assistant: int, first: str, last: str) -> Transcript:
-    return Transcript(messages=messages, user=user, assistant=assistant, first=first, last=last)
+    return Transcript(
+        messages=count(messages),
+        user=count(user),
+        assistant=count(assistant),
+        first=first,
+        last=last,
+    )

@@ -12,6 +12,7 @@ from ...domain.instants import parsed
 from ...domain.model import UNKNOWN_PROJECT
 from ...domain.text import clean, content_hash, project_name
 from ...domain.uids import uid_of
+from ...sanitizing import reason
 from .copies import kept_copy
 from .faults import StartRefused
 from .forgetting import forgetting
@@ -72,7 +73,7 @@ def compact(database: sqlite3.Connection, path: Path) -> bool:
         database.execute("PRAGMA auto_vacuum = NONE")
         database.execute("VACUUM")
     except sqlite3.Error as error:
-        log.warning("the file keeps its unused pages", extra={"reason": str(error)})
+        log.warning("the file keeps its unused pages", extra={"reason": reason(error)})
         return False
     return True
 

@@ -6,7 +6,7 @@ from ...domain.model import Deed, KeyId, MemoryId, StoreId, Text
 from ...domain.store_model import EntryId, Page, Past, Slice, Version, VersionId, VersionsSeen
 from .index import BULK_SIZE
 from .pages import bounds, ends, sliced, window, within
-from .table import Table, instant, micros
+from .table import Table, count, instant, member, micros
 
 COLUMNS = """v.uid, t.uid, m.uid, v.memory_id, v.number, r.deed, v.path, v.size, v.sha256, r.at,
              v.author, v.redacted_at, v.redacted_by"""
@@ -116,14 +116,14 @@ class Versions(Table):
         )
         some: list[Past] = []
         room = BULK_SIZE
-        for id_, store, entry, count, type_, title, content in rows:
+        for id_, store, entry, its_number, type_, title, content in rows:
             text = Text(type=type_, title=title, content=content)
             some.append(
                 Past(
                     memory=MemoryId(id_),
                     store=StoreId(store),
                     entry=EntryId(entry),
-                    number=count,
+                    number=its_number,
                     text=text,
                 )
             )
@@ -162,10 +162,10 @@ def _version(row: Any) -> Version:
         store=StoreId(store),
         entry=EntryId(entry),
         memory=MemoryId(memory),
-        number=number,
-        deed=Deed(deed),
+        number=count(number),
+        deed=member(Deed, deed, Deed.UPDATED),
         path=path,
-        size=size,
+        size=None if size is None else count(size),
         sha256=sha256,
         content=content,
         at=instant(at),

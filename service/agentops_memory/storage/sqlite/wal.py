@@ -5,6 +5,7 @@ from contextlib import suppress
 from datetime import timedelta
 
 from .connection import Connection
+from .open_files import OpenFiles
 
 EVERY = 32  # batches between two looks at the log
 LONG = 5000  # pages (20 MiB) after which it is to begin again
@@ -21,15 +22,21 @@ class WriteAheadLog:
 
     What holds the log for long, as a replicator does that copies it, is not waited
     for again before the log has grown by as much once more.
+
+    Where its file was removed or replaced, what it holds is copied while that is safe.
     """
 
-    def __init__(self, writer: Connection) -> None:
+    def __init__(self, writer: Connection, files: OpenFiles) -> None:
         self._writer = writer
+        self._files = files
         self._batches = 0
         self._held_at = 0  # pages at which it could not begin again
 
     async def tend(self) -> None:
         """To be called after each batch."""
+        if not self._files.were_in_place:
+            await self._writer.run(self._files.rescue)
+            return
         self._batches += 1
         if self._batches % EVERY:
             return

@@ -1,6 +1,7 @@
 """The one writer: changes wait in line, and those that wait together are committed together."""
 
 import asyncio
+import sqlite3
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
@@ -9,7 +10,7 @@ from functools import partial
 from itertools import islice
 from typing import Any, TypeVar, cast
 
-from ...domain.errors import Busy, Unavailable
+from ...domain.errors import Busy, Refusal, Unavailable
 from .batches import Done, Failed, Outcome, Work, alone, together
 from .boundaries import Check, nothing
 from .connection import Connection
@@ -31,7 +32,7 @@ class Writer:
     """A line of changes and the loop that serves it. `serve` runs as long as changes may come.
 
     `committed` is told of each commit: how many changes, and the seconds that they took.
-    `before_commit` raises what all of them are refused with instead.
+    `check` raises what all of them are refused with instead.
     """
 
     def __init__(
@@ -40,13 +41,13 @@ class Writer:
         places: Turnstile,
         after: Callable[[], Awaitable[None]],
         committed: Committed = unheard,
-        before_commit: Check = nothing,
+        check: Check = nothing,
     ) -> None:
         self._connection = connection
         self._places = places
         self._after = after  # each batch
         self._committed = committed
-        self._before_commit = before_commit
+        self._check = check
         self._line: deque[_Change] = deque()  # each until its caller is answered
         self._stirred = asyncio.Event()
         self._is_closing = False
@@ -122,7 +123,7 @@ class Writer:
         return [change for change, outcome in outcomes if outcome is None]
 
     def _prepared(self, commit: Callable[..., T], *args: object) -> Callable[..., T]:
-        return partial(commit, *args, before_commit=self._before_commit)
+        return partial(commit, *args, check=self._check)
 
     def _tell(self, outcomes: Iterable[Outcome | None], began: float) -> None:
         done = sum(isinstance(outcome, Done) for outcome in outcomes)
@@ -137,7 +138,16 @@ class Writer:
     def _settle(self, change: "_Change", outcome: Outcome) -> None:
         self._line.remove(change)
         self._places.leave()
-        change.settle(outcome)
+        change.settle(self._checked(outcome))
+
+    def _checked(self, outcome: Outcome) -> Outcome:
+        """What SQLite fails with on another log looks like damage, or like a failing disk."""
+        if isinstance(outcome, Failed) and isinstance(outcome.error, sqlite3.Error):
+            try:
+                self._check()
+            except Refusal as refusal:
+                return Failed(refusal)
+        return outcome
 
 
 class _Change:

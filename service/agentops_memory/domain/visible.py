@@ -1,0 +1,83 @@
+"""What a reader sees of a text: two names must not differ by an invisible character alone.
+
+Letters of two scripts that look alike are both visible, and so are spaces of any width.
+"""
+
+import re
+import unicodedata
+
+
+def invisible(text: str) -> str:
+    """The first character that nobody sees, as `U+200B`; empty for almost every text.
+
+    It is a control or format character, a line separator, a filler, or what else Unicode
+    lets a display ignore. Joiners between letters of a script that needs them, and joiners
+    and variation selectors in an emoji, are visible by what they do.
+    """
+    if text.isascii() and text.isprintable():
+        return ""
+    sign = next((sign for place, sign in enumerate(text) if not _is_visible(text, place)), "")
+    return f"U+{ord(sign):04X}" if sign else ""
+
+
+def printable(text: str) -> str:
+    r"""The text as a line in which a terminal obeys nothing: what is not seen is `\u200b`."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(
+        sign
+        if _is_visible(text, place) and (sign.isprintable() or unicodedata.category(sign) == "Cf")
+        else _escape(sign)
+        for place, sign in enumerate(text)
+    )  # fmt: skip
+
+
+def _is_visible(text: str, place: int) -> bool:
+    sign = text[place]
+    if sign.isascii():
+        return sign.isprintable()
+    if unicodedata.category(sign) not in _UNSEEN and not _IGNORABLE.match(sign):
+        return True
+    if sign in _VISIBLE_FORMATS:
+        return True
+    before, after = text[place - 1 : place], text[place + 1 : place + 2]
+    if sign in _SELECTORS:
+        return bool(_EMOJI.match(before)) or (before in _KEYCAPS and after == _KEYCAP)
+    if sign not in _JOINERS:
+        return False
+    in_emoji = sign == _ZWJ and (_EMOJI.match(before) or before in _SELECTORS)
+    return bool(_EMOJI.match(after)) if in_emoji else _is_joining(before) and _is_joining(after)
+
+
+def _is_joining(sign: str) -> bool:
+    return bool(_JOINING.match(sign)) and unicodedata.category(sign)[0] in "LM"
+
+
+def _escape(sign: str) -> str:
+    """As JSON, bash and Python write it."""
+    return f"\\u{ord(sign):04x}" if ord(sign) < 0x10000 else f"\\U{ord(sign):08x}"
+
+
+_UNSEEN = {"Cc", "Cf", "Zl", "Zp"}
+_VISIBLE_FORMATS = frozenset(  # of the category Cf, but signs round or over the next numbers
+    "\u0600\u0601\u0602\u0603\u0604\u0605\u06dd\u070f\u0890\u0891\u08e2\U000110bd\U000110cd"
+)
+# Default_Ignorable_Code_Point beyond the category Cf, and two signs that are blank.
+_IGNORABLE = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2065\u3164\ufe00-\ufe0f\uffa0\ufff0-\ufff8"
+    "\U000e0000-\U000e0fff\u2800\U0001d159]"
+)
+_ZWJ = "\u200d"
+_JOINERS = {"\u200c", _ZWJ}
+_SELECTORS = {"\ufe0e", "\ufe0f"}  # of the plain and of the coloured form of an emoji
+_KEYCAPS, _KEYCAP = set("0123456789#*"), "\u20e3"
+_EMOJI = re.compile(
+    "[\u00a9\u00ae\u203c\u2049\u2122\u2139\u2190-\u21ff\u2300-\u23ff\u24c2\u25aa-\u25fe"
+    "\u2600-\u27bf\u2934\u2935\u2b00-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff]"
+)
+# Scripts whose letters have other forms beside a joiner: Arabic and its kin, those of India,
+# Tibetan, Burmese, Khmer, Mongolian, those of the south-east, and their extensions.
+_JOINING = re.compile(
+    "[\u0600-\u08ff\u0900-\u0dff\u0f00-\u109f\u1700-\u18af\u1900-\u1cff\ua800-\uabff"
+    "\ufb50-\ufdff\ufe70-\ufefc\U00010a00-\U00010aff\U00011000-\U00011fff\U0001e900-\U0001e95f]"
+)

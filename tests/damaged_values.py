@@ -1,0 +1,236 @@
+"""A database with a row of every kind, values in it that nobody has stored, and all that can be
+asked of it then."""
+
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from agentops_memory.storage.sqlite.connection import connect
+from agentops_memory.storage.sqlite.table import micros
+from agentops_memory.storage.sqlite.values import TABLES, Kind
+
+from .service import START, Service, serving
+from .stores import STORES, at, delete, entry, entry_at, ok, redact, store, update, versions
+
+NO_TEXT = "CAST(CAST(VALUE AS BLOB) || x'ff' AS TEXT)"
+BAD: dict[Kind, tuple[str, ...]] = {
+    Kind.TEXT: (NO_TEXT,),
+    Kind.INSTANT: ("1 << 62", "-(1 << 62)"),
+    Kind.COUNT: ("9223372036854775807 - rowid_of", "-rowid_of"),
+    Kind.TAGS: (NO_TEXT, "'['", "'{\"a\": 1}'", "'[1, \"\\ud800\"]'", "'' || 5"),
+    Kind.PAIRS: (NO_TEXT, "'{'", "'[[1, 2]]'", "'{\"a\": 1}'", '\'{"a": "\\ud800"}\''),
+    Kind.IDS: (NO_TEXT, "'[]'", "'{\"memory\": [1]}'", "'{\"memory\": 1e99}'"),
+    Kind.DEED: ("'undone'",),
+    Kind.ERASURE: ("'nothing'",),
+    Kind.FLAG: ("7",),
+}
+"""What a value of each kind becomes; `rowid_of` differs from row to row."""
+
+COLUMNS = [
+    (table, column, kind)
+    for table, of in TABLES.items()
+    for column, kind in of.columns.items()
+    if kind in BAD
+]
+SAVE = {
+    "session_id": "s1", "project": "demo", "type": "note", "title": "by key",
+    "content": "a kiwi", "tags": ["fruit"],
+}  # fmt: skip
+
+STAGED = f"""
+    INSERT INTO imports (projects, touched_at, staged, size)
+    VALUES ('["*"]', {micros(START)}, 1, 9);
+    INSERT INTO import_rows (number, project, row)
+    VALUES (1 << 32 | 1, 'demo', '["session", "s9", 0, null, "", 0]');
+"""
+"""An import that somebody is about to accept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """How what is stored is addressed."""
+
+    memories: list[int]
+    erasure: str
+    store: str
+    entry: str
+    version: str
+
+
+def fill(path: Path) -> Known:
+    """Make a database with rows in every table."""
+    with serving(path) as service:
+        http = service.http
+        kept = service.save("apple one", tags=["fruit"], topic_key="trees/apple")["id"]
+        service.clock.advance(minutes=1)
+        service.save("apple two", tags=["fruit"], topic_key="trees/apple")
+        deleted, erased = service.save("a pear")["id"], service.save("a plum")["id"]
+        service.save("global apple", scope="global", title="of all")
+        answer = http.post("/observations", json=SAVE, headers={"Idempotency-Key": "once"})
+        again = ok(answer, 201)["id"]
+        http.delete(f"/observations/{deleted}")
+        receipt = http.delete(f"/observations/{erased}?hard=true").headers["x-erasure-id"]
+        said = [{"role": "user", "content": "an apple?"}, {"role": "assistant", "content": "yes"}]
+        http.post("/sessions/s1/end", json={"messages": said})
+        http.post("/sessions", json={"id": "s2", "project": "demo"})
+        http.post("/sessions/s2/messages", json={"messages": said})
+        own = store(http, metadata={"of": "apples"})
+        first = entry(http, own, "apples/red", "a red apple", metadata={"a": "b"})
+        update(http, own, first, "a green apple")
+        gone = entry(http, own, "apples/blue", "a blue apple")
+        delete(http, entry_at(own, gone))
+        old = entry(http, own, "apples/old", "an old apple")
+        update(http, own, old, "a new apple")
+        redact(http, own, versions(http, own, entry_id=old["id"])[-1])
+        other = store(http, "archived")
+        ok(http.post(at(other, "archive")))
+        version = versions(http, own, entry_id=first["id"])[0]["id"]
+    with closing(connect(path)) as database:
+        database.executescript(STAGED)
+    return Known(
+        memories=[int(str(it)) for it in (kept, deleted, again)],
+        erasure=receipt,
+        store=own["id"],
+        entry=first["id"],
+        version=version,
+    )
+
+
+def damage(path: Path, table: str, column: str, value: str) -> int:
+    """Let a column hold what it cannot, in every row that has something there; how many.
+
+    In every row, if none has.
+    """
+    value = value.replace("VALUE", f"coalesce({column}, 'a')").replace(
+        "rowid_of", _number_of(table)
+    )
+    with closing(connect(path)) as database:
+        database.execute("PRAGMA ignore_check_constraints = ON")
+        database.execute("PRAGMA foreign_keys = OFF")
+        return database.execute(
+            f"""UPDATE {table}
+                   SET {column} = {value}
+                 WHERE {column} IS NOT NULL
+                       OR NOT EXISTS (SELECT 1 FROM {table} WHERE {column} IS NOT NULL)"""
+        ).rowcount
+
+
+def _number_of(table: str) -> str:
+    return {
+        "erasures": "length(id)", "erased": "memory_id", "versions": "number", "done": "1",
+    }.get(table, "rowid")  # fmt: skip
+
+
+def questions(known: Known) -> Iterator[tuple[str, str]]:
+    """Every route that reads, by its path as it is described, and what is asked of it."""
+    stores, claude = STORES, "/anthropic/v1/memory_stores"
+    mem, ver = known.entry, known.version
+    asked: dict[str, tuple[str, ...]] = {
+        "/sessions/recent": ("", "?project=demo&limit=1", "?before_id=s2"),
+        "/observations/recent": ("", "?project=demo&tag=fruit", "?before_id=1", "?type=note"),
+        "/observations/{id}": tuple(f"/observations/{it}" for it in known.memories),
+        "/observations/{id}/history": tuple(
+            f"/observations/{it}/history" for it in known.memories
+        ),
+        "/erasures/{id}": (f"/erasures/{known.erasure}",),
+        "/search": (
+            "?q=apple", "?q=apple&project=demo&explain=true&tag=fruit", "?q=trees/apple",
+            "?q=aple&type=discovery", "?q=apple&why_not=1",
+        ),
+        "/context": (
+            "?project=demo&query=apple", f"?project=demo&query=red&stores={known.store}",
+            "?project=demo&query=apple&explain=true&why_not=1&tag=fruit", "?project=demo",
+        ),
+        "/timeline": tuple(f"?observation_id={it}" for it in known.memories),
+        "/stats": ("", "?project=demo"),
+        "/export": ("", "?project=demo"),
+        "/health": ("",), "/health/live": ("",), "/health/startup": ("",), "/health/ready": ("",),
+        "/metrics": ("",), "/openapi.json": ("",), "/docs": ("",),
+        stores: ("", "?include_archived=true&name=notes&limit=1"),
+        f"{stores}/{{store_id}}": (f"{stores}/{known.store}",),
+        f"{stores}/{{store_id}}/search": (f"{stores}/{known.store}/search?q=apple",),
+        f"{stores}/{{store_id}}/memories": (
+            f"{stores}/{known.store}/memories", f"{stores}/{known.store}/memories?path_prefix=a",
+        ),
+        f"{stores}/{{store_id}}/memories/{{entry_id}}": (
+            f"{stores}/{known.store}/memories/{mem}",
+        ),
+        f"{stores}/{{store_id}}/versions": (
+            f"{stores}/{known.store}/versions", f"{stores}/{known.store}/versions?entry_id={mem}",
+        ),
+        f"{stores}/{{store_id}}/versions/{{version_id}}": (
+            f"{stores}/{known.store}/versions/{ver}",
+        ),
+        claude: ("", "?include_archived=true&limit=1"),
+        f"{claude}/{{memory_store_id}}": (f"{claude}/{known.store}",),
+        f"{claude}/{{memory_store_id}}/memories": (
+            f"{claude}/{known.store}/memories", f"{claude}/{known.store}/memories?depth=1&view=full"
+        ),
+        f"{claude}/{{memory_store_id}}/memories/{{memory_id}}": (
+            f"{claude}/{known.store}/memories/{mem}",
+        ),
+        f"{claude}/{{memory_store_id}}/memory_versions": (
+            f"{claude}/{known.store}/memory_versions?view=full",
+            f"{claude}/{known.store}/memory_versions?operation=modified",
+        ),
+        f"{claude}/{{memory_store_id}}/memory_versions/{{memory_version_id}}": (
+            f"{claude}/{known.store}/memory_versions/{ver}",
+        ),
+    }  # fmt: skip
+    for path, ways in asked.items():
+        for way in ways:
+            yield path, way if way.startswith("/") else path + way
+
+
+def changes(known: Known) -> Iterator[tuple[str, str, dict[str, Any] | None, str | None]]:
+    """Requests that change what is stored, with the key of those that are made once."""
+    kept, deleted, again = known.memories
+    stores = STORES
+    mem = f"{stores}/{known.store}/memories/{known.entry}"
+    yield "POST", "/observations", SAVE, "once"
+    yield "POST", "/observations", {**SAVE, "title": "new", "content": "new"}, None
+    yield "POST", "/observations", {**SAVE, "topic_key": "trees/apple", "content": "changed"}, None
+    yield "PATCH", f"/observations/{kept}", {"title": "another title"}, None
+    yield "POST", f"/observations/{deleted}/restore", {"revision": 1}, None
+    yield "POST", "/sessions/s2/messages", {"messages": [{"role": "user", "content": "x"}]}, None
+    yield "POST", "/sessions/s2/end", {}, None
+    yield "POST", "/sessions/s1/end", {}, None
+    yield "DELETE", f"/observations/{again}", None, None
+    yield "DELETE", f"/observations/{kept}?hard=true", None, None
+    yield "POST", f"{stores}/{known.store}/memories", {"path": "new", "content": "new"}, None
+    yield "PUT", mem, {"content": "a yellow apple"}, None
+    yield "POST", f"{stores}/{known.store}/versions/{known.version}/redact", None, None
+    yield "DELETE", mem, None, None
+    yield "DELETE", f"{stores}/{known.store}", None, None
+    yield "DELETE", "/projects/demo?hard=true&dry_run=true", None, None
+    yield "DELETE", "/projects/demo?hard=true", None, None
+
+
+def failures(answers: Iterator[httpx.Response]) -> list[str]:
+    """What was answered with a fault of the program."""
+    return [
+        f"{it.request.method} {it.request.url.raw_path.decode()}: {it.status_code} {it.text}"
+        for it in answers
+        if it.status_code >= 500
+    ]
+
+
+def asked(service: Service, known: Known) -> Iterator[httpx.Response]:
+    for _, question in questions(known):
+        yield service.http.get(question)
+
+
+def changed(service: Service, known: Known) -> Iterator[httpx.Response]:
+    for method, path, body, key in changes(known):
+        headers = {"Idempotency-Key": key} if key else {}
+        yield service.http.request(method, path, json=body, headers=headers)
+
+
+def exported(service: Service) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(service.http.get("/export").content)
+    return document

@@ -1,0 +1,249 @@
+"""A text that can be recognised wherever it comes out, in all that is stored and is sent."""
+
+import json
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from agentops_memory.storage.sqlite.connection import connect
+from agentops_memory.storage.sqlite.table import micros
+
+from .otlp import Collector, ReceivedSpan
+from .raw import wire
+from .service import observation
+from .stores import STORES, ok
+
+MARK = "qzxplanted"
+ANTHROPIC = "/v1/memory_stores"
+
+# What docs/telemetry.md says that a span tells in words.
+IN_SPANS = {
+    "memory.project", "memory.session.id", "memory.query", "memory.search.query",
+    "memory.context.query_used", "gen_ai.retrieval.query.text", "memory.injected.title",
+    "memory.injected.type", "memory.observation.type", "memory.entry.path",
+}  # fmt: skip
+
+Request = tuple[str, str, object]
+
+
+def text(words: str) -> str:
+    return f"{MARK} {words}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stock:
+    """The ids of what was planted."""
+
+    store: str
+    entry: str
+
+
+def stock(http: httpx.Client) -> Stock:
+    """A row of every kind, through the API, with the text in each field that takes one."""
+    store = ok(http.post(STORES, json={
+        "name": text("store"), "description": text("about"), "metadata": {text("key"): text("v")},
+    }), 201)["id"]  # fmt: skip
+    entries = f"{STORES}/{store}/memories"
+    entry = ok(http.post(entries, json={"path": f"{MARK}/a", "content": text("one")}), 201)["id"]
+    ok(http.put(f"{entries}/{entry}", json={"content": text("two")}))
+    for number in range(4):
+        key = {"Idempotency-Key": f"{MARK}{number}"}
+        ok(http.post("/observations", json=memory(f"content {number}", number), headers=key), 201)
+    ok(http.patch("/observations/3", json={"content": text("changed")}))
+    assert http.delete("/observations/4").status_code == 204
+    assert http.delete("/observations/5?hard=true").status_code == 204
+    said = {"messages": [{"role": "user", "content": text("said")}]}
+    assert http.post(f"/sessions/{MARK}-0/messages", json=said).is_success
+    ok(http.post(f"/sessions/{MARK}-1/end", json=said))
+    return Stock(store=store, entry=entry)
+
+
+def memory(content: str, number: int = 0, **fields: object) -> dict[str, object]:
+    return observation(
+        text(content), project=MARK, session_id=f"{MARK}-{number % 2}", type=MARK, tags=[MARK],
+        topic_key=f"{MARK}/{number}", scope=MARK,
+    ) | fields  # fmt: skip
+
+
+def requests(of: Stock) -> list[Request]:
+    """Reads and writes of each kind, by each protocol."""
+    store, entry = f"{STORES}/{of.store}", f"{STORES}/{of.store}/memories/{of.entry}"
+    said = {"messages": [{"role": "user", "content": text("more")}]}
+    reads = [
+        "/observations/2", "/observations/2/history", "/observations/recent", "/sessions/recent",
+        "/stats", "/export", f"/timeline?observation_id=2&project={MARK}", f"/search?q={MARK}",
+        f"/search?q={MARK}x&explain=true", f"/context?query={MARK}&explain=true&stores={of.store}",
+        f"/context?query={MARK}x&project={MARK}", "/health/ready", STORES, store,
+        f"{store}/memories", entry, f"{store}/versions", f"{store}/search?q={MARK}",
+    ]  # fmt: skip
+    return [
+        *(("GET", path, None) for path in reads),
+        ("POST", "/observations", memory("content 1")),
+        ("POST", "/observations", memory("new")),
+        ("PATCH", "/observations/2", {"title": text("title")}),
+        ("POST", "/observations/4/restore", {}),
+        ("POST", f"/sessions/{MARK}-0/messages", said),
+        ("POST", "/import", {"observations": [memory("imported")]}),
+        ("DELETE", f"/projects/{MARK}?hard=true&dry_run=true", None),
+        ("POST", f"{store}/memories", {"path": f"{MARK}/a", "content": text("taken")}),
+        ("PUT", entry, {"content": text("two")}),
+        tool("memory_search", query=MARK),
+        tool("memory_context"),
+        message("resources/read", uri="memory://context"),
+    ]
+
+
+def refusable(of: Stock) -> list[Request]:
+    """Requests that are refused, each with the text in another place."""
+    return [
+        ("GET", f"/observations/{MARK}", None),
+        ("GET", f"/{MARK}", None),
+        ("PUT", f"/observations/{MARK}", None),
+        ("GET", f"/context?max_tokens={MARK}", None),
+        ("GET", f"/timeline?observation_id={MARK}", None),
+        ("GET", f"/search?q={MARK}%00%22%20OR%20*%20AND%20(&scope={MARK}", None),
+        ("GET", f"/context?stores={MARK}", None),
+        ("GET", f"{STORES}?after_id={MARK}&limit={MARK}", None),
+        ("GET", f"{STORES}/{MARK}", None),
+        ("DELETE", f"/projects/{MARK}?hard={MARK}", None),
+        ("POST", "/observations", f"{MARK} is no JSON".encode()),
+        ("POST", "/observations", b'{"content": "' + MARK.encode() + b' \xff"'),
+        ("POST", "/observations", [MARK]),
+        ("POST", "/observations", {MARK: MARK, "tags": {MARK: 1}, "title": [MARK], "type": 1}),
+        ("POST", "/observations", memory("\ud800", topic_key=5)),
+        ("POST", "/observations", memory("long", type=MARK * 100, topic_key=MARK * 1000)),
+        ("PATCH", "/observations/2", {"content": {MARK: MARK}}),
+        ("POST", "/sessions", {"id": [MARK], "project": {MARK: MARK}}),
+        ("POST", f"/sessions/{MARK}-0/end", {"messages": [{"role": MARK, "content": [MARK]}]}),
+        ("POST", "/import", {"observations": [memory("x", uid=MARK), {MARK: MARK}]}),
+        ("POST", "/import", {"observations": [memory("x", created_at=MARK)]}),
+        ("POST", "/import", {"sessions": [{"id": MARK, "started_at": MARK}]}),
+        ("POST", STORES, {"name": [MARK], "metadata": {MARK: [MARK], MARK * 9: MARK * 99}}),
+        ("POST", f"{STORES}/{of.store}/memories", {"path": f"{MARK}/../{MARK}", "content": MARK}),
+        ("PUT", f"{STORES}/{of.store}/memories/{of.entry}",
+         {"content": MARK, "expected_content_sha256": MARK}),
+        tool(MARK, **{MARK: MARK}),
+        tool("memory_save", title=[MARK], content={MARK: MARK}, **{MARK: MARK}),
+        tool("memory_history", id=MARK),
+        message(MARK, **{MARK: MARK}),
+        message("resources/read", uri=f"memory://{MARK}"),
+        message("prompts/get", name=MARK, arguments={MARK: [MARK]}),
+        message("initialize", protocolVersion=MARK, capabilities=MARK),
+        ("POST", f"/mcp/{MARK}", {"jsonrpc": "2.0", "method": f"notifications/{MARK}"}),
+        ("POST", f"/mcp/{MARK}", {"jsonrpc": "2.0", "id": {MARK: 1}, "method": [MARK]}),
+        ("POST", "/mcp", {"jsonrpc": MARK}),
+    ]  # fmt: skip
+
+
+HEADERS = (
+    "Host", "Origin", "Authorization", "X-API-Key", "traceparent", "tracestate", "baggage",
+    "Content-Type", "Content-Length", "Accept", "Expect", "Idempotency-Key", "X-Request-Id",
+    "X-Memory-Project", "Mcp-Session-Id", "MCP-Protocol-Version", "Last-Event-ID", "Upgrade",
+    "anthropic-beta", MARK,
+)  # fmt: skip
+
+
+def tool(name: str, **arguments: object) -> Request:
+    return message("tools/call", name=name, arguments=arguments)
+
+
+def message(method: str, **params: object) -> Request:
+    return (
+        "POST", f"/mcp/{MARK}", {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+    )  # fmt: skip
+
+
+def send(http: httpx.Client, sent: Request) -> int:
+    """The status of the answer; 0 if there was none."""
+    method, path, body = sent
+    content = body if isinstance(body, bytes) else None if body is None else json.dumps(body)
+    with suppress(httpx.TransportError):
+        return http.request(method, path, content=content).status_code
+    return 0
+
+
+def send_badly(url: str) -> None:
+    """The text in every header, in what is no HTTP, and in requests whose client leaves."""
+    mark, head = MARK.encode(), b"POST /observations HTTP/1.1\r\nHost: localhost\r\n"
+    by_hand = [
+        *(head + name.encode() + b": " + mark + b"\r\n\r\n" for name in HEADERS),
+        mark * 3 + b"\r\n\r\n",
+        b"GET /" + mark + b" HTTP/9.9\r\n" + mark + b"\r\n\r\n",
+        head + b"Transfer-Encoding: chunked\r\n\r\n" + mark + b"\r\n",
+        head + b"Content-Length: 99\r\n\r\n" + mark,
+    ]
+    for data in by_hand:
+        with wire(url) as connection:
+            connection.send(data)
+            connection.is_quiet(0.02)
+            connection.reset()
+
+
+def stage(path: Path) -> None:
+    """Leave a row of an import there that nobody has accepted yet."""
+    with closing(connect(path)) as database:
+        (import_,) = database.execute(
+            "INSERT INTO imports (projects, touched_at, staged) VALUES (?, ?, 1) RETURNING id",
+            (json.dumps([MARK]), micros(datetime.now(UTC))),
+        ).fetchone()
+        database.execute(
+            "INSERT INTO import_rows (number, project, row) VALUES (?, ?, ?)",
+            (import_ << 32 | 1, MARK, json.dumps(["session", MARK, 0, None, MARK, 0])),
+        )
+
+
+def columns(path: Path) -> list[tuple[str, str]]:
+    """Every column of text: its table and its name."""
+    with closing(connect(path)) as database:
+        return database.execute(
+            """SELECT t.name, c.name
+                 FROM sqlite_schema t, pragma_table_info(t.name) c
+                WHERE t.type = 'table' AND c.type = 'TEXT' AND t.name NOT LIKE 'memories_fts%'"""
+        ).fetchall()
+
+
+def broken(path: Path, table: str, column: str) -> int:
+    """How many values of a column have a byte at their end that is no UTF-8 from now on."""
+    return _changed(path, f"UPDATE {table} SET {column} = CAST(CAST({column} AS BLOB) || x'ff' "
+                          "AS TEXT)")  # fmt: skip
+
+
+def mended(path: Path, table: str, column: str) -> None:
+    """Take that byte away again."""
+    bare = f"CAST({column} AS BLOB)"
+    _changed(path, f"UPDATE OR IGNORE {table} "
+                   f"SET {column} = CAST(substr({bare}, 1, length({bare}) - 1) AS TEXT) "
+                   f"WHERE substr({bare}, -1) = x'ff'")  # fmt: skip
+
+
+def _changed(path: Path, statement: str) -> int:
+    with closing(connect(path)) as database:
+        database.execute("PRAGMA foreign_keys = OFF")
+        database.execute("PRAGMA ignore_check_constraints = ON")
+        return database.execute(statement).rowcount
+
+
+def quoted_in_lines(lines: list[str]) -> list[dict[str, Any]]:
+    """The log lines that hold the text, but for the path of a request, which is documented."""
+    found: list[dict[str, Any]] = [json.loads(line) for line in lines]
+    for line in found:
+        if line["message"] == "request":
+            del line["path"]
+    return [line for line in found if MARK in json.dumps(line)]
+
+
+def quoted_in_spans(collector: Collector) -> list[ReceivedSpan]:
+    """The spans that hold the text elsewhere than the documents say."""
+    return [span for span in collector.spans if any(MARK in told for told in _words(span))]
+
+
+def _words(span: ReceivedSpan) -> Iterator[str]:
+    yield from (span.name, span.status)
+    for attributes in (span.attributes, *(event.attributes for event in span.events)):
+        for name, value in attributes.items():
+            yield name if name in IN_SPANS else f"{name} {value}"

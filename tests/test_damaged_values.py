@@ -1,0 +1,325 @@
+"""Values that nobody has stored, as a damaged file holds them: all that is asked goes on."""
+
+import asyncio
+import re
+import shutil
+from contextlib import closing
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentops_memory import health, mending
+from agentops_memory.doctor import Patient, findings_of, mended
+from agentops_memory.domain.examination import Finding, Status
+from agentops_memory.domain.model import OPERATOR
+from agentops_memory.domain.ports import Transaction
+from agentops_memory.storage.sqlite import values
+from agentops_memory.storage.sqlite.connection import connect
+from agentops_memory.storage.sqlite.migrate import laid_out
+from agentops_memory.storage.sqlite.values import DERIVED, TABLES, Kind
+
+from .agents import agent
+from .archives import at
+from .damaged_values import (
+    BAD,
+    COLUMNS,
+    NO_TEXT,
+    Known,
+    asked,
+    changed,
+    damage,
+    exported,
+    failures,
+    fill,
+    questions,
+)
+from .database import assert_index_is_whole
+from .engine import opened, save, saving, together
+from .files import rows
+from .process import until
+from .service import START, Service, serving
+from .test_doctor import patient
+
+CASES = [(table, column, value) for table, column, kind in COLUMNS for value in BAD[kind]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """A sound database, and how what it holds is addressed."""
+
+    path: Path
+    known: Known
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    path = tmp_path_factory.mktemp("made") / "memory.db"
+    return Made(known=fill(path), path=path)
+
+
+@pytest.fixture
+def path(made: Made, tmp_path: Path) -> Path:
+    copy = tmp_path / "memory.db"
+    shutil.copy(made.path, copy)
+    return copy
+
+
+def test_it_is_told_of_every_column_what_it_holds() -> None:
+    with closing(connect(Path(":memory:"))) as database:
+        laid_out(database)
+        columns = database.execute(
+            """SELECT t.name, c.name
+                 FROM pragma_table_list t, pragma_table_info(t.name) c
+                WHERE t.type = 'table' AND t.name NOT LIKE 'sqlite_%'"""
+        ).fetchall()
+    there = {(table, column) for table, column in columns if table not in DERIVED}
+
+    assert there == {(table, column) for table, of in TABLES.items() for column in of.columns}
+    assert {table for table, _ in columns} >= DERIVED
+    assert set(BAD) == {*Kind} - {Kind.KEY}
+
+
+def test_every_route_that_reads_is_asked(made: Made) -> None:
+    with serving(made.path) as service:
+        described = service.http.get("/openapi.json").json()["paths"]
+        answers = [*asked(service, made.known)]
+
+    reading = {path for path, methods in described.items() if "get" in methods}
+    assert {path for path, _ in questions(made.known)} == reading
+    deleted = made.known.memories[1]
+    assert {str(it.url) for it in answers if it.status_code != 200} == {
+        f"{service.url}/observations/{deleted}", f"{service.url}/timeline?observation_id={deleted}",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_reads_go_on_when_every_value_of_a_table_is_damaged(
+    table: str, path: Path, made: Made
+) -> None:
+    for _, column, kind in (it for it in COLUMNS if it[0] == table):
+        assert damage(path, table, column, BAD[kind][0])
+
+    with serving(path) as service:
+        assert failures(asked(service, made.known)) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("table", "column", "value"), CASES)
+def test_all_goes_on_whatever_a_column_holds(
+    table: str, column: str, value: str, path: Path, made: Made
+) -> None:
+    assert damage(path, table, column, value)
+
+    with serving(path) as service:
+        found = failures(asked(service, made.known))
+        found += failures(changed(service, made.known))
+        found += failures(asked(service, made.known))
+    assert found == []
+    at(path).say("export")
+    at(path).run("scan")
+    at(path).run("index", "--check")
+
+
+def test_what_is_no_utf8_is_shown_with_a_sign_in_its_place(path: Path, made: Made) -> None:
+    damage(path, "memories", "content", NO_TEXT)
+    (kept, *_) = made.known.memories
+
+    with serving(path) as service:
+        assert service.http.get(f"/observations/{kept}").json()["content"] == "apple two\ufffd"
+        assert {row["content"][-1] for row in exported(service)["observations"]} == {"\ufffd"}
+        with agent(f"{service.url}/mcp/demo") as host:
+            assert "apple two\ufffd" in host.said("mem_search", query="apple")
+
+
+def test_an_instant_out_of_range_is_shown_as_the_last_or_the_first(path: Path, made: Made) -> None:
+    (kept, *_) = made.known.memories
+    damage(path, "memories", "created_at", BAD[Kind.INSTANT][1])
+    damage(path, "memories", "updated_at", BAD[Kind.INSTANT][0])
+
+    with serving(path) as service:
+        told = service.http.get(f"/observations/{kept}").json()
+        assert told["created_at"] == "0001-01-01T00:00:00Z"
+        assert told["updated_at"] == "9999-12-31T00:00:00Z"
+        changed = service.http.patch(f"/observations/{kept}", json={"title": "another"})
+        assert changed.json()["updated_at"] == "2030-01-01T12:00:00Z"  # not after the end of time
+
+
+def test_a_row_that_is_damaged_is_changed_deleted_and_erased(path: Path, made: Made) -> None:
+    damage(path, "memories", "content", NO_TEXT)
+    damage(path, "memories", "tags", NO_TEXT)
+    kept, _, other = made.known.memories
+
+    with serving(path) as service:
+        changed = service.http.patch(f"/observations/{kept}", json={"title": "another"})
+        assert changed.json()["content"] == "apple two\ufffd"
+        assert service.http.delete(f"/observations/{other}").status_code == 204
+        erased = service.http.delete(f"/observations/{kept}?hard=true")
+        receipt = service.http.get(f"/erasures/{erased.headers['x-erasure-id']}").json()
+
+    assert receipt["observations"] == 1
+    assert rows(path, f"SELECT count(*) FROM memories WHERE id = {kept}") == [(0,)]
+
+
+def test_a_request_that_was_done_before_is_not_done_again_by_a_damaged_record(
+    path: Path, made: Made
+) -> None:
+    damage(path, "done", "ids", "'{}'")
+
+    with serving(path) as service:
+        again = next(changed(service, made.known))
+
+    assert (again.status_code, again.json()["error"]) == (
+        409, "This was done, and its answer is not known any more.",
+    )  # fmt: skip
+    assert rows(path, "SELECT count(*) FROM memories WHERE title = 'by key'") == [(1,)]
+
+
+def test_writes_that_wait_together_are_all_made_when_one_meets_what_is_no_utf8(path: Path) -> None:
+    damage(path, "memories", "content", NO_TEXT)
+
+    def read(tx: Transaction) -> str:
+        saving("half of it")(tx)
+        return next(iter(tx.memories.every(after=0, limit=1))).text.content  # type: ignore[arg-type]
+
+    async def test() -> list[object]:
+        async with opened(path) as engine:
+            return await together(engine, [saving("one"), read, saving("two"), read])
+
+    assert asyncio.run(test()) == ["one", "apple two\ufffd", "two", "apple two\ufffd"]
+    saved = [content for (content,) in rows(path, "SELECT content FROM memories ORDER BY id")]
+    assert sorted(saved[-4:]) == ["half of it", "half of it", "one", "two"]
+
+
+def test_reads_of_a_sound_file_decode_without_a_call_for_each_text(path: Path) -> None:
+    async def factories() -> set[object]:
+        async with opened(path) as engine:
+            await save(engine, "pear")
+            return {
+                await engine.read(OPERATOR, _factory),
+                await engine.write(OPERATOR, _factory),
+            }
+
+    assert asyncio.run(factories()) == {str}
+
+
+def _factory(tx: Transaction) -> object:
+    return tx.memories._connection.text_factory  # type: ignore[attr-defined]  # noqa: SLF001
+
+
+# What other rows name: they still do, by what it was.
+NAMED = {("sessions", "id"), ("memories", "session_id"), ("stores", "erasure_id")}
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_the_doctor_names_the_values_of_a_table_and_mends_them(table: str, path: Path) -> None:
+    damaged = [(column, kind) for its, column, kind in COLUMNS if its == table]
+    for column, kind in damaged:
+        damage(path, table, column, BAD[kind][-1])
+
+    (found,) = _of_values(path)
+    assert found.status is Status.FAILED
+    assert re.search(rf"this is damaged: {table} \S+: \w+ \(", found.sentence)
+    (done,) = mended([found])
+
+    assert done.status is Status.OK, done
+    assert [it.status for it in _of_values(path)] == [Status.OK]
+    kept = path.with_name("memory.db.before-fix")
+    assert str(kept) in done.sentence
+    with closing(connect(kept)) as database:
+        assert len(values.damaged(database)) >= len(damaged)
+    assert_index_is_whole(path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("table", "column", "value"), CASES)
+def test_all_is_well_after_the_doctor_has_mended_a_column(
+    table: str, column: str, value: str, path: Path, made: Made
+) -> None:
+    damage(path, table, column, value)
+
+    assert [it.status for it in mended(findings_of(patient_of(path)))] == [Status.OK]
+
+    wrong = {it.code for it in findings_of(patient_of(path, thorough=True)) if _is_wrong(it)}
+    assert wrong == ({"references"} if (table, column) in NAMED else set())
+    at(path).say("index", "--check")
+    with serving(path) as service:
+        assert failures(asked(service, made.known)) == []
+
+
+def test_an_instant_is_mended_by_the_nearest_that_is_known_of_its_row(path: Path) -> None:
+    with closing(connect(path)) as database:  # another instant is the newest of the file
+        database.execute("UPDATE sessions SET started_at = started_at + 86400000000")
+    kept = rows(path, "SELECT id, created_at, updated_at FROM memories ORDER BY id")
+    damage(path, "memories", "updated_at", "1 << 62")
+    (done,) = mended(_of_values(path))
+
+    assert "updated_at of memories 1 is now 2030-01-01T12:01:00Z" in done.sentence
+    assert rows(path, "SELECT id, created_at, updated_at FROM memories ORDER BY id") == kept
+
+
+def test_two_texts_that_would_be_the_same_where_that_cannot_be_stay_apart(path: Path) -> None:
+    with closing(connect(path)) as database:
+        database.execute("UPDATE memories SET key = CAST(x'61ff' AS TEXT) WHERE id = 1")
+        database.execute("UPDATE memories SET key = CAST(x'61fe' AS TEXT) WHERE id = 5")
+
+    (done,) = mended(_of_values(path))
+
+    assert done.status is Status.OK
+    assert rows(path, "SELECT key FROM memories WHERE id IN (1, 5) ORDER BY id") == [
+        ("a\ufffd",), ("a\ufffd61FE",),
+    ]  # fmt: skip
+
+
+def test_what_is_met_is_a_warning_of_readiness_until_it_is_mended(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(health, "TOLD_FOR", timedelta(0))
+    monkeypatch.setattr(mending, "PAUSE", timedelta(milliseconds=5))
+    damage(path, "memories", "content", NO_TEXT)
+    with serving(path, MEMORY_SWEEP_EVERY="5ms") as service:
+        assert service.http.get("/context?project=demo&query=apple").status_code == 200
+        until(lambda: _database(service)["status"] == "warning")
+        assert _database(service)["detail"].endswith("`agentops-memory doctor` names them.")
+        assert _database(service)["rows"] == 7
+        assert service.http.get("/health/ready").status_code == 200
+        assert service.save("goes on")["action"] == "created"
+
+        (done,) = mended(_of_values(path))
+        assert done.status is Status.OK
+        until(lambda: _database(service)["status"] == "ok")
+
+    told = [it for it in caplog.records if it.message.startswith("a value in the database")]
+    assert sorted(it.__dict__["row"] for it in told) == ["1", "2", "4", "5", "6", "7", "8"]
+    assert {(it.__dict__["table"], it.__dict__["column"]) for it in told} == {
+        ("memories", "content")
+    }
+    assert "apple" not in "".join(str(it.__dict__) for it in told)
+
+
+def test_what_nobody_meets_is_found_by_a_look_now_and_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health, "TOLD_FOR", timedelta(0))
+    damage(path, "done", "at", "1 << 62")
+
+    with serving(path, MEMORY_SWEEP_EVERY="5ms") as service:
+        until(lambda: _database(service)["status"] == "warning")
+
+
+def _database(service: Service) -> Any:
+    return service.http.get("/health/ready").json()["checks"]["database"]
+
+
+def _of_values(path: Path) -> list[Finding]:
+    return [it for it in findings_of(patient_of(path)) if it.code == "values"]
+
+
+def _is_wrong(finding: Finding) -> bool:
+    return finding.status in (Status.WARNING, Status.FAILED)
+
+
+def patient_of(path: Path, *, thorough: bool = False) -> Patient:
+    return replace(patient(path, thorough=thorough), now=START + timedelta(hours=1))

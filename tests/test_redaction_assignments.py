@@ -1,0 +1,434 @@
+"""What a name that says secret is assigned, in every spelling; what only looks like it stays."""
+
+# Secrets are put together here, so that no scanner takes this file for a leak.
+
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agentops_memory.domain.redaction import Redacted, redacted
+
+from .test_redaction_rules import FALSE_FRIENDS, SAMPLES, UUID, hexed, mixed, plain
+
+EXAMPLES = settings(max_examples=300, deadline=None, derandomize=True, database=None)
+
+STRONG = "S3cr3t" + "P@ss!"
+WEAK = "correct" + "horse"
+FORMS = {
+    "strong": STRONG,
+    "of letters and digits": "hunter" + "22x",
+    "with a comma": "Sommer" + ",2024!",
+    "with brackets": "9a(b1]" + "c}d<e>f",
+    "of other letters": "pässw" + "örd12",
+    "with equal signs": "a=b1" + "=c/d==",
+    "in base64": plain(STRONG),
+    "with a dollar sign": "pa$" + "w0rd!x",
+}
+NAMES = [
+    "DB_PASSWORD", "POSTGRES_PASSWORD", "PGPASSWORD", "password", "db-password", "dbPassword",
+    "passwd", "SMTP_PASS", "DB_PWD", "client_secret", "clientSecret", "CLIENT_SECRET",
+    "SECRET_KEY", "secret_key_base", "passphrase", "spring.datasource.password", "DB_PASSWORD_2",
+]  # fmt: skip
+
+# How a name and its value are written down; {n} and {v} stand for them.
+QUOTED = {
+    "env in quotes": '{n}="{v}"',
+    "env in apostrophes": "export {n}='{v}'",
+    "YAML in quotes": '{n}: "{v}"',
+    "a constant of PHP": "define('{n}', '{v}');",
+    "a list of arguments": '["app", "--{n}", "{v}"]',
+    "a list of Kubernetes": '- name: {n}\n  value: "{v}"',
+    "JSON": '{{"{n}": "{v}", "a": 1}}',
+    "JSON in JSON": r'"{{\"{n}\": \"{v}\", \"a\": 1}}"',
+    "JSON of pairs": '{{"name": "{n}", "value": "{v}"}}',
+    "XML of pairs": '<add key="{n}" value="{v}"/>',
+    "HCL": '  {n}   = "{v}"',
+    "TOML": "{n} = '{v}'",
+    "Python": '{n} = "{v}"',
+    "a type": '{n}: str = "{v}"',
+    "bytes": "{n} = b'{v}'",
+    "a keyword argument": 'connect(user="app", {n}="{v}", port=1)',
+    "JavaScript": "const {n} = '{v}';",
+    "a property of an object": "{{ user: 'ada', {n}: '{v}' }}",
+    "PHP": "'{n}' => '{v}',",
+    "PowerShell": '$env:{n} = "{v}"',
+    "a default of Python": 'os.environ.get("{n}", "{v}")',
+    "a default of JavaScript": "process.env.{n} || '{v}'",
+    "an option in quotes": "app --{n} '{v}' x",
+    "docker with quotes": 'docker run -e {n}="{v}" image',
+    "a comment": '# {n} = "{v}"',
+}
+BARE = {
+    "env": "{n}={v}",
+    "export": "export {n}={v}",
+    "set": "set {n}={v}",
+    "a comment after it": "{n}={v} # of staging",
+    "before a command": "{n}={v} psql -h db",
+    "docker -e": "docker run -e {n}={v} -p 80:80 image",
+    "docker --env": "docker run --env {n}={v} image",
+    "Dockerfile": "ENV {n} {v}",
+    "YAML": "  {n}: {v}",
+    "YAML with a comment": "{n}: {v} # of staging",
+    "a block of YAML": "{n}: |\n  {v}",
+    "a list of Compose": "  - {n}={v}",
+    "a list of Kubernetes, bare": "- name: {n}\n  value: {v}",
+    "properties": "{n} = {v}",
+    "an option": "app --{n} {v} x",
+    "an option with a sign": "app --{n}={v} x",
+    "an added line": "+{n}={v}",
+    "a quoted line": "> {n}: {v}",
+    "XML": "<{n}>{v}</{n}>",
+}
+INLINE = {
+    "a list of pairs": "{n}={v}, user=bob",
+    "a query": "https://example.com/x?{n}={v}&x=1",
+    "prose": "Use {n}={v} there.",
+    "Markdown": "`{n}={v}`",
+    "bold": "- **{n}:** `{v}`",
+    "a table": "| {n} | {v} |",
+    "a default of the shell": "X=${{{n}:-{v}}}",
+    "a sentence": "Log in as ada, {n}: {v}",
+    "a setter": 'user.set_{n}("{v}")',
+}
+SPELLINGS = QUOTED | BARE | INLINE
+
+
+def written(spelling: str, name: str, value: str) -> str:
+    return SPELLINGS[spelling].format(n=name, v=value)
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_what_a_password_is_assigned_is_taken_out_in_each_spelling(spelling: str) -> None:
+    for name in NAMES:
+        in_address = spelling == "a query" and name == "password"
+        kind = "connection-password" if in_address else "password"
+
+        assert redacted(written(spelling, name, STRONG)) == Redacted(
+            text=written(spelling, name, f"[REDACTED:{kind}]"), count=1, kinds={kind: 1}
+        )
+
+
+@pytest.mark.parametrize("spelling", [*QUOTED, *BARE])
+def test_a_password_of_any_signs_is_taken_out_whole(spelling: str) -> None:
+    # In XML a `<` would be an entity.
+    for form in (it for it in FORMS.values() if spelling != "XML" or "<" not in it):
+        text = redacted(written(spelling, "DB_PASSWORD", form)).text
+
+        assert text == written(spelling, "DB_PASSWORD", "[REDACTED:password]")
+
+
+@pytest.mark.parametrize("spelling", ["env", "export", "docker -e", "YAML", "env in quotes"])
+def test_beside_a_name_in_capitals_a_word_is_enough(spelling: str) -> None:
+    assert WEAK not in redacted(written(spelling, "POSTGRES_PASSWORD", WEAK)).text
+
+
+# What the kinds with a prefix of their own look like in a file, a command or an address.
+TOKENS = [
+    (kind, secret)
+    for kind, samples in SAMPLES.items()
+    for before, secret, after in samples
+    if not before + after and kind not in ("private", "private-key")
+]
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+@pytest.mark.parametrize("name", ["X", "API_KEY", "access_token"])
+def test_a_token_is_taken_out_in_each_spelling(name: str, spelling: str) -> None:
+    for kind, secret in TOKENS:
+        left = redacted(written(spelling, name, secret)).text
+
+        assert secret not in left
+        assert re.sub(r"\[REDACTED:[a-z-]+\]", "*", left) == written(spelling, name, "*"), kind
+
+
+# labels, and values that look made by chance
+CHANCE = {
+    "API_KEY": mixed(32),
+    "apiKey": hexed(32),
+    "ENCRYPTION_KEY": mixed(43) + "=",
+    "PrivateKey": mixed(43) + "=",
+    "PresharedKey": mixed(43) + "=",
+    "signing_key": hexed(64),
+    "MAILGUN_API_KEY": "key-" + hexed(32),
+    "MAILGUN_KEY": "key-" + mixed(32).lower(),
+    "SECRET_KEY": "django-" + "insecure-" + mixed(24).lower(),
+    "MAILCHIMP_API_KEY": hexed(32) + "-us12",
+    "PLAID_ACCESS_TOKEN": "access-production-" + UUID,
+    "SLACK_SIGNING_SECRET": hexed(32),
+    "webhook_token": mixed(24),
+    "accessToken": mixed(40),
+}
+NO_INLINE = ["a default of JavaScript", "Dockerfile", "a table", "a setter", "a block of YAML",
+             "a default of the shell"]  # fmt: skip
+
+
+@pytest.mark.parametrize("spelling", [name for name in SPELLINGS if name not in NO_INLINE])
+def test_random_characters_are_taken_out_in_each_spelling(spelling: str) -> None:
+    for label, value in CHANCE.items():
+        left = redacted(written(spelling, label, value)).text
+
+        assert re.sub(r"\[REDACTED:[a-z-]+\]", "*", left) == written(spelling, label, "*")
+
+
+FINGERPRINT = "A035C8C19219BA821ECEA86B64E628F8D684696D"
+PUBLIC = "AAAAC3NzaC1lZDI1NTE5AAAAI" + mixed(43)
+HARMLESS = [
+    "the password is stored in the vault",
+    "password: the field shown on the login page",
+    "password: required",
+    "password: changeme",
+    "password: string;",
+    "password: SecretStr",
+    "password: Optional[str] = None",
+    "password: str = Field(..., min_length=8)",
+    "'password' => 'required|string|min:8|confirmed',",
+    "'password' => 'hashed',",
+    '"password": "Passwort",',
+    '"forgot_password": "Forgot your password?",',
+    '"passwordHint": "At least 8 characters, one digit (0-9)",',
+    '"password": "At least 8 characters, one digit (0-9)",',
+    'INVALID_PASSWORD = "Invalid password"',
+    "RESET_PASSWORD: '/reset-password',",
+    'CHANGE_PASSWORD = "user.change_password"',
+    "topic_key: decision/queue",
+    "PRIMARY_KEY=customer_id",
+    "max_tokens: 4096000",
+    "cache_key=user:profile:v2",
+    "PUBLIC_KEY=q7Rw2Zk9Lm4Xc8Vb3Nt6Hy1Gf5Ds0Paq7Rw2Zk9Lm4=",
+    "NEXT_PUBLIC_KEY=q7Rw2Zk9Lm4Xc8Vb3Nt6Hy1Gf5Ds0Pa",
+    "ssh_key: ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAABAQ",
+    "DB_PASSWORD=$DB_PASSWORD",
+    "DB_PASSWORD=${DB_PASSWORD}",
+    "DB_PASSWORD=$(cat /run/secrets/db)",
+    "DB_PASSWORD: !Ref DbPasswordParam",
+    "DB_PASSWORD: {{ .Values.db.password }}",
+    'DB_PASSWORD: "{{ vault_db_password }}"',
+    "DB_PASSWORD=op://vault/db/password",
+    "DB_PASSWORD=vault:secret/data/db#password2",
+    "POSTGRES_PASSWORD_FILE=/run/secrets/pg",
+    "DB_PASSWORD=/run/secrets/db_password1",
+    "DB_PASSWORD=<your-password-here>",
+    "DB_PASSWORD=your_password_here",
+    "DB_PASSWORD=xxxxxxxxxxxx",
+    "DB_PASSWORD=************",
+    "DB_PASSWORD=REDACTED",
+    "DB_PASSWORD=",
+    "DB_PASSWORD=null",
+    "password = var.db_password",
+    "password = data.aws_secretsmanager_secret_version.db.secret_string",
+    "password = random_password.db.result",
+    'password = os.environ["DB_PASSWORD"]',
+    'password = os.environ.get("DB_PASSWORD")',
+    'password = getpass.getpass("Password: ")',
+    "password: process.env.DB_PASSWORD,",
+    "password: req.body.password,",
+    "password=settings.db_password,",
+    "connect(user=user, password=password2, host=host)",
+    "password: hashedPassword2,",
+    "const password = await hash(plain, 10);",
+    'if password == "hunter22x":',
+    "    secretKeyRef:",
+    "          secretKeyRef: {name: db-creds-2, key: password}",
+    "secret: my-app-tls-2",
+    "secretName: my-app-tls-2",
+    "TLS_SECRET=my-app-tls-2",
+    'existingSecret: "my-release-postgresql-15"',
+    "password: ENC[AES256_GCM,data:q7Rw2Zk9,iv:Lm4=,tag:x==,type:str]",
+    "password: $2b$12$q7Rw2Zk9Lm4Xc8Vb3Nt6Hy1G",
+    'password: "{bcrypt}$2a$10$q7Rw2Zk9Lm4Xc8V"',
+    'password = "pbkdf2_sha256$260000$q7Rw2Zk9$Lm4Xc8Vb"',
+    "secret: arn:aws:secretsmanager:eu-west-1:123456789012:secret:db-AbC123",
+    "secret: projects/p1/secrets/s2/versions/3",
+    "password: argon2id",
+    "password_hash: argon2id",
+    "password = user.password2",
+    "self.password = password1",
+    "let password: String = String::new();",
+    "func New(user, password string) *Client {",
+    "password VARCHAR(255) NOT NULL",
+    "password: z.string().min(8),",
+    'password: "^(?=.*[A-Z])(?=.*\\\\d).{8,}$"',
+    "password: /^(?=.*\\d).{8,}$/",
+    '<input type="password" name="password1" id="password-field-2">',
+    '<label for="password1">Password</label>',
+    'autocomplete="current-password"',
+    "grant_type=password&username=ada",
+    'placeholder="Password (8+ chars)"',
+    "pass: 12345",
+    "passed: 120, failed: 3",
+    "tests pass: 1234567",
+    "compass: north-2",
+    "bypass=enabled2x",
+    "PWD=/home/ada/project1",
+    "OLDPWD=/home/ada/x12",
+    "- name: DB_PASSWORD\\n  valueFrom:\\n    secretKeyRef:",
+    "- name: DB_PASSWORD\n  valueFrom:\n    secretKeyRef:\n      name: db-creds-2",
+    "DB_PASSWORD:\n  from_secret: db_password_2",
+    "password:\n  type: string\n  description: The password2",
+    "db_password = variable\npassword2 = value3",
+    'DB_PASSWORD: "The password of the database, 8+ characters"',
+    "# DB_PASSWORD: set this in production",
+    "| `DB_PASSWORD` | the database password | required |",
+    "| password | varchar(255) | not null |",
+    "mysql -u root -p",
+    "mysql -u root -p app",
+    "mysql -u root -ppassword app",
+    'mysql -h db -P3306 -u root -p"$MYSQL_PW" app',
+    "docker run -p 3306:3306 mysql:8 -p3306:3306",
+    'sshpass -p "$PW" ssh x',
+    "sshpass -e ssh x",
+    "docker login -u ada --password-stdin",
+    "see https://example.com/reset?token=abc",
+    "secrets: inherit",
+    "secret: ${{ secrets.DB_PASSWORD }}",
+    "set_password(new_password1)",
+    'user.check_password("password123")',
+    "ConvertTo-SecureString $pw -AsPlainText",
+    "password=args.password1 or getpass()",
+    "--password-file /run/secrets/pw1",
+    "--password <password>",
+    "The password policy: min 8 characters, 1 digit",
+    "password: min 12 chars, rotated 90d",
+    "Password: PBKDF2-SHA256 with 600000 rounds",
+    "The secret: AES-256-GCM, keys are rotated",
+    'the secret: "measure twice, cut once"',
+    "secret = hmac.new(key, msg, hashlib.sha256).hexdigest()",
+    'passphrase: "correct horse battery staple"',
+    '"keyPassword": "@Microsoft.KeyVault(SecretUri=https://x.vault.azure.net/secrets/a1)"',
+    'DATABASE_PASSWORD = config("DATABASE_PASSWORD")',
+    'DATABASE_PASSWORD = env.str("DATABASE_PASSWORD", default="")',
+    '"password": "string", "token": "string"',
+    "password: process.env.PASSWORD!",
+    "password: props.password2!,",
+    "wrong password: user@example.com",
+    "reset password: https://example.com/reset/ab12cd34ef56",
+    "password: faker.internet.password(),",
+    "PASSWORD: Joi.string().min(8)",
+    "password1 != password2",
+    '"password1", "password2"',
+    'password1: "Enter password", password2: "Repeat it"',
+    "key: 7f3a9c0b5d2e81f64ac77f3a9c0b5d2e81f6",
+    "cache-key: linux-node-7f3a9c0b5d2e81f64ac77f3a9c0b5d2e81f64ac7",
+    "s3_key=uploads/2024/q7Rw2Zk9Lm4Xc8Vb3Nt6.png",
+    "API_KEY_ID=8a1b2c3d",
+    '"key": "q7Rw2Zk9Lm4Xc8Vb3Nt6Hy1G"',
+    "react key=q7Rw2Zk9Lm4Xc8Vb3Nt6Hy1G",
+    "token: eslint/no-unused-vars-v2",
+    "tokenizer_key=bert-base-uncased-v2-finetuned-2024",
+    'url = "x?user=" + u + "&password=" + encodeURIComponent(pw2) + "&x"',
+    '"&password="+encodeURIComponent(pw2)+"&x=1"',
+    "'?secret=' + s2 + '&token=' + t3",
+    "DB_PASSWORD=强随机业务库密码",
+    'const SECRET = "whsec_test_shared_key";',
+    "input('password: ') + str(abc123)",
+    'RESET_PASSWORD_TOKEN = "reset_password_token"',
+    "SECRET_KEY: str",
+    "PASS: test-foo2",
+    "PASS: t0001-init.sh",
+    "PASS: TestLogin2FA",
+    "Pass: 12345/12345",
+    "| Pass | 99.1234% |",
+    "pass: 12345678",
+    "pass=loop-unroll2",
+    "--pass=inline-v2",
+    "pass: vertex-shader-1",
+    'pass: "test_login_with_2fa"',
+    "use mysql client, tar -pxzf dump.tar",
+    "mysql dump: rsync -progress",
+    "the mysql step runs npm install -production",
+    "mysqld and psql -port 5432",
+    "mariadb docs say -password is bad",
+    "az login then run docker compose -p myproject up",
+    "redis-cli -a option is insecure",
+    f"ENV GPG_KEY={FINGERPRINT}",
+    f"signingkey = {FINGERPRINT}",
+    f"gpg --recv-key {FINGERPRINT.lower()}",
+    f"apt-key: {FINGERPRINT}",
+    f"deploy_key={PUBLIC}",
+    f"authorized_key: {PUBLIC}",
+    '"password": "Passwort*"',
+    '"password": "Passwort (mind. 8 Zeichen)"',
+    "imagePullSecret=regcred-prod",
+    "TLS_SECRET=my-app-tls",
+    "secret=my-app-tls",
+    "password: SHA-256/bcrypt",
+    f"resume_token: {hexed(32)}",
+    f"cancellation_token: {mixed(24)}",
+    "connect(user, password=newPass12, host=host)",
+    "    password=newPass12, host=host,",
+]
+
+
+@pytest.mark.parametrize("text", HARMLESS)
+def test_what_only_looks_like_an_assigned_secret_stays(text: str) -> None:
+    assert redacted(text) == Redacted(text=text)
+
+
+STAND_INS = [
+    "changeme",
+    "your-password-here",
+    "my_secret_key",
+    "password123",
+    "SuperSecret!",
+    "x" * 9,
+]
+
+
+@pytest.mark.parametrize("value", STAND_INS)
+def test_what_stands_for_a_password_stays(value: str) -> None:
+    for spelling in ("env", "env in quotes", "YAML", "JSON", "an option"):
+        text = written(spelling, "DB_PASSWORD", value)
+
+        assert redacted(text) == Redacted(text=text)
+
+
+def test_what_is_left_beside_a_placeholder_is_judged_alone() -> None:
+    text = 'DB_PASSWORD="1a[REDACTED:jwt]2b"'
+
+    assert redacted(text) == Redacted(text=text)
+
+
+def test_a_password_of_less_than_eight_characters_stays() -> None:
+    assert redacted("DB_PASSWORD=h4nt3r!").count == 0
+    assert redacted("DB_PASSWORD=h4nt3r!x").count == 1
+
+
+newlines = st.sampled_from(["\n", "\r\n", "\r"])
+indents = st.sampled_from(["", "  ", "\t", "    - ", "> ", "+ ", "# "])
+others = st.lists(
+    st.one_of(
+        st.sampled_from([text for text in HARMLESS if "\n" not in text]),
+        st.sampled_from([text for text in FALSE_FRIENDS.values() if len(text) < 300]),
+        st.text(st.characters(exclude_characters="<>\r\n", exclude_categories=["Cs"]), max_size=30),
+    ),
+    max_size=3,
+)
+
+
+def placed(lines: list[str], indent: str, newline: str) -> str:
+    return newline.join(indent + line for text in lines for line in text.split("\n"))
+
+
+@EXAMPLES
+@given(st.sampled_from(list(SPELLINGS)), st.sampled_from(NAMES), others, others, indents, newlines)
+def test_no_surroundings_let_an_assigned_password_through(
+    spelling: str, name: str, before: list[str], after: list[str], indent: str, newline: str
+) -> None:
+    text = placed([*before, written(spelling, name, STRONG), *after], indent, newline)
+
+    once = redacted(text).text
+
+    assert STRONG not in once
+    assert redacted(once) == Redacted(text=once)
+
+
+@EXAMPLES
+@given(st.lists(st.sampled_from(HARMLESS), min_size=1, max_size=4), indents, newlines)
+def test_no_surroundings_make_what_is_harmless_a_secret(
+    texts: list[str], indent: str, newline: str
+) -> None:
+    text = placed(texts, indent, newline)
+
+    assert redacted(text) == Redacted(text=text)
