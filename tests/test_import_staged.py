@@ -6,9 +6,10 @@ import json
 import os
 import signal
 import sqlite3
+import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, closing
+from contextlib import ExitStack, asynccontextmanager, closing
 from dataclasses import replace
 from datetime import timedelta
 from functools import wraps
@@ -24,6 +25,8 @@ from hypothesis import strategies as st
 from agentops_memory.answers import reading
 from agentops_memory.api.agentops import wire
 from agentops_memory.api.agentops.imports import Document
+from agentops_memory.api.http import IN_MEMORY
+from agentops_memory.api.switching import INTERVAL
 from agentops_memory.cli.failing import TERMINATED
 from agentops_memory.domain import importing, transfer
 from agentops_memory.domain.access import Patterns
@@ -58,6 +61,7 @@ from agentops_memory.domain.text import Project
 from agentops_memory.domain.transfer import STEP, Transfer, chunks_of
 from agentops_memory.storage.sqlite import SqliteEngine
 
+from . import raw
 from .files import assert_sound, rows
 from .process import program, run, served, until
 from .service import Clock, observation, serving
@@ -641,6 +645,25 @@ def test_an_answer_says_that_an_import_goes_on() -> None:
     assert wire.json_bytes(whole) == b'{"imported_sessions":1,"imported_observations":2}'
     assert reading.imported(wire.json_bytes(part), {}).goes_on
     assert not reading.imported(wire.json_bytes(whole), {}).goes_on
+
+
+def test_threads_take_turns_sooner_while_a_long_body_is_read(tmp_path: Path) -> None:
+    before, long = sys.getswitchinterval(), b" " * (2 * IN_MEMORY)
+    head = raw.request("POST", "/import", content_length=str(len(long) + 2))
+    short = INTERVAL.total_seconds()
+    with serving(tmp_path / "memory.db") as service, ExitStack() as open_:
+        one, other = (open_.enter_context(raw.wire(service.url)) for _ in range(2))
+        assert service.http.post("/import", content=b"{}").is_success
+        assert sys.getswitchinterval() == before
+
+        one.send(head, long)
+        until(lambda: sys.getswitchinterval() == pytest.approx(short))
+        other.send(head, long, b"{}")
+        assert other.answer().status == 200
+        assert sys.getswitchinterval() == pytest.approx(short)
+        one.send(b"{}")
+        assert one.answer().status == 200
+        until(lambda: sys.getswitchinterval() == pytest.approx(before))
 
 
 def large_file(folder: Path, size: int) -> Path:

@@ -4,7 +4,7 @@ import asyncio
 import re
 import tempfile
 from collections.abc import AsyncIterator, Iterable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from hashlib import sha256
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -14,6 +14,7 @@ from starlette.requests import ClientDisconnect, Request
 from ..domain.errors import Full, Invalid, Refusal
 from ..domain.text import clean
 from .documents import parsed
+from .switching import short_switch_interval
 
 MAX_BODY = 1024 * 1024  # bytes
 SHORT = 64 * 1024  # bytes of a body that is read at once
@@ -101,12 +102,18 @@ async def json_object(
 @asynccontextmanager
 async def spooled(request: Request, limit: int, folder: Path) -> AsyncIterator[BinaryIO]:
     """The body as a file: in memory while it is small, then in the folder, then gone."""
-    with _disk_errors(), tempfile.SpooledTemporaryFile(IN_MEMORY, dir=str(folder)) as file:
+    with ExitStack() as stack:
+        stack.enter_context(_disk_errors())
+        file = stack.enter_context(tempfile.SpooledTemporaryFile(IN_MEMORY, dir=str(folder)))
+        is_long = False
         async for chunk in _chunks(request, limit):
-            if file.tell() + len(chunk) > IN_MEMORY:
-                await asyncio.to_thread(file.write, chunk)
-            else:
+            if file.tell() + len(chunk) <= IN_MEMORY:
                 file.write(chunk)
+                continue
+            if not is_long:
+                stack.enter_context(short_switch_interval())
+                is_long = True
+            await asyncio.to_thread(file.write, chunk)
         yield cast(BinaryIO, file)
 
 

@@ -16,7 +16,7 @@ from .sessions import admitted
 from .verdicts import Fate, Verdict, at_one_key, earlier, session_fate, verdict
 
 MANY = 1000  # rows that are applied in one transaction, if there is time
-FEW = 8  # while others wait for it
+FEW = 4  # while others wait for it
 DISCARDED = 1000  # rows that are removed in one transaction
 SILENCE = timedelta(minutes=1)  # after which nobody stages the rest of an import any more
 
