@@ -10,6 +10,7 @@ import tempfile
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, aclosing, contextmanager, nullcontext
+from io import BufferedReader, UnsupportedOperation
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
@@ -182,12 +183,20 @@ def _arriving(source: BinaryIO) -> Iterator[bytes]:
 
     A signal that comes just before a read blocks is handled after it: so none blocks for long.
     """
+    read1 = cast(BufferedReader, source).read1
     while True:
-        while not select.select([source], [], [], SIGNALS)[0]:
+        while not _has_come(source):
             pass
-        if not (piece := os.read(source.fileno(), PIECE)):
+        if not (piece := read1(PIECE)):
             return
         yield piece
+
+
+def _has_come(source: BinaryIO) -> bool:
+    try:
+        return bool(select.select([source], [], [], SIGNALS)[0])
+    except UnsupportedOperation:  # it is in memory
+        return True
 
 
 def _source(file: str) -> AbstractContextManager[BinaryIO]:
