@@ -528,6 +528,36 @@ async def test_rows_of_a_key_with_patterns_follow_their_project_too(tmp_path: Pa
 
 
 @awaited
+async def test_rows_of_a_key_with_patterns_follow_their_project_amid_the_import(
+    tmp_path: Path,
+) -> None:
+    mine = Caller(projects=Patterns(("demo", "other")))
+    steps = 0
+
+    async with opened(tmp_path / "memory.db") as engine:
+
+        class Renaming(Dying):
+            """An engine that renames the project once the first rows are applied."""
+
+            async def write(self, caller: Caller, work: Any, *args: Any, **kwargs: Any) -> Any:
+                nonlocal steps
+                steps += work is apply_rows
+                done = await engine.write(caller, work, *args, **kwargs)
+                if work is apply_rows and steps == 1:
+                    projects = Projects(engine=engine, audit=unaudited)
+                    await projects.rename(OPERATOR, DEMO, Project("new"))
+                return done
+
+        transfer = Transfer(engine=Renaming(engine, 0), elapsed=hasty())
+        imported = await transfer.import_all(mine, document(LARGE))
+
+        assert (imported.memories, imported.goes_on) == (LARGE, False)
+        assert len(await contents(engine)) == LARGE
+        found = await exported(engine)
+        assert {row.space.project for row in found if isinstance(row, Memory)} == {"new", "other"}
+
+
+@awaited
 async def test_a_project_that_only_waits_to_be_stored_has_its_name_already(tmp_path: Path) -> None:
     async with opened(tmp_path / "memory.db") as engine:
         await Sessions(engine=engine).open(OPERATOR, SessionId("new"), Project("new"))

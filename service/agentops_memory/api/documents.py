@@ -168,7 +168,8 @@ def _value(text: str, at: int, inside: int = 0) -> tuple[Any, int]:
         raise Invalid(_TOO_DEEP) from error
     except json.JSONDecodeError as error:
         fault = _Unfinished if _is_unfinished(error) else Invalid
-        raise fault(f"invalid JSON: {error.msg} at character {error.pos - at}.") from error
+        reason = error.msg.removesuffix(" starting at")
+        raise fault(f"invalid JSON: {reason} at character {error.pos - at}.") from error
     # Fewer brackets than levels: it cannot be too deep, and nothing need be walked.
     brackets = text.count("[", at, end) + text.count("{", at, end)
     if inside + brackets > MAX_DEPTH and inside + _depth(value) > MAX_DEPTH:

@@ -53,8 +53,15 @@ def apply_rows(
     """Store the next rows of an accepted import, for who asked for it; the import as it is then.
 
     What they take to be indexed is beside the time limit. A row that its caller may not store any
-    more, by what others did meanwhile, is left out, and so is one that is damaged.
+    more, by what others did meanwhile, is left out, and so is one that is damaged. When a project
+    of the import has got another name, nothing is stored: it is to be asked with the patterns that
+    the import has by now.
     """
+    before = tx.imports.get(import_)
+    if before is None:
+        raise NotFound("There is no such import.")
+    if before.projects != tx.caller.projects:
+        return before
     end, counts, last = elapsed() + limit.total_seconds(), Counter[type[Row]](), 0
     with tx.memories.in_bulk():
         for number, (place, row) in enumerate(tx.imports.rows(import_), start=1):
@@ -69,8 +76,7 @@ def apply_rows(
     if last:
         tx.imports.applied(import_, last, counts[Session], counts[Memory])
     found = tx.imports.get(import_)
-    if found is None:
-        raise NotFound("There is no such import.")
+    assert found is not None  # it was there
     return found
 
 

@@ -9,6 +9,7 @@ nothing, and whoever dies later leaves it to be completed.
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from itertools import chain
@@ -170,15 +171,14 @@ class Transfer:
             yield state
             if state.is_finished:
                 return
+            caller = replace(caller, projects=state.projects)  # they follow a project's new name
             await asyncio.sleep(self.rest.total_seconds())
 
     async def _discard(self, caller: Caller, import_: ImportId) -> None:
         """Remove what was staged of an import; one that was accepted is left alone."""
-        try:
+        with suppress(Refusal):  # what is left goes when it has been silent
             while await self.engine.write(caller, discard_rows, import_):
                 pass
-        except Refusal:
-            self.on_left(caller)  # it goes when it has been silent
 
 
 def session_page(tx: Transaction, project: Project | None, after: int) -> list[tuple[int, Session]]:
