@@ -67,6 +67,24 @@ def path(made: Made, tmp_path: Path) -> Path:
     return copy
 
 
+def test_no_more_rows_are_read_than_are_told_however_many_values_of_a_row_are_damaged(
+    path: Path,
+) -> None:
+    statements: list[str] = []
+    with closing(connect(path)) as database:
+        database.execute(
+            """WITH RECURSIVE number (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM number LIMIT 99)
+               INSERT INTO sessions (id, project, started_at, ended_at)
+               SELECT 'damaged ' || n, 'p', 1 << 62, 1 << 62 FROM number"""
+        )
+        database.set_trace_callback(statements.append)
+        found = values.damaged(database)
+
+    limits = [int(it) for text in statements for it in re.findall(r"LIMIT (-?\d+)", text)]
+    assert len(found) == values.MOST_TOLD
+    assert min(limits) >= 0
+
+
 def test_it_is_told_of_every_column_what_it_holds() -> None:
     with closing(connect(Path(":memory:"))) as database:
         laid_out(database)

@@ -156,13 +156,14 @@ MOST_TOLD = 100  # values
 UNLIMITED = -1
 
 
-def damaged(database: sqlite3.Connection, most: int = MOST_TOLD) -> list[Value]:
+def damaged(database: sqlite3.Connection) -> list[Value]:
     """The first of the values that are none in a file of ours, table by table."""
     register(database)
     found: list[Value] = []
     for name, table in there(database).items():
-        found += [value for _, value in damaged_rows(database, name, table, most - len(found))]
-    return found[:most]
+        room = max(0, MOST_TOLD - len(found))  # a row can have several; below 0 is no limit
+        found += [value for _, value in damaged_rows(database, name, table, room)]
+    return found[:MOST_TOLD]
 
 
 def damaged_at(path: Path, is_stopped: Callable[[], bool]) -> list[Value]:
