@@ -6,6 +6,7 @@ from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 
 from .background import Seldom, log_failure, repeating
+from .domain.errors import NotFound
 from .domain.model import Caller
 from .domain.upkeep import Swept, Upkeep
 from .erasing import Bell, Callers
@@ -39,6 +40,8 @@ async def _looked(look: Look, callers: Iterable[Caller]) -> None:
     for caller in callers:
         try:
             await look(caller)
+        except NotFound:
+            continue  # the tenant was erased
         except Exception as error:  # noqa: BLE001 - the next tenant's may be well
             sentence = "the values were not looked at; that is tried again"
             log_failure(log, sentence, error, tenant=caller.tenant)

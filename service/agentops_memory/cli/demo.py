@@ -77,6 +77,8 @@ def _located(url: str) -> tuple[str, str | None]:
     is_base = parts.hostname and not (parts.query or parts.fragment or "@" in parts.path)
     if parts.scheme not in ("http", "https") or not is_base:
         raise DemoFailed(NO_ADDRESS)
+    if parts.username and parts.password is None:
+        raise DemoFailed("The url has a user; a key stands behind it: user:key@.")
     if key and named and key != named:
         raise DemoFailed(f"The url brings another key than {KEY}; give one of them.")
     key = key or named

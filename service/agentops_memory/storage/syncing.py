@@ -18,11 +18,12 @@ def named(draft: Path, name: Path) -> None:
     """Move what is ready to a name, on disk when this returns; FileExistsError if that is taken."""
     try:
         name.hardlink_to(draft)
-        draft.unlink()
     except FileExistsError:
         raise
     except OSError:  # a file system without such links
         if os.path.lexists(name):
             raise FileExistsError(EEXIST, os.strerror(EEXIST), str(name)) from None
         draft.rename(name)
+    else:
+        draft.unlink()
     sync(name.parent)
