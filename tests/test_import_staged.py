@@ -548,7 +548,7 @@ async def test_rows_of_a_key_with_patterns_follow_their_project_amid_the_import(
                     await projects.rename(OPERATOR, DEMO, Project("new"))
                 return done
 
-        transfer = Transfer(engine=Renaming(engine, 0), elapsed=hasty())
+        transfer = Transfer(engine=cast(Engine, Renaming(engine, 0)), elapsed=hasty())
         imported = await transfer.import_all(mine, document(LARGE))
 
         assert (imported.memories, imported.goes_on) == (LARGE, False)

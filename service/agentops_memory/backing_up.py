@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from .background import apart, beside
-from .sanitizing import code_of, is_operational, reason
+from .sanitizing import code_of, is_operational, sentence_of
 from .storage.archive_files import Place
 from .storage.archive_folder import Kept, newest, place_in, prune
 from .storage.archives import archived
@@ -68,7 +68,7 @@ class Backups:
             if await apart(lambda _: are_on_one_disk(self.folder, self.place.db_path)):
                 self._warn("backups lie on the disk of the database, and are lost with it")
         except OSError as error:
-            self._warn("no backup can be made now", reason=_reason(error))
+            self._warn("no backup can be made now", reason=sentence_of(error))
         except Exception:
             log.exception("the backups could not be looked at; that is tried again")
 
@@ -114,14 +114,14 @@ class Backups:
         try:
             gone = await apart(lambda _: prune(self.folder, self.keep, now))
         except OSError as error:
-            self._warn("old backups could not be removed", reason=_reason(error))
+            self._warn("old backups could not be removed", reason=sentence_of(error))
         else:
             if gone:
                 names = [path.name for path in gone]
                 log.info("old backups were removed", extra={"archives": names})
 
     def _failed(self, error: Exception) -> None:
-        sentence = _reason(error)
+        sentence = sentence_of(error)
         wait = min(self.every, PATIENCE)
         self._try_again_at = asyncio.get_running_loop().time() + wait.total_seconds()
         self.metrics.count(BACKUPS, "failed")
@@ -162,12 +162,6 @@ async def _again_and_again(backups: Backups) -> None:
 def _require_writable(folder: Path) -> None:
     if not os.access(folder, os.W_OK | os.X_OK):
         raise PermissionError(errno.EACCES, "it cannot be written to", str(folder))
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename}: {error.strerror}." if error.filename else f"{error.strerror}."
-    return reason(error)
 
 
 def _without_figures(sentence: str) -> str:

@@ -8,7 +8,6 @@ from contextlib import (
     asynccontextmanager,
     nullcontext,
 )
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
@@ -141,7 +140,8 @@ def _protocols(
 ) -> tuple[list[Api], McpOverHttp]:
     """What is spoken, in the order in which a path is looked for; agents are to be let in."""
     shared = (engine, telemetry, settings, redaction, bell, clock)
-    rest = _agentops(*shared, left=left)
+    transfer = Transfer(engine=engine, rules=redaction.rules, on_left=left.ring)
+    rest = _agentops(*shared, transfer=transfer)
     local = partial(_local, rest, telemetry, redaction.rules)
     agents = McpOverHttp(Connections(profile=settings.profile, service=local, clock=clock))
     apis = [
@@ -192,9 +192,8 @@ async def opened_here(
         kept=settings.kept,
     ) as sqlite:
         engine = telemetry.engine(sqlite)
-        rest = _agentops(engine, telemetry, settings, redaction, Bell(), clock, left=Bell())
         transfer = Transfer(engine=engine, rules=redaction.rules, step=OWN, rest=OF_OTHERS)
-        rest = replace(rest, transfer=telemetry.counted(transfer))
+        rest = _agentops(engine, telemetry, settings, redaction, Bell(), clock, transfer=transfer)
         yield _local(rest, telemetry, redaction.rules, lambda: Caller(tenant=tenant))
 
 
@@ -230,7 +229,7 @@ def _agentops(
     bell: Bell,
     clock: Callable[[], datetime],
     *,
-    left: Bell,
+    transfer: Transfer,
 ) -> AgentOps:
     """The protocol's handlers over the domain's services."""
     rules, counted = redaction.rules, telemetry.counted
@@ -249,7 +248,7 @@ def _agentops(
         recall=counted(
             Recall(engine=engine, using=settings.recall, patience=settings.recall_limit)
         ),
-        transfer=counted(Transfer(engine=engine, rules=rules, on_left=left.ring)),
+        transfer=counted(transfer),
         clock=clock,
         max_upload=settings.max_upload,
         folder=settings.db_path.parent,

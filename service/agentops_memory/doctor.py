@@ -15,7 +15,7 @@ from .domain.examination import GARBAGE, Finding, Status
 from .domain.model import DEFAULT_TENANT, TenantId
 from .environment import Usable, of_environment, of_settings
 from .identity import must_have_keys
-from .sanitizing import reason
+from .sanitizing import sentence_of
 from .settings import SettingRefused, Settings
 from .storage import file_examination as files
 from .storage import private_examination as private
@@ -61,7 +61,7 @@ def mended(findings: Iterable[Finding]) -> Iterator[Finding]:
         try:
             yield replace(finding, status=Status.OK, sentence=finding.mend(), remedy="", mend=None)
         except (Refusal, OSError) as error:
-            yield replace(finding, sentence=f"{finding.sentence} It stays: {_said(error)}")
+            yield replace(finding, sentence=f"{finding.sentence} It stays: {sentence_of(error)}")
 
 
 def _shared(patient: Patient) -> dict[str, Look]:
@@ -93,7 +93,7 @@ def _safely(code: str, look: Look) -> list[Finding]:
             Finding(
                 code=code,
                 status=Status.FAILED,
-                sentence=f"It cannot be looked at: {_said(error)}",
+                sentence=f"It cannot be looked at: {sentence_of(error)}",
                 remedy="Run this as the user of the service, where its files are.",
             )
         )
@@ -211,9 +211,3 @@ def _of_leftovers(place: Settings) -> Iterator[Finding]:
     keys, audit = place.keys_file, place.audit_file
     drafts = keys.with_name(f"{keys.name}.new"), audit.with_name(f"{audit.name}.part")
     yield files.of_leftovers(place.db_path, drafts)
-
-
-def _said(error: Exception) -> str:
-    if isinstance(error, OSError):
-        return f"{error.filename}: {error.strerror}."
-    return f"{reason(error).removesuffix('.')}."

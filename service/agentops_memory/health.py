@@ -152,7 +152,7 @@ class Probes:
 def _values(damaged: int) -> Check:
     if not damaged:
         return Check()
-    # No failure: all but those values is served as ever, and would not be by nobody.
+    # A warning: all else is served as ever, and a failed check would take the service away.
     told = "Values in the database are damaged; `agentops-memory doctor` names them."
     return Check(status=Status.WARNING, detail=told, rows=damaged)
 

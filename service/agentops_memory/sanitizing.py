@@ -93,6 +93,13 @@ def reason(error: BaseException) -> str:
     return safe_message(error) or code_of(error) or type(error).__name__
 
 
+def sentence_of(error: BaseException) -> str:
+    """Why something failed, as a sentence, with the file where it was one."""
+    why = (error.strerror if isinstance(error, OSError) else "") or reason(error)
+    file = getattr(error, "filename", None)
+    return f"{f'{file}: ' if file else ''}{why.removesuffix('.')}."
+
+
 def is_operational(error: BaseException) -> bool:
     """Whether it is of a disk, a lock or the like, as happens where the program has no fault."""
     return isinstance(error, Refusal | OSError) or code_of(error).startswith(OPERATIONAL)

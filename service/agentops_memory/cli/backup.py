@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from ..storage.manifests import Manifest
 
 STDOUT = "-"
-MOST_VALUES = 10  # that are named
 
 
 @click.command(short_help="Write all that is kept into one archive.")
@@ -105,9 +104,9 @@ def damage(manifest: "Manifest") -> str:
     """What of an archive is damaged, in a sentence; nothing if it is not."""
     if not manifest.damaged:
         return ""
-    some = "; ".join(manifest.damaged[:MOST_VALUES])
-    more = " and more" if len(manifest.damaged) > MOST_VALUES else ""
-    return one_line(f"Values in it are damaged: {some}{more}.")
+    from ..domain.examination import some_of  # noqa: PLC0415
+
+    return one_line(f"Values in it are damaged: {some_of(manifest.damaged)}.")
 
 
 def _warn(manifest: "Manifest") -> None:

@@ -13,6 +13,8 @@ Mend = Callable[[], str]
 GARBAGE = (ValueError, TypeError, ArithmeticError, RuntimeError)
 """What Python raises of files that hold something else than they should."""
 
+MOST_NAMED = 10  # values that a sentence names
+
 
 class Status(StrEnum):
     """How bad a finding is. With `failed` something does not work, or is lost."""
@@ -87,3 +89,9 @@ def worst_first(findings: Iterable[Finding]) -> list[Finding]:
 def has_failed(findings: Sequence[Finding]) -> bool:
     """Whether anything does not work."""
     return any(finding.status is Status.FAILED for finding in findings)
+
+
+def some_of(values: Sequence[object]) -> str:
+    """The first of the values, as a sentence names them."""
+    more = " and more" if len(values) > MOST_NAMED else ""
+    return "; ".join(map(str, values[:MOST_NAMED])) + more

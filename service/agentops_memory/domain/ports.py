@@ -70,7 +70,7 @@ class ProjectTable(Protocol):
         """The projects that hold anything, in order."""
 
     def exists(self, project: Project) -> bool:
-        """Whether the project holds anything."""
+        """Whether the project holds anything, or will by an import that was accepted."""
 
     def rows(self) -> Rows:
         """All that the database holds, whoever asks."""

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 
-from ...domain.examination import GARBAGE, Finding, Status
+from ...domain.examination import GARBAGE, Finding, Status, some_of
 from ...domain.techniques import Techniques
 from ...sanitizing import reason
 from . import mending, upgrade
@@ -22,7 +22,6 @@ from .schema import Difference, difference, partition_of, shown
 from .soundness import faults_found, of_faults, of_soundness
 from .values import damaged
 
-SHOWN = 10  # values that a sentence names
 TRIES = 2  # a file that changed while it was read as if nobody used it is read again
 RESTORE = "Stop the service, and restore a backup: `agentops-memory restore`."
 
@@ -154,11 +153,10 @@ def of_values(database: sqlite3.Connection, subject: Subject) -> Iterator[Findin
     if not found:
         yield Finding(code="values", sentence="Each is what its column holds.")
         return
-    more = " and more" if len(found) > SHOWN else ""
     yield Finding(
         code="values",
         status=Status.FAILED,
-        sentence=f"Of what is stored, this is damaged: {'; '.join(map(str, found[:SHOWN]))}{more}.",
+        sentence=f"Of what is stored, this is damaged: {some_of(found)}.",
         remedy="`agentops-memory doctor --fix` puts what is nearest in its place and keeps a copy "
         "of the file; `agentops-memory restore` brings back what a backup has.",
         mend=partial(mending.mend_values, subject.path, subject.using, subject.now),

@@ -69,4 +69,4 @@ class RunAgain(Exception):
 
 
 class NeedsTransactionOfItsOwn(RunAgain):
-    """Work in a batch must make a table, which no savepoint can undo."""
+    """Work must not share a commit: it makes a table, which no savepoint can undo, or is long."""

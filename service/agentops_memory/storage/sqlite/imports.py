@@ -12,7 +12,7 @@ from ...domain.import_ports import Import, ImportId, Row
 from ...domain.model import GLOBAL_SCOPE, Memory, Session, SessionId, Space, Text
 from ...domain.text import Project, clean
 from .faults import NeedsTransactionOfItsOwn
-from .table import Table, instant, micros, tag_tuple
+from .table import Table, instant, micros, parsed, tag_tuple
 
 log = logging.getLogger(__name__)
 
@@ -20,7 +20,7 @@ PLACE = 32  # bits of a row's number that are its place in the import
 KEPT = timedelta(days=1)  # for which an import is known after its end
 COLUMNS = """id, projects, staged, applied, sessions, observations,
              accepted_at IS NOT NULL, finished_at IS NOT NULL"""
-ACCEPTED = "number >> 32 IN (SELECT id FROM imports WHERE accepted_at IS NOT NULL)"
+ACCEPTED = f"number >> {PLACE} IN (SELECT id FROM imports WHERE accepted_at IS NOT NULL)"
 
 # A row of a memory that is to be global: as `_memory_values` has it.
 GLOBAL_ROW = f"""json_valid(row) AND json_extract(row, '$[0]') = 'observation'
@@ -192,7 +192,7 @@ class Imports(Table):
             f"""UPDATE imports
                    SET projects = json_insert(projects, '$[#]', :into)
                  WHERE finished_at IS NULL
-                       AND id IN (SELECT number >> 32
+                       AND id IN (SELECT number >> {PLACE}
                                     FROM import_rows
                                    WHERE project = :project AND {ACCEPTED})""",
             project=project,
@@ -236,7 +236,8 @@ def _json(kind: str, values: Sequence[object]) -> str:
 
 def _row(project: Project, row: str) -> Row | None:
     try:
-        kind, *values = json.loads(row)
+        staged: list[Any] = parsed(row, list)
+        kind, *values = staged
         if _can_be_stored(values):
             return (_session if kind == "session" else _memory)(project, *values)
     except (ValueError, TypeError):

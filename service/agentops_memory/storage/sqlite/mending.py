@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from ...domain.errors import Unavailable
+from ...domain.examination import some_of
 from ...domain.model import MemoryId
 from ...domain.techniques import Techniques
 from ...sanitizing import reason
@@ -25,7 +26,6 @@ from .index import Index
 from .migrate import without_remains
 from .partitions import Partitions
 
-SHOWN = 10  # values that a sentence names
 PATIENCE = timedelta(seconds=10)  # with another process's transaction
 
 
@@ -66,9 +66,7 @@ def mend_values(path: Path, using: Techniques, now: datetime) -> str:
         copy = kept_copy(path, contents, MENDED)
         done = values_mended.mend(database, now)
         Index(database, Partitions(database, is_alone=True)).refill(_memories(done))
-    some = "; ".join(map(str, done[:SHOWN]))
-    more = f" and {len(done) - SHOWN:,} more" if len(done) > SHOWN else ""
-    return f"Mended: {some}{more}. A copy of the file as it was is {copy}."
+    return f"Mended: {some_of(done)}. A copy of the file as it was is {copy}."
 
 
 def write_anew(path: Path, using: Techniques) -> str:

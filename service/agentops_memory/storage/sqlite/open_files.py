@@ -88,7 +88,7 @@ class OpenFiles:
         is_ours = self._is_still(self._memory) and (
             self._is_still(self._log) or not _size(self._log)
         )
-        return not is_ours and _id(self._path) == self.database
+        return not is_ours and file_id(self._path) == self.database
 
     def rescue(self, database: sqlite3.Connection) -> None:
         """Copy what the open log holds into the database file, where the next process finds it.
@@ -105,10 +105,10 @@ class OpenFiles:
 
     def _is_still(self, name: str) -> bool:
         """Whether no other file is at the path."""
-        return _id(name) in (None, self._opened[name][:2])
+        return file_id(name) in (None, self._opened[name][:2])
 
     def _fault(self) -> str:
-        if _id(self._path) != self.database:
+        if file_id(self._path) != self.database:
             return GONE
         return LOG_GONE if _identity(self._path) == self._opened[self._path] else LINKED
 
@@ -121,23 +121,18 @@ class OpenFiles:
         return {"path": self._path}
 
 
-def file_id(path: Path) -> FileId:
-    """Which file is at the path; FileNotFoundError if there is none."""
-    found = path.stat()
-    return found.st_dev, found.st_ino
+def file_id(path: str | Path) -> FileId | None:
+    """Which file is at the path; none if there is none."""
+    identity = _identity(path)
+    return identity and identity[:2]
 
 
-def _identity(name: str) -> Identity | None:
+def _identity(name: str | Path) -> Identity | None:
     try:
         found = os.stat(name)  # noqa: PTH116 - twice as fast, and on the way of every commit
     except OSError:
         return None
     return found.st_dev, found.st_ino, found.st_nlink
-
-
-def _id(name: str) -> FileId | None:
-    identity = _identity(name)
-    return identity and identity[:2]
 
 
 def _size(name: str) -> int:
