@@ -278,6 +278,91 @@ def test_an_instant_is_mended_by_the_nearest_that_is_known_of_its_row(path: Path
     assert rows(path, "SELECT id, created_at, updated_at FROM memories ORDER BY id") == kept
 
 
+def test_instants_are_mended_by_the_newest_that_is_none_of_the_damaged(path: Path) -> None:
+    damage(path, "sessions", "started_at", "1 << 62")
+    damage(path, "done", "at", "-(1 << 62)")
+    ((newest,),) = rows(path, "SELECT max(updated_at) FROM memories")
+
+    (done,) = mended(_of_values(path))
+
+    assert done.status is Status.OK
+    assert rows(path, "SELECT at FROM done") == [(newest,)]
+
+
+def test_a_memory_was_not_changed_by_its_deletion_as_far_as_that_is_mended(path: Path) -> None:
+    with closing(connect(path)) as database:
+        database.execute("UPDATE revisions SET at = at + 3600000000 WHERE deed = 'deleted'")
+    deleted = "SELECT id, updated_at FROM memories WHERE deleted_at IS NOT NULL"
+    kept = rows(path, deleted)
+    damage(path, "memories", "updated_at", "1 << 62")
+
+    (done,) = mended(_of_values(path))
+
+    assert kept
+    assert done.status is Status.OK
+    assert rows(path, deleted) == kept
+
+
+def test_the_number_of_a_memory_s_state_is_mended_by_those_revisions_that_have_one(
+    path: Path,
+) -> None:
+    damage(path, "memories", "revision", BAD[Kind.COUNT][0])
+    damage(path, "revisions", "number", f"number + CASE id WHEN 1 THEN {1 << 62} ELSE 0 END")
+
+    (done,) = mended(_of_values(path))
+
+    assert done.status is Status.OK
+    assert rows(path, "SELECT revision FROM memories WHERE id = 1") == [(2,)]
+
+
+def test_what_a_store_holds_is_counted_without_what_was_deleted(path: Path) -> None:
+    counted = "SELECT entries, size FROM stores ORDER BY space_id"
+    kept = rows(path, counted)
+    for column in ("entries", "size"):
+        damage(path, "stores", column, BAD[Kind.COUNT][0])
+
+    (done,) = mended(_of_values(path))
+
+    assert done.status is Status.OK
+    assert rows(path, counted) == kept
+
+
+def test_what_was_mended_is_known_again_when_it_is_imported(path: Path) -> None:
+    damage(path, "memories", "title", NO_TEXT)
+
+    (done,) = mended(_of_values(path))
+
+    assert done.status is Status.OK
+    with serving(path) as service:
+        document = exported(service)
+        for row in document["observations"]:
+            del row["uid"]
+        again = service.http.post("/import", json=document).json()
+    assert document["observations"]
+    assert again == {"imported_sessions": 0, "imported_observations": 0}
+
+
+@pytest.mark.parametrize(("table", "column"), [("memories", "extras"), ("stores", "metadata")])
+def test_the_names_of_pairs_are_looked_at_as_what_they_name(
+    path: Path, table: str, column: str
+) -> None:
+    damage(path, table, column, '\'{"\\ud800": "a"}\'')
+
+    (done,) = mended(_of_values(path))
+
+    assert done.status is Status.OK
+    assert f"{column} of {table}" in done.sentence
+
+
+def test_a_row_is_named_in_one_line_whatever_its_key_holds(path: Path) -> None:
+    damage(path, "erasures", "id", "CAST(x'610a1b5b62' || CAST(id AS BLOB) || x'ff' AS TEXT)")
+
+    (found,) = _of_values(path)
+
+    assert re.search(r"erasures a\ufffd\ufffd\[b[0-9a-f-]+\ufffd: id", found.sentence)
+    assert found.sentence.isprintable()
+
+
 def test_two_texts_that_would_be_the_same_where_that_cannot_be_stay_apart(path: Path) -> None:
     with closing(connect(path)) as database:
         database.execute("UPDATE memories SET key = CAST(x'61ff' AS TEXT) WHERE id = 1")
