@@ -159,6 +159,43 @@ def test_a_commit_into_files_that_went_meanwhile_is_not_acknowledged(
     engine.run(path, test)
 
 
+def test_what_a_reader_keeps_from_being_rescued_is_rescued_after_it(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    with served(path) as (program, http):
+        contents = saved(http, 1)
+        with closing(connect(path)) as reader:
+            reader.execute("BEGIN")
+            reader.execute("SELECT count(*) FROM memories").fetchone()
+            contents |= saved(http)
+            of(path, WAL).unlink()
+            assert_refused(http, LOG_GONE)
+
+        assert_refused(http, LOG_GONE)
+        killed(program)
+
+    assert set(stored(path)) == contents
+    assert_sound(path, live=len(contents))
+
+
+def test_what_was_saved_after_one_harm_is_rescued_from_the_next(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    with served(path) as (program, http):
+        contents = saved(http)
+        linked(path)
+        refused = http.post("/observations", json=observation("This is refused."))
+        path.with_name("second").unlink()
+        contents |= {"And on."}
+        assert http.post("/observations", json=observation("And on.")).status_code == 201
+        of(path, WAL).unlink()
+
+        assert refused.json() == {"error": LINKED}
+        assert_refused(http, LOG_GONE)
+        killed(program)
+
+    assert set(stored(path)) == contents
+    assert_sound(path, live=len(contents))
+
+
 def test_a_second_name_that_goes_again_was_no_harm(service: Service) -> None:
     linked(service.path)
     assert_refused(service.http, LINKED)
