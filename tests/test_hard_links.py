@@ -117,6 +117,31 @@ def test_a_second_name_is_removed_only_if_it_is_that_of_the_same_file(
     assert set(stored(path)) == {"about apple"}
 
 
+def test_a_second_name_is_removed_beside_the_file_that_a_symbolic_link_leads_to(
+    path: Path, tmp_path: Path
+) -> None:
+    link = tmp_path / "elsewhere" / "link.db"
+    link.parent.mkdir()
+    link.symlink_to(path)
+    os.link(path, tmp_path / "memory.db.before-restore")
+
+    with serving(link):
+        pass
+
+    assert path.stat().st_nlink == 1
+    assert set(stored(path)) == {"about apple"}
+
+
+def test_a_folder_has_no_second_name(tmp_path: Path) -> None:
+    (tmp_path / "memory.db" / "within").mkdir(parents=True)  # one more name of each is its own
+
+    done = run("serve", "--listen", "127.0.0.1:0", "--db", str(tmp_path / "memory.db"))
+
+    assert done.returncode == 1
+    assert "cannot be used" in done.stderr
+    assert "names" not in done.stderr
+
+
 def test_the_second_name_of_a_restore_that_runs_stays(path: Path) -> None:
     with replacing._closed_to_others(path):  # noqa: SLF001 - while that is so
         kept = kept_name(path)
