@@ -28,10 +28,17 @@ from agentops_memory.api.agentops.imports import Document
 from agentops_memory.api.http import IN_MEMORY
 from agentops_memory.api.switching import INTERVAL
 from agentops_memory.cli.failing import TERMINATED
-from agentops_memory.domain import importing, transfer
+from agentops_memory.domain import importing, quota, transfer
 from agentops_memory.domain.access import Patterns
 from agentops_memory.domain.erasures import Erasures
-from agentops_memory.domain.errors import Conflict, Denied, Full, OverQuota, Unavailable
+from agentops_memory.domain.errors import (
+    Conflict,
+    Denied,
+    Full,
+    NotFound,
+    OverQuota,
+    Unavailable,
+)
 from agentops_memory.domain.import_ports import ImportId
 from agentops_memory.domain.importing import (
     SILENCE,
@@ -63,12 +70,14 @@ from agentops_memory.storage.sqlite import SqliteEngine
 
 from . import raw
 from .files import assert_sound, rows
+from .forks import PROGRAM
 from .process import program, run, served, until
 from .service import Clock, observation, serving
 
 LARGE = 450  # rows: three chunks, and more than one transaction of either kind
 LONGER_THAN_A_PIPE = 200_000
 DEMO, OTHER = Project("demo"), Project("other")
+TOLD = {"id": "told", "project": "demo"}
 SECRET = "AKIA" + "IOSFODNN7" + "EXAMPLE"
 
 
@@ -94,7 +103,7 @@ def document(size: int, **fields: Any) -> Document:
         )
         for number in range(size)
     ]
-    return of(observations=observations, sessions=[{"id": "told", "project": "demo"}])
+    return of(observations=observations, sessions=[TOLD])
 
 
 def of(**parts: object) -> Document:
@@ -328,6 +337,42 @@ async def test_an_import_is_accepted_that_will_fit_once_it_is_indexed(
 
 
 @awaited
+async def test_what_waits_already_leaves_less_room_for_the_next_import(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    async with opened(path) as engine:
+        await staged(engine, document(LARGE))
+        import_ = await staged(engine, document(LARGE), is_last=False)
+    ((size,),) = rows(path, "SELECT DISTINCT size FROM imports")
+    async with opened(path, quota=path.stat().st_size + 3 * size // 2) as engine:
+        with pytest.raises(OverQuota):
+            await engine.write(OPERATOR, stage_rows, import_, [], is_last=True)
+        await Transfer(engine=engine).resume(OPERATOR)
+    async with opened(path, quota=path.stat().st_size + 3 * size // 2) as engine:
+        await engine.write(OPERATOR, stage_rows, import_, [], is_last=True)
+
+
+@awaited
+async def test_nothing_is_staged_beyond_the_quota(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    async with opened(path, quota=1) as engine:
+        with pytest.raises(OverQuota):
+            await staged(engine, document(LARGE), is_last=False)
+    assert left(path) == (0, 0)
+
+
+@awaited
+async def test_a_small_import_stores_no_session_without_room_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quota, "SMALL", 0)
+    async with opened(tmp_path / "memory.db", quota=1) as engine:
+        with pytest.raises(OverQuota):
+            await Transfer(engine=engine).import_all(OPERATOR, of(sessions=[TOLD]))
+
+        assert await exported(engine) == []
+
+
+@awaited
 async def test_what_is_accepted_within_the_quota_is_stored_whole(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     async with opened(path) as engine:
@@ -369,6 +414,24 @@ async def test_a_document_longer_than_what_is_read_at_once_is_stored_for_a_key_w
         mine = Caller(projects=Patterns(("demo",)))
 
         assert (await service.import_all(mine, of(observations=some))).memories == LARGE
+
+
+@awaited
+async def test_each_secret_is_counted_once_for_a_key_with_patterns(tmp_path: Path) -> None:
+    fields = {"project": "demo", "title": SECRET, "created_at": "2029-01-01T00:00:00Z"}
+    some = [observation(f"Row {n}.", **fields) for n in range(LARGE)]
+    async with opened(tmp_path / "memory.db") as engine:
+        mine = Caller(projects=Patterns(("demo",)))
+        counts = await Transfer(engine=engine).import_all(mine, of(observations=some))
+
+    assert (counts.memories, counts.redacted) == (LARGE, LARGE)
+
+
+def test_rows_of_long_contents_are_staged_few_at_a_time() -> None:
+    some = [observation("x" * 50_000, title=f"Row {n}") for n in range(50)]
+    chunks = chunks_of(Screen(DEFAULT_RULES), of(observations=some))
+
+    assert [len(chunk) for chunk in chunks] == [21, 21, 8]  # a mebibyte each
 
 
 @pytest.mark.parametrize("writes", [1, 2, 3])
@@ -416,6 +479,50 @@ async def test_what_nobody_stages_any_more_goes_and_its_stager_is_refused(tmp_pa
         assert left(path) == (0, 0)
         with pytest.raises(Unavailable, match="nothing was stored"):
             await engine.write(OPERATOR, stage_rows, import_, [], is_last=True)
+
+
+@awaited
+async def test_what_is_staged_at_a_time_to_come_goes_once_the_clock_was_put_back(
+    tmp_path: Path,
+) -> None:
+    path, clock = tmp_path / "memory.db", Clock()
+    async with opened(path, clock) as engine:
+        await staged(engine, document(LARGE), is_last=False)
+        clock.now -= 2 * SILENCE
+
+        assert await Transfer(engine=engine).resume(OPERATOR)
+    assert left(path) == (0, 0)
+
+
+@awaited
+async def test_the_next_imports_forget_none_that_is_not_gone(tmp_path: Path) -> None:
+    path, clock = tmp_path / "memory.db", Clock()
+    async with opened(path, clock) as engine:
+        half = await staged(engine, document(importing.DISCARDED + 1), is_last=False)
+        assert await engine.write(OPERATOR, discard_rows, half)  # there is more of it
+        await staged(engine, document(LARGE))
+        clock.advance(days=2)
+
+        await staged(engine, document(1), is_last=False)
+        clock.advance(minutes=2)
+
+        assert await Transfer(engine=engine).resume(OPERATOR)
+        assert len(await contents(engine)) == LARGE
+    assert left(path) == (0, 0)
+
+
+@awaited
+async def test_who_completes_an_import_hears_that_another_has_while_others_begin(
+    tmp_path: Path,
+) -> None:
+    async with opened(tmp_path / "memory.db") as engine:
+        import_ = await staged(engine, document(1))
+        await Transfer(engine=engine).resume(OPERATOR)
+        await staged(engine, document(1), is_last=False)
+
+        state = await engine.write(OPERATOR, apply_rows, import_, hasty(), STEP)
+
+    assert (state.is_finished, state.memories) == (True, 1)
 
 
 @awaited
@@ -491,6 +598,22 @@ async def test_an_erasure_leaves_what_is_not_accepted_whole(tmp_path: Path) -> N
         await Transfer(engine=engine).resume(OPERATOR)
 
         assert len(await contents(engine)) == LARGE
+
+
+@awaited
+async def test_what_is_not_accepted_is_of_no_project_yet(tmp_path: Path) -> None:
+    async with opened(tmp_path / "memory.db") as engine:
+        import_ = await staged(engine, document(LARGE), is_last=False)
+        projects = Projects(engine=engine, audit=unaudited)
+        with pytest.raises(NotFound):
+            await projects.erase(OPERATOR, DEMO)
+        await Sessions(engine=engine).open(OPERATOR, SessionId("s"), DEMO)
+        await projects.rename(OPERATOR, DEMO, Project("new"))
+        await engine.write(OPERATOR, stage_rows, import_, [], is_last=True)
+        await Transfer(engine=engine).resume(OPERATOR)
+        names = [it.project for it in await projects.list(OPERATOR)]
+
+    assert names == ["demo", "new", "other"]
 
 
 @pytest.mark.parametrize("is_merge", [False, True])
@@ -597,6 +720,26 @@ async def test_a_row_that_is_damaged_is_left_out_and_the_others_are_stored(
     assert left(path) == (0, 0)
 
 
+@pytest.mark.parametrize("row", ['["session", "s"]', '["observation"]', "[]", "5", "{}", "["])
+@awaited
+async def test_a_row_that_is_none_is_left_out_and_the_others_are_stored(
+    row: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "memory.db"
+    async with opened(path) as engine:
+        await staged(engine, document(LARGE))
+        with closing(sqlite3.connect(path)) as database, database:
+            database.execute(
+                """UPDATE import_rows SET row = ? WHERE number =
+                   (SELECT max(number) FROM import_rows)""",
+                (row,),
+            )
+        assert await Transfer(engine=engine).resume(OPERATOR)
+
+        assert len(await contents(engine)) == LARGE - 1
+    assert left(path) == (0, 0)
+
+
 @awaited
 async def test_two_who_complete_one_import_store_each_row_once(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
@@ -696,6 +839,17 @@ def test_threads_take_turns_sooner_while_a_long_body_is_read(tmp_path: Path) -> 
         until(lambda: sys.getswitchinterval() == pytest.approx(before))
 
 
+def test_threads_take_turns_as_before_once_a_long_body_breaks_off(tmp_path: Path) -> None:
+    before, long = sys.getswitchinterval(), b" " * (2 * IN_MEMORY)
+    head = raw.request("POST", "/import", content_length=str(2 * len(long)))
+    with serving(tmp_path / "memory.db") as service:
+        with raw.wire(service.url) as leaving:
+            leaving.send(head, long)
+            until(lambda: sys.getswitchinterval() == pytest.approx(INTERVAL.total_seconds()))
+
+        until(lambda: sys.getswitchinterval() == pytest.approx(before))
+
+
 def large_file(folder: Path, size: int) -> Path:
     file = folder / "large.json"
     file.write_text(json.dumps({"observations": [
@@ -717,6 +871,34 @@ def test_sigterm_ends_an_import_with_one_line_and_leaves_no_file(tmp_path: Path)
 
     assert code == TERMINATED
     assert process.errors.strip() == "agentops-memory: Stopped."
+    assert list(tmp_path.iterdir()) == [pipe]
+
+
+# A thread that takes the signals, so that none of them wakes a read of the main thread.
+UNWOKEN = f"""
+import signal, threading
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+{PROGRAM}
+"""
+
+
+def test_sigterm_ends_an_import_whose_pipe_is_silent_though_nothing_wakes_it(
+    tmp_path: Path,
+) -> None:
+    path, pipe = tmp_path / "memory.db", tmp_path / "pipe"
+    os.mkfifo(pipe)
+    variables = {"MEMORY_DB_PATH": str(path)}
+    with (
+        program("import", str(pipe), variables=variables, code=UNWOKEN) as process,
+        pipe.open("w") as writer,
+    ):
+        writer.write("{" + " " * LONGER_THAN_A_PIPE)
+        writer.flush()
+        until(lambda: any(it.stat().st_size for it in tmp_path.glob(".import-*")))
+        process.send(signal.SIGTERM)
+
+        assert process.wait() == TERMINATED
     assert list(tmp_path.iterdir()) == [pipe]
 
 
