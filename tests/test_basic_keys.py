@@ -148,6 +148,14 @@ def test_what_a_proxy_is_shown_does_not_hide_a_key(service: Service, key: str) -
         assert answer.status_code == 200
 
 
+@requirement("agentops:keys:two")
+def test_what_stands_in_the_other_header_does_not_hide_a_key(service: Service, key: str) -> None:
+    for authorization in (basic(key), f"Bearer {key}"):
+        answer = _asked(service, authorization=authorization, x_api_key="of a proxy")
+
+        assert answer.status_code == 200
+
+
 @requirement("stores:auth:authorization")
 def test_a_store_looks_at_no_other_header_than_authorization(
     service: Service, key: str, other: str

@@ -157,6 +157,13 @@ def test_a_head_that_can_be_read_in_two_ways_is_refused(
     assert client.rest() == b""
 
 
+@pytest.mark.parametrize("version", ["0.9", "1.0"])
+def test_a_version_that_knows_no_host_needs_none(client: Wire, version: str) -> None:
+    client.send(f"GET /health HTTP/{version}\r\n\r\n".encode())
+
+    assert client.answer().status == 200
+
+
 def test_the_same_key_may_come_twice(keyed: Keyed, client: Wire) -> None:
     twice = f"localhost\r\nX-API-Key: {keyed.key}\r\nx-api-key: {keyed.key} "
 
