@@ -1,5 +1,6 @@
 """What a client may cost: bytes and seconds of headers, of bodies, and of answers it leaves."""
 
+import json
 import shutil
 import socket
 import subprocess
@@ -13,8 +14,9 @@ import pytest
 from agentops_memory import limits
 from agentops_memory.api import http
 
+from .engine import locked
 from .raw import HEALTH, LOOPS, Wire, request, serving_on, wire
-from .service import Service
+from .service import Service, observation
 
 SHORT = 0.2  # seconds, in the place of the real limits
 LATE = "The headers of the request did not come in time."
@@ -118,6 +120,21 @@ def test_dribbled_headers_do_not_hold_a_connection(
     assert client.dribble(b"GET /health HTTP/1.1\r\n" + b"a" * 1_000, SHORT / 10) < 100
 
     assert_refused(client, 408, LATE)
+
+
+def test_a_refusal_waits_for_the_answer_that_is_due_before_it(
+    service: Service, client: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "HEADERS_TIME", SHORT)
+    save = request("POST", "/observations", json.dumps(observation("apple")).encode())
+    with locked(service.path):
+        client.send(save, b"GET /health HTTP/1.1\r\nHost: x\r\n")
+        assert client.is_quiet(SHORT / 4)
+        client.send(b"Host: x\r\n\r\n")
+        assert client.is_quiet(3 * SHORT)
+
+    assert client.answer().status == 201
+    assert_refused(client, 400, "The header host came more than once.")
 
 
 @pytest.mark.parametrize("nothing", [b"", b"\r\n\r\n"], ids=["no byte", "empty lines"])
