@@ -32,6 +32,12 @@ PLAIN = [
     "東京 1", "서울", "x\u3000y", "é", "e\u0301", "👩\u200d💻", "👩🏽\u200d🚀", "🏳\ufe0f\u200d🌈",
     "❤\ufe0f\u200d🔥", "1\ufe0f\u20e3", "🙂\u200d↔\ufe0f", "\u06dd5", "\U0001fae9", "a-b_c/d.e",
 ]  # fmt: skip
+# What would be visible beside other characters.
+DOUBLES = {
+    "1\ufe0f": "\ufe0f", "1\u20e3\ufe0f": "\ufe0f", "a\ufe0f\u20e3": "\ufe0f",
+    "a\u200cم": "\u200c", "م\u200ca": "\u200c", "\u200cم": "\u200c", "م\u200c": "\u200c",
+    "👩\u200d": "\u200d", "👩\u200da": "\u200d", "a\u200d👩": "\u200d",
+}  # fmt: skip
 HIDDEN = "shop\u200b"
 
 
@@ -67,6 +73,16 @@ def test_a_new_name_with_something_invisible_is_refused_by_its_field(
         "total_observations": 0,
         "projects": [],
     }
+
+
+@requirement("agentops:names:visible")
+@pytest.mark.parametrize(("name", "sign"), DOUBLES.items(), ids=ascii)
+def test_what_needs_its_neighbours_is_refused_without_them(
+    service: Service, name: str, sign: str
+) -> None:
+    answer = service.http.post("/sessions", json={"id": "s", "project": name})
+
+    assert answer.json()["error"].endswith(f"invisible character U+{ord(sign):04X}")
 
 
 @requirement("agentops:names:visible", "agentops:validation:every-fault")
@@ -130,6 +146,21 @@ def test_names_that_are_stored_go_on_taking_saves(older: Service) -> None:
         "total_sessions": 3,
         "total_observations": 2,
         "projects": [HIDDEN],
+    }
+
+
+@requirement("agentops:names:known-go-on")
+def test_a_known_topic_key_brings_no_new_tag_that_hides_something(older: Service) -> None:
+    body = observation(
+        "pear", project=HIDDEN, session_id="s\u202e1", tags=["t\u2060", "x\u200b"],
+        topic_key="k\u00ad",
+    )  # fmt: skip
+
+    answer = older.http.post("/observations", json=body)
+
+    assert answer.status_code == 400
+    assert answer.json() == {
+        "error": "validation failed: tags[1] has the invisible character U+200B"
     }
 
 
