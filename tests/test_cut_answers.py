@@ -23,7 +23,7 @@ from agentops_memory.cli import terminating
 
 from .callers import made_key, revoke
 from .engine import locked
-from .process import environment, until
+from .process import environment, free_port, until
 from .raw import request, wire
 from .service import Service, observation, serving
 from .terminal import Terminal
@@ -135,6 +135,14 @@ def test_an_export_that_cannot_begin_is_refused_as_ever(tmp_path: Path) -> None:
 
     assert done.exit_code == 1
     assert done.stderr.startswith("agentops-memory: There is no database at ")
+
+
+def test_an_export_of_which_nothing_came_is_not_called_half() -> None:
+    done = Terminal({"MEMORY_URL": f"http://127.0.0.1:{free_port()}"}).run("export")
+
+    assert done.exit_code != 0
+    assert done.stdout == ""
+    assert "not whole" not in done.stderr
 
 
 def test_a_command_that_is_told_to_end_tidies_up(

@@ -395,6 +395,13 @@ def test_a_password_of_less_than_eight_characters_stays() -> None:
     assert redacted("DB_PASSWORD=h4nt3r!x").count == 1
 
 
+def test_a_value_longer_than_any_password_stays() -> None:
+    longest = (STRONG * 24)[:256]
+
+    assert redacted(f"DB_PASSWORD={longest}").count == 1
+    assert redacted(f"DB_PASSWORD={longest}x").count == 0
+
+
 newlines = st.sampled_from(["\n", "\r\n", "\r"])
 indents = st.sampled_from(["", "  ", "\t", "    - ", "> ", "+ ", "# "])
 others = st.lists(

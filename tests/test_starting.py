@@ -156,7 +156,7 @@ def test_a_place_is_free_again_once_its_request_is_answered(
     assert asyncio.run(statuses()) == [503, 200]
 
 
-async def waiting_at(gate: Gate) -> "asyncio.Task[int]":
+async def waiting_at(gate: Gate, path: str = "/stats") -> "asyncio.Task[int]":
     """The status of a request that has come to the gate."""
     status: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
@@ -168,12 +168,25 @@ async def waiting_at(gate: Gate) -> "asyncio.Task[int]":
         raise AssertionError
 
     async def ask() -> int:
-        await gate({"type": "http", "method": "GET", "path": "/stats"}, receive, send)
+        await gate({"type": "http", "method": "GET", "path": path}, receive, send)
         return await status
 
     task = asyncio.create_task(ask())
     await turns(2)
     return task
+
+
+@pytest.mark.parametrize("probe", ["/health", "/health/ready"])
+def test_a_probe_is_told_of_the_end_of_a_start_that_came_to_nothing(probe: str) -> None:
+    async def statuses() -> list[int]:
+        gate = Gate()
+        before = await waiting_at(gate, probe)
+        gate.close()
+        return [await before, await (await waiting_at(gate, probe))]
+
+    before, after = asyncio.run(statuses())
+
+    assert (before, after) == (200 if probe == "/health" else 503, 503)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
