@@ -74,6 +74,17 @@ def watching(path: Path) -> Iterator[Watched]:
         )
 
 
+def test_what_is_sent_is_answered_while_nothing_is_broken(tmp_path: Path) -> None:
+    with serving(tmp_path / "memory.db", MEMORY_TOOLS="all") as service:
+        answers = [
+            service.http.request(method, path, json=body)
+            for method, path, body in planted.requests(planted.stock(service.http))
+        ]
+
+    assert {it.status_code for it in answers} == {200, 201, 204, 409}
+    assert [it.text for it in answers if it.is_success and '"error":' in it.text] == []
+
+
 @pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_value_that_cannot_be_read_is_quoted_nowhere(every: bool, tmp_path: Path) -> None:
     with watching(tmp_path / "memory.db") as service:
@@ -168,7 +179,7 @@ def test_a_full_disk_and_a_lock_are_quoted_nowhere(tmp_path: Path) -> None:
 COMMANDS = [
     ("doctor", "--thorough"), ("index", "--check"), ("scan",), ("stats",), ("search", MARK),
     ("context", MARK, "--project", MARK), ("sessions",), ("history", "2"), ("migrate", "--dry-run"),
-    ("export", "--output", "{}/export.json"), ("backup", "--to", "{}/archive"),
+    ("export", "{}/export.json"), ("backup", "--to", "{}/archive"),
     ("projects", "list"), ("tenants", "list"),
 ]  # fmt: skip
 QUICK = ("doctor", "export", "search", "backup")
@@ -180,6 +191,9 @@ def test_a_command_that_fails_quotes_nothing(every: bool, tmp_path: Path) -> Non
         planted.stock(service.http)
     columns = planted.columns(service.path) if every else [("memories", "content")]
     commands = [command for command in COMMANDS if every or command[0] in QUICK]
+    for command in commands:  # which fails by what is broken alone
+        arguments = [argument.format(tmp_path) for argument in command]
+        assert run(*arguments, "--db", str(service.path)).returncode == 0, command
     for table, column in columns:
         assert planted.broken(service.path, table, column) or every
         for command in commands:
