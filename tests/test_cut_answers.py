@@ -31,6 +31,7 @@ from .terminal import Terminal
 PROGRAM = [sys.executable, "-m", "agentops_memory"]
 MARK = "an apple a day "
 LAST_CHUNK = b"0\r\n\r\n"
+PAGE = 4096  # bytes, as few as a pipe can hold
 
 
 def damaged(path: Path) -> Path:
@@ -184,12 +185,12 @@ def test_a_command_whose_output_is_not_read_ends_all_the_same(tmp_path: Path) ->
     hasty = "from agentops_memory.cli import main, terminating; terminating.TIMEOUT = 1; main()"
     process = subprocess.Popen(
         [sys.executable, "-c", hasty, "export"],
-        env=environment({"MEMORY_DB_PATH": str(tmp_path / "memory.db"), "MEMORY_PROJECT": ""}),
-        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        env=environment({"MEMORY_DB_PATH": str(tmp_path / "memory.db"), "PYTHONUNBUFFERED": ""}),
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, pipesize=PAGE,
     )  # fmt: skip
     assert process.stdout is not None
     output = process.stdout.fileno()
-    until(lambda: _waiting(output) > 0)  # the rest is more than a pipe holds
+    until(lambda: _waiting(output) > 0)  # the rest is more than a pipe of a page holds
 
     process.send_signal(signal.SIGTERM)
 

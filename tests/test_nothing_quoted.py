@@ -195,7 +195,9 @@ def test_a_command_that_fails_quotes_nothing(every: bool, tmp_path: Path) -> Non
         arguments = [argument.format(tmp_path) for argument in command]
         assert run(*arguments, "--db", str(service.path)).returncode == 0, command
     for table, column in columns:
-        assert planted.broken(service.path, table, column) or every
+        if table.startswith("import"):
+            planted.stage(service.path)
+        assert planted.broken(service.path, table, column), (table, column)
         for command in commands:
             folder = tmp_path / f"{table}-{column}"
             folder.mkdir(exist_ok=True)

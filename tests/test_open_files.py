@@ -319,7 +319,8 @@ def test_the_doctor_names_what_a_service_has_open_that_is_gone(
     told = f"failed     open-files (default): A process has memory.db{kind} open, removed or"
     assert told in done.stdout
     assert done.returncode == 1
-    assert service.http.get("/stats").json().get("total_observations", 8) == len(contents)
+    answer = service.http.get("/stats")
+    assert answer.status_code == 503 or answer.json()["total_observations"] == len(contents)
 
 
 def test_the_log_of_one_tenant_concerns_that_tenant_alone(tmp_path: Path) -> None:
