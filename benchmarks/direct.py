@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from agentops_memory.domain.model import OPERATOR, Filter
-from agentops_memory.domain.query import Query, understood
-from agentops_memory.domain.recall import context, search
-from agentops_memory.domain.text import project_name
-from agentops_memory.storage.sqlite.connection import connect
-from agentops_memory.storage.sqlite.transaction import SqliteTransaction
+from agentops_memory.domain.recall.recall import context, search
+from agentops_memory.domain.text.normalization import project_name
+from agentops_memory.domain.text.query import Query, understood
+from agentops_memory.storage.sqlite.base.connection import connect
+from agentops_memory.storage.sqlite.engine.transaction import SqliteTransaction
 
 from .seeding import START
 

@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 
 from agentops_memory.domain.model import OPERATOR
-from agentops_memory.storage.sqlite.transaction import SqliteTransaction
+from agentops_memory.storage.sqlite.engine.transaction import SqliteTransaction
 
 from . import corpus, direct, saves
 from .agent import Agent

@@ -14,17 +14,17 @@ from itertools import islice
 from pathlib import Path
 
 from agentops_memory.api.agentops.imports import Document
-from agentops_memory.domain.importing import import_rows
-from agentops_memory.domain.instants import rendered
+from agentops_memory.domain.memories.redactor import Screen
 from agentops_memory.domain.model import OPERATOR
-from agentops_memory.domain.redaction import DEFAULT_RULES
-from agentops_memory.domain.screen import Screen
-from agentops_memory.domain.transfer import chunks_of
-from agentops_memory.domain.uids import uid_of
-from agentops_memory.storage.sqlite.connection import connect
-from agentops_memory.storage.sqlite.migrate import migrated
-from agentops_memory.storage.sqlite.partitions import AREA, table
-from agentops_memory.storage.sqlite.transaction import SqliteTransaction
+from agentops_memory.domain.secrets.redaction import DEFAULT_RULES
+from agentops_memory.domain.text.ids import uid_of
+from agentops_memory.domain.text.instants import rendered
+from agentops_memory.domain.transfer.rows import import_rows
+from agentops_memory.domain.transfer.transfer import chunks_of
+from agentops_memory.storage.sqlite.base.connection import connect
+from agentops_memory.storage.sqlite.engine.transaction import SqliteTransaction
+from agentops_memory.storage.sqlite.fts.partitions import AREA, table
+from agentops_memory.storage.sqlite.schema.migrate import migrated
 
 from .client import Client, post, with_body
 from .corpus import Piece, pieces

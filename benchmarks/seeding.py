@@ -11,12 +11,12 @@ from datetime import UTC, datetime, timedelta
 from itertools import count, islice
 from pathlib import Path
 
-from agentops_memory.domain.memories import save
+from agentops_memory.domain.memories.memories import save
 from agentops_memory.domain.model import OPERATOR, Draft, SessionId, Space, Text
-from agentops_memory.domain.text import project_name
-from agentops_memory.storage.sqlite.connection import connect
-from agentops_memory.storage.sqlite.migrate import migrated
-from agentops_memory.storage.sqlite.transaction import SqliteTransaction
+from agentops_memory.domain.text.normalization import project_name
+from agentops_memory.storage.sqlite.base.connection import connect
+from agentops_memory.storage.sqlite.engine.transaction import SqliteTransaction
+from agentops_memory.storage.sqlite.schema.migrate import migrated
 
 from .corpus import Piece, pieces
 

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from agentops_memory.answers.models import Saved
 from agentops_memory.compose import opened_here
+from agentops_memory.contract.models import Saved
 from agentops_memory.local import LocalService
-from agentops_memory.settings import settings
+from agentops_memory.settings.settings import settings
 from agentops_memory.telemetry import Telemetry
 
 from .service import observation

@@ -8,8 +8,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from agentops_memory.storage.archive_reading import COMMENT
-from agentops_memory.storage.sqlite.connection import connect
+from agentops_memory.backup.archive_reading import COMMENT
+from agentops_memory.storage.sqlite.base.connection import connect
 
 from .terminal import Terminal
 

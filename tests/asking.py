@@ -13,7 +13,7 @@ from typing import Any, cast
 import httpx
 
 from agentops_memory.client import AsyncMemoryClient, MemoryClient
-from agentops_memory.client.patience import Surroundings
+from agentops_memory.client.retries import Surroundings
 
 from .service import Service
 

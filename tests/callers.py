@@ -8,7 +8,7 @@ import httpx
 from agentops_memory.domain.access import Role, patterns
 from agentops_memory.domain.keys import issued
 from agentops_memory.domain.model import KeyId, TenantId
-from agentops_memory.storage.key_file import KeyFile
+from agentops_memory.files.keys import KeyFile
 
 from .service import PLAIN, START, Service
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import httpx
 
-from agentops_memory.storage.sqlite.connection import connect
-from agentops_memory.storage.sqlite.table import micros
-from agentops_memory.storage.sqlite.values import TABLES, Kind
+from agentops_memory.storage.sqlite.base.connection import connect
+from agentops_memory.storage.sqlite.base.table import micros
+from agentops_memory.storage.sqlite.maintenance.values import TABLES, Kind
 
 from .service import START, Service, serving
 from .stores import STORES, at, delete, entry, entry_at, ok, redact, store, update, versions

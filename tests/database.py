@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 
-from agentops_memory.storage.sqlite.connection import connect
-from agentops_memory.storage.sqlite.partitions import Partitions
+from agentops_memory.storage.sqlite.base.connection import connect
+from agentops_memory.storage.sqlite.fts.partitions import Partitions
 
 from .service import Service
 

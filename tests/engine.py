@@ -8,12 +8,12 @@ from contextlib import asynccontextmanager, closing
 from datetime import timedelta
 from pathlib import Path
 
-from agentops_memory.domain import memories
+from agentops_memory.domain.memories import memories
 from agentops_memory.domain.model import OPERATOR, Draft, SessionId, Space, Text
-from agentops_memory.domain.ports import Transaction
-from agentops_memory.domain.text import Project
+from agentops_memory.domain.ports.engine import Transaction
+from agentops_memory.domain.text.normalization import Project
 from agentops_memory.storage.sqlite import SqliteEngine
-from agentops_memory.storage.sqlite.connection import connect
+from agentops_memory.storage.sqlite.base.connection import connect
 
 from .files import rows
 from .service import Clock

@@ -12,11 +12,11 @@ from typing import Any, TypeVar
 import pytest
 
 from agentops_memory.domain.model import OPERATOR, Filter
-from agentops_memory.domain.ports import Transaction
-from agentops_memory.domain.recall import Recall
+from agentops_memory.domain.ports.engine import Transaction
+from agentops_memory.domain.recall.recall import Recall
 from agentops_memory.storage.sqlite import SqliteEngine
-from agentops_memory.storage.sqlite.connection import connect
-from agentops_memory.storage.sqlite.migrate import MIGRATIONS
+from agentops_memory.storage.sqlite.base.connection import connect
+from agentops_memory.storage.sqlite.schema.migrate import MIGRATIONS
 
 from .database import assert_index_is_whole
 

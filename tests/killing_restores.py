@@ -8,10 +8,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from agentops_memory.settings import settings
-from agentops_memory.storage import restores, syncing
-from agentops_memory.storage.archives import Scope
-from agentops_memory.storage.sqlite import copies, replacing
+from agentops_memory.backup import restore as restores
+from agentops_memory.backup.archives import Scope
+from agentops_memory.files import fsync as syncing
+from agentops_memory.settings.settings import settings
+from agentops_memory.storage.sqlite.maintenance import replacing
+from agentops_memory.storage.sqlite.schema import copies
 
 from .archives import at
 

@@ -7,10 +7,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from agentops_memory.domain import memories
+from agentops_memory.domain.lifecycle.upkeep import Swept, Upkeep
+from agentops_memory.domain.memories import memories
 from agentops_memory.domain.model import Caller, Space
-from agentops_memory.domain.text import project_name
-from agentops_memory.domain.upkeep import Swept, Upkeep
+from agentops_memory.domain.text.normalization import project_name
 from agentops_memory.storage.sqlite import SqliteEngine
 
 from .engine import Work, draft, run

@@ -6,11 +6,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
-from agentops_memory.domain import memories
+from agentops_memory.domain.lifecycle.projects import Projects
+from agentops_memory.domain.memories import memories
 from agentops_memory.domain.model import OPERATOR, Draft, SessionId, Space, Text
-from agentops_memory.domain.ports import Transaction
-from agentops_memory.domain.projects import Projects
-from agentops_memory.domain.text import Project
+from agentops_memory.domain.ports.engine import Transaction
+from agentops_memory.domain.text.normalization import Project
 from agentops_memory.storage.sqlite import SqliteEngine
 
 from .engine import run

@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 
 from agentops_memory.server import running
-from agentops_memory.settings import settings
+from agentops_memory.settings.settings import settings
 from agentops_memory.telemetry import Telemetry
 
 PLAIN = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # what a client would load takes it 17 ms

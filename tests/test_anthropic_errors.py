@@ -8,11 +8,11 @@ from typing import Any
 import anthropic
 import pytest
 
-from agentops_memory.api import http
 from agentops_memory.api.agentops.routes import STATUS
 from agentops_memory.api.anthropic_stores.routes import ERRORS, refused
+from agentops_memory.api.kit import http
 from agentops_memory.domain.errors import Busy, Full, Refusal, TimedOut, TooMany, Unavailable
-from agentops_memory.domain.stores import Stores
+from agentops_memory.domain.stores.stores import Stores
 
 from .anthropic_sdk import ANY, NOWHERE, STORES, client, memory, refusal, sdk, store
 from .callers import calling, made_key

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from agentops_memory.backup.archive_folder import newest, place_in, prune
+from agentops_memory.backup.archives import Scope, archived
 from agentops_memory.domain.model import DEFAULT_TENANT
-from agentops_memory.settings import settings
-from agentops_memory.storage.archive_folder import newest, place_in, prune
-from agentops_memory.storage.archives import Scope, archived
+from agentops_memory.settings.settings import settings
 
 from .archives import repacked
 from .service import START, serving

@@ -14,9 +14,9 @@ from datetime import timedelta
 
 import pytest
 
-from agentops_memory import background
-from agentops_memory.background import MODEST, GoOn, Stopped, apart, log_failure
 from agentops_memory.domain.errors import Full, OverQuota
+from agentops_memory.jobs import runner as background
+from agentops_memory.jobs.runner import MODEST, GoOn, Stopped, apart, log_failure
 from agentops_memory.telemetry.logs import JsonFormatter
 
 NICEST = 19

@@ -15,14 +15,15 @@ from typing import Any
 
 import pytest
 
+from agentops_memory.backup.archive_reading import ArchiveRefused
+from agentops_memory.backup.archives import Scope, archived
 from agentops_memory.domain.model import TenantId
-from agentops_memory.settings import settings
-from agentops_memory.storage import drafts, key_file
-from agentops_memory.storage.archive_reading import ArchiveRefused
-from agentops_memory.storage.archives import Scope, archived
-from agentops_memory.storage.audit import record
-from agentops_memory.storage.sqlite.connection import connect
-from agentops_memory.storage.sqlite.tenants import tenant_file
+from agentops_memory.files import drafts
+from agentops_memory.files import keys as key_file
+from agentops_memory.files.audit import record
+from agentops_memory.settings.settings import settings
+from agentops_memory.storage.sqlite.base.connection import connect
+from agentops_memory.storage.sqlite.engine.tenants import tenant_file
 
 from .archives import all_rows, at, backed_up
 from .callers import calling, made_key

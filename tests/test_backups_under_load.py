@@ -10,8 +10,8 @@ import httpx
 import pytest
 from benchmarks.seeding import Size, seeded
 
-from agentops_memory.background import HURRY
-from agentops_memory.storage.archive_reading import Archive
+from agentops_memory.backup.archive_reading import Archive
+from agentops_memory.jobs.runner import HURRY
 
 from .files import assert_sound
 from .forks import PROGRAM

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agentops_memory.api import http
+from agentops_memory.api.kit import http
 
 from .raw import NO_REQUEST, Wire, request
 from .service import Service, observation, serving

@@ -9,9 +9,10 @@ import pytest
 
 from agentops_memory.domain.errors import Unavailable
 from agentops_memory.domain.model import OPERATOR
-from agentops_memory.domain.ports import Transaction
-from agentops_memory.storage.sqlite import SqliteEngine, batches, engine, writer
-from agentops_memory.storage.sqlite.faults import NeedsTransactionOfItsOwn
+from agentops_memory.domain.ports.engine import Transaction
+from agentops_memory.storage.sqlite import SqliteEngine
+from agentops_memory.storage.sqlite.base.errors import NeedsTransactionOfItsOwn
+from agentops_memory.storage.sqlite.engine import batches, engine, writer
 
 from .engine import (
     SOON,

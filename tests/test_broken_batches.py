@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.domain import memories
 from agentops_memory.domain.errors import Conflict, NotFound, Unavailable
+from agentops_memory.domain.memories import memories
 from agentops_memory.domain.model import OPERATOR, MemoryId
-from agentops_memory.domain.ports import Transaction
-from agentops_memory.domain.redaction import DEFAULT_RULES
-from agentops_memory.storage.sqlite import SqliteEngine, writer
+from agentops_memory.domain.ports.engine import Transaction
+from agentops_memory.domain.secrets.redaction import DEFAULT_RULES
+from agentops_memory.storage.sqlite import SqliteEngine
+from agentops_memory.storage.sqlite.engine import writer
 
 from .engine import (
     Seen,

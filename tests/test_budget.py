@@ -6,8 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentops_memory.domain.budget import Budget, Cost, cost_of, entry_line, fitting, summary_line
 from agentops_memory.domain.model import Text
+from agentops_memory.domain.recall.budget import (
+    Budget,
+    Cost,
+    cost_of,
+    entry_line,
+    fitting,
+    summary_line,
+)
 
 from .service import Service
 

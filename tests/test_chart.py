@@ -10,7 +10,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from agentops_memory.settings import VARIABLES, settings
+from agentops_memory.settings.settings import VARIABLES, settings
 
 from .chart import CASES, CHART, GOLDEN, schema
 from .manifests import RESTRICTED_CONTAINER, RESTRICTED_POD

@@ -11,9 +11,9 @@ import pytest
 import yaml
 
 import agentops_memory
-from agentops_memory.domain.techniques import Technique
+from agentops_memory.domain.text.features import Technique
 from agentops_memory.mcp.profile import ALL_TOOLS
-from agentops_memory.settings import settings
+from agentops_memory.settings.settings import settings
 
 from .chart import CASES, CHART, REFUSED, ROOT, defaults, documented, merged, schema
 from .helm_commands import commands

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from agentops_memory.cli import failing
+from agentops_memory.cli import errors as failing
 from agentops_memory.cli.program import OF_MEMORIES, main
 
 DOCS = Path(__file__).parents[1] / "docs"

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from agentops_memory.answers import errors
-from agentops_memory.answers.errors import Unreachable
-from agentops_memory.cli.failing import HINTS, MAY_BE_DONE, fail, failures
-from agentops_memory.cli.why import STRANGE, reasons, understood
+from agentops_memory.cli.errors import HINTS, MAY_BE_DONE, fail, failures
+from agentops_memory.cli.print_explanation import STRANGE, reasons, understood
+from agentops_memory.contract import errors
+from agentops_memory.contract.errors import Unreachable
 
 from .callers import made_key
 from .process import free_port

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from agentops_memory.answers.models import ImportConflict
-from agentops_memory.cli.failing import HINTS
-from agentops_memory.cli.transfer import _told
+from agentops_memory.cli.commands.transfer import _told
+from agentops_memory.cli.errors import HINTS
+from agentops_memory.contract.models import ImportConflict
 
 from .service import Service, observation, serving
 from .terminal import Terminal

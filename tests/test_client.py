@@ -8,7 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentops_memory.answers.models import (
+from agentops_memory.client import (
+    Conflict,
+    Invalid,
+    MemoryClient,
+    NotFound,
+)
+from agentops_memory.contract.models import (
     Appended,
     Context,
     Found,
@@ -23,14 +29,8 @@ from agentops_memory.answers.models import (
     Stats,
     TimelineEntry,
 )
-from agentops_memory.client import (
-    Conflict,
-    Invalid,
-    MemoryClient,
-    NotFound,
-)
-from agentops_memory.domain.text import clean
-from agentops_memory.domain.visible import invisible
+from agentops_memory.domain.text.normalization import clean
+from agentops_memory.domain.text.visible import invisible
 
 from .asking import KINDS, asking
 from .service import START, Service, serving

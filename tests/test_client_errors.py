@@ -10,8 +10,6 @@ from operator import methodcaller
 import httpx
 import pytest
 
-from agentops_memory.answers.errors import BY_STATUS, refused
-from agentops_memory.answers.models import Context, Saved
 from agentops_memory.client import (
     Denied,
     Failed,
@@ -29,6 +27,8 @@ from agentops_memory.client import (
     Unreachable,
 )
 from agentops_memory.client.exchange import MAX_ANSWER
+from agentops_memory.contract.errors import BY_STATUS, refused
+from agentops_memory.contract.models import Context, Saved
 
 from .asking import KINDS, Answering, Road, Time, answering, asking, dripping, saying, silence
 from .callers import made_key

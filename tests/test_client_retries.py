@@ -8,7 +8,6 @@ from pathlib import Path
 import httpx
 import pytest
 
-from agentops_memory.answers.models import Imported
 from agentops_memory.client import (
     AsyncMemoryClient,
     MemoryClient,
@@ -18,6 +17,7 @@ from agentops_memory.client import (
     Unavailable,
     Unreachable,
 )
+from agentops_memory.contract.models import Imported
 
 from .asking import KINDS, Happening, Road, Time, answering, asking, over, saying
 from .process import free_port

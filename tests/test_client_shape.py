@@ -15,11 +15,6 @@ from typing import Any
 import httpx
 import pytest
 
-from agentops_memory.answers.models import (
-    Saved,
-    Stats,
-)
-from agentops_memory.answers.port import MemoryService
 from agentops_memory.client import (
     AsyncMemoryClient,
     MemoryClient,
@@ -28,6 +23,11 @@ from agentops_memory.client import (
     calls,
 )
 from agentops_memory.client.address import trust
+from agentops_memory.contract.models import (
+    Saved,
+    Stats,
+)
+from agentops_memory.contract.port import MemoryService
 
 from .asking import KINDS, Road, answering, asking
 from .callers import made_key

@@ -11,7 +11,6 @@ from pathlib import Path
 import httpx
 import pytest
 
-from agentops_memory.answers.models import ImportConflict, Imported, ImportPlan
 from agentops_memory.client import (
     AsyncMemoryClient,
     Invalid,
@@ -23,6 +22,7 @@ from agentops_memory.client import (
     Unreachable,
 )
 from agentops_memory.client.upload import PIECE
+from agentops_memory.contract.models import ImportConflict, Imported, ImportPlan
 
 from .asking import KINDS, Road, answering, asking, over, saying
 from .callers import made_key

@@ -9,8 +9,8 @@ import pytest
 
 from agentops_memory.domain.errors import TimedOut
 from agentops_memory.domain.model import Filter, Hit
-from agentops_memory.domain.query import Query
-from agentops_memory.storage.sqlite.search import Search
+from agentops_memory.domain.text.query import Query
+from agentops_memory.storage.sqlite.fts.search import Search
 
 from .callers import calling, made_key
 from .service import Service, serving

@@ -11,14 +11,15 @@ from typing import Any, cast
 
 import pytest
 
-from agentops_memory import health, mending
 from agentops_memory.domain.errors import Damaged
+from agentops_memory.domain.lifecycle.upkeep import Upkeep
 from agentops_memory.domain.model import OPERATOR, Caller
-from agentops_memory.domain.ports import Engine
-from agentops_memory.domain.upkeep import Upkeep
-from agentops_memory.erasing import Bell
-from agentops_memory.storage.sqlite.faults import StartRefused
-from agentops_memory.storage.sqlite.forgetting import forgetting
+from agentops_memory.domain.ports.engine import Engine
+from agentops_memory.jobs import index_repair as mending
+from agentops_memory.jobs.scrub import Bell
+from agentops_memory.storage.sqlite.base.errors import StartRefused
+from agentops_memory.storage.sqlite.maintenance.drop_damaged import forgetting
+from agentops_memory.web import health
 
 from .callers import calling, made_key
 from .database import assert_index_is_whole

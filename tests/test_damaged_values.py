@@ -11,15 +11,16 @@ from typing import Any
 
 import pytest
 
-from agentops_memory import health, mending
-from agentops_memory.doctor import Patient, findings_of, mended
-from agentops_memory.domain.examination import Finding, Status
+from agentops_memory.doctor.doctor import Patient, findings_of, mended
+from agentops_memory.domain.findings import Finding, Status
 from agentops_memory.domain.model import OPERATOR
-from agentops_memory.domain.ports import Transaction
-from agentops_memory.storage.sqlite import values
-from agentops_memory.storage.sqlite.connection import connect
-from agentops_memory.storage.sqlite.migrate import laid_out
-from agentops_memory.storage.sqlite.values import DERIVED, TABLES, Kind
+from agentops_memory.domain.ports.engine import Transaction
+from agentops_memory.jobs import index_repair as mending
+from agentops_memory.storage.sqlite.base.connection import connect
+from agentops_memory.storage.sqlite.maintenance import values
+from agentops_memory.storage.sqlite.maintenance.values import DERIVED, TABLES, Kind
+from agentops_memory.storage.sqlite.schema.migrate import laid_out
+from agentops_memory.web import health
 
 from .agents import agent
 from .archives import at

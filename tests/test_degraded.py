@@ -10,10 +10,11 @@ import pytest
 
 from agentops_memory.domain.errors import TimedOut
 from agentops_memory.domain.model import OPERATOR, Filter
-from agentops_memory.domain.ports import Transaction
-from agentops_memory.domain.query import understood
-from agentops_memory.storage.sqlite import SqliteEngine, connection
-from agentops_memory.storage.sqlite import search as sqlite_search
+from agentops_memory.domain.ports.engine import Transaction
+from agentops_memory.domain.text.query import understood
+from agentops_memory.storage.sqlite import SqliteEngine
+from agentops_memory.storage.sqlite.base import connection
+from agentops_memory.storage.sqlite.fts import search as sqlite_search
 
 from .database import imported
 from .engine import run, save

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from agentops_memory.server import GRACE
-from agentops_memory.settings import VARIABLES, settings
+from agentops_memory.settings.settings import VARIABLES, settings
 
 from .chart import GOLDEN
 from .manifests import (

@@ -8,7 +8,7 @@ import pytest
 
 from agentops_memory.api.anthropic_stores.rules import POLICY as ANTHROPIC
 from agentops_memory.api.memory_stores.policy import POLICY as SEED
-from agentops_memory.domain.store_rules import Policy
+from agentops_memory.domain.stores.rules import Policy
 
 from .anthropic_sdk import STORES
 from .erasing import remains

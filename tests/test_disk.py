@@ -17,7 +17,8 @@ import httpx
 import pytest
 
 from agentops_memory.domain.errors import Full
-from agentops_memory.storage.sqlite import SqliteEngine, batches
+from agentops_memory.storage.sqlite import SqliteEngine
+from agentops_memory.storage.sqlite.engine import batches
 
 from . import engine
 from .files import assert_sound, beside, disk

@@ -13,19 +13,19 @@ from typing import Any
 
 import pytest
 
-from agentops_memory.doctor import Patient, findings_of, mended
-from agentops_memory.domain.examination import CODES, Finding, Status
+from agentops_memory.backup.archive_folder import place_in
+from agentops_memory.backup.archives import archived
+from agentops_memory.doctor.doctor import Patient, findings_of, mended
+from agentops_memory.doctor.settings import of_environment, usable
+from agentops_memory.domain.findings import CODES, Finding, Status
 from agentops_memory.domain.retention import USUAL
-from agentops_memory.domain.techniques import ALL
-from agentops_memory.environment import of_environment, usable
-from agentops_memory.storage.archive_folder import place_in
-from agentops_memory.storage.archives import archived
-from agentops_memory.storage.drafts import drafts
-from agentops_memory.storage.serving_lock import served_alone
-from agentops_memory.storage.sqlite import examination
-from agentops_memory.storage.sqlite.connection import connect
-from agentops_memory.storage.sqlite.holdings import holdings
-from agentops_memory.storage.sqlite.migration_plan import planned
+from agentops_memory.domain.text.features import ALL
+from agentops_memory.files.drafts import drafts
+from agentops_memory.files.service_lock import served_alone
+from agentops_memory.storage.sqlite.base.connection import connect
+from agentops_memory.storage.sqlite.maintenance import examination
+from agentops_memory.storage.sqlite.maintenance.storage_stats import holdings
+from agentops_memory.storage.sqlite.schema.migration_plan import planned
 
 from .damages import CASES, Case, beside, running
 from .terminal import Terminal

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from agentops_memory.api import documents
-from agentops_memory.api.documents import MAX_ITEM, entries, parsed
+from agentops_memory.api.kit import json_reader as documents
+from agentops_memory.api.kit.json_reader import MAX_ITEM, entries, parsed
 from agentops_memory.domain.errors import Invalid
 
 NAMES = ("sessions", "observations")

@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 
 from agentops_memory.domain.access import Patterns
-from agentops_memory.domain.erasures import Erasures
 from agentops_memory.domain.errors import NotFound
-from agentops_memory.domain.memories import Memories
+from agentops_memory.domain.lifecycle.receipts import Erasures
+from agentops_memory.domain.memories.memories import Memories
 from agentops_memory.domain.model import OPERATOR, Caller, ErasureId, MemoryId
-from agentops_memory.storage.sqlite import SqliteEngine, upgrade
-from agentops_memory.storage.sqlite.connection import connect
+from agentops_memory.storage.sqlite import SqliteEngine
+from agentops_memory.storage.sqlite.base.connection import connect
+from agentops_memory.storage.sqlite.schema import upgrade
 
 from . import engine as engines
 from .database import assert_index_is_whole

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from agentops_memory.api import http
 from agentops_memory.api.agentops import spans
-from agentops_memory.domain import explain_found
-from agentops_memory.domain.budget import Budget, packed
+from agentops_memory.api.kit import http
 from agentops_memory.domain.model import Context, Filter, Found
-from agentops_memory.domain.query import understood
-from agentops_memory.storage.sqlite import connection
+from agentops_memory.domain.recall import explain_found
+from agentops_memory.domain.recall.budget import Budget, packed
+from agentops_memory.domain.text.query import understood
+from agentops_memory.storage.sqlite.base import connection
 
 from .explaining import explained
 from .service import Service, serving

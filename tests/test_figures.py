@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory import figures
 from agentops_memory.domain.model import Rows, TenantId
-from agentops_memory.storage.sqlite.tenants import tenant_file
+from agentops_memory.jobs import gauges as figures
+from agentops_memory.storage.sqlite.engine.tenants import tenant_file
 from agentops_memory.telemetry import Telemetry
 from agentops_memory.telemetry import metrics as m
 

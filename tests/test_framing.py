@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentops_memory.limits import LimitedProtocol
+from agentops_memory.web.http_limits import LimitedProtocol
 
 from .callers import made_key
 from .raw import HEALTH, NO_REQUEST, Wire, request, serving_on, wire

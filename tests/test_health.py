@@ -14,12 +14,12 @@ import httpx
 import pytest
 from starlette.responses import JSONResponse
 
-from agentops_memory import health
-from agentops_memory.app import Gate
 from agentops_memory.domain.model import TenantId
-from agentops_memory.storage.sqlite.tenants import tenant_file
+from agentops_memory.storage.sqlite.engine.tenants import tenant_file
 from agentops_memory.telemetry import Telemetry
 from agentops_memory.telemetry.metrics import INDEX_DRIFT
+from agentops_memory.web import health
+from agentops_memory.web.app import Gate
 
 from .callers import calling, made_key
 from .engine import locked

@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentops_memory.api.http import KEY_HEADERS
+from agentops_memory.api.kit.http import KEY_HEADERS
 from agentops_memory.domain import quota
 from agentops_memory.domain.access import Role, patterns
 from agentops_memory.domain.keys import Key, issued
-from agentops_memory.domain.memories import save
+from agentops_memory.domain.memories.idempotency import only_once
+from agentops_memory.domain.memories.memories import save
+from agentops_memory.domain.memories.replays import ids_of_saved, saved
 from agentops_memory.domain.model import DEFAULT_TENANT, NOT_YOUR_PROJECT
-from agentops_memory.domain.once import only_once
-from agentops_memory.domain.replays import ids_of_saved, saved
 
 from .callers import OPERATOR, calling, key_file, made_key
 from .erasing import erased, gone, remains

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from agentops_memory.domain.foresight import Repeats
+from agentops_memory.domain.transfer.overlay import Repeats
 
 from .requirements import requirement
 from .service import Service, serving

@@ -22,15 +22,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agentops_memory.answers import reading
 from agentops_memory.api.agentops import wire
 from agentops_memory.api.agentops.imports import Document
-from agentops_memory.api.http import IN_MEMORY
-from agentops_memory.api.switching import INTERVAL
-from agentops_memory.cli.failing import TERMINATED
-from agentops_memory.domain import importing, quota, transfer
+from agentops_memory.api.kit.http import IN_MEMORY
+from agentops_memory.api.kit.switch_interval import INTERVAL
+from agentops_memory.cli.errors import TERMINATED
+from agentops_memory.contract import reading
+from agentops_memory.domain import quota
 from agentops_memory.domain.access import Patterns
-from agentops_memory.domain.erasures import Erasures
 from agentops_memory.domain.errors import (
     Conflict,
     Denied,
@@ -39,15 +38,12 @@ from agentops_memory.domain.errors import (
     OverQuota,
     Unavailable,
 )
-from agentops_memory.domain.import_ports import ImportId
-from agentops_memory.domain.importing import (
-    SILENCE,
-    apply_rows,
-    discard_rows,
-    import_rows,
-    stage_rows,
-)
-from agentops_memory.domain.memories import Memories
+from agentops_memory.domain.lifecycle.projects import Projects
+from agentops_memory.domain.lifecycle.receipts import Erasures
+from agentops_memory.domain.lifecycle.scan import Scan
+from agentops_memory.domain.memories.memories import Memories
+from agentops_memory.domain.memories.redactor import Screen, default_rules
+from agentops_memory.domain.memories.sessions import Sessions
 from agentops_memory.domain.model import (
     OPERATOR,
     Caller,
@@ -58,14 +54,20 @@ from agentops_memory.domain.model import (
     Space,
     Text,
 )
-from agentops_memory.domain.ports import Engine
-from agentops_memory.domain.projects import Projects
-from agentops_memory.domain.redaction import DEFAULT_RULES
-from agentops_memory.domain.scan import Scan
-from agentops_memory.domain.screen import Screen, default_rules
-from agentops_memory.domain.sessions import Sessions
-from agentops_memory.domain.text import Project
-from agentops_memory.domain.transfer import STEP, Transfer, chunks_of
+from agentops_memory.domain.ports.engine import Engine
+from agentops_memory.domain.ports.imports import ImportId
+from agentops_memory.domain.secrets.redaction import DEFAULT_RULES
+from agentops_memory.domain.text.normalization import Project
+from agentops_memory.domain.transfer import rows as importing
+from agentops_memory.domain.transfer import transfer
+from agentops_memory.domain.transfer.rows import (
+    SILENCE,
+    apply_rows,
+    discard_rows,
+    import_rows,
+    stage_rows,
+)
+from agentops_memory.domain.transfer.transfer import STEP, Transfer, chunks_of
 from agentops_memory.storage.sqlite import SqliteEngine
 
 from . import raw

@@ -13,12 +13,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agentops_memory.domain.model import OPERATOR, Filter, Memory, MemoryId, Space
-from agentops_memory.domain.query import understood
-from agentops_memory.domain.text import project_name
-from agentops_memory.storage.sqlite import index, partitions, terms
-from agentops_memory.storage.sqlite.connection import connect
-from agentops_memory.storage.sqlite.partitions import Partitions, table
-from agentops_memory.storage.sqlite.transaction import SqliteTransaction
+from agentops_memory.domain.text.normalization import project_name
+from agentops_memory.domain.text.query import understood
+from agentops_memory.storage.sqlite.base.connection import connect
+from agentops_memory.storage.sqlite.engine.transaction import SqliteTransaction
+from agentops_memory.storage.sqlite.fts import index, partitions
+from agentops_memory.storage.sqlite.fts import vocabulary as terms
+from agentops_memory.storage.sqlite.fts.partitions import Partitions, table
 
 from .database import assert_index_is_whole, imported
 from .requirements import requirement

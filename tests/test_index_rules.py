@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.domain.neighbours import borrowed, borrows
-from agentops_memory.domain.techniques import ALL, Technique
-from agentops_memory.storage.sqlite.connection import connect
-from agentops_memory.storage.sqlite.migrate import (
+from agentops_memory.domain.text.features import ALL, Technique
+from agentops_memory.domain.text.neighbours import borrowed, borrows
+from agentops_memory.storage.sqlite.base.connection import connect
+from agentops_memory.storage.sqlite.fts.partitions import AREAS
+from agentops_memory.storage.sqlite.schema.migrate import (
     APPLICATION_ID,
     StartRefused,
     migrated,
     statements,
 )
-from agentops_memory.storage.sqlite.partitions import AREAS
 
 from .another import another
 from .database import assert_index_is_whole
@@ -137,7 +137,7 @@ def test_an_index_without_a_mark_is_made_anew(path: Path) -> None:
 def test_projects_lie_in_as_few_partitions_as_there_need_be_when_all_are_made_anew(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agentops_memory.storage.sqlite.partitions.AREAS", 1)
+    monkeypatch.setattr("agentops_memory.storage.sqlite.fts.partitions.AREAS", 1)
     with serving(path) as service:
         for number in range(20):
             service.save("apple", project=f"p{number}")
@@ -281,7 +281,8 @@ KILLED = """
 import os, signal, sys
 from datetime import UTC, datetime
 from pathlib import Path
-from agentops_memory.storage.sqlite import migrate, partitions
+from agentops_memory.storage.sqlite.fts import partitions
+from agentops_memory.storage.sqlite.schema import migrate
 
 def kill(*_, **__):
     os.kill(os.getpid(), signal.SIGKILL)

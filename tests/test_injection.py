@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentops_memory.answers.models import Line
 from agentops_memory.client import Context
+from agentops_memory.contract.models import Line
 from agentops_memory.runtime.injection import injected
 
 PARTS = [

@@ -16,14 +16,14 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from agentops_memory.cli.keys import ROLES, keys
+from agentops_memory.cli.commands.keys import ROLES, keys
 from agentops_memory.domain.access import EVERYTHING, Role
 from agentops_memory.domain.errors import Unavailable
 from agentops_memory.domain.keys import Key, KeyRing, issued
 from agentops_memory.domain.model import TenantId
-from agentops_memory.storage import key_file
-from agentops_memory.storage.audit import record
-from agentops_memory.storage.key_file import KeyFile, KeyFileRefused, WatchedKeys
+from agentops_memory.files import keys as key_file
+from agentops_memory.files.audit import record
+from agentops_memory.files.keys import KeyFile, KeyFileRefused, WatchedKeys
 
 from .callers import made_key
 from .files import disk
@@ -34,7 +34,7 @@ TOKEN = re.compile(r"amk_([a-z0-9]{12})_([A-Za-z0-9_-]{43})")
 CI = ("create", "--name", "ci", "--role", "writer")
 ADA = {"user": "ada", "uid": 1000}
 SOON = timedelta(milliseconds=100)
-PROGRAM = "from agentops_memory.cli.keys import keys; keys()"
+PROGRAM = "from agentops_memory.cli.commands.keys import keys; keys()"
 KILLED_AT_THE_RENAME = f"""
 import os, signal, sys
 sys.addaudithook(lambda event, _: event == "os.rename" and os.kill(os.getpid(), signal.SIGKILL))
@@ -674,7 +674,7 @@ def test_help_fits_a_terminal_and_cuts_no_sentence(command: str, desk: Desk) -> 
 
 
 def test_the_commands_load_nothing_until_they_run() -> None:
-    code = "import sys, agentops_memory.cli.keys; print(*sys.modules)"
+    code = "import sys, agentops_memory.cli.commands.keys; print(*sys.modules)"
 
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout
 

@@ -26,9 +26,9 @@ from agentops_memory.domain.keys import (
 )
 from agentops_memory.domain.model import Caller, KeyId, TenantId
 from agentops_memory.domain.tenants import tenant_id
-from agentops_memory.identity import Identity, is_open_allowed, must_have_keys
-from agentops_memory.settings import SettingRefused
-from agentops_memory.storage.key_file import KeyFile, WatchedKeys
+from agentops_memory.files.keys import KeyFile, WatchedKeys
+from agentops_memory.settings.settings import SettingRefused
+from agentops_memory.web.auth import Identity, is_open_allowed, must_have_keys
 
 from .service import START, Clock
 

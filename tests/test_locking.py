@@ -12,8 +12,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from agentops_memory.storage.sqlite import connection, engine
-from agentops_memory.storage.sqlite.connection import connect
+from agentops_memory.storage.sqlite.base import connection
+from agentops_memory.storage.sqlite.base.connection import connect
+from agentops_memory.storage.sqlite.engine import engine
 
 from .files import assert_sound
 from .raw import request, wire

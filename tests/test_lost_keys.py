@@ -9,8 +9,8 @@ import pytest
 
 from agentops_memory.domain.errors import Refusal
 from agentops_memory.domain.model import TenantId
-from agentops_memory.storage.audit import record, trim
-from agentops_memory.storage.key_file import KeysLost
+from agentops_memory.files.audit import record, trim
+from agentops_memory.files.keys import KeysLost
 
 from .archives import at, backed_up
 from .callers import OPERATOR, audit, calling, key_file, made_key, revoke

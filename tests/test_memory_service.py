@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agentops_memory.answers.errors import MemoryServiceError
-from agentops_memory.answers.models import Message
-from agentops_memory.answers.port import MemoryService
 from agentops_memory.client import AsyncMemoryClient
 from agentops_memory.compose import opened_here
-from agentops_memory.settings import settings
+from agentops_memory.contract.errors import MemoryServiceError
+from agentops_memory.contract.models import Message
+from agentops_memory.contract.port import MemoryService
+from agentops_memory.settings.settings import settings
 from agentops_memory.telemetry import Telemetry
 
 from .service import Clock, serving

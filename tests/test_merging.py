@@ -7,9 +7,9 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentops_memory.domain.merging import merged
 from agentops_memory.domain.model import Hit, Memory, MemoryId, Method, Space, Text
-from agentops_memory.domain.text import Project
+from agentops_memory.domain.recall.fusion import merged
+from agentops_memory.domain.text.normalization import Project
 
 from .service import START
 

@@ -20,14 +20,15 @@ import pytest
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
-from agentops_memory.answers import models
+from agentops_memory.contract import models
 from agentops_memory.domain.access import Role
 from agentops_memory.domain.errors import Denied
+from agentops_memory.domain.memories.redactor import Screen
+from agentops_memory.domain.memories.sessions import AT_ONCE, Sessions, append_messages
 from agentops_memory.domain.model import OPERATOR, Caller, Session, SessionId, TenantId
-from agentops_memory.domain.redaction import Rules, redacted
-from agentops_memory.domain.screen import Screen
-from agentops_memory.domain.sessions import AT_ONCE, Sessions, append_messages
-from agentops_memory.domain.summary import (
+from agentops_memory.domain.secrets.redaction import Rules, redacted
+from agentops_memory.domain.text.normalization import Project
+from agentops_memory.domain.text.summary import (
     ENDED,
     Message,
     Transcript,
@@ -36,8 +37,7 @@ from agentops_memory.domain.summary import (
     told_by,
     transcript,
 )
-from agentops_memory.domain.text import Project
-from agentops_memory.ending import end_idle
+from agentops_memory.jobs.idle_sessions import end_idle
 from agentops_memory.storage.sqlite import SqliteEngine, TenantsEngine
 
 from .another import another

@@ -15,11 +15,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from starlette.types import Receive, Scope, Send
 
 from agentops_memory import __version__
-from agentops_memory.app import route_of
-from agentops_memory.storage.sqlite import connection
+from agentops_memory.storage.sqlite.base import connection
 from agentops_memory.telemetry import Requests, Telemetry
 from agentops_memory.telemetry import metrics as m
 from agentops_memory.telemetry.metrics import MEASURES, Kind
+from agentops_memory.web.app import route_of
 
 from .callers import calling, made_key
 from .engine import locked

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.storage.serving_lock import served_alone
+from agentops_memory.files.service_lock import served_alone
 
 from .damages import running
 from .files import NEWEST, assert_sound, rows

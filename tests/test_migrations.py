@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from agentops_memory import __version__
-from agentops_memory.domain.text import content_hash
-from agentops_memory.storage.sqlite import migrate
-from agentops_memory.storage.sqlite.connection import connect
-from agentops_memory.storage.sqlite.migrate import (
+from agentops_memory.domain.text.normalization import content_hash
+from agentops_memory.storage.sqlite.base.connection import connect
+from agentops_memory.storage.sqlite.schema import migrate
+from agentops_memory.storage.sqlite.schema.migrate import (
     APPLICATION_ID,
     MIGRATIONS,
     StartRefused,
@@ -32,7 +32,7 @@ WAIT_AND_START = """
 import signal, sys
 from datetime import datetime
 from pathlib import Path
-from agentops_memory.storage.sqlite.migrate import migrated
+from agentops_memory.storage.sqlite.schema.migrate import migrated
 
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
 print("ready", flush=True)

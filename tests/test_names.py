@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentops_memory.domain.text import project_name
-from agentops_memory.domain.visible import invisible, printable
+from agentops_memory.domain.text.normalization import project_name
+from agentops_memory.domain.text.visible import invisible, printable
 
 from .agents import agent
 from .callers import calling, made_key

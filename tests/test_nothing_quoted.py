@@ -16,7 +16,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from agentops_memory.storage.sqlite.connection import connect
+from agentops_memory.storage.sqlite.base.connection import connect
 
 from . import planted
 from .files import disk

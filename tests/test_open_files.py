@@ -13,13 +13,14 @@ from pathlib import Path
 import httpx
 import pytest
 
-from agentops_memory import health
 from agentops_memory.domain.errors import Unavailable
 from agentops_memory.domain.model import TenantId
-from agentops_memory.storage.sqlite import SqliteEngine, boundaries
-from agentops_memory.storage.sqlite.connection import connect
-from agentops_memory.storage.sqlite.open_files import GONE, LINKED, LOG_GONE
-from agentops_memory.storage.sqlite.tenants import tenant_file
+from agentops_memory.storage.sqlite import SqliteEngine
+from agentops_memory.storage.sqlite.base import transactions as boundaries
+from agentops_memory.storage.sqlite.base.connection import connect
+from agentops_memory.storage.sqlite.base.open_files import GONE, LINKED, LOG_GONE
+from agentops_memory.storage.sqlite.engine.tenants import tenant_file
+from agentops_memory.web import health
 
 from . import engine
 from .callers import calling, made_key

@@ -14,7 +14,7 @@ from starlette.routing import Route
 
 from agentops_memory import __version__
 from agentops_memory.compose import opened
-from agentops_memory.settings import settings
+from agentops_memory.settings.settings import settings
 from agentops_memory.telemetry import Telemetry
 
 from .service import Clock, Service, serving

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentops_memory.headers import FOREIGN, RENAMED
-from agentops_memory.origins import (
+from agentops_memory.web.origins import (
     allowed_origins,
     host_of,
     is_loopback,
     is_welcome,
 )
+from agentops_memory.web.security_headers import FOREIGN, RENAMED
 
 from .anthropic_sdk import STORES, client, store
 from .process import served, until

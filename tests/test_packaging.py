@@ -10,7 +10,7 @@ import pytest
 from hatchling.build import build_wheel
 
 import agentops_memory
-from agentops_memory.settings import VARIABLES, settings
+from agentops_memory.settings.settings import VARIABLES, settings
 
 from .manifests import BASE, NOBODY, container, manifest
 

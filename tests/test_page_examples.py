@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from agentops_memory.api.page.examples import ADDRESS, IDS
+from agentops_memory.api.docs_page.examples import ADDRESS, IDS
 
 from .service import Service, serving
 from .shown import Shown

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.domain import memories
+from agentops_memory.domain.memories import memories
 from agentops_memory.domain.model import OPERATOR, Filter
-from agentops_memory.domain.ports import Transaction
-from agentops_memory.domain.query import understood
-from agentops_memory.domain.text import project_name
-from agentops_memory.storage.sqlite import SqliteEngine, index, partitions
+from agentops_memory.domain.ports.engine import Transaction
+from agentops_memory.domain.text.normalization import project_name
+from agentops_memory.domain.text.query import understood
+from agentops_memory.storage.sqlite import SqliteEngine
+from agentops_memory.storage.sqlite.fts import index, partitions
 
 from .another import another
 from .database import assert_index_is_whole, imported

@@ -6,12 +6,12 @@ from datetime import timedelta
 
 import pytest
 
-from agentops_memory.domain import memories
+from agentops_memory.domain.lifecycle.upkeep import Swept, Upkeep
+from agentops_memory.domain.memories import memories
 from agentops_memory.domain.model import OPERATOR, Caller, Change, MemoryId
-from agentops_memory.domain.upkeep import Swept, Upkeep
-from agentops_memory.storage.sqlite import partitions
-from agentops_memory.storage.sqlite.connection import connect
-from agentops_memory.storage.sqlite.transaction import SqliteTransaction
+from agentops_memory.storage.sqlite.base.connection import connect
+from agentops_memory.storage.sqlite.engine.transaction import SqliteTransaction
+from agentops_memory.storage.sqlite.fts import partitions
 
 from .database import assert_index_is_whole
 from .engine import draft

@@ -10,12 +10,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agentops_memory.domain.access import Patterns, Role
-from agentops_memory.domain.erasures import Erasures, Scrubbed
 from agentops_memory.domain.errors import Conflict, Denied, Invalid, NotFound
+from agentops_memory.domain.lifecycle.projects import BATCH, Projects, erase_some
+from agentops_memory.domain.lifecycle.receipts import Erasures, Scrubbed
 from agentops_memory.domain.model import NOT_YOUR_PROJECT, OPERATOR, Caller, Erasure, ErasureId
-from agentops_memory.domain.projects import BATCH, Projects, erase_some
-from agentops_memory.domain.text import Project
-from agentops_memory.storage.sqlite.partitions import AREAS
+from agentops_memory.domain.text.normalization import Project
+from agentops_memory.storage.sqlite.fts.partitions import AREAS
 
 from .callers import audit, calling, made_key
 from .database import assert_index_is_whole, imported
@@ -108,7 +108,7 @@ def test_an_erasure_takes_all_of_a_project_and_nothing_of_another(
         return erasure
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("agentops_memory.domain.projects.BATCH", part)
+        patch.setattr("agentops_memory.domain.lifecycle.projects.BATCH", part)
         erasure = changed(path, mix, erase)
 
     assert_index_is_whole(path)
@@ -277,7 +277,7 @@ def test_an_interrupted_erasure_goes_on_where_it_was(tmp_path: Path) -> None:
         return await projects.erase(OPERATOR, A)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("agentops_memory.domain.projects.BATCH", 2)
+        patch.setattr("agentops_memory.domain.lifecycle.projects.BATCH", 2)
         erasure = changed(path, said, erase)
 
     assert (told[0].observations, told[0].goes_on) == (2, True)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentops_memory.domain.query import MAX_PROMPT, MAX_TERMS, Piece, Query, Term, understood
+from agentops_memory.domain.text.query import MAX_PROMPT, MAX_TERMS, Piece, Query, Term, understood
 
 EXAMPLES = settings(max_examples=300, deadline=None, derandomize=True, database=None)
 

@@ -20,7 +20,7 @@ from benchmarks.recall.metrics import (
 )
 from benchmarks.recall.typos import mistyped, with_typos
 
-from agentops_memory.domain.techniques import Technique
+from agentops_memory.domain.text.features import Technique
 
 from .service import serving
 

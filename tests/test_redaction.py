@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from agentops_memory.storage.sqlite.connection import connect
+from agentops_memory.storage.sqlite.base.connection import connect
 from agentops_memory.telemetry import Telemetry
 from agentops_memory.telemetry.logs import JsonFormatter
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentops_memory.domain.errors import Invalid, OverQuota
-from agentops_memory.domain.redaction import (
+from agentops_memory.domain.secrets.redaction import (
     KINDS,
     LONGEST_ID,
     LONGEST_VALUE,

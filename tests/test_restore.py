@@ -15,15 +15,15 @@ from typing import Any
 
 import pytest
 
+from agentops_memory.backup import restore as restores
+from agentops_memory.backup.archives import Scope
 from agentops_memory.domain.model import TenantId
-from agentops_memory.settings import settings
-from agentops_memory.storage import restores
-from agentops_memory.storage.archives import Scope
-from agentops_memory.storage.serving_lock import served_alone
-from agentops_memory.storage.sqlite import replacing
-from agentops_memory.storage.sqlite.connection import connect
-from agentops_memory.storage.sqlite.copies import copies_of, kept_name
-from agentops_memory.storage.sqlite.tenants import tenant_file
+from agentops_memory.files.service_lock import served_alone
+from agentops_memory.settings.settings import settings
+from agentops_memory.storage.sqlite.base.connection import connect
+from agentops_memory.storage.sqlite.engine.tenants import tenant_file
+from agentops_memory.storage.sqlite.maintenance import replacing
+from agentops_memory.storage.sqlite.schema.copies import copies_of, kept_name
 
 from .archives import all_rows, at, backed_up, repacked, told_truly
 from .callers import audit, key_file, made_key, revoke

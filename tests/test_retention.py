@@ -12,11 +12,9 @@ from typing import Any, TypeVar, cast
 
 import pytest
 
-from agentops_memory.domain import memories
-from agentops_memory.domain.erasures import Erasures
 from agentops_memory.domain.errors import NotFound
-from agentops_memory.domain.model import OPERATOR, Caller, MemoryId, StoreId
-from agentops_memory.domain.retaining import (
+from agentops_memory.domain.lifecycle.receipts import Erasures
+from agentops_memory.domain.lifecycle.retention import (
     Removed,
     Retaining,
     overdue_memories,
@@ -24,15 +22,18 @@ from agentops_memory.domain.retaining import (
     remove_memories,
     remove_records,
 )
+from agentops_memory.domain.memories import memories
+from agentops_memory.domain.model import OPERATOR, Caller, MemoryId, StoreId
 from agentops_memory.domain.retention import FOR_EVER, WHAT, Kind, Retentions
-from agentops_memory.domain.stores import delete_store
-from agentops_memory.erasing import Bell
-from agentops_memory.keeping import Keeping, keeping
-from agentops_memory.settings import VARIABLES
-from agentops_memory.steady import SteadyClock
-from agentops_memory.storage.sqlite import SqliteEngine, overdue
-from agentops_memory.storage.sqlite.connection import connect
-from agentops_memory.storage.sqlite.holdings import holdings
+from agentops_memory.domain.stores.stores import delete_store
+from agentops_memory.jobs.retention import Keeping, keeping
+from agentops_memory.jobs.scrub import Bell
+from agentops_memory.jobs.trusted_clock import SteadyClock
+from agentops_memory.settings.settings import VARIABLES
+from agentops_memory.storage.sqlite import SqliteEngine
+from agentops_memory.storage.sqlite.base.connection import connect
+from agentops_memory.storage.sqlite.maintenance.storage_stats import holdings
+from agentops_memory.storage.sqlite.tables import retention as overdue
 from agentops_memory.telemetry import Telemetry
 
 from .callers import calling, made_key
@@ -435,7 +436,7 @@ def test_a_locked_database_has_its_turn_later_and_others_theirs_now(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "agentops_memory.storage.sqlite.engine.BUSY_TIMEOUT", timedelta(milliseconds=10)
+        "agentops_memory.storage.sqlite.engine.engine.BUSY_TIMEOUT", timedelta(milliseconds=10)
     )
     with serving(tmp_path / "memory.db") as service:
         fill(service)

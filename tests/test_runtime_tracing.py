@@ -119,7 +119,7 @@ def test_a_service_that_is_away_is_an_error_of_the_spans(
         for span in spans(exported, name):
             assert (span.status.is_ok, span.status.description) == (False, "Unreachable")
             (event,) = span.events
-            told = {"exception.type": "agentops_memory.answers.errors.Unreachable"}
+            told = {"exception.type": "agentops_memory.contract.errors.Unreachable"}
             assert (event.name, dict(event.attributes or {})) == ("exception", told)
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.domain import scan as scanning
-from agentops_memory.domain.memories import erase
+from agentops_memory.domain.lifecycle import scan as scanning
+from agentops_memory.domain.lifecycle.scan import Scan, redact
+from agentops_memory.domain.memories.memories import erase
+from agentops_memory.domain.memories.redactor import default_rules
 from agentops_memory.domain.model import OPERATOR, MemoryId
-from agentops_memory.domain.redaction import DEFAULT_RULES
-from agentops_memory.domain.scan import Scan, redact
-from agentops_memory.domain.screen import default_rules
+from agentops_memory.domain.secrets.redaction import DEFAULT_RULES
 from agentops_memory.storage.sqlite import SqliteEngine
 
 from .callers import calling, made_key

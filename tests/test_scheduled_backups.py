@@ -13,12 +13,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from agentops_memory import backing_up, health
-from agentops_memory.backing_up import Backups
+from agentops_memory.backup.archive_reading import Archive
 from agentops_memory.domain.errors import Unavailable
-from agentops_memory.settings import SettingRefused, settings
-from agentops_memory.storage.archive_reading import Archive
+from agentops_memory.jobs import backups as backing_up
+from agentops_memory.jobs.backups import Backups
+from agentops_memory.settings.settings import SettingRefused, settings
 from agentops_memory.telemetry import Metrics
+from agentops_memory.web import health
 
 from .damaged_values import NO_TEXT, damage
 from .files import disk

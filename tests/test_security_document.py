@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from agentops_memory.domain.access import Role
-from agentops_memory.domain.redaction import KINDS
-from agentops_memory.headers import ALWAYS
+from agentops_memory.domain.secrets.redaction import KINDS
+from agentops_memory.web.security_headers import ALWAYS
 
 TEXT = (Path(__file__).parents[1] / "docs" / "security.md").read_text("utf-8")
 

@@ -10,13 +10,7 @@ import httpx
 import pytest
 
 from agentops_memory.client import AsyncMemoryClient
-from agentops_memory.runtime import (
-    ChatMessage,
-    MemorySession,
-    ToolHooks,
-    WorkingMemory,
-    outbox,
-)
+from agentops_memory.runtime import ChatMessage, MemorySession, ToolHooks, WorkingMemory, outbox
 from agentops_memory.runtime.backlog import MOST_UNSENT
 from agentops_memory.runtime.unsent import Unsent
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from agentops_memory.domain.retention import FOR_EVER, Retentions
-from agentops_memory.domain.techniques import ALL, Technique
-from agentops_memory.setting_kinds import Address, address, duration, endpoint, size
-from agentops_memory.settings import (
+from agentops_memory.domain.text.features import ALL, Technique
+from agentops_memory.settings.parsing import Address, address, duration, endpoint, size
+from agentops_memory.settings.settings import (
     VARIABLES,
     SettingRefused,
     Variable,

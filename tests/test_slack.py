@@ -11,14 +11,16 @@ from typing import Any
 
 import pytest
 
-from agentops_memory.domain.memories import erase, save
+from agentops_memory.domain.memories.memories import erase, save
 from agentops_memory.domain.model import OPERATOR, MemoryId
-from agentops_memory.storage.sqlite import SqliteEngine, engine, slack
-from agentops_memory.storage.sqlite.connection import connect, connection
-from agentops_memory.storage.sqlite.faults import StartRefused
-from agentops_memory.storage.sqlite.open_files import OpenFiles
-from agentops_memory.storage.sqlite.tenant_files import remove
-from agentops_memory.storage.sqlite.unused import remains as unused_remains
+from agentops_memory.storage.sqlite import SqliteEngine
+from agentops_memory.storage.sqlite.base.connection import connect, connection
+from agentops_memory.storage.sqlite.base.errors import StartRefused
+from agentops_memory.storage.sqlite.base.open_files import OpenFiles
+from agentops_memory.storage.sqlite.engine import engine
+from agentops_memory.storage.sqlite.engine.tenant_files import remove
+from agentops_memory.storage.sqlite.maintenance import scrub as slack
+from agentops_memory.storage.sqlite.maintenance.free_space import remains as unused_remains
 
 from .engine import draft, locked
 from .erasing import erased, gone, receipt, remains

@@ -14,8 +14,8 @@ import httpx
 import pytest
 
 from agentops_memory import __version__
-from agentops_memory.settings import default_db_path
-from agentops_memory.storage.sqlite.connection import connect
+from agentops_memory.settings.settings import default_db_path
+from agentops_memory.storage.sqlite.base.connection import connect
 
 from .forks import PROGRAM
 from .process import ANEW, Program, free_port, program, run, served, until

@@ -13,9 +13,9 @@ import pytest
 from starlette.responses import JSONResponse
 from starlette.types import Message
 
-from agentops_memory import app
-from agentops_memory.app import Gate
-from agentops_memory.storage.sqlite.migrate import APPLICATION_ID
+from agentops_memory.storage.sqlite.schema.migrate import APPLICATION_ID
+from agentops_memory.web import app
+from agentops_memory.web.app import Gate
 
 from .callers import made_key, revoke
 from .engine import turns
@@ -36,7 +36,7 @@ STATS = request("GET", "/stats")
 def limited(**limits: str) -> str:
     """The program with other limits of the gate."""
     values = [f"app.{name} = {value}" for name, value in limits.items()]
-    imported = ["from datetime import timedelta", "from agentops_memory import app"]
+    imported = ["from datetime import timedelta", "from agentops_memory.web import app"]
     return "\n".join([*imported, *values, PROGRAM])
 
 

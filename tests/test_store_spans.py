@@ -7,16 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.domain import memory_ports, search_ports
 from agentops_memory.domain.errors import NotFound, Unavailable
-from agentops_memory.domain.memories import save
+from agentops_memory.domain.memories.memories import save
+from agentops_memory.domain.memories.sessions import Sessions
 from agentops_memory.domain.model import OPERATOR, Filter, MemoryId, Session, SessionId
-from agentops_memory.domain.ports import Engine, Transaction
-from agentops_memory.domain.recall import Recall
-from agentops_memory.domain.sessions import Sessions
-from agentops_memory.domain.summary import Message
+from agentops_memory.domain.ports import memories as memory_ports
+from agentops_memory.domain.ports import search as search_ports
+from agentops_memory.domain.ports.engine import Engine, Transaction
+from agentops_memory.domain.recall.recall import Recall
+from agentops_memory.domain.text.summary import Message
 from agentops_memory.telemetry import Telemetry
-from agentops_memory.telemetry.steps import MOST_STEPS, STEPS
+from agentops_memory.telemetry.step_spans import MOST_STEPS, STEPS
 
 from .otlp import Attributes, Collector, ReceivedSpan
 from .traced import ADA, DEMO, collector, draft, memories, trace

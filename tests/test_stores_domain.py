@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from agentops_memory.domain.access import Patterns
-from agentops_memory.domain.entries import Entries
 from agentops_memory.domain.errors import Denied, Invalid, NotFound
 from agentops_memory.domain.model import NO_PROJECT, OPERATOR, Caller, Filter, StoreId
-from agentops_memory.domain.ports import Transaction
-from agentops_memory.domain.recall import Recall
-from agentops_memory.domain.store_model import (
+from agentops_memory.domain.ports.engine import Transaction
+from agentops_memory.domain.recall.recall import Recall
+from agentops_memory.domain.stores.entries import Entries
+from agentops_memory.domain.stores.listing import Branch
+from agentops_memory.domain.stores.model import (
     EntriesSeen,
     Entry,
     EntryChange,
@@ -27,11 +28,10 @@ from agentops_memory.domain.store_model import (
     VersionId,
     VersionsSeen,
 )
-from agentops_memory.domain.store_rules import Policy
-from agentops_memory.domain.stores import Stores
-from agentops_memory.domain.text import Project
-from agentops_memory.domain.tree import Branch
-from agentops_memory.domain.versions import Versions
+from agentops_memory.domain.stores.rules import Policy
+from agentops_memory.domain.stores.stores import Stores
+from agentops_memory.domain.stores.versions import Versions
+from agentops_memory.domain.text.normalization import Project
 from agentops_memory.storage.sqlite import SqliteEngine
 
 from . import engine as engines

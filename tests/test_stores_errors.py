@@ -9,10 +9,10 @@ from uuid import UUID
 import httpx
 import pytest
 
-from agentops_memory import limits
-from agentops_memory.api import http as plumbing
+from agentops_memory.api.kit import http as plumbing
 from agentops_memory.api.memory_stores.answers import ERRORS
-from agentops_memory.storage.sqlite import engine
+from agentops_memory.storage.sqlite.engine import engine
+from agentops_memory.web import http_limits as limits
 
 from .callers import calling, made_key
 from .original import filled

@@ -2,7 +2,7 @@
 
 import pytest
 
-from agentops_memory.storage.sqlite import connection
+from agentops_memory.storage.sqlite.base import connection
 
 from .database import assert_index_is_whole
 from .requirements import requirement

@@ -8,8 +8,8 @@ import pytest
 
 from agentops_memory.api.memory_stores.policy import POLICY
 from agentops_memory.domain.model import OPERATOR, StoreId
-from agentops_memory.domain.store_model import VersionId
-from agentops_memory.domain.versions import Versions
+from agentops_memory.domain.stores.model import VersionId
+from agentops_memory.domain.stores.versions import Versions
 from agentops_memory.storage.sqlite import SqliteEngine
 
 from . import engine as engines

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from agentops_memory.domain.lifecycle.upkeep import Upkeep
 from agentops_memory.domain.model import OPERATOR, Caller
-from agentops_memory.domain.upkeep import Upkeep
-from agentops_memory.erasing import Bell
-from agentops_memory.storage.sqlite import partitions
-from agentops_memory.storage.sqlite.connection import connect
-from agentops_memory.sweep import sweep, sweeping
+from agentops_memory.jobs.index_check import sweep, sweeping
+from agentops_memory.jobs.scrub import Bell
+from agentops_memory.storage.sqlite.base.connection import connect
+from agentops_memory.storage.sqlite.fts import partitions
 from agentops_memory.telemetry import Metrics, Telemetry
 
 from .database import assert_index_is_whole

@@ -17,8 +17,8 @@ from agentops_memory.domain.errors import (
     NotFound,
     Refusal,
 )
-from agentops_memory.domain.ports import Engine
-from agentops_memory.domain.recall import Recall
+from agentops_memory.domain.ports.engine import Engine
+from agentops_memory.domain.recall.recall import Recall
 from agentops_memory.storage.sqlite import SqliteEngine
 from agentops_memory.telemetry import Telemetry, annotate, event
 

@@ -11,14 +11,15 @@ from typing import Any
 
 import pytest
 
-from agentops_memory.domain.erasures import Erasures
 from agentops_memory.domain.errors import Busy, NotFound, Unavailable
-from agentops_memory.domain.memories import erase, save
+from agentops_memory.domain.lifecycle.receipts import Erasures
+from agentops_memory.domain.memories.memories import erase, save
 from agentops_memory.domain.model import OPERATOR, Caller, KeyId, MemoryId, TenantId
-from agentops_memory.domain.ports import Transaction
-from agentops_memory.storage.sqlite import SqliteEngine, TenantsEngine, tenants
-from agentops_memory.storage.sqlite.tenant_files import remove
-from agentops_memory.storage.sqlite.tenants import Engines, tenant_file
+from agentops_memory.domain.ports.engine import Transaction
+from agentops_memory.storage.sqlite import SqliteEngine, TenantsEngine
+from agentops_memory.storage.sqlite.engine import tenants
+from agentops_memory.storage.sqlite.engine.tenant_files import remove
+from agentops_memory.storage.sqlite.engine.tenants import Engines, tenant_file
 
 from .callers import calling, made_key
 from .engine import draft

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentops_memory.domain.text import (
+from agentops_memory.domain.text.normalization import (
     clean,
     content_hash,
     cut,

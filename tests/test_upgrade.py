@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from agentops_memory.domain.model import Deed, Memory, MemoryId, Session, SessionId
-from agentops_memory.domain.text import project_name
-from agentops_memory.storage.sqlite.migrate import migrated
+from agentops_memory.domain.text.normalization import project_name
+from agentops_memory.storage.sqlite.schema.migrate import migrated
 
 from .files import NOW, assert_sound, beside, found, reading, rows, schema
 from .original import EARLIER, LATER, Value, filled, original

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from agentops_memory.storage.sqlite.migrate import StartRefused, migrated
+from agentops_memory.storage.sqlite.schema.migrate import StartRefused, migrated
 
 from .files import NOW, assert_sound, beside, copy_of, disk, found, old_texts, rows
 from .original import DAMAGES, Original, filled, with_hot_journal, with_wal_left
@@ -225,7 +225,7 @@ KILLED = """
 import os, signal, sys
 from datetime import UTC, datetime
 from pathlib import Path
-from agentops_memory.storage.sqlite import migrate, upgrade
+from agentops_memory.storage.sqlite.schema import migrate, upgrade
 
 def kill(*_, **__):
     os.kill(os.getpid(), signal.SIGKILL)

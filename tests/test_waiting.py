@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.domain import memories
 from agentops_memory.domain.errors import Busy
+from agentops_memory.domain.memories import memories
 from agentops_memory.domain.model import OPERATOR
-from agentops_memory.domain.ports import Transaction
-from agentops_memory.storage.sqlite import SqliteEngine, engine
-from agentops_memory.storage.sqlite.connection import connect
+from agentops_memory.domain.ports.engine import Transaction
+from agentops_memory.storage.sqlite import SqliteEngine
+from agentops_memory.storage.sqlite.base.connection import connect
+from agentops_memory.storage.sqlite.engine import engine
 
 from .engine import SOON, cancel, count, draft, held, locked, opened, run, save, turns
 from .process import until

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from agentops_memory.domain.model import OPERATOR
-from agentops_memory.domain.ports import Transaction
-from agentops_memory.storage.sqlite import SqliteEngine, wal
-from agentops_memory.storage.sqlite.connection import connect
-from agentops_memory.storage.sqlite.engine import READERS
+from agentops_memory.domain.ports.engine import Transaction
+from agentops_memory.storage.sqlite import SqliteEngine
+from agentops_memory.storage.sqlite.base.connection import connect
+from agentops_memory.storage.sqlite.engine import wal
+from agentops_memory.storage.sqlite.engine.engine import READERS
 
 from .engine import count, run, save, statement
 

@@ -5,12 +5,13 @@ from uuid import uuid4
 
 import pytest
 
-from agentops_memory.api import http
-from agentops_memory.domain import explain_why_not
-from agentops_memory.domain.explain_why_not import Answer, kept_out_by
+from agentops_memory.api.kit import http
 from agentops_memory.domain.model import Filter, Found, MemoryId
-from agentops_memory.domain.text import Project
-from agentops_memory.storage.sqlite import memories, search
+from agentops_memory.domain.recall import why_not as explain_why_not
+from agentops_memory.domain.recall.why_not import Answer, kept_out_by
+from agentops_memory.domain.text.normalization import Project
+from agentops_memory.storage.sqlite.fts import search
+from agentops_memory.storage.sqlite.tables import memories
 
 from .files import reading
 from .service import Service

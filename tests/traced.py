@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.domain.memories import Memories
+from agentops_memory.domain.memories.memories import Memories
 from agentops_memory.domain.model import Caller, Draft, SessionId, Space, Text
-from agentops_memory.domain.ports import Engine
-from agentops_memory.domain.text import Project
+from agentops_memory.domain.ports.engine import Engine
+from agentops_memory.domain.text.normalization import Project
 from agentops_memory.storage.sqlite import SqliteEngine
 from agentops_memory.telemetry import Telemetry
 

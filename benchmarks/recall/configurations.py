@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
 
-from agentops_memory.domain.techniques import Technique
+from agentops_memory.domain.text.features import Technique
 
 from ..process import PATIENCE, running
 from .asking import answers, load

@@ -19,47 +19,47 @@ from .api.agentops.models import Problem
 from .api.anthropic_stores import AnthropicStores
 from .api.anthropic_stores import routes as anthropic
 from .api.anthropic_stores.rules import POLICY as ANTHROPIC
-from .api.door import Door
-from .api.endpoint import Api
+from .api.kit.endpoint import Api
+from .api.kit.gate import Door
+from .api.kit.openapi import Operation
 from .api.memory_stores import MemoryStores
 from .api.memory_stores import routes as memory_stores
 from .api.memory_stores.policy import POLICY
-from .api.openapi import Operation
-from .app import application
-from .domain.entries import Entries
-from .domain.erasures import Erasures
-from .domain.memories import Memories
+from .domain.lifecycle.projects import Audit, Projects
+from .domain.lifecycle.receipts import Erasures
+from .domain.memories.memories import Memories
+from .domain.memories.redactor import RulesOf
+from .domain.memories.sessions import Sessions
 from .domain.model import DEFAULT_TENANT, Caller, TenantId
-from .domain.ports import Engine
-from .domain.projects import Audit, Projects
-from .domain.recall import Recall
-from .domain.rules import Redaction
-from .domain.screen import RulesOf
-from .domain.sessions import Sessions
-from .domain.stores import Stores
-from .domain.transfer import Transfer
-from .domain.versions import Versions
-from .erasing import Bell
-from .figures import Figures, kept_fresh, watching_the_loop
-from .health import Probes
-from .housekeeping import Housekeeping
-from .identity import Identity, is_open_allowed, must_have_keys
+from .domain.ports.engine import Engine
+from .domain.recall.recall import Recall
+from .domain.secrets.registered import Redaction
+from .domain.stores.entries import Entries
+from .domain.stores.stores import Stores
+from .domain.stores.versions import Versions
+from .domain.transfer.transfer import Transfer
+from .files.audit import record
+from .files.file_systems import require_local
+from .files.keys import KeyFile, WatchedKeys
+from .files.redaction import RedactionFile
+from .files.service_turn import Waits, its_turn, unheard
+from .jobs.gauges import Figures, kept_fresh, watching_the_loop
+from .jobs.schedule import Housekeeping
+from .jobs.scrub import Bell
 from .local import LocalService
 from .mcp import routes as mcp
 from .mcp.connections import Connections
 from .mcp.http import McpOverHttp
-from .rates import Rates
-from .scrape import Scrape
-from .settings import Settings
-from .storage.audit import record
-from .storage.file_systems import require_local
-from .storage.key_file import KeyFile, WatchedKeys
-from .storage.redaction_file import RedactionFile
+from .settings.settings import Settings
 from .storage.sqlite import SqliteEngine, TenantsEngine
-from .storage.sqlite.migrate import OnUpgrade, unannounced
-from .storage.sqlite.tenants import tenant_file
+from .storage.sqlite.engine.tenants import tenant_file
+from .storage.sqlite.schema.migrate import OnUpgrade, unannounced
 from .telemetry import Telemetry, hide_by
-from .turn import Waits, its_turn, unheard
+from .web.app import application
+from .web.auth import Identity, is_open_allowed, must_have_keys
+from .web.health import Probes
+from .web.metrics import Scrape
+from .web.rate_limit import Rates
 
 log = logging.getLogger(__name__)
 

@@ -15,12 +15,12 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from . import __version__, compose
-from .app import Gate, denied_at, route_of
-from .headers import Origins, SecurityHeaders
-from .limits import LimitedProtocol
-from .origins import local_names
-from .settings import Address, SettingRefused, Settings
+from .settings.settings import Address, SettingRefused, Settings
 from .telemetry import Requests, Telemetry
+from .web.app import Gate, denied_at, route_of
+from .web.http_limits import LimitedProtocol
+from .web.origins import local_names
+from .web.security_headers import Origins, SecurityHeaders
 
 T = TypeVar("T")
 

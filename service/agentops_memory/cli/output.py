@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from ..domain.visible import printable
+from ..domain.text.visible import printable
 
 ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
 TAB = 4

@@ -9,22 +9,22 @@ from typing import Any, NoReturn
 import click
 
 from .. import __version__
-from ..settings import VARIABLES, SettingRefused, Settings, settings
-from . import demo as demonstration
-from . import health as probe
-from .backup import backup
-from .completion import NAME, completion
-from .failing import INTERRUPTED, READER_GONE, TERMINATED, NoMcp, fail, failures
-from .files import of_the_file, refusals
-from .keys import keys
-from .memories import context, history, save, search, sessions, stats, timeline
-from .projects import projects
-from .reach import KEY, PROJECT, URL, Reach, of_a_service, of_a_tenant
-from .restore import restore
-from .tenants import tenants
-from .terminating import Terminated, terminable
-from .transfer import export, import_
-from .uncaught import log_uncaught
+from ..settings.settings import VARIABLES, SettingRefused, Settings, settings
+from .commands import demo as demonstration
+from .commands import health as probe
+from .commands.backup import backup
+from .commands.completion import NAME, completion
+from .commands.keys import keys
+from .commands.memories import context, history, save, search, sessions, stats, timeline
+from .commands.projects import projects
+from .commands.restore import restore
+from .commands.tenants import tenants
+from .commands.transfer import export, import_
+from .errors import INTERRUPTED, READER_GONE, TERMINATED, NoMcp, fail, failures
+from .excepthook import log_uncaught
+from .service_files import of_the_file, refusals
+from .sigterm import Terminated, terminable
+from .target import KEY, PROJECT, URL, Reach, of_a_service, of_a_tenant
 
 ABOUT_ITSELF = ("--help", "-h", "--version")
 
@@ -142,7 +142,7 @@ def serve(**flags: str | None) -> None:
     empty value is an unset one.
     """
     # Not at the top: the other commands would take three times as long and 40 MiB more.
-    from . import serve as service  # noqa: PLC0415
+    from .commands import serve as service  # noqa: PLC0415
 
     try:
         service.run(_settings(flags))
@@ -188,7 +188,7 @@ def mcp(project: str, url: str | None, tenant: str | None, **flags: str | None) 
     reach = Reach.of({"url": url, "tenant": tenant, "db_path": flags["db_path"]})
     # Not at the top, as above.
     try:
-        from . import mcp as agents  # noqa: PLC0415
+        from .commands import mcp as agents  # noqa: PLC0415
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("mcp", "mcp_types"):
             raise
@@ -209,7 +209,7 @@ def index(check: bool, rebuild: bool, **flags: str | None) -> None:
     Exits with 1 if one is out of line with the memories and stays so.
     """
     # Not at the top, as above.
-    from . import index as upkeep  # noqa: PLC0415
+    from .commands import index as upkeep  # noqa: PLC0415
 
     try:
         is_good = upkeep.run(_settings(flags), check=check, rebuild=rebuild)
@@ -233,7 +233,7 @@ def doctor(
     something failed, and with 0 if there are warnings alone.
     """
     # Not at the top, as above.
-    from . import doctor as examination  # noqa: PLC0415
+    from .commands import doctor as examination  # noqa: PLC0415
 
     wanted = examination.Wanted(
         tenant=tenant, is_thorough=thorough, is_to_mend=fix, as_json=as_json
@@ -252,7 +252,7 @@ def migrate(dry_run: bool, **flags: str | None) -> None:
     Refused while a service has them. Exits with 1 if one cannot be brought up to date.
     """
     # Not at the top, as above.
-    from . import migrate as migration  # noqa: PLC0415
+    from .commands import migrate as migration  # noqa: PLC0415
 
     with refusals():
         is_done = migration.run(_settings(flags), dry_run=dry_run)
@@ -270,7 +270,7 @@ def scan(tenant: str, redact: bool, as_json: bool, **flags: str | None) -> None:
     It may run while a service uses the file. Exits with 1 if there are some and they stay.
     """
     # Not at the top, as above.
-    from . import scan as scanning  # noqa: PLC0415
+    from .commands import scan as scanning  # noqa: PLC0415
 
     try:
         is_clean = scanning.run(_settings(flags), tenant=tenant, redact=redact, as_json=as_json)

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import click
 
-from ..answers.port import Progress
+from ..contract.port import Progress
 from .output import is_terminal, size
 
 

@@ -11,7 +11,7 @@ except ModuleNotFoundError as error:
         raise
     raise ImportError("The client needs httpx: pip install 'agentops-memory[client]'") from error
 
-from ..answers.errors import (
+from ..contract.errors import (
     Conflict,
     Denied,
     Failed,
@@ -28,8 +28,8 @@ from ..answers.errors import (
     UnexpectedAnswer,
     Unreachable,
 )
-from ..answers.models import Context, Found, Message, SessionEnd
-from ..answers.port import Progress
+from ..contract.models import Context, Found, Message, SessionEnd
+from ..contract.port import Progress
 
 __all__ = [
     "AsyncMemoryClient",

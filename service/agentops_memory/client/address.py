@@ -7,7 +7,7 @@ from urllib.parse import quote, urlencode
 
 import httpx
 
-from ..answers.errors import Invalid, Misconfigured
+from ..contract.errors import Invalid, Misconfigured
 from .call import Call, T
 
 URL, KEY = "MEMORY_URL", "MEMORY_API_KEY"  # variables of the environment

@@ -17,7 +17,7 @@ from .call import Call
 from .client import Client
 from .exchange import Exchange
 from .methods import shown_as
-from .patience import Surroundings
+from .retries import Surroundings
 
 T = TypeVar("T")
 P = ParamSpec("P")

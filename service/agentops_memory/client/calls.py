@@ -6,10 +6,10 @@ answers what the call reads. All refuse with a `MemoryServiceError`.
 
 from collections.abc import Sequence
 
-from ..answers import reading
-from ..answers.bodies import listed
-from ..answers.errors import Invalid
-from ..answers.models import (
+from ..contract import reading
+from ..contract.bodies import listed
+from ..contract.errors import Invalid
+from ..contract.models import (
     Appended,
     Context,
     Found,

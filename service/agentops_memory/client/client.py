@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from .address import DEFAULT, from_environment, located, trust
 from .exchange import Exchange, Line
-from .patience import RETRIES, TIMEOUT, Patience, Surroundings
+from .retries import RETRIES, TIMEOUT, Patience, Surroundings
 
 Transport = TypeVar("Transport")
 

@@ -11,11 +11,11 @@ import httpx
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from .. import __version__
-from ..answers.errors import MemoryServiceError, Misconfigured, UnexpectedAnswer
+from ..contract.errors import MemoryServiceError, Misconfigured, UnexpectedAnswer
 from .address import place
 from .call import Call
-from .failures import is_passing, late, refusal, told
-from .patience import Attempts, Patience
+from .errors import is_passing, late, refusal, told
+from .retries import Attempts, Patience
 from .upload import Upload
 
 T = TypeVar("T")

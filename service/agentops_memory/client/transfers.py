@@ -9,10 +9,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from ..answers import reading
-from ..answers.errors import UnexpectedAnswer
-from ..answers.models import Imported, ImportPlan
-from ..answers.port import Progress
+from ..contract import reading
+from ..contract.errors import UnexpectedAnswer
+from ..contract.models import Imported, ImportPlan
+from ..contract.port import Progress
 from .call import Call, T, given
 from .exchange import Exchange
 from .upload import Upload

@@ -5,8 +5,8 @@ from enum import StrEnum
 from functools import cached_property
 
 from .errors import Invalid
-from .text import Project, project_name
-from .visible import invisible
+from .text.normalization import Project, project_name
+from .text.visible import invisible
 
 ANY = "*"  # in a pattern: any characters, or none
 MOST_ANY = 8  # of them in one pattern

@@ -1,128 +1,97 @@
-"""What a scan finds: where secrets stand in what is stored, and of which kind they are."""
+"""What an examination of the service finds: each finding a sentence, with what to do about it."""
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
 
-from .model import (
-    NO_PROJECT,
-    UNKNOWN_PROJECT,
-    Memory,
-    MemoryId,
-    Session,
-    SessionId,
-    Space,
-    StoreId,
-    Text,
-)
-from .redaction import Rules
-from .screen import MAX_SCOPE, Screen
-from .store_model import EntryId, Past, Store
-from .store_scan import screened_entry, screened_past, screened_store
-from .summary import Transcript
-from .text import Project
+from .model import TenantId
+
+Mend = Callable[[], str]
+"""Does what is safe about a finding, and says in a sentence what it did."""
+
+
+GARBAGE = (ValueError, TypeError, ArithmeticError, RuntimeError)
+"""What Python raises of files that hold something else than they should."""
+
+MOST_NAMED = 10  # values that a sentence names
+
+
+class Status(StrEnum):
+    """How bad a finding is. With `failed` something does not work, or is lost."""
+
+    OK = "ok"
+    NOTE = "note"
+    WARNING = "warning"
+    FAILED = "failed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """Where secrets stand, and how many of which kind.
+    """What was found of one thing."""
 
-    Those in names are not taken out: of a scope, a session or a project, or in a
-    path, to which others refer. What a store says of itself has no memory; `numbers`
-    are those of earlier versions of an entry, else it is what the entry says now.
-    """
+    code: str  # one of CODES
+    sentence: str
+    status: Status = Status.OK
+    tenant: TenantId | None = None  # whose database; none for what all of them share
+    remedy: str = ""  # a sentence or a command
+    mend: Mend | None = field(default=None, compare=False, repr=False)
 
-    project: Project = NO_PROJECT
-    memory: MemoryId | None = None
-    session: SessionId | None = None
-    store: StoreId | None = None
-    entry: EntryId | None = None
-    numbers: tuple[int, ...] = ()
-    kinds: Mapping[str, int]
-    in_names: Mapping[str, int]
+    @property
+    def is_fixable(self) -> bool:
+        """Whether `--fix` does something about it."""
+        return self.mend is not None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scanned:
-    """How far a scan is, and what it has found since it last said so."""
-
-    rows: int
-    findings: tuple[Finding, ...] = ()
-
-
-def in_store(store: Store, rules: Rules) -> Finding | None:
-    screen, _ = screened_store(store, rules)
-    return Finding(store=store.id, kinds=screen.kinds, in_names={}) if screen.count else None
-
-
-def in_memory(memory: Memory, revisions: Iterable[Text], rules: Rules) -> Finding | None:
-    if memory.space.is_store:
-        return in_entry(memory, rules)
-    screen = Screen(rules)
-    names = Screen(rules)
-    names.text(memory.space.scope, MAX_SCOPE)
-    # Its session's id is the session's matter.
-    screen.memory(replace(memory, session=SessionId(""), space=Space(project=UNKNOWN_PROJECT)))
-    for text in revisions:
-        screen.words(text)
-    return _finding(screen, names, memory.space.project, memory=memory.id)
-
-
-def in_entry(memory: Memory, rules: Rules) -> Finding | None:
-    screen, names = screened_entry(memory, rules)
-    if not screen.count + names.count:
-        return None
-    return Finding(
-        memory=memory.id,
-        store=StoreId(memory.space.scope),
-        entry=EntryId(memory.uid),
-        kinds=screen.kinds,
-        in_names=names.kinds,
-    )
-
-
-def in_past(versions: Sequence[Past], rules: Rules) -> Finding | None:
-    screens = {past.number: screened_past(past.text, rules) for past in versions}
-    numbers = tuple(number for number, screen in screens.items() if screen.count)
-    if not numbers:
-        return None
-    return Finding(
-        memory=versions[0].memory,
-        store=versions[0].store,
-        entry=versions[0].entry,
-        numbers=numbers,
-        kinds=sum((screen.kinds for screen in screens.values()), Counter()),
-        in_names={},
-    )
+CODES = {
+    "file": "the database file: is it there, is it a file, can it be read, has it one name alone",
+    "folder": "whether the file and its folder can be written",
+    "mode": "who else may read the database",
+    "owner": "whether all files belong to one user",
+    "open-files": "whether a process has the database or its log open, but another file or none is "
+    "at the path",
+    "journal": "what a process that was killed left of its last transaction",
+    "leftovers": "drafts of processes that were killed",
+    "copies": "copies beside the database, made before an upgrade, a restore or `doctor --fix`",
+    "file-system": "what kind of file system it is, and whether it can be written",
+    "space": "free space and inodes",
+    "format": "which version of the program made the database",
+    "schema": "tables, indexes, views and triggers, compared with those of the migrations",
+    "integrity": "whether SQLite finds the file sound",
+    "values": "whether each value is what its column holds: text, an instant, a number",
+    "references": "whether every row that another one names is there",
+    "index": "whether the full-text index is in line with the memories",
+    "size": "how much the database holds, and how much of it is unused",
+    "log": "how long the write-ahead log is",
+    "quota": "how near the tenant is to its quota",
+    "clock": "whether the clock goes right, and no row is from the future",
+    "erasures": "whether the bytes of what was erased have left the file",
+    "sessions": "whether idle sessions have ended",
+    "tenants": "which tenants there are",
+    "backup": "the backups that the service makes by itself: are they new enough, on another disk",
+    "keys": "the file of keys: can it be read, is it private, does any key work",
+    "redaction": "the file of what is not taken for a secret",
+    "audit": "the audit file: can it be read, is it private, is each line whole",
+    "settings": "the settings: can each be used",
+    "environment": "variables that look like settings and are none",
+    "auth": "whether the service would let in anybody, or nobody",
+    "served": "which process serves this database now",
+    "program": "the versions of the program, of Python and of SQLite",
+}
+"""What is looked at, by the code of its findings."""
 
 
-def in_session(session: Session, told: Transcript | None, rules: Rules) -> Finding | None:
-    screen, names = Screen(rules), Screen(rules)
-    screen.summary(session)
-    screen.transcript(told or Transcript())
-    names.session_id(session.id)
-    names.text(session.project, len(session.project))
-    return _finding(screen, names, session.project, session=session.id)
+def worst_first(findings: Iterable[Finding]) -> list[Finding]:
+    """The findings, those that matter most before the others."""
+    order = list(reversed(Status))
+    return sorted(findings, key=lambda finding: order.index(finding.status))
 
 
-def _finding(
-    screen: Screen,
-    names: Screen,
-    project: Project,
-    *,
-    memory: MemoryId | None = None,
-    session: SessionId | None = None,
-) -> Finding | None:
-    if not screen.count + names.count:
-        return None
-    return Finding(
-        project=project,
-        memory=memory,
-        session=session,
-        kinds=screen.kinds,
-        in_names=names.kinds,
-    )
+def has_failed(findings: Sequence[Finding]) -> bool:
+    """Whether anything does not work."""
+    return any(finding.status is Status.FAILED for finding in findings)
 
 
-def some(findings: Iterable[Finding | None]) -> tuple[Finding, ...]:
-    return tuple(finding for finding in findings if finding is not None)
+def some_of(values: Sequence[object]) -> str:
+    """The first of the values, as a sentence names them."""
+    more = " and more" if len(values) > MOST_NAMED else ""
+    return "; ".join(map(str, values[:MOST_NAMED])) + more

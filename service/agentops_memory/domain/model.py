@@ -8,9 +8,9 @@ from typing import NewType
 
 from .access import EVERYTHING, Patterns, Role
 from .errors import Denied
-from .explain import Explanation, Tier
-from .query import Query
-from .text import Project
+from .recall.explain import Explanation, Tier
+from .text.normalization import Project
+from .text.query import Query
 
 TenantId = NewType("TenantId", str)
 MemoryId = NewType("MemoryId", int)

@@ -7,11 +7,11 @@ from typing import TypeVar
 
 from starlette.responses import Response
 
-from ..answers.errors import refused
 from ..api.agentops.routes import STATUS
+from ..contract.errors import refused
 from ..domain.errors import Refusal
 from ..domain.model import Caller
-from ..domain.text import Project, clean, project_name
+from ..domain.text.normalization import Project, clean, project_name
 
 T = TypeVar("T")
 

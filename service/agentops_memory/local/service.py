@@ -3,9 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..answers import reading
-from ..answers.bodies import listed
-from ..answers.models import (
+from ..api.agentops import answers, spans, transcripts, wire
+from ..api.agentops import models as m
+from ..api.kit.http import MAX_ROWS, whole_number
+from ..contract import reading
+from ..contract.bodies import listed
+from ..contract.models import (
     Appended,
     Context,
     Found,
@@ -18,16 +21,13 @@ from ..answers.models import (
     Stats,
     TimelineEntry,
 )
-from ..api.agentops import answers, spans, transcripts, wire
-from ..api.agentops import models as m
-from ..api.http import MAX_ROWS, whole_number
-from ..domain.budget import Budget
-from ..domain.memories import Memories
+from ..domain.memories.memories import Memories
+from ..domain.memories.sessions import Sessions
 from ..domain.model import Filter, MemoryId, SessionId, Wanted
-from ..domain.recall import Recall
-from ..domain.sessions import Sessions
-from ..domain.summary import Transcript
-from ..domain.text import clean, project_name
+from ..domain.recall.budget import Budget
+from ..domain.recall.recall import Recall
+from ..domain.text.normalization import clean, project_name
+from ..domain.text.summary import Transcript
 from ..telemetry import annotate, event
 from .asked import project_of, read
 from .transfers import LocalTransfers

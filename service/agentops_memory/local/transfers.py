@@ -10,11 +10,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from ..answers import reading
-from ..answers.models import Imported, ImportPlan
-from ..answers.port import Progress
 from ..api.agentops import answers, exports, imports, spans, wire
-from ..domain.transfer import Transfer
+from ..contract import reading
+from ..contract.models import Imported, ImportPlan
+from ..contract.port import Progress
+from ..domain.transfer.transfer import Transfer
 from ..telemetry import annotate
 from .asked import Asked, project_of, read, refusing
 

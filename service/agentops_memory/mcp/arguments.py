@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from ..domain.screen import (
+from ..domain.memories.redactor import (
     MAX_CONTENT,
     MAX_KEY,
     MAX_SCOPE,

@@ -3,9 +3,9 @@
 from collections import OrderedDict
 from dataclasses import dataclass
 
-from ..answers.errors import Conflict, NotFound
-from ..answers.models import Observation
-from ..answers.port import MemoryService
+from ..contract.errors import Conflict, NotFound
+from ..contract.models import Observation
+from ..contract.port import MemoryService
 from .profile import Profile
 
 GLOBAL = "global"  # the scope whose memories every project sees

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, cast
 
 from starlette.requests import Request
 
-from ..answers.port import MemoryService
-from ..api.door import caller_of
+from ..api.kit.gate import caller_of
+from ..contract.port import MemoryService
 from ..domain.model import Caller, KeyId, TenantId
 from .connection import Connection, SessionNames
 from .profile import Profile

@@ -17,12 +17,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..api.documents import parsed, written
-from ..api.door import caller_of
-from ..api.http import MAX_BODY, SHORT, NoPath, whole_body
+from ..api.kit.gate import caller_of
+from ..api.kit.http import MAX_BODY, SHORT, NoPath, whole_body
+from ..api.kit.json_reader import parsed, written
 from ..domain.errors import Invalid
-from ..domain.screen import MAX_PROJECT
-from ..domain.text import Project, clean, project_name
+from ..domain.memories.redactor import MAX_PROJECT
+from ..domain.text.normalization import Project, clean, project_name
 from ..telemetry import annotate
 from .connections import SESSION, Connections
 

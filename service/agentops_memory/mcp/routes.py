@@ -5,8 +5,8 @@ from collections.abc import Callable
 from pydantic import BaseModel
 from starlette.responses import JSONResponse, Response
 
-from ..api.endpoint import Api
-from ..api.openapi import Operation
+from ..api.kit.endpoint import Api
+from ..api.kit.openapi import Operation
 from ..domain.access import Role
 from ..domain.errors import Refusal
 from .http import McpOverHttp

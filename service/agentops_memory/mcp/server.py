@@ -12,7 +12,7 @@ from mcp.shared.exceptions import MCPError
 from pydantic import BaseModel, ValidationError
 
 from .. import __version__
-from ..answers.errors import MemoryServiceError, Refused, Unreachable
+from ..contract.errors import MemoryServiceError, Refused, Unreachable
 from . import arguments as a
 from .connection import Connection
 from .guide import guide, instructions

@@ -5,11 +5,11 @@ from typing import Any, cast
 
 from mcp.server.stdio import stdio_server
 
-from ..answers.port import MemoryService
+from ..contract.port import MemoryService
 from .connection import Connection, SessionNames
-from .lines import Answers, Calls, lines
 from .profile import Profile
 from .server import MemoryServer
+from .stdio_stream import Answers, Calls, lines
 
 
 async def speak(service: MemoryService, project: str, profile: Profile) -> None:

@@ -4,11 +4,11 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..answers.errors import Conflict, Invalid
-from ..answers.models import Message, Session
-from ..domain.query import MAX_PROMPT
+from ..contract.errors import Conflict, Invalid
+from ..contract.models import Message, Session
+from ..domain.text.query import MAX_PROMPT
 from . import arguments as a
-from . import sentences
+from . import tool_text as sentences
 from .connection import Connection
 from .profile import Profile
 from .topic_keys import suggested_key

@@ -3,7 +3,7 @@
 import re
 import unicodedata
 
-from ..domain.screen import MAX_KEY
+from ..domain.memories.redactor import MAX_KEY
 
 MOST_WORDS = 6
 LITTLE = frozenset(

@@ -9,7 +9,7 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.types import Receive, Scope, Send
 
-from ..api.http import MAX_BODY
+from ..api.kit.http import MAX_BODY
 from .connections import Connections
 from .server import Incoming, MemoryServer
 

@@ -1,8 +1,8 @@
 """What the service says about itself: log lines, and spans and measurements over OTLP."""
 
-from .hidden import hide_by
 from .logs import configure_logging
 from .metrics import Metrics
+from .redaction import hide_by
 from .requests import Requests
 from .spans import Cut, annotate, event
 from .tracing import Telemetry

@@ -9,8 +9,8 @@ from typing import TextIO
 
 from opentelemetry.trace import Span, format_span_id, format_trace_id, get_current_span
 
-from ..sanitizing import is_own, message_of, text_of, trace
-from .hidden import hidden
+from ..domain.secrets.sanitizing import is_own, message_of, text_of, trace
+from .redaction import hidden
 
 CHATTY = ("mcp", "httpx", "httpcore")  # a line or more a request, some with its whole query
 

@@ -7,9 +7,9 @@ from typing import Any, TypeVar, cast
 
 from opentelemetry.trace import get_current_span
 
+from ..domain.memories.idempotency import Once
 from ..domain.model import Amended, Context, Entered, Imported, Method, Saved
-from ..domain.once import Once
-from ..domain.store_model import Written
+from ..domain.stores.model import Written
 from .metrics import CONTEXT_ANSWERS, CONTEXT_METHOD, DEDUP, REDACTIONS, Metrics
 
 Service = TypeVar("Service")

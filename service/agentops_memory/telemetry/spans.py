@@ -9,8 +9,8 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, get_
 from opentelemetry.util.types import AnyValue
 
 from ..domain.errors import Conflict, Refusal
-from ..sanitizing import safe_message, trace
-from .hidden import hidden
+from ..domain.secrets.sanitizing import safe_message, trace
+from .redaction import hidden
 
 
 class Cut(NamedTuple):

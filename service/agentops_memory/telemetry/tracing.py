@@ -11,13 +11,13 @@ from opentelemetry.trace import INVALID_SPAN, NoOpTracer, Span, SpanKind, Tracer
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from .. import __version__
-from ..domain.ports import Engine
+from ..domain.ports.engine import Engine
 from .instruments import Instruments
 from .metrics import Metrics
 from .outcomes import Service, counted
 from .requests import remember
 from .spans import annotate, span
-from .steps import traced
+from .step_spans import traced
 
 SCOPE = "agentops_memory"
 PATIENCE = timedelta(seconds=2)  # at the end; a dead collector would take 7 to 10 seconds

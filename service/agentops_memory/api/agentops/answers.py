@@ -5,10 +5,11 @@ from collections.abc import Iterable, Mapping
 from pydantic import BaseModel
 from starlette.responses import Response
 
-from ...domain.budget import Budget
 from ...domain.model import Context, Found, Wanted
-from ..http import fitting
-from . import why, wire
+from ...domain.recall.budget import Budget
+from ..kit.http import fitting
+from . import explain as why
+from . import wire
 
 JSON = "application/json"
 OMITTED = "X-Results-Omitted"

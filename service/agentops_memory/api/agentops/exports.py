@@ -5,10 +5,10 @@ from datetime import datetime
 
 from pydantic import BaseModel
 
-from ...domain.instants import rendered
 from ...domain.model import Caller
-from ...domain.text import Project
-from ...domain.transfer import Transfer
+from ...domain.text.instants import rendered
+from ...domain.text.normalization import Project
+from ...domain.transfer.transfer import Transfer
 from . import wire
 
 

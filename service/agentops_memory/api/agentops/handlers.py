@@ -9,20 +9,20 @@ from pathlib import Path
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from ...domain.budget import MOST_SHOWN, SHOWN, Budget
-from ...domain.erasures import Erasures
 from ...domain.errors import Invalid
-from ...domain.memories import Memories
+from ...domain.lifecycle.projects import Projects
+from ...domain.lifecycle.receipts import Erasures
+from ...domain.memories.memories import Memories
+from ...domain.memories.sessions import Sessions
 from ...domain.model import ErasureId, Filter, MemoryId, SessionId, StoreId, Wanted
-from ...domain.projects import Projects
-from ...domain.recall import Recall
-from ...domain.sessions import Sessions
-from ...domain.store_lookup import NO_STORE
-from ...domain.text import Project, clean, project_name
-from ...domain.transfer import Transfer
+from ...domain.recall.budget import MOST_SHOWN, SHOWN, Budget
+from ...domain.recall.recall import Recall
+from ...domain.stores.lookup import NO_STORE
+from ...domain.text.normalization import Project, clean, project_name
+from ...domain.transfer.transfer import Transfer
 from ...telemetry import annotate, event
-from ..door import caller_of
-from ..http import (
+from ..kit.gate import caller_of
+from ..kit.http import (
     amount,
     asks_for,
     is_empty,
@@ -33,8 +33,8 @@ from ..http import (
     spooled,
     whole_number,
 )
-from ..ids import STORE, known_uid
-from ..once import once_of
+from ..kit.idempotency import once_of
+from ..kit.ids import STORE, known_uid
 from . import answers, exports, imports, spans, transcripts, wire
 from . import models as m
 

@@ -6,10 +6,10 @@ from typing import BinaryIO
 from uuid import UUID
 
 from ...domain.errors import InvalidFields
-from ...domain.instants import parsed
 from ...domain.model import PROJECT_SCOPE, Memory, Session, SessionId, Space
-from ...domain.text import project_name
-from ..documents import entries
+from ...domain.text.instants import parsed
+from ...domain.text.normalization import project_name
+from ..kit.json_reader import entries
 from . import transfer_models as t
 from .wire import body, text
 

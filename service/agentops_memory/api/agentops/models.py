@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, RootModel
 
-from ...domain.screen import (
+from ...domain.memories.redactor import (
     MAX_CONTENT,
     MAX_KEY,
     MAX_PROJECT,
@@ -16,8 +16,8 @@ from ...domain.screen import (
     MAX_TITLE,
     MAX_TYPE,
 )
-from ...domain.text import project_name
-from .why_models import AnswerExplanation, ItemExplanation
+from ...domain.text.normalization import project_name
+from .explain_models import AnswerExplanation, ItemExplanation
 
 Given = ConfigDict(strict=True, extra="ignore")
 

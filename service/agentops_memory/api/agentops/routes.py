@@ -6,8 +6,8 @@ from starlette.responses import Response
 
 from ...domain.access import Role
 from ...domain.errors import Refusal, TooMany
-from ..endpoint import Api
-from ..openapi import Operation, Parameter
+from ..kit.endpoint import Api
+from ..kit.openapi import Operation, Parameter
 from . import models as m
 from . import transfer_models as t
 from . import wire

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 
-from ...domain.budget import Budget
 from ...domain.model import Context, Filter, Found, Hit, Imported, Memory, Method, Saved, Session
-from ...domain.query import MAX_PROMPT
-from ...domain.text import Project
-from ...domain.transfer_plan import ImportPlan
-from ...domain.verdicts import Fate
+from ...domain.recall.budget import Budget
+from ...domain.text.normalization import Project
+from ...domain.text.query import MAX_PROMPT
+from ...domain.transfer.decisions import Fate
+from ...domain.transfer.dry_run import ImportPlan
 from ...telemetry import Cut
 
 Attributes = dict[str, str | int | float | bool | Cut | None]

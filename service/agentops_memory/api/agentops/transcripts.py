@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping
 from typing import BinaryIO
 
-from ...domain.summary import Message
-from ..documents import entries
-from ..http import is_empty
+from ...domain.text.summary import Message
+from ..kit.http import is_empty
+from ..kit.json_reader import entries
 from . import models as m
 from . import wire
 

@@ -5,9 +5,8 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from ...domain.erasures import Receipt
 from ...domain.errors import InvalidFields
-from ...domain.instants import rendered
+from ...domain.lifecycle.receipts import Receipt
 from ...domain.model import (
     PROJECT_SCOPE,
     Change,
@@ -24,12 +23,13 @@ from ...domain.model import (
     Text,
     Totals,
 )
-from ...domain.text import Project, clean, cut, project_name
-from ...domain.transfer_plan import CONFLICTS, Conflict, ImportPlan
-from ...domain.verdicts import Fate
+from ...domain.text.instants import rendered
+from ...domain.text.normalization import Project, clean, cut, project_name
+from ...domain.transfer.decisions import Fate
+from ...domain.transfer.dry_run import CONFLICTS, Conflict, ImportPlan
 from . import models as m
 from . import transfer_models as t
-from .why_models import ItemExplanation
+from .explain_models import ItemExplanation
 
 Model = TypeVar("Model", bound=BaseModel)
 

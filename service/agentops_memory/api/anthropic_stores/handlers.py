@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ...domain.entries import Entries
+from ...domain.memories.idempotency import Once
 from ...domain.model import KeyId, StoreId
-from ...domain.once import Once
-from ...domain.store_lookup import NO_ENTRY, NO_STORE, NO_VERSION
-from ...domain.store_model import (
+from ...domain.stores.entries import Entries
+from ...domain.stores.listing import Branch
+from ...domain.stores.lookup import NO_ENTRY, NO_STORE, NO_VERSION
+from ...domain.stores.model import (
     ANY_STATE,
     EntryId,
     Expected,
@@ -18,14 +19,13 @@ from ...domain.store_model import (
     VersionId,
     VersionsSeen,
 )
-from ...domain.stores import Stores
-from ...domain.tree import Branch
-from ...domain.versions import Versions
+from ...domain.stores.stores import Stores
+from ...domain.stores.versions import Versions
 from ...telemetry import annotate
-from ..door import caller_of
-from ..http import json_object
-from ..ids import ENTRY, STORE, VERSION, known_uid, uid_of
-from ..once import once_of
+from ..kit.gate import caller_of
+from ..kit.http import json_object
+from ..kit.idempotency import once_of
+from ..kit.ids import ENTRY, STORE, VERSION, known_uid, uid_of
 from . import answers, parameters, spans, wire
 from . import models as m
 from .parameters import View

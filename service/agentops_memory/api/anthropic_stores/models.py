@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
-from ...domain.store_rules import (
+from ...domain.stores.rules import (
     MAX_CONTENT,
     MAX_DESCRIPTION,
     MAX_NAME,

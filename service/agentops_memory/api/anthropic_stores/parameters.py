@@ -12,9 +12,9 @@ from starlette.requests import Request
 
 from ...domain.errors import Invalid
 from ...domain.model import Deed
-from ...domain.store_model import Span
-from ...domain.text import clean
-from ..times import instant
+from ...domain.stores.model import Span
+from ...domain.text.normalization import clean
+from ..kit.instants import instant
 from .rules import DEFAULT_PAGE, MAX_FULL_PAGE, MAX_PAGE, stored_prefix
 from .wire import DONE
 

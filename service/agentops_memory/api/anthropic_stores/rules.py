@@ -3,7 +3,7 @@
 import unicodedata
 
 from ...domain.errors import Invalid
-from ...domain.store_rules import MAX_PATH, Policy
+from ...domain.stores.rules import MAX_PATH, Policy
 
 POLICY = Policy(
     paths_nest=False,

@@ -1,8 +1,8 @@
 """What a span of the Anthropic dialect says: the ids of what it is about, as they are shown."""
 
 from ...domain.model import StoreId
-from ...domain.store_model import Entry, Store, Version
-from ..ids import ENTRY, STORE, VERSION, public_id
+from ...domain.stores.model import Entry, Store, Version
+from ..kit.ids import ENTRY, STORE, VERSION, public_id
 
 Attributes = dict[str, str | int | float | bool | None]
 

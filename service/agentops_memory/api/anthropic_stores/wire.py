@@ -8,7 +8,7 @@ from pydantic import BaseModel, ValidationError
 
 from ...domain.errors import InvalidFields, PathTaken, Refusal
 from ...domain.model import Deed, KeyId, StoreId
-from ...domain.store_model import (
+from ...domain.stores.model import (
     ANY_STATE,
     Entry,
     EntryChange,
@@ -20,8 +20,8 @@ from ...domain.store_model import (
     StoreDraft,
     Version,
 )
-from ..ids import ENTRY, STORE, VERSION, public_id
-from ..times import rendered
+from ..kit.ids import ENTRY, STORE, VERSION, public_id
+from ..kit.instants import rendered
 from . import models as m
 from .rules import shown_path, stored_path
 

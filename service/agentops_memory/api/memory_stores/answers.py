@@ -9,8 +9,8 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from ...domain.errors import Refusal, TooMany
-from ...domain.store_lookup import NO_ENTRY, NO_STORE, NO_VERSION
-from ...domain.text import clean, cut
+from ...domain.stores.lookup import NO_ENTRY, NO_STORE, NO_VERSION
+from ...domain.text.normalization import clean, cut
 from . import models as m
 from .wire import BadField
 

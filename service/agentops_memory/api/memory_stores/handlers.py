@@ -5,16 +5,16 @@ from dataclasses import dataclass
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ...domain.entries import Entries
-from ...domain.once import Once
-from ...domain.recall import Recall
-from ...domain.stores import Stores
-from ...domain.versions import Versions
+from ...domain.memories.idempotency import Once
+from ...domain.recall.recall import Recall
+from ...domain.stores.entries import Entries
+from ...domain.stores.stores import Stores
+from ...domain.stores.versions import Versions
 from ...telemetry import annotate, event
-from ..door import caller_of
-from ..http import json_object
-from ..ids import ENTRY, STORE, VERSION
-from ..once import once_of
+from ..kit.gate import caller_of
+from ..kit.http import json_object
+from ..kit.idempotency import once_of
+from ..kit.ids import ENTRY, STORE, VERSION
 from . import answers, queries, spans, wire
 from . import models as m
 from .policy import MAX_BODY

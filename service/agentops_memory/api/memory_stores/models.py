@@ -7,7 +7,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 from pydantic_core import PydanticCustomError
 
 from ...domain.errors import Invalid
-from ...domain.store_rules import (
+from ...domain.stores.rules import (
     MAX_CONTENT,
     MAX_DESCRIPTION,
     MAX_PAIR_KEY,

@@ -1,6 +1,6 @@
 """What this dialect of memory stores allows, where the dialects differ."""
 
-from ...domain.store_rules import Policy
+from ...domain.stores.rules import Policy
 
 MAX_NAME = 64  # characters of a store's name, trimmed
 

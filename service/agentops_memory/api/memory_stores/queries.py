@@ -7,8 +7,8 @@ from urllib.parse import parse_qsl
 from starlette.requests import Request
 
 from ...domain.model import StoreId
-from ...domain.store_lookup import NO_ENTRY, NO_STORE, NO_VERSION
-from ...domain.store_model import (
+from ...domain.stores.lookup import NO_ENTRY, NO_STORE, NO_VERSION
+from ...domain.stores.model import (
     EntriesSeen,
     EntryId,
     Page,
@@ -17,10 +17,10 @@ from ...domain.store_model import (
     VersionId,
     VersionsSeen,
 )
-from ...domain.text import clean
-from ..http import parameter
-from ..ids import ENTRY, STORE, VERSION, known_uid, uid_of
-from ..times import instant
+from ...domain.text.normalization import clean
+from ..kit.http import parameter
+from ..kit.ids import ENTRY, STORE, VERSION, known_uid, uid_of
+from ..kit.instants import instant
 from .policy import MOST_SHOWN, SHOWN
 from .wire import BadField
 

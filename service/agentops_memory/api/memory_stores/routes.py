@@ -4,9 +4,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ...domain.access import Role
-from ..door import caller_of
-from ..endpoint import Api
-from ..openapi import Handler, Operation, Parameter
+from ..kit.endpoint import Api
+from ..kit.gate import caller_of
+from ..kit.openapi import Handler, Operation, Parameter
 from . import models as m
 from .answers import ERRORS, REDACTED, REQUEST_ID, refused, request_id
 from .handlers import MemoryStores

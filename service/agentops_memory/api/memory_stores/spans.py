@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
 from ...domain.model import Found, Hit, StoreId
-from ...domain.store_model import Entry, EntryId, Slice, Store, Version
+from ...domain.stores.model import Entry, EntryId, Slice, Store, Version
 from ...telemetry import Cut
-from ..ids import ENTRY, STORE, VERSION, public_id
+from ..kit.ids import ENTRY, STORE, VERSION, public_id
 
 T = TypeVar("T")
 

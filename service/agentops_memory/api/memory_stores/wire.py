@@ -7,7 +7,7 @@ from pydantic import BaseModel, ValidationError
 
 from ...domain.errors import Invalid
 from ...domain.model import Found, Hit, StoreId
-from ...domain.store_model import (
+from ...domain.stores.model import (
     Entry,
     EntryChange,
     EntryDraft,
@@ -17,10 +17,10 @@ from ...domain.store_model import (
     StoreDraft,
     Version,
 )
-from ...domain.store_rules import MAX_PAIR_KEY, MAX_PAIR_VALUE, MAX_PAIRS, sha256_of, size_of
-from ...domain.text import cut
-from ..ids import ENTRY, STORE, VERSION, public_id
-from ..times import rendered
+from ...domain.stores.rules import MAX_PAIR_KEY, MAX_PAIR_VALUE, MAX_PAIRS, sha256_of, size_of
+from ...domain.text.normalization import cut
+from ..kit.ids import ENTRY, STORE, VERSION, public_id
+from ..kit.instants import rendered
 from . import models as m
 from .policy import SNIPPET
 

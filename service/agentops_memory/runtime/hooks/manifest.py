@@ -3,7 +3,7 @@
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from .faults import Enough, Faults
+from .errors import Enough, Faults
 from .nodes import documents
 from .patterns import Pattern
 from .rules import (

@@ -10,7 +10,7 @@ from yaml.events import AliasEvent
 from yaml.nodes import MappingNode, Node, ScalarNode
 from yaml.reader import ReaderError
 
-from .faults import Enough, Faults, line, quoted
+from .errors import Enough, Faults, line, quoted
 
 DEEPEST = 100  # levels
 MOST_NODES = 50_000  # texts, lists and mappings, which take two to three seconds to read

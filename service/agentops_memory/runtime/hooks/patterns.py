@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from .faults import quoted
+from .errors import quoted
 
 LONGEST = 10_000  # code points
 

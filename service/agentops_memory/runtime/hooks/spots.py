@@ -7,7 +7,7 @@ from difflib import get_close_matches
 
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from .faults import Faults, line, quoted
+from .errors import Faults, line, quoted
 from .nodes import MERGE, STANDARD
 from .patterns import Pattern, WrongPattern
 from .rules import fault_of

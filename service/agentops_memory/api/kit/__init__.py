@@ -1,0 +1,1 @@
+"""What the protocols share: bodies, parameters, refusals, ids, idempotency keys, OpenAPI."""

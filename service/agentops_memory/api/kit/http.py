@@ -1,0 +1,236 @@
+"""Plumbing that the APIs share: bodies, parameters, bounds. No vocabulary."""
+
+import asyncio
+import re
+import tempfile
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from hashlib import sha256
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from starlette.requests import ClientDisconnect, Request
+
+from ...domain.errors import Full, Invalid, Refusal
+from ...domain.text.normalization import clean
+from .json_reader import parsed
+from .switch_interval import short_switch_interval
+
+MAX_BODY = 1024 * 1024  # bytes
+SHORT = 64 * 1024  # bytes of a body that is read at once
+MAX_ANSWER = 2 * 1024 * 1024  # bytes; the agent runtime reads no more
+MAX_ROWS = 1000
+BODY_IDLE = 15.0  # seconds in which a body must go on
+IN_MEMORY = 1024 * 1024  # bytes of an upload before it becomes a file
+
+KEY_HEADERS = ("Idempotency-Key", "X-Idempotency-Key")  # the second is an older spelling
+
+_NUMBER = re.compile(r"\d+", re.ASCII)
+_SIGNED = re.compile(r"[-+]?\d{1,19}", re.ASCII)
+_DIGITS = 18  # of an amount that are read: no longer one is less than these
+_INT64 = range(-(1 << 63), 1 << 63)
+
+
+class TooLarge(Refusal):
+    """The body is over its limit."""
+
+    code = "too_large"
+
+
+class TooSlow(Refusal):
+    """The body stopped coming."""
+
+    code = "too_slow"
+
+
+class NoPath(Refusal):
+    """The service has nothing at this path."""
+
+    code = "no_path"
+
+    def __init__(self, sentence: str = "There is nothing at this path.") -> None:
+        super().__init__(sentence)
+
+
+class NoMethod(Refusal):
+    """The path does not take this method."""
+
+    code = "no_method"
+
+    def __init__(self) -> None:
+        super().__init__("This path does not take this method.")
+
+
+class Failed(Refusal):
+    """The service did not do what it should; the log has the reason."""
+
+    code = "failed"
+
+    def __init__(self) -> None:
+        super().__init__("The service failed; the log has the reason.")
+
+
+class Gone(Refusal):
+    """The client left before its body was complete."""
+
+    code = "invalid_input"
+
+
+async def json_object(
+    request: Request, *, limit: int = MAX_BODY, empty: bool = False, exact: bool = False
+) -> dict[str, object]:
+    """The JSON object in the body, whatever the Content-Type says.
+
+    Where it may be empty, no body is an empty object. Where it is taken exactly,
+    bytes that are no UTF-8 are refused; else they become U+FFFD.
+    """
+    body = bytearray()
+    async for chunk in _chunks(request, limit):
+        body += chunk
+    if empty and not body.strip():
+        return {}
+    # A body of a megabyte can be a quarter of a million values: others are served meanwhile.
+    if len(body) < SHORT:
+        value = parsed(body, exact=exact)
+    else:
+        value = await asyncio.to_thread(parsed, body, exact=exact)
+    if not isinstance(value, dict):
+        raise Invalid("invalid JSON: an object is expected.")
+    return value
+
+
+@asynccontextmanager
+async def spooled(request: Request, limit: int, folder: Path) -> AsyncIterator[BinaryIO]:
+    """The body as a file: in memory while it is small, then in the folder, then gone."""
+    with ExitStack() as stack:
+        stack.enter_context(_disk_errors())
+        file = stack.enter_context(tempfile.SpooledTemporaryFile(IN_MEMORY, dir=str(folder)))
+        is_long = False
+        async for chunk in _chunks(request, limit):
+            if file.tell() + len(chunk) <= IN_MEMORY:
+                file.write(chunk)
+                continue
+            if not is_long:
+                stack.enter_context(short_switch_interval())
+                is_long = True
+            await asyncio.to_thread(file.write, chunk)
+        yield cast(BinaryIO, file)
+
+
+async def whole_body(request: Request, limit: int) -> bytes:
+    """The body, of at most so many bytes."""
+    return b"".join([chunk async for chunk in _chunks(request, limit)])
+
+
+async def body_digest(request: Request, limit: int) -> bytes:
+    """The SHA-256 of the body of a request with an idempotency key; what is unread is read here."""
+    if not hasattr(request.state, "body_digest"):
+        async for _ in _chunks(request, limit):
+            pass
+    digest: bytes = request.state.body_digest
+    return digest
+
+
+def is_empty(file: BinaryIO) -> bool:
+    """Whether nothing was sent, or white space alone."""
+    file.seek(0)
+    return not any(chunk.strip() for chunk in iter(lambda: file.read(IN_MEMORY), b""))
+
+
+def parameter(request: Request, name: str) -> str | None:
+    """The first value of a query parameter; an empty one is an unset one."""
+    values = request.query_params.getlist(name)
+    return clean(values[0]) or None if values else None
+
+
+def row_count(request: Request, name: str, default: int) -> int:
+    """A number of rows: the default unless it is a positive number, and at most 1,000."""
+    text = parameter(request, name) or ""
+    if not _NUMBER.fullmatch(text):
+        return default
+    digits = text.lstrip("0")
+    return min(int(digits[:5] or 0), MAX_ROWS) or default
+
+
+def whole_number(text: str | None, name: str) -> int:
+    """A number of at most 64 bits; anything else is Invalid."""
+    number = int(text) if text and _SIGNED.fullmatch(text) else None
+    if number is None or number not in _INT64:
+        raise Invalid(f"{name} must be a whole number.")
+    return number
+
+
+def amount(request: Request, name: str, least: int = 0) -> int | None:
+    """A whole number, at least so large; none if it is unset, and anything else is Invalid."""
+    text = parameter(request, name)
+    if text is None:
+        return None
+    number = int(text.lstrip("0")[:_DIGITS] or 0) if _NUMBER.fullmatch(text) else -1
+    if number < least:
+        raise Invalid(f"{name} must be a whole number, {least} or more.")
+    return number
+
+
+def is_true(request: Request, name: str) -> bool:
+    """Whether a flag is set."""
+    return (parameter(request, name) or "").lower() in ("1", "t", "true", "yes")
+
+
+def asks_for(request: Request, name: str) -> bool:
+    """Whether a flag is set that must not be misread; Invalid unless it is true or false."""
+    values = [value.lower() for value in request.query_params.getlist(name)]
+    if any(value not in ("true", "false", "1", "0") for value in values):
+        raise Invalid(f"{name} must be true or false.")
+    return any(value in ("true", "1") for value in values)
+
+
+def fitting(items: Iterable[bytes], *, beside: int = 0) -> list[bytes]:
+    """The first of the items, as many as one answer can hold beside so many bytes."""
+    room, fit = MAX_ANSWER - 1024 - beside, []
+    for item in items:
+        room -= len(item) + 1
+        if room < 0:
+            break
+        fit.append(item)
+    return fit
+
+
+@contextmanager
+def _disk_errors() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:  # at any step: what is written may wait in a buffer until the end
+        raise Full("The disk cannot take the body; nothing was stored.") from error
+
+
+async def _chunks(request: Request, limit: int) -> AsyncIterator[bytes]:
+    declared = request.headers.get("content-length", "")
+    left = limit - int(declared) if _NUMBER.fullmatch(declared[:18]) else limit
+    if left < 0:
+        raise _too_large(limit)
+    left = limit
+    digest = sha256() if any(name in request.headers for name in KEY_HEADERS) else None
+    stream = request.stream()
+    while (chunk := await _next(stream)) is not None:
+        left -= len(chunk)
+        if left < 0:
+            raise _too_large(limit)
+        if digest is not None:
+            digest.update(chunk)
+        yield chunk
+    if digest is not None:
+        request.state.body_digest = digest.digest()
+
+
+async def _next(stream: AsyncIterator[bytes]) -> bytes | None:
+    try:
+        async with asyncio.timeout(BODY_IDLE):
+            return await anext(stream, None)
+    except TimeoutError as error:
+        raise TooSlow("The body stopped coming; nothing was stored.") from error
+    except ClientDisconnect as error:
+        raise Gone("The client left before its body was complete.") from error
+
+
+def _too_large(limit: int) -> TooLarge:
+    return TooLarge(f"The body is larger than {limit:,} bytes; nothing was stored.")

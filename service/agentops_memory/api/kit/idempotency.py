@@ -1,0 +1,42 @@
+"""Idempotency keys: what a handler gives to a write, so that a request is done once."""
+
+from starlette.requests import Request
+
+from ...domain.errors import Invalid
+from ...domain.memories.idempotency import Once, once
+from .gate import caller_of
+from .http import KEY_HEADERS, MAX_BODY, body_digest
+
+REPLAYED = "Idempotent-Replayed"
+
+
+async def once_of(request: Request, *, limit: int = MAX_BODY) -> Once | None:
+    """The request under its idempotency key; None if it has no key.
+
+    Asked for after the body was read: what is left of it is read here, up to so
+    many bytes. Invalid for what is no key, and for several keys.
+    """
+    values = (value for name in KEY_HEADERS for value in request.headers.getlist(name))
+    keys = {value.strip(" \t") for value in values}
+    if not keys:
+        return None
+    if len(keys) > 1:
+        raise Invalid("A request has one idempotency key; this one has several.")
+    path, query = request.scope["path"].encode(), request.scope["query_string"]
+    asked = once(
+        caller_of(request),
+        keys.pop(),
+        request.state.status,
+        request.method.encode(),
+        path,
+        query,
+        await body_digest(request, limit),
+    )
+    request.state.once = asked
+    return asked
+
+
+def replayed_status(request: Request) -> int | None:
+    """The status of the first answer, if the request was done before and this is that one again."""
+    asked: Once | None = getattr(request.state, "once", None)
+    return asked.status if asked is not None and asked.is_replay else None

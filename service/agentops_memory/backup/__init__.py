@@ -1,0 +1,1 @@
+"""Archives of all that a service keeps: made, verified, kept for a time, restored."""

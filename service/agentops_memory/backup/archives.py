@@ -1,0 +1,208 @@
+"""Archives: all that a service keeps, in one file that was checked before it has its name."""
+
+import errno
+import os
+import shutil
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from .. import __version__
+from ..domain.errors import Conflict, NotFound, Refusal
+from ..domain.model import TenantId
+from ..files.audit import owned_like
+from ..files.drafts import drafts
+from ..files.fsync import named, sync
+from ..storage.sqlite.engine.tenant_files import size_of, tenants_of
+from ..storage.sqlite.engine.tenants import tenant_file
+from ..storage.sqlite.maintenance.snapshots import snapshot
+from .archive_files import Place, files
+from .archive_reading import Archive
+from .archive_writing import Meter, Packing
+from .manifest import Manifest, TenantPart, member_of
+
+STAMP = "memory-%Y%m%dT%H%M%SZ.zip"
+DRAFT = "archive.zip"
+COPIED_PACKED_READ = 3  # times that each byte is met
+SHRINKS_TO = 0.5  # at most, of ordinary texts with their index
+
+Told = Callable[[int, int], None]
+"""Hears how many bytes of how many are done."""
+
+
+class BackupRefused(Refusal):
+    """No archive was made; the sentence says why."""
+
+    code = "backup_refused"
+
+
+class NoTenant(NotFound):
+    """There is no tenant of this name."""
+
+
+class ArchiveThere(Conflict):
+    """There is a file where the archive was to be."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """What goes into an archive."""
+
+    tenants: Sequence[TenantId] = ()  # none means all
+    with_keys: bool = False
+
+
+EVERYTHING_BUT_KEYS = Scope()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Archived:
+    """An archive that was made, and found to be whole."""
+
+    manifest: Manifest
+    path: Path
+    size: int  # bytes
+
+
+def unheard(_: int, __: int) -> None:
+    """For those who need not hear how far it is."""
+
+
+def archived(
+    place: Place,
+    to: Path,
+    scope: Scope = EVERYTHING_BUT_KEYS,
+    *,
+    now: datetime,
+    is_forced: bool = False,
+    told: Told = unheard,
+) -> Archived:
+    """Make an archive at a path, or in a folder under a name with the time.
+
+    It may run in any thread, and a service may be running: no write waits for it. The
+    archive is there at the end, on disk and read over once, or not at all: then it is
+    refused, with ArchiveThere for a file that is there, unless it `is_forced`.
+    """
+    target = target_of(to, now)
+    if target.exists() and not is_forced:
+        raise ArchiveThere(f"{target} is there already.")
+    with made(place, target.parent, scope, now=now, told=told) as (manifest, draft):
+        size = draft.stat().st_size
+        with _explained(target.parent):
+            owned_like(draft, target.parent)
+            _put(draft, target, is_forced=is_forced)
+    return Archived(manifest=manifest, path=target, size=size)
+
+
+def target_of(to: Path, now: datetime) -> Path:
+    """The file that an archive is written to, whatever links lead there."""
+    target = Path(os.path.realpath(to))
+    if target.is_dir():
+        return target / now.strftime(STAMP)
+    if target.exists() and not target.is_file():
+        raise BackupRefused(f"{target} is neither a file nor a folder.")
+    if not target.parent.is_dir():
+        raise BackupRefused(f"There is no folder {target.parent}.")
+    return target
+
+
+@contextmanager
+def made(
+    place: Place, folder: Path, scope: Scope, *, now: datetime, told: Told = unheard
+) -> Iterator[tuple[Manifest, Path]]:
+    """An archive in the folder, whole, without a name; gone at the end unless it was moved."""
+    with ExitStack() as held:
+        with _explained(folder):
+            databases = _databases(place.db_path, scope)
+            sizes = [*map(size_of, databases.values())]
+            own = held.enter_context(drafts(folder))
+            _require_space(folder, sizes)
+            meter = Meter(COPIED_PACKED_READ * sum(sizes), told)
+            manifest = _packed(own, place, databases, scope, now, meter)
+            with Archive.opened(own / DRAFT) as archive:
+                archive.verify(meter.add)
+            meter.end()
+        yield manifest, own / DRAFT
+
+
+def _databases(path: Path, scope: Scope) -> Mapping[TenantId, Path]:
+    there = tenants_of(path)
+    for tenant in scope.tenants:
+        if tenant not in there:
+            raise NoTenant(f"There is no tenant {tenant}: it would be {tenant_file(path, tenant)}.")
+    if not there:
+        raise BackupRefused(f"There is no database at {path}.")
+    return {it: tenant_file(path, it) for it in there if it in (scope.tenants or there)}
+
+
+def _require_space(folder: Path, sizes: Collection[int]) -> None:
+    needed = int(max(sizes) + sum(sizes) * SHRINKS_TO)
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise BackupRefused(
+            f"An archive needs about {needed:,} bytes free in {folder}; there are {free:,}."
+        )
+
+
+def _packed(
+    own: Path,
+    place: Place,
+    databases: Mapping[TenantId, Path],
+    scope: Scope,
+    now: datetime,
+    meter: Meter,
+) -> Manifest:
+    tenants = databases if scope.tenants else None
+    with Packing.opened(own / DRAFT) as packing:
+        others = [
+            packing.add(name, source)
+            for name, source in files(place, tenants, now, own, with_keys=scope.with_keys)
+        ]
+        parts = [
+            _part(packing, own / "snapshot.db", tenant, path, meter)
+            for tenant, path in databases.items()
+            if path.exists() or scope.tenants  # else it was erased meanwhile
+        ]
+        manifest = Manifest(
+            made_at=now,
+            program=__version__,
+            is_of_all=not scope.tenants,
+            tenants=tuple(parts),
+            others=tuple(others),
+        )
+        packing.finish(manifest)
+    return manifest
+
+
+def _part(packing: Packing, draft: Path, tenant: TenantId, path: Path, meter: Meter) -> TenantPart:
+    size = size_of(path)
+    found = snapshot(path, draft, meter.within(size))
+    meter.add(size)
+    try:
+        with draft.open("rb") as source:
+            member = packing.add(member_of(tenant), source, meter.add)
+    finally:
+        draft.unlink()
+    return TenantPart(tenant=tenant, member=member, contents=found)
+
+
+def _put(draft: Path, target: Path, *, is_forced: bool) -> None:
+    if is_forced:
+        draft.replace(target)
+        return sync(target.parent)
+    try:
+        named(draft, target)
+    except FileExistsError as error:
+        raise ArchiveThere(f"{target} is there already.") from error
+
+
+@contextmanager
+def _explained(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            raise BackupRefused(f"The disk of {folder} is full; no archive was made.") from error
+        raise BackupRefused(f"No archive can be made in {folder}: {error.strerror}.") from error

@@ -1,0 +1,1 @@
+"""A command, or a family of commands, in each module."""

@@ -1,0 +1,282 @@
+"""`save`, `search`, `context`, `timeline`, `history`, `sessions` and `stats`, for people."""
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ...domain.text.instants import rendered
+from ..json_output import print_json
+from ..output import columns, counted, is_terminal, one_line, show
+from ..print_results import print_context, print_found
+from ..service_files import say
+from ..target import asked, of_a_project, reaching
+
+# The rest is imported by the commands that need it: the other commands would wait for it.
+if TYPE_CHECKING:
+    from ...contract.models import Saved
+
+DONE = {
+    "created": "Saved as new #{id}.",
+    "updated": "Updated #{id} (revision {revision_count}).",
+    "deduplicated": "Already known as #{id} (seen {duplicate_count} times).",
+}
+MOST_READ = 1024 * 1024  # bytes of standard input; the longest content has fewer
+
+_json = click.option("--json", "as_json", is_flag=True, help="Print the JSON of the REST API.")
+_explain = click.option("--explain", is_flag=True, help="Tell why each was found.")
+_tag = click.option("--tag", metavar="TAG", help="Only memories with this tag.")
+_scope = click.option(
+    "--scope", metavar="NAME", help="Only this scope; global means those of all projects."
+)
+_id = click.argument("memory", metavar="ID", type=click.IntRange(min=1))
+
+
+def _limit(default: int) -> Callable[..., Any]:
+    return click.option(
+        "--limit",
+        type=click.IntRange(1, 1000),
+        default=default,
+        show_default=True,
+        help="How many at most.",
+    )
+
+
+@click.command(short_help="Save a memory.")
+@click.argument("title")
+@click.argument("content", required=False)
+@of_a_project
+@click.option("--type", "kind", default="discovery", show_default=True, help="What it is.")
+@click.option("--tag", "tags", multiple=True, metavar="TAG", help="May be repeated.")
+@click.option("--topic-key", metavar="KEY", help="What it is about: the same key is updated.")
+@click.option("--scope", metavar="NAME", help="global is seen from every project.")
+@click.option("--session", metavar="ID", help="In which session. [default: cli:PROJECT]")
+@reaching
+@_json
+def save(  # noqa: PLR0913 - the parts of a memory, each an option
+    *,
+    title: str,
+    content: str | None,
+    project: str | None,
+    kind: str,
+    tags: Sequence[str],
+    topic_key: str | None,
+    scope: str | None,
+    session: str | None,
+    as_json: bool,
+    **where: str | None,
+) -> None:
+    """Save a memory. CONTENT is read from standard input if it is - or left out.
+
+    The same topic key updates the memory that has it; the same words again
+    within MEMORY_DEDUPE_WINDOW are counted, and not stored twice.
+    """
+    from ...domain.text.normalization import project_name  # noqa: PLC0415
+
+    if not project:
+        raise click.UsageError("A memory belongs to a project: --project or MEMORY_PROJECT.")
+    text = _read() if content in (None, "-") else content
+    saved = asked(
+        where,
+        lambda memories: memories.save(
+            session_id=session or f"cli:{project_name(project)}",
+            project=project,
+            type=kind,
+            title=title,
+            content=text or "",
+            tags=tags,
+            scope=scope,
+            topic_key=topic_key,
+        ),
+        may_make=True,
+    )
+    _print_saved(saved, as_json=as_json)
+
+
+@click.command(short_help="Find memories by words.")
+@click.argument("words", nargs=-1, required=True)
+@of_a_project
+@click.option("--type", "kind", metavar="TYPE", help="Only this type.")
+@_tag
+@_scope
+@_limit(10)
+@_explain
+@reaching
+@_json
+def search(  # noqa: PLR0913 - the filters, each an option
+    *,
+    words: Sequence[str],
+    project: str | None,
+    kind: str | None,
+    tag: str | None,
+    scope: str | None,
+    limit: int,
+    explain: bool,
+    as_json: bool,
+    **where: str | None,
+) -> None:
+    """Find memories by WORDS, best first: of the project and global ones, or of all projects."""
+    found = asked(
+        where,
+        lambda memories: memories.search(
+            " ".join(words),
+            project=project,
+            type=kind,
+            scope=scope,
+            tag=tag,
+            limit=limit,
+            explain=explain,
+        ),
+    )
+    print_found(found, as_json=as_json)
+
+
+@click.command(short_help="Show what an agent would be reminded of.")
+@click.argument("prompt", nargs=-1)
+@of_a_project
+@_tag
+@_scope
+@_limit(5)
+@_explain
+@reaching
+@_json
+def context(
+    *,
+    prompt: Sequence[str],
+    project: str | None,
+    tag: str | None,
+    scope: str | None,
+    limit: int,
+    explain: bool,
+    as_json: bool,
+    **where: str | None,
+) -> None:
+    """Show what an agent of the project would be reminded of before PROMPT.
+
+    Without a prompt these are the newest; without a project global memories alone.
+    """
+    reminded = asked(
+        where,
+        lambda memories: memories.context(
+            project=project,
+            query=" ".join(prompt) or None,
+            scope=scope,
+            tag=tag,
+            limit=limit,
+            explain=explain,
+        ),
+    )
+    print_context(reminded, as_json=as_json)
+
+
+@click.command(short_help="Show a memory among its neighbours in time.")
+@_id
+@click.option("--before", type=click.IntRange(1, 1000), default=3, show_default=True)
+@click.option("--after", type=click.IntRange(1, 1000), default=3, show_default=True)
+@reaching
+@_json
+def timeline(memory: int, before: int, after: int, as_json: bool, **where: str | None) -> None:
+    """Show what was saved in the project before and after the memory ID."""
+    entries = asked(where, lambda it: it.timeline(memory, before=before, after=after))
+    if as_json:
+        print_json(entries)
+        return
+    rows = [
+        (">" if it.id == memory else "", f"#{it.id}", rendered(it.created_at), it.type, it.title)
+        for it in entries
+    ]
+    columns(("", "ID", "SAVED", "TYPE", "TITLE"), rows)
+
+
+@click.command(short_help="Show what changed in a memory.")
+@_id
+@reaching
+@_json
+def history(memory: int, as_json: bool, **where: str | None) -> None:
+    """Show the revisions of the memory ID, newest first, each with what it changed."""
+    from ..diff import changes  # noqa: PLC0415
+
+    revisions = asked(where, lambda memories: memories.history(memory))
+    if as_json:
+        print_json(revisions)
+        return
+    for revision, changed in changes(revisions):
+        at = rendered(revision.created_at)
+        show(f"{revision.revision}  {one_line(revision.action)}  {at}", bold=True)
+        for line in changed:
+            show(line, indent=3)
+
+
+@click.command(short_help="Show sessions, newest first.")
+@of_a_project
+@_limit(20)
+@click.option("--before", metavar="ID", help="Only those older than this session.")
+@reaching
+@_json
+def sessions(
+    project: str | None, limit: int, before: str | None, as_json: bool, **where: str | None
+) -> None:
+    """Show the sessions of the project, or of all, newest first."""
+    found = asked(where, lambda memories: memories.sessions(project, limit=limit, before=before))
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        (it.id, it.project, rendered(it.started_at), "ended" if it.ended_at else "open",
+         it.message_count, it.summary or "")
+        for it in found
+    ]  # fmt: skip
+    columns(("ID", "PROJECT", "STARTED", "STATE", "MESSAGES", "SUMMARY"), rows)
+
+
+@click.command(short_help="Show how much is stored.")
+@of_a_project
+@click.option("--storage", is_flag=True, help="Show what the files of the tenants are made of.")
+@reaching
+@_json
+def stats(project: str | None, storage: bool, as_json: bool, **where: str | None) -> None:
+    """Show how much is stored, in the project or in all.
+
+    With --storage, what the files are made of, how much is kept for a time, and
+    what the next sweep would remove by the settings of this environment.
+    """
+    from ...domain.text.normalization import project_name  # noqa: PLC0415
+
+    if storage:
+        from .storage import print_storage  # noqa: PLC0415
+
+        print_storage(where, as_json=as_json)
+        return
+    totals = asked(where, lambda memories: memories.stats(project))
+    if as_json:
+        print_json(totals)
+        return
+    observations = counted(totals.total_observations, "observation")
+    place = f" in the project {project_name(project)}" if project else ""
+    show(one_line(f"{observations} and {counted(totals.total_sessions, 'session')}{place}"))
+    for name in totals.projects if not project else ():
+        show(one_line(name), indent=2)
+
+
+def _read() -> str:
+    """What comes on standard input, without the end of its last line."""
+    if sys.stdin is None or is_terminal(sys.stdin):
+        raise click.UsageError("CONTENT is missing; - reads it from standard input.")
+    content: bytes = sys.stdin.buffer.read(MOST_READ)
+    return content.decode(errors="replace").removesuffix("\n").removesuffix("\r")
+
+
+def _print_saved(saved: "Saved", *, as_json: bool) -> None:
+    if as_json:
+        print_json(saved)
+    else:
+        show(
+            DONE[saved.action].format(
+                id=saved.id,
+                revision_count=saved.revision_count,
+                duplicate_count=saved.duplicate_count,
+            )
+        )
+    if saved.redacted:
+        say(f"Kept out of it: {counted(saved.redacted, 'secret')}.")

@@ -1,0 +1,275 @@
+"""`projects`: the projects of a tenant, listed, renamed, merged and erased at the terminal."""
+
+import json
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from ...domain.text.instants import rendered
+from ...domain.text.visible import printable
+from ..service_files import confirm, now, of_the_file, place_of, refusals, say, table, user
+
+# The rest is imported by the commands that need it: the other commands would wait for it.
+if TYPE_CHECKING:
+    from ...domain.lifecycle.projects import Audit, Plan, Projects
+    from ...domain.lifecycle.receipts import Receipt
+    from ...domain.model import Caller, Extent, Listed
+    from ...domain.text.normalization import Project
+    from ...settings.settings import Settings
+    from ...storage.sqlite import SqliteEngine
+
+T = TypeVar("T")
+
+HEADINGS = ("PROJECT", "OBSERVATIONS", "SESSIONS", "CHANGED")
+
+
+@click.group(short_help="List, rename, merge and erase projects.")
+def projects() -> None:
+    """List, rename, merge and erase the projects of a database file.
+
+    A service may be running on the file meanwhile; it sees what is changed
+    from the next request on. Every change adds a line to the audit file.
+    """
+
+
+def _of_a_tenant(command: Callable[..., Any]) -> Callable[..., Any]:
+    tenant = click.option("--tenant", default="default", show_default=True, help="Whose projects.")
+    return of_the_file("db_path")(tenant(command))
+
+
+_dry_run = click.option("--dry-run", is_flag=True, help="Tell what would be done, and do nothing.")
+_yes = click.option("--yes", "is_meant", is_flag=True, help="Do not ask.")
+_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+@projects.command("list", short_help="Show the projects.")
+@_of_a_tenant
+@_json
+def list_(tenant: str, as_json: bool, **files: str | None) -> None:
+    """Show the projects with their live observations and their newest change."""
+    with refusals():
+        listed = _with_projects(files, tenant, lambda service, caller: service.list(caller))
+    rows = [_listed(project) for project in listed]
+    cells = (["" if cell is None else str(cell) for cell in row.values()] for row in rows)
+    for line in [json.dumps(rows)] if as_json else table([HEADINGS, *cells]):
+        click.echo(line)
+
+
+@projects.command(short_help="Give a project another name.")
+@_of_a_tenant
+@click.argument("project")
+@click.argument("new")
+@_dry_run
+@_json
+def rename(
+    tenant: str, project: str, new: str, dry_run: bool, as_json: bool, **files: str | None
+) -> None:
+    """Give PROJECT the name NEW, which nothing may have yet. Ids and sessions stay."""
+    old, name = _name(project), _name(new)
+    with refusals():
+        plan = _with_projects(
+            files,
+            tenant,
+            lambda it, caller: (it.plan_rename if dry_run else it.rename)(caller, old, name),
+        )
+    fields = {"project": old, "to": name, **_moved(plan.extent)}
+    _tell(fields, f"rename {old} to {name}", dry_run=dry_run, as_json=as_json)
+
+
+@projects.command(short_help="Move all of a project into another.")
+@_of_a_tenant
+@click.argument("project")
+@click.argument("into")
+@_dry_run
+@_yes
+@_json
+def merge(
+    tenant: str,
+    project: str,
+    into: str,
+    dry_run: bool,
+    is_meant: bool,
+    as_json: bool,
+    **files: str | None,
+) -> None:
+    """Move the observations and sessions of PROJECT into the project INTO.
+
+    Where both have an observation at one topic key, the text that was updated
+    later stays, and the other is a revision. It is one transaction: saves wait
+    for it, two seconds for 10,000 observations.
+    """
+    source, target = _name(project), _name(into)
+    with refusals():
+        plan = _with_projects(
+            files, tenant, lambda service, caller: service.plan_merge(caller, source, target)
+        )
+        if not dry_run:
+            if not is_meant:
+                _ask(f"merge {source} into {target}", plan.extent)
+            plan = _with_projects(
+                files, tenant, lambda service, caller: service.merge(caller, source, target)
+            )
+    fields = {"project": source, "into": target, **_merged(plan)}
+    _tell(fields, f"merge {source} into {target}", dry_run=dry_run, as_json=as_json)
+
+
+@projects.command(short_help="Erase a project for good.")
+@_of_a_tenant
+@click.argument("project")
+@_dry_run
+@_yes
+@_json
+def erase(
+    tenant: str, project: str, dry_run: bool, is_meant: bool, as_json: bool, **files: str | None
+) -> None:
+    """Erase PROJECT: its observations with their history, its sessions, its global memories.
+
+    Others save meanwhile. At the end nothing of it is in the file, and the
+    receipt says what went. One that was interrupted goes on when it is repeated.
+    """
+    name = _name(project)
+    with refusals():
+        if dry_run or not is_meant:
+            extent = _with_projects(
+                files, tenant, lambda service, caller: service.plan_erasure(caller, name)
+            )
+        if dry_run:
+            fields = {"project": name, **_removed(extent)}
+            _tell(fields, f"erase {name}", dry_run=True, as_json=as_json)
+            return
+        if not is_meant:
+            _ask(f"erase {name} for good", extent)
+        receipt = _on_engine(files, tenant, partial(_erased, name))
+    _tell_receipt(receipt, as_json=as_json)
+
+
+async def _erased(
+    project: "Project", place: "Settings", engine: "SqliteEngine", caller: "Caller"
+) -> "Receipt":
+    """Erase a project, and wait until its bytes have left the file."""
+    from ...domain.lifecycle.projects import Projects  # noqa: PLC0415
+    from ...domain.lifecycle.receipts import Erasures  # noqa: PLC0415
+
+    service, erasures = Projects(engine=engine, audit=_audit(place)), Erasures(engine=engine)
+    total = (await service.plan_erasure(caller, project)).memories if _is_watched() else 0
+    with click.progressbar(
+        length=total, label="Erasing", file=sys.stderr, hidden=not _is_watched()
+    ) as bar:
+        erasure = await service.erase(
+            caller, project, lambda erasure: bar.update(erasure.observations - bar.pos)
+        )
+    await erasures.finish(caller, lambda step: say(f"Blanking {step}") if _is_watched() else None)
+    return await erasures.get(caller, erasure.id)
+
+
+def _with_projects(
+    files: Mapping[str, str | None],
+    tenant: str,
+    work: Callable[["Projects", "Caller"], Awaitable[T]],
+) -> T:
+    from ...domain.lifecycle.projects import Projects  # noqa: PLC0415
+
+    async def worked(place: "Settings", engine: "SqliteEngine", caller: "Caller") -> T:
+        return await work(Projects(engine=engine, audit=_audit(place)), caller)
+
+    return _on_engine(files, tenant, worked)
+
+
+def _on_engine(
+    files: Mapping[str, str | None],
+    tenant: str,
+    work: Callable[["Settings", "SqliteEngine", "Caller"], Awaitable[T]],
+) -> T:
+    from ...domain.tenants import tenant_id  # noqa: PLC0415
+    from ..database import using  # noqa: PLC0415
+
+    place = place_of(files)
+    return using(place, tenant_id(tenant), partial(work, place))
+
+
+def _audit(place: "Settings") -> "Audit":
+    from ...files.audit import record  # noqa: PLC0415
+
+    def note(caller: "Caller", action: str, **fields: object) -> None:  # noqa: ARG001 - the user
+        record(place.audit_file, now(), action, user(), **fields)
+
+    return note
+
+
+def _name(text: str) -> "Project":
+    from ...domain.text.normalization import clean, project_name  # noqa: PLC0415
+
+    return project_name(clean(text))
+
+
+def _ask(what: str, extent: "Extent") -> None:
+    counts = f"{extent.memories} observations and {extent.sessions} sessions"
+    confirm(f"Really {printable(what)}, with {counts}?")
+
+
+def _is_watched() -> bool:
+    return sys.stderr is not None and sys.stderr.isatty()
+
+
+def _listed(project: "Listed") -> dict[str, object]:
+    return {
+        "project": project.project,
+        "observations": project.memories,
+        "sessions": project.sessions,
+        "changed_at": project.changed_at and rendered(project.changed_at),
+    }
+
+
+def _moved(extent: "Extent") -> dict[str, object]:
+    return {
+        "observations": extent.memories,
+        "deleted": extent.deleted,
+        "revisions": extent.revisions,
+        "sessions": extent.sessions,
+    }
+
+
+def _merged(plan: "Plan") -> dict[str, object]:
+    return {**_moved(plan.extent), "same_keys": plan.same_keys}
+
+
+def _removed(extent: "Extent") -> dict[str, object]:
+    kept = extent.shared_sessions
+    return {**_moved(extent), "sessions": extent.sessions - kept, "sessions_kept": kept}
+
+
+def _tell(fields: Mapping[str, object], what: str, *, dry_run: bool, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps({**fields, "dry_run": dry_run}))
+        return
+    counts = ", ".join(f"{name} {count}" for name, count in fields.items() if type(count) is int)
+    done = "It would" if dry_run else "Done:"
+    click.echo(f"{done} {printable(what)}: {counts}.")
+
+
+def _tell_receipt(receipt: "Receipt", *, as_json: bool) -> None:
+    of = receipt.erasure
+    gone = of.bytes_gone_at and rendered(of.bytes_gone_at)
+    fields = {
+        "id": of.id,
+        "kind": of.kind.value,
+        "project": of.project,
+        "observations": of.observations,
+        "revisions": of.revisions,
+        "sessions": of.sessions,
+        "erased_at": rendered(of.erased_at),
+        "bytes_gone_at": gone,
+        "copies_not_reached": receipt.copies_not_reached,
+    }
+    if as_json:
+        click.echo(json.dumps(fields))
+        return
+    click.echo(
+        f"Erased {printable(of.project)}: {of.observations} observations, {of.revisions} "
+        f"revisions, {of.sessions} sessions.\nReceipt: {of.id}\n"
+        f"Its bytes have left the file at {gone}. Not reached: "
+        f"{'; '.join(receipt.copies_not_reached)}."
+    )

@@ -1,0 +1,237 @@
+"""`restore`: what an archive holds is verified, shown, and put in its place."""
+
+import json
+import shlex
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ...domain.errors import Refusal
+from ...domain.text.instants import rendered
+from ..errors import failures
+from ..output import columns, counted, one_line, size
+from ..progress import unheard, watched
+from ..service_files import key_file, now, of_the_file, place_of, require_local_files, say, user
+from .backup import damage, scope_of
+
+# The rest is imported where it is needed: the other commands would wait for it.
+if TYPE_CHECKING:
+    from ...backup.restore_plan import Plan, Replacement
+    from ...backup.restored_keys import KeysPlan
+    from ...domain.model import Erasure
+    from ...settings.settings import Settings
+    from ...storage.sqlite.schema.contents import Contents
+
+HEADINGS = ("TENANT", "OBSERVATIONS", "SESSIONS", "STORES", "CHANGED", "IN ITS PLACE NOW")
+NOBODY_KNOWS = (
+    "The audit file does not reach back to the archive, so nobody can know which of its keys were "
+    "revoked since."
+)
+NOR_WHICH_TENANTS = (
+    "The audit file does not reach back to the archive, so nobody can know which of these tenants "
+    "were erased since: {}."
+)
+NAMES = {"audit.jsonl": "audit file", "redaction.json": "redaction file"}
+MOST_IDS = 10  # that are shown of an erasure
+# What takes out again what was erased, by the kind of the erasure.
+AGAIN = {
+    "observation": "DELETE /observations/ID?hard=true",
+    "redaction": "agentops-memory scan --redact",
+    "store": "DELETE the memory store, or redact the version, anew",
+}
+
+
+@click.command(short_help="Put back what an archive holds.")
+@of_the_file("db_path", "keys_file", "redaction_file")
+@click.argument("archive")
+@click.option(
+    "--tenant", "tenants", metavar="NAME", multiple=True, help="Only this one; repeatable."
+)
+@click.option("--keys", "with_keys", is_flag=True, help="Bring back keys that are not known now.")
+@click.option("--force", is_flag=True, help="Replace databases; the old ones are kept beside.")
+@click.option("--dry-run", is_flag=True, help="Tell what would be done, and do nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def restore(
+    archive: str,
+    tenants: tuple[str, ...],
+    with_keys: bool,
+    force: bool,
+    dry_run: bool,
+    as_json: bool,
+    **files: str | None,
+) -> None:
+    """Put the databases of ARCHIVE in their place, once all of it was found to be good.
+
+    No service may be running on the database. What is replaced is kept beside
+    it. Tenants that the archive does not have stay as they are.
+    """
+    from ...backup.restore import prepared  # noqa: PLC0415
+
+    with failures():
+        place, scope = place_of(files), scope_of(tenants, with_keys=with_keys)
+        require_local_files(place)
+        with ExitStack() as held:
+            with watched("Verifying") as told:
+                it = held.enter_context(
+                    prepared(place, Path(archive), scope, told=told or unheard, is_dry=dry_run)
+                )
+            if not as_json:
+                _show(it.plan)
+            kept = [] if dry_run else it.carry_out(at=now(), by=user(), is_forced=force)
+            if as_json:
+                click.echo(json.dumps({**_document(it.plan, kept), "dry_run": dry_run}))
+            else:
+                _close(it.plan, kept, dry_run=dry_run)
+        if not dry_run:
+            _note_if_lost(place)
+
+
+def _note_if_lost(place: "Settings") -> None:
+    try:
+        key_file(place).require_kept(key_file(place).ring())
+    except Refusal as refusal:
+        say(f"Note: no service will start here yet. {refusal}")
+
+
+def _say(sentence: str) -> None:
+    """Print a sentence, whole: on a narrow terminal too its end is what matters."""
+    click.echo(one_line(sentence))
+
+
+def _show(plan: "Plan") -> None:
+    made_at, program = rendered(plan.manifest.made_at), one_line(plan.manifest.program)
+    _say(f"An archive of {made_at}, made by agentops-memory {program}; all of it is whole.")
+    columns(HEADINGS, [_row(it) for it in plan.replacements])
+    for sentence in _notes(plan):
+        _say(sentence)
+
+
+def _row(it: "Replacement") -> tuple[object, ...]:
+    counts = it.part.contents.counts
+    return (
+        it.part.tenant, counts.observations, counts.sessions, counts.stores,
+        _changed(it.part.contents), _now(it),
+    )  # fmt: skip
+
+
+def _changed(contents: "Contents") -> str:
+    return rendered(contents.changed_at) if contents.changed_at else "-"
+
+
+def _now(it: "Replacement") -> str:
+    if not it.is_there:
+        return "nothing"
+    if it.is_done:
+        return "the same"
+    if it.now is None:
+        return f"what cannot be read, {size(it.size)}"
+    return f"{counted(it.now.counts.observations, 'observation')}, changed {_changed(it.now)}"
+
+
+def _notes(plan: "Plan") -> Iterator[str]:
+    if told := damage(plan.manifest):
+        yield told
+    for tenant in plan.left_out:
+        yield (
+            f"The tenant {tenant} was erased since, and stays so; --tenant {tenant} brings it back."
+        )
+    if plan.unsure:
+        yield NOR_WHICH_TENANTS.format(", ".join(plan.unsure))
+    for tenant in plan.staying:
+        yield f"The tenant {tenant} stays as it is."
+    for name, is_put_back in plan.files.items():
+        if is_put_back:
+            yield f"There is no {NAMES[name]} now; the archive's is put in its place."
+    for it in plan.replacements:
+        yield from _erased(it)
+    if plan.keys:
+        yield from _of_keys(plan.keys, is_known=plan.is_known)
+
+
+def _erased(it: "Replacement") -> Iterator[str]:
+    if it.is_there and it.now is None:
+        yield (
+            f"The database of {it.part.tenant} cannot be read, so nobody can know what was erased "
+            "from it since."
+        )
+    for erasure in it.erased:
+        ids = ", ".join(f"#{id_}" for id_ in erasure.memories[:MOST_IDS])
+        of = erasure.project if erasure.kind == "project" else ids
+        yield (
+            f"Erased since from {it.part.tenant}, at {rendered(erasure.erased_at)}, and back with "
+            f"the archive: {erasure.kind} {one_line(of)}. To erase again: {_again(it, erasure)}."
+        )
+
+
+def _again(it: "Replacement", erasure: "Erasure") -> str:
+    if erasure.kind == "project":
+        return (
+            f"agentops-memory projects erase {shlex.quote(one_line(erasure.project))} "
+            f"--tenant {it.part.tenant}"
+        )
+    return AGAIN[erasure.kind]
+
+
+def _of_keys(keys: "KeysPlan", *, is_known: bool) -> Iterator[str]:
+    if keys.opening and not is_known:
+        yield NOBODY_KNOWS
+    for key in keys.opening:
+        yield f"The key {key.name} ({key.id}) opens the tenant {key.tenant} again, as {key.role}."
+    for key in keys.ended:
+        yield f"The key {key.name} ({key.id}) was revoked or changed since, and stays away."
+    if keys.known:
+        yield f"Known, and as they are now: {counted(len(keys.known), 'key')} of the archive."
+
+
+def _close(plan: "Plan", kept: Sequence[Path], *, dry_run: bool) -> None:
+    if dry_run:
+        _say("Nothing was changed.")
+        return
+    done = [it for it in plan.replacements if not it.is_done]
+    _say(f"Restored {counted(len(done), 'tenant')}.")
+    for file in kept:
+        _say(f"What was there is kept: {file}.")
+
+
+def _document(plan: "Plan", kept: Sequence[Path]) -> dict[str, Any]:
+    return {
+        "archive": str(plan.archive),
+        "made_at": rendered(plan.manifest.made_at),
+        "tenants": [_of_tenant(it) for it in plan.replacements],
+        "left_out": plan.left_out,
+        "staying": plan.staying,
+        "put_back": [name for name, is_put_back in plan.files.items() if is_put_back],
+        "keys": plan.keys
+        and {
+            "opening": [key.id for key in plan.keys.opening],
+            "staying_away": [key.id for key in plan.keys.ended],
+            "known": [key.id for key in plan.keys.known],
+        },
+        "audit_reaches_back": plan.is_known,
+        "kept": [str(file) for file in kept],
+    }
+
+
+def _of_tenant(it: "Replacement") -> dict[str, Any]:
+    return {
+        "tenant": it.part.tenant,
+        "database": str(it.path),
+        "counts": asdict(it.part.contents.counts),
+        "is_there": it.is_there,
+        "is_the_same": it.is_done,
+        "counts_now": it.now and asdict(it.now.counts),
+        "erased_since": [
+            {
+                "id": erasure.id,
+                "kind": erasure.kind,
+                "project": erasure.project,
+                "observation_ids": erasure.memories,
+                "erased_at": rendered(erasure.erased_at),
+            }
+            for erasure in it.erased
+        ],
+    }

@@ -1,0 +1,109 @@
+"""`scan`: secrets in what is already stored, shown by kind and place, or taken out."""
+
+import asyncio
+import json
+import sys
+from collections.abc import Iterator
+
+import click
+
+from ...api.kit.ids import ENTRY, STORE, public_id
+from ...compose import utc_now
+from ...domain.errors import Refusal
+from ...domain.lifecycle.receipts import Erasures
+from ...domain.lifecycle.scan import Scan
+from ...domain.lifecycle.scan_findings import Finding
+from ...domain.model import Caller
+from ...domain.secrets.redaction import redacted
+from ...domain.secrets.registered import Redaction
+from ...domain.tenants import tenant_id
+from ...domain.text.visible import printable
+from ...files.file_systems import require_local
+from ...files.redaction import RedactionFile
+from ...settings.settings import Settings
+from ...storage.sqlite import SqliteEngine
+from ...storage.sqlite.engine.tenants import tenant_file
+from ...storage.sqlite.schema.migrate import require_current
+
+REFUSALS = (Refusal,)
+
+
+def run(settings: Settings, *, tenant: str, redact: bool, as_json: bool) -> bool:
+    """Print where secrets stand, or stood; whether none is left.
+
+    Raises one of REFUSALS when there is no such file, or when a start would change it.
+    """
+    caller = Caller(tenant=tenant_id(tenant))
+    path = tenant_file(settings.db_path, caller.tenant)
+    require_local(path, is_network_allowed=settings.allow_network_fs)
+    require_current(path, settings.recall)
+    findings = asyncio.run(_found(settings, caller, redact=redact))
+    for line in _as_json(findings) if as_json else _sentences(findings, redact=redact):
+        click.echo(line)
+    return not any(finding.in_names or not redact for finding in findings)
+
+
+async def _found(settings: Settings, caller: Caller, *, redact: bool) -> list[Finding]:
+    exceptions = RedactionFile(settings.redaction_file)
+    exceptions.read()
+    redaction = Redaction(exceptions=exceptions.rules)
+    path = tenant_file(settings.db_path, caller.tenant)
+    async with SqliteEngine.opened(path, clock=utc_now, using=settings.recall) as engine:
+        scan = Scan(engine=engine, rules=redaction.rules)
+        findings: list[Finding] = []
+        length = await scan.size(caller)
+        with click.progressbar(length=length, label="scanning", file=sys.stderr) as bar:
+            async for scanned in scan.redact(caller) if redact else scan.look(caller):
+                findings += scanned.findings
+                bar.update(scanned.rows)
+        if redact and any(finding.kinds for finding in findings):
+            click.echo("writing over what was taken out", err=True)
+            await Erasures(engine=engine).finish(caller)
+    return findings
+
+
+def _sentences(findings: list[Finding], *, redact: bool) -> Iterator[str]:
+    for finding in findings:
+        kinds = [f"{kind} {count}" for kind, count in finding.kinds.items()]
+        names = [f"{kind} in a name {count}" for kind, count in finding.in_names.items()]
+        yield f"{_place(finding)}: {', '.join(kinds + names)}"
+    total = sum(sum(finding.kinds.values()) for finding in findings)
+    left = sum(sum(finding.in_names.values()) for finding in findings)
+    done = "taken out" if redact else "found; --redact takes them out"
+    yield f"{total} secrets {done}" if total else "no secrets found in what is said"
+    if left:
+        yield f"{left} in names and paths stay: nothing can take those out"
+
+
+def _as_json(findings: list[Finding]) -> Iterator[str]:
+    for finding in findings:
+        shown = dict(_names(finding))
+        yield json.dumps(
+            {**shown, "kinds": dict(finding.kinds), "in_names": dict(finding.in_names)}
+        )
+
+
+def _place(finding: Finding) -> str:
+    names = [f"{kind} {name}" for kind, name in _names(finding)]
+    return " of ".join(reversed(names)).replace(" of project ", " of ")
+
+
+def _names(finding: Finding) -> Iterator[tuple[str, object]]:
+    """Where a finding stands, from the outside in."""
+    if finding.store is not None:
+        yield "store", public_id(STORE, finding.store)
+        if finding.entry is not None:
+            yield "memory", public_id(ENTRY, finding.entry)
+        if finding.numbers:
+            yield "versions", ", ".join(map(str, finding.numbers))
+        return
+    yield "project", _shown(finding.project)
+    if finding.memory is not None:
+        yield "observation", finding.memory
+    if finding.session is not None:
+        yield "session", _shown(finding.session)
+
+
+def _shown(name: object) -> str:
+    """A name as it may be printed: without a secret, and in one line."""
+    return printable(redacted(str(name)).text)

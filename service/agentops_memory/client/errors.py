@@ -1,0 +1,89 @@
+"""What can happen on the way, as errors that a caller can act on."""
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+
+import httpx
+
+from ..contract import reading
+from ..contract.errors import MemoryServiceError, Refused, UnexpectedAnswer, Unreachable, refused
+
+NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+START = "Does it run? Start it with `agentops-memory serve`."
+_CUT = ("disconnected", "closed connection")  # the words of those who speak HTTP for us
+_SECONDS = re.compile(r"[0-9]{1,9}")
+
+
+@contextmanager
+def told(url: str) -> Iterator[None]:
+    """Inside, what goes wrong on the way is Unreachable or UnexpectedAnswer."""
+    try:
+        yield
+    except httpx.HTTPError as error:
+        raise _failure(error, url) from error
+
+
+def late(url: str) -> Unreachable:
+    return _half_done(f"{url} does not answer in time.")
+
+
+def refusal(
+    url: str, status: int, headers: Mapping[str, str], body: bytes
+) -> Refused | UnexpectedAnswer:
+    """What an answer without success means."""
+    if 300 <= status < 400:
+        return _unexpected(status, f"{url} redirects ({status}), which is not followed.")
+    try:
+        sentence = reading.problem(body)
+    except UnexpectedAnswer:
+        failure = _unexpected(status, f"{url} answers {status}, but not as the service does.")
+        failure.retry_after = _retry_after(headers)
+        return failure
+    return refused(
+        status,
+        sentence,
+        request_id=headers.get("x-request-id"),
+        retry_after=_retry_after(headers),
+    )
+
+
+def is_passing(failure: MemoryServiceError, *, is_repeatable: bool) -> bool:
+    """Whether the same call may succeed when it is sent again, and is done once then."""
+    if isinstance(failure, Unreachable):
+        return is_repeatable or not failure.may_be_done
+    return getattr(failure, "status", 0) in (429, 503)
+
+
+def _failure(error: httpx.HTTPError, url: str) -> Unreachable | UnexpectedAnswer:
+    if isinstance(error, NOT_SENT):
+        return Unreachable(f"{url} cannot be reached ({_reason(error)}). {START}")
+    if isinstance(error, httpx.TimeoutException):
+        return late(url)
+    if isinstance(error, httpx.NetworkError) or any(word in str(error) for word in _CUT):
+        return _half_done(f"{url} broke off.")
+    return UnexpectedAnswer(f"{url} answers, but not as the service does.")
+
+
+def _reason(error: httpx.HTTPError) -> str:
+    if isinstance(error, httpx.PoolTimeout):
+        return "every connection is in use"
+    return str(error) or "no connection in time"
+
+
+def _half_done(sentence: str) -> Unreachable:
+    failure = Unreachable(sentence)
+    failure.may_be_done = True
+    return failure
+
+
+def _unexpected(status: int, sentence: str) -> UnexpectedAnswer:
+    failure = UnexpectedAnswer(sentence)
+    failure.status = status
+    return failure
+
+
+def _retry_after(headers: Mapping[str, str]) -> timedelta | None:
+    seconds = headers.get("retry-after", "")
+    return timedelta(seconds=int(seconds)) if _SECONDS.fullmatch(seconds) else None

@@ -1,0 +1,113 @@
+"""A request with an idempotency key is done once; asked again, it is answered as before."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial, wraps
+from hashlib import sha256
+from typing import Concatenate, ParamSpec, TypeVar
+
+from ..errors import Conflict, Invalid
+from ..model import Caller, Done, Ids
+from ..ports.engine import Transaction
+from ..quota import require_room_for_record
+from ..retention import Kind
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+LONGEST_KEY = 255
+
+_KEY = re.compile(rf"[!-~]{{1,{LONGEST_KEY}}}")
+
+
+@dataclass(slots=True, kw_only=True)
+class Once:
+    """A request under the idempotency key of its holder, as digests; for one write of it."""
+
+    key: bytes
+    request: bytes
+    status: int  # of the answer; the write finds out which the first one had
+    is_replay: bool = False  # whether it was done before; the write finds out
+
+
+def once(caller: Caller, key: str, status: int, *request: bytes) -> Once:
+    """The request that has these parts, under the caller's key. Invalid for what is no key.
+
+    The key goes into both digests: without it, nobody can try out what a short
+    body may have been.
+    """
+    if not _KEY.fullmatch(key):
+        raise Invalid(f"An idempotency key has 1 to {LONGEST_KEY} visible ASCII characters.")
+    holder = (caller.key or "").encode(), key.encode()
+    return Once(key=_digest(*holder), request=_digest(*request, *holder), status=status)
+
+
+def no_ids(_: object) -> Ids:
+    """For an outcome that the request and what is stored tell again."""
+    return {}
+
+
+def only_once(
+    work: Callable[Concatenate[Transaction, P], T],
+    once: Once | None,
+    *,
+    again: Callable[Concatenate[Transaction, Ids, P], T],
+    ids: Callable[[T], Ids] = no_ids,
+) -> Callable[Concatenate[Transaction, P], T]:
+    """The work as a transaction that does a request once; the work itself without a key.
+
+    What is done is recorded with it, by the `ids` of its outcome. The same
+    request finds that, and `again` makes the outcome of the ids and of what the
+    work would take: it must refuse whom the work would refuse. Another request
+    under the key is refused with Conflict.
+    """
+    if once is None:
+        return work
+
+    @wraps(work)
+    def done_once(tx: Transaction, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        done = _done(tx, once)
+        once.is_replay = done is not None  # said each time: a transaction may be run again
+        if done is not None:
+            once.status = done.status
+            return _again(partial(again, tx, done.ids, *args, **kwargs))
+        outcome = work(tx, *args, **kwargs)
+        _record(tx, once, ids(outcome))
+        return outcome
+
+    return done_once
+
+
+def _again(outcome: Callable[[], T]) -> T:
+    """The outcome of the ids; Conflict for ids of a damaged file, by which there is none."""
+    try:
+        return outcome()
+    except (LookupError, ValueError, TypeError, OverflowError) as damage:
+        raise Conflict("This was done, and its answer is not known any more.") from damage
+
+
+def is_due(tx: Transaction, once: Once | None) -> bool:
+    """Whether the request is still to be done; Conflict for another one under its key."""
+    return once is None or _done(tx, once) is None
+
+
+def _done(tx: Transaction, once: Once) -> Done | None:
+    """What the request has done, in the time for which that is kept."""
+    done = tx.done.get(once.key)
+    until = tx.kept.until(Kind.IDEMPOTENCY, tx.now)
+    if done is None or (until is not None and done.at <= until):
+        return None
+    if done.request != once.request:
+        raise Conflict("Idempotency key reused with a different request body.")
+    return done
+
+
+def _record(tx: Transaction, once: Once, ids: Ids) -> None:
+    require_room_for_record(tx)
+    record = Done(key=once.key, request=once.request, status=once.status, ids=ids, at=tx.now)
+    tx.done.add(record)
+
+
+def _digest(*parts: bytes) -> bytes:
+    return sha256(b"".join(sha256(part).digest() for part in parts)).digest()

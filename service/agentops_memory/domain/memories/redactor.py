@@ -1,0 +1,124 @@
+"""What is written passes a screen: secrets stay behind, and are counted."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+
+from ..model import Caller, Change, Draft, Memory, Session, SessionId, Text
+from ..secrets.redaction import DEFAULT_RULES, Rules
+from ..text.normalization import cut
+from ..text.summary import SHOWN, Transcript, summary, told_by
+
+# Characters of what is stored. A text that its placeholders make longer is cut.
+MAX_SESSION_ID = 500
+MAX_TYPE = MAX_SCOPE = 50
+MAX_TITLE = 500
+MAX_CONTENT = 50_000
+MAX_KEY = 200
+MAX_TAG = 100
+MAX_TAGS = 20
+MAX_PROJECT = 200
+MAX_SUMMARY = 50_000
+
+RulesOf = Callable[[Caller], Rules]
+"""Which rules hold for what a caller writes."""
+
+
+def default_rules(_: Caller) -> Rules:
+    """The well-known shapes and private parts, for everybody."""
+    return DEFAULT_RULES
+
+
+@dataclass(slots=True)
+class Screen:
+    """Takes secrets out of what one request writes: nouns come out as they may be stored."""
+
+    rules: Rules
+    kinds: Counter[str] = field(default_factory=Counter)  # of what was taken out
+
+    @property
+    def count(self) -> int:
+        """How many secrets were taken out."""
+        return self.kinds.total()
+
+    def whole(self, text: str) -> str:
+        """The text without secrets; it may be longer than it was."""
+        clean = self.rules.redacted(text)
+        if not clean.count:
+            return text
+        self.kinds.update(clean.kinds)
+        return clean.text
+
+    def text(self, text: str, most: int) -> str:
+        """The text without secrets, at most so long."""
+        clean = self.whole(text)
+        return text if clean is text else clean[:most]
+
+    def text_of_bytes(self, text: str, most: int) -> str:
+        """The text without secrets, at most so many bytes of UTF-8."""
+        clean = self.whole(text)
+        return text if clean is text else clean.encode()[:most].decode(errors="ignore")
+
+    def session_id(self, session: SessionId) -> SessionId:
+        return SessionId(self.text(session, MAX_SESSION_ID))
+
+    def words(self, text: Text) -> Text:
+        return Text(
+            type=self.text(text.type, MAX_TYPE),
+            title=self.text(text.title, MAX_TITLE),
+            content=self.text(text.content, MAX_CONTENT),
+            tags=self._tags(text.tags),
+        )
+
+    def draft(self, draft: Draft) -> Draft:
+        return replace(
+            draft,
+            session=self.session_id(draft.session),
+            space=replace(draft.space, scope=self.text(draft.space.scope, MAX_SCOPE)),
+            text=self.words(draft.text),
+            key=self._key(draft.key),
+        )
+
+    def change(self, change: Change) -> Change:
+        return Change(
+            type=None if change.type is None else self.text(change.type, MAX_TYPE),
+            title=None if change.title is None else self.text(change.title, MAX_TITLE),
+            content=None if change.content is None else self.text(change.content, MAX_CONTENT),
+            tags=None if change.tags is None else self._tags(change.tags),
+        )
+
+    def session(self, session: Session) -> Session:
+        return replace(self.summary(session), id=self.session_id(session.id))
+
+    def summary(self, session: Session) -> Session:
+        """The session with a summary without secrets; one of ours stays one of ours."""
+        clean = self.text(session.summary, MAX_SUMMARY)
+        if clean != session.summary:
+            clean = self._cut_anew(session.summary) or clean
+        return replace(session, summary=clean)
+
+    def transcript(self, told: Transcript) -> Transcript:
+        first = cut(self.whole(told.first), SHOWN)
+        last = cut(self.whole(told.last), SHOWN) if told.user > 1 else first
+        return replace(told, first=first, last=last)
+
+    def memory(self, memory: Memory) -> Memory:
+        return replace(
+            memory,
+            session=memory.session and self.session_id(memory.session),
+            space=replace(memory.space, scope=self.text(memory.space.scope, MAX_SCOPE)),
+            text=self.words(memory.text),
+            key=self._key(memory.key),
+            promoted_to=memory.promoted_to and self.text(memory.promoted_to, MAX_TITLE),
+        )
+
+    def _cut_anew(self, text: str) -> str:
+        """The summary with both messages cleaned, then cut; nothing if a secret would be left."""
+        again = summary(Screen(self.rules).transcript(told_by(text)))
+        return "" if self.rules.redacted(again).count else again
+
+    def _key(self, key: str | None) -> str | None:
+        return None if key is None else self.text(key, MAX_KEY)
+
+    def _tags(self, tags: Iterable[str]) -> tuple[str, ...]:
+        return tuple(self.text(tag, MAX_TAG) for tag in tags)

@@ -1,0 +1,195 @@
+"""Opening and closing sessions, and what is remembered of them."""
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from ..access import Role
+from ..errors import Invalid
+from ..model import UNKNOWN_PROJECT, Caller, Entered, Session, SessionId
+from ..ports.engine import Engine, Transaction
+from ..quota import require_room_for_session
+from ..text.normalization import Project
+from ..text.summary import Message, Transcript, continued, summary, told_by, transcript
+from . import replays
+from .idempotency import Once, only_once
+from .new_names import require_session
+from .redactor import RulesOf, Screen, default_rules
+
+AT_ONCE = 100  # idle sessions that are ended in one transaction; saves wait for it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sessions:
+    """Sessions of one service.
+
+    One of a project that the caller does not act on is refused with Denied; a
+    read does not know of it. A new one with a name that cannot be is refused with
+    InvalidFields. What is to be done `once` is answered as before when it was.
+    """
+
+    engine: Engine
+    rules: RulesOf = default_rules
+
+    async def open(
+        self, caller: Caller, session: SessionId, project: Project, *, once: Once | None = None
+    ) -> Entered:
+        """Start a session. A known id is answered with what is stored, unchanged."""
+        caller.require(Role.WRITER)
+        screen = Screen(self.rules(caller))
+        id_ = screen.session_id(session)
+        work = only_once(open_session, once, again=replays.opened, ids=replays.ids_of_opened)
+        opened = await self.engine.write(caller, work, id_, project)
+        return Entered(session=opened, redacted=screen.count)
+
+    async def hear(self, caller: Caller, messages: Iterable[Message]) -> Transcript:
+        """The digest of what was said, for the other steps: this may take long, so it is one."""
+        caller.require(Role.WRITER)
+        screen = Screen(self.rules(caller))
+        said = await asyncio.to_thread(transcript, messages, screen.whole)
+        return replace(said, redacted=screen.count)
+
+    async def append(
+        self,
+        caller: Caller,
+        session: SessionId,
+        said: Transcript,
+        project: Project | None,
+        *,
+        once: Once | None = None,
+    ) -> Entered:
+        """Add to what was told of a session, which goes on where its summary ends.
+
+        An unknown id is stored, in `project` or `unknown`, so that nothing is lost.
+        """
+        caller.require(Role.WRITER)
+        screen = Screen(self.rules(caller))
+        id_ = screen.session_id(session)
+        work = only_once(append_messages, once, again=replays.appended)
+        grown = await self.engine.write(caller, work, id_, said, project)
+        return Entered(session=grown, redacted=screen.count + said.redacted)
+
+    async def close(
+        self,
+        caller: Caller,
+        session: SessionId,
+        said: Transcript,
+        project: Project | None,
+        *,
+        once: Once | None = None,
+    ) -> Entered:
+        """End a session with the summary of its transcript; the last transcript wins.
+
+        An end without messages is one with those that were told since the last end; with none
+        at all it keeps the summary that is there. An unknown id is stored, in `project` or
+        `unknown`, so that a late end is not lost.
+        """
+        caller.require(Role.WRITER)
+        screen = Screen(self.rules(caller))
+        id_ = screen.session_id(session)
+        work = only_once(close_session, once, again=replays.closed, ids=replays.ids_of_closed)
+        closed = await self.engine.write(caller, work, id_, said, project)
+        return Entered(session=closed, redacted=screen.count + said.redacted)
+
+    async def end_idle(self, caller: Caller, idle: timedelta) -> int:
+        """End the sessions of which nothing was told for so long; how many. With 0 none ends.
+
+        Each ended at its last message; one without messages goes on.
+        """
+        caller.require(Role.ADMIN)
+        ended, is_any = 0, bool(idle)
+        while is_any and await self.engine.read(caller, is_any_idle, idle):
+            now_ended = await self.engine.write(caller, end_idle_sessions, idle)
+            ended, is_any = ended + now_ended, now_ended > 0
+        return ended
+
+    async def recent(
+        self, caller: Caller, project: Project | None, limit: int, before: SessionId | None = None
+    ) -> list[Session]:
+        """Sessions, newest first; with `before`, those older than that session."""
+        caller.require(Role.READER)
+        return await self.engine.read(caller, recent_sessions, project, limit, before)
+
+
+def open_session(tx: Transaction, session: SessionId, project: Project) -> Session:
+    tx.caller.require_project(project)
+    require_session(tx, session, project)
+    return entered(tx, Session(id=session, project=project, started_at=tx.now))
+
+
+def entered(tx: Transaction, session: Session) -> Session:
+    """The session as it is stored, by now at the latest. The caller must act on its project."""
+    require_room_for_session(tx)
+    return admitted(tx, session)
+
+
+def admitted(tx: Transaction, session: Session) -> Session:
+    """The same, however much the tenant stores."""
+    stored = tx.sessions.open(session)
+    tx.caller.require_project(stored.project)
+    return stored
+
+
+def append_messages(
+    tx: Transaction, session: SessionId, said: Transcript, project: Project | None
+) -> Session:
+    opened = _entered_late(tx, session, project)
+    if not said.messages:
+        return opened
+    told = continued(tx.transcripts.get(session) or told_by(opened.summary), said)
+    tx.transcripts.put(session, told)
+    grown = replace(opened, message_count=told.messages)
+    tx.sessions.grow(grown)
+    return grown
+
+
+def close_session(
+    tx: Transaction, session: SessionId, said: Transcript, project: Project | None
+) -> Session:
+    opened = _entered_late(tx, session, project)
+    told = said if said.messages else tx.transcripts.get(session)
+    return _ended(tx, opened, told, tx.now)
+
+
+def is_any_idle(tx: Transaction, idle: timedelta) -> bool:
+    return bool(tx.transcripts.idle(tx.now - idle, 1))
+
+
+def end_idle_sessions(tx: Transaction, idle: timedelta) -> int:
+    """How many sessions have ended; none only if there is nothing that could."""
+    ended = 0
+    for id_, heard_at in tx.transcripts.idle(tx.now - idle, AT_ONCE):
+        session, told = tx.sessions.get(id_), tx.transcripts.get(id_)
+        if session and told:  # else the file is damaged, and this would come again and again
+            _ended(tx, session, told, min(heard_at, tx.now))
+            ended += 1
+    return ended
+
+
+def recent_sessions(
+    tx: Transaction, project: Project | None, limit: int, before: SessionId | None
+) -> list[Session]:
+    if before is not None and not _is_seen(tx, before):
+        raise Invalid("before_id is not the id of a session.")
+    return tx.sessions.newest(project, limit, before=before)
+
+
+def _entered_late(tx: Transaction, session: SessionId, project: Project | None) -> Session:
+    late = Session(id=session, project=project or UNKNOWN_PROJECT, started_at=tx.now)
+    require_session(tx, late.id, late.project)
+    return entered(tx, late)
+
+
+def _ended(tx: Transaction, session: Session, told: Transcript | None, at: datetime) -> Session:
+    ended = replace(session, ended_at=max(at, session.started_at))  # the clock may have gone back
+    if told is not None:
+        ended = replace(ended, summary=summary(told), message_count=told.messages)
+    tx.sessions.close(ended)
+    tx.transcripts.drop(session.id)
+    return ended
+
+
+def _is_seen(tx: Transaction, session: SessionId) -> bool:
+    found = tx.sessions.get(session)
+    return found is not None and tx.caller.projects.match(found.project)

@@ -1,0 +1,1 @@
+"""Recall: search and context, their budget and their explanation."""

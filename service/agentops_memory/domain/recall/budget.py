@@ -1,0 +1,88 @@
+"""What of a context an agent has room for: a pure choice, first come, first served."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from itertools import compress
+
+from ..model import Context, LeftOut, Packed, Text
+from ..text.normalization import cut
+
+SHOWN = 300  # code points of a content in a context
+MOST_SHOWN = 50_000  # as many as a content can have
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """How much an agent wants to be told; without a bound, everything."""
+
+    max_tokens: int | None = None
+    max_chars: int | None = None
+    content_chars: int = SHOWN
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether there is anything that may not fit."""
+        return self.max_tokens is not None or self.max_chars is not None
+
+    def room(self, tokens: int, chars: int) -> bool:
+        """Whether so much is within the bounds."""
+        within_tokens = self.max_tokens is None or tokens <= self.max_tokens
+        return within_tokens and (self.max_chars is None or chars <= self.max_chars)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """What a line takes of a prompt."""
+
+    tokens: int
+    chars: int
+
+
+def packed(context: Context, budget: Budget) -> Context:
+    """The context with what fits: its summaries first, then its memories in their order."""
+    hits, first = context.found.hits, len(context.summaries)
+    entries = [entry_line(hit.memory.text, budget.content_chars) for hit in hits]
+    costs = [*map(cost_of, map(summary_line, context.summaries)), *map(cost_of, entries)]
+    fits = fitting(costs, budget)
+    kept = [place for place in range(len(hits)) if fits[first + place]]
+    return replace(
+        context,
+        summaries=tuple(compress(context.summaries, fits)),
+        found=replace(context.found, hits=tuple(hits[place] for place in kept)),
+        packed=Packed(
+            tokens=sum(cost.tokens for cost in compress(costs, fits)),
+            chars=sum(cost.chars for cost in compress(costs, fits)),
+            places=tuple(place + 1 for place in kept),
+            left_out=tuple(
+                LeftOut(memory=hit.memory.id, place=place + 1, tokens=cost.tokens, chars=cost.chars)
+                for place, (hit, cost) in enumerate(zip(hits, costs[first:], strict=True))
+                if not fits[first + place]
+            ),
+            summaries_left_out=fits[:first].count(False),
+        ),
+    )
+
+
+def fitting(costs: Iterable[Cost], budget: Budget) -> list[bool]:
+    """Which of these fit, each tried at its turn: one that does not makes way for the next."""
+    fits, tokens, chars = [], 0, 0
+    for cost in costs:
+        fits.append(budget.room(tokens + cost.tokens, chars + cost.chars))
+        if fits[-1]:
+            tokens, chars = tokens + cost.tokens, chars + cost.chars
+    return fits
+
+
+def cost_of(line: str) -> Cost:
+    """What the line takes: a token for each four bytes begun, a character for each code point."""
+    return Cost(tokens=(len(line.encode()) + 3) // 4, chars=len(line))
+
+
+def summary_line(summary: str) -> str:
+    """A summary as the agent runtime writes it into a prompt."""
+    return f"- {summary}\n"
+
+
+def entry_line(text: Text, content_chars: int) -> str:
+    """A memory as the agent runtime writes it into a prompt, its content cut."""
+    return f"- [{text.type}] {text.title}: {cut(text.content, content_chars)}\n"

@@ -1,0 +1,1 @@
+"""Secrets, known by shape, label or assignment, leave a text. Pure."""

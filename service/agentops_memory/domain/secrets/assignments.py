@@ -1,0 +1,298 @@
+"""What a name that says secret is given: `DB_PASSWORD=...`, `password: ...`, `api_key: ...`."""
+
+import re
+from collections.abc import Mapping
+
+from .tokens import MIN_TURNS, UUID, turns
+
+SHORTEST, LONGEST = 8, 256  # characters of a password
+REACH = 160  # characters before a name that are looked at
+LONGEST_WORD = 20  # characters of the words after which a name says nothing
+
+
+def is_random(secret: str) -> bool:
+    """Whether letters and digits alternate as in no name, and signs stand in mixed case only.
+
+    So paths, resource names, UUIDs and public keys of SSH are not random.
+    """
+    if turns(secret) < MIN_TURNS or _PUBLIC.match(secret):
+        return False
+    has_both_cases = secret != secret.lower() and secret != secret.upper()
+    return secret.isalnum() or has_both_cases or _DIGEST.search(secret) is not None
+
+
+def is_named(found: re.Match[str]) -> bool:
+    """Whether this name says secret, and its value is random: no `public_key`, no `page_token`."""
+    before = found.string[max(0, found.start() - LONGEST_WORD) : found.start()]
+    before = before.rstrip(" _-").lower()
+    return (
+        is_random(found["secret"])
+        and not before.endswith(_NO_SECRETS.get(found["name"].lower(), ()))
+        and not (before.endswith("signing") and _FINGERPRINT.fullmatch(found["secret"]))
+        and (found["option"] is None or follows(_OPTION, found))
+        and (found["next"] is None or _is_argument(found))
+    )
+
+
+def is_option(value: str) -> bool:
+    """Whether this may be the password in `mysql -p...`: no variable and no stand-in."""
+    return not (_REFERENCE.match(value) or _STAND_IN.fullmatch(value) or _PORTS.fullmatch(value))
+
+
+def is_password(found: re.Match[str]) -> bool:
+    """Whether this match of `ASSIGNMENT` gives a name something that is no mere word."""
+    return _is_assigned(found) and _is_secret(found)
+
+
+def follows(before: re.Pattern[str], found: re.Match[str]) -> bool:
+    """Whether the pattern ends where this match begins."""
+    start = found.start()
+    return before.search(found.string, max(0, start - REACH), start) is not None
+
+
+def _is_assigned(found: re.Match[str]) -> bool:
+    """Whether what stands between the name and the value gives the one to the other."""
+    between, is_quoted = found["between"].strip(), found["quote"] is not None
+    match between:
+        case "":
+            return follows(_OPTION, found) or _is_statement(found)
+        case ",":
+            return is_quoted and _is_argument(found)
+        case "||" | "??" | "or" | "(":
+            return is_quoted
+        case ">":
+            return follows(_OPENING, found) and found.string.startswith("</", found.end("secret"))
+        case _:
+            return True
+
+
+def _is_argument(found: re.Match[str]) -> bool:
+    """Whether the value is the default of a getter, or the next of a list of arguments."""
+    return follows(_GETTER, found) or follows(_ITEM, found)
+
+
+def _is_statement(found: re.Match[str]) -> bool:
+    """Whether this is said of a user: `WITH PASSWORD '...'`, `IDENTIFIED BY '...'`."""
+    return found["quote"] == "'" and found["name"].lower() in ("password", "identified by")
+
+
+def _is_secret(found: re.Match[str]) -> bool:
+    """Whether the value is neither code, nor a reference, nor a stand-in, nor a word.
+
+    Beside a name in capitals, as variables have, a word is enough.
+    """
+    value = _PLACEHOLDER.sub("", found["secret"])
+    if (
+        not SHORTEST <= len(value) <= LONGEST
+        or _REFERENCE.match(value)
+        or _STAND_IN.fullmatch(value)
+    ):
+        return False
+    if found["quote"] in (None, "`") and _CODE.match(value):
+        return False
+    if any(sign.isspace() for sign in value):
+        words = (word.strip("()[].,:") for word in value.split())
+        return any(map(_is_complex, words)) or _APP_PASSWORD.fullmatch(value) is not None
+    if _is_outcome(found):
+        return _is_complex(value) and _NUMBER.fullmatch(value) is None
+    if _WORDS.fullmatch(value):
+        is_word = _NO_PASSWORD.search(value) is None and not _is_resource(found, value)
+        return is_word and _is_variable(found)
+    return not _is_name(found, value) and (_is_literal(found) or _is_complex(value))
+
+
+def _is_outcome(found: re.Match[str]) -> bool:
+    """Whether the name is `pass` alone, as of a test or a compiler, and no user is beside it."""
+    is_pass = found["name"].lower().rstrip("_0123456789") == "pass"
+    return is_pass and not follows(_PART, found) and not follows(_USER, found)
+
+
+def _is_variable(found: re.Match[str]) -> bool:
+    """Whether a name in capitals, or a line of its own, says that a word is a password."""
+    if found["name"].isupper():
+        return found["quote"] is None or _LOWER.fullmatch(found["secret"]) is not None
+    is_tight = found["between"] == "="
+    return is_tight and _LOWER.fullmatch(found["secret"]) is not None and _is_alone(found)
+
+
+def _is_name(found: re.Match[str], value: str) -> bool:
+    """Whether this is a name with numbers in it, as variables, files and resources have."""
+    if _NAME.fullmatch(value):
+        return True
+    if _is_resource(found, value):
+        return not (found["name"].isupper() and re.fullmatch(UUID, value))
+    is_bare = found["quote"] is None and not found["name"].isupper()
+    return is_bare and value.isidentifier() and _MENTION.search(value) is not None
+
+
+def _is_resource(found: re.Match[str], value: str) -> bool:
+    """Whether this is the name of a secret, as in Kubernetes."""
+    return found["name"][:6].lower() == "secret" and _RESOURCE.fullmatch(value) is not None
+
+
+def _is_literal(found: re.Match[str]) -> bool:
+    """Whether this is a literal: in quotes, tight at its sign, or alone in its line."""
+    if found["between"].strip() in ("(", "|"):
+        return False
+    if found["quote"] is not None:
+        return True
+    if found.string[found.end("secret") : found.end("secret") + 1] in (",", ")", "]"):
+        return _is_pair(found)
+    if found["between"] in ("=", ":-", ">") or "value" in found["between"].lower():
+        return True
+    return found["between"].isspace() or _is_alone(found)
+
+
+def _is_pair(found: re.Match[str]) -> bool:
+    """Whether it is among variables, or in a line of pairs: `password=...,user=bob`."""
+    if found["between"] != "=":
+        return False
+    after, end = found.string, found.end("secret")
+    if found["name"].isupper():
+        return _PAIR.match(after, end) is not None
+    pairs = _PAIRS.match(after, end)
+    is_line = pairs is not None and _LINE_END.match(after, pairs.end()) is not None
+    return is_line and follows(_LINE_BEGIN, found)
+
+
+def _is_alone(found: re.Match[str]) -> bool:
+    return follows(_LINE_BEGIN, found) and _LINE_END.match(found.string, found.end()) is not None
+
+
+def _is_complex(value: str) -> bool:
+    """Whether letters, digits and signs are mixed as in no word: `S3cr3tP@ss!`."""
+    if _MAIL.fullmatch(value) or len(value) < SHORTEST:
+        return False
+    has_sign = _SIGN.search(value) is not None
+    has_digit = any(sign.isdigit() for sign in value)
+    is_mixed = has_digit or value not in (value.lower(), value.upper())
+    return (has_sign and is_mixed) or turns(value) >= MIN_TURNS
+
+
+# As in Mailgun's key-..., Mailchimp's ...-us12 and Plaid's access-production-...
+_DIGEST = re.compile(
+    f"(?<![0-9a-f])[0-9a-f]{{32,}}(?![0-9a-f])|access-[a-z]+-{UUID}"
+    r"|\A(?:key|django-insecure)-[A-Za-z0-9]{24,}\Z"
+)
+_PUBLIC = re.compile("AAAA[BCE]3Nza")  # a key of SSH
+_FINGERPRINT = re.compile("[0-9A-F]{40}")  # of a key of GPG
+_NO_SECRETS: Mapping[str, tuple[str, ...]] = {
+    "token": (
+        *("csrf", "xsrf", "forgery", "middleware", "verification"),
+        *("page", "next", "forward", "backward", "starting", "continuation", "cursor", "sync"),
+        *("client", "idempotency", "request", "unit", "resume", "cancellation"),
+    ),
+    "key": (
+        *("public", "pub", "publishable", "site", "host", "verify", "verification", "verifying"),
+        *("primary", "foreign", "natural", "composite", "unique", "candidate", "surrogate"),
+        *("cache", "topic", "sort", "partition", "shard", "index", "hash", "group", "lookup"),
+        *("object", "file", "blob", "s3", "asset", "image", "folder", "document", "doc", "node"),
+        *("row", "record", "column", "item", "entity", "content", "message", "event", "issue"),
+        *("idempotency", "dedup", "dedupe", "deduplication", "routing", "query", "registry"),
+        *("project", "version", "translation", "state", "restore", "metric", "config", "lock"),
+        *("parent", "map", "mon", "gpg", "pgp", "recv", "apt", "authorized"),
+    ),
+}
+
+_PLACEHOLDER = re.compile(r"\[REDACTED:[A-Za-z0-9._-]+\]")
+_NAMES = (
+    r"(?:pass(?:word|wd|phrase|code)|(?:(?<![a-z])|(?<=require)|(?<=\\[nrt]))pass"
+    r"|(?-i:(?<=[a-z])Pass)|pwd|secret(?:[_-]?(?:key(?:[_-]?base)?|token))?)(?:_?\d{1,2})?"
+    r"|identified by"
+)
+TYPE = r"(?:[ \t]?:[ \t]?[&\w.\[\]]{2,32}(?:[ \t]\|[ \t]None)?)"
+VALUE_OF = (
+    r"""[ \t]{0,4}[,;]?[\s>+#*/-]{0,60}\\{0,3}["']?(?:parameter)?value\\{0,3}["']?[ \t]{0,20}[:=]"""
+)
+_IS = r"(?:=>|:=|\?=|=(?![=~])|:(?![:=-])|\uff1a)(?:\*\*)?"
+_BLOCK = r"[ \t]{1,4}[|>][+-]?[ \t]{0,4}(?:\r\n?|\n)[ \t>|#+*/-]{1,40}"
+_WRAPPER = r"(?:secretstr(?:ing)?\(|(?:convertto-)?securestring[( ](?:-string )?)"
+_WIDE = r"[\u2e80-\ua4cf\uac00-\ud7ff\uf900-\ufaff\ufe30-\ufe4f\uff00-\uffef]"  # without spaces
+# What ends a value that has no quotes.
+_END = rf"""[.,;:)\]}}>|\\]{{0,4}}(?:[\s"'`\x1b]|$|{_WIDE})|</|\\[nrt]|[&,;]\s?[\w. ]{{1,31}}[=:]"""
+_BARE = rf"""(?>(?:\[REDACTED:[\w.-]+\]|(?!{_END})[^\s"'`\x00-\x1f]){{{SHORTEST},}})"""
+_QUOTED = rf"(?>(?:(?!(?P=quote))(?:\\[^\r\n]|[^\r\n\\])){{{SHORTEST},{LONGEST}}})(?=(?P=quote))"
+ASSIGNMENT = re.compile(
+    rf"(?P<name>{_NAMES})"
+    rf"(?:\\{{0,3}}[\"'`])?[\])]{{0,2}}(?:\*\*)?"
+    rf"(?P<between>=(?!=)|:-|>|{VALUE_OF}[ \t]{{0,8}}"
+    rf"|(?:{TYPE}[ \t]{{0,4}}=(?![=~])|[ \t]{{0,40}}{_IS})(?:{_BLOCK}|[ \t]{{0,40}})"
+    r"|[ \t]{0,4}(?:,|\|\||\?\?|or)[ \t]{1,4}|,|[ \t]{1,40}\|[ \t]{1,40}|\([ \t]?|[ \t]{1,4})"
+    rf"(?:{_WRAPPER}?[rbuf@]{{0,2}}(?=[\"']))?(?P<quote>\\{{0,3}}[\"'`])?(?P<secret>(?(quote)(?:{_QUOTED})|(?:{_BARE})))",
+    re.IGNORECASE | re.ASCII,
+)
+
+_OPTION = re.compile(r"(?<![\w-])(?:--[\w.-]*|require|(?:env|setx?) [\w.-]*)\Z", re.IGNORECASE)
+_GETTER = re.compile(
+    r"""(?:env\w*|get|fetch|config|getOrDefault|define)\(\s?\\{0,3}["'][\w.-]*\Z""", re.IGNORECASE
+)
+_ITEM = re.compile(r"""["']--[\w.-]*\Z""")  # of a list of arguments
+_PART = re.compile(r"(?<!\\)\w[.-]?\Z")
+_USER = re.compile(
+    r"""(?:user(?:name)?|login)\\{0,3}["']?\s?[=:]\s?\\{0,3}["']?[^\s"',;]{1,64}["']?"""
+    r"""[\s,;&]{1,3}\\{0,3}["']?\Z""",
+    re.IGNORECASE,
+)
+_OPENING = re.compile(r"<[\w:.-]*\Z")
+_LINE_BEGIN = re.compile(
+    r"(?:^|[\r\n]|\\n|\x1b\[\d{0,2}m)[ \t>|#+*/0-9.)-]{0,40}"
+    r"(?:(?:export|set|env|arg|setx?|let|const|var|readonly|local|-e|--env)[ \t])?"
+    r"""\\{0,3}["'`]?[\w.$:-]{0,80}\Z""",
+    re.IGNORECASE,
+)
+_LINE_END = re.compile(r"""\\{0,3}["'`]?[ \t]*(?:$|[\r\n]|\\{1,2}[nr\r\n]|\x1b\[|[ \t](?:#|//))""")
+
+_REFERENCE = re.compile(
+    r"\$[({]|\$[A-Za-z_]\w*(?:[/.:\\\]]|\Z)|\$\w{1,20}\$|.*(?:\$[({]|\{\{|<%|#\{|%\(|\(\?)"
+    r"|\{[A-Za-z_. -]*\}|<[^<>]*>|%\w+%|\[|\^|__\w+__\Z"
+    r"|(?:\.{0,2}|~|%\w+%|[A-Za-z]:)[/\\]|[A-Za-z][A-Za-z0-9+.-]*://"
+    r"|[+.,) ].*[+.,( ]\Z|[,);]|<[\w -]*\Z|\d+(?:\.\d+)+\Z"
+    r"|[@:][A-Za-z_]+\Z|@Microsoft\.|[*&!][A-Za-z_.:-]+\d{0,3}\Z|ENC[\[(]"
+    r"|(?:vault|op|env|file|ssm|sm|arn|ref|secrets?|secretref|aws|gcp|azure|kv|keyring|sops)[:+]"
+    r"|(?:\{?(?:sha|ssha|md5|bcrypt|cipher|pbkdf2|scrypt|argon2\w*)[\w-]{0,16}[:}$])",
+    re.IGNORECASE,
+)
+_IDENTIFIER = r"[&*!-]?[A-Za-z_$][\w$]*"
+_DOTTED = r"(?:(?:\.|::|->|[?!]\.)[A-Za-z_$][\w$]*)"
+_CODE = re.compile(
+    rf"{_IDENTIFIER}{_DOTTED}*(?:->)?[(\[{{<]|{_IDENTIFIER}{_DOTTED}+\W{{0,3}}\Z|[(\[{{|&]|=|--"
+)
+_FILLERS = """
+    my your our the a an some any new old here in of for is be to or not no super very top
+    pass word changeme changeit changethis change replaceme replace insert enter fill put set add
+    use me it this that password passwd passphrase pwd secret secrets token tokens key keys
+    credential credentials example sample placeholder dummy fake mock test testing todo fixme tbd
+    foo bar baz qux default postgres postgresql mysql mariadb mongo mongodb redis rabbit rabbitmq
+    minio guest root admin administrator user username prod production dev development local
+    localhost staging redacted hidden masked none null nil undefined empty unset required optional
+    nullable string text varchar true false unknown missing value random strong secure generate
+    generated min max length char chars character characters long safe db database app api auth jwt
+    client server from env base64 utf8 bcrypt scrypt argon2 argon2i argon2d argon2id pbkdf2 sha1
+    sha-256 sha-384 sha-512 passwort kennwort
+    sha256 sha384 sha512 md5 hs256 int8 int16 int32 int64 uint8 uint32 uint64 byte bytes bytes32
+    array float32 float64
+""".split()
+_FILLER = "|".join(sorted(_FILLERS, key=len, reverse=True))
+_STAND_IN = re.compile(
+    rf"[<\[({{]?(?>(?:(?:{_FILLER})[-_. /|]{{0,3}})+)(?:1(?:2(?:3\d*)?)?)?[!.*>\])}}]?"
+    r"|[x*.\-_0?#\u2026\u2022]{8,}|(.)\1*",
+    re.IGNORECASE,
+)
+_WORDS = re.compile(r"[^\W\d_]+(?:[-_./:|\\#'\u2019,&?!]{1,2}[^\W\d_]+)*[-_.!?:]{0,3}")
+_LOWER = re.compile("[a-z]+(?:-[a-z]+)*")
+_NO_PASSWORD = re.compile(
+    r"[A-Z]+(?:_[A-Z]+)+\Z|passw|pwd|secret|token|credential"
+    r"|[./:|\\#,&?!'\u2019]|[a-z]{3}ed\Z|(?<=[a-z])[A-Z](?=[a-z])"
+)
+_APP_PASSWORD = re.compile("[a-z]{4}(?: [a-z]{4}){3}")  # as Google shows it
+_NAME = re.compile(
+    r"(?:[A-Za-z]+\d{0,3}|\d{1,4})(?:[_./:#|\\](?:[A-Za-z]+\d{0,3}|\d{1,4}))+[-_./]?"
+)
+_RESOURCE = re.compile("[a-z0-9]+(?:[-_./][a-z0-9]+)+")
+_MENTION = re.compile("passw|passphrase|pwd|secret|token|credential", re.IGNORECASE)
+_NUMBER = re.compile(r"[\d.,/]+%?")
+_PAIR = re.compile(r",[A-Z_][A-Z0-9_]*=")
+_PAIRS = re.compile(r"""(?:, ?[\w.-]{1,32}=[^\s,()\[\]"'`;\\]{1,64}){1,8}""")
+_PORTS = re.compile(r"[\d.:]+(?:/\w+)?")
+_MAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
+_SIGN = re.compile(r"""[!@#$%^&*?+=~;{}()\[\]\\]""")

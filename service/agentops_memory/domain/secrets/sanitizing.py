@@ -1,0 +1,197 @@
+"""What may be written down of an exception, or of a library's log line: no text that it quotes.
+
+The message of an exception can quote whatever was stored or sent: the value that
+SQLite could not decode, the input of a validation error, the key that is missing.
+So messages are left out, but for those that are known to be constant.
+"""
+
+import errno
+import os
+import re
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from enum import Enum
+from logging import LogRecord
+
+from ..errors import Refusal
+
+OWN = __name__.partition(".")[0]
+WITHHELD = "..."
+MOST_EXCEPTIONS = 20  # of a chain or a group that are told
+
+CAUSE = "\nThe above exception was the direct cause of the following exception:\n\n"
+CONTEXT = "\nDuring handling of the above exception, another exception occurred:\n\n"
+MEMBER = "\nAn exception of the group:\n\n"
+
+# What SQLite's messages begin with, as patterns. What follows in them can be a value, or a word of
+# a query; what the schema names is neither.
+SQLITE_MESSAGES = (
+    "attempt to write a readonly database",
+    "CHECK constraint failed",
+    "constraint failed",
+    "Could not decode to UTF-8",
+    "Cannot operate on a closed database",
+    "database disk image is malformed",
+    "database is locked",
+    "database or disk is full",
+    "database schema has changed",
+    "database schema is locked",
+    "database table is locked",
+    "datatype mismatch",
+    "disk I/O error",
+    "file is not a database",
+    "FOREIGN KEY constraint failed",
+    "interrupted",
+    "locking protocol",
+    "malformed database schema",
+    "no such column",
+    "no such function",
+    "no such module",
+    r"no such table: [\w.]+",
+    r"NOT NULL constraint failed: [\w.]+",
+    "out of memory",
+    "string or blob too big",
+    "unable to open database file",
+    r"UNIQUE constraint failed: [\w., ]+",
+    "unsupported file format",
+    "user-defined function raised exception",
+)
+
+OPERATIONAL = (
+    "SQLITE_BUSY", "SQLITE_CANTOPEN", "SQLITE_CORRUPT", "SQLITE_FULL", "SQLITE_INTERRUPT",
+    "SQLITE_IOERR", "SQLITE_LOCKED", "SQLITE_NOTADB", "SQLITE_PROTOCOL", "SQLITE_READONLY",
+)  # fmt: skip
+
+_SQLITE = re.compile("|".join(SQLITE_MESSAGES))
+_WORDS = re.compile(r"[A-Za-z0-9 ,.;/_-]*")
+
+
+def safe_message(error: BaseException) -> str:
+    """The message of an exception, if it cannot quote what was stored or sent; else nothing."""
+    if isinstance(error, Refusal):
+        return str(error)
+    if any(kind.__module__ == "sqlite3" for kind in type(error).__mro__):  # if it is loaded
+        known = _SQLITE.match(str(error))
+        return known[0] if known else ""
+    if isinstance(error, OSError) and error.errno and error.errno in errno.errorcode:
+        return os.strerror(error.errno)
+    return ""
+
+
+def code_of(error: BaseException) -> str:
+    """The code of SQLite or of the system that an exception has, of a refusal that of its cause."""
+    if name := getattr(error, "sqlite_errorname", None):
+        return str(name)
+    if isinstance(error, OSError):
+        return errno.errorcode.get(error.errno or 0, "")
+    return code_of(error.__cause__) if isinstance(error, Refusal) and error.__cause__ else ""
+
+
+def reason(error: BaseException) -> str:
+    """Why something failed: its message where that is safe, else its code or type."""
+    return safe_message(error) or code_of(error) or type(error).__name__
+
+
+def sentence_of(error: BaseException) -> str:
+    """Why something failed, as a sentence, with the file where it was one."""
+    why = (error.strerror if isinstance(error, OSError) else "") or reason(error)
+    file = getattr(error, "filename", None)
+    return f"{f'{file}: ' if file else ''}{why.removesuffix('.')}."
+
+
+def is_operational(error: BaseException) -> bool:
+    """Whether it is of a disk, a lock or the like, as happens where the program has no fault."""
+    return isinstance(error, Refusal | OSError) or code_of(error).startswith(OPERATIONAL)
+
+
+def described(error: BaseException) -> str:
+    """An exception in a line: its type, its message where that is safe, and SQLite's code."""
+    kind = type(error)
+    name = kind.__qualname__ if kind.__module__ == "builtins" else _qualified(kind)
+    code = getattr(error, "sqlite_errorname", "")
+    message = safe_message(error)
+    return f"{name}{f': {message}' if message else ''}{f' ({code})' if code else ''}"
+
+
+def trace(error: BaseException) -> str:
+    """The traceback of an exception, and of those that it comes from or is a group of."""
+    return "".join(_sections(error, set()))
+
+
+def message_of(record: LogRecord) -> str:
+    """The message of a log record: our own as it is; of a library's, its constant part.
+
+    A library may put anything into its arguments, so of these only numbers are shown.
+    With arguments that do not fit, it is the template.
+    """
+    template, shown = text_of(record.msg), _shown if is_own(record) else _withheld
+    if not record.args:
+        return template if is_own(record) else _words(template)
+    with suppress(Exception):
+        return template % _each(record.args, shown)
+    return template
+
+
+def text_of(value: object) -> str:
+    """Any value as text; of an exception what may be written down."""
+    if isinstance(value, BaseException):
+        return described(value)
+    try:
+        return str(value)
+    except Exception:  # noqa: BLE001 - the value may be what is complained about
+        return f"<{type(value).__name__}>"
+
+
+def is_own(record: LogRecord) -> bool:
+    """Whether a record is of this program, not of a library."""
+    return str(record.name).partition(".")[0] == OWN
+
+
+def _qualified(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _sections(error: BaseException, seen: set[int]) -> Iterator[str]:
+    seen.add(id(error))
+    before, link = _before(error)
+    if before is not None and id(before) not in seen and len(seen) < MOST_EXCEPTIONS:
+        yield from _sections(before, seen)
+        yield link
+    if error.__traceback__:
+        yield "Traceback (most recent call last):\n"
+        yield from traceback.extract_tb(error.__traceback__).format()
+    yield f"{described(error)}\n"
+    for member in error.exceptions if isinstance(error, BaseExceptionGroup) else ():
+        if id(member) not in seen and len(seen) < MOST_EXCEPTIONS:
+            yield MEMBER
+            yield from _sections(member, seen)
+
+
+def _before(error: BaseException) -> tuple[BaseException | None, str]:
+    if error.__cause__ is not None:
+        return error.__cause__, CAUSE
+    return (None if error.__suppress_context__ else error.__context__), CONTEXT
+
+
+def _each(args: object, shown: Callable[[object], object]) -> object:
+    if isinstance(args, Mapping):
+        return {name: shown(value) for name, value in args.items()}
+    assert isinstance(args, tuple)
+    return tuple(map(shown, args))
+
+
+def _shown(value: object) -> object:
+    return described(value) if isinstance(value, BaseException) else value
+
+
+def _withheld(value: object) -> object:
+    if value is None or isinstance(value, int | float | Enum):
+        return value
+    return described(value) if isinstance(value, BaseException) else WITHHELD
+
+
+def _words(text: str) -> str:
+    """The plain words that a text begins with: what a library quotes stands behind a sign."""
+    begun = _WORDS.match(text)
+    return begun[0].strip() if begun else ""

@@ -1,0 +1,1 @@
+"""Memory stores: spaces whose memories are entries at paths, with versions."""

@@ -1,0 +1,68 @@
+"""The tree that the paths of a store make, read in their order."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from ..model import StoreId
+from ..ports.engine import Transaction
+from .lookup import known_store
+from .model import Entry, Slice
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Branch:
+    """A part of the tree that paths make: what lies below a prefix, after an item.
+
+    The prefix is empty or ends with a slash. A shallow one has folders, which end
+    with a slash, for what does not lie in it directly.
+    """
+
+    prefix: str = ""
+    is_shallow: bool = False
+    after: str | None = None
+    limit: int
+    with_content: bool = False
+
+
+def tree(tx: Transaction, store: StoreId, branch: Branch) -> Slice[Entry | str]:
+    known_store(tx, store)
+    first = branch.prefix if branch.after is None else _next(branch.after)
+    items: list[Entry | str] = []
+    while (wanted := branch.limit + 1 - len(items)) > 0:
+        entries = tx.entries.from_path(store, first, branch.prefix, wanted)
+        some = list(_until_a_folder(entries, branch))
+        items += some
+        if not some or (len(some) < wanted and isinstance(some[-1], Entry)):
+            break
+        first = _next(some[-1])
+    shown = items[: branch.limit]
+    if branch.with_content:
+        shown = [_with_content(tx, item) for item in shown]
+    return Slice(tuple(shown), len(items) > branch.limit)
+
+
+def _until_a_folder(entries: Iterable[Entry], branch: Branch) -> Iterator[Entry | str]:
+    """The items that entries make, up to the first folder; what else lies in it is not read."""
+    for entry in entries:
+        item = _item(entry, branch)
+        yield item
+        if isinstance(item, str):
+            return
+
+
+def _item(entry: Entry, branch: Branch) -> Entry | str:
+    """The entry, or the folder that stands for it."""
+    segment, slash, _ = entry.path.removeprefix(branch.prefix).partition("/")
+    return branch.prefix + segment + slash if branch.is_shallow and slash else entry
+
+
+def _next(item: Entry | str) -> str:
+    """A text that comes right after an item, and all that lies in it if it is a folder."""
+    path = item if isinstance(item, str) else item.path
+    return path[:-1] + chr(ord("/") + 1) if path.endswith("/") else path + "\x01"
+
+
+def _with_content(tx: Transaction, item: Entry | str) -> Entry | str:
+    if isinstance(item, str):
+        return item
+    return tx.entries.get(item.store, item.id) or item

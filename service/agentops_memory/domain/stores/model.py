@@ -1,0 +1,211 @@
+"""The nouns of memory stores: a store is a space, an entry its memory, a version its revision."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Generic, NewType, TypeVar
+
+from ..model import Deed, KeyId, MemoryId, StoreId, Text
+
+EntryId = NewType("EntryId", str)
+VersionId = NewType("VersionId", str)
+
+T = TypeVar("T")
+
+ENTRY_TYPE = "memory"  # of each memory in a store
+
+Metadata = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Store:
+    """A place for documents at paths. `entries` are the live ones, `size` the bytes they have."""
+
+    id: StoreId
+    name: str
+    description: str = ""
+    metadata: Metadata = field(default_factory=dict)
+    entries: int = 0
+    size: int = 0
+    created_at: datetime
+    updated_at: datetime
+    archived_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreDraft:
+    """A store as its author hands it in."""
+
+    name: str
+    description: str = ""
+    metadata: Metadata = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreChange:
+    """A partial change: a part that is None stays as it is.
+
+    Of the metadata, what has a value is set, what has None goes, and the rest stays.
+    """
+
+    name: str | None = None
+    description: str | None = None
+    metadata: Mapping[str, str | None] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A live memory of a store, at its path; its content is None where it was not asked for.
+
+    `size` counts the bytes of the content in UTF-8, and `sha256` is their hash in
+    hexadecimal; `number` counts its versions from 1, and `version` is the newest.
+    """
+
+    id: EntryId
+    memory: MemoryId
+    store: StoreId
+    path: str
+    content: str | None
+    size: int
+    sha256: str
+    number: int
+    version: VersionId
+    metadata: Metadata
+    created_at: datetime
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntryDraft:
+    """An entry as its author hands it in."""
+
+    path: str
+    content: str
+    metadata: Metadata = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntryChange:
+    """A partial change: a part that is None stays as it is; metadata replace those there are."""
+
+    path: str | None = None
+    content: str | None = None
+    metadata: Metadata | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """The state in which an entry must be to be changed: by its number, its hash, or both."""
+
+    number: int | None = None
+    sha256: str | None = None
+
+    def met_by(self, entry: Entry) -> bool:
+        """Whether the entry is in that state."""
+        is_number = self.number in (None, entry.number)
+        return is_number and self.sha256 in (None, entry.sha256)
+
+
+ANY_STATE = Expected()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Version:
+    """One change of an entry, immutable but for its redaction.
+
+    A deletion has no size, hash or content. A redacted version has no content; its
+    path, size and hash are None if they were taken out as well.
+    """
+
+    id: VersionId
+    store: StoreId
+    entry: EntryId
+    memory: MemoryId
+    number: int
+    deed: Deed
+    path: str | None
+    size: int | None
+    sha256: str | None
+    content: str | None = None
+    at: datetime
+    author: KeyId | None = None
+    redacted_at: datetime | None = None
+    redacted_by: KeyId | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Past:
+    """What an entry, live or deleted, said at an earlier version."""
+
+    memory: MemoryId
+    store: StoreId
+    entry: EntryId
+    number: int
+    text: Text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """Instants from the one to the other, both included; None is without an end."""
+
+    first: datetime | None = None
+    last: datetime | None = None
+
+
+ALWAYS = Span()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoresSeen:
+    """Which stores a list has: by the beginning of the name, whatever its case."""
+
+    name_prefix: str | None = None
+    with_archived: bool = False
+    created: Span = ALWAYS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntriesSeen:
+    """Which entries a list has."""
+
+    path_prefix: str | None = None
+    created: Span = ALWAYS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionsSeen:
+    """Which versions a list has."""
+
+    entry: EntryId | None = None
+    deed: Deed | None = None
+    author: KeyId | None = None
+    created: Span = ALWAYS
+    with_content: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """A part of a list that runs from high ids to low ones.
+
+    It begins after an id, or ends before one, which need not be there any more.
+    """
+
+    limit: int
+    after: str | None = None
+    before: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Slice(Generic[T]):
+    """What a page has, and whether there is more in its direction."""
+
+    items: tuple[T, ...]
+    has_more: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written(Generic[T]):
+    """The outcome of a change: what is stored now, and how many secrets were kept out."""
+
+    value: T
+    redacted: int = 0

@@ -1,0 +1,140 @@
+"""The rules of memory stores: their limits, their paths, and where the dialects differ."""
+
+import hashlib
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..errors import Invalid
+from ..memories.redactor import Screen
+from .model import EntryChange, EntryDraft, Metadata, StoreChange, StoreDraft
+
+MAX_NAME = 255  # characters; a policy may allow fewer
+MAX_DESCRIPTION = 1024
+MAX_PAIRS = 16
+MAX_PAIR_KEY = 64
+MAX_PAIR_VALUE = 512
+MAX_CONTENT = 102_400  # bytes of a content in UTF-8
+MAX_PATH = 1024  # bytes
+MAX_SEGMENTS = 20
+
+KEY, VALUE = "A key of metadata", "A value of metadata"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """What the dialects do not agree on."""
+
+    paths_nest: bool  # an entry may lie below another one
+    unchanged_is_change: bool  # an update with what is there already makes a version
+    done_is_done: bool  # an unmet expectation is forgiven when the entry is as wanted
+    repeats_are_refused: bool  # to archive or to redact a second time
+    archived_keeps_entries: bool  # an entry of an archived store cannot be deleted
+    current_is_redacted: bool  # the version that a live entry has now can be redacted
+    redaction_takes_all: bool  # also the path, size and hash
+    longest_name: int = MAX_NAME  # characters of a store's name
+
+
+def require_path(path: str) -> None:
+    """Refuse with Invalid a path that is no relative one of 1 to 20 plain segments."""
+    if len(path.encode()) > MAX_PATH:
+        raise Invalid(f"path has at most {MAX_PATH:,} bytes.")
+    segments = path.split("/")
+    if len(segments) > MAX_SEGMENTS:
+        raise Invalid(f"path has at most {MAX_SEGMENTS} segments.")
+    if any(segment in ("", ".", "..") for segment in segments):
+        raise Invalid("No segment of path may be empty, '.' or '..'.")
+    if any(unicodedata.category(sign) == "Cc" for sign in path):
+        raise Invalid("path has no control characters.")
+
+
+def size_of(content: str) -> int:
+    """The bytes of a content in UTF-8."""
+    return len(content.encode())
+
+
+def sha256_of(content: str) -> str:
+    """The SHA-256 of a content's bytes in UTF-8, in lower-case hexadecimal."""
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
+def clean_draft(screen: Screen, draft: EntryDraft) -> EntryDraft:
+    """The draft without secrets; Invalid for one that is not within the limits."""
+    return EntryDraft(
+        path=_path(screen, draft.path),
+        content=_content(screen, draft.content),
+        metadata=clean_pairs(screen, draft.metadata),
+    )
+
+
+def clean_change(screen: Screen, change: EntryChange) -> EntryChange:
+    """The change without secrets; Invalid for one that is not within the limits."""
+    return EntryChange(
+        path=None if change.path is None else _path(screen, change.path),
+        content=None if change.content is None else _content(screen, change.content),
+        metadata=None if change.metadata is None else clean_pairs(screen, change.metadata),
+    )
+
+
+def clean_store(screen: Screen, draft: StoreDraft, policy: Policy) -> StoreDraft:
+    """The store without secrets; Invalid for one that is not within the limits."""
+    return StoreDraft(
+        name=_short(screen, draft.name, "name", policy.longest_name),
+        description=_short(screen, draft.description, "description", MAX_DESCRIPTION),
+        metadata=clean_pairs(screen, draft.metadata),
+    )
+
+
+def clean_store_change(screen: Screen, change: StoreChange, policy: Policy) -> StoreChange:
+    """The change without secrets; Invalid for one that is not within the limits."""
+    name, description, patch = change.name, change.description, change.metadata or {}
+    gone = {_short(screen, key, KEY, MAX_PAIR_KEY): None for key in patch if patch[key] is None}
+    kept = {key: value for key, value in patch.items() if value is not None}
+    return StoreChange(
+        name=None if name is None else _short(screen, name, "name", policy.longest_name),
+        description=None
+        if description is None
+        else _short(screen, description, "description", MAX_DESCRIPTION),
+        metadata={**gone, **clean_pairs(screen, kept)},
+    )
+
+
+def patched(metadata: Metadata, patch: Mapping[str, str | None]) -> Metadata:
+    """Metadata after a patch; Invalid if there are too many pairs then."""
+    kept = {key: value for key, value in metadata.items() if key not in patch}
+    pairs = kept | {key: value for key, value in patch.items() if value is not None}
+    _require_few(pairs)
+    return pairs
+
+
+def clean_pairs(screen: Screen, metadata: Metadata) -> Metadata:
+    """Pairs without secrets; Invalid for too many, and for those that are too long."""
+    _require_few(metadata)
+    return {
+        _short(screen, key, KEY, MAX_PAIR_KEY): _short(screen, value, VALUE, MAX_PAIR_VALUE)
+        for key, value in metadata.items()
+    }
+
+
+def _require_few(metadata: Metadata) -> None:
+    if len(metadata) > MAX_PAIRS:
+        raise Invalid(f"metadata has at most {MAX_PAIRS} pairs.")
+
+
+def _short(screen: Screen, text: str, name: str, most: int) -> str:
+    if len(text) > most:
+        raise Invalid(f"{name} has at most {most:,} characters.")
+    return screen.text(text, most)
+
+
+def _path(screen: Screen, path: str) -> str:
+    require_path(path)
+    clean = screen.text(path, len(path) * MAX_PATH)
+    require_path(clean)  # what stands for a secret may be longer than it
+    return clean
+
+
+def _content(screen: Screen, content: str) -> str:
+    if len(content) > MAX_CONTENT or size_of(content) > MAX_CONTENT:
+        raise Invalid(f"content has at most {MAX_CONTENT:,} bytes.")
+    return screen.text_of_bytes(content, MAX_CONTENT)

@@ -1,0 +1,179 @@
+"""Memory stores as a whole: made, listed, changed, archived, deleted."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from ..access import Role
+from ..errors import AlreadyDone
+from ..lifecycle.projects import Audit
+from ..memories.idempotency import Once, is_due, only_once
+from ..memories.memories import unheard
+from ..memories.redactor import RulesOf, Screen, default_rules
+from ..model import NO_PROJECT, Caller, Erasure, ErasureId, ErasureKind, StoreId
+from ..ports.engine import Engine, Transaction
+from ..quota import require_room
+from . import replays
+from .lookup import known_store, open_store
+from .model import Page, Slice, Store, StoreChange, StoreDraft, StoresSeen, Written
+from .rules import Policy, clean_store, clean_store_change, patched
+
+HISTORY = 64  # revisions of a deleted store that are erased in one transaction
+BATCH = 200  # memories of one; saves wait for it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stores:
+    """Memory stores of one service, as a dialect wants them.
+
+    They are for callers who act on every project: others are refused with Denied.
+    Unknown ids are refused with NotFound.
+    """
+
+    engine: Engine
+    policy: Policy
+    audit: Audit
+    rules: RulesOf = default_rules
+    on_erased: Callable[[Caller], None] = unheard
+
+    async def create(
+        self, caller: Caller, draft: StoreDraft, *, once: Once | None = None
+    ) -> Written[Store]:
+        """Make a store. Names need not differ."""
+        caller.require(Role.WRITER)
+        screen = Screen(self.rules(caller))
+        work = only_once(create_store, once, again=replays.created, ids=replays.ids_of_created)
+        store = await self.engine.write(caller, work, clean_store(screen, draft, self.policy))
+        return Written(value=store, redacted=screen.count)
+
+    async def get(self, caller: Caller, store: StoreId) -> Store:
+        """The store, archived or not."""
+        caller.require(Role.READER)
+        return await self.engine.read(caller, known_store, store)
+
+    async def list(self, caller: Caller, seen: StoresSeen, page: Page) -> Slice[Store]:
+        """Stores, from high ids to low ones: the newest come first."""
+        caller.require(Role.READER)
+        return await self.engine.read(caller, list_stores, seen, page)
+
+    async def amend(
+        self, caller: Caller, store: StoreId, change: StoreChange, *, once: Once | None = None
+    ) -> Written[Store]:
+        """Change parts of a store; Archived for one that is."""
+        caller.require(Role.WRITER)
+        screen = Screen(self.rules(caller))
+        clean = clean_store_change(screen, change, self.policy)
+        work = only_once(amend_store, once, again=replays.amended)
+        amended = await self.engine.write(caller, work, store, clean)
+        return Written(value=amended, redacted=screen.count)
+
+    async def archive(self, caller: Caller, store: StoreId, *, once: Once | None = None) -> Store:
+        """Close a store for good: it is read from then on. Once is enough (AlreadyDone)."""
+        caller.require(Role.WRITER)
+        work = only_once(archive_store, once, again=replays.archived)
+        return await self.engine.write(caller, work, store, self.policy)
+
+    async def delete(self, caller: Caller, store: StoreId, *, once: Once | None = None) -> None:
+        """Delete a store with all its entries and versions, which cannot be undone.
+
+        It is gone at once; its bytes follow in the background.
+        """
+        caller.require(Role.ADMIN)
+        if found := await self.engine.read(caller, store_to_delete, store, once):
+            await asyncio.to_thread(
+                self.audit,
+                caller,
+                "store.deleted",
+                tenant=caller.tenant,
+                store=store,
+                observations=found.entries,
+            )
+        await self.engine.write(caller, only_once(delete_store, once, again=replays.deleted), store)
+        self.on_erased(caller)
+
+
+def create_store(tx: Transaction, draft: StoreDraft) -> Store:
+    tx.caller.require_stores()
+    require_room(tx)
+    store = Store(
+        id=StoreId(tx.new_uid(tx.now)),
+        name=draft.name,
+        description=draft.description,
+        metadata=draft.metadata,
+        created_at=tx.now,
+        updated_at=tx.now,
+    )
+    tx.stores.add(store)
+    return store
+
+
+def store_to_delete(tx: Transaction, store: StoreId, once: Once | None) -> Store | None:
+    """The store that a deletion would delete, or its refusal; None if that was done before."""
+    tx.caller.require_stores()
+    return known_store(tx, store) if is_due(tx, once) else None
+
+
+def list_stores(tx: Transaction, seen: StoresSeen, page: Page) -> Slice[Store]:
+    tx.caller.require_stores()
+    return tx.stores.page(seen, page)
+
+
+def amend_store(tx: Transaction, store: StoreId, change: StoreChange) -> Store:
+    found = open_store(tx, store)
+    require_room(tx)
+    amended = replace(
+        found,
+        name=found.name if change.name is None else change.name,
+        description=found.description if change.description is None else change.description,
+        metadata=patched(found.metadata, change.metadata or {}),
+    )
+    if amended == found:
+        return found
+    amended = replace(amended, updated_at=tx.now)
+    tx.stores.replace(amended)
+    return amended
+
+
+def archive_store(tx: Transaction, store: StoreId, policy: Policy) -> Store:
+    found = known_store(tx, store)
+    if found.archived_at is None:
+        found = replace(found, archived_at=tx.now, updated_at=tx.now)
+        tx.stores.replace(found)
+    elif policy.repeats_are_refused:
+        raise AlreadyDone("The memory store is archived already.")
+    return found
+
+
+def delete_store(tx: Transaction, store: StoreId) -> None:
+    known_store(tx, store)
+    erasure = Erasure(
+        id=ErasureId(tx.new_uid(tx.now)),
+        kind=ErasureKind.STORE,
+        project=NO_PROJECT,
+        memories=(),
+        observations=0,
+        revisions=0,
+        erased_at=tx.now,
+        goes_on=True,
+    )
+    tx.erasures.add(erasure)
+    tx.stores.delete(store, erasure.id)
+
+
+def is_store_going(tx: Transaction) -> bool:
+    """Whether there are rows of a deleted store to erase."""
+    return tx.stores.going() is not None
+
+
+def erase_some_of_store(tx: Transaction) -> None:
+    """Do a part of what is left to do of a deleted store."""
+    erasure = tx.stores.going()
+    if erasure is None:
+        return
+    if revisions := tx.stores.erase_history(erasure, HISTORY):
+        tx.erasures.extend(erasure, (), revisions)
+    elif memories := tx.stores.some(erasure, BATCH):
+        tx.erasures.extend(erasure, memories, tx.memories.erase_some(memories))
+    else:
+        tx.stores.remove(erasure)
+        tx.erasures.complete(erasure, 0)

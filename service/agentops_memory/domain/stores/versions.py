@@ -1,0 +1,112 @@
+"""Versions of entries: what each change left, and what is taken out of them."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from ..access import Role
+from ..errors import AlreadyDone, StillCurrent
+from ..lifecycle.projects import Audit
+from ..memories.idempotency import Once, is_due, only_once
+from ..memories.memories import unheard
+from ..model import Caller, StoreId
+from ..ports.engine import Engine, Transaction
+from . import replays
+from .entries import erased
+from .lookup import known_store, known_version
+from .model import Page, Slice, Version, VersionId, VersionsSeen
+from .rules import Policy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Versions:
+    """Versions of one service, as a dialect wants them; those of deleted entries stay.
+
+    They are for callers who act on every project: others are refused with Denied.
+    Unknown ids are refused with NotFound, and so is a version of another store.
+    """
+
+    engine: Engine
+    policy: Policy
+    audit: Audit
+    on_erased: Callable[[Caller], None] = unheard
+
+    async def get(self, caller: Caller, store: StoreId, version: VersionId) -> Version:
+        """The version, with its content if it has any left."""
+        caller.require(Role.READER)
+        return await self.engine.read(caller, known_version, store, version)
+
+    async def list(
+        self, caller: Caller, store: StoreId, seen: VersionsSeen, page: Page
+    ) -> Slice[Version]:
+        """Versions of all entries, from high ids to low ones: the newest come first."""
+        caller.require(Role.READER)
+        return await self.engine.read(caller, list_versions, store, seen, page)
+
+    async def redact(
+        self, caller: Caller, store: StoreId, version: VersionId, *, once: Once | None = None
+    ) -> Version:
+        """Take a version's content out for good; AlreadyDone, StillCurrent.
+
+        Its bytes leave the files within seconds, unless the entry says the same now.
+        Archived stores are no exception.
+        """
+        caller.require(Role.ADMIN)
+        if await self.engine.read(caller, is_to_redact, store, version, self.policy, once):
+            await asyncio.to_thread(
+                self.audit,
+                caller,
+                "version.redacted",
+                tenant=caller.tenant,
+                store=store,
+                version=version,
+            )
+        work = only_once(redact_version, once, again=replays.redacted)
+        redacted = await self.engine.write(caller, work, store, version, self.policy)
+        self.on_erased(caller)
+        return redacted
+
+
+def list_versions(
+    tx: Transaction, store: StoreId, seen: VersionsSeen, page: Page
+) -> Slice[Version]:
+    known_store(tx, store)
+    return tx.versions.page(store, seen, page)
+
+
+def is_to_redact(
+    tx: Transaction, store: StoreId, version: VersionId, policy: Policy, once: Once | None
+) -> bool:
+    """Whether a redaction would change anything, or its refusal."""
+    return is_due(tx, once) and _redacted(tx, store, version, policy) is not None
+
+
+def redact_version(tx: Transaction, store: StoreId, version: VersionId, policy: Policy) -> Version:
+    redacted = _redacted(tx, store, version, policy)
+    if redacted is None:
+        return known_version(tx, store, version)
+    tx.versions.redact(redacted)
+    erased(tx, redacted.memory)
+    return redacted
+
+
+def _redacted(
+    tx: Transaction, store: StoreId, version: VersionId, policy: Policy
+) -> Version | None:
+    """The version as a redaction leaves it; None if it is so already."""
+    found = known_version(tx, store, version)
+    if found.redacted_at is not None and policy.repeats_are_refused:
+        raise AlreadyDone("The version is redacted already.")
+    if not policy.current_is_redacted and _is_current(tx, found):
+        raise StillCurrent("The version is what its memory says now; change or delete that first.")
+    redacted = replace(found, content=None)
+    if policy.redaction_takes_all:  # also of one that the other dialect has redacted
+        redacted = replace(redacted, path=None, size=None, sha256=None)
+    if found.redacted_at is None:
+        return replace(redacted, redacted_at=tx.now, redacted_by=tx.caller.key)
+    return None if redacted == found else redacted
+
+
+def _is_current(tx: Transaction, version: Version) -> bool:
+    entry = tx.entries.get(version.store, version.entry)
+    return entry is not None and entry.version == version.id

@@ -1,0 +1,37 @@
+"""What a short memory borrows from those before it: "Yes, on Friday" is found by its question."""
+
+from collections.abc import Iterable
+from itertools import islice
+
+from .features import ALL, Technique, Techniques
+from .normalization import words
+
+NEIGHBOURS = 2  # memories before it, of the same session, project and scope
+LONGEST = 80  # words of a memory that borrows; a longer one stands on its own
+BORROWED = 30  # words from the end of each neighbour
+REACH = 1200  # characters of a neighbour's end in which they are looked for
+
+
+def borrows(content: str, using: Techniques = ALL) -> bool:
+    """Whether a memory with this content is found by its neighbours' words, too."""
+    if Technique.CONTEXT not in using:
+        return False
+    if Technique.CONTEXT_GUARD not in using:
+        return True
+    if content.isascii():
+        return len(content.split(None, LONGEST)) <= LONGEST
+    return next(islice(words(content), LONGEST, None), None) is None
+
+
+def borrowed(neighbours: Iterable[str]) -> str:
+    """The ends of the neighbours' contents."""
+    return "\n".join(map(_end, neighbours))
+
+
+def _end(content: str) -> str:
+    reached = content[-REACH:]
+    skipped = 1 if len(content) > REACH else 0  # the first may be half a word
+    if reached.isascii():
+        return " ".join(reached.split()[skipped:][-BORROWED:])
+    starts = [word.start() for word in words(reached)][skipped:][-BORROWED:]
+    return reached[starts[0] :] if starts else ""

@@ -1,0 +1,219 @@
+"""Normal forms of text: what is stored, compared, cut and indexed. All pure."""
+
+import hashlib
+import json
+import re
+import unicodedata
+from collections.abc import Iterator
+from functools import cache, lru_cache
+from itertools import pairwise
+from typing import NewType
+
+from ..secrets.redaction import redacted
+from .features import ALL, Technique, Techniques
+
+Project = NewType("Project", str)
+"""A project's folded name: only `project_name` makes one."""
+
+REPLACEMENT = "\ufffd"
+INDEX_FORMAT = 2  # of what `indexed` and its like return
+COMMON, COMMON_LENGTH = 4096, 64  # identifiers of which the answer is kept, and their length
+MAX_NAME = 1000  # code points; no longer name is ever stored, so none needs folding
+
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+
+
+def clean(text: str) -> str:
+    """The text as it may be stored: NUL and lone surrogates become U+FFFD."""
+    if text.isascii() and "\x00" not in text:
+        return text
+    return _UNSTORABLE.sub(REPLACEMENT, text)
+
+
+def project_name(name: str) -> Project:
+    """The one form under which a project is known: without secrets, NFC, trimmed, lower case."""
+    if len(name) > MAX_NAME:
+        return Project(name)
+    name = redacted(name).text
+    if name.isascii():
+        return Project(name.strip().lower())
+    folded = unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).strip().lower())
+    return Project(folded.strip())
+
+
+def content_hash(content: str) -> str:
+    """SHA-256 of the content, lower-cased and with white space collapsed; hexadecimal."""
+    return hashlib.sha256(" ".join(content.lower().split()).encode()).hexdigest()
+
+
+def fingerprint(key: str | None, type_: str, title: str, content_hash: str) -> int:
+    """64 bits of what two memories have in common that say the same, as a signed number."""
+    said = json.dumps((key, type_, title, content_hash)).encode()
+    return int.from_bytes(hashlib.blake2b(said, digest_size=8).digest(), signed=True)
+
+
+def cut(text: str, limit: int) -> str:
+    """The text, or its first `limit` code points followed by three dots."""
+    return text if len(text) <= limit else text[:limit] + "..."
+
+
+def indexed(text: str, using: Techniques = ALL) -> str:
+    """The text as the full-text index reads it.
+
+    Words have their unified form, a run of a script that sets no spaces becomes
+    overlapping pairs and its last character, and an identifier is followed by
+    its parts and its joined form. Running words stay as they are. What this
+    returns for a stored text may change only with `INDEX_FORMAT`, upon which
+    the index is built anew: an entry is taken out by the text that was put in.
+    """
+    text = unified(text)
+    if Technique.PAIRS in using and not text.isascii():
+        text = _UNSPACED_RUN.sub(_paired, text)
+    if Technique.IDENTIFIERS in using:
+        text = _IDENTIFIER.sub(_with_parts, text)
+    return text.casefold()
+
+
+def unified(text: str) -> str:
+    """The text with one form for each word, and only spaces between words beyond ASCII.
+
+    Compatibility forms are one (NFKC), signs are spaces, and what changes no
+    word is left out.
+    """
+    if text.isascii():
+        return text
+    if not unicodedata.is_normalized("NFKC", text):
+        text = unicodedata.normalize("NFKC", _PILE.sub(r"\1", text))
+    return text.translate(_SIGNS)
+
+
+def spaced(text: str) -> str:
+    """The unified text with spaces round each run of an unspaced script."""
+    text = unified(text)
+    return text if text.isascii() else _UNSPACED_RUN.sub(r" \g<0> ", text)
+
+
+def pairs(run: str) -> list[str]:
+    """The overlapping pairs of a run of an unspaced script; one character stays itself."""
+    return ["".join(pair) for pair in pairwise(run)] or [run]
+
+
+@cache
+def piece_pattern(using: Techniques = ALL) -> re.Pattern[str]:
+    """Finds the pieces of spaced text; the name of the group that matched tells their kind."""
+    kinds = {Technique.PAIRS: _RUN_PIECE, Technique.IDENTIFIERS: _IDENTIFIER_PIECE}
+    chosen = [kind for technique, kind in kinds.items() if technique in using]
+    return re.compile("|".join([*chosen, _WORD_PIECE]))
+
+
+def words(text: str) -> Iterator[re.Match[str]]:
+    """The words of a text as they are counted: two characters of an unspaced script are one."""
+    return _COUNTED.finditer(text)
+
+
+def plain_words(prepared: str) -> list[str]:
+    """The words of letters alone, of which one may be a typo for another."""
+    return _PLAIN_WORD.findall(prepared)
+
+
+def parts(identifier: str) -> list[str]:
+    """The words in an identifier: `a/b.c`, `max_connections`, `HTTPServer`, `v1.2`."""
+    return [
+        part
+        for word in _CONNECTOR.split(_VERSION.sub("", identifier))
+        for part in _HUMP.split(word)
+        if part
+    ]
+
+
+def joined_forms(identifier: str) -> list[str]:
+    """The identifier without its connectors, and each compound name in it likewise."""
+    identifier = _VERSION.sub("", identifier)
+    names = [name for name in _PATH_SIGN.split(identifier) if _CONNECTOR.search(name)]
+    return [_CONNECTOR.sub("", form) for form in dict.fromkeys([identifier, *names])]
+
+
+# Scripts that set no spaces between words: Chinese, Japanese, Korean (whose words carry
+# their particles), Thai, Lao, Burmese, Khmer.
+_UNSPACED = (
+    "\u3005\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
+    "\U00020000-\U0003ffff"
+    "\u0e01-\u0e3a\u0e40-\u0e4e\u0e81-\u0ece\u1000-\u103f\u1050-\u109f\u1780-\u17d3"
+)
+# In unified text all that is left beyond ASCII belongs to words.
+_WORD = r"0-9A-Za-z\x80-\U0010ffff"
+
+_UNSPACED_RUN = re.compile(f"[{_UNSPACED}]+")
+_COUNTED = re.compile(rf"[{_UNSPACED}]{{1,2}}|[^\s{_UNSPACED}]+")
+_CONNECTOR = re.compile(r"[-_./:@\\]")
+_PATH_SIGN = re.compile(r"[./:@\\]")
+_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z]{2})")
+_VERSION = re.compile(rf"(?<![{_WORD}])[vV](?=[0-9]+\.[0-9])")
+
+# Possessive throughout: each word is read once, so hostile text costs no more than prose.
+_IDENTIFIER = re.compile(
+    rf"(?<![{_WORD}])(?:"
+    rf"[{_WORD}]++(?>(?:[-_./:@\\][{_WORD}]++)+)"
+    rf"|[A-Z]*+[a-z0-9]++[A-Z][{_WORD}]*+"
+    rf"|[A-Z]{{2,}}+[a-z]{{2,}}+[{_WORD}]*+"
+    rf")"
+)
+
+# With their marks, which the index drops; and longer than is compared, as endings are cut.
+_PLAIN_WORD = re.compile(rf"(?<![{_WORD}])[A-Za-z\x80-\U0010ffff]{{4,48}}(?![{_WORD}])")
+_RUN_PIECE = rf"(?P<run>[{_UNSPACED}]+)"
+_IDENTIFIER_PIECE = rf"(?P<identifier>{_IDENTIFIER.pattern})"
+_WORD_PIECE = rf"(?P<word>[{_WORD}]+)"
+
+# Normalising sorts piled-up marks in quadratic time, and no word has so many.
+_PILE = re.compile(r"([\W\uff9e\uff9f]{30})[\W\uff9e\uff9f]+")
+
+# Soft hyphen, grapheme joiner, Hebrew and Arabic vowel points, tatweel, variation selectors.
+_SILENT = re.compile(
+    "[\u00ad\u034f\u0591-\u05bd\u05bf\u05c1-\u05c2\u05c4-\u05c5\u05c7\u0640\u064b-\u0652\u0670"
+    "\ufe00-\ufe0f\U000e0100-\U000e01ef]"
+)
+_LETTERS_AND_NUMBERS, _MARKS = ("L", "N"), ("Mn", "Mc", "Co")
+_KNOWN_SIGNS = 16_384  # characters of which the answer is kept
+
+
+class _Signs(dict[int, str]):
+    """What a character beyond ASCII is in unified text: itself, a space, or nothing."""
+
+    def __missing__(self, point: int) -> str:
+        seen = _seen(chr(point))
+        if len(self) < _KNOWN_SIGNS:
+            self[point] = seen
+        return seen
+
+
+def _seen(character: str) -> str:
+    if _SILENT.match(character):
+        return ""
+    category = unicodedata.category(character)
+    in_words = category.startswith(_LETTERS_AND_NUMBERS) or category in _MARKS
+    return character if in_words else " "
+
+
+_SIGNS = _Signs({point: chr(point) for point in range(128)})
+
+
+def _paired(run: re.Match[str]) -> str:
+    # The last character stands alone too, so that every single character is the start of a token.
+    text = run.group()
+    return f" {' '.join(pairs(text))} {text[-1] if len(text) > 1 else ''} "
+
+
+def _with_parts(match: re.Match[str]) -> str:
+    identifier = match.group()
+    return (_expanded if len(identifier) <= COMMON_LENGTH else _expand)(identifier)
+
+
+def _expand(identifier: str) -> str:
+    is_split = _HUMP.search(identifier) or _VERSION.search(identifier)
+    split = " ".join(parts(identifier)) if is_split else ""
+    joined = " ".join(joined_forms(identifier)) if _CONNECTOR.search(identifier) else ""
+    return f"{identifier} {split} {joined} "
+
+
+_expanded = lru_cache(COMMON)(_expand)

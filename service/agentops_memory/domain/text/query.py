@@ -1,0 +1,208 @@
+"""A prompt becomes terms: the one place where a user's words are understood."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from functools import lru_cache
+from typing import NamedTuple
+
+from . import normalization as forms
+from .features import ALL, Technique, Techniques
+from .stopwords import STOPWORDS
+
+PATIENCE = timedelta(seconds=2)  # with words, before the newest stand in for the best
+MAX_PROMPT = 500  # code points; a prompt's intent is at its start
+MAX_TERMS = 64  # a bound on latency; 500 code points of prose hold fewer
+MAX_JOINED = 8  # joined forms of one identifier
+SHORTEST_TYPO = 5  # letters of a word in which one is looked for
+COMMON = 4096  # words whose pieces are kept: a few words make most of any prompt
+
+_SENTENCE_END = re.compile(r"[.!?;](?=\s)|[\u3002\uff01\uff1f\uff61\r\n\u0085\u2028\u2029]")
+
+
+# A term and a piece are tuples: prompts are full of them, and a tuple is hashed at once.
+
+
+class Term(NamedTuple):
+    """One folded word to look for; with `starts`, every word that starts so."""
+
+    text: str
+    starts: bool = False
+
+
+class Piece(NamedTuple):
+    """A word, an identifier or a run without spaces: there when all of its parts are.
+
+    An identifier is there in one of its joined forms, too.
+    """
+
+    parts: tuple[Term, ...]
+    joined: tuple[Term, ...] = ()
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """Everything to look for."""
+        return self.parts + self.joined
+
+
+Corrections = Mapping[str, tuple[str, ...]]
+"""Words that nobody wrote, and for each those that it may have been meant to be."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """What a text asks for: the terms of each sentence, and the pieces that all must occur.
+
+    `path` is the text itself when it may name a topic key (it holds a slash).
+    `using` tells by which techniques it was understood and is to be answered,
+    `patience` for how long words may be looked for.
+    """
+
+    sentences: tuple[tuple[Term, ...], ...] = ()
+    every: tuple[Piece, ...] = ()
+    path: str | None = None
+    corrections: Corrections = field(default_factory=dict)
+    using: Techniques = ALL
+    patience: timedelta = PATIENCE
+
+    def __bool__(self) -> bool:
+        return bool(self.sentences or self.path)
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """The terms of all sentences, each once."""
+        return tuple(dict.fromkeys(term for sentence in self.sentences for term in sentence))
+
+    @property
+    def doubtful(self) -> tuple[str, ...]:
+        """The words in which a typo may be, in their order."""
+        return tuple(
+            piece.parts[0].text
+            for piece in self.every
+            if len(piece.parts) == 1 and not piece.joined and _is_long_word(piece.parts[0])
+        )
+
+    def corrected(self, corrections: Corrections) -> "Query":
+        """The query in which each of these words may also be one of its corrections."""
+        if not corrections:
+            return self
+        return replace(
+            self,
+            sentences=tuple(_widened(sentence, corrections) for sentence in self.sentences),
+            every=tuple(
+                piece._replace(joined=_alternatives(piece.parts[:1], corrections) or piece.joined)
+                for piece in self.every
+            ),
+            corrections=corrections,
+        )
+
+
+def understood(prompt: str, using: Techniques = ALL) -> Query:
+    """The query in a prompt. Any text has one; a text without words has none to find."""
+    prompt = prompt[:MAX_PROMPT]
+    sentences: list[tuple[Term, ...]] = []
+    every: dict[Piece, None] = {}
+    room = MAX_TERMS
+    for sentence in _sentences(prompt, using):
+        pieces = dict.fromkeys(_fitting(_significant(sentence, using), room))
+        if terms := _terms(pieces):
+            sentences.append(terms)
+            every.update(pieces)
+            room -= len(terms)
+    path = prompt.strip() if "/" in prompt else None
+    return Query(sentences=tuple(sentences), every=tuple(every), path=path, using=using)
+
+
+def words(prompt: str, using: Techniques = ALL) -> tuple[str, ...]:
+    """Every word that a prompt has, looked for or not, each once."""
+    pieces = (
+        _piece(kind, text)
+        for part in _sentences(prompt, using)
+        for kind, text in _found(part, using)
+    )
+    return tuple(dict.fromkeys(part.text for piece in pieces for part in piece.parts))
+
+
+def _sentences(prompt: str, using: Techniques) -> list[str]:
+    return _SENTENCE_END.split(prompt) if Technique.SENTENCES in using else [prompt]
+
+
+def _significant(sentence: str, using: Techniques) -> Iterable[Piece]:
+    """The pieces without stop words; all of them when nothing else would be left."""
+    found = _found(sentence, using)
+    if Technique.STOPWORDS in using:
+        kept = [piece for kind, text in found if (piece := _telling(kind, text))]
+        if kept:
+            return kept
+    return [_piece(kind, text) for kind, text in found]
+
+
+def _fitting(pieces: Iterable[Piece], room: int) -> Iterator[Piece]:
+    """The first of the pieces, as many as have room for their terms."""
+    for piece in pieces:
+        room -= len(piece.parts) + len(piece.joined)
+        if room < 0:
+            return
+        yield piece
+
+
+def _terms(pieces: Iterable[Piece]) -> tuple[Term, ...]:
+    """All terms of the pieces, each once."""
+    return tuple(dict.fromkeys(term for piece in pieces for term in piece.terms))
+
+
+def _found(sentence: str, using: Techniques) -> Iterable[tuple[str, str]]:
+    """The kind and the text of each piece, each once."""
+    spaced = forms.spaced(sentence) if Technique.PAIRS in using else forms.unified(sentence)
+    pieces = forms.piece_pattern(using).finditer(spaced)
+    return dict.fromkeys((piece.lastgroup or "", piece.group()) for piece in pieces)
+
+
+@lru_cache(COMMON)
+def _telling(kind: str, text: str) -> Piece | None:
+    """The piece without stop words, if anything is left of it."""
+    piece = _piece(kind, text)
+    kept = tuple(term for term in piece.parts if term.text not in STOPWORDS)
+    return piece._replace(parts=kept) if kept or piece.joined else None
+
+
+@lru_cache(COMMON)
+def _piece(kind: str, text: str) -> Piece:
+    return _KINDS[kind](text)
+
+
+def _word(word: str) -> Piece:
+    return Piece(parts=_folded([word]))
+
+
+def _identifier(name: str) -> Piece:
+    return Piece(
+        parts=_folded(forms.parts(name))[: MAX_TERMS - MAX_JOINED],
+        joined=_folded(forms.joined_forms(name))[:MAX_JOINED],
+    )
+
+
+def _run(run: str) -> Piece:
+    if len(run) == 1:
+        return Piece(parts=(Term(text=run, starts=True),))
+    return Piece(parts=_folded(forms.pairs(run))[:MAX_TERMS])
+
+
+def _is_long_word(term: Term) -> bool:
+    return len(term.text) >= SHORTEST_TYPO and term.text.isalpha() and not term.starts
+
+
+def _widened(sentence: tuple[Term, ...], corrections: Corrections) -> tuple[Term, ...]:
+    return tuple(dict.fromkeys([*sentence, *_alternatives(sentence, corrections)]))
+
+
+def _alternatives(terms: Iterable[Term], corrections: Corrections) -> tuple[Term, ...]:
+    return tuple(Term(text=word) for term in terms for word in corrections.get(term.text, ()))
+
+
+def _folded(texts: list[str]) -> tuple[Term, ...]:
+    return tuple(Term(text=text) for text in dict.fromkeys(map(str.casefold, texts)))
+
+
+_KINDS = {"word": _word, "identifier": _identifier, "run": _run}

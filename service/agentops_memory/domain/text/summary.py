@@ -1,0 +1,115 @@
+"""The deterministic summary of a session: no model, the same messages give the same bytes."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from .normalization import cut
+
+STARTED, ENDED = "Started with: ", " Ended with: "
+SHOWN = 200  # code points of the first and the last user message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """One line of a conversation."""
+
+    role: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transcript:
+    """What a summary needs of a conversation: the counts, and two lines of it."""
+
+    messages: int = 0
+    user: int = 0
+    assistant: int = 0
+    first: str = ""
+    last: str = ""
+    redacted: int = 0  # secrets that were kept out
+
+
+def transcript(messages: Iterable[Message], clean: Callable[[str], str]) -> Transcript:
+    """The digest of a conversation, however long: few messages are held at a time.
+
+    What is kept of it is cleaned whole before it is cut.
+    """
+    total = assistant = user = 0
+    first = last = ""
+    for message in messages:
+        total += 1
+        assistant += message.role == "assistant"
+        if message.role == "user":
+            user += 1
+            last = message.content
+            first = cut(clean(last), SHOWN) if user == 1 else first
+    last = cut(clean(last), SHOWN) if user > 1 else first
+    return Transcript(messages=total, user=user, assistant=assistant, first=first, last=last)
+
+
+def summary(of: Transcript) -> str:
+    """The summary of a conversation; the empty string for one without messages."""
+    if not of.messages:
+        return ""
+    counts = f"Session: {of.messages} messages ({of.user} user, {of.assistant} assistant). "
+    started = STARTED + of.first if of.user else ""
+    ended = ENDED + of.last if of.user > 1 else ""
+    return counts + started + ended
+
+
+def continued(before: Transcript, after: Transcript) -> Transcript:
+    """The digest of a conversation and what was said after it."""
+    return Transcript(
+        messages=before.messages + after.messages,
+        user=before.user + after.user,
+        assistant=before.assistant + after.assistant,
+        first=before.first if before.user else after.first,
+        last=after.last if after.user else before.last,
+    )
+
+
+def told_by(text: str) -> Transcript:
+    """The digest that has this summary; that of no messages, if the text is none of ours.
+
+    Where the first message may end at several places, it ends where most of the two are
+    as long as what was cut, and of those at the earliest: a short one in which ` Ended with: `
+    stands is read up to there.
+    """
+    counts = _COUNTS.match(text)
+    if counts is None:
+        return Transcript()
+    rest = text[counts.end() :].removeprefix(STARTED)
+    messages, user, assistant = map(int, counts.groups())
+    read = (
+        Transcript(messages=messages, user=user, assistant=assistant, first=first, last=last)
+        for first, last in (_ends(rest) if user > 1 else [(rest, rest)])
+    )
+    return max(
+        (it for it in read if _is_possible(it) and summary(it) == text),
+        key=_cuts,
+        default=Transcript(),
+    )
+
+
+def _ends(rest: str) -> Iterator[tuple[str, str]]:
+    """The first and the last message, for each place at which the one may end."""
+    at = rest.find(ENDED, 0, _LONGEST + len(ENDED))
+    while at >= 0:
+        yield rest[:at], rest[at + len(ENDED) :]
+        at = rest.find(ENDED, at + 1, _LONGEST + len(ENDED))
+
+
+def _is_possible(of: Transcript) -> bool:
+    are_shown = all(cut(it, SHOWN) == it for it in (of.first, of.last))
+    return are_shown and of.user + of.assistant <= of.messages
+
+
+def _cuts(of: Transcript) -> int:
+    return sum(len(it) > SHOWN for it in (of.first, of.last))
+
+
+_LONGEST = len(cut(" " * (SHOWN + 1), SHOWN))
+_COUNTS = re.compile(
+    r"Session: (\d{1,15}) messages \((\d{1,15}) user, (\d{1,15}) assistant\)\. ", re.ASCII
+)

@@ -1,0 +1,1 @@
+"""Export and import: between services, any number of times, with a dry run."""

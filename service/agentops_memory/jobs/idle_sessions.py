@@ -1,0 +1,39 @@
+"""In the background, sessions end of which nothing was heard for long."""
+
+import logging
+from collections.abc import Iterable
+from contextlib import AbstractAsyncContextManager
+from datetime import timedelta
+
+from ..domain.errors import NotFound
+from ..domain.memories.sessions import Sessions
+from ..domain.model import Caller
+from .runner import log_failure, repeating
+from .scrub import Callers
+
+log = logging.getLogger(__name__)
+
+
+def ending(
+    sessions: Sessions, callers: Callers, *, idle: timedelta, every: timedelta
+) -> AbstractAsyncContextManager[None]:
+    """Inside, idle sessions end now and again.
+
+    An interval of 0 means never; an idle time of 0, that none ends.
+    """
+    return repeating(every, lambda: end_idle(sessions, callers(), idle))
+
+
+async def end_idle(sessions: Sessions, callers: Iterable[Caller], idle: timedelta) -> None:
+    """End each tenant's idle sessions, and say how many; what fails is tried the next time."""
+    for caller in callers:
+        try:
+            ended = await sessions.end_idle(caller, idle)
+        except NotFound:
+            continue  # the tenant was erased
+        except Exception as error:  # noqa: BLE001 - the next tenant's may be well
+            log_failure(log, "idle sessions go on; they end later", error, tenant=caller.tenant)
+        else:
+            if ended:
+                extra = {"sessions": ended, "tenant": caller.tenant}
+                log.info("idle sessions have ended", extra=extra)

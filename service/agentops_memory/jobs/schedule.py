@@ -1,0 +1,127 @@
+"""What goes on beside a service: its databases are kept in order, small, whole and backed up."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+
+from ..domain.lifecycle.receipts import Erasures
+from ..domain.lifecycle.retention import Retaining
+from ..domain.lifecycle.upkeep import Upkeep
+from ..domain.memories.sessions import Sessions
+from ..domain.model import Caller
+from ..domain.ports.engine import Engine
+from ..domain.transfer.transfer import Transfer
+from ..files.audit import trim
+from ..files.file_systems import require_local
+from ..settings.settings import Settings
+from ..storage.sqlite import SqliteEngine, TenantsEngine
+from ..storage.sqlite.engine.engine import Listener
+from ..storage.sqlite.schema.migrate import OnUpgrade, unannounced
+from ..telemetry import Metrics
+from ..telemetry.metrics import COMMIT_BATCH_SIZE, COMMIT_SECONDS
+from .backups import Backups, backing_up
+from .idle_sessions import end_idle, ending
+from .imports import importing
+from .index_check import looking_at_values, sweeping
+from .index_repair import mending
+from .retention import Keeping, keeping
+from .scrub import Bell, scrubbing
+from .trusted_clock import SteadyClock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Housekeeping:
+    """How the databases of a service are opened, and what is done for them from then on.
+
+    `elapsed` tells seconds, however the clock is put. `on_upgrade` is called on the loop.
+    """
+
+    settings: Settings
+    metrics: Metrics
+    clock: Callable[[], datetime]
+    elapsed: Callable[[], float] = time.monotonic
+    on_upgrade: OnUpgrade = unannounced
+    erased: Bell = field(default_factory=Bell)  # where something was erased
+    imports: Bell = field(default_factory=Bell)  # where one was left half-way
+    _opened: Bell = field(default_factory=Bell)
+    _damaged: Bell = field(default_factory=Bell)
+
+    @asynccontextmanager
+    async def engine(self, path: Path) -> AsyncIterator[SqliteEngine]:
+        """The engine of a tenant's database, whose folder may be mounted from elsewhere."""
+        require_local(path, is_network_allowed=self.settings.allow_network_fs)
+        loop = asyncio.get_running_loop()
+
+        def damaged(caller: Caller) -> None:
+            loop.call_soon_threadsafe(self._damaged.ring, caller)
+
+        def upgrading() -> None:
+            loop.call_soon_threadsafe(self.on_upgrade)
+
+        async with SqliteEngine.opened(
+            path,
+            clock=self.clock,
+            using=self.settings.recall,
+            quota=self.settings.tenant_quota,
+            kept=self.settings.kept,
+            listener=Listener(committed=self._committed, damaged=damaged, upgrading=upgrading),
+        ) as engine:
+            yield engine
+
+    async def put_in_order(self, caller: Caller, engine: Engine) -> None:
+        """End what is idle, so that the first reader finds its summaries; the rest comes later."""
+        await end_idle(Sessions(engine=engine), [caller], self.settings.session_idle)
+        self.erased.ring(caller)
+        self.imports.ring(caller)
+        self._opened.ring(caller)
+
+    def backups(self) -> Backups | None:
+        """What the service makes by itself; none where it is to make none."""
+        settings = self.settings
+        if settings.backup_dir is None or not settings.backup_every:
+            return None
+        return Backups(
+            place=settings,
+            folder=settings.backup_dir,
+            every=settings.backup_every,
+            keep=settings.backup_keep,
+            metrics=self.metrics,
+            clock=self.clock,
+        )
+
+    @asynccontextmanager
+    async def done_for(self, sqlite: TenantsEngine, backups: Backups | None) -> AsyncIterator[None]:
+        """Inside, it is done again and again. Sessions that are idle already have ended before."""
+        sessions, upkeep = Sessions(engine=sqlite), Upkeep(engine=sqlite)
+        idle, every = self.settings.session_idle, self.settings.sweep_every
+        await end_idle(sessions, sqlite.callers(), idle)
+        async with (
+            sweeping(upkeep, sqlite.callers, self.metrics, self._damaged, every),
+            looking_at_values(sqlite.look_at_values, sqlite.callers, every),
+            mending(upkeep, sqlite.is_whole, self._damaged),
+            scrubbing(Erasures(engine=sqlite), sqlite.callers, self.erased, every),
+            importing(Transfer(engine=sqlite), sqlite.callers, self.imports, every),
+            ending(sessions, sqlite.callers, idle=idle, every=every),
+            self._keeping(sqlite),
+            backing_up(backups) if backups else nullcontext(),
+        ):
+            yield
+
+    def _keeping(self, sqlite: TenantsEngine) -> AbstractAsyncContextManager[None]:
+        kept = Keeping(
+            retaining=Retaining(engine=sqlite, on_erased=self.erased.ring),
+            kept=self.settings.kept,
+            trim_audit=partial(trim, self.settings.audit_file),
+            clock=SteadyClock(clock=self.clock, elapsed=self.elapsed),
+            metrics=self.metrics,
+        )
+        return keeping(kept, sqlite.callers, self._opened, self.settings.sweep_every)
+
+    def _committed(self, changes: int, seconds: float) -> None:
+        self.metrics.observe(COMMIT_BATCH_SIZE, changes)
+        self.metrics.observe(COMMIT_SECONDS, seconds)

@@ -1,0 +1,1 @@
+"""Settings: one frozen Settings, read once from a table of variables."""

@@ -1,0 +1,157 @@
+"""How the value of a setting is read from text; what cannot be read is a ValueError."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from ..domain.text.features import ALL, Technique, Techniques
+
+LONGEST = timedelta(days=292 * 365)  # as in Go; a window reaches back from now
+MINUTE = timedelta(minutes=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """Where to listen; an empty host means every interface."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+
+def duration(text: str) -> timedelta:
+    """A Go-style duration that is not negative: `15m`, `1h30m`, `500ms`, `0`."""
+    return _time(text, _UNITS, "duration such as 15m, 1h30m, 90s or 0")
+
+
+def retention(text: str) -> timedelta:
+    """How long something is kept: a duration, which may count in days: `400d`, `36h`, `0`."""
+    return _time(text, _UNITS_OF_KEEPING, "time such as 400d, 36h, 1d12h or 0")
+
+
+def retained(text: str) -> int:
+    """How many are kept: a number that is not negative, of at most nine digits."""
+    if not _NUMBER.fullmatch(text):
+        raise ValueError("is no number such as 100, or 0 for all")
+    return int(text)
+
+
+def _time(text: str, units: Mapping[str, float], what: str) -> timedelta:
+    part = rf"(\d+(?:\.\d*)?|\.\d+)({'|'.join(units)})"
+    if not re.fullmatch(rf"\+?(?:0|(?:{part})+)", text, re.ASCII):
+        raise ValueError(f"is no {what}")
+    found = re.findall(part, text, re.ASCII)
+    seconds = sum(float(count) * units[unit] for count, unit in found)
+    if seconds > LONGEST.total_seconds():
+        raise ValueError("is longer than 292 years")
+    return timedelta(seconds=seconds)
+
+
+def interval(text: str) -> timedelta:
+    """A duration of a minute or more, or 0."""
+    found = duration(text)
+    if timedelta(0) < found < MINUTE:
+        raise ValueError("is less than a minute")
+    return found
+
+
+def count(text: str) -> int:
+    """A number of things, of which there is one at least."""
+    if not _COUNT.fullmatch(text):
+        raise ValueError("is no number from 1 to 10000")
+    return int(text)
+
+
+def address(text: str) -> Address:
+    """An address to listen on: `:7437`, `127.0.0.1:7437`, `[::1]:7437`."""
+    match = _ADDRESS.fullmatch(text)
+    if match is None or int(match["port"]) > 65535:
+        raise ValueError("is no address such as :7437, 127.0.0.1:7437 or [::1]:7437")
+    return Address(host=match["v6"] or match["host"] or "", port=int(match["port"]))
+
+
+def file(text: str) -> Path:
+    """An absolute path: nothing that SQLite would take for anything but a file's name."""
+    path = Path(text).absolute()
+    if not path.name:
+        raise ValueError("is the root of the file system, and names no file")
+    return path
+
+
+def optional_file(text: str) -> Path | None:
+    """An absolute path, or none."""
+    return Path(text).absolute() if text else None
+
+
+def endpoint(text: str) -> str | None:
+    """Where spans go: `collector:4317` or a URL; None for nowhere."""
+    if not text:
+        return None
+    try:
+        url = urlsplit(text if "://" in text else f"http://{text}")
+        is_usable = url.scheme in ("http", "https") and url.hostname and url.port != 0
+    except ValueError:
+        is_usable = False
+    if not is_usable:
+        raise ValueError("is no endpoint such as collector:4317 or http://collector:4318")
+    return text
+
+
+def size(text: str) -> int:
+    """A number of bytes: `1048576`, `256MiB`, `1GiB`."""
+    match = _SIZE.fullmatch(text)
+    if match is None:
+        raise ValueError("is no size such as 1048576, 256MiB or 1GiB")
+    return int(match["count"]) * _SIZES[(match["unit"] or "").lower()]
+
+
+def optional_size(text: str) -> int | None:
+    """A number of bytes, or none."""
+    return size(text) if text else None
+
+
+def techniques(text: str) -> Techniques:
+    """All techniques of recall but those named: `typos,context`."""
+    try:
+        return ALL - {Technique(name.strip()) for name in text.split(",") if name.strip()}
+    except ValueError as error:
+        raise ValueError(f"names something that is none of {', '.join(Technique)}") from error
+
+
+def one_of(*choices: str) -> Callable[[str], str]:
+    """One of these words, in lower or upper case."""
+
+    def parse(text: str) -> str:
+        if text.lower() not in choices:
+            raise ValueError(f"is none of {', '.join(choices)}")
+        return text.lower()
+
+    return parse
+
+
+def switch(text: str) -> bool:
+    """Whether something is on: `on`, `true`, `yes`, `1`, or the opposite of each."""
+    if text.lower() not in _SWITCH:
+        raise ValueError("is neither on nor off")
+    return _SWITCH[text.lower()]
+
+
+_SWITCH = {"on": True, "true": True, "yes": True, "1": True}
+_SWITCH |= {"off": False, "false": False, "no": False, "0": False}
+_UNITS = {"ns": 1e-9, "us": 1e-6, "\u00b5s": 1e-6, "\u03bcs": 1e-6, "ms": 1e-3}
+_UNITS |= {"s": 1, "m": 60, "h": 3600}
+_UNITS_OF_KEEPING = _UNITS | {"d": 24 * 3600}
+_NUMBER = re.compile(r"[0-9]{1,9}")
+_ADDRESS = re.compile(
+    r"(?:\[(?P<v6>[0-9A-Fa-f:.]+(?:%[\w.-]+)?)\]|(?P<host>[^:\s/\[\]]*)):(?P<port>\d{1,5})",
+    re.ASCII,
+)
+_COUNT = re.compile(r"[1-9]\d{0,3}|10000", re.ASCII)
+_SIZE = re.compile(r"(?P<count>[1-9]\d{0,17})(?P<unit>KiB|MiB|GiB)?", re.ASCII | re.IGNORECASE)
+_SIZES = {"": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}

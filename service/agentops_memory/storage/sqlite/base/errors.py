@@ -1,0 +1,72 @@
+"""What SQLite and its file refuse, in the domain's words: the one translation."""
+
+import logging
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ....domain.errors import Busy, Conflict, Damaged, Full, Refusal, Unavailable
+
+log = logging.getLogger(__name__)
+
+_PRIMARY = 0xFF  # an extended result code holds the primary one in its low byte
+
+DAMAGED = "The database file is damaged."
+REMEDY = (
+    "`agentops-memory doctor` tells how far, and `agentops-memory restore` puts a backup in its "
+    "place."
+)
+
+_REFUSALS: dict[int, tuple[type[Refusal], str]] = {
+    sqlite3.SQLITE_BUSY: (Busy, "The database is locked by another process; try again."),
+    sqlite3.SQLITE_LOCKED: (Busy, "The database is locked; try again."),
+    sqlite3.SQLITE_PROTOCOL: (Busy, "The database is locked by another process; try again."),
+    sqlite3.SQLITE_FULL: (Full, "The disk is full; nothing was stored."),
+    sqlite3.SQLITE_IOERR: (Unavailable, "The disk failed; nothing was stored."),
+    sqlite3.SQLITE_READONLY: (Unavailable, "The database is read-only; nothing was stored."),
+    sqlite3.SQLITE_CANTOPEN: (Unavailable, "The database file cannot be opened."),
+    sqlite3.SQLITE_INTERRUPT: (Unavailable, "This took too long and was stopped."),
+    sqlite3.SQLITE_CORRUPT: (Damaged, DAMAGED),
+    sqlite3.SQLITE_NOTADB: (Damaged, DAMAGED),
+    sqlite3.SQLITE_CONSTRAINT: (Conflict, "The stored state does not allow this."),
+}
+
+
+class StartRefused(Refusal):
+    """The file cannot be used and was left as it is; the sentence says what to do."""
+
+    code = "start_refused"
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Raise what SQLite refuses as a Refusal; what is left is a fault of the program."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        code = primary_code(error)
+        if code not in _REFUSALS:
+            raise
+        refusal, sentence = _REFUSALS[code]
+        if refusal is not Damaged:  # which is told once, and not with each request
+            # Logged and raised: the caller is told to come back, and only the operator can help.
+            log.warning("the database refused", extra={"code": error.sqlite_errorname})
+        raise refusal(sentence) from error
+
+
+def is_damage(error: sqlite3.Error) -> bool:
+    """Whether the file is not as SQLite wrote it."""
+    return primary_code(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
+def primary_code(error: Exception) -> int:
+    """SQLite's result code of an error, without its detail; 0 for one of Python's own."""
+    return getattr(error, "sqlite_errorcode", 0) & _PRIMARY
+
+
+class RunAgain(Exception):
+    """Nothing happened of the work: it is run again, in a transaction of its own."""
+
+
+class NeedsTransactionOfItsOwn(RunAgain):
+    """Work must not share a commit: it makes a table, which no savepoint can undo, or is long."""

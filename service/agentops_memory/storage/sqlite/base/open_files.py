@@ -1,0 +1,141 @@
+"""Which files a database's connections have open, and whether these are the ones at its path.
+
+SQLite opens the write-ahead log (`-wal`) and its shared memory (`-shm`) once and never looks
+again. Where one of them is removed or replaced, what is committed goes where the next process
+does not look, or two processes write over each other's commits.
+"""
+
+import logging
+import os
+import sqlite3
+from contextlib import suppress
+from pathlib import Path
+
+from ....domain.errors import Unavailable
+from ..schema.migrate import refusing
+from .errors import StartRefused
+
+GONE = "The database file is gone, or another one is in its place."
+LINKED = "The database file has a second name (a hard link); remove one of the two."
+LOG_GONE = (
+    "The write-ahead log of the database is gone, or another one is in its place; "
+    "restart the service."
+)
+
+FileId = tuple[int, int]
+"""Device and inode: which file it is, whatever path led to it."""
+Identity = tuple[int, int, int]
+"""Those, and the number of its names."""
+
+log = logging.getLogger(__name__)
+
+
+class OpenFiles:
+    """The database file that connections have open, its log, and the log's shared memory."""
+
+    def __init__(self, path: Path, file: FileId) -> None:
+        real = os.path.realpath(path)  # SQLite keeps its own there, whatever links lead to it
+        self._path, self._log, self._memory = str(path), f"{real}-wal", f"{real}-shm"
+        found = {it: _identity(it) for it in (self._path, self._log, self._memory)}
+        self._opened = {name: identity for name, identity in found.items() if identity is not None}
+        if len(self._opened) < len(found) or self._opened[self._path][:2] != file:
+            raise StartRefused(f"{path} was replaced while it was opened.")
+        self.database = file
+        self._complaint = ""
+        self._is_rescued = False
+
+    @classmethod
+    def of(cls, path: Path, file: FileId, database: sqlite3.Connection) -> "OpenFiles":
+        """Those of a connection to the file, which has its log open from now on.
+
+        StartRefused if they are not at their paths.
+        """
+        with refusing(path):
+            database.execute("SELECT 1 FROM sqlite_schema").fetchone()
+        return cls(path, file)
+
+    @property
+    def were_in_place(self) -> bool:
+        """Whether they were when that was last required."""
+        return not self._complaint
+
+    def are_in_place(self) -> bool:
+        """Whether the paths lead to the files that are open, and none has another name by now."""
+        return all(_identity(name) == opened for name, opened in self._opened.items())
+
+    def require_in_place(self) -> None:
+        """Refuse with Unavailable a change that the next process would not find.
+
+        To be asked before a commit, and once more before that is acknowledged.
+        """
+        if self.are_in_place():
+            self._complaint, self._is_rescued = "", False
+            return
+        self._complain(self._fault())
+        raise Unavailable(self._complaint)
+
+    def require_own_log(self) -> None:
+        """Refuse with Unavailable what was read once another log may be in use."""
+        if self.has_another_log():
+            raise Unavailable(LOG_GONE)
+
+    def has_another_log(self) -> bool:
+        """Whether another process may commit into the same file by a log that is not this one.
+
+        From then on nobody here knows which pages are valid. A log without a byte was opened,
+        but nothing was committed into it.
+        """
+        is_ours = self._is_still(self._memory) and (
+            self._is_still(self._log) or not _size(self._log)
+        )
+        return not is_ours and file_id(self._path) == self.database
+
+    def rescue(self, database: sqlite3.Connection) -> None:
+        """Copy what the open log holds into the database file, where the next process finds it.
+
+        Not once another log is in use: pages that were committed by it would be overwritten.
+        """
+        if self._is_rescued or self.has_another_log():
+            return
+        with suppress(sqlite3.Error):  # the next refused commit tries it again
+            _, pages, copied = database.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+            self._is_rescued = pages == copied
+        if self._is_rescued:
+            log.warning("all commits were copied into the database file", extra=self._told())
+
+    def _is_still(self, name: str) -> bool:
+        """Whether no other file is at the path."""
+        return file_id(name) in (None, self._opened[name][:2])
+
+    def _fault(self) -> str:
+        if file_id(self._path) != self.database:
+            return GONE
+        return LOG_GONE if _identity(self._path) == self._opened[self._path] else LINKED
+
+    def _complain(self, fault: str) -> None:
+        if fault != self._complaint:
+            log.error("saves are refused: %s", fault, extra=self._told())
+        self._complaint = fault
+
+    def _told(self) -> dict[str, str]:
+        return {"path": self._path}
+
+
+def file_id(path: str | Path) -> FileId | None:
+    """Which file is at the path; none if there is none."""
+    identity = _identity(path)
+    return identity and identity[:2]
+
+
+def _identity(name: str | Path) -> Identity | None:
+    try:
+        found = os.stat(name)  # noqa: PTH116 - twice as fast, and on the way of every commit
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_nlink
+
+
+def _size(name: str) -> int:
+    with suppress(OSError):
+        return os.stat(name).st_size  # noqa: PTH116 - as above
+    return 0

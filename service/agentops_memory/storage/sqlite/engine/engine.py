@@ -1,0 +1,280 @@
+"""The engine: one writer, a few readers, and transactions as plain functions."""
+
+import asyncio
+import logging
+import sqlite3
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import Future
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Concatenate, ParamSpec, TypeVar
+
+from ....domain.errors import Damaged
+from ....domain.model import Caller
+from ....domain.ports.engine import Transaction
+from ....domain.retention import USUAL, Retentions
+from ....domain.text.features import ALL, Techniques
+from ....domain.text.ids import Uids
+from ..base.connection import BUSY_TIMEOUT, READ_LIMIT, Connection, connection
+from ..base.decoding import Undecodable, decoding
+from ..base.errors import DAMAGED, REMEDY, StartRefused, translated
+from ..base.open_files import OpenFiles
+from ..base.transactions import snapshot
+from ..maintenance.damage import Damage, Met, is_whole, unmet
+from ..maintenance.scrub import UnusedBytes, file_in_use, left_to_others, opening
+from ..maintenance.values import damaged_at
+from ..schema.migrate import OnUpgrade, has_newest_format, migrated, unannounced
+from .admission import Turnstile
+from .readers import Readers
+from .transaction import SqliteTransaction
+from .wal import WriteAheadLog
+from .writer import Committed, Writer, unheard
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+READERS = 2
+READ_PATIENCE = timedelta(seconds=5)  # until a reader is free
+QUEUE = 512  # writes that may wait; beyond, a request waits for a place
+QUEUE_PATIENCE = timedelta(seconds=5)
+CHECKPOINT_PATIENCE = timedelta(seconds=1)  # with another process that reads
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listener:
+    """What hears of a database; each part may be left out, and is called by any thread."""
+
+    committed: Committed = unheard  # of each commit: how many changes, and how many seconds
+    damaged: Met = unmet  # whose request has met damage of the file
+    upgrading: OnUpgrade = unannounced
+
+
+SILENT = Listener()
+
+
+class SqliteEngine:
+    """Transactions on one database file, of one tenant. Make one with `opened`."""
+
+    def __init__(
+        self,
+        writer: Writer,
+        readers: Readers,
+        unused: UnusedBytes,
+        damage: Damage,
+        clock: Callable[[], datetime],
+        transactions: Callable[..., SqliteTransaction],
+    ) -> None:
+        self._damage = damage
+        self._transaction = transactions
+        self._writer = writer
+        self._readers = readers
+        self._unused = unused
+        self._clock = clock
+
+    @classmethod
+    @asynccontextmanager
+    async def opened(
+        cls,
+        path: Path,
+        *,
+        clock: Callable[[], datetime],
+        using: Techniques = ALL,
+        quota: int | None = None,
+        kept: Retentions = USUAL,
+        listener: Listener = SILENT,
+    ) -> AsyncIterator["SqliteEngine"]:
+        """An engine over the file, made or brought up to date first; checkpointed at the end.
+
+        Raises StartRefused when the file cannot be used as it is. A cancelled
+        opening leaves at once; what it began on the file is undone by the next.
+        """
+        with ExitStack() as held:
+            with opening(path):
+                await _aside(partial(migrated, path, clock(), using, listener.upgrading))
+                file = held.enter_context(file_in_use(path))
+            async with connection(path, using) as database:
+                files = await database.run(partial(OpenFiles.of, path, file))
+                try:
+                    async with (
+                        Readers.opened(
+                            path,
+                            using,
+                            number=READERS,
+                            patience=READ_PATIENCE,
+                            check=files.require_own_log,
+                        ) as readers,
+                        _serving(database, listener.committed, files) as writer,
+                    ):
+                        if not files.are_in_place():
+                            raise StartRefused(f"{path} was replaced while it was opened.")
+                        unused = UnusedBytes(database, path, files)
+                        damage = Damage(path, listener.damaged)
+                        transactions = partial(
+                            SqliteTransaction, quota=quota, kept=kept, uids=Uids()
+                        )
+                        yield cls(writer, readers, unused, damage, clock, transactions)
+                finally:
+                    if files.has_another_log():
+                        left_to_others(files.database)
+                    else:
+                        await database.run(_checkpoint)
+
+    async def read(
+        self,
+        caller: Caller,
+        work: Callable[Concatenate[Transaction, P], T],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        def transaction(database: sqlite3.Connection) -> T:
+            with snapshot(database, READ_LIMIT):
+                tx = self._transaction(database, self._clock(), caller)
+                answer = decoding(database, partial(work, tx, *args, **kwargs))
+            if tx.search.met_damage:
+                self._damage.show_elsewhere(caller)
+            return answer
+
+        def again(database: sqlite3.Connection) -> T:
+            try:
+                return transaction(database)
+            except Undecodable:
+                self._damage.show_elsewhere(caller)
+                return transaction(database)
+
+        with self._translated(caller):
+            return await self._readers.run(again)
+
+    async def write(
+        self,
+        caller: Caller,
+        work: Callable[Concatenate[Transaction, P], T],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        def transaction(database: sqlite3.Connection, *, is_alone: bool) -> T:
+            tx = self._transaction(
+                database, self._clock(), caller, is_alone=is_alone, others=self._others
+            )
+            try:
+                return decoding(database, partial(work, tx, *args, **kwargs))
+            except Undecodable:
+                self._damage.show_elsewhere(caller)
+                raise
+
+        with self._translated(caller):
+            return await self._writer.write(transaction, BUSY_TIMEOUT)
+
+    @property
+    def waiting(self) -> int:
+        """How many writes wait or are being made."""
+        return self._writer.waiting
+
+    def _others(self) -> int:
+        """How many writes wait for the one that is being made."""
+        return self._writer.waiting - 1
+
+    async def touch(self) -> bool:
+        """Write to the disk what is there, and tell whether its format is still the newest known.
+
+        Refuses as a write does, and with Damaged while damage is known.
+        """
+
+        def again(database: sqlite3.Connection, *, is_alone: bool) -> bool:  # noqa: ARG001
+            ((version,),) = database.execute("PRAGMA user_version")
+            database.execute(f"PRAGMA user_version = {version}")
+            return has_newest_format(database)
+
+        with translated():
+            is_newest = await self._writer.write(again, BUSY_TIMEOUT)
+        if self._damage.is_known:
+            raise Damaged(f"{DAMAGED} {REMEDY}")
+        return is_newest
+
+    async def is_whole(self, caller: Caller) -> bool:
+        """Look at the whole file, however long that takes; what is found counts from then on."""
+        with translated():
+            found = await _looked(partial(is_whole, self._damage.path))
+        self._damage.is_found(caller, is_whole=found)
+        if found:
+            await self.look_at_values(caller)
+        return found
+
+    async def look_at_values(self, caller: Caller) -> None:
+        """Look at every value, however long that takes; what is found counts from then on."""
+        with translated():
+            values = await _looked(partial(damaged_at, self._damage.path))
+        self._damage.are_found(caller, values)
+
+    @property
+    def damaged_values(self) -> int:
+        """How many values are known to be damaged; not all of many are counted."""
+        return len(self._damage.values)
+
+    async def blank(self, caller: Caller) -> bool:
+        with self._translated(caller):
+            return await self._unused.blank()
+
+    @contextmanager
+    def _translated(self, caller: Caller) -> Iterator[None]:
+        try:
+            with translated():
+                yield
+        except Damaged:
+            self._damage.show(caller)
+            raise
+
+
+@asynccontextmanager
+async def _serving(
+    database: Connection, committed: Committed, files: OpenFiles
+) -> AsyncIterator[Writer]:
+    """A writer at work. At the end it writes what it has accepted."""
+    wal = WriteAheadLog(database, files)
+    places = Turnstile(QUEUE, QUEUE_PATIENCE)
+    writer = Writer(database, places, wal.tend, committed, files.require_in_place)
+    serving = asyncio.create_task(writer.serve())
+    try:
+        yield writer
+    finally:
+        writer.close()
+        await asyncio.gather(serving, return_exceptions=True)
+
+
+def _checkpoint(database: sqlite3.Connection) -> None:
+    try:
+        database.execute(f"PRAGMA busy_timeout = {CHECKPOINT_PATIENCE.total_seconds() * 1000:.0f}")
+        (is_blocked, *_) = database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    except sqlite3.Error:
+        is_blocked = True
+    if is_blocked:
+        log.warning("the write-ahead log could not be emptied; the next start reads it")
+
+
+async def _looked(look: Callable[[Callable[[], bool]], T]) -> T:
+    """What a look finds, which asks whether to stop once nobody waits for it any more."""
+    stop = threading.Event()
+    try:
+        return await _aside(partial(look, stop.is_set))
+    finally:
+        stop.set()
+
+
+async def _aside(work: Callable[[], T]) -> T:
+    """What work answers. It runs on a thread that does not keep the process from ending."""
+    answer: Future[T] = Future()
+    answer.set_running_or_notify_cancel()
+
+    def run() -> None:
+        try:
+            answer.set_result(work())
+        except BaseException as error:  # noqa: BLE001 - raised where it is awaited
+            answer.set_exception(error)
+
+    threading.Thread(target=run, name="opening", daemon=True).start()
+    return await asyncio.wrap_future(answer)

@@ -1,0 +1,119 @@
+"""SQL that takes scores apart: what each term adds, and where in a memory it stands."""
+
+import json
+import sqlite3
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from ....domain.model import MemoryId
+from ....domain.recall.explain import Field, Parts, TermScore, Tier
+from ....domain.text.query import Query, Term
+from ..base.table import Table
+from .match import any_of, in_columns
+from .partitions import GLOBAL_AREA, OWN_COLUMNS, row_number, table
+from .scope import Sight
+from .scores import Asked, Scores, weighted
+
+_ENDLESS = 1e18  # a weight under which BM25 is as good as at its limit
+_FIELDS = tuple(Field)  # in the order of the columns
+
+
+class Explanations(Table):
+    """The parts of scores in one transaction."""
+
+    def __init__(self, connection: sqlite3.Connection, scores: Scores) -> None:
+        super().__init__(connection)
+        self._scores = scores
+
+    def of(
+        self, asked: Asked, tier: Tier, query: Query, ids: Collection[MemoryId]
+    ) -> dict[MemoryId, Parts]:
+        """The parts of these memories' scores; a memory out of sight has none."""
+        terms = list(dict.fromkeys(_terms(tier, query)))
+        found: dict[MemoryId, Parts] = {}
+        for number, rows in self._rows(ids, asked.sight).items():
+            added = self._added(asked, number, tier, terms, rows)
+            sentences: dict[MemoryId, dict[int, float]] = {}
+            for at, id_, score in self._scores.of_sentences(asked, number, rows):
+                sentences.setdefault(id_, {})[at] = score
+            for id_ in rows:
+                counted = sentences.get(id_, {})
+                found[id_] = Parts(
+                    sentences=tuple(counted.get(at) for at in range(len(asked.matches))),
+                    terms=added.get(id_, {}),
+                )
+        return found
+
+    def _rows(self, ids: Collection[MemoryId], sight: Sight) -> dict[int, dict[MemoryId, int]]:
+        """The memories' row numbers, by the partition in which they are seen."""
+        places = self._execute(
+            """SELECT m.id, s.area, s.partition
+                 FROM memories m
+                 JOIN spaces s ON s.id = m.space_id
+                WHERE m.id IN (SELECT value FROM json_each(:ids)) AND m.deleted_at IS NULL""",
+            ids=json.dumps(list(ids)),
+        )
+        rows: dict[int, dict[MemoryId, int]] = {}
+        for id_, area, partition in places:
+            row = row_number(area, id_)
+            for number in sight.spans if area == GLOBAL_AREA else (partition,):
+                if any(first <= row <= last for first, last in sight.spans.get(number, ())):
+                    rows.setdefault(number, {})[id_] = row
+        return rows
+
+    def _added(
+        self,
+        asked: Asked,
+        number: int,
+        tier: Tier,
+        terms: list[Term],
+        rows: Mapping[MemoryId, int],
+    ) -> dict[MemoryId, dict[Term, TermScore]]:
+        """What each term adds to the scores of these rows of a partition."""
+        name = table(number)
+        alone = [_alone(at, asked.weights) for at in range(len(_FIELDS))]
+        endless = (_ENDLESS,) * len(_FIELDS)
+        scores = ", ".join(weighted(name, w) for w in (asked.weights, endless, *alone))
+        found = self._execute(
+            f"""SELECT wanted.key, {name}.rowid, {scores}
+                  FROM json_each(:matches) wanted
+                 CROSS JOIN {name}
+                 WHERE {name} MATCH wanted.value AND {name}.rowid BETWEEN :first AND :last
+                       AND +{name}.rowid IN (SELECT value FROM json_each(:rows))""",
+            matches=json.dumps([_match(tier, term) for term in terms]),
+            rows=json.dumps(list(rows.values())),
+            first=min(rows.values()),
+            last=max(rows.values()),
+        )
+        ids = {row: id_ for id_, row in rows.items()}
+        added: dict[MemoryId, dict[Term, TermScore]] = {}
+        for at, row, score, limit, *fields in found:
+            added.setdefault(ids[row], {})[terms[at]] = _term_score(score, limit, fields)
+        return added
+
+
+def _terms(tier: Tier, query: Query) -> Iterable[Term]:
+    if tier is Tier.EVERY:
+        return (term for piece in query.every for term in piece.terms)
+    return query.terms
+
+
+def _match(tier: Tier, term: Term) -> str:
+    match = any_of([term])
+    return in_columns(OWN_COLUMNS, match) if tier is Tier.EVERY else match
+
+
+def _alone(at: int, weights: tuple[float, ...]) -> tuple[float, ...]:
+    return tuple(weight if at == other else 0.0 for other, weight in enumerate(weights))
+
+
+def _term_score(score: float, limit: float, alone: list[Any]) -> TermScore:
+    """What a term adds, shared out among the fields.
+
+    For a term whose weighted count is f, BM25 is L * f / (f + K). The counts of
+    the fields add up to f, so each is known, in units of K, from the score that
+    the field alone would have and from L, the score of endless weights.
+    """
+    counts = [field / (limit - field) for field in alone]
+    shares = {name: count / sum(counts) for name, count in zip(_FIELDS, counts, strict=True)}
+    return TermScore(score=score, fields=shares)

@@ -1,0 +1,326 @@
+"""SQL for the partitions of the full-text index: which there are, and the state of each."""
+
+import sqlite3
+from collections.abc import Iterable, Mapping
+
+from ....domain.model import Purge
+from ..base.errors import NeedsTransactionOfItsOwn, is_damage
+from ..base.stems import TOKENIZER
+from ..base.table import Table
+from ..maintenance.damage import is_readable
+from ..maintenance.drop_damaged import forgetting
+from .segments import Level, beginning, is_clean, is_merging, levels, needs_another
+
+MOST = 256  # partitions of projects; each is a table, and opening a file reads the names of all
+AREAS = 8  # projects in a partition, before a new one is begun
+ROWS = 4000  # live memories in one after which a new project begins the next
+CROWDED = 16_000  # live memories of several projects in one, after which the smallest moves
+MOVABLE = 20_000  # live memories of a project that moves; it takes about 0.1 ms for each
+FIRST = 0  # the partition that there always is
+FIRST_OF_STORES = 1024  # stores have partitions of their own: their words are not projects' words
+MOST_OF_STORES = 64
+GLOBAL_AREA = 0  # of global memories, which every partition has
+OWN_COLUMNS = ("title", "content", "tags")  # a memory's own words, not those that it borrows
+AREA = 40  # bits of a row number below its area: room for the ids of memories
+MOST_IDS = 1 << AREA
+NO_ROW = 0  # the number of no memory's row
+MERGES = 4  # one after another, before a small partition is filled afresh instead
+PURGED = 250  # pages of the index that are merged while changes wait
+
+
+class Partitions(Table):
+    """The partitions of one transaction; only one that is alone can make one."""
+
+    def __init__(self, connection: sqlite3.Connection, *, is_alone: bool) -> None:
+        super().__init__(connection)
+        self._is_alone = is_alone
+        self._holding: dict[int, list[int]] = {}
+
+    def all(self) -> list[int]:
+        """The numbers of those that were made; the first always is."""
+        rows = self._execute("SELECT number FROM partitions ORDER BY number")
+        return [number for (number,) in rows]
+
+    def of_projects(self) -> list[int]:
+        """The numbers of those that hold projects and global memories."""
+        return [number for number in self.all() if number < FIRST_OF_STORES]
+
+    def make_all(self) -> None:
+        """Make those that are missing: the first, and each that has a project."""
+        rows = self._execute(
+            f"""SELECT {FIRST} UNION SELECT partition FROM spaces WHERE partition IS NOT NULL"""
+        )
+        for (number,) in rows.fetchall():
+            self.make(number)
+
+    def make(self, number: int) -> None:
+        """Make a partition, with the memories that belong in it, unless it is there."""
+        if not self._is_made(number):
+            self._make(number)
+
+    def holding(self, area: int) -> list[int]:
+        """Those in which an area lies, made if there are none."""
+        if area not in self._holding:
+            is_global = area == GLOBAL_AREA
+            self._holding[area] = self.of_projects() if is_global else [self._own(area)]
+        return self._holding[area]
+
+    def assign(self, area: int, number: int) -> None:
+        """Let an area lie in this partition from now on."""
+        self._holding.clear()
+        self._execute(
+            "UPDATE spaces SET partition = :number WHERE area = :area", number=number, area=area
+        )
+
+    def place(self, *, is_store: bool) -> int:
+        """The partition for a new project, or for a new store.
+
+        Projects share one until it has enough of them or of their memories, and so do
+        stores: what a word is worth is known the better the more memories there are to
+        judge by, and a search costs the more.
+        """
+        first, most = (FIRST_OF_STORES, MOST_OF_STORES) if is_store else (FIRST, MOST)
+        last = first + most - 1
+        ((newest, areas),) = self._execute(
+            """SELECT partition, count(DISTINCT area)
+                 FROM spaces
+                WHERE partition = (SELECT max(partition)
+                                     FROM spaces
+                                    WHERE partition BETWEEN :first AND :last)""",
+            first=first,
+            last=last,
+        )
+        if newest is None:
+            return first
+        if areas < AREAS and not self.holds(newest, ROWS):
+            return int(newest)
+        return int(newest) + 1 if newest < last else self._emptiest(first, last)
+
+    def crowded(self) -> list[tuple[int, int, int]]:
+        """For each partition that is too large, the area of its smallest project or store.
+
+        With the partition, and how many memories the others there have. A project is not
+        moved when it is itself so large that moving it would take long.
+        """
+        rows = self._execute(
+            f"""SELECT area, partition, beside - memories
+                  FROM (SELECT s.area, s.partition, count(*) AS memories,
+                               sum(count(*)) OVER (PARTITION BY s.partition) AS beside,
+                               count(*) OVER (PARTITION BY s.partition) AS areas,
+                               row_number() OVER (PARTITION BY s.partition
+                                                  ORDER BY count(*), s.area) AS place
+                          FROM spaces s
+                          JOIN memories m INDEXED BY memories_in_space ON m.space_id = s.id
+                         WHERE s.partition IS NOT NULL AND m.deleted_at IS NULL
+                      GROUP BY s.area)
+                 WHERE areas > 1 AND beside > {CROWDED} AND place = 1 AND memories <= {MOVABLE}
+              ORDER BY memories, area"""
+        )
+        return rows.fetchall()
+
+    def rebuild(self, number: int) -> None:
+        """Fill a partition afresh from the memories."""
+        name = table(number)
+        self._execute(f"INSERT INTO {name} ({name}) VALUES ('rebuild')")
+
+    def is_readable(self, number: int) -> bool:
+        """Whether what a partition stores can be read, page by page."""
+        return all(is_readable(self._connection, name) for name in _stored(number))
+
+    def make_anew(self, number: int) -> None:
+        """Make a partition in the place of one that is damaged, of which no page is read.
+
+        Those that it took hold its words until the file is written anew.
+        """
+        if not self._is_alone:
+            raise NeedsTransactionOfItsOwn
+        self._execute("DELETE FROM partitions WHERE number = :number", number=number)
+        self._execute("INSERT INTO remains (one) VALUES (1) ON CONFLICT DO NOTHING")
+        for statement in forgetting([table(number), text_of(number), *_stored(number)]):
+            self._execute(statement)
+        self._make(number)
+
+    def must_purge(self, numbers: Iterable[int]) -> None:
+        """Note that words were deleted in partitions which are to leave their storage, too."""
+        self._connection.executemany(
+            """INSERT INTO purges (partition)
+               VALUES (:number)
+                   ON CONFLICT DO UPDATE
+                  SET notes = notes + 1""",
+            [{"number": number} for number in numbers],
+        )
+
+    def to_purge(self) -> dict[int, int]:
+        """The partitions of which that was noted, and how often."""
+        return dict(
+            self._execute(
+                "SELECT partition, notes FROM purges JOIN partitions ON number = partition"
+            ).fetchall()
+        )
+
+    def purged(self, notes: Mapping[int, int]) -> None:
+        """Forget the notes on partitions, but those of which more were made meanwhile."""
+        self._connection.executemany(
+            "DELETE FROM purges WHERE partition = :number AND notes = :notes",
+            [{"number": number, "notes": count} for number, count in notes.items()],
+        )
+
+    def purge(self, number: int, begun: Purge | None) -> Purge | None:
+        """Merge a part of what a partition stores; None when nothing deleted is left in it."""
+        if begun is None:
+            return self._begin_purge(number)
+        if is_merging(self._structure(number), begun):
+            self._merge(number, PURGED)
+        if is_merging(self._structure(number), begun):
+            return begun
+        return None if begun.is_last else self._begin_purge(number)
+
+    def is_exact(self, number: int) -> bool:
+        """Whether a partition holds just what the memories say, word for word.
+
+        On a connection that can write: SQLite asks for it, although nothing is written.
+        """
+        name = table(number)
+        try:
+            self._execute(f"INSERT INTO {name} ({name}, rank) VALUES ('integrity-check', 1)")
+        except sqlite3.DatabaseError as error:
+            if not is_damage(error):
+                raise
+            return False
+        return True
+
+    def drift(self, number: int) -> int:
+        """By how many rows a partition has more or fewer than the memories that lie in it."""
+        ((drift,),) = self._execute(
+            f"""SELECT abs((SELECT count(*) FROM {table(number)}_docsize)
+                         - (SELECT count(*) FROM {text_of(number)}))"""
+        )
+        return int(drift)
+
+    def drop_all(self) -> None:
+        """Remove every partition."""
+        for number in self.all():
+            self._execute(f"DROP TABLE {table(number)}")
+            self._execute(f"DROP VIEW {text_of(number)}")
+        self._execute("DELETE FROM partitions")
+
+    def holds(self, number: int, count: int) -> bool:
+        """Whether the projects of a partition have so many live memories, or more."""
+        row = self._execute(
+            """SELECT 1
+                  FROM spaces s
+                  JOIN memories m INDEXED BY memories_in_space ON m.space_id = s.id
+                 WHERE s.partition = :number AND m.deleted_at IS NULL
+                 LIMIT 1 OFFSET :count - 1""",
+            number=number,
+            count=count,
+        )
+        return row.fetchone() is not None
+
+    def _begin_purge(self, number: int) -> Purge | None:
+        # Again at once, for a later save may put the result of a small merge back where it was.
+        for _ in range(MERGES):
+            if is_clean(self._structure(number)):
+                return None
+            if needs_another(self._structure(number)):
+                self._stir(number)
+            begun = beginning(self._structure(number))
+            self._merge(number, -PURGED)  # below zero: all segments, not those of one level
+            if is_merging(self._structure(number), begun):
+                return begun
+            if begun.is_last:
+                return None
+        self.rebuild(number)  # so small that FTS5 moves each result to and fro
+        return None
+
+    def _merge(self, number: int, pages: int) -> None:
+        name = table(number)
+        self._execute(f"INSERT INTO {name} ({name}, rank) VALUES ('merge', :pages)", pages=pages)
+
+    def _stir(self, number: int) -> None:
+        """Add segments that hold nothing in the end: FTS5 merges no segment alone."""
+        name = table(number)
+        self._execute(f"INSERT INTO {name} (rowid, title) VALUES ({NO_ROW}, 'x')")
+        self._execute(f"INSERT INTO {name} ({name}, rowid, title) VALUES ('delete', {NO_ROW}, 'x')")
+
+    def _structure(self, number: int) -> list[Level]:
+        ((record,),) = self._execute(f"SELECT block FROM {table(number)}_data WHERE id = 10")
+        return levels(record)
+
+    def _emptiest(self, first: int, last: int) -> int:
+        """The partition between two numbers with the fewest projects, or stores; perhaps none."""
+        ((number,),) = self._execute(
+            """SELECT number
+                 FROM (SELECT number FROM partitions
+                        UNION
+                       SELECT partition FROM spaces WHERE partition IS NOT NULL)
+                 LEFT JOIN spaces s ON s.partition = number
+                WHERE number BETWEEN :first AND :last
+             GROUP BY number
+             ORDER BY count(DISTINCT s.area), number
+                LIMIT 1""",
+            first=first,
+            last=last,
+        )
+        return int(number)
+
+    def _is_made(self, number: int) -> bool:
+        row = self._execute("SELECT 1 FROM partitions WHERE number = :number", number=number)
+        return row.fetchone() is not None
+
+    def _own(self, area: int) -> int:
+        ((number,),) = self._execute(
+            "SELECT DISTINCT partition FROM spaces WHERE area = :area", area=area
+        )
+        self.make(number)
+        return int(number)
+
+    def _make(self, number: int) -> None:
+        if not self._is_alone:
+            raise NeedsTransactionOfItsOwn
+        self._holding.clear()
+        globals_too = f"area = {GLOBAL_AREA} OR " * (number < FIRST_OF_STORES)
+        self._execute(
+            f"""CREATE VIEW {text_of(number)} (id, title, content, context, tags) AS
+                SELECT area << {AREA} | id, title, content, context, tags
+                  FROM memory_text
+                 WHERE {globals_too}partition = {number}"""
+        )
+        self._execute(
+            f"""CREATE VIRTUAL TABLE {table(number)} USING fts5 (
+                    title, content, context, tags,
+                    content = '{text_of(number)}', content_rowid = 'id', tokenize = "{TOKENIZER}"
+                )"""
+        )
+        self._execute("INSERT INTO partitions (number) VALUES (:number)", number=number)
+        self.rebuild(number)
+
+
+def table(number: int) -> str:
+    """The full-text table of a partition."""
+    return f"memories_fts_{number}"
+
+
+def _stored(number: int) -> list[str]:
+    """The tables in which FTS5 keeps a partition."""
+    return [f"{table(number)}_{part}" for part in ("data", "idx", "docsize", "config")]
+
+
+def text_of(number: int) -> str:
+    """The view of the text that a partition holds."""
+    return f"memory_text_{number}"
+
+
+def row_number(area: int, memory: int) -> int:
+    """Under which number a memory lies in a partition: areas are ranges of numbers."""
+    return area << AREA | memory
+
+
+def span_of(area: int) -> tuple[int, int]:
+    """The first and the last row number of an area."""
+    return row_number(area, 0), row_number(area + 1, 0) - 1
+
+
+def area_of(row: int) -> int:
+    """The area of a row number."""
+    return row >> AREA

@@ -1,0 +1,1 @@
+"""Maintenance of a database file: checks, repair, scrubbing of erased bytes, sizes."""

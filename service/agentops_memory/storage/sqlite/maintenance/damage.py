@@ -1,0 +1,108 @@
+"""Damage of a database file: met by those who read and write, and looked for."""
+
+import logging
+import sqlite3
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from pathlib import Path
+
+from ....domain.model import Caller
+from ..base.connection import PROGRESS, connect, read_only
+from ..base.errors import REMEDY, is_damage
+from .values import Value
+
+MOST = 100  # faults that SQLite tells of, pages that nothing uses after all others
+NO_FAULTS = ("ok", "*** in database main ***")
+LOOSE = "is never used"
+OF_A_VALUE = "CHECK constraint failed in "  # of which `values` tells more
+
+log = logging.getLogger(__name__)
+
+Met = Callable[[Caller], None]
+
+
+def unmet(_: Caller) -> None:
+    """For those who look after no database."""
+
+
+class Damage:
+    """Whether one database is known to be damaged. `met` is told whenever that shows."""
+
+    def __init__(self, path: Path, met: Met = unmet) -> None:
+        self.path = path
+        self._met = met
+        self.is_known = False
+        self.values: tuple[Value, ...] = ()  # that are known to be none: the first of them
+
+    def show(self, caller: Caller) -> None:
+        """Something was refused for it."""
+        self.is_found(caller, is_whole=False)
+        self._met(caller)
+
+    def show_elsewhere(self, caller: Caller) -> None:
+        """It has shown, but something else could stand in. Any thread may tell."""
+        self._met(caller)
+
+    def is_found(self, caller: Caller, *, is_whole: bool) -> None:
+        """Note what a look has found; the log has each change once."""
+        told = {"path": str(self.path), "tenant": caller.tenant}
+        if self.is_known and is_whole:
+            log.warning("the database file is whole again", extra=told)
+        elif not (self.is_known or is_whole):
+            log.error("the database file is damaged: %s", REMEDY, extra=told)
+        self.is_known = not is_whole
+
+    def are_found(self, caller: Caller, values: Iterable[Value]) -> None:
+        """Note the values that a look has found; the log has each once, but never what it is."""
+        known, self.values = self.values, tuple(values)
+        told = {"path": str(self.path), "tenant": caller.tenant}
+        for value in self.values:
+            if value not in known:
+                where = {"table": value.table, "row": value.row, "column": value.column}
+                log.error("a value in the database is damaged: %s", REMEDY, extra=told | where)
+        if known and not self.values:
+            log.warning("no value in the database is damaged any more", extra=told)
+
+
+def is_whole(path: Path, is_stopped: Callable[[], bool]) -> bool:
+    """Whether every table and its indexes can be read, page by page; it takes as long as it takes.
+
+    Pages that nothing uses are no damage.
+    """
+    with closing(connect(path)) as database:
+        read_only(database)
+        database.set_progress_handler(is_stopped, PROGRESS)
+        try:
+            names = database.execute(
+                "SELECT name FROM sqlite_schema WHERE type = 'table' AND rootpage > 0"
+            ).fetchall()
+            return all(is_readable(database, name) for (name,) in names)
+        except sqlite3.DatabaseError as error:
+            if not is_damage(error):
+                raise
+            return False
+
+
+def is_readable(database: sqlite3.Connection, table: str) -> bool:
+    """Whether SQLite can read a table and its indexes, page by page."""
+    try:
+        return not _told(database, f'PRAGMA quick_check("{table}")')
+    except sqlite3.DatabaseError as error:
+        if not is_damage(error):
+            raise
+        return False
+
+
+def faults_of(database: sqlite3.Connection, check: str = "quick_check") -> list[str]:
+    """What SQLite finds wrong with the file, pages that nothing uses too; but for values."""
+    return _told(database, f"PRAGMA {check}({MOST})")
+
+
+def _told(database: sqlite3.Connection, check: str) -> list[str]:
+    lines = [line for (report,) in database.execute(check) for line in report.splitlines()]
+    return [line for line in lines if line not in NO_FAULTS and not line.startswith(OF_A_VALUE)]
+
+
+def are_harmless(faults: Iterable[str]) -> bool:
+    """Whether they are only of pages that nothing uses, which is no damage."""
+    return all(fault.endswith(LOOSE) for fault in faults)

@@ -1,0 +1,142 @@
+"""What can be made anew from the rows, which are never touched; nothing is kept half done.
+
+Whatever is made is committed only if SQLite finds the file no worse than before.
+"""
+
+import sqlite3
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from ....domain.errors import Unavailable
+from ....domain.findings import some_of
+from ....domain.model import MemoryId
+from ....domain.secrets.sanitizing import reason
+from ....domain.text.features import Techniques
+from ..base.connection import CHANGING, connect
+from ..base.transactions import change
+from ..fts.index import Index
+from ..fts.partitions import Partitions
+from ..schema import schema
+from ..schema.contents import contents
+from ..schema.copies import MENDED, kept_copy
+from ..schema.migrate import without_remains
+from . import value_repair as values_mended
+from .damage import are_harmless, faults_of
+from .drop_damaged import forgetting
+
+PATIENCE = timedelta(seconds=10)  # with another process's transaction
+
+
+def rebuild(path: Path, using: Techniques, number: int) -> str:
+    """Fill a partition of the full-text index afresh."""
+    with _mended(path, using) as database:
+        Index(database, Partitions(database, is_alone=True)).rebuild(number)
+    return f"Partition {number} was filled afresh."
+
+
+def make_partition(path: Path, using: Techniques, number: int) -> str:
+    """Make a partition of the full-text index anew, with its tables."""
+    with _mended(path, using) as database:
+        Index(database, Partitions(database, is_alone=True)).make_anew(number)
+    return f"Partition {number} was made anew."
+
+
+def make_indexes(path: Path, using: Techniques, indexes: Mapping[str, str]) -> str:
+    """Make ordinary indexes that are missing."""
+    with _mended(path, using) as database:
+        schema.make_indexes(database, indexes.values())
+    return f"Made: {', '.join(indexes)}."
+
+
+def reindex(path: Path, using: Techniques) -> str:
+    """Make every ordinary index anew from its table."""
+    with _mended(path, using) as database:
+        indexes = schema.ordinary_indexes(database)
+        _forget(database, indexes)
+        schema.make_indexes(database, indexes.values())
+        database.execute("REINDEX")  # those that SQLite made for constraints
+    return "Every ordinary index was made anew."
+
+
+def mend_values(path: Path, using: Techniques, now: datetime) -> str:
+    """Put what there can be in the place of values that are none; of the file a copy is kept."""
+    with _mended(path, using) as database:
+        copy = kept_copy(path, contents, MENDED)
+        done = values_mended.mend(database, now)
+        Index(database, Partitions(database, is_alone=True)).refill(_memories(done))
+    return f"Mended: {some_of(done)}. A copy of the file as it was is {copy}."
+
+
+def write_anew(path: Path, using: Techniques) -> str:
+    """Leave out of a file that is sound the pages which nothing uses."""
+    with _mended(path, using):
+        pass
+    return "The file was written anew."
+
+
+def empty_log(path: Path, using: Techniques) -> str:
+    """Copy the write-ahead log into the file, and cut it off."""
+    with _explained(), closing(_connected(path, using)) as database:
+        (is_blocked, *_) = database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    if is_blocked:
+        raise Unavailable("Something reads an older state, or writes, so the log stays.")
+    return "The log was copied into the file."
+
+
+def is_exact(path: Path, using: Techniques, number: int) -> bool:
+    """Whether a partition holds just what the memories say; nothing is changed.
+
+    SQLite wants the lock of writers for it. Whoever else holds it is waited for.
+    """
+    with closing(_connected(path, using)) as database:
+        database.execute("BEGIN IMMEDIATE")
+        try:
+            return Index(database, Partitions(database, is_alone=False)).is_exact(number)
+        finally:
+            database.execute("ROLLBACK")
+
+
+@contextmanager
+def _mended(path: Path, using: Techniques) -> Iterator[sqlite3.Connection]:
+    """A transaction that is kept if the file is sound at its end; else nothing happened."""
+    with _explained(), closing(_connected(path, using)) as database:
+        # What rows name may be gone already; a value that is mended is not refused for it.
+        database.execute("PRAGMA foreign_keys = OFF")
+        with change(database, time.monotonic() + PATIENCE.total_seconds()):
+            yield database
+            if _has_loose_pages(database):
+                database.execute("INSERT INTO remains (one) VALUES (1) ON CONFLICT DO NOTHING")
+        without_remains(database, path)
+
+
+def _memories(done: Iterable[values_mended.Mended]) -> list[MemoryId]:
+    ids = (int(it.value.row) for it in done if it.value.table == "memories")
+    return [MemoryId(id_) for id_ in dict.fromkeys(ids)]
+
+
+def _forget(database: sqlite3.Connection, names: Iterable[str]) -> None:
+    for statement in forgetting(names):
+        database.execute(statement)
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise Unavailable(f"SQLite refuses: {reason(error)}.") from error
+
+
+def _has_loose_pages(database: sqlite3.Connection) -> bool:
+    """Whether it has pages that nothing uses, which is no damage; refused if it is damaged."""
+    faults = faults_of(database)
+    if not are_harmless(faults):
+        raise Unavailable("The file would still be damaged, so it was left as it is.")
+    return bool(faults)
+
+
+def _connected(path: Path, using: Techniques) -> sqlite3.Connection:
+    return connect(path, busy_timeout=PATIENCE, using=using, mode=CHANGING)

@@ -1,0 +1,267 @@
+"""The unused bytes of a database file, blanked, so that nothing that was deleted can be read there.
+
+SQLite writes zeros over what is deleted (`secure_delete`). But when it moves rows to another page,
+a copy of them stays in the unused part of the old one, and no later deletion knows of it. It has
+no statement for that, so this writes into the file itself: while it holds the lock of writers, with
+an empty log, and nothing but bytes that no page uses.
+"""
+
+import asyncio
+import fcntl
+import os
+import sqlite3
+import struct
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from enum import Enum, auto
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from ..base.connection import Connection
+from ..base.errors import primary_code
+from ..base.open_files import FileId, OpenFiles
+from ..base.transactions import change
+from ..schema.migrate import APPLICATION_ID, without_remains
+from .free_space import remains
+
+PATIENCE = timedelta(milliseconds=50)  # with reads that need the log, and with other processes
+TRIES = 3  # held back so often, a walk is given up
+PAGES = 1024  # looked at while changes wait
+MOST_PAGES = 1 << 25  # from here on, an overflow page may begin like a page of rows
+FIRST_PAGE = 2  # the one before holds the schema, and no user's text
+LOG_HEADER = 32  # bytes
+LOG_IDENTITY = 24  # bytes of it that say which log this is
+FRAME_HEADER = 24  # bytes before each page in the log
+SHARED_RANGE = (0x40000000 + 2, 510)  # of SQLite's locks: https://sqlite.org/lockingv3.html
+
+
+class UnusedBytes:
+    """The bytes of a file that hold nothing; `writer` is the one connection that writes."""
+
+    def __init__(self, writer: Connection, path: Path, files: OpenFiles) -> None:
+        self._writer = writer
+        self._path = path
+        self._files = files
+
+    async def blank(self) -> bool:
+        """Blank them, and empty the log; false while something holds that back."""
+        if not self._files.are_in_place():
+            return False
+        if not await self._writer.run(partial(without_remains, path=self._path)):
+            return False
+        walk, tries = Blanking(self._path, self._files), TRIES
+        while tries:
+            match await self._writer.run(walk.step):
+                case Progress.DONE:
+                    return True
+                case Progress.HELD_BACK:
+                    tries -= 1
+                    await asyncio.sleep(PATIENCE.total_seconds())
+        return False
+
+
+class Progress(Enum):
+    """What came of a step."""
+
+    HELD_BACK = auto()
+    MORE = auto()
+    DONE = auto()
+
+
+class Blanking:
+    """One walk over a file, in steps; a page that changes behind it is walked again.
+
+    All steps run on the one connection of this process that writes, between its
+    transactions.
+    """
+
+    def __init__(self, path: Path, files: OpenFiles) -> None:
+        self._files = files  # that the connection has open: the paths may lead to others by now
+        self._log = _Log(path)
+        self._next = FIRST_PAGE
+        self._again: set[int] = set()
+        self._identity = b""  # of the log after the last step
+        self._version = -1  # of the data, which differs when another connection has written
+
+    def step(self, database: sqlite3.Connection) -> Progress:
+        """Go on. Once DONE, what was deleted before this step is neither in the file nor its log.
+
+        HELD_BACK while a read needs the log, or another process writes; and for good
+        when the paths lead to other files.
+        """
+        if not self._files.are_in_place():
+            return Progress.HELD_BACK
+        self._note_changes()
+        try:
+            return self._stepped(database) if _empty_log(database) else Progress.HELD_BACK
+        except sqlite3.OperationalError as error:
+            if primary_code(error) != sqlite3.SQLITE_BUSY:
+                raise
+            return Progress.HELD_BACK
+
+    def _stepped(self, database: sqlite3.Connection) -> Progress:
+        with change(database, time.monotonic() + PATIENCE.total_seconds()):
+            ((version,),) = database.execute("PRAGMA data_version")
+            if version != self._version:
+                self._begin_again()
+                self._version = version
+            if self._log.identity() or not self._files.are_in_place():
+                return Progress.HELD_BACK  # another process was quicker
+            progress = self._blank(database)
+            # A commit: whoever else has pages in memory reads them again before writing.
+            database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        database.execute("PRAGMA shrink_memory")  # and so does this connection
+        self._identity = self._log.identity()
+        return progress
+
+    def _note_changes(self) -> None:
+        if self._identity and self._log.identity() == self._identity:
+            self._again.update(page for page in self._log.pages() if page < self._next)
+        else:
+            self._begin_again()
+
+    def _begin_again(self) -> None:
+        self._next = FIRST_PAGE
+        self._again.clear()
+
+    def _blank(self, database: sqlite3.Connection) -> Progress:
+        ((size,),) = database.execute("PRAGMA page_size")
+        ((page_map,),) = database.execute("PRAGMA auto_vacuum")
+        file = _descriptor(self._files.database)
+        end = os.fstat(file).st_size // size + 1
+        if page_map or end > MOST_PAGES:
+            return Progress.HELD_BACK  # which page is one of rows cannot be told
+        until = min(self._next + PAGES, end)
+        pages = {page for page in self._again if FIRST_PAGE <= page < end}
+        _blank_pages(file, size, pages.union(range(self._next, until)))
+        self._again.clear()
+        self._next = max(self._next, until)
+        return Progress.DONE if self._next >= end else Progress.MORE
+
+
+class _Log:
+    """The write-ahead log as a file: https://sqlite.org/fileformat2.html#walformat."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path.with_name(f"{path.name}-wal")
+
+    def identity(self) -> bytes:
+        """What differs from one log to the next in the same file; nothing for an empty one."""
+        try:
+            with self._path.open("rb") as log:
+                return log.read(LOG_IDENTITY)
+        except FileNotFoundError:
+            return b""
+
+    def pages(self) -> Iterator[int]:
+        """The numbers of the pages in the log."""
+        with self._path.open("rb") as log:
+            header = log.read(LOG_HEADER)
+            (size,), salt = struct.unpack_from(">I", header, 8), header[16:24]
+            while frame := log.read(FRAME_HEADER):
+                if frame[8:16] != salt:
+                    return
+                yield struct.unpack_from(">I", frame)[0]
+                log.seek(size, os.SEEK_CUR)
+
+
+def _empty_log(database: sqlite3.Connection) -> bool:
+    (_, pages, copied) = database.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+    if copied < pages:
+        return False  # a read of an older state: no use to wait for it, while changes wait
+    database.execute(f"PRAGMA busy_timeout = {PATIENCE.total_seconds() * 1000:.0f}")
+    (is_blocked, *_) = database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    return not is_blocked
+
+
+def _blank_pages(file: int, size: int, pages: Iterable[int]) -> None:
+    is_changed = False
+    for first, count in _runs(pages):
+        block = os.pread(file, count * size, (first - 1) * size)
+        for place in range(0, len(block), size):
+            for start, end in remains(block[place : place + size]):
+                os.pwrite(file, bytes(end - start), (first - 1) * size + place + start)
+                is_changed = True
+    if is_changed:
+        os.fsync(file)
+
+
+def _runs(pages: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """Neighbouring pages: the first, and how many."""
+    for _, run in groupby(enumerate(sorted(pages)), lambda pair: pair[1] - pair[0]):
+        members = [page for _, page in run]
+        yield members[0], len(members)
+
+
+# A process loses all its POSIX locks on a file with the first descriptor of it that it closes,
+# and SQLite's are such. So what is opened to blank a file stays open for as long as anybody has
+# a connection to it. A path may come to lead to another file, when a tenant is erased.
+
+
+@contextmanager
+def opening(path: Path) -> Iterator[None]:
+    """Inside, connections are made to the file at the path, if there is one already."""
+    with _counted(_opening, path):
+        yield
+
+
+@contextmanager
+def file_in_use(path: Path) -> Iterator[FileId]:
+    """Inside, there are connections to the file that is at the path now."""
+    with _guard:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        found = os.fstat(descriptor)
+        file = found.st_dev, found.st_ino
+        _files.append((file, path, descriptor))
+    with _counted(_users, file):
+        yield file
+
+
+def left_to_others(file: FileId) -> None:
+    """See to it that SQLite, with the last connection, does not copy and remove the file's log.
+
+    It does that under an exclusive lock, and by name. A shared lock of another owner (`F_OFD`,
+    which Linux has alone) keeps it from that, until the last connection is closed.
+    """
+    lock = struct.pack("hhqqi4x", fcntl.F_RDLCK, os.SEEK_SET, *SHARED_RANGE, 0)
+    with suppress(AttributeError, OSError):
+        fcntl.fcntl(_descriptor(file), fcntl.F_OFD_SETLK, lock)
+
+
+@contextmanager
+def _counted(counter: Counter[Any], key: object) -> Iterator[None]:
+    with _guard:
+        counter[key] += 1
+    try:
+        yield
+    finally:
+        with _guard:
+            counter[key] -= 1
+            if not counter[key]:
+                del counter[key]
+            _close_unused()
+
+
+def _close_unused() -> None:
+    for entry in list(_files):
+        file, path, descriptor = entry
+        if not _users[file] and not _opening[path]:
+            os.close(descriptor)
+            _files.remove(entry)
+
+
+def _descriptor(file: FileId) -> int:
+    with _guard:
+        return next(descriptor for it, _, descriptor in _files if it == file)
+
+
+_opening: Counter[Path] = Counter()
+_users: Counter[FileId] = Counter()
+_files: list[tuple[FileId, Path, int]] = []
+_guard = threading.Lock()

@@ -1,0 +1,208 @@
+"""What is put in the place of a value that is none: what is known of it, else the nearest."""
+
+import json
+import sqlite3
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from ....domain.text.ids import nearest_uid
+from ....domain.text.instants import rendered
+from ....domain.text.normalization import content_hash
+from ..base.decoding import decoded
+from ..base.table import MOST, instant, json_of, map_of, micros, tag_array, tag_tuple
+from ..tables.idempotency import ids_of
+from .values import (
+    EARLIEST,
+    IS_NONE,
+    LATEST,
+    UNLIMITED,
+    Kind,
+    Table,
+    Value,
+    damaged_rows,
+    register,
+    there,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mended:
+    """A value that was none, and what it is now if that is an instant."""
+
+    value: Value
+    at: datetime | None = None
+
+    def __str__(self) -> str:
+        now = f" is now {rendered(self.at)}" if self.at else ""
+        return f"{self.value.column} of {self.value.table} {self.value.row}{now}"
+
+
+def mend(database: sqlite3.Connection, now: datetime) -> list[Mended]:
+    """Put what there can be in the place of each value that is none; what was done.
+
+    Within a transaction in which references are not looked at. The index does not follow.
+    """
+    _register(database)
+    newest, tables = _newest(database) or micros(now), there(database)
+    done = [
+        _mended(database, value, table, key, newest)
+        for name, table in tables.items()
+        for key, value in damaged_rows(database, name, table, UNLIMITED)
+    ]
+    if "fingerprint" in tables["memories"].columns:
+        database.execute(_FINGERPRINTS)
+    return done
+
+
+def _mended(
+    database: sqlite3.Connection, value: Value, table: Table, key: object, newest: int
+) -> Mended:
+    """Put it there. Where another row has what it would be, it is something else."""
+    column = value.column
+    mended = _mending(value.table, column, value.kind)
+    statement = f"""UPDATE {value.table}
+                       SET {column} = :expression
+                     WHERE CAST({table.key} AS BLOB) = :key AND {IS_NONE[value.kind].format(column)}
+                 RETURNING {column}"""
+    given = {"key": key, "newest": newest}
+    try:
+        row = database.execute(statement.replace(":expression", mended), given).fetchone()
+    except sqlite3.IntegrityError:
+        of_text = f"{mended} || hex(CAST({column} AS BLOB))"
+        other = of_text if value.kind is Kind.TEXT else "abs(random() % 1000000000)"
+        row = database.execute(statement.replace(":expression", other), given).fetchone()
+    is_instant = row is not None and value.kind is Kind.INSTANT
+    return Mended(value=value, at=instant(row[0]) if is_instant else None)
+
+
+def _mending(table: str, column: str, kind: Kind) -> str:
+    """The expression of what there can be in a column."""
+    if kind is Kind.INSTANT:
+        known = [_sane(other) for other in _NEAREST.get((table, column), ())]
+        return f"coalesce({', '.join([*known, ':newest', ':newest'])})"
+    return _OWN.get((table, column), _MENDED[kind].format(column))
+
+
+def _sane(instant: str) -> str:
+    return f"(SELECT at FROM (SELECT {instant} AS at) WHERE at BETWEEN {EARLIEST} AND {LATEST})"
+
+
+def _newest(database: sqlite3.Connection) -> int | None:
+    """The latest instant at which something was changed, or a session began."""
+    ((newest,),) = database.execute(
+        f"""SELECT max(at)
+              FROM (SELECT updated_at AS at FROM memories
+                     UNION ALL
+                    SELECT started_at FROM sessions)
+             WHERE at BETWEEN {EARLIEST} AND {LATEST}"""
+    )
+    return None if newest is None else int(newest)
+
+
+def _register(database: sqlite3.Connection) -> None:
+    register(database)
+    functions: dict[str, Callable[..., str]] = {
+        "as_text": decoded,
+        "as_tags": lambda array: tag_array(tag_tuple(decoded(array))),
+        "as_pairs": lambda pairs: json_of(map_of(decoded(pairs))),
+        "as_ids": lambda ids: json.dumps(ids_of(decoded(ids))),
+        "as_hash": lambda content: content_hash(decoded(content)),
+        "as_uid": lambda uid: nearest_uid(decoded(uid)),
+    }
+    for name, function in functions.items():
+        database.create_function(name, 1, function)
+
+
+_MENDED: Mapping[Kind, str] = {
+    Kind.TEXT: "as_text(CAST({0} AS BLOB))",
+    Kind.COUNT: f"min(max({{0}}, 0), {MOST})",
+    Kind.TAGS: "as_tags(CAST({0} AS BLOB))",
+    Kind.PAIRS: "as_pairs(CAST({0} AS BLOB))",
+    Kind.IDS: "as_ids(CAST({0} AS BLOB))",
+    Kind.DEED: "CASE number WHEN 1 THEN 'created' ELSE 'updated' END",
+    Kind.ERASURE: "CASE WHEN project IS NULL THEN 'store' ELSE 'observation' END",
+    Kind.FLAG: "0",
+}
+"""What is put in its place."""
+
+_FINGERPRINTS = """UPDATE memories
+                      SET fingerprint = fingerprint_of(CAST(key AS BLOB), CAST(type AS BLOB),
+                                                       CAST(title AS BLOB),
+                                                       CAST(content_hash AS BLOB))
+                    WHERE fingerprint <> fingerprint_of(CAST(key AS BLOB), CAST(type AS BLOB),
+                                                        CAST(title AS BLOB),
+                                                        CAST(content_hash AS BLOB))"""
+"""What the fingerprints are of rows as they are now."""
+
+_NUMBER = """coalesce((SELECT 1 + max(o.number)
+                         FROM {0} o
+                        WHERE o.memory_id = {0}.memory_id AND o.{1} < {0}.{1}
+                              AND o.number BETWEEN 0 AND {2}),
+                      1)"""
+
+_OWN: Mapping[tuple[str, str], str] = {
+    ("memories", "uid"): "as_uid(CAST(uid AS BLOB))",
+    ("memories", "content_hash"): "as_hash(CAST(content AS BLOB))",
+    ("memories", "revision"): f"""coalesce((SELECT max(number)
+                                              FROM revisions
+                                             WHERE memory_id = memories.id
+                                                   AND number BETWEEN 0 AND {MOST}),
+                                           1)""",
+    ("revisions", "number"): _NUMBER.format("revisions", "id", MOST),
+    ("versions", "number"): _NUMBER.format("versions", "uid", MOST),
+    ("versions", "uid"): "as_uid(CAST(uid AS BLOB))",
+    ("erasures", "id"): "as_uid(CAST(id AS BLOB))",
+    ("erased", "erasure_id"): "as_uid(CAST(erasure_id AS BLOB))",
+    ("stores", "erasure_id"): "as_uid(CAST(erasure_id AS BLOB))",
+    ("stores", "uid"): "as_uid(CAST(uid AS BLOB))",
+    ("spaces", "scope"): """CASE WHEN project IS NULL THEN as_uid(CAST(scope AS BLOB))
+                                 ELSE as_text(CAST(scope AS BLOB)) END""",
+    ("stores", "entries"): """(SELECT count(*)
+                                 FROM memories m
+                                WHERE m.space_id = stores.space_id AND m.deleted_at IS NULL)""",
+    ("stores", "size"): """(SELECT coalesce(sum(length(CAST(m.content AS BLOB))), 0)
+                              FROM memories m
+                             WHERE m.space_id = stores.space_id AND m.deleted_at IS NULL)""",
+}
+"""What is put in the place of values that other rows tell."""
+
+_OF_REVISIONS = "(SELECT {0}(at) FROM revisions WHERE memory_id = memories.id{1})"
+_BESIDE = """(SELECT at
+                FROM revisions o
+               WHERE o.memory_id = revisions.memory_id AND o.id {0} revisions.id
+            ORDER BY o.id {1}
+               LIMIT 1)"""
+
+_NEAREST: Mapping[tuple[str, str], tuple[str, ...]] = {
+    ("sessions", "started_at"): (
+        "(SELECT min(created_at) FROM memories WHERE session_id = sessions.id)", "ended_at",
+    ),
+    ("sessions", "ended_at"): (
+        "(SELECT max(last_seen_at) FROM memories WHERE session_id = sessions.id)", "started_at",
+    ),
+    ("memories", "created_at"): (_OF_REVISIONS.format("min", ""), "updated_at", "last_seen_at"),
+    ("memories", "updated_at"): (
+        _OF_REVISIONS.format("max", " AND deed <> 'deleted'"), "created_at", "last_seen_at",
+    ),
+    ("memories", "last_seen_at"): ("updated_at", "created_at"),
+    ("memories", "deleted_at"): (
+        _OF_REVISIONS.format("max", " AND deed = 'deleted'"), "updated_at", "created_at",
+    ),
+    ("revisions", "at"): (
+        _BESIDE.format("<", "DESC"), _BESIDE.format(">", "ASC"),
+        "(SELECT created_at FROM memories WHERE id = memory_id)",
+    ),
+    ("transcripts", "heard_at"): ("(SELECT started_at FROM sessions WHERE number = session)",),
+    ("erasures", "erased_at"): ("bytes_gone_at",),
+    ("erasures", "bytes_gone_at"): ("erased_at",),
+    ("stores", "created_at"): ("updated_at", "archived_at"),
+    ("stores", "updated_at"): ("archived_at", "created_at"),
+    ("stores", "archived_at"): ("updated_at", "created_at"),
+    ("versions", "redacted_at"): (
+        """(SELECT at
+              FROM revisions r
+             WHERE r.memory_id = versions.memory_id AND r.number = versions.number)""",
+    ),
+}  # fmt: skip
+"""The instants that are known of a row, the nearest first."""

@@ -1,0 +1,125 @@
+"""What a database holds, of any format that was ever ours, and of the original's."""
+
+import sqlite3
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from ....domain.findings import GARBAGE
+from ....domain.model import Erasure, ErasureId
+from ..base.connection import CHANGING, connect
+from ..base.table import instant
+from ..tables.receipts import receipts
+from .migrate import version_of
+
+UNREADABLE = (sqlite3.Error, OSError, *GARBAGE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """How much of each noun there is."""
+
+    observations: int = 0  # live ones
+    deleted: int = 0  # observations and entries that can be restored
+    revisions: int = 0
+    sessions: int = 0
+    stores: int = 0
+    entries: int = 0  # live ones, of stores
+    versions: int = 0
+    erasures: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contents:
+    """A database as it was found."""
+
+    format: int  # 0 for the original's, and for one that is empty
+    counts: Counts
+    changed_at: datetime | None = None  # when something was saved last
+    damaged: tuple[str, ...] | None = None  # values, the first of them; none if nobody has looked
+
+
+def contents(database: sqlite3.Connection) -> Contents:
+    """What the database holds. An sqlite3.Error for one that is damaged."""
+    tables = {name for (name,) in database.execute("SELECT name FROM sqlite_schema")}
+    counted = {
+        noun: sum(_number(database, statement) for table, statement in of if table in tables)
+        for noun, of in _COUNTS.items()
+    }
+    return Contents(
+        format=version_of(database),
+        counts=Counts(**counted),
+        changed_at=_changed_at(database, tables),
+    )
+
+
+def contents_at(path: Path) -> Contents | None:
+    """What the database at the path holds; none if it cannot be read."""
+    try:
+        with closing(connect(path, mode=CHANGING)) as database:
+            return contents(database)
+    except UNREADABLE:
+        return None
+
+
+def erasures_at(path: Path) -> dict[ErasureId, Erasure]:
+    """The receipts in the database at the path, the oldest first; none if it cannot be read."""
+    try:
+        with closing(connect(path, mode=CHANGING)) as database:
+            return {erasure.id: erasure for erasure in receipts(database)}
+    except UNREADABLE:
+        return {}
+
+
+def _number(database: sqlite3.Connection, statement: str) -> int:
+    ((number,),) = database.execute(statement)
+    return int(number)
+
+
+def _changed_at(database: sqlite3.Connection, tables: set[str]) -> datetime | None:
+    if "memories" not in tables:
+        return None
+    ((latest,),) = database.execute(
+        """SELECT max(at)
+             FROM (SELECT max(last_seen_at) AS at FROM memories
+                    UNION ALL SELECT max(updated_at) FROM memories
+                    UNION ALL SELECT max(deleted_at) FROM memories
+                    UNION ALL SELECT max(started_at) FROM sessions
+                    UNION ALL SELECT max(ended_at) FROM sessions)"""
+    )
+    return None if latest is None else instant(latest)
+
+
+_Statements = tuple[tuple[str, str], ...]
+"""A table that must be there, and what is asked then."""
+
+_COUNTS: Mapping[str, _Statements] = {
+    "observations": (
+        (
+            "memories",
+            """SELECT count(*)
+                 FROM memories
+                WHERE deleted_at IS NULL AND session_id IS NOT NULL""",
+        ),
+        ("observations", "SELECT count(*) FROM observations WHERE deleted_at IS NULL"),
+    ),
+    "deleted": (
+        ("memories", "SELECT count(*) FROM memories WHERE deleted_at IS NOT NULL"),
+        ("observations", "SELECT count(*) FROM observations WHERE deleted_at IS NOT NULL"),
+    ),
+    "revisions": (("revisions", "SELECT count(*) FROM revisions"),),
+    "sessions": (("sessions", "SELECT count(*) FROM sessions"),),
+    "stores": (("stores", "SELECT count(*) FROM stores WHERE erasure_id IS NULL"),),
+    "entries": (
+        (
+            "stores",
+            """SELECT count(*)
+                 FROM memories
+                WHERE deleted_at IS NULL AND session_id IS NULL""",
+        ),
+    ),
+    "versions": (("versions", "SELECT count(*) FROM versions"),),
+    "erasures": (("erasures", "SELECT count(*) FROM erasures"),),
+}

@@ -1,0 +1,1 @@
+"""The SQL of the record, a module for each table."""

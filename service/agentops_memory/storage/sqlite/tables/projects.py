@@ -1,0 +1,319 @@
+"""SQL for projects as a whole: what they hold, and how one is renamed, merged and erased."""
+
+import sqlite3
+from datetime import datetime
+
+from ....domain.access import Patterns
+from ....domain.model import Extent, Listed, MemoryId, Rows
+from ....domain.text.normalization import Project
+from ..base.filters import GLOBAL, OF_A_PROJECT, acted_on, acting
+from ..base.table import Table, instant
+from ..fts.index import Index, first_of
+from ..fts.partitions import GLOBAL_AREA
+from .imports import ACCEPTED, GLOBAL_ROW, Imports
+
+# The spaces of a project.
+SPACES = "(SELECT id FROM spaces WHERE project = :project)"
+# Whether a space has memories, live or deleted.
+HELD = "EXISTS (SELECT 1 FROM memories WHERE space_id = s.id)"
+# Spaces of two projects that have the same scope.
+TWINS = """SELECT s.id AS source, t.id AS target
+             FROM spaces s
+             JOIN spaces t ON t.project = :into AND t.scope = s.scope
+            WHERE s.project = :project"""
+
+
+class Projects(Table):
+    """The projects of one transaction."""
+
+    def __init__(
+        self, connection: sqlite3.Connection, index: Index, imports: Imports, projects: Patterns
+    ) -> None:
+        super().__init__(connection)
+        self._index = index
+        self._imports = imports
+        self._projects = projects
+
+    def names(self) -> list[Project]:
+        rows = self._execute(
+            f"""SELECT project
+                  FROM (SELECT project
+                          FROM spaces s
+                         WHERE {OF_A_PROJECT} AND {HELD}
+                         UNION
+                        SELECT project FROM sessions)
+                 WHERE {acted_on(self._projects, "project")}
+              ORDER BY project""",
+            **acting(self._projects),
+        )
+        return [project for (project,) in rows]
+
+    def exists(self, project: Project) -> bool:
+        ((exists,),) = self._execute(
+            f"""SELECT EXISTS (SELECT 1 FROM sessions WHERE project = :project)
+                    OR EXISTS (SELECT 1
+                                 FROM import_rows
+                                WHERE project = :project AND {ACCEPTED})
+                    OR EXISTS (SELECT 1
+                                 FROM spaces s
+                                WHERE s.project = :project AND {HELD})""",
+            project=project,
+        )
+        return bool(exists)
+
+    def rows(self) -> Rows:
+        (memories,) = self._execute("SELECT count(*) FROM memories").fetchone()
+        (revisions,) = self._execute("SELECT count(*) FROM revisions").fetchone()
+        sessions, ended = self._execute("SELECT count(*), count(ended_at) FROM sessions").fetchone()
+        return Rows(
+            memories=memories,
+            revisions=revisions,
+            sessions=sessions,
+            sessions_open=sessions - ended,
+        )
+
+    def listed(self, project: Project) -> Listed:
+        memories, written = self._execute(
+            f"""SELECT count(*) FILTER (WHERE deleted_at IS NULL),
+                       max(max(updated_at, coalesce(deleted_at, 0)))
+                  FROM memories
+                 WHERE space_id IN {SPACES}""",
+            project=project,
+        ).fetchone()
+        sessions, held = self._execute(
+            """SELECT count(*), max(max(started_at, coalesce(ended_at, 0)))
+                 FROM sessions
+                WHERE project = :project""",
+            project=project,
+        ).fetchone()
+        return Listed(
+            project=project,
+            memories=memories,
+            sessions=sessions,
+            changed_at=_latest(written, held),
+        )
+
+    def extent(self, project: Project) -> Extent:
+        memories, deleted = self._execute(
+            f"""SELECT count(*), count(deleted_at)
+                  FROM memories
+                 WHERE space_id IN {SPACES}""",
+            project=project,
+        ).fetchone()
+        ((revisions,),) = self._execute(
+            f"""SELECT count(*)
+                  FROM memories m
+                  JOIN revisions r ON r.memory_id = m.id
+                 WHERE m.space_id IN {SPACES}""",
+            project=project,
+        )
+        sessions, shared = self._execute(
+            f"""SELECT count(*),
+                       count(*) FILTER (WHERE EXISTS (SELECT 1
+                                                        FROM memories m
+                                                       WHERE m.session_id = sessions.id
+                                                             AND m.space_id NOT IN {SPACES}))
+                  FROM sessions
+                 WHERE project = :project""",
+            project=project,
+        ).fetchone()
+        return Extent(
+            memories=memories,
+            deleted=deleted,
+            revisions=revisions,
+            sessions=sessions,
+            shared_sessions=shared,
+            imported=self._imports.count(project),
+        )
+
+    def has_global(self, project: Project) -> bool:
+        row = self._execute(
+            f"""SELECT 1
+                  FROM spaces s
+                 WHERE s.project = :project AND {GLOBAL} AND {HELD}
+                 UNION ALL
+                SELECT 1
+                  FROM import_rows
+                 WHERE project = :project AND {ACCEPTED} AND {GLOBAL_ROW}""",
+            project=project,
+        )
+        return row.fetchone() is not None
+
+    def rename(self, project: Project, new: Project) -> None:
+        # What the new name still has are spaces without memories.
+        self._execute("DELETE FROM spaces WHERE project = :new", new=new)
+        for table in ("spaces", "sessions"):
+            self._execute(
+                f"UPDATE {table} SET project = :new WHERE project = :project",
+                project=project,
+                new=new,
+            )
+        self._imports.move(project, new)
+
+    def same_keys(self, project: Project, into: Project) -> list[tuple[MemoryId, MemoryId]]:
+        rows = self._execute(
+            f"""SELECT m.id, n.id
+                  FROM ({TWINS})
+                  JOIN memories m INDEXED BY memories_at_key ON m.space_id = source
+                  JOIN memories n INDEXED BY memories_at_key
+                    ON n.space_id = target AND n.key = m.key
+                 WHERE m.key IS NOT NULL AND m.deleted_at IS NULL
+                       AND n.key IS NOT NULL AND n.deleted_at IS NULL
+              ORDER BY m.id""",
+            project=project,
+            into=into,
+        )
+        return [(MemoryId(ours), MemoryId(theirs)) for ours, theirs in rows]
+
+    def merge(self, project: Project, into: Project) -> None:
+        source, target = self._place(project), self._place(into)
+        affected = self._in_shared_sessions(project, into)
+        if source and target:
+            affected |= self._in_area(source[0])
+        with self._index.moving(sorted(affected)):
+            self._move_memories(project, into)
+            self._move_spaces(project, into, target)
+            self._execute(
+                "UPDATE sessions SET project = :into WHERE project = :project",
+                project=project,
+                into=into,
+            )
+        self._imports.move(project, into)
+        if source and target:
+            self._index.leave(*source, into=target[0])
+
+    def some(self, project: Project, limit: int) -> list[MemoryId]:
+        return first_of(self._newest_live(project, limit) or self._any(project, limit))
+
+    def erase_sessions(self, project: Project) -> int:
+        # Also of a session that stays.
+        self._execute(
+            """DELETE FROM transcripts
+                WHERE session IN (SELECT number FROM sessions WHERE project = :project)""",
+            project=project,
+        )
+        self._execute(
+            """UPDATE sessions
+                  SET summary = '', message_count = 0,
+                      project = (SELECT s.project
+                                   FROM memories m
+                                   JOIN spaces s ON s.id = m.space_id
+                                  WHERE m.session_id = sessions.id
+                               ORDER BY m.id
+                                  LIMIT 1)
+                WHERE project = :project
+                      AND EXISTS (SELECT 1 FROM memories WHERE session_id = sessions.id)""",
+            project=project,
+        )
+        sessions = self._execute("DELETE FROM sessions WHERE project = :project", project=project)
+        self._execute("DELETE FROM spaces WHERE project = :project", project=project)
+        return sessions.rowcount
+
+    def _place(self, project: Project) -> tuple[int, int] | None:
+        """The area and the partition of the project's own memories, if it ever had one."""
+        place: tuple[int, int] | None = self._execute(
+            f"""SELECT area, partition
+                  FROM spaces
+                 WHERE project = :project AND area <> {GLOBAL_AREA}
+                 LIMIT 1""",
+            project=project,
+        ).fetchone()
+        return place
+
+    def _in_area(self, area: int) -> set[MemoryId]:
+        rows = self._execute(
+            """SELECT m.id
+                 FROM spaces s
+                 JOIN memories m INDEXED BY memories_in_space ON m.space_id = s.id
+                WHERE s.area = :area AND m.deleted_at IS NULL""",
+            area=area,
+        )
+        return {MemoryId(id_) for (id_,) in rows}
+
+    def _in_shared_sessions(self, project: Project, into: Project) -> set[MemoryId]:
+        """The memories of both that lie in a session and a scope with some of the other."""
+        rows = self._execute(
+            f"""  WITH twins AS ({TWINS}),
+                       shared AS (
+                           SELECT DISTINCT m.session_id, source, target
+                             FROM twins
+                             JOIN memories m INDEXED BY memories_in_space ON m.space_id = source
+                            WHERE m.deleted_at IS NULL
+                                  AND EXISTS (SELECT 1
+                                                FROM memories n INDEXED BY memories_in_session
+                                               WHERE n.session_id = m.session_id
+                                                     AND n.space_id = target
+                                                     AND n.deleted_at IS NULL))
+                SELECT m.id
+                  FROM shared
+                  JOIN memories m INDEXED BY memories_in_session
+                    ON m.session_id = shared.session_id AND m.space_id IN (source, target)
+                 WHERE m.deleted_at IS NULL""",
+            project=project,
+            into=into,
+        )
+        return {MemoryId(id_) for (id_,) in rows}
+
+    def _move_memories(self, project: Project, into: Project) -> None:
+        """Move what lies in a scope that both projects have; the spaces that it leaves go."""
+        twins = self._execute(TWINS, project=project, into=into).fetchall()
+        for source, target in twins:
+            self._execute(
+                "UPDATE memories SET space_id = :target WHERE space_id = :source",
+                source=source,
+                target=target,
+            )
+            self._execute("DELETE FROM spaces WHERE id = :source", source=source)
+
+    def _move_spaces(self, project: Project, into: Project, place: tuple[int, int] | None) -> None:
+        """Give a project the spaces in scopes that it has not; they take its area if it has one."""
+        if place is not None:
+            area, partition = place
+            self._execute(
+                f"""UPDATE spaces
+                       SET area = :area, partition = :partition
+                     WHERE project = :project AND area <> {GLOBAL_AREA}""",
+                area=area,
+                partition=partition,
+                project=project,
+            )
+        self._execute(
+            "UPDATE spaces SET project = :into WHERE project = :project",
+            project=project,
+            into=into,
+        )
+
+    def _newest_live(self, project: Project, limit: int) -> list[tuple[int, int]]:
+        """Nothing that stays borrows from the newest: those that would come after them."""
+        rows = self._execute(
+            """SELECT m.id, length(m.content)
+                 FROM spaces s
+                 JOIN memories m
+                   ON m.id IN (SELECT n.id
+                                 FROM memories n INDEXED BY memories_in_space
+                                WHERE n.space_id = s.id AND n.deleted_at IS NULL
+                             ORDER BY n.id DESC
+                                LIMIT :limit)
+                WHERE s.project = :project
+             ORDER BY m.id DESC
+                LIMIT :limit""",
+            project=project,
+            limit=limit,
+        )
+        return rows.fetchall()
+
+    def _any(self, project: Project, limit: int) -> list[tuple[int, int]]:
+        rows = self._execute(
+            f"""SELECT id, length(content)
+                  FROM memories INDEXED BY memories_by_hash
+                 WHERE space_id IN {SPACES}
+                 LIMIT :limit""",
+            project=project,
+            limit=limit,
+        )
+        return rows.fetchall()
+
+
+def _latest(*instants: int | None) -> datetime | None:
+    known = [at for at in instants if at is not None]
+    return instant(max(known)) if known else None

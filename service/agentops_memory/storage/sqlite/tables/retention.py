@@ -1,0 +1,113 @@
+"""SQL for what is over its time: found with the indexes that there are, removed step by step."""
+
+import json
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+from ....domain.model import NO_PROJECT, MemoryId
+from ....domain.ports.retention import Deleted
+from ..base.table import Table, micros
+from ..fts.index import BULK_SIZE
+
+# A store that is going is left to its own erasure.
+NOT_GOING = "m.space_id NOT IN (SELECT space_id FROM stores WHERE erasure_id IS NOT NULL)"
+ROWS = 200  # memories and revisions that go in one step; saves wait for it
+
+
+class Overdue(Table):
+    """What is over its time, as one transaction sees it."""
+
+    def deleted(self, until: datetime, most: int) -> list[MemoryId]:
+        # That index alone holds the instant for all of them, and none of their texts.
+        rows = self._execute(
+            f"""SELECT m.id
+                  FROM memories m INDEXED BY memories_in_session
+                 WHERE m.deleted_at <= :until AND {NOT_GOING}
+                 LIMIT :most""",
+            until=micros(until),
+            most=most,
+        )
+        return [MemoryId(id_) for (id_,) in rows]
+
+    def first_deleted(self, memories: Sequence[MemoryId], until: datetime) -> list[Deleted]:
+        # No more of a history is looked at than is needed to see that it is long.
+        rows = self._execute(
+            f"""SELECT m.id, s.project, length(m.content),
+                       (SELECT count(*)
+                          FROM (SELECT 1 FROM revisions WHERE memory_id = m.id LIMIT {ROWS})),
+                       (SELECT coalesce(sum(length(content)), 0)
+                          FROM (SELECT content
+                                  FROM revisions
+                                 WHERE memory_id = m.id
+                                 LIMIT {ROWS}))
+                  FROM json_each(:ids) found
+                 CROSS JOIN memories m ON m.id = found.value
+                  JOIN spaces s ON s.id = m.space_id
+                 WHERE m.deleted_at <= :until AND {NOT_GOING}""",
+            ids=json.dumps(memories),
+            until=micros(until),
+        )
+        first: list[Deleted] = []
+        room, size = ROWS, BULK_SIZE
+        for id_, project, length, revisions, lengths in rows:
+            is_long = revisions > 1 and (revisions >= ROWS or lengths >= BULK_SIZE)
+            room -= 1 + revisions
+            size -= length + lengths
+            if first and (is_long or room < 0 or size < 0):
+                break
+            first.append(
+                Deleted(memory=MemoryId(id_), project=project or NO_PROJECT, is_long=is_long)
+            )
+            if is_long:
+                break
+        return first
+
+    def with_history(self, keep: int, most: int) -> list[MemoryId]:
+        rows = self._execute(
+            """SELECT r.memory_id
+                 FROM (SELECT memory_id
+                         FROM revisions
+                     GROUP BY memory_id
+                       HAVING min(number) <= max(number) - :keep) r
+                 CROSS JOIN memories m ON m.id = r.memory_id
+                WHERE m.session_id IS NOT NULL
+                LIMIT :most""",
+            keep=keep,
+            most=most,
+        )
+        return [MemoryId(id_) for (id_,) in rows]
+
+    def trim(self, memories: Sequence[MemoryId], keep: int) -> int:
+        going = list(self._going(memories, keep))
+        for table in ("versions", "revisions"):
+            self._connection.executemany(
+                f"DELETE FROM {table} WHERE memory_id = ? AND number = ?", going
+            )
+        return len(going)
+
+    def _going(self, memories: Sequence[MemoryId], keep: int) -> Iterator[tuple[MemoryId, int]]:
+        """Revisions that go in one step, each by its memory and number."""
+        rows, size = ROWS, BULK_SIZE
+        for memory in memories:
+            for number, length in self._beyond(memory, keep):
+                yield memory, number
+                rows -= 1
+                size -= length
+                if rows <= 0 or size <= 0:
+                    return
+
+    def _beyond(self, memory: MemoryId, keep: int) -> list[tuple[int, int]]:
+        """The first of a memory's revisions beyond the newest, with the sizes of their texts."""
+        rows = self._execute(
+            f"""SELECT number, coalesce(length(content), 0)
+                  FROM revisions
+                 WHERE memory_id = :memory
+                       AND number <= (SELECT max(number) - :keep
+                                        FROM revisions
+                                       WHERE memory_id = :memory)
+              ORDER BY number
+                 LIMIT {ROWS}""",
+            memory=memory,
+            keep=keep,
+        )
+        return rows.fetchall()

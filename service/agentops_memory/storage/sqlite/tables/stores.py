@@ -1,0 +1,152 @@
+"""SQL for memory stores."""
+
+import sqlite3
+from typing import Any
+
+from ....domain.model import ErasureId, MemoryId, Space, StoreId
+from ....domain.stores.model import Page, Slice, Store, StoresSeen
+from ....domain.text.normalization import REPLACEMENT
+from ..base.paging import bounds, ends, sliced, window, within
+from ..base.table import Table, count, instant, json_of, map_of, micros
+from ..fts.index import Index, first_of
+
+COLUMNS = """uid, name, description, metadata, entries, size, created_at, updated_at,
+             archived_at"""
+
+
+class Stores(Table):
+    """The stores of one transaction."""
+
+    def __init__(self, connection: sqlite3.Connection, index: Index) -> None:
+        super().__init__(connection)
+        self._index = index
+
+    def add(self, store: Store) -> None:
+        space = Space.of_store(store.id)
+        area, partition = self._index.place(space)
+        made = self._execute(
+            "INSERT INTO spaces (scope, area, partition) VALUES (:scope, :area, :partition)",
+            scope=space.scope,
+            area=area,
+            partition=partition,
+        )
+        self._execute(
+            """INSERT INTO stores (space_id, uid, name, description, metadata, created_at,
+                                   updated_at, archived_at)
+               VALUES (:space, :uid, :name, :description, :metadata, :created_at,
+                       :updated_at, :archived_at)""",
+            space=made.lastrowid,
+            created_at=micros(store.created_at),
+            **_row(store),
+        )
+        self._index.prepare(area)  # a search may come before anything is written
+
+    def get(self, store: StoreId) -> Store | None:
+        row = self._execute(
+            f"SELECT {COLUMNS} FROM stores WHERE uid = :uid AND erasure_id IS NULL", uid=store
+        ).fetchone()
+        return None if row is None else _store(row)
+
+    def replace(self, store: Store) -> None:
+        self._execute(
+            """UPDATE stores
+                  SET name = :name, description = :description, metadata = :metadata,
+                      updated_at = :updated_at, archived_at = :archived_at
+                WHERE uid = :uid""",
+            **_row(store),
+        )
+
+    def grow(self, store: StoreId, entries: int, size: int) -> None:
+        self._execute(
+            """UPDATE stores
+                  SET entries = entries + :entries, size = size + :size
+                WHERE uid = :uid""",
+            uid=store,
+            entries=entries,
+            size=size,
+        )
+
+    def page(self, seen: StoresSeen, at: Page) -> Slice[Store]:
+        archived = "" if seen.with_archived else " AND archived_at IS NULL"
+        rows = self._execute(
+            f"""SELECT {COLUMNS}
+                  FROM stores
+                 WHERE erasure_id IS NULL{archived}{within(seen.created, "created_at")}
+                       {window(at, "uid")}""",
+            **bounds(at),
+            **ends(seen.created),
+        )
+        prefix = (seen.name_prefix or "").casefold()
+        # Row by row until the page is full: SQLite folds the case of ASCII alone.
+        named = (row for row in rows if row[1].casefold().startswith(prefix))
+        return sliced(named, at, _store)
+
+    def delete(self, store: StoreId, erasure: ErasureId) -> None:
+        self._execute(
+            "UPDATE stores SET erasure_id = :erasure WHERE uid = :uid", uid=store, erasure=erasure
+        )
+
+    def going(self) -> ErasureId | None:
+        rows = self._execute("SELECT erasure_id FROM stores WHERE erasure_id IS NOT NULL")
+        return next((ErasureId(id_) for (id_,) in rows if REPLACEMENT not in id_), None)
+
+    def erase_history(self, erasure: ErasureId, limit: int) -> int:
+        rows = self._execute(
+            """SELECT v.memory_id, v.number
+                 FROM stores t
+                 JOIN versions v ON v.store_id = t.space_id
+                WHERE t.erasure_id = :erasure
+                LIMIT :limit""",
+            erasure=erasure,
+            limit=limit,
+        ).fetchall()
+        for table in ("revisions", "versions"):
+            self._connection.executemany(
+                f"DELETE FROM {table} WHERE memory_id = ? AND number = ?", rows
+            )
+        return len(rows)
+
+    def some(self, erasure: ErasureId, limit: int) -> list[MemoryId]:
+        rows = self._execute(
+            """SELECT m.id, length(m.content)
+                 FROM stores t
+                 JOIN memories m INDEXED BY memories_by_hash ON m.space_id = t.space_id
+                WHERE t.erasure_id = :erasure
+                LIMIT :limit""",
+            erasure=erasure,
+            limit=limit,
+        )
+        return first_of(rows)
+
+    def remove(self, erasure: ErasureId) -> None:
+        ((space,),) = self._execute(
+            "SELECT space_id FROM stores WHERE erasure_id = :erasure", erasure=erasure
+        )
+        self._execute("DELETE FROM stores WHERE space_id = :space", space=space)
+        self._execute("DELETE FROM spaces WHERE id = :space", space=space)
+
+
+def _row(store: Store) -> dict[str, object]:
+    return {
+        "uid": store.id,
+        "name": store.name,
+        "description": store.description,
+        "metadata": json_of(store.metadata),
+        "updated_at": micros(store.updated_at),
+        "archived_at": None if store.archived_at is None else micros(store.archived_at),
+    }
+
+
+def _store(row: Any) -> Store:
+    uid, name, description, metadata, entries, size, created_at, updated_at, archived_at = row
+    return Store(
+        id=StoreId(uid),
+        name=name,
+        description=description,
+        metadata=map_of(metadata),
+        entries=count(entries),
+        size=count(size),
+        created_at=instant(created_at),
+        updated_at=instant(updated_at),
+        archived_at=None if archived_at is None else instant(archived_at),
+    )

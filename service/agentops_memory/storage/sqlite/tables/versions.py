@@ -1,0 +1,175 @@
+"""SQL for versions: what stores tell of the revisions of their memories."""
+
+from typing import Any
+
+from ....domain.model import Deed, KeyId, MemoryId, StoreId, Text
+from ....domain.stores.model import EntryId, Page, Past, Slice, Version, VersionId, VersionsSeen
+from ..base.paging import bounds, ends, sliced, window, within
+from ..base.table import Table, count, instant, member, micros
+from ..fts.index import BULK_SIZE
+
+COLUMNS = """v.uid, t.uid, m.uid, v.memory_id, v.number, r.deed, v.path, v.size, v.sha256, r.at,
+             v.author, v.redacted_at, v.redacted_by"""
+# The newest revision has no text of its own: the memory's row is its text.
+CONTENT = """CASE WHEN v.redacted_at IS NOT NULL OR r.deed = 'deleted' THEN NULL
+                  WHEN r.type IS NULL THEN m.content
+                  ELSE r.content
+             END"""
+# What leads: the store's versions in the order of their ids, or those of one entry alone.
+OF_STORE = "v.store_id = t.space_id"
+OF_ENTRY = """v.memory_id = (SELECT id FROM memories WHERE uid = :entry)
+              AND +v.store_id = t.space_id"""
+
+
+def _versions(leading: str) -> str:
+    return f"""stores t
+               CROSS JOIN versions v ON {leading}
+               CROSS JOIN revisions r ON r.memory_id = v.memory_id AND r.number = v.number
+               CROSS JOIN memories m ON m.id = v.memory_id
+               WHERE t.uid = :store AND t.erasure_id IS NULL"""
+
+
+class Versions(Table):
+    """The versions of one transaction."""
+
+    def add(self, version: Version) -> None:
+        self._execute(
+            """INSERT INTO versions (uid, store_id, memory_id, number, path, size, sha256, author)
+               SELECT :uid, space_id, :memory, :number, :path, :size, :sha256, :author
+                 FROM stores
+                WHERE uid = :store""",
+            uid=version.id,
+            store=version.store,
+            memory=version.memory,
+            number=version.number,
+            path=version.path,
+            size=version.size,
+            sha256=version.sha256,
+            author=version.author,
+        )
+
+    def get(self, store: StoreId, version: VersionId) -> Version | None:
+        row = self._execute(
+            f"SELECT {COLUMNS}, {CONTENT} FROM {_versions(OF_STORE)} AND v.uid = :uid",
+            store=store,
+            uid=version,
+        ).fetchone()
+        return None if row is None else _version(row)
+
+    def page(self, store: StoreId, seen: VersionsSeen, at: Page) -> Slice[Version]:
+        given = {"r.deed": seen.deed, "v.author": seen.author}
+        conditions = "".join(
+            f" AND {column} = :value_{at}"
+            for at, (column, value) in enumerate(given.items())
+            if value is not None
+        )
+        leading = OF_STORE if seen.entry is None else OF_ENTRY
+        rows = self._execute(
+            f"""SELECT {COLUMNS}, {CONTENT if seen.with_content else "NULL"}
+                  FROM {_versions(leading)}{conditions}{within(seen.created, "r.at")}
+                       {window(at, "v.uid")}""",
+            store=store,
+            entry=seen.entry,
+            **{f"value_{at}": value for at, value in enumerate(given.values())},
+            **bounds(at),
+            **ends(seen.created),
+        )
+        return sliced(rows, at, _version)
+
+    def redact(self, version: Version) -> None:
+        self._execute(
+            """UPDATE versions
+                  SET path = :path, size = :size, sha256 = :sha256,
+                      redacted_at = :at, redacted_by = :by
+                WHERE uid = :uid""",
+            uid=version.id,
+            path=version.path,
+            size=version.size,
+            sha256=version.sha256,
+            at=version.redacted_at and micros(version.redacted_at),
+            by=version.redacted_by,
+        )
+        # An empty copy of its own: the next change gives it none.
+        self._execute(
+            """UPDATE revisions
+                  SET type = '', title = '', content = '', tags = '[]'
+                WHERE memory_id = :memory AND number = :number""",
+            memory=version.memory,
+            number=version.number,
+        )
+
+    def past(self, after: tuple[MemoryId, int], limit: int) -> list[Past]:
+        memory, number = after
+        rows = self._execute(
+            """SELECT v.memory_id, t.uid, m.uid, v.number, r.type, r.title, r.content
+                 FROM versions v
+                 CROSS JOIN stores t ON t.space_id = v.store_id
+                 CROSS JOIN revisions r ON r.memory_id = v.memory_id AND r.number = v.number
+                 CROSS JOIN memories m ON m.id = v.memory_id
+                WHERE (v.memory_id, v.number) > (:memory, :number)
+                      AND r.type <> '' AND t.erasure_id IS NULL
+             ORDER BY v.memory_id, v.number
+                LIMIT :limit""",
+            memory=memory,
+            number=number,
+            limit=limit,
+        )
+        some: list[Past] = []
+        room = BULK_SIZE
+        for id_, store, entry, its_number, type_, title, content in rows:
+            text = Text(type=type_, title=title, content=content)
+            some.append(
+                Past(
+                    memory=MemoryId(id_),
+                    store=StoreId(store),
+                    entry=EntryId(entry),
+                    number=its_number,
+                    text=text,
+                )
+            )
+            room -= len(content)
+            if room < 0:
+                break
+        return some
+
+    def measure(self, memory: MemoryId, number: int, size: int, sha256: str) -> None:
+        self._execute(
+            """UPDATE versions
+                  SET size = :size, sha256 = :sha256
+                WHERE memory_id = :memory AND number = :number""",
+            memory=memory,
+            number=number,
+            size=size,
+            sha256=sha256,
+        )
+
+    def is_redacted(self, memory: MemoryId, number: int) -> bool:
+        row = self._execute(
+            """SELECT 1
+                 FROM versions
+                WHERE memory_id = :memory AND number = :number AND redacted_at IS NOT NULL""",
+            memory=memory,
+            number=number,
+        )
+        return row.fetchone() is not None
+
+
+def _version(row: Any) -> Version:
+    (uid, store, entry, memory, number, deed, path, size, sha256, at, author, redacted_at,
+     redacted_by, content) = row  # fmt: skip
+    return Version(
+        id=VersionId(uid),
+        store=StoreId(store),
+        entry=EntryId(entry),
+        memory=MemoryId(memory),
+        number=count(number),
+        deed=member(Deed, deed, Deed.UPDATED),
+        path=path,
+        size=None if size is None else count(size),
+        sha256=sha256,
+        content=content,
+        at=instant(at),
+        author=None if author is None else KeyId(author),
+        redacted_at=None if redacted_at is None else instant(redacted_at),
+        redacted_by=None if redacted_by is None else KeyId(redacted_by),
+    )

@@ -1,0 +1,198 @@
+"""Spans of what happens in a transaction: one a function, one a step that decides something."""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from contextvars import copy_context
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+
+from opentelemetry.trace import Tracer
+
+from ..domain.memories import memories
+from ..domain.model import Caller, Hit, Memory, Session
+from ..domain.ports.engine import Engine, Transaction
+from ..domain.recall import recall
+from .spans import Attributes, annotate, span
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Table = TypeVar("Table")
+
+MOST_STEPS = 64  # spans of one transaction; an import would have several for each row
+
+
+def traced(engine: Engine, tracer: Tracer) -> Engine:
+    """The engine, with spans in the caller's trace for each transaction and its steps.
+
+    A transaction's span lasts as long as its caller waits, so it shows the queue
+    and the commit too.
+    """
+    return _TracedEngine(engine, tracer)
+
+
+class _TracedEngine:
+    def __init__(self, engine: Engine, tracer: Tracer) -> None:
+        self._engine = engine
+        self._tracer = tracer
+
+    async def read(
+        self,
+        caller: Caller,
+        work: Callable[Concatenate[Transaction, P], T],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        with span(self._tracer, span_name(work)):
+            return await self._engine.read(caller, self._carried(work), *args, **kwargs)
+
+    async def write(
+        self,
+        caller: Caller,
+        work: Callable[Concatenate[Transaction, P], T],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        with span(self._tracer, span_name(work)):
+            return await self._engine.write(caller, self._carried(work), *args, **kwargs)
+
+    async def blank(self, caller: Caller) -> bool:
+        with span(self._tracer, "store.blank"):
+            return await self._engine.blank(caller)
+
+    def _carried(
+        self, work: Callable[Concatenate[Transaction, P], T]
+    ) -> Callable[Concatenate[Transaction, P], T]:
+        context = copy_context()  # it travels along, onto the thread of the transaction
+
+        def carried(tx: Transaction, /, *args: P.args, **kwargs: P.kwargs) -> T:
+            return context.run(work, _TracedTransaction(tx, self._tracer), *args, **kwargs)
+
+        return carried
+
+
+class _TracedTransaction:
+    def __init__(self, tx: Transaction, tracer: Tracer) -> None:
+        left = iter(range(MOST_STEPS))
+        self._tx = tx
+        self.now = tx.now
+        self.caller = tx.caller
+        self.kept = tx.kept
+        self.new_uid = tx.new_uid
+        self.memories = _stepped(tx.memories, STEPS["memories"], tracer, left)
+        self.sessions = _stepped(tx.sessions, STEPS["sessions"], tracer, left)
+        self.transcripts = tx.transcripts
+        self.revisions = tx.revisions
+        self.index = tx.index
+        self.projects = tx.projects
+        self.erasures = tx.erasures
+        self.imports = tx.imports
+        self.stores = tx.stores
+        self.entries = tx.entries
+        self.versions = tx.versions
+        self.done = tx.done
+        self.overdue = tx.overdue
+        self.search = _stepped(tx.search, STEPS["search"], tracer, left)
+
+    @property
+    def is_awaited(self) -> bool:
+        return self._tx.is_awaited
+
+    @property
+    def room(self) -> int | None:
+        return self._tx.room
+
+
+def span_name(work: Callable[..., object]) -> str:
+    """The name of a transaction's span: by the table, else by the function."""
+    return WORK.get(inspect.unwrap(work)) or f"store.{getattr(work, '__name__', 'work')}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """A method that leaves a span; `decided` turns its answer and arguments into attributes."""
+
+    span: str
+    decided: Callable[..., Attributes]
+
+
+def _stepped(table: Table, steps: Mapping[str, Step], tracer: Tracer, room: Iterator[int]) -> Table:
+    return cast("Table", _Stepped(table, steps, tracer, room))
+
+
+class _Stepped:
+    """Stands for a table: methods that are steps leave a span, the others pass through."""
+
+    def __init__(
+        self, table: object, steps: Mapping[str, Step], tracer: Tracer, room: Iterator[int]
+    ) -> None:
+        self._table = table
+        self._steps = steps
+        self._tracer = tracer
+        self._room = room
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._table, name)
+        step = self._steps.get(name)
+        return method if step is None else partial(self._run, step, method)
+
+    def _run(self, step: Step, method: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        if next(self._room, None) is None:
+            return method(*args, **kwargs)
+        with span(self._tracer, step.span):
+            answer = method(*args, **kwargs)
+            annotate(step.decided(answer, *args, **kwargs))
+            return answer
+
+
+def _match(found: Memory | None, *_: object, **__: object) -> Attributes:
+    return {
+        "memory.dedup.matched": found is not None,
+        "memory.observation.id": found.id if found else None,
+    }
+
+
+def _inserted(stored: Memory, *_: object, **__: object) -> Attributes:
+    return {"memory.observation.id": stored.id}
+
+
+def _found_by(match: str) -> Callable[..., Attributes]:
+    def found(hits: list[Hit], *_: object, **__: object) -> Attributes:
+        return {"memory.fts.match": match, "memory.search.result_count": len(hits)}
+
+    return found
+
+
+def _filled(hits: list[Hit], *_: object, **__: object) -> Attributes:
+    return {"memory.search.result_count": len(hits)}
+
+
+def _summarized(_: None, session: Session) -> Attributes:
+    return {
+        "memory.session.message_count": session.message_count,
+        "memory.summary.length": len(session.summary),
+    }
+
+
+WORK: Mapping[Callable[..., object], str] = {
+    memories.save: "store.add_observation",
+    recall.search: "store.search",
+    recall.context: "store.fetch_context",
+}
+
+STEPS: Mapping[str, Mapping[str, Step]] = {
+    "memories": {
+        "at_key": Step(span="store.dedup.topic_key", decided=_match),
+        "twin": Step(span="store.dedup.hash", decided=_match),
+        "insert": Step(span="store.insert", decided=_inserted),
+    },
+    "sessions": {
+        "close": Step(span="store.summarize", decided=_summarized),
+    },
+    "search": {
+        "keyed": Step(span="store.fts", decided=_found_by("keyed")),
+        "every": Step(span="store.fts", decided=_found_by("every")),
+        "best": Step(span="store.fts", decided=_found_by("best")),
+        "backfill": Step(span="store.backfill", decided=_filled),
+    },
+}

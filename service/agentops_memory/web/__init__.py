@@ -1,0 +1,1 @@
+"""HTTP around the protocols: application, authentication, limits, probes, the API's description."""

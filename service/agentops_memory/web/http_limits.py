@@ -1,0 +1,312 @@
+"""What a client may cost before its request is read: uvicorn limits neither size nor time.
+
+The headers of a request are bounded in bytes and in seconds. A client that is
+still sending when it is answered gets a few seconds to read the answer, while
+the rest is dropped; a client that takes nothing of its answer is cut off. So is
+one whose answer the application leaves incomplete.
+"""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Callable
+from functools import partial
+from typing import Any, cast
+
+import httptools
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import (
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
+
+from .http_framing import Framing, Refused, require_clear
+from .security_headers import ALWAYS
+
+MAX_HEADERS = 64 * 1024  # bytes of request line and headers, and of trailers
+MAX_WAITING = 100  # requests of one client that wait for the answer to an earlier one
+HEADERS_TIME = 10.0  # seconds from a request's first byte to the end of its headers
+LINGER_TIME = 5.0  # seconds in which the rest of an answered request is dropped
+STALL_TIME = 120.0  # seconds in which a client must take some of its answer
+
+NO_REQUEST = "This is no HTTP request."
+LATE = "The headers of the request did not come in time."
+LARGE = f"The headers of the request are larger than {MAX_HEADERS} bytes."
+FLOOD = f"More than {MAX_WAITING} requests of this connection wait for their answers."
+
+_LINE_SIGNS = 4  # bytes of a header beside its name and value: ": " and the line's end
+_ALWAYS = b"".join(b"%s: %s\r\n" % header for header in ALWAYS)
+
+
+class LimitedProtocol(HttpToolsProtocol):
+    """HTTP/1.1 with bounds. What it refuses, it refuses in JSON."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._wire: asyncio.Transport = None  # type: ignore[assignment]
+        self._in_headers = False
+        self._has_trailers = False
+        self._header_bytes = 0
+        self._kept_bytes = 0  # of reads that the parser has kept to itself
+        self._framing = Framing()
+        self._refusal: Refused | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+        self._stall: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self._wire = transport
+        polite = _Transport(transport, self._finish)
+        super().connection_made(cast(asyncio.Transport, polite))
+        self._wait(HEADERS_TIME, self._headers_are_late)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._unset_keepalive_if_required()
+        self._stop_waiting()
+        self._stop_watching()
+
+    def data_received(self, data: bytes) -> None:
+        if self.transport.is_closing() or self._refusal:
+            return
+        self._unset_keepalive_if_required()
+        self._kept_bytes += len(data)
+        for part in self._framing.parts(data):
+            self._parse(part)
+            if self._refusal:
+                return
+        if self._kept_bytes > MAX_HEADERS:
+            self._refuse(Refused(431, LARGE))
+        elif self._in_headers and self._deadline is None:
+            self._wait(HEADERS_TIME, self._headers_are_late)
+        elif self._is_idle() and self.timeout_keep_alive_task is None:
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._watch(self._wire.get_write_buffer_size())
+
+    def resume_writing(self) -> None:
+        if not self.transport.is_closing():
+            self._stop_watching()
+        super().resume_writing()
+
+    def on_message_begin(self) -> None:
+        if len(self.pipeline) == MAX_WAITING:
+            raise Refused(429, FLOOD)
+        super().on_message_begin()
+        self._in_headers = True
+        self._header_bytes = self._kept_bytes = 0
+
+    def on_url(self, url: bytes) -> None:
+        self._count(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._count(len(name) + len(value) + _LINE_SIGNS)
+        if self._in_headers:
+            super().on_header(name, value)
+        else:
+            self._has_trailers = True
+
+    def on_headers_complete(self) -> None:
+        self._in_headers = False
+        self._header_bytes = self._kept_bytes = 0
+        if self.parser.should_upgrade():
+            if self.parser.get_method() == b"CONNECT":
+                raise Refused(400, NO_REQUEST)
+            return
+        require_clear(self.headers, self.parser.get_http_version)
+        self._framing.head_ended(self.headers)
+        self._stop_waiting()
+        self._unset_keepalive_if_required()
+        super().on_headers_complete()
+        if self.expect_100_continue:
+            # Answered early, the client may leave out the body or send it: nobody could tell.
+            self.cycle.keep_alive = False
+
+    def on_body(self, body: bytes) -> None:
+        self._kept_bytes = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        if self.parser.should_upgrade():
+            return
+        self._framing.request_ended()
+        self._kept_bytes = 0
+        self.cycle.more_body = False
+        if self.cycle.response_complete:
+            self._stop_waiting()
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.transport.is_closing():
+            return
+        if self.pipeline:
+            self.flow.pause_reading()
+        if self._refusal:
+            self._refuse(self._refusal)
+        elif self.cycle.response_complete and self.cycle.more_body:
+            self._wait(LINGER_TIME, self._close)
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        super()._start_asgi_task(cycle, partial(_run, app, cycle))
+
+    def _parse(self, part: bytes) -> None:
+        is_offer = False
+        if self._has_trailers and not self._is_receiving():
+            self._begin_anew()  # for the parser `Connection: close` among them is an end
+        try:
+            self.parser.feed_data(part)
+        except httptools.HttpParserUpgrade:
+            is_offer = True
+        except httptools.HttpParserError as error:
+            raised = error.__context__  # in one of the methods that the parser calls
+            self._refuse(raised if isinstance(raised, Refused) else Refused(400, NO_REQUEST))
+        if is_offer:
+            self._decline()
+
+    def _decline(self) -> None:
+        """Read the head as if it had not offered another protocol, whose body would be left out."""
+        version = self.parser.get_http_version().encode()
+        line = b"%s %s HTTP/%s\r\n" % (self.parser.get_method(), self.url, version)
+        headers = [b"%s: %s\r\n" % header for header in self.headers if header[0] != b"upgrade"]
+        self._begin_anew()
+        self._parse(b"".join([line, *headers, b"\r\n"]))
+
+    def _begin_anew(self) -> None:
+        """Parse what follows with nothing left of what came before."""
+        self._has_trailers = False
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+
+    def _count(self, size: int) -> None:
+        self._kept_bytes = 0
+        self._header_bytes += size
+        if self._header_bytes > MAX_HEADERS:
+            raise Refused(431, LARGE)
+
+    def _is_receiving(self) -> bool:
+        """Whether a request has begun to arrive and is not complete."""
+        return self._in_headers or (self.cycle is not None and self.cycle.more_body)
+
+    def _is_idle(self) -> bool:
+        answered = self.cycle is not None and self.cycle.response_complete
+        return answered and not self._is_receiving()
+
+    def _is_answering(self) -> bool:
+        """Whether an answer is due that a refusal must not cut into."""
+        if self.cycle is None or self.cycle.response_complete:
+            return False
+        return bool(self.pipeline) or self.cycle.response_started or not self.cycle.more_body
+
+    def _headers_are_late(self) -> None:
+        self._stop_waiting()
+        if self.flow.read_paused:  # by us, not by the client
+            self._wait(HEADERS_TIME, self._headers_are_late)
+        elif self._in_headers:
+            self._refuse(Refused(408, LATE))
+        else:
+            self.transport.close()
+
+    def _refuse(self, refusal: Refused) -> None:
+        """Take no more from this client, and say why once no answer is due."""
+        self._refusal = refusal.with_traceback(None)  # which would hold this connection
+        self._stop_waiting()
+        if self._is_answering():
+            return
+        if self.cycle is not None:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        content = json.dumps({"error": refusal.sentence}).encode()
+        self.transport.write(
+            STATUS_LINE[refusal.status]
+            + b"content-type: application/json\r\ncontent-length: %d\r\n" % len(content)
+            + _ALWAYS
+            + b"connection: close\r\n\r\n"
+            + content
+        )
+        self.transport.close()
+
+    def _finish(self) -> None:
+        """Close, at once or when a client that is still sending has had time to read."""
+        if not (self._is_receiving() or self._refusal):
+            self._close()
+            return
+        self.flow.resume_reading()
+        with contextlib.suppress(OSError):  # the client has gone
+            self._wire.write_eof()
+        self._wait(LINGER_TIME, self._close)
+
+    def _close(self) -> None:
+        self._stop_waiting()
+        self._wire.close()
+        # What is still unsent would keep it open for as long as the client likes.
+        self._watch(self._wire.get_write_buffer_size())
+
+    def _watch(self, unsent: int) -> None:
+        """Cut the connection off once nothing of what is unsent is taken any more."""
+        self._stop_watching()
+        self._stall = self.loop.call_later(STALL_TIME, self._look, unsent)
+
+    def _look(self, unsent: int) -> None:
+        now_unsent = self._wire.get_write_buffer_size()
+        if now_unsent < unsent:
+            self._watch(now_unsent)
+        else:
+            self._wire.abort()
+
+    def _stop_watching(self) -> None:
+        if self._stall is not None:
+            self._stall.cancel()
+            self._stall = None
+
+    def _wait(self, seconds: float, then: Callable[[], None]) -> None:
+        self._stop_waiting()
+        self._deadline = self.loop.call_later(seconds, then)
+
+    def _stop_waiting(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+
+async def _run(
+    app: ASGIApp, cycle: RequestResponseCycle, scope: Scope, receive: Receive, send: Send
+) -> None:
+    """Run the application. Why its answer ends early it has logged, and so has the server."""
+    try:
+        await app(scope, receive, send)
+    except asyncio.CancelledError:
+        if not cycle.disconnected:
+            raise
+    if cycle.response_started and not cycle.response_complete:
+        cycle.disconnected = True  # nothing more is sent
+        cycle.transport.close()
+
+
+class _Transport:
+    """A transport that leaves closing to the protocol, and takes nothing after it."""
+
+    def __init__(self, wire: asyncio.Transport, finish: Callable[[], None]) -> None:
+        self._wire = wire
+        self._finish = finish
+        self._is_finished = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._wire, name)
+
+    def is_closing(self) -> bool:
+        return self._is_finished or self._wire.is_closing()
+
+    def write(self, data: bytes) -> None:
+        if not self._is_finished:
+            self._wire.write(data)
+
+    def close(self) -> None:
+        if not self.is_closing():
+            self._is_finished = True
+            self._finish()
