@@ -8,7 +8,7 @@ BIN   := .venv/bin
 READY := .venv/ready
 
 .DEFAULT_GOAL := help
-.PHONY: help run test fault-test fuzz lint format bench bench-full bench-recall soak audit image image-test chart-test monitoring-test clean
+.PHONY: help run test fault-test fuzz lint format bench bench-full bench-recall calls structure soak audit image image-test chart-test monitoring-test clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 15
@@ -49,6 +49,12 @@ bench-recall: $(READY) ## recall, with each technique left out in turn; DATA="fo
 	$(BIN)/python -m benchmarks.recall --each $(DATA)
 	$(BIN)/python -m benchmarks.recall --typos 1 $(DATA)
 	$(BIN)/python -m benchmarks.recall --typos 1 --without typos $(DATA)
+
+calls: $(READY) ## what each request calls: functions, files and changes of file; FILES=1 lists them
+	$(BIN)/python -m benchmarks.calls $(if $(FILES),--files)
+
+structure: $(READY) ## the sources in figures: sizes, long files, cycles of imports
+	$(BIN)/python -m benchmarks.structure
 
 soak: $(READY) ## a million mixed requests: memory, log and errors over an hour
 	$(BIN)/python -m benchmarks.soak --requests 1000000

@@ -1,4 +1,4 @@
-"""Measurements of the service, each a ratio within one run. No tests."""
+"""Measurements of the service, most of them ratios within one run. No tests."""
 
 import sys
 from pathlib import Path

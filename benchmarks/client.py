@@ -2,11 +2,14 @@
 
 import json
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
 PATIENCE = 30.0  # seconds until an answer has failed to come
 BLOCK = 1 << 18  # bytes asked for at a time
+
+NO_HEADERS: Mapping[str, str] = {}
 
 Request = bytes
 
@@ -35,9 +38,14 @@ def get(path: str, **parameters: str | int) -> Request:
     return _head("GET", f"{path}?{urlencode(parameters)}" if parameters else path, "")
 
 
-def post(path: str, body: object) -> Request:
+def post(path: str, body: object, headers: Mapping[str, str] = NO_HEADERS) -> Request:
     """A POST request with a JSON body, ready to send."""
-    return with_body("POST", path, json.dumps(body).encode())
+    return with_body("POST", path, json.dumps(body).encode(), headers)
+
+
+def put(path: str, body: object) -> Request:
+    """A PUT request with a JSON body, ready to send."""
+    return with_body("PUT", path, json.dumps(body).encode())
 
 
 def patch(path: str, body: object) -> Request:
@@ -50,9 +58,13 @@ def delete(path: str) -> Request:
     return _head("DELETE", path, "")
 
 
-def with_body(method: str, path: str, body: bytes) -> Request:
+def with_body(
+    method: str, path: str, body: bytes, headers: Mapping[str, str] = NO_HEADERS
+) -> Request:
     """A request with this body, ready to send."""
-    return _head(method, path, f"Content-Length: {len(body)}\r\n") + body
+    given = {"Content-Length": str(len(body)), **headers}
+    lines = "".join(f"{name}: {value}\r\n" for name, value in given.items())
+    return _head(method, path, lines) + body
 
 
 def received(data: bytes) -> Answer | None:

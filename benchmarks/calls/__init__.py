@@ -1,0 +1,1 @@
+"""The calls that the service makes to serve one request, function by function."""

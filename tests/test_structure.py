@@ -1,0 +1,81 @@
+"""The sources in figures: what is counted, and which cycles are seen."""
+
+from pathlib import Path
+
+import pytest
+from benchmarks.structure.__main__ import main, report
+from benchmarks.structure.imports import by_folder, by_module, cycles, pairs
+from benchmarks.structure.sources import Module, modules
+
+SOURCES = {
+    "one/__init__.py": "VERSION = 1\n",
+    "one/__main__.py": "from .loose import f\n",
+    "one/loose.py": "import two.other\nfrom . import VERSION\n\ndef f():\n    return 1\n",
+    "one/deep/__init__.py": "from .first import g\n",
+    "one/deep/first.py": "def g():\n    from . import second\n\n    async def h():\n        pass\n",
+    "one/deep/second.py": "from .first import g\n",
+    "two/__init__.py": "",
+    "two/other.py": "from one.deep import g\n",
+    "two/near.py": "from ..two.other import g\nfrom os import path\n",
+}
+
+
+@pytest.fixture
+def found(tmp_path: Path) -> list[Module]:
+    """The modules of two packages."""
+    for path, text in SOURCES.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text, "utf-8")
+    return modules(tmp_path)
+
+
+def test_a_module_imports_modules_and_packages(found: list[Module]) -> None:
+    assert by_module(found) == {
+        "one": set(),
+        "one.__main__": {"one.loose"},
+        "one.loose": {"one", "two.other"},
+        "one.deep": {"one.deep.first"},
+        "one.deep.first": {"one.deep.second"},
+        "one.deep.second": {"one.deep.first"},
+        "two": set(),
+        "two.near": {"two.other"},
+        "two.other": {"one.deep"},
+    }
+
+
+def test_a_cycle_is_seen_however_long_it_is(found: list[Module]) -> None:
+    longer = {"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": set[str](), "e": {"a"}}
+
+    assert cycles(by_module(found)) == [["one.deep.first", "one.deep.second"]]
+    assert cycles(by_folder(found)) == []
+    assert cycles(longer) == [["a", "b", "c"]]
+    assert pairs(longer) == []
+    assert pairs({**longer, "b": {"a", "c"}}) == [("a", "b")]
+
+
+def test_the_report_counts_what_is_there(found: list[Module]) -> None:
+    long = Module(Path("two/long.py"), "\n" * 301)
+
+    assert [line.split() for line in report([*found, long])] == [
+        "lines 318".split(),
+        "files 10".split(),
+        "loose modules 1 at the top of one".split(),
+        "loose modules 3 at the top of two".split(),
+        "largest folder 4 files in two".split(),
+        "functions 3".split(),
+        "median 2 lines".split(),
+        "p90 5 lines".split(),
+        "files over 300 lines 1".split(),
+        "301 two/long.py".split(),
+        "import cycles of modules 1".split(),
+        "one.deep.first, one.deep.second".split(),
+        "import cycles of folders 0".split(),
+        "folders that import each other 0".split(),
+    ]
+
+
+@pytest.mark.slow
+def test_the_service_has_no_upward_import(capsys: pytest.CaptureFixture[str]) -> None:
+    main()
+
+    assert capsys.readouterr().out.splitlines()[-1].split() == ["upward", "imports", "0"]
