@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
-PATIENCE = 30.0  # seconds until an answer has failed to come
+TIMEOUT = 30.0  # seconds until an answer has failed to come
 BLOCK = 1 << 18  # bytes asked for at a time
 
 NO_HEADERS: Mapping[str, str] = {}
@@ -79,7 +79,7 @@ def received(data: bytes) -> Answer | None:
     return Answer(int(data[9:12]), data[end + 4 :])
 
 
-def connected(port: int, patience: float = PATIENCE) -> socket.socket:
+def connected(port: int, patience: float = TIMEOUT) -> socket.socket:
     """An open connection to the service."""
     connection = socket.create_connection(("127.0.0.1", port), timeout=patience)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -97,7 +97,7 @@ def more(connection: socket.socket) -> bytes:
 class Client:
     """One connection."""
 
-    def __init__(self, port: int, patience: float = PATIENCE) -> None:
+    def __init__(self, port: int, patience: float = TIMEOUT) -> None:
         self._socket = connected(port, patience)
 
     def ask(self, request: Request) -> bytes:

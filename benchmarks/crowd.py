@@ -4,7 +4,7 @@ import selectors
 import socket
 from collections.abc import Generator, Iterable, Sequence
 
-from .client import PATIENCE, Answer, Request, connected, more, received
+from .client import TIMEOUT, Answer, Request, connected, more, received
 
 Conversation = Generator[Request, Answer, None]
 """Requests, each made when the one before is answered."""
@@ -30,7 +30,7 @@ class Crowd:
             connection.close()
 
     def _answer(self, selector: selectors.BaseSelector) -> None:
-        ready = selector.select(PATIENCE)
+        ready = selector.select(TIMEOUT)
         if not ready:
             raise SystemExit("The service does not answer.")
         for key, _ in ready:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from agentops_memory.domain.model import OPERATOR, Filter
+from agentops_memory.domain.model.access import OPERATOR
+from agentops_memory.domain.model.search import Filter
+from agentops_memory.domain.model.space import project_name
 from agentops_memory.domain.recall.recall import context, search
-from agentops_memory.domain.text.normalization import project_name
 from agentops_memory.domain.text.query import Query, understood
 from agentops_memory.storage.sqlite.base.connection import connect
 from agentops_memory.storage.sqlite.engine.transaction import SqliteTransaction

@@ -12,7 +12,7 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 
-from agentops_memory.domain.model import OPERATOR
+from agentops_memory.domain.model.access import OPERATOR
 from agentops_memory.storage.sqlite.engine.transaction import SqliteTransaction
 
 from . import corpus, direct, saves
@@ -32,7 +32,7 @@ COUNTS = 5
 UPLOAD = 256 * 2**20  # bytes; larger documents are not imported without a setting
 TOLD_FOR = 2.1  # seconds until /health/ready looks again
 LOOK = 0.01  # seconds between two looks at the log
-PATIENCE = 1_800.0  # seconds for one import
+TIMEOUT = 1_800.0  # seconds for one import
 MIB = 2**20
 
 STARTED = get("/health/startup")
@@ -198,7 +198,7 @@ def _imported(made: Bench, document: Path, size: Size) -> Column:
     path = made.folder / f"imported-{size.rows}.db"
     request: Request = with_body("POST", "/import", document.read_bytes())
     with running(path, first=STARTED) as service, _watched(path) as log:
-        with closing(Client(service.port, PATIENCE)) as client:
+        with closing(Client(service.port, TIMEOUT)) as client:
             began = time.perf_counter()
             client.ask(request)
             taken = time.perf_counter() - began

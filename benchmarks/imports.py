@@ -14,8 +14,8 @@ from itertools import islice
 from pathlib import Path
 
 from agentops_memory.api.agentops.imports import Document
-from agentops_memory.domain.memories.redactor import Screen
-from agentops_memory.domain.model import OPERATOR
+from agentops_memory.domain.memories.redactor import Redactor
+from agentops_memory.domain.model.access import OPERATOR
 from agentops_memory.domain.secrets.redaction import DEFAULT_RULES
 from agentops_memory.domain.text.ids import uid_of
 from agentops_memory.domain.text.instants import rendered
@@ -37,7 +37,7 @@ from .seeding import START, TYPES
 
 PROJECTS = 50
 SESSION = 10  # observations
-PATIENCE = 600.0  # seconds for one import
+TIMEOUT = 600.0  # seconds for one import
 
 ALONE = 2000  # saves
 
@@ -184,7 +184,7 @@ def _inserts(path: Path, document: bytes) -> list[Statement]:
     with closing(connect(path)) as database:
         recorder = Recorder(database)
         database.execute("BEGIN IMMEDIATE")
-        rows = chunks_of(Screen(DEFAULT_RULES), Document(io.BytesIO(document), START))
+        rows = chunks_of(Redactor(DEFAULT_RULES), Document(io.BytesIO(document), START))
         for chunk in rows:
             import_rows(SqliteTransaction(recorder.connection, START, OPERATOR), chunk)
         database.execute("COMMIT")
@@ -206,7 +206,7 @@ def _through_http(path: Path, document: bytes) -> float:
 
 
 def _imported(port: int, document: bytes) -> Mapping[str, int]:
-    with closing(Client(port, PATIENCE)) as client:
+    with closing(Client(port, TIMEOUT)) as client:
         answer: dict[str, int] = json.loads(client.ask(with_body("POST", "/import", document)))
     return answer
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from . import SERVICE
 from .client import Client, Request, get
 
-PATIENCE = 60.0  # seconds until a start has failed
+TIMEOUT = 60.0  # seconds until a start has failed
 FIRST = get("/context", project="project-0", query="Which lock does the import hold?")
 NO_SETTINGS: Mapping[str, str] = {}
 
@@ -73,7 +73,7 @@ def running(
             yield Running(port=port, pid=process.pid, path=path, started_in=started_in)
         finally:
             process.send_signal(signal.SIGTERM)
-            process.wait(PATIENCE)
+            process.wait(TIMEOUT)
 
 
 def _free_port() -> int:
@@ -86,7 +86,7 @@ def _await_answer(
     process: subprocess.Popen[bytes], port: int, first: Request, began: float
 ) -> None:
     """Until the file is open: before, /health answers and everything else is refused."""
-    while time.perf_counter() - began < PATIENCE and process.poll() is None:
+    while time.perf_counter() - began < TIMEOUT and process.poll() is None:
         if _answers(port, first):
             return
         time.sleep(0.002)

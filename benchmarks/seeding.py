@@ -12,8 +12,9 @@ from itertools import count, islice
 from pathlib import Path
 
 from agentops_memory.domain.memories.memories import save
-from agentops_memory.domain.model import OPERATOR, Draft, SessionId, Space, Text
-from agentops_memory.domain.text.normalization import project_name
+from agentops_memory.domain.model.access import OPERATOR
+from agentops_memory.domain.model.memory import Draft, SessionId, Text
+from agentops_memory.domain.model.space import Space, project_name
 from agentops_memory.storage.sqlite.base.connection import connect
 from agentops_memory.storage.sqlite.engine.transaction import SqliteTransaction
 from agentops_memory.storage.sqlite.schema.migrate import migrated

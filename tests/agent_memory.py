@@ -17,7 +17,7 @@ from agentops_memory.runtime import ChatMessage, MemorySession, ToolCall, Workin
 from .asking import over
 from .service import Service, serving
 
-PATIENCE = timedelta(seconds=10)
+TIMEOUT = timedelta(seconds=10)
 MAKE = ToolCall(id="1", name="bash", arguments={"command": "make"})
 SUMMARY = "Session: {} messages ({} user, {} assistant). Started with: {}"
 
@@ -83,7 +83,7 @@ def client_on(way: Way) -> AsyncMemoryClient:
 def session(
     client: AsyncMemoryClient, working: WorkingMemory | None = None, **options: Any
 ) -> MemorySession:
-    chosen: dict[str, Any] = {"project": "demo", "patience": PATIENCE} | options
+    chosen: dict[str, Any] = {"project": "demo", "patience": TIMEOUT} | options
     return MemorySession(client, working, **chosen)
 
 

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import httpx
 
-from agentops_memory.domain.access import Role, patterns
-from agentops_memory.domain.keys import issued
-from agentops_memory.domain.model import KeyId, TenantId
+from agentops_memory.domain.model.access import KeyId, Role, TenantId, patterns
+from agentops_memory.domain.model.keys import issued
 from agentops_memory.files.keys import KeyFile
 
 from .service import PLAIN, START, Service

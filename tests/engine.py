@@ -9,9 +9,10 @@ from datetime import timedelta
 from pathlib import Path
 
 from agentops_memory.domain.memories import memories
-from agentops_memory.domain.model import OPERATOR, Draft, SessionId, Space, Text
+from agentops_memory.domain.model.access import OPERATOR
+from agentops_memory.domain.model.memory import Draft, SessionId, Text
+from agentops_memory.domain.model.space import Project, Space
 from agentops_memory.domain.ports.engine import Transaction
-from agentops_memory.domain.text.normalization import Project
 from agentops_memory.storage.sqlite import SqliteEngine
 from agentops_memory.storage.sqlite.base.connection import connect
 

@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-from agentops_memory.domain.model import OPERATOR, Filter
+from agentops_memory.domain.model.access import OPERATOR
+from agentops_memory.domain.model.search import Filter
 from agentops_memory.domain.ports.engine import Transaction
 from agentops_memory.domain.recall.recall import Recall
 from agentops_memory.storage.sqlite import SqliteEngine

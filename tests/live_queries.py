@@ -16,7 +16,7 @@ from . import promql
 from .watching import alerts, panels, queries
 
 DISK_FILLS = "AgentopsMemoryDiskFillsSoon"  # as the machine's own may, for some seconds
-PATIENCE = 60.0  # seconds
+TIMEOUT = 60.0  # seconds
 ENOUGH = "count_over_time(memory_info[1h]) > 5"  # a rate needs two, and what is new a first one
 CHOSEN = {"$__rate_interval": "5s", "$namespace": ".*", "$job": ".*", "$instance": ".*"}
 TRAFFIC: tuple[tuple[str, dict[str, object] | None], ...] = (
@@ -65,7 +65,7 @@ def use(service: str) -> None:
 
 
 def wait_for(prometheus: str, expression: str) -> None:
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + TIMEOUT
     while True:
         try:
             if result(prometheus, expression):
@@ -73,7 +73,7 @@ def wait_for(prometheus: str, expression: str) -> None:
         except OSError:  # it starts
             pass
         if time.monotonic() > end:
-            sys.exit(f"In {PATIENCE:.0f} s Prometheus had nothing for {expression}.")
+            sys.exit(f"In {TIMEOUT:.0f} s Prometheus had nothing for {expression}.")
         time.sleep(0.5)
 
 

@@ -30,7 +30,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-PATIENCE = 10.0  # seconds for a span to arrive
+TIMEOUT = 10.0  # seconds for a span to arrive
 
 Value = str | bool | int | float | None
 Attributes = dict[str, Value]
@@ -104,7 +104,7 @@ class Collector:
     def await_span(self, name: str) -> ReceivedSpan:
         """The first span of this name, once it is there."""
         with self._arrived:
-            assert self._arrived.wait_for(lambda: self.all(name), PATIENCE), name
+            assert self._arrived.wait_for(lambda: self.all(name), TIMEOUT), name
             return self.all(name)[0]
 
     def one(self, name: str) -> ReceivedSpan:

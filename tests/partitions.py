@@ -9,8 +9,8 @@ from typing import Any
 
 from agentops_memory.domain.lifecycle.upkeep import Swept, Upkeep
 from agentops_memory.domain.memories import memories
-from agentops_memory.domain.model import Caller, Space
-from agentops_memory.domain.text.normalization import project_name
+from agentops_memory.domain.model.access import Caller
+from agentops_memory.domain.model.space import Space, project_name
 from agentops_memory.storage.sqlite import SqliteEngine
 
 from .engine import Work, draft, run

@@ -17,7 +17,7 @@ import uvloop
 from .service import Service, serving
 
 LOOPS = ("asyncio", "uvloop")
-PATIENCE = 30.0  # seconds; whatever a test waits for comes long before
+TIMEOUT = 30.0  # seconds; whatever a test waits for comes long before
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ class Wire:
         self.socket = socket.socket()
         if receive_buffer:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-        self.socket.settimeout(PATIENCE)
+        self.socket.settimeout(TIMEOUT)
         self.socket.connect((host, int(port)))
         self._reader = self.socket.makefile("rb")
 

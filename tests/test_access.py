@@ -10,10 +10,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from agentops_memory.domain.access import Patterns, Role
 from agentops_memory.domain.memories import sessions
-from agentops_memory.domain.model import NOT_YOUR_PROJECT
-from agentops_memory.domain.text.normalization import Project, project_name
+from agentops_memory.domain.model.access import NOT_YOUR_PROJECT, Patterns, Role
+from agentops_memory.domain.model.space import Project, project_name
 from agentops_memory.domain.text.summary import Transcript, transcript
 
 from .callers import calling, made_key, revoke

@@ -19,7 +19,7 @@ from .service import Service, serving
 
 ROOT = Path(__file__).parents[1]
 OLDER = "0.125.0"
-PATIENCE = 120.0  # seconds for an index that is slow
+TIMEOUT = 120.0  # seconds for an index that is slow
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def _install(folder: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
          "--no-compile", "--upgrade", "--target", str(half), f"anthropic=={OLDER}"],
-        env=MACHINE, capture_output=True, text=True, timeout=PATIENCE, check=False,
+        env=MACHINE, capture_output=True, text=True, timeout=TIMEOUT, check=False,
     )  # fmt: skip
     if done.returncode:
         pytest.fail(f"anthropic {OLDER} cannot be installed from the package index:\n{done.stderr}")

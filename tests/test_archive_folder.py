@@ -9,7 +9,7 @@ import pytest
 
 from agentops_memory.backup.archive_folder import newest, place_in, prune
 from agentops_memory.backup.archives import Scope, archived
-from agentops_memory.domain.model import DEFAULT_TENANT
+from agentops_memory.domain.model.access import DEFAULT_TENANT
 from agentops_memory.settings.settings import settings
 
 from .archives import repacked

@@ -62,7 +62,7 @@ def test_what_was_written_while_the_clock_was_behind_stays_with_what_is_before_i
     audit: Path,
 ) -> None:
     record(audit, START - 800 * DAY, "key.revoked", {"user": "ada"}, number=10)
-    assert measured(audit, START + 3 * DAY).overdue == 4
+    assert measured(audit, START + 3 * DAY).past_retention == 4
 
     assert trim(audit, START + 3 * DAY) == 4
 

@@ -17,7 +17,7 @@ import pytest
 
 from agentops_memory.backup.archive_reading import ArchiveRefused
 from agentops_memory.backup.archives import Scope, archived
-from agentops_memory.domain.model import TenantId
+from agentops_memory.domain.model.access import TenantId
 from agentops_memory.files import drafts
 from agentops_memory.files import keys as key_file
 from agentops_memory.files.audit import record

@@ -10,7 +10,8 @@ import pytest
 
 from agentops_memory.domain.errors import Conflict, NotFound, Unavailable
 from agentops_memory.domain.memories import memories
-from agentops_memory.domain.model import OPERATOR, MemoryId
+from agentops_memory.domain.model.access import OPERATOR
+from agentops_memory.domain.model.memory import MemoryId
 from agentops_memory.domain.ports.engine import Transaction
 from agentops_memory.domain.secrets.redaction import DEFAULT_RULES
 from agentops_memory.storage.sqlite import SqliteEngine

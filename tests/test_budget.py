@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentops_memory.domain.model import Text
+from agentops_memory.domain.model.memory import Text
 from agentops_memory.domain.recall.budget import (
     Budget,
     Cost,

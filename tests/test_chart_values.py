@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 import agentops_memory
-from agentops_memory.domain.text.features import Technique
+from agentops_memory.domain.text.features import Feature
 from agentops_memory.mcp.profile import ALL_TOOLS
 from agentops_memory.settings.settings import settings
 
@@ -94,7 +94,7 @@ def test_the_schema_allows_of_a_setting_what_the_service_takes(
 ) -> None:
     taken = {
         "MEMORY_TOOLS": ["default", "all", ", ".join(ALL_TOOLS)],
-        "MEMORY_RECALL_WITHOUT": [",".join(Technique)],
+        "MEMORY_RECALL_WITHOUT": [",".join(Feature)],
         "MEMORY_RATE_LIMIT": ["1/s", "1000000/h"],
         "MEMORY_ALLOWED_ORIGINS": ["https://console.example, http://localhost:3000"],
     }

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from agentops_memory.domain.errors import TimedOut
-from agentops_memory.domain.model import Filter, Hit
+from agentops_memory.domain.model.search import Filter, Hit
 from agentops_memory.domain.text.query import Query
 from agentops_memory.storage.sqlite.fts.search import Search
 

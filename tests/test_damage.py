@@ -11,13 +11,12 @@ from typing import Any, cast
 
 import pytest
 
-from agentops_memory.domain.errors import Damaged
+from agentops_memory.domain.errors import Damaged, StartRefused
 from agentops_memory.domain.lifecycle.upkeep import Upkeep
-from agentops_memory.domain.model import OPERATOR, Caller
+from agentops_memory.domain.model.access import OPERATOR, Caller
 from agentops_memory.domain.ports.engine import Engine
 from agentops_memory.jobs import index_repair as mending
-from agentops_memory.jobs.scrub import Bell
-from agentops_memory.storage.sqlite.base.errors import StartRefused
+from agentops_memory.jobs.scrub import WorkSignal
 from agentops_memory.storage.sqlite.maintenance.drop_damaged import forgetting
 from agentops_memory.web import health
 
@@ -105,7 +104,7 @@ def test_what_stays_damaged_is_looked_at_again_without_a_bell() -> None:
         return third.is_set()
 
     async def test() -> None:
-        bell, upkeep = Bell(), Untouched(engine=cast("Engine", None))
+        bell, upkeep = WorkSignal(), Untouched(engine=cast("Engine", None))
         async with asyncio.timeout(10), mending.mending(upkeep, is_whole, bell):
             bell.ring(OPERATOR)
             await third.wait()  # nobody else rings
@@ -131,7 +130,7 @@ def test_what_cannot_be_mended_for_damage_is_looked_at_again_without_a_word(
         return True
 
     async def test() -> None:
-        bell = Bell()
+        bell = WorkSignal()
         async with (
             asyncio.timeout(10),
             mending.mending(Broken(engine=cast("Engine", None)), is_whole, bell),

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from agentops_memory.doctor.doctor import Patient, findings_of, mended
-from agentops_memory.domain.findings import Finding, Status
-from agentops_memory.domain.model import OPERATOR
+from agentops_memory.domain.model.access import OPERATOR
+from agentops_memory.domain.model.findings import Finding, Status
 from agentops_memory.domain.ports.engine import Transaction
 from agentops_memory.jobs import index_repair as mending
 from agentops_memory.storage.sqlite.base.connection import connect

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from agentops_memory.domain.errors import TimedOut
-from agentops_memory.domain.model import OPERATOR, Filter
+from agentops_memory.domain.model.access import OPERATOR
+from agentops_memory.domain.model.search import Filter
 from agentops_memory.domain.ports.engine import Transaction
 from agentops_memory.domain.text.query import understood
 from agentops_memory.storage.sqlite import SqliteEngine

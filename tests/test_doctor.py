@@ -17,8 +17,8 @@ from agentops_memory.backup.archive_folder import place_in
 from agentops_memory.backup.archives import archived
 from agentops_memory.doctor.doctor import Patient, findings_of, mended
 from agentops_memory.doctor.settings import of_environment, usable
-from agentops_memory.domain.findings import CODES, Finding, Status
-from agentops_memory.domain.retention import USUAL
+from agentops_memory.domain.model.findings import CODES, Finding, Status
+from agentops_memory.domain.model.retention import USUAL
 from agentops_memory.domain.text.features import ALL
 from agentops_memory.files.drafts import drafts
 from agentops_memory.files.service_lock import served_alone

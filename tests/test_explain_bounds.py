@@ -9,7 +9,7 @@ import pytest
 
 from agentops_memory.api.agentops import spans
 from agentops_memory.api.kit import http
-from agentops_memory.domain.model import Context, Filter, Found
+from agentops_memory.domain.model.search import Context, Filter, Found
 from agentops_memory.domain.recall import explain_found
 from agentops_memory.domain.recall.budget import Budget, packed
 from agentops_memory.domain.text.query import understood

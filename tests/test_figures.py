@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.domain.model import Rows, TenantId
+from agentops_memory.domain.model.access import TenantId
+from agentops_memory.domain.model.totals import Rows
 from agentops_memory.jobs import gauges as figures
 from agentops_memory.storage.sqlite.engine.tenants import tenant_file
 from agentops_memory.telemetry import Telemetry

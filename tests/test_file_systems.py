@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from agentops_memory.domain.errors import StartRefused
 from agentops_memory.files import file_systems
 from agentops_memory.files.file_systems import file_system, is_network, kind_at, require_local
-from agentops_memory.storage.sqlite.base.errors import StartRefused
 
 from .callers import calling, made_key
 from .process import program

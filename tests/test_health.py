@@ -14,7 +14,7 @@ import httpx
 import pytest
 from starlette.responses import JSONResponse
 
-from agentops_memory.domain.model import TenantId
+from agentops_memory.domain.model.access import TenantId
 from agentops_memory.storage.sqlite.engine.tenants import tenant_file
 from agentops_memory.telemetry import Telemetry
 from agentops_memory.telemetry.metrics import INDEX_DRIFT

@@ -19,8 +19,9 @@ from uuid import UUID
 import pytest
 
 from agentops_memory.api.agentops.imports import Document
-from agentops_memory.domain.memories.redactor import Screen
-from agentops_memory.domain.model import OPERATOR, UNSAVED, Caller
+from agentops_memory.domain.memories.redactor import Redactor
+from agentops_memory.domain.model.access import OPERATOR, Caller
+from agentops_memory.domain.model.memory import UNSAVED
 from agentops_memory.domain.ports.engine import Engine
 from agentops_memory.domain.secrets.redaction import DEFAULT_RULES
 from agentops_memory.domain.text.instants import rendered
@@ -111,7 +112,7 @@ def _at(second: int) -> str:
 
 
 def _import(tx: SqliteTransaction, document: Document) -> None:
-    import_rows(tx, list(chain.from_iterable(chunks_of(Screen(DEFAULT_RULES), document))))
+    import_rows(tx, list(chain.from_iterable(chunks_of(Redactor(DEFAULT_RULES), document))))
 
 
 def _document(shape: str, size: int) -> Document:

@@ -28,8 +28,6 @@ from agentops_memory.api.kit.http import IN_MEMORY
 from agentops_memory.api.kit.switch_interval import INTERVAL
 from agentops_memory.cli.errors import TERMINATED
 from agentops_memory.contract import reading
-from agentops_memory.domain import quota
-from agentops_memory.domain.access import Patterns
 from agentops_memory.domain.errors import (
     Conflict,
     Denied,
@@ -41,23 +39,16 @@ from agentops_memory.domain.errors import (
 from agentops_memory.domain.lifecycle.projects import Projects
 from agentops_memory.domain.lifecycle.receipts import Erasures
 from agentops_memory.domain.lifecycle.scan import Scan
+from agentops_memory.domain.memories import quota
 from agentops_memory.domain.memories.memories import Memories
-from agentops_memory.domain.memories.redactor import Screen, default_rules
+from agentops_memory.domain.memories.redactor import Redactor, default_rules
 from agentops_memory.domain.memories.sessions import Sessions
-from agentops_memory.domain.model import (
-    OPERATOR,
-    Caller,
-    Draft,
-    Imported,
-    Memory,
-    SessionId,
-    Space,
-    Text,
-)
+from agentops_memory.domain.model.access import OPERATOR, Caller, Patterns
+from agentops_memory.domain.model.memory import Draft, Imported, Memory, SessionId, Text
+from agentops_memory.domain.model.space import Project, Space
 from agentops_memory.domain.ports.engine import Engine
 from agentops_memory.domain.ports.imports import ImportId
 from agentops_memory.domain.secrets.redaction import DEFAULT_RULES
-from agentops_memory.domain.text.normalization import Project
 from agentops_memory.domain.transfer import rows as importing
 from agentops_memory.domain.transfer import transfer
 from agentops_memory.domain.transfer.rows import (
@@ -141,13 +132,13 @@ def left(path: Path) -> tuple[int, int]:
 
 
 async def in_one_transaction(engine: Engine, given: Document) -> Imported:
-    chunks = [row for chunk in chunks_of(Screen(DEFAULT_RULES), given) for row in chunk]
+    chunks = [row for chunk in chunks_of(Redactor(DEFAULT_RULES), given) for row in chunk]
     return await engine.write(OPERATOR, import_rows, chunks)
 
 
 async def staged(engine: Engine, given: Document, *, is_last: bool = True) -> ImportId:
     """An import of which everything is staged; accepted if that was the last."""
-    (chunk,) = [[row for chunk in chunks_of(Screen(DEFAULT_RULES), given) for row in chunk]]
+    (chunk,) = [[row for chunk in chunks_of(Redactor(DEFAULT_RULES), given) for row in chunk]]
     return await engine.write(OPERATOR, stage_rows, None, chunk, is_last=is_last)
 
 
@@ -431,7 +422,7 @@ async def test_each_secret_is_counted_once_for_a_key_with_patterns(tmp_path: Pat
 
 def test_rows_of_long_contents_are_staged_few_at_a_time() -> None:
     some = [observation("x" * 50_000, title=f"Row {n}") for n in range(50)]
-    chunks = chunks_of(Screen(DEFAULT_RULES), of(observations=some))
+    chunks = chunks_of(Redactor(DEFAULT_RULES), of(observations=some))
 
     assert [len(chunk) for chunk in chunks] == [21, 21, 8]  # a mebibyte each
 
@@ -643,7 +634,7 @@ async def test_rows_of_a_key_with_patterns_follow_their_project_too(tmp_path: Pa
     mine = Caller(projects=Patterns(("demo",)))
     row = observation("Mine.", created_at="2029-01-01T00:00:00Z")
     async with opened(tmp_path / "memory.db") as engine:
-        some = next(chunks_of(Screen(DEFAULT_RULES), of(observations=[row])))
+        some = next(chunks_of(Redactor(DEFAULT_RULES), of(observations=[row])))
         await engine.write(mine, stage_rows, None, some, is_last=True)
         projects = Projects(engine=engine, audit=unaudited)
         await projects.rename(OPERATOR, DEMO, Project("new"))
@@ -760,7 +751,7 @@ async def test_a_row_that_its_caller_may_not_store_any_more_is_left_out(tmp_path
     row = observation("Mine.", session_id="late", created_at="2029-01-01T00:00:00Z")
     rest = observation("Rest.", session_id="mine", created_at="2029-01-01T00:00:00Z")
     async with opened(tmp_path / "memory.db") as engine:
-        some = next(chunks_of(Screen(DEFAULT_RULES), of(observations=[row, rest])))
+        some = next(chunks_of(Redactor(DEFAULT_RULES), of(observations=[row, rest])))
         await engine.write(mine, stage_rows, None, some, is_last=True)
         await Sessions(engine=engine).open(OPERATOR, SessionId("late"), OTHER)
         await Transfer(engine=engine).resume(OPERATOR)

@@ -12,8 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agentops_memory.domain.model import OPERATOR, Filter, Memory, MemoryId, Space
-from agentops_memory.domain.text.normalization import project_name
+from agentops_memory.domain.model.access import OPERATOR
+from agentops_memory.domain.model.memory import Memory, MemoryId
+from agentops_memory.domain.model.search import Filter
+from agentops_memory.domain.model.space import Space, project_name
 from agentops_memory.domain.text.query import understood
 from agentops_memory.storage.sqlite.base.connection import connect
 from agentops_memory.storage.sqlite.engine.transaction import SqliteTransaction

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.domain.text.features import ALL, Technique
+from agentops_memory.domain.text.features import ALL, Feature
 from agentops_memory.domain.text.neighbours import borrowed, borrows
 from agentops_memory.storage.sqlite.base.connection import connect
 from agentops_memory.storage.sqlite.fts.partitions import AREAS
@@ -100,9 +100,9 @@ def test_the_rules_of_neighbours_can_be_left_out() -> None:
     long = "word " * 81
 
     assert [borrows(long), borrows("word " * 80)] == [False, True]
-    assert borrows(long, ALL - {Technique.CONTEXT_GUARD})
-    assert not borrows("short", ALL - {Technique.CONTEXT})
-    assert not borrows(long, ALL - {Technique.CONTEXT, Technique.CONTEXT_GUARD})
+    assert borrows(long, ALL - {Feature.CONTEXT_GUARD})
+    assert not borrows("short", ALL - {Feature.CONTEXT})
+    assert not borrows(long, ALL - {Feature.CONTEXT, Feature.CONTEXT_GUARD})
     assert borrowed(["one", "", "two"]) == "one\n\ntwo"
 
 

@@ -17,10 +17,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from agentops_memory.cli.commands.keys import ROLES, keys
-from agentops_memory.domain.access import EVERYTHING, Role
 from agentops_memory.domain.errors import Unavailable
-from agentops_memory.domain.keys import Key, KeyRing, issued
-from agentops_memory.domain.model import TenantId
+from agentops_memory.domain.model.access import EVERYTHING, Role, TenantId
+from agentops_memory.domain.model.keys import Key, KeyRing, issued
 from agentops_memory.files import keys as key_file
 from agentops_memory.files.audit import record
 from agentops_memory.files.keys import KeyFile, KeyFileRefused, WatchedKeys

@@ -12,9 +12,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.datastructures import Headers
 
-from agentops_memory.domain.access import EVERYTHING, Patterns, Role
-from agentops_memory.domain.errors import Conflict, Invalid, NotFound, Unauthenticated, Unavailable
-from agentops_memory.domain.keys import (
+from agentops_memory.domain.errors import (
+    Conflict,
+    Invalid,
+    NotFound,
+    SettingRefused,
+    Unauthenticated,
+    Unavailable,
+)
+from agentops_memory.domain.model.access import (
+    EVERYTHING,
+    Caller,
+    KeyId,
+    Patterns,
+    Role,
+    TenantId,
+    tenant_id,
+)
+from agentops_memory.domain.model.keys import (
     MOST_SECRETS,
     Key,
     KeyRing,
@@ -24,10 +39,7 @@ from agentops_memory.domain.keys import (
     revoked,
     rotated,
 )
-from agentops_memory.domain.model import Caller, KeyId, TenantId
-from agentops_memory.domain.tenants import tenant_id
 from agentops_memory.files.keys import KeyFile, WatchedKeys
-from agentops_memory.settings.settings import SettingRefused
 from agentops_memory.web.auth import Identity, is_open_allowed, must_have_keys
 
 from .service import START, Clock

@@ -24,7 +24,7 @@ LOCKED = "The database is locked by another process; try again."
 FULL = "Too many writes are waiting; try again."
 SLOW = "This took too long and was stopped."
 
-PATIENCE = timedelta(milliseconds=300)
+TIMEOUT = timedelta(milliseconds=300)
 
 
 @contextmanager
@@ -47,13 +47,13 @@ def save(service: Service, content: str) -> httpx.Response:
 def test_a_write_waits_for_another_process_then_is_refused_and_reads_go_on(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "BUSY_TIMEOUT", PATIENCE)
+    monkeypatch.setattr(engine, "BUSY_TIMEOUT", TIMEOUT)
     service.save("before")
 
     with locked(service.path):
         began = time.monotonic()
         assert_unavailable(save(service, "refused"), LOCKED)
-        assert time.monotonic() - began >= PATIENCE.total_seconds() * 0.9
+        assert time.monotonic() - began >= TIMEOUT.total_seconds() * 0.9
         for path in ("/observations/1", "/search?q=before", "/stats", "/health"):
             assert service.http.get(path).status_code == 200
 
@@ -88,7 +88,7 @@ def test_a_full_queue_refuses_what_found_no_place_and_serves_what_did(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine, "QUEUE", 2)
-    monkeypatch.setattr(engine, "QUEUE_PATIENCE", PATIENCE)
+    monkeypatch.setattr(engine, "QUEUE_PATIENCE", TIMEOUT)
     monkeypatch.setattr(engine, "BUSY_TIMEOUT", timedelta(minutes=1))
 
     with serving(tmp_path / "memory.db") as service, ThreadPoolExecutor() as threads:
@@ -108,7 +108,7 @@ def test_a_caller_that_leaves_keeps_no_place_in_the_queue(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine, "QUEUE", 1)
-    monkeypatch.setattr(engine, "QUEUE_PATIENCE", PATIENCE)
+    monkeypatch.setattr(engine, "QUEUE_PATIENCE", TIMEOUT)
     path = tmp_path / "memory.db"
 
     with serving(path) as service:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agentops_memory.domain.errors import Refusal
-from agentops_memory.domain.model import TenantId
+from agentops_memory.domain.model.access import TenantId
 from agentops_memory.files.audit import record, trim
 from agentops_memory.files.keys import KeysLost
 

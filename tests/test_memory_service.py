@@ -29,7 +29,7 @@ TAGS: tuple[Sequence[str], ...] = (
 IDS = (-1, 0, 1, 2, 3, 999, (1 << 63) - 1, 1 << 63, -(1 << 63), 1 << 70)
 LIMITS = (-1, 0, 1, 2, 5, 1000, 1001, 10**30)
 
-Deed = tuple[str, tuple[object, ...], Mapping[str, object]]
+ChangeKind = tuple[str, tuple[object, ...], Mapping[str, object]]
 
 
 def test_both_answer_alike_whatever_is_asked(tmp_path: Path) -> None:
@@ -60,14 +60,14 @@ async def _answer(
     return answer
 
 
-def _deed(chance: random.Random) -> Deed:
+def _deed(chance: random.Random) -> ChangeKind:
     def text(*often: str) -> str:
         return chance.choice([*often, *often, chance.choice(TEXTS)])
 
     def maybe() -> str | None:
         return chance.choice([None, text()])
 
-    deeds: tuple[Callable[[], Deed], ...] = (
+    deeds: tuple[Callable[[], ChangeKind], ...] = (
         lambda: ("save", (), {
             "session_id": text("s"), "project": text("p"), "type": text("t"), "title": text("t"),
             "content": text("content words"), "tags": chance.choice(TAGS), "scope": maybe(),

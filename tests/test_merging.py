@@ -7,9 +7,10 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentops_memory.domain.model import Hit, Memory, MemoryId, Method, Space, Text
+from agentops_memory.domain.model.memory import Memory, MemoryId, Text
+from agentops_memory.domain.model.search import Hit, Method
+from agentops_memory.domain.model.space import Project, Space
 from agentops_memory.domain.recall.fusion import merged
-from agentops_memory.domain.text.normalization import Project
 
 from .service import START
 

@@ -21,13 +21,13 @@ from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 from agentops_memory.contract import models
-from agentops_memory.domain.access import Role
 from agentops_memory.domain.errors import Denied
-from agentops_memory.domain.memories.redactor import Screen
+from agentops_memory.domain.memories.redactor import Redactor
 from agentops_memory.domain.memories.sessions import AT_ONCE, Sessions, append_messages
-from agentops_memory.domain.model import OPERATOR, Caller, Session, SessionId, TenantId
+from agentops_memory.domain.model.access import OPERATOR, Caller, Role, TenantId
+from agentops_memory.domain.model.memory import Session, SessionId
+from agentops_memory.domain.model.space import Project
 from agentops_memory.domain.secrets.redaction import Rules, redacted
-from agentops_memory.domain.text.normalization import Project
 from agentops_memory.domain.text.summary import (
     ENDED,
     Message,
@@ -742,7 +742,7 @@ def test_a_session_whose_summary_lost_a_secret_goes_on_where_it_was(tmp_path: Pa
 
 def test_a_secret_that_stands_across_both_messages_of_a_summary_leaves_it() -> None:
     said = [{"role": "user", "content": it} for it in ("open the gate", "to nobody")]
-    screen = Screen(Rules(values=(("password", f"gate{ENDED}to"),)))
+    screen = Redactor(Rules(values=(("password", f"gate{ENDED}to"),)))
     session = Session(
         id=SessionId("s1"), project=Project("demo"), started_at=START, summary=summary(digest(said))
     )

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentops_memory.domain.text.normalization import project_name
+from agentops_memory.domain.model.space import project_name
 from agentops_memory.domain.text.visible import invisible, printable
 
 from .agents import agent

@@ -184,9 +184,9 @@ def knock_at_stores(place: Place, me: Party) -> None:
     place.driven |= crossing_stores.knock(me.ask, ids)
 
 
-Deed = Callable[[Place, Party], None]
+ChangeKind = Callable[[Place, Party], None]
 
-DEEDS: dict[Deed, set[str]] = {
+DEEDS: dict[ChangeKind, set[str]] = {
     create_session: {"create_session"},
     end_session: {"append_messages", "end_session"},
     add_observation: {"add_observation"},
@@ -306,7 +306,7 @@ def test_nothing_crosses(
         assert_index_is_whole(file)
 
 
-def _in_turn(deeds: Collection[Deed], chance: random.Random) -> Iterator[Deed]:
+def _in_turn(deeds: Collection[ChangeKind], chance: random.Random) -> Iterator[ChangeKind]:
     """Each of them, in any order, and again and again."""
     while True:
         yield from chance.sample(list(deeds), k=len(deeds))

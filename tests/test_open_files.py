@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from agentops_memory.domain.errors import Unavailable
-from agentops_memory.domain.model import TenantId
+from agentops_memory.domain.model.access import TenantId
 from agentops_memory.storage.sqlite import SqliteEngine
 from agentops_memory.storage.sqlite.base import transactions as boundaries
 from agentops_memory.storage.sqlite.base.connection import connect

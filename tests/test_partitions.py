@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from agentops_memory.domain.memories import memories
-from agentops_memory.domain.model import OPERATOR, Filter
+from agentops_memory.domain.model.access import OPERATOR
+from agentops_memory.domain.model.search import Filter
+from agentops_memory.domain.model.space import project_name
 from agentops_memory.domain.ports.engine import Transaction
-from agentops_memory.domain.text.normalization import project_name
 from agentops_memory.domain.text.query import understood
 from agentops_memory.storage.sqlite import SqliteEngine
 from agentops_memory.storage.sqlite.fts import index, partitions

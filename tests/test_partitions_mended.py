@@ -8,7 +8,8 @@ import pytest
 
 from agentops_memory.domain.lifecycle.upkeep import Swept, Upkeep
 from agentops_memory.domain.memories import memories
-from agentops_memory.domain.model import OPERATOR, Caller, Change, MemoryId
+from agentops_memory.domain.model.access import OPERATOR, Caller
+from agentops_memory.domain.model.memory import Change, MemoryId
 from agentops_memory.storage.sqlite.base.connection import connect
 from agentops_memory.storage.sqlite.engine.transaction import SqliteTransaction
 from agentops_memory.storage.sqlite.fts import partitions

@@ -7,7 +7,7 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agentops_memory.domain.text.normalization import project_name
+from agentops_memory.domain.model.space import project_name
 from agentops_memory.domain.text.visible import invisible
 
 from .requirements import requirement

@@ -20,7 +20,7 @@ from benchmarks.recall.metrics import (
 )
 from benchmarks.recall.typos import mistyped, with_typos
 
-from agentops_memory.domain.text.features import Technique
+from agentops_memory.domain.text.features import Feature
 
 from .service import serving
 
@@ -66,7 +66,7 @@ def test_recall_finds_what_it_found_before(measured: Groups) -> None:
 
 
 def test_the_figures_see_that_a_technique_is_off(measured: Groups, tmp_path: Path) -> None:
-    without = figures_by_kind(asked(tmp_path, Technique.STOPWORDS))
+    without = figures_by_kind(asked(tmp_path, Feature.STOPWORDS))
 
     assert changes(measured, without)["worse"] != []
 

@@ -17,7 +17,7 @@ import pytest
 
 from agentops_memory.backup import restore as restores
 from agentops_memory.backup.archives import Scope
-from agentops_memory.domain.model import TenantId
+from agentops_memory.domain.model.access import TenantId
 from agentops_memory.files.service_lock import served_alone
 from agentops_memory.settings.settings import settings
 from agentops_memory.storage.sqlite.base.connection import connect

@@ -23,11 +23,13 @@ from agentops_memory.domain.lifecycle.retention import (
     remove_records,
 )
 from agentops_memory.domain.memories import memories
-from agentops_memory.domain.model import OPERATOR, Caller, MemoryId, StoreId
-from agentops_memory.domain.retention import FOR_EVER, WHAT, Kind, Retentions
+from agentops_memory.domain.model.access import OPERATOR, Caller
+from agentops_memory.domain.model.memory import MemoryId
+from agentops_memory.domain.model.retention import FOR_EVER, WHAT, Kind, Retentions
+from agentops_memory.domain.model.space import StoreId
 from agentops_memory.domain.stores.stores import delete_store
 from agentops_memory.jobs.retention import Keeping, keeping
-from agentops_memory.jobs.scrub import Bell
+from agentops_memory.jobs.scrub import WorkSignal
 from agentops_memory.jobs.trusted_clock import SteadyClock
 from agentops_memory.settings.settings import VARIABLES
 from agentops_memory.storage.sqlite import SqliteEngine
@@ -99,18 +101,18 @@ def test_what_is_shown_to_go_is_what_goes(service: Service) -> None:
         gone_now = swept(service, at)
 
         after = {it.kind: it for it in holdings(service.path, KEPT, at).held}
-        assert {kind: it.overdue for kind, it in shown.items()} == gone_now
+        assert {kind: it.past_retention for kind, it in shown.items()} == gone_now
         for kind, before in shown.items():
             is_receipt = kind is Kind.RECEIPTS  # what is deleted leaves others
-            assert after[kind].overdue == 0
+            assert after[kind].past_retention == 0
             assert after[kind].rows == before.rows - gone_now[kind] or is_receipt
             assert (after[kind].size < before.size) == bool(gone_now[kind]) or is_receipt
     assert {it.oldest for it in shown.values()} == {START, LATER, None}
-    assert not holdings(service.path, Retentions(), at).held[0].overdue
+    assert not holdings(service.path, Retentions(), at).held[0].past_retention
     for number in range(6):
         walnut = service.save(f"walnut {number}", topic_key="walnuts")["id"]
     service.http.delete(f"/observations/{walnut}")
-    told = {it.kind: it.overdue for it in holdings(service.path, KEPT, at + MONTH).held}
+    told = {it.kind: it.past_retention for it in holdings(service.path, KEPT, at + MONTH).held}
     assert told == swept(service, at + MONTH)  # its revisions go with it, and once
 
 
@@ -460,7 +462,7 @@ def test_a_database_that_was_opened_is_swept_when_the_bell_rings(tmp_path: Path)
     async def rung(engine: SqliteEngine) -> None:
         await save(engine, "A pear.")
         await engine.write(OPERATOR, memories.forget, MemoryId(1))
-        bell, never = Bell(), timedelta(hours=1)
+        bell, never = WorkSignal(), timedelta(hours=1)
         keep = keeper(engine, clock, telemetry, [])
         clock.advance(days=30)
         for every in (timedelta(), never):

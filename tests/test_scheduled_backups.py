@@ -14,10 +14,10 @@ import pytest
 import yaml
 
 from agentops_memory.backup.archive_reading import Archive
-from agentops_memory.domain.errors import Unavailable
+from agentops_memory.domain.errors import SettingRefused, Unavailable
 from agentops_memory.jobs import backups as backing_up
 from agentops_memory.jobs.backups import Backups
-from agentops_memory.settings.settings import SettingRefused, settings
+from agentops_memory.settings.settings import settings
 from agentops_memory.telemetry import Metrics
 from agentops_memory.web import health
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from agentops_memory.domain.access import Role
+from agentops_memory.domain.model.access import Role
 from agentops_memory.domain.secrets.redaction import KINDS
 from agentops_memory.web.security_headers import ALWAYS
 

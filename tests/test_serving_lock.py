@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from agentops_memory.domain.errors import StartRefused
 from agentops_memory.files import service_lock as serving_lock
 from agentops_memory.files.service_lock import UNNAMED, InUse, holder, served_alone
 from agentops_memory.files.service_turn import its_turn
-from agentops_memory.storage.sqlite.base.errors import StartRefused
 
 
 def test_one_holds_a_database_and_all_others_are_told_who_it_is(tmp_path: Path) -> None:

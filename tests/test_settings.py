@@ -6,16 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.domain.retention import FOR_EVER, Retentions
-from agentops_memory.domain.text.features import ALL, Technique
+from agentops_memory.domain.errors import SettingRefused
+from agentops_memory.domain.model.retention import FOR_EVER, Retentions
+from agentops_memory.domain.text.features import ALL, Feature
 from agentops_memory.settings.parsing import Address, address, duration, endpoint, size
-from agentops_memory.settings.settings import (
-    VARIABLES,
-    SettingRefused,
-    Variable,
-    default_db_path,
-    settings,
-)
+from agentops_memory.settings.settings import VARIABLES, Variable, default_db_path, settings
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "configuration.md"
 
@@ -223,7 +218,7 @@ def test_an_empty_variable_and_an_empty_flag_are_unset_ones(variable: Variable) 
 def test_techniques_are_left_out_by_name() -> None:
     without = settings({"MEMORY_RECALL_WITHOUT": " typos, context,,"}).recall
 
-    assert without == ALL - {Technique.TYPOS, Technique.CONTEXT}
+    assert without == ALL - {Feature.TYPOS, Feature.CONTEXT}
 
 
 def test_a_level_may_be_written_in_capitals() -> None:

@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
+from agentops_memory.domain.errors import StartRefused
 from agentops_memory.domain.memories.memories import erase, save
-from agentops_memory.domain.model import OPERATOR, MemoryId
+from agentops_memory.domain.model.access import OPERATOR
+from agentops_memory.domain.model.memory import MemoryId
 from agentops_memory.storage.sqlite import SqliteEngine
 from agentops_memory.storage.sqlite.base.connection import connect, connection
-from agentops_memory.storage.sqlite.base.errors import StartRefused
 from agentops_memory.storage.sqlite.base.open_files import OpenFiles
 from agentops_memory.storage.sqlite.engine import engine
 from agentops_memory.storage.sqlite.engine.tenant_files import remove

@@ -10,7 +10,9 @@ import pytest
 from agentops_memory.domain.errors import NotFound, Unavailable
 from agentops_memory.domain.memories.memories import save
 from agentops_memory.domain.memories.sessions import Sessions
-from agentops_memory.domain.model import OPERATOR, Filter, MemoryId, Session, SessionId
+from agentops_memory.domain.model.access import OPERATOR
+from agentops_memory.domain.model.memory import MemoryId, Session, SessionId
+from agentops_memory.domain.model.search import Filter
 from agentops_memory.domain.ports import memories as memory_ports
 from agentops_memory.domain.ports import search as search_ports
 from agentops_memory.domain.ports.engine import Engine, Transaction

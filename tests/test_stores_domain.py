@@ -7,14 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.domain.access import Patterns
 from agentops_memory.domain.errors import Denied, Invalid, NotFound
-from agentops_memory.domain.model import NO_PROJECT, OPERATOR, Caller, Filter, StoreId
-from agentops_memory.domain.ports.engine import Transaction
-from agentops_memory.domain.recall.recall import Recall
-from agentops_memory.domain.stores.entries import Entries
-from agentops_memory.domain.stores.listing import Branch
-from agentops_memory.domain.stores.model import (
+from agentops_memory.domain.model.access import OPERATOR, Caller, Patterns
+from agentops_memory.domain.model.search import Filter
+from agentops_memory.domain.model.space import NO_PROJECT, Project, StoreId
+from agentops_memory.domain.model.stores import (
     EntriesSeen,
     Entry,
     EntryChange,
@@ -28,10 +25,13 @@ from agentops_memory.domain.stores.model import (
     VersionId,
     VersionsSeen,
 )
+from agentops_memory.domain.ports.engine import Transaction
+from agentops_memory.domain.recall.recall import Recall
+from agentops_memory.domain.stores.entries import Entries
+from agentops_memory.domain.stores.listing import Branch
 from agentops_memory.domain.stores.rules import Policy
 from agentops_memory.domain.stores.stores import Stores
 from agentops_memory.domain.stores.versions import Versions
-from agentops_memory.domain.text.normalization import Project
 from agentops_memory.storage.sqlite import SqliteEngine
 
 from . import engine as engines

@@ -36,7 +36,7 @@ from .stores import (
     version_at,
     versions,
 )
-from .test_locking import PATIENCE, locked
+from .test_locking import TIMEOUT, locked
 from .test_start import starting
 
 INVALID = "invalid_request_error"
@@ -285,7 +285,7 @@ def test_while_it_is_upgraded_all_is_to_be_tried_again(tmp_path: Path) -> None:
 def test_a_database_that_another_holds_is_to_be_tried_again(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "BUSY_TIMEOUT", PATIENCE)
+    monkeypatch.setattr(engine, "BUSY_TIMEOUT", TIMEOUT)
     home = store(service.http)
     with locked(service.path):
         answer = service.http.post(at(home, "archive"))

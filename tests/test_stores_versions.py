@@ -7,8 +7,9 @@ from uuid import UUID
 import pytest
 
 from agentops_memory.api.memory_stores.policy import POLICY
-from agentops_memory.domain.model import OPERATOR, StoreId
-from agentops_memory.domain.stores.model import VersionId
+from agentops_memory.domain.model.access import OPERATOR
+from agentops_memory.domain.model.space import StoreId
+from agentops_memory.domain.model.stores import VersionId
 from agentops_memory.domain.stores.versions import Versions
 from agentops_memory.storage.sqlite import SqliteEngine
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from agentops_memory.domain.lifecycle.upkeep import Upkeep
-from agentops_memory.domain.model import OPERATOR, Caller
+from agentops_memory.domain.model.access import OPERATOR, Caller
 from agentops_memory.jobs.index_check import sweep, sweeping
-from agentops_memory.jobs.scrub import Bell
+from agentops_memory.jobs.scrub import WorkSignal
 from agentops_memory.storage.sqlite.base.connection import connect
 from agentops_memory.storage.sqlite.fts import partitions
 from agentops_memory.telemetry import Metrics, Telemetry
@@ -56,7 +56,7 @@ def test_the_service_sweeps_again_and_again(service: Service, each_collector: Co
     damage(service.path)
 
     async def sweep_until_mended(upkeep: Upkeep, metrics: Metrics) -> None:
-        async with sweeping(upkeep, one_tenant, metrics, Bell(), timedelta(milliseconds=1)):
+        async with sweeping(upkeep, one_tenant, metrics, WorkSignal(), timedelta(milliseconds=1)):
             for _ in range(2):
                 await until(lambda: not is_damaged(service.path))
                 damage(service.path)
@@ -93,7 +93,7 @@ def test_a_sweep_that_fails_does_not_end_the_others(
     async def locked_out_then_not() -> None:
         async with asyncio.timeout(20), opened(service.path) as engine:
             metrics, every = Telemetry.started(None).metrics, timedelta(milliseconds=1)
-            async with sweeping(Upkeep(engine=engine), one_tenant, metrics, Bell(), every):
+            async with sweeping(Upkeep(engine=engine), one_tenant, metrics, WorkSignal(), every):
                 with locked(service.path):
                     await until(lambda: bool(caplog.records))
                 await until(lambda: not is_damaged(service.path))
@@ -239,4 +239,4 @@ def one_tenant() -> list[Caller]:
 
 
 async def sweep_default(upkeep: Upkeep, metrics: Metrics) -> None:
-    await sweep(upkeep, one_tenant(), metrics, Bell())
+    await sweep(upkeep, one_tenant(), metrics, WorkSignal())

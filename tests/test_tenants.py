@@ -14,7 +14,8 @@ import pytest
 from agentops_memory.domain.errors import Busy, NotFound, Unavailable
 from agentops_memory.domain.lifecycle.receipts import Erasures
 from agentops_memory.domain.memories.memories import erase, save
-from agentops_memory.domain.model import OPERATOR, Caller, KeyId, MemoryId, TenantId
+from agentops_memory.domain.model.access import OPERATOR, Caller, KeyId, TenantId
+from agentops_memory.domain.model.memory import MemoryId
 from agentops_memory.domain.ports.engine import Transaction
 from agentops_memory.storage.sqlite import SqliteEngine, TenantsEngine
 from agentops_memory.storage.sqlite.engine import tenants

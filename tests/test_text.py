@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agentops_memory.domain.model.space import project_name
 from agentops_memory.domain.text.normalization import (
     clean,
     content_hash,
@@ -17,7 +18,6 @@ from agentops_memory.domain.text.normalization import (
     indexed,
     joined_forms,
     parts,
-    project_name,
 )
 
 EXAMPLES = settings(max_examples=200, deadline=None, derandomize=True, database=None)

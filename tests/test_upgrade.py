@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.domain.model import Deed, Memory, MemoryId, Session, SessionId
-from agentops_memory.domain.text.normalization import project_name
+from agentops_memory.domain.model.memory import ChangeKind, Memory, MemoryId, Session, SessionId
+from agentops_memory.domain.model.space import project_name
 from agentops_memory.storage.sqlite.schema.migrate import migrated
 
 from .files import NOW, assert_sound, beside, found, reading, rows, schema
@@ -90,7 +90,9 @@ def test_a_deleted_memory_stays_deleted(path: Path) -> None:
 
     assert (memory.deleted_at, memory.key) == (AT_LATER, "k")
     assert found(path, "aardvark") == []
-    assert reading(path, lambda tx: [r.deed for r in tx.revisions.newest(memory)]) == [Deed.DELETED]
+    assert reading(path, lambda tx: [r.deed for r in tx.revisions.newest(memory)]) == [
+        ChangeKind.DELETED
+    ]
 
 
 def test_a_memory_brings_the_revision_that_its_counter_tells(path: Path) -> None:
@@ -98,7 +100,7 @@ def test_a_memory_brings_the_revision_that_its_counter_tells(path: Path) -> None
 
     (revision,) = reading(path, lambda tx: tx.revisions.newest(memory))
 
-    assert (revision.number, revision.deed, revision.at) == (4, Deed.UPDATED, AT_LATER)
+    assert (revision.number, revision.deed, revision.at) == (4, ChangeKind.UPDATED, AT_LATER)
     assert revision.text == memory.text
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.domain.model import OPERATOR
+from agentops_memory.domain.model.access import OPERATOR
 from agentops_memory.domain.ports.engine import Transaction
 from agentops_memory.storage.sqlite import SqliteEngine
 from agentops_memory.storage.sqlite.base.connection import connect

@@ -6,10 +6,11 @@ from uuid import uuid4
 import pytest
 
 from agentops_memory.api.kit import http
-from agentops_memory.domain.model import Filter, Found, MemoryId
+from agentops_memory.domain.model.memory import MemoryId
+from agentops_memory.domain.model.search import Filter, Found
+from agentops_memory.domain.model.space import Project
 from agentops_memory.domain.recall import why_not as explain_why_not
 from agentops_memory.domain.recall.why_not import Answer, kept_out_by
-from agentops_memory.domain.text.normalization import Project
 from agentops_memory.storage.sqlite.fts import search
 from agentops_memory.storage.sqlite.tables import memories
 

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from agentops_memory.domain.memories.memories import Memories
-from agentops_memory.domain.model import Caller, Draft, SessionId, Space, Text
+from agentops_memory.domain.model.access import Caller
+from agentops_memory.domain.model.memory import Draft, SessionId, Text
+from agentops_memory.domain.model.space import Project, Space
 from agentops_memory.domain.ports.engine import Engine
-from agentops_memory.domain.text.normalization import Project
 from agentops_memory.storage.sqlite import SqliteEngine
 from agentops_memory.telemetry import Telemetry
 

@@ -8,16 +8,16 @@ from contextlib import closing, contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
 
-from agentops_memory.domain.text.features import Technique
+from agentops_memory.domain.text.features import Feature
 
-from ..process import PATIENCE, running
+from ..process import TIMEOUT, running
 from .asking import answers, load
 from .judged import Judged
 from .metrics import Asked
 
 WITHOUT = "MEMORY_RECALL_WITHOUT"
 EVERYTHING_ON = "all on"
-NAMES = tuple(technique.value for technique in Technique)
+NAMES = tuple(feature.value for feature in Feature)
 
 Configurations = Mapping[str, tuple[str, ...]]  # a row's name, and what is off in it
 
@@ -48,7 +48,7 @@ def asked(judged: Judged, without: tuple[str, ...]) -> list[Asked]:
 def _await_start(port: int) -> None:
     """Until the service has made its file, /health answers and nothing else does."""
     began = time.monotonic()
-    while time.monotonic() - began < PATIENCE:
+    while time.monotonic() - began < TIMEOUT:
         with closing(HTTPConnection("127.0.0.1", port)) as connection:
             connection.request("GET", "/stats")
             if connection.getresponse().status != 503:

@@ -25,15 +25,16 @@ from .api.kit.openapi import Operation
 from .api.memory_stores import MemoryStores
 from .api.memory_stores import routes as memory_stores
 from .api.memory_stores.policy import POLICY
-from .domain.lifecycle.projects import Audit, Projects
+from .domain.lifecycle.projects import Projects
 from .domain.lifecycle.receipts import Erasures
 from .domain.memories.memories import Memories
+from .domain.memories.redaction_rules import Redaction
 from .domain.memories.redactor import RulesOf
 from .domain.memories.sessions import Sessions
-from .domain.model import DEFAULT_TENANT, Caller, TenantId
+from .domain.model.access import DEFAULT_TENANT, Caller, TenantId
+from .domain.ports.audit import Audit
 from .domain.ports.engine import Engine
 from .domain.recall.recall import Recall
-from .domain.secrets.registered import Redaction
 from .domain.stores.entries import Entries
 from .domain.stores.stores import Stores
 from .domain.stores.versions import Versions
@@ -45,7 +46,7 @@ from .files.redaction import RedactionFile
 from .files.service_turn import Waits, its_turn, unheard
 from .jobs.gauges import Figures, kept_fresh, watching_the_loop
 from .jobs.schedule import Housekeeping
-from .jobs.scrub import Bell
+from .jobs.scrub import WorkSignal
 from .local import LocalService
 from .mcp import routes as mcp
 from .mcp.connections import Connections
@@ -133,13 +134,13 @@ def _protocols(
     telemetry: Telemetry,
     settings: Settings,
     redaction: Redaction,
-    bell: Bell,
+    work_signal: WorkSignal,
     clock: Callable[[], datetime],
     *,
-    left: Bell,
+    left: WorkSignal,
 ) -> tuple[list[Api], McpOverHttp]:
     """What is spoken, in the order in which a path is looked for; agents are to be let in."""
-    shared = (engine, telemetry, settings, redaction, bell, clock)
+    shared = (engine, telemetry, settings, redaction, work_signal, clock)
     transfer = Transfer(engine=engine, rules=redaction.rules, on_left=left.ring)
     rest = _agentops(*shared, transfer=transfer)
     local = partial(_local, rest, telemetry, redaction.rules)
@@ -187,13 +188,15 @@ async def opened_here(
     async with SqliteEngine.opened(
         path,
         clock=clock,
-        using=settings.recall,
+        features=settings.recall,
         quota=settings.tenant_quota,
         kept=settings.kept,
     ) as sqlite:
         engine = telemetry.engine(sqlite)
         transfer = Transfer(engine=engine, rules=redaction.rules, step=OWN, rest=OF_OTHERS)
-        rest = _agentops(engine, telemetry, settings, redaction, Bell(), clock, transfer=transfer)
+        rest = _agentops(
+            engine, telemetry, settings, redaction, WorkSignal(), clock, transfer=transfer
+        )
         yield _local(rest, telemetry, redaction.rules, lambda: Caller(tenant=tenant))
 
 
@@ -226,7 +229,7 @@ def _agentops(
     telemetry: Telemetry,
     settings: Settings,
     redaction: Redaction,
-    bell: Bell,
+    work_signal: WorkSignal,
     clock: Callable[[], datetime],
     *,
     transfer: Transfer,
@@ -239,14 +242,14 @@ def _agentops(
                 engine=engine,
                 dedupe_window=settings.dedupe_window,
                 rules=rules,
-                on_erased=bell.ring,
+                on_erased=work_signal.ring,
             )
         ),
-        projects=Projects(engine=engine, audit=_audit(settings, clock), on_erased=bell.ring),
+        projects=Projects(engine=engine, audit=_audit(settings, clock), on_erased=work_signal.ring),
         erasures=Erasures(engine=engine),
         sessions=counted(Sessions(engine=engine, rules=rules)),
         recall=counted(
-            Recall(engine=engine, using=settings.recall, patience=settings.recall_limit)
+            Recall(engine=engine, features=settings.recall, patience=settings.recall_limit)
         ),
         transfer=counted(transfer),
         clock=clock,
@@ -260,11 +263,11 @@ def _memory_stores(
     telemetry: Telemetry,
     settings: Settings,
     redaction: Redaction,
-    bell: Bell,
+    work_signal: WorkSignal,
     clock: Callable[[], datetime],
 ) -> MemoryStores:
     """The protocol's handlers over the domain's services."""
-    rules, audit, ring = redaction.rules, _audit(settings, clock), bell.ring
+    rules, audit, ring = redaction.rules, _audit(settings, clock), work_signal.ring
     stores = Stores(engine=engine, policy=POLICY, audit=audit, rules=rules, on_erased=ring)
     return MemoryStores(
         stores=telemetry.counted(stores),
@@ -272,7 +275,7 @@ def _memory_stores(
             Entries(engine=engine, policy=POLICY, rules=rules, on_erased=ring)
         ),
         versions=Versions(engine=engine, policy=POLICY, audit=audit, on_erased=ring),
-        recall=Recall(engine=engine, using=settings.recall, patience=settings.recall_limit),
+        recall=Recall(engine=engine, features=settings.recall, patience=settings.recall_limit),
     )
 
 
@@ -281,11 +284,11 @@ def _anthropic(
     telemetry: Telemetry,
     settings: Settings,
     redaction: Redaction,
-    bell: Bell,
+    work_signal: WorkSignal,
     clock: Callable[[], datetime],
 ) -> AnthropicStores:
     """The protocol's handlers over the domain's services."""
-    rules, audit, ring = redaction.rules, _audit(settings, clock), bell.ring
+    rules, audit, ring = redaction.rules, _audit(settings, clock), work_signal.ring
     stores = Stores(engine=engine, policy=ANTHROPIC, audit=audit, rules=rules, on_erased=ring)
     return AnthropicStores(
         stores=telemetry.counted(stores),

@@ -15,7 +15,8 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from . import __version__, compose
-from .settings.settings import Address, SettingRefused, Settings
+from .domain.errors import SettingRefused
+from .settings.settings import Address, Settings
 from .telemetry import Requests, Telemetry
 from .web.app import Gate, denied_at, route_of
 from .web.http_limits import LimitedProtocol

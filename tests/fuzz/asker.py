@@ -7,7 +7,7 @@ import requests
 
 from .tally import Tally, shown
 
-PATIENCE = 20.0  # seconds; a write waits five for its place, and a read is stopped after five
+TIMEOUT = 20.0  # seconds; a write waits five for its place, and a read is stopped after five
 REFUSALS = (503, 507)  # the service is short of something, and says so
 
 Headers = dict[str, str]
@@ -46,7 +46,7 @@ class Asker:
         )
         self.tally.sent += 1
         try:
-            answer = self.session.send(prepared, timeout=PATIENCE, allow_redirects=False)
+            answer = self.session.send(prepared, timeout=TIMEOUT, allow_redirects=False)
         except requests.Timeout:
             self.tally.add(self.tally.hangs, command)
             return None

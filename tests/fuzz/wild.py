@@ -7,7 +7,7 @@ from contextlib import suppress
 from hypothesis import strategies as st
 
 from ..raw import request, wire
-from .asker import PATIENCE, Asker
+from .asker import TIMEOUT, Asker
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "TRACE", "\u00fcber")
 TARGETS = (
@@ -69,7 +69,7 @@ class Wild:
     def _wait(self, told: bytes, *, is_whole: bool) -> None:
         """An answer, or the end of the connection: no silence."""
         with wire(self._asker.url) as connection:
-            connection.socket.settimeout(PATIENCE)
+            connection.socket.settimeout(TIMEOUT)
             self._asker.tally.sent += 1
             try:
                 with suppress(ConnectionError):

@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import BinaryIO, Protocol
 
-from ..domain.model import TenantId
+from ..domain.model.access import TenantId
 from ..files import key_records
 from ..files.keys import KeyFile
 from ..files.redaction import LARGEST, RedactionFileRefused

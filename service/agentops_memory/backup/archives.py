@@ -11,7 +11,7 @@ from pathlib import Path
 
 from .. import __version__
 from ..domain.errors import Conflict, NotFound, Refusal
-from ..domain.model import TenantId
+from ..domain.model.access import TenantId
 from ..files.audit import owned_like
 from ..files.drafts import drafts
 from ..files.fsync import named, sync

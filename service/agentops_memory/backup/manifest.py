@@ -8,8 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from ..domain.errors import Invalid
-from ..domain.model import DEFAULT_TENANT, TenantId
-from ..domain.tenants import tenant_id
+from ..domain.model.access import DEFAULT_TENANT, TenantId, tenant_id
 from ..domain.text.instants import parsed, rendered
 from ..storage.sqlite.schema.contents import Contents, Counts
 

@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 
 from ..domain.errors import Conflict, NotFound, Refusal, Unavailable
-from ..domain.model import TenantId
+from ..domain.model.access import TenantId
 from ..files.audit import line, owned_like, private_file, record
 from ..files.audit_trail import AUDIT_RESTORED, Since, since
 from ..files.drafts import drafts

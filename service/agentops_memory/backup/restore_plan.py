@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from hashlib import file_digest
 from pathlib import Path
 
-from ..domain.model import DEFAULT_TENANT, Erasure, TenantId
+from ..domain.model.access import DEFAULT_TENANT, TenantId
+from ..domain.model.erasure import Erasure
 from ..storage.sqlite.engine.tenant_files import files_of, size_of
 from ..storage.sqlite.schema.contents import Contents, contents_at, erasures_at
 from .manifest import Manifest, TenantPart

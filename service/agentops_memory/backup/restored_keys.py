@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from ..domain.keys import Key, KeyRing
-from ..domain.model import TenantId
+from ..domain.model.access import TenantId
+from ..domain.model.keys import Key, KeyRing
 from ..files import key_records
 from ..files.audit_trail import Since
 from ..files.keys import LARGEST, By, KeyFile, Stamp

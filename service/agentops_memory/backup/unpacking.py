@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from ..domain.errors import Refusal
-from ..domain.model import TenantId
+from ..domain.model.access import TenantId
 from ..files.audit import private_file
 from ..files.drafts import drafts
 from ..storage.sqlite.maintenance.snapshots import SnapshotRefused, examined

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from typing import TypeVar
 
 from ..domain.errors import NotFound
-from ..domain.model import DEFAULT_TENANT, Caller, TenantId
+from ..domain.model.access import DEFAULT_TENANT, Caller, TenantId
 from ..files.file_systems import require_local
 from ..settings.settings import Settings
 from ..storage.sqlite import SqliteEngine
@@ -17,7 +17,7 @@ from .service_files import now
 T = TypeVar("T")
 
 
-def using(
+def features(
     place: Settings, tenant: TenantId, work: Callable[[SqliteEngine, Caller], Awaitable[T]]
 ) -> T:
     """What work answers, on the database of a tenant, which is not made nor brought up to date."""
@@ -36,5 +36,7 @@ async def _opened(place: Settings, tenant: TenantId) -> AsyncIterator[SqliteEngi
         raise NotFound(f"There is no tenant {tenant}: it would be {path}.")
     require_local(path, is_network_allowed=place.allow_network_fs)
     require_current(path, place.recall)
-    async with SqliteEngine.opened(path, clock=now, using=place.recall, kept=place.kept) as engine:
+    async with SqliteEngine.opened(
+        path, clock=now, features=place.recall, kept=place.kept
+    ) as engine:
         yield engine

@@ -12,7 +12,7 @@ from uuid import UUID, uuid5
 
 from ..api.kit.json_reader import entries, members
 from ..domain.memories.redactor import MAX_CONTENT, MAX_TAG, MAX_TITLE
-from ..domain.model import UNKNOWN_PROJECT
+from ..domain.model.space import UNKNOWN_PROJECT
 
 OF_ENGRAM = {"version", "prompts"}  # members that a document of ours does not have
 LEFT_OUT = {  # and how each is called

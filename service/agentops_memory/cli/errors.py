@@ -8,8 +8,7 @@ from typing import NoReturn
 import click
 
 from ..contract.errors import MemoryServiceError
-from ..domain.errors import Damaged, Refusal
-from ..settings.settings import SettingRefused
+from ..domain.errors import Damaged, Refusal, SettingRefused
 from .output import one_line
 from .service_files import CommandRefused
 

@@ -9,7 +9,8 @@ from typing import Any, NoReturn
 import click
 
 from .. import __version__
-from ..settings.settings import VARIABLES, SettingRefused, Settings, settings
+from ..domain.errors import SettingRefused
+from ..settings.settings import VARIABLES, Settings, settings
 from .commands import demo as demonstration
 from .commands import health as probe
 from .commands.backup import backup

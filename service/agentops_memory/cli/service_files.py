@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..domain.errors import Refusal, Unavailable
+from ..domain.errors import Refusal, SettingRefused, Unavailable
 from ..domain.text.visible import printable
-from ..settings.settings import VARIABLES, SettingRefused, Settings, settings
+from ..settings.settings import VARIABLES, Settings, settings
 
 # Imported where it is needed: the other commands would wait for it.
 if TYPE_CHECKING:

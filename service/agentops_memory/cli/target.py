@@ -16,7 +16,7 @@ from .service_files import of_the_file, place_of, say
 
 # The rest is imported where it is needed: the other commands would wait for it.
 if TYPE_CHECKING:
-    from ..domain.model import TenantId
+    from ..domain.model.access import TenantId
     from ..settings.settings import Settings
 
 T = TypeVar("T")
@@ -128,8 +128,7 @@ def usable_file(place: "Settings", name: str | None, *, may_make: bool) -> tuple
 
     It may be missing, or empty, if it may be made; missing only if it is the default tenant's.
     """
-    from ..domain.model import DEFAULT_TENANT  # noqa: PLC0415
-    from ..domain.tenants import tenant_id  # noqa: PLC0415
+    from ..domain.model.access import DEFAULT_TENANT, tenant_id  # noqa: PLC0415
     from ..files.file_systems import require_local  # noqa: PLC0415
     from ..storage.sqlite.engine.tenants import tenant_file  # noqa: PLC0415
     from ..storage.sqlite.schema.migrate import require_current  # noqa: PLC0415

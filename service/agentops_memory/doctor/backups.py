@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from ..backup.archive_folder import newest
-from ..domain.findings import Finding, Status
+from ..domain.model.findings import Finding, Status
 from ..jobs.backups import DAMAGED, LATE, are_on_one_disk
 from ..settings.settings import Settings
 

@@ -9,13 +9,13 @@ from functools import partial
 from pathlib import Path
 
 from .. import __version__
-from ..domain.errors import Refusal
-from ..domain.findings import GARBAGE, Finding, Status
-from ..domain.model import DEFAULT_TENANT, TenantId
+from ..domain.errors import Refusal, SettingRefused
+from ..domain.model.access import DEFAULT_TENANT, TenantId
+from ..domain.model.findings import GARBAGE, Finding, Status
 from ..domain.secrets.sanitizing import sentence_of
 from ..files.keys import KeyFile, KeyFileRefused
 from ..files.service_lock import holder
-from ..settings.settings import SettingRefused, Settings
+from ..settings.settings import Settings
 from ..storage.sqlite.base import library
 from ..storage.sqlite.engine.tenant_files import tenants_of, unnamed_in
 from ..storage.sqlite.engine.tenants import MOST_OPEN, tenant_file
@@ -124,7 +124,7 @@ def _of_tenant(patient: Patient, tenant: TenantId) -> Iterator[Finding]:
     yield from examined(
         Subject(
             path=path,
-            using=place.recall,
+            features=place.recall,
             now=patient.now,
             quota=place.tenant_quota,
             session_idle=place.session_idle,

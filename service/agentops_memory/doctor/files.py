@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
-from ..domain.findings import Finding, Mend, Status
+from ..domain.model.findings import Finding, Mend, Status
 from ..files.drafts import leftovers, remove_leftovers
 from ..files.file_systems import file_system, is_network
 from ..storage.sqlite.base.hard_links import REMEDY

@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from ..domain.errors import Refusal
-from ..domain.findings import Finding, Status
-from ..domain.keys import Key, KeyRing
+from ..domain.model.findings import Finding, Status
+from ..domain.model.keys import Key, KeyRing
 from ..files.keys import KeyFile
 from ..files.redaction import RedactionFile
 from .files import closing

@@ -5,8 +5,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from ..domain.findings import Finding, Status
-from ..settings.settings import VARIABLES, SettingRefused, Settings, settings
+from ..domain.errors import SettingRefused
+from ..domain.model.findings import Finding, Status
+from ..settings.settings import VARIABLES, Settings, settings
 
 Flags = Mapping[str, str | None]
 

@@ -126,3 +126,13 @@ class Full(Unavailable):
     """There is no space left to store anything."""
 
     code = "storage_full"
+
+
+class StartRefused(Refusal):
+    """The file cannot be used and was left as it is; the sentence says what to do."""
+
+    code = "start_refused"
+
+
+class SettingRefused(Exception):
+    """A setting that cannot be used; its text is a sentence for the operator."""

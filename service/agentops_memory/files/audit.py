@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 
 from ..domain.errors import Unavailable
-from ..domain.retention import Held, Kind
+from ..domain.model.retention import Held, Kind
 from ..domain.text.instants import rendered
 from .fsync import sync
 
@@ -89,19 +89,19 @@ def _append(path: Path, line: bytes) -> None:
 
 def measured(path: Path, until: datetime | None) -> Held:
     """How much there is, and how many lines are as old as that, or older."""
-    rows, size, oldest, overdue = 0, 0, None, 0
+    rows, size, oldest, past_retention = 0, 0, None, 0
     try:
         with path.open("rb") as lines:
             for line, is_over in _judged(lines, until):
                 at = _instant(line)
                 rows, size = rows + 1, size + len(line)
-                overdue += is_over
+                past_retention += is_over
                 oldest = min(filter(None, (oldest, at)), default=None)
     except FileNotFoundError:
         pass
     except OSError as error:
         raise Unavailable(f"The audit file {path} cannot be read: {error.strerror}.") from error
-    return Held(kind=Kind.AUDIT, rows=rows, size=size, oldest=oldest, overdue=overdue)
+    return Held(kind=Kind.AUDIT, rows=rows, size=size, oldest=oldest, past_retention=past_retention)
 
 
 @contextmanager

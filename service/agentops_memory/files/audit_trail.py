@@ -9,8 +9,8 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from ..domain.keys import Key
-from ..domain.model import KeyId, TenantId
+from ..domain.model.access import KeyId, TenantId
+from ..domain.model.keys import Key
 
 OF_KEYS = ("key.", "keys.")  # how actions begin that concern keys
 KEYS_RESET = "keys.reset"

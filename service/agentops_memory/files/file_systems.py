@@ -11,7 +11,7 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
-from ..storage.sqlite.base.errors import StartRefused
+from ..domain.errors import StartRefused
 
 log = logging.getLogger(__name__)
 

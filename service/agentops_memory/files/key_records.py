@@ -6,10 +6,9 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
-from ..domain.access import Role, patterns
 from ..domain.errors import Invalid
-from ..domain.keys import DIGEST_BYTES, SALT_BYTES, Key, KeyRing, Secret, key_id, key_name
-from ..domain.tenants import tenant_id
+from ..domain.model.access import Role, patterns, tenant_id
+from ..domain.model.keys import DIGEST_BYTES, SALT_BYTES, Key, KeyRing, Secret, key_id, key_name
 from ..domain.text import instants
 
 VERSION = 1

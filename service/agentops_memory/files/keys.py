@@ -11,8 +11,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from ..domain.errors import Unavailable
-from ..domain.keys import Key, KeyRing, revoked, rotated
-from ..domain.model import KeyId, TenantId
+from ..domain.model.access import KeyId, TenantId
+from ..domain.model.keys import Key, KeyRing, revoked, rotated
 from . import key_records
 from .audit import private_file, record
 from .audit_trail import KEYS_RESET
@@ -20,7 +20,7 @@ from .fsync import sync
 from .keys_made import KeysMade
 
 LARGEST = 16 * 1024 * 1024  # bytes; a key takes about 400
-PATIENCE = timedelta(seconds=10)  # with another process that changes the file
+TIMEOUT = timedelta(seconds=10)  # with another process that changes the file
 PAUSE = 0.01  # seconds between two looks at the lock
 
 UNREADABLE = "The keys cannot be read; the log of the service says why."
@@ -192,7 +192,7 @@ class KeyFile:
         # Beside the file itself, whatever link leads there: all must meet at one lock.
         lock = Path(f"{os.path.realpath(self._path)}.lock")
         with _explained(self._path, "changed"), private_file(lock, os.O_RDWR) as file:
-            _lock(file, time.monotonic() + PATIENCE.total_seconds())
+            _lock(file, time.monotonic() + TIMEOUT.total_seconds())
             yield
 
     def _replace(self, ring: KeyRing, at: datetime, action: str, by: By, **fields: object) -> None:

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ..domain.errors import Invalid, Refusal
-from ..domain.model import TenantId
+from ..domain.model.access import TenantId, tenant_id
 from ..domain.secrets.redaction import DEFAULT_RULES, Rules
-from ..domain.tenants import tenant_id
 
 LARGEST = 1024 * 1024  # bytes
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from ..domain.errors import StartRefused
 from ..domain.text.instants import parsed, rendered
-from ..storage.sqlite.base.errors import StartRefused
 from .audit import private_file
 
 TRIES = 3  # whoever only looks holds the lock for a moment

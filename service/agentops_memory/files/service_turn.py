@@ -7,7 +7,7 @@ from contextlib import ExitStack, asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 
-from ..storage.sqlite.base.errors import StartRefused
+from ..domain.errors import StartRefused
 from .service_lock import InUse, served_alone
 
 log = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ from ..telemetry.metrics import BACKUP_BYTES, BACKUP_INTERVAL, BACKUP_LAST_SUCCE
 from .runner import apart, beside
 
 LOOK = timedelta(minutes=1)  # between two looks at the folder; a start has enough to do
-PATIENCE = timedelta(minutes=15)  # after a failure, at most
+TIMEOUT = timedelta(minutes=15)  # after a failure, at most
 DAMAGED = "Values in the newest backup are damaged; one without stays, however old it is."
 LATE = 2  # times the interval, after which the newest is too old
 
@@ -117,7 +117,7 @@ class Backups:
 
     def _failed(self, error: Exception) -> None:
         sentence = sentence_of(error)
-        wait = min(self.every, PATIENCE)
+        wait = min(self.every, TIMEOUT)
         self._try_again_at = asyncio.get_running_loop().time() + wait.total_seconds()
         self.metrics.count(BACKUPS, "failed")
         if self._fault is None or _without_figures(sentence) != _without_figures(self._fault):

@@ -9,14 +9,14 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Protocol
 
-from ..domain.model import Rows
+from ..domain.model.totals import Rows
 from ..telemetry import Metrics
 from ..telemetry import metrics as m
 from .runner import beside, log_failure
 
 COUNTED_FOR = timedelta(seconds=15)  # until rows are counted again, at least
 REST = 50  # times what a count took, until the next: it has a fiftieth of one reader at most
-PATIENCE = timedelta(seconds=4)  # with a count; Prometheus waits for ten seconds
+TIMEOUT = timedelta(seconds=4)  # with a count; Prometheus waits for ten seconds
 LOOK = timedelta(seconds=1)  # between two looks at the event loop
 
 log = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class Figures:
         loop = asyncio.get_running_loop()
         began = loop.time()
         try:
-            async with asyncio.timeout(PATIENCE.total_seconds()):
+            async with asyncio.timeout(TIMEOUT.total_seconds()):
                 counted = await self._storage.rows()
         except Exception as error:  # noqa: BLE001 - all else can still be told
             log_failure(log, "rows could not be counted", error)

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from ..domain.errors import NotFound
 from ..domain.memories.sessions import Sessions
-from ..domain.model import Caller
+from ..domain.model.access import Caller
 from .runner import log_failure, repeating
 from .scrub import Callers
 

@@ -6,24 +6,24 @@ from datetime import timedelta
 from functools import partial
 
 from ..domain.errors import NotFound
-from ..domain.model import Caller
+from ..domain.model.access import Caller
 from ..domain.secrets.sanitizing import is_operational
 from ..domain.transfer.transfer import Transfer
 from .runner import beside, log_failure
-from .scrub import Bell, Callers, again_and_again
+from .scrub import Callers, WorkSignal, again_and_again
 
 log = logging.getLogger(__name__)
 
 
 def importing(
-    transfer: Transfer, callers: Callers, bell: Bell, every: timedelta
+    transfer: Transfer, callers: Callers, work_signal: WorkSignal, every: timedelta
 ) -> AbstractAsyncContextManager[None]:
     """Inside, they are: at the start, when the bell rings, now and again.
 
     Another process may have left one, so all tenants are looked at, as often as that; an
     interval of 0 means only at the start.
     """
-    return beside(again_and_again(partial(_is_completed, transfer), callers, bell, every))
+    return beside(again_and_again(partial(_is_completed, transfer), callers, work_signal, every))
 
 
 async def _is_completed(transfer: Transfer, caller: Caller) -> bool:

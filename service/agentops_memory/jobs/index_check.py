@@ -7,11 +7,11 @@ from datetime import timedelta
 
 from ..domain.errors import NotFound
 from ..domain.lifecycle.upkeep import Swept, Upkeep
-from ..domain.model import Caller
+from ..domain.model.access import Caller
 from ..telemetry import Metrics
 from ..telemetry.metrics import INDEX_DRIFT, INDEX_PARTITIONS
 from .runner import Seldom, log_failure, repeating
-from .scrub import Bell, Callers
+from .scrub import Callers, WorkSignal
 
 log = logging.getLogger(__name__)
 
@@ -19,7 +19,7 @@ Look = Callable[[Caller], Awaitable[None]]
 
 
 def sweeping(
-    upkeep: Upkeep, callers: Callers, metrics: Metrics, damage: Bell, every: timedelta
+    upkeep: Upkeep, callers: Callers, metrics: Metrics, damage: WorkSignal, every: timedelta
 ) -> AbstractAsyncContextManager[None]:
     """Inside, the tenants' indexes are seen to now and again; an interval of 0 means never.
 
@@ -47,7 +47,9 @@ async def _looked(look: Look, callers: Iterable[Caller]) -> None:
             log_failure(log, sentence, error, tenant=caller.tenant)
 
 
-async def sweep(upkeep: Upkeep, callers: Iterable[Caller], metrics: Metrics, damage: Bell) -> None:
+async def sweep(
+    upkeep: Upkeep, callers: Iterable[Caller], metrics: Metrics, damage: WorkSignal
+) -> None:
     """See to each tenant's index once, and say what was wrong with it."""
     swept = []
     for caller in callers:

@@ -8,9 +8,9 @@ from datetime import timedelta
 
 from ..domain.errors import Damaged
 from ..domain.lifecycle.upkeep import Upkeep
-from ..domain.model import Caller
+from ..domain.model.access import Caller
 from .runner import beside, log_failure
-from .scrub import Bell
+from .scrub import WorkSignal
 
 log = logging.getLogger(__name__)
 
@@ -20,18 +20,20 @@ AT_ONCE, FOR_EVER = timedelta(microseconds=1), timedelta()
 IsWhole = Callable[[Caller], Awaitable[bool]]
 
 
-def mending(upkeep: Upkeep, is_whole: IsWhole, bell: Bell) -> AbstractAsyncContextManager[None]:
+def mending(
+    upkeep: Upkeep, is_whole: IsWhole, work_signal: WorkSignal
+) -> AbstractAsyncContextManager[None]:
     """Inside, the bell lets a tenant's index be checked, and made anew where it is damaged.
 
     `is_whole` looks at all of the file afterwards. What stays damaged is looked at again.
     """
-    return beside(_mend_again_and_again(upkeep, is_whole, bell))
+    return beside(_mend_again_and_again(upkeep, is_whole, work_signal))
 
 
-async def _mend_again_and_again(upkeep: Upkeep, is_whole: IsWhole, bell: Bell) -> None:
+async def _mend_again_and_again(upkeep: Upkeep, is_whole: IsWhole, work_signal: WorkSignal) -> None:
     damaged: list[Caller] = []
     while True:
-        rung = await bell.heard(AT_ONCE if damaged else FOR_EVER)
+        rung = await work_signal.heard(AT_ONCE if damaged else FOR_EVER)
         due = {caller.tenant: caller for caller in [*damaged, *rung]}
         mended = [await _is_mended(upkeep, is_whole, caller) for caller in due.values()]
         damaged = [caller for caller, it in zip(due.values(), mended, strict=True) if not it]

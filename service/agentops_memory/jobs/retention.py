@@ -9,12 +9,12 @@ from datetime import datetime, timedelta
 
 from ..domain.errors import NotFound
 from ..domain.lifecycle.retention import Removed, Retaining
-from ..domain.model import Caller
-from ..domain.retention import BY_CLOCK, Kind, Retentions
+from ..domain.model.access import Caller
+from ..domain.model.retention import BY_CLOCK, Kind, Retentions
 from ..telemetry import Metrics
 from ..telemetry.metrics import SWEPT_ROWS
 from .runner import beside, log_failure, repeating
-from .scrub import Bell, Callers
+from .scrub import Callers, WorkSignal
 from .trusted_clock import SteadyClock
 
 TrimAudit = Callable[[datetime], int]
@@ -75,7 +75,7 @@ class Keeping:
 
 @asynccontextmanager
 async def keeping(
-    kept: Keeping, callers: Callers, opened: Bell, every: timedelta
+    kept: Keeping, callers: Callers, opened: WorkSignal, every: timedelta
 ) -> AsyncIterator[None]:
     """Inside, what is over its time goes now and again, and where a database was just opened.
 

@@ -13,7 +13,7 @@ from ..domain.lifecycle.receipts import Erasures
 from ..domain.lifecycle.retention import Retaining
 from ..domain.lifecycle.upkeep import Upkeep
 from ..domain.memories.sessions import Sessions
-from ..domain.model import Caller
+from ..domain.model.access import Caller
 from ..domain.ports.engine import Engine
 from ..domain.transfer.transfer import Transfer
 from ..files.audit import trim
@@ -30,7 +30,7 @@ from .imports import importing
 from .index_check import looking_at_values, sweeping
 from .index_repair import mending
 from .retention import Keeping, keeping
-from .scrub import Bell, scrubbing
+from .scrub import WorkSignal, scrubbing
 from .trusted_clock import SteadyClock
 
 
@@ -46,10 +46,10 @@ class Housekeeping:
     clock: Callable[[], datetime]
     elapsed: Callable[[], float] = time.monotonic
     on_upgrade: OnUpgrade = unannounced
-    erased: Bell = field(default_factory=Bell)  # where something was erased
-    imports: Bell = field(default_factory=Bell)  # where one was left half-way
-    _opened: Bell = field(default_factory=Bell)
-    _damaged: Bell = field(default_factory=Bell)
+    erased: WorkSignal = field(default_factory=WorkSignal)  # where something was erased
+    imports: WorkSignal = field(default_factory=WorkSignal)  # where one was left half-way
+    _opened: WorkSignal = field(default_factory=WorkSignal)
+    _damaged: WorkSignal = field(default_factory=WorkSignal)
 
     @asynccontextmanager
     async def engine(self, path: Path) -> AsyncIterator[SqliteEngine]:
@@ -66,7 +66,7 @@ class Housekeeping:
         async with SqliteEngine.opened(
             path,
             clock=self.clock,
-            using=self.settings.recall,
+            features=self.settings.recall,
             quota=self.settings.tenant_quota,
             kept=self.settings.kept,
             listener=Listener(committed=self._committed, damaged=damaged, upgrading=upgrading),

@@ -9,7 +9,7 @@ from functools import partial
 
 from ..domain.errors import NotFound
 from ..domain.lifecycle.receipts import PAUSE, Erasures
-from ..domain.model import Caller
+from ..domain.model.access import Caller
 from ..domain.secrets.sanitizing import is_operational
 from .runner import beside, log_failure
 
@@ -21,7 +21,7 @@ Callers = Callable[[], Iterable[Caller]]
 """Who stands for each tenant: asked anew each time, for tenants come and go."""
 
 
-class Bell:
+class WorkSignal:
     """Rung for a tenant in which something was erased; heard by the one who scrubs."""
 
     def __init__(self) -> None:
@@ -45,18 +45,21 @@ class Bell:
 
 
 def scrubbing(
-    erasures: Erasures, callers: Callers, bell: Bell, every: timedelta
+    erasures: Erasures, callers: Callers, work_signal: WorkSignal, every: timedelta
 ) -> AbstractAsyncContextManager[None]:
     """Inside, what is erased leaves the files: at the start, when the bell rings, now and again.
 
     Another process may have erased something, so all tenants are looked at, as
     often as that; an interval of 0 means only at the start.
     """
-    return beside(again_and_again(partial(_is_scrubbed, erasures), callers, bell, every))
+    return beside(again_and_again(partial(_is_scrubbed, erasures), callers, work_signal, every))
 
 
 async def again_and_again(
-    is_done: Callable[[Caller], Awaitable[bool]], callers: Callers, bell: Bell, every: timedelta
+    is_done: Callable[[Caller], Awaitable[bool]],
+    callers: Callers,
+    work_signal: WorkSignal,
+    every: timedelta,
 ) -> None:
     """Do what is to be done for each tenant, and after a pause again what is not done then."""
     due, pause, clock = list(callers()), PAUSE, asyncio.get_running_loop().time
@@ -65,7 +68,7 @@ async def again_and_again(
         held_back = [caller for caller in due if not await is_done(caller)]
         await asyncio.sleep(clock() - begun)  # it rests as long as it worked
         pause = min(2 * pause, LONGEST_PAUSE) if held_back else PAUSE
-        rung = await bell.heard(pause if held_back else every)
+        rung = await work_signal.heard(pause if held_back else every)
         due = held_back + [caller for caller in rung if caller not in held_back]
         due = due or list(callers())
 

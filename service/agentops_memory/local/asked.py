@@ -10,8 +10,9 @@ from starlette.responses import Response
 from ..api.agentops.routes import STATUS
 from ..contract.errors import refused
 from ..domain.errors import Refusal
-from ..domain.model import Caller
-from ..domain.text.normalization import Project, clean, project_name
+from ..domain.model.access import Caller
+from ..domain.model.space import Project, project_name
+from ..domain.text.normalization import clean
 
 T = TypeVar("T")
 

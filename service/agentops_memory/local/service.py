@@ -23,10 +23,12 @@ from ..contract.models import (
 )
 from ..domain.memories.memories import Memories
 from ..domain.memories.sessions import Sessions
-from ..domain.model import Filter, MemoryId, SessionId, Wanted
+from ..domain.model.memory import MemoryId, SessionId
+from ..domain.model.search import Filter, Wanted
+from ..domain.model.space import project_name
 from ..domain.recall.budget import Budget
 from ..domain.recall.recall import Recall
-from ..domain.text.normalization import clean, project_name
+from ..domain.text.normalization import clean
 from ..domain.text.summary import Transcript
 from ..telemetry import annotate, event
 from .asked import project_of, read

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, cast
 
 from starlette.requests import Request
 
-from ..api.kit.gate import caller_of
+from ..api.kit.gate import current_caller
 from ..contract.port import MemoryService
-from ..domain.model import Caller, KeyId, TenantId
+from ..domain.model.access import Caller, KeyId, TenantId
 from .connection import Connection, SessionNames
 from .profile import Profile
 
@@ -41,11 +41,11 @@ class Connections:
         requests of one program for one project on one day.
         """
         request = cast(Request, asked.request)
-        caller = caller_of(request)
+        caller = current_caller(request)
         id_ = request.headers.get(SESSION)
         told = id_ or f"{_program(asked)} {self.clock():%Y-%m-%d}"
         return Connection(
-            service=self.service(lambda: caller_of(request), _trace(asked, request)),
+            service=self.service(lambda: current_caller(request), _trace(asked, request)),
             project=request.state.project,
             profile=self.profile,
             own_session=_own_session(caller, request.state.project, told),

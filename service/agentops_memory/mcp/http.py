@@ -17,12 +17,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..api.kit.gate import caller_of
+from ..api.kit.gate import current_caller
 from ..api.kit.http import MAX_BODY, SHORT, NoPath, whole_body
 from ..api.kit.json_reader import parsed, written
 from ..domain.errors import Invalid
 from ..domain.memories.redactor import MAX_PROJECT
-from ..domain.text.normalization import Project, clean, project_name
+from ..domain.model.space import Project, project_name
+from ..domain.text.normalization import clean
 from ..telemetry import annotate
 from .connections import SESSION, Connections
 
@@ -72,7 +73,7 @@ class McpOverHttp:
         request.state.trace = {}
         _TRACE.inject(request.state.trace)
         message, body = await _message(request)
-        caller_of(request)  # again: the body may have come slowly, and the key may be gone
+        current_caller(request)  # again: the body may have come slowly, and the key may be gone
         transport = await self._transport()
         is_new = SESSION not in request.headers and message.get("method") == "initialize"
 

@@ -7,8 +7,8 @@ from starlette.responses import JSONResponse, Response
 
 from ..api.kit.endpoint import Api
 from ..api.kit.openapi import Operation
-from ..domain.access import Role
 from ..domain.errors import Refusal
+from ..domain.model.access import Role
 from .http import McpOverHttp
 
 PREFIX = "/mcp"

@@ -7,7 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from ..domain.text.features import ALL, Technique, Techniques
+from ..domain.text.features import ALL, Feature, Features
 
 LONGEST = timedelta(days=292 * 365)  # as in Go; a window reaches back from now
 MINUTE = timedelta(minutes=1)
@@ -116,12 +116,12 @@ def optional_size(text: str) -> int | None:
     return size(text) if text else None
 
 
-def techniques(text: str) -> Techniques:
+def features(text: str) -> Features:
     """All techniques of recall but those named: `typos,context`."""
     try:
-        return ALL - {Technique(name.strip()) for name in text.split(",") if name.strip()}
+        return ALL - {Feature(name.strip()) for name in text.split(",") if name.strip()}
     except ValueError as error:
-        raise ValueError(f"names something that is none of {', '.join(Technique)}") from error
+        raise ValueError(f"names something that is none of {', '.join(Feature)}") from error
 
 
 def one_of(*choices: str) -> Callable[[str], str]:

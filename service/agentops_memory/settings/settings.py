@@ -7,18 +7,15 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from ..domain.retention import Retentions
-from ..domain.text.features import Techniques
+from ..domain.errors import SettingRefused
+from ..domain.model.retention import Retentions
+from ..domain.text.features import Features
 from ..mcp.profile import Profile
 from ..web.rate_limit import Rate
 from .parsing import Address
 from .variables import VARIABLES, Variable
 
-__all__ = ["VARIABLES", "Address", "SettingRefused", "Settings", "Variable", "settings"]
-
-
-class SettingRefused(Exception):
-    """A setting that cannot be used; its text is a sentence for the operator."""
+__all__ = ["VARIABLES", "Address", "Settings", "Variable", "settings"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +42,7 @@ class Settings:
     backup_dir: Path | None
     backup_every: timedelta
     backup_keep: int
-    recall: Techniques
+    recall: Features
     recall_limit: timedelta
     max_upload: int  # bytes
     allowed_origins: frozenset[str]

@@ -12,6 +12,7 @@ from .parsing import (
     count,
     duration,
     endpoint,
+    features,
     file,
     interval,
     one_of,
@@ -21,7 +22,6 @@ from .parsing import (
     retention,
     size,
     switch,
-    techniques,
 )
 
 
@@ -241,7 +241,7 @@ VARIABLES = (
         flag="--recall-without",
         kind="NAMES",
         default="",
-        parse=techniques,
+        parse=features,
         help="Techniques of recall to leave out, to measure what they bring. "
         "The index is built anew at the start when it was made by others.",
     ),

@@ -7,9 +7,10 @@ from typing import Any, TypeVar, cast
 
 from opentelemetry.trace import get_current_span
 
-from ..domain.memories.idempotency import Once
-from ..domain.model import Amended, Context, Entered, Imported, Method, Saved
-from ..domain.stores.model import Written
+from ..domain.memories.idempotency import IdempotentRequest
+from ..domain.model.memory import Amended, Entered, Imported, Saved
+from ..domain.model.search import Context, Method
+from ..domain.model.stores import Written
 from .metrics import CONTEXT_ANSWERS, CONTEXT_METHOD, DEDUP, REDACTIONS, Metrics
 
 Service = TypeVar("Service")
@@ -38,11 +39,15 @@ class _Counted:
         self, operation: Callable[..., Awaitable[object]]
     ) -> Callable[..., Awaitable[object]]:
         @wraps(operation)
-        async def counting(*args: object, once: Once | None = None, **kwargs: object) -> object:
-            given = kwargs if once is None else kwargs | {"once": once}
+        async def counting(
+            *args: object, idempotency: IdempotentRequest | None = None, **kwargs: object
+        ) -> object:
+            given = kwargs if idempotency is None else kwargs | {"idempotency": idempotency}
             outcome = await operation(*args, **given)
             count = COUNTS.get(type(outcome))
-            if count and not (once and once.is_replay):  # that was counted when it was done
+            if count and not (
+                idempotency and idempotency.is_replay
+            ):  # that was counted when it was done
                 count(self._metrics, outcome)
             return outcome
 

@@ -10,7 +10,9 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 from opentelemetry.trace import Tracer
 
 from ..domain.memories import memories
-from ..domain.model import Caller, Hit, Memory, Session
+from ..domain.model.access import Caller
+from ..domain.model.memory import Memory, Session
+from ..domain.model.search import Hit
 from ..domain.ports.engine import Engine, Transaction
 from ..domain.recall import recall
 from .spans import Attributes, annotate, span
@@ -91,7 +93,7 @@ class _TracedTransaction:
         self.entries = tx.entries
         self.versions = tx.versions
         self.done = tx.done
-        self.overdue = tx.overdue
+        self.past_retention = tx.past_retention
         self.search = _stepped(tx.search, STEPS["search"], tracer, left)
 
     @property

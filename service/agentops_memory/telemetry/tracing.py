@@ -20,7 +20,7 @@ from .spans import annotate, span
 from .step_spans import traced
 
 SCOPE = "agentops_memory"
-PATIENCE = timedelta(seconds=2)  # at the end; a dead collector would take 7 to 10 seconds
+TIMEOUT = timedelta(seconds=2)  # at the end; a dead collector would take 7 to 10 seconds
 
 log = logging.getLogger(__name__)
 
@@ -100,7 +100,7 @@ class Telemetry:
         # does not return before its own time-out.
         last = threading.Thread(target=self._shut_down, name="telemetry-stop", daemon=True)
         last.start()
-        last.join(PATIENCE.total_seconds())
+        last.join(TIMEOUT.total_seconds())
         if last.is_alive():
             log.warning("the collector does not answer; the last spans are lost")
 

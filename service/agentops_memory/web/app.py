@@ -23,8 +23,8 @@ from ..api.kit.http import Failed, NoMethod, NoPath
 from ..api.kit.openapi import Operation
 from ..api.memory_stores import answers as store_answers
 from ..api.memory_stores.routes import PREFIX as STORES
-from ..domain.access import Role
 from ..domain.errors import Denied, Refusal, Unavailable
+from ..domain.model.access import Role
 from ..domain.secrets.sanitizing import reason
 from ..mcp import routes as mcp
 from ..telemetry import Telemetry

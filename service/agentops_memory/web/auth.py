@@ -5,10 +5,9 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Protocol
 
-from ..domain.errors import Invalid, Unauthenticated
-from ..domain.keys import KeyRing, parsed
-from ..domain.model import Caller
-from ..settings.settings import SettingRefused
+from ..domain.errors import Invalid, SettingRefused, Unauthenticated
+from ..domain.model.access import Caller
+from ..domain.model.keys import KeyRing, parsed
 from .origins import is_loopback
 
 KEYS, NONE = "keys", "none"  # of MEMORY_AUTH; unset, the address decides

@@ -15,7 +15,7 @@ from ..api.docs_page import Page, page
 from ..api.kit.endpoint import Api
 from ..api.kit.gate import Door
 from ..api.kit.openapi import Operation, document
-from ..domain.access import Role
+from ..domain.model.access import Role
 
 TITLE = "agentops-memory"
 

@@ -25,7 +25,7 @@ HEALTH, LIVE, READY, STARTUP = "/health", "/health/live", "/health/ready", "/hea
 LITTLE = 100 * 2**20  # bytes left on the disk, below which somebody should look
 NOTHING = 2**20  # below which a large write fails
 LONG = 128 * 2**20  # bytes of a write-ahead log; it begins again long before, unless it is held
-PATIENCE = timedelta(seconds=3)  # with a write; a probe waits for five seconds
+TIMEOUT = timedelta(seconds=3)  # with a write; a probe waits for five seconds
 TOLD_FOR = timedelta(seconds=2)  # until it is looked again, however often it is asked
 
 DATABASE = "database"
@@ -137,10 +137,10 @@ class Probes:
     async def _written(self) -> dict[str, Check]:
         """Whether a write reaches the disk, and a file that is as this program makes it."""
         try:
-            async with asyncio.timeout(PATIENCE.total_seconds()):
+            async with asyncio.timeout(TIMEOUT.total_seconds()):
                 has_newest_format = await self.storage.touch()
         except TimeoutError:
-            reason = f"A write took more than {PATIENCE.total_seconds():.0f} s."
+            reason = f"A write took more than {TIMEOUT.total_seconds():.0f} s."
         except Refusal as refusal:
             reason = str(refusal)
         else:

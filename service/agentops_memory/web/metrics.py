@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ..api.kit.gate import Door, caller_of
+from ..api.kit.gate import Door, current_caller
 from ..api.kit.openapi import Operation
-from ..domain.access import Role
 from ..domain.errors import Denied
-from ..domain.model import DEFAULT_TENANT, Caller
+from ..domain.model.access import DEFAULT_TENANT, Caller, Role
 from ..jobs.gauges import Figures
 
 PATH = "/metrics"
@@ -43,7 +42,7 @@ class Scrape:
     async def _metrics(self, request: Request) -> Response:
         if not self.is_open:
             self.door.enter(request, Role.READER, is_limited=False)
-            _require_all(caller_of(request))
+            _require_all(current_caller(request))
         await self.figures.refresh()
         accept = request.headers.get("accept", "")
         text, media_type = await asyncio.to_thread(self.exposition, accept)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from pydantic import BaseModel
 from starlette.responses import Response
 
-from ...domain.model import Context, Found, Wanted
+from ...domain.model.search import Context, Found, Wanted
 from ...domain.recall.budget import Budget
 from ..kit.http import fitting
 from . import explain as why

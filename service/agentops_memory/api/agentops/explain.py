@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 
-from ...domain.model import Found, Hit, MemoryId, Packed, Wanted
+from ...domain.model.memory import MemoryId
+from ...domain.model.search import Explanation, Found, Hit, Matched, Packed, Reason, Wanted, WhyNot
 from ...domain.recall.budget import Budget
-from ...domain.recall.explain import MOST_EXPLAINED, Explanation, Matched, Reason, WhyNot
+from ...domain.recall.explain import MOST_EXPLAINED
 from ...domain.text.query import Corrections, Term
 from ..kit.ids import ENTRY, STORE, public_id
 from . import explain_models as m

@@ -5,9 +5,9 @@ from datetime import datetime
 
 from pydantic import BaseModel
 
-from ...domain.model import Caller
+from ...domain.model.access import Caller
+from ...domain.model.space import Project
 from ...domain.text.instants import rendered
-from ...domain.text.normalization import Project
 from ...domain.transfer.transfer import Transfer
 from . import wire
 

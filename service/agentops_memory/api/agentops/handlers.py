@@ -14,14 +14,17 @@ from ...domain.lifecycle.projects import Projects
 from ...domain.lifecycle.receipts import Erasures
 from ...domain.memories.memories import Memories
 from ...domain.memories.sessions import Sessions
-from ...domain.model import ErasureId, Filter, MemoryId, SessionId, StoreId, Wanted
+from ...domain.model.erasure import ErasureId
+from ...domain.model.memory import MemoryId, SessionId
+from ...domain.model.search import Filter, Wanted
+from ...domain.model.space import Project, StoreId, project_name
 from ...domain.recall.budget import MOST_SHOWN, SHOWN, Budget
 from ...domain.recall.recall import Recall
 from ...domain.stores.lookup import NO_STORE
-from ...domain.text.normalization import Project, clean, project_name
+from ...domain.text.normalization import clean
 from ...domain.transfer.transfer import Transfer
 from ...telemetry import annotate, event
-from ..kit.gate import caller_of
+from ..kit.gate import current_caller
 from ..kit.http import (
     amount,
     asks_for,
@@ -33,7 +36,7 @@ from ..kit.http import (
     spooled,
     whole_number,
 )
-from ..kit.idempotency import once_of
+from ..kit.idempotency import idempotency_of
 from ..kit.ids import STORE, known_uid
 from . import answers, exports, imports, spans, transcripts, wire
 from . import models as m
@@ -58,9 +61,12 @@ class AgentOps:
 
     async def create_session(self, request: Request) -> Response:
         given = wire.body(m.SessionBody, await json_object(request))
-        once = await once_of(request)
+        idempotency = await idempotency_of(request)
         opened = await self.sessions.open(
-            caller_of(request), SessionId(given.id), project_name(given.project), once=once
+            current_caller(request),
+            SessionId(given.id),
+            project_name(given.project),
+            idempotency=idempotency,
         )
         annotate(spans.session(opened.session))
         return answers.json(wire.session_opened(opened.session), 201, redacted=opened.redacted)
@@ -68,25 +74,29 @@ class AgentOps:
     async def append_messages(self, request: Request) -> Response:
         session, project = _session(request)
         given = await json_object(request)
-        said = await self.sessions.hear(caller_of(request), transcripts.sent(given))
-        once = await once_of(request)
-        grown = await self.sessions.append(caller_of(request), session, said, project, once=once)
+        said = await self.sessions.hear(current_caller(request), transcripts.sent(given))
+        idempotency = await idempotency_of(request)
+        grown = await self.sessions.append(
+            current_caller(request), session, said, project, idempotency=idempotency
+        )
         annotate(spans.session(grown.session))
         return answers.nothing(redacted=grown.redacted)
 
     async def end_session(self, request: Request) -> Response:
         session, project = _session(request)
         async with spooled(request, self.max_upload, self.folder) as file:
-            said = await self.sessions.hear(caller_of(request), transcripts.uploaded(file))
-        once = await once_of(request)
-        ended = await self.sessions.close(caller_of(request), session, said, project, once=once)
+            said = await self.sessions.hear(current_caller(request), transcripts.uploaded(file))
+        idempotency = await idempotency_of(request)
+        ended = await self.sessions.close(
+            current_caller(request), session, said, project, idempotency=idempotency
+        )
         annotate(spans.session(ended.session))
         return answers.json(wire.session_ended(ended.session), redacted=ended.redacted)
 
     async def recent_sessions(self, request: Request) -> Response:
         before = parameter(request, "before_id")
         sessions = await self.sessions.recent(
-            caller_of(request),
+            current_caller(request),
             _project(request),
             row_count(request, "limit", 5),
             SessionId(before) if before else None,
@@ -96,15 +106,15 @@ class AgentOps:
 
     async def add_observation(self, request: Request) -> Response:
         draft = wire.draft(wire.body(m.ObservationBody, await json_object(request)))
-        once = await once_of(request)
-        outcome = await self.memories.save(caller_of(request), draft, once=once)
+        idempotency = await idempotency_of(request)
+        outcome = await self.memories.save(current_caller(request), draft, idempotency=idempotency)
         annotate(spans.saved(outcome))
         return answers.json(wire.saved(outcome), 201, redacted=outcome.redacted)
 
     async def recent_observations(self, request: Request) -> Response:
         before = parameter(request, "before_id")
         memories = await self.memories.recent(
-            caller_of(request),
+            current_caller(request),
             _filter(request),
             row_count(request, "limit", 20),
             None if before is None else MemoryId(whole_number(before, "before_id")),
@@ -113,21 +123,21 @@ class AgentOps:
         return answers.json_list(map(wire.observation, memories), len(memories))
 
     async def get_observation(self, request: Request) -> Response:
-        memory = await self.memories.get(caller_of(request), _memory_id(request))
+        memory = await self.memories.get(current_caller(request), _memory_id(request))
         annotate(spans.observation(memory))
         return answers.json(wire.observation(memory))
 
     async def observation_history(self, request: Request) -> Response:
-        revisions = await self.memories.history(caller_of(request), _memory_id(request))
+        revisions = await self.memories.history(current_caller(request), _memory_id(request))
         annotate({"memory.observation.id": _memory_id(request)})
         return answers.json_list(map(wire.revision, revisions), len(revisions))
 
     async def restore_observation(self, request: Request) -> Response:
         memory_id = _memory_id(request)
         given = wire.body(m.RestoreBody, await json_object(request))
-        once = await once_of(request)
+        idempotency = await idempotency_of(request)
         restored = await self.memories.restore(
-            caller_of(request), memory_id, given.revision, once=once
+            current_caller(request), memory_id, given.revision, idempotency=idempotency
         )
         annotate(spans.observation(restored.memory))
         return answers.json(wire.observation(restored.memory), redacted=restored.redacted)
@@ -135,23 +145,27 @@ class AgentOps:
     async def update_observation(self, request: Request) -> Response:
         memory_id = _memory_id(request)
         change = wire.change(wire.body(m.ChangeBody, await json_object(request)))
-        once = await once_of(request)
-        amended = await self.memories.amend(caller_of(request), memory_id, change, once=once)
+        idempotency = await idempotency_of(request)
+        amended = await self.memories.amend(
+            current_caller(request), memory_id, change, idempotency=idempotency
+        )
         annotate(spans.observation(amended.memory))
         return answers.json(wire.observation(amended.memory), redacted=amended.redacted)
 
     async def delete_observation(self, request: Request) -> Response:
         memory_id, hard = _memory_id(request), is_true(request, "hard")
         annotate(spans.deleted(memory_id, hard=hard))
-        once = await once_of(request)
+        idempotency = await idempotency_of(request)
         if not hard:
-            await self.memories.forget(caller_of(request), memory_id, once=once)
+            await self.memories.forget(current_caller(request), memory_id, idempotency=idempotency)
             return Response(status_code=204)
-        erasure = await self.memories.erase(caller_of(request), memory_id, once=once)
+        erasure = await self.memories.erase(
+            current_caller(request), memory_id, idempotency=idempotency
+        )
         return Response(status_code=204, headers={ERASURE_ID: erasure} if erasure else None)
 
     async def delete_project(self, request: Request) -> Response:
-        project, caller = project_name(clean(request.path_params["name"])), caller_of(request)
+        project, caller = project_name(clean(request.path_params["name"])), current_caller(request)
         annotate(spans.project(project))
         is_dry = asks_for(request, "dry_run")
         if not asks_for(request, "hard"):
@@ -165,7 +179,7 @@ class AgentOps:
 
     async def get_erasure(self, request: Request) -> Response:
         erasure = ErasureId(clean(request.path_params["id"]))
-        receipt = await self.erasures.get(caller_of(request), erasure)
+        receipt = await self.erasures.get(current_caller(request), erasure)
         annotate(spans.project(receipt.erasure.project))
         return answers.json(wire.erasure(receipt))
 
@@ -173,7 +187,7 @@ class AgentOps:
         text, seen = parameter(request, "q") or "", _filter(request, global_too=True)
         wanted = _wanted(request)
         found = await self.recall.search(
-            caller_of(request), text, seen, row_count(request, "limit", 10), wanted
+            current_caller(request), text, seen, row_count(request, "limit", 10), wanted
         )
         annotate(spans.search(text, seen, found))
         for attributes in spans.injected(found.hits):
@@ -184,7 +198,7 @@ class AgentOps:
         text, seen = parameter(request, "query") or "", _filter(request, global_too=True)
         wanted, budget = _wanted(request), _budget(request)
         told = await self.recall.context(
-            caller_of(request), text, seen, row_count(request, "limit", 5),
+            current_caller(request), text, seen, row_count(request, "limit", 5),
             budget=budget, wanted=wanted, stores=_stores(request),
         )  # fmt: skip
         annotate(spans.context(text, seen, told) | spans.budget(budget, told))
@@ -195,7 +209,7 @@ class AgentOps:
     async def timeline(self, request: Request) -> Response:
         memory_id = MemoryId(whole_number(parameter(request, "observation_id"), "observation_id"))
         memories = await self.recall.timeline(
-            caller_of(request),
+            current_caller(request),
             memory_id,
             row_count(request, "before", 3),
             row_count(request, "after", 3),
@@ -205,14 +219,14 @@ class AgentOps:
         return answers.json_around(centre, map(wire.timeline_entry, memories))
 
     async def stats(self, request: Request) -> Response:
-        totals = await self.recall.totals(caller_of(request), _project(request))
+        totals = await self.recall.totals(current_caller(request), _project(request))
         annotate(spans.project(_project(request)))
         return answers.json(wire.stats(totals))
 
     async def export(self, request: Request) -> Response:
         annotate(spans.project(_project(request)))
         pieces = exports.document(
-            self.transfer, caller_of(request), _project(request), self.clock()
+            self.transfer, current_caller(request), _project(request), self.clock()
         )
         # Read before the answer begins, so that a database that cannot be read is a refusal.
         first = await anext(pieces)
@@ -226,10 +240,10 @@ class AgentOps:
             document = imports.Document(file, self.clock())
             await asyncio.to_thread(document.check)
             if is_dry:
-                plan = await self.transfer.plan_import(caller_of(request), document)
+                plan = await self.transfer.plan_import(current_caller(request), document)
                 annotate(spans.import_plan(plan))
                 return answers.json(wire.import_plan(plan))
-            counts = await self.transfer.import_all(caller_of(request), document)
+            counts = await self.transfer.import_all(current_caller(request), document)
         annotate(spans.imported(counts))
         return answers.json(wire.imported(counts), redacted=counts.redacted)
 
@@ -239,7 +253,7 @@ async def _continued(
 ) -> AsyncIterator[bytes]:
     yield first
     async for piece in pieces:
-        caller_of(request)  # refuses by now, perhaps: then nothing more is told
+        current_caller(request)  # refuses by now, perhaps: then nothing more is told
         yield piece
 
 

@@ -6,9 +6,9 @@ from typing import BinaryIO
 from uuid import UUID
 
 from ...domain.errors import InvalidFields
-from ...domain.model import PROJECT_SCOPE, Memory, Session, SessionId, Space
+from ...domain.model.memory import Memory, Session, SessionId
+from ...domain.model.space import PROJECT_SCOPE, Space, project_name
 from ...domain.text.instants import parsed
-from ...domain.text.normalization import project_name
 from ..kit.json_reader import entries
 from . import transfer_models as t
 from .wire import body, text

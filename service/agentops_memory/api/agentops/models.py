@@ -16,7 +16,7 @@ from ...domain.memories.redactor import (
     MAX_TITLE,
     MAX_TYPE,
 )
-from ...domain.text.normalization import project_name
+from ...domain.model.space import project_name
 from .explain_models import AnswerExplanation, ItemExplanation
 
 Given = ConfigDict(strict=True, extra="ignore")

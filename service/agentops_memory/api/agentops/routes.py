@@ -4,8 +4,8 @@ from typing import Literal
 
 from starlette.responses import Response
 
-from ...domain.access import Role
 from ...domain.errors import Refusal, TooMany
+from ...domain.model.access import Role
 from ..kit.endpoint import Api
 from ..kit.openapi import Operation, Parameter
 from . import models as m

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 
-from ...domain.model import Context, Filter, Found, Hit, Imported, Memory, Method, Saved, Session
+from ...domain.model.memory import Imported, Memory, Saved, Session
+from ...domain.model.search import Context, Filter, Found, Hit, Method
+from ...domain.model.space import Project
 from ...domain.recall.budget import Budget
-from ...domain.text.normalization import Project
 from ...domain.text.query import MAX_PROMPT
 from ...domain.transfer.decisions import Fate
 from ...domain.transfer.dry_run import ImportPlan

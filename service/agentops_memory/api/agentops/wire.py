@@ -7,24 +7,22 @@ from pydantic import BaseModel, ValidationError
 
 from ...domain.errors import InvalidFields
 from ...domain.lifecycle.receipts import Receipt
-from ...domain.model import (
-    PROJECT_SCOPE,
+from ...domain.model.memory import (
     Change,
     Draft,
-    Extent,
-    Hit,
     Imported,
     Memory,
     Revision,
     Saved,
     Session,
     SessionId,
-    Space,
     Text,
-    Totals,
 )
+from ...domain.model.search import Hit
+from ...domain.model.space import PROJECT_SCOPE, Project, Space, project_name
+from ...domain.model.totals import Extent, Totals
 from ...domain.text.instants import rendered
-from ...domain.text.normalization import Project, clean, cut, project_name
+from ...domain.text.normalization import clean, cut
 from ...domain.transfer.decisions import Fate
 from ...domain.transfer.dry_run import CONFLICTS, Conflict, ImportPlan
 from . import models as m

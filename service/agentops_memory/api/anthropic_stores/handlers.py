@@ -5,12 +5,10 @@ from dataclasses import dataclass
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ...domain.memories.idempotency import Once
-from ...domain.model import KeyId, StoreId
-from ...domain.stores.entries import Entries
-from ...domain.stores.listing import Branch
-from ...domain.stores.lookup import NO_ENTRY, NO_STORE, NO_VERSION
-from ...domain.stores.model import (
+from ...domain.memories.idempotency import IdempotentRequest
+from ...domain.model.access import KeyId
+from ...domain.model.space import StoreId
+from ...domain.model.stores import (
     ANY_STATE,
     EntryId,
     Expected,
@@ -19,12 +17,15 @@ from ...domain.stores.model import (
     VersionId,
     VersionsSeen,
 )
+from ...domain.stores.entries import Entries
+from ...domain.stores.listing import Branch
+from ...domain.stores.lookup import NO_ENTRY, NO_STORE, NO_VERSION
 from ...domain.stores.stores import Stores
 from ...domain.stores.versions import Versions
 from ...telemetry import annotate
-from ..kit.gate import caller_of
+from ..kit.gate import current_caller
 from ..kit.http import json_object
-from ..kit.idempotency import once_of
+from ..kit.idempotency import idempotency_of
 from ..kit.ids import ENTRY, STORE, VERSION, known_uid, uid_of
 from . import answers, parameters, spans, wire
 from . import models as m
@@ -45,22 +46,24 @@ class AnthropicStores:
 
     async def create_store(self, request: Request) -> Response:
         given = wire.body(m.AnthropicStoreBody, await _body(request))
-        once = await _once(request)
-        made = await self.stores.create(caller_of(request), wire.store_draft(given), once=once)
+        idempotency = await _once(request)
+        made = await self.stores.create(
+            current_caller(request), wire.store_draft(given), idempotency=idempotency
+        )
         annotate(spans.store(made.value))
         return answers.json(wire.store(made.value), redacted=made.redacted)
 
     async def get_store(self, request: Request) -> Response:
-        store = await self.stores.get(caller_of(request), _store(request))
+        store = await self.stores.get(current_caller(request), _store(request))
         annotate(spans.store(store))
         return answers.json(wire.store(store))
 
     async def update_store(self, request: Request) -> Response:
         id_ = _store(request)
         given = wire.body(m.AnthropicStoreChange, await _body(request, empty=True))
-        once = await _once(request)
+        idempotency = await _once(request)
         amended = await self.stores.amend(
-            caller_of(request), id_, wire.store_change(given), once=once
+            current_caller(request), id_, wire.store_change(given), idempotency=idempotency
         )
         annotate(spans.store(amended.value))
         return answers.json(wire.store(amended.value), redacted=amended.redacted)
@@ -71,38 +74,38 @@ class AnthropicStores:
             created=parameters.created(request),
         )
         page = Page(limit=parameters.limit(request), after=parameters.after(request))
-        found = await self.stores.list(caller_of(request), seen, page)
+        found = await self.stores.list(current_caller(request), seen, page)
         annotate(spans.listed(len(found.items)))
         next_page = parameters.next_page(request, found.items[-1].id) if found.has_more else None
         data = [wire.store(store) for store in found.items]
         return answers.json(m.AnthropicStoreList(data=data, next_page=next_page))
 
     async def archive_store(self, request: Request) -> Response:
-        id_, once = _store(request), await _once(request)
-        store = await self.stores.archive(caller_of(request), id_, once=once)
+        id_, idempotency = _store(request), await _once(request)
+        store = await self.stores.archive(current_caller(request), id_, idempotency=idempotency)
         annotate(spans.store(store))
         return answers.json(wire.store(store))
 
     async def delete_store(self, request: Request) -> Response:
         store = _store(request)
         annotate(spans.in_store(store))
-        once = await _once(request)
-        await self.stores.delete(caller_of(request), store, once=once)
+        idempotency = await _once(request)
+        await self.stores.delete(current_caller(request), store, idempotency=idempotency)
         return answers.json(m.AnthropicStoreDeleted(id=wire.store_id(store)))
 
     async def create_memory(self, request: Request) -> Response:
         store, full = _store(request), parameters.is_full(request)
         given = wire.body(m.AnthropicMemoryBody, await _body(request))
-        once = await _once(request)
+        idempotency = await _once(request)
         made = await self.entries.create(
-            caller_of(request), store, wire.entry_draft(given), once=once
+            current_caller(request), store, wire.entry_draft(given), idempotency=idempotency
         )
         annotate(spans.entry(made.value))
         return answers.json(wire.memory(made.value, full=full), redacted=made.redacted)
 
     async def get_memory(self, request: Request) -> Response:
         full = parameters.is_full(request, View.FULL)
-        entry = await self.entries.get(caller_of(request), _store(request), _memory(request))
+        entry = await self.entries.get(current_caller(request), _store(request), _memory(request))
         annotate(spans.entry(entry))
         return answers.json(wire.memory(entry, full=full))
 
@@ -110,9 +113,9 @@ class AnthropicStores:
         store, entry, full = _store(request), _memory(request), parameters.is_full(request)
         given = wire.body(m.AnthropicMemoryChange, await _body(request, empty=True))
         change, expected = wire.entry_change(given), wire.expected(given)
-        once = await _once(request)
+        idempotency = await _once(request)
         amended = await self.entries.amend(
-            caller_of(request), store, entry, change, expected, once=once
+            current_caller(request), store, entry, change, expected, idempotency=idempotency
         )
         annotate(spans.entry(amended.value))
         return answers.json(wire.memory(amended.value, full=full), redacted=amended.redacted)
@@ -126,7 +129,7 @@ class AnthropicStores:
             limit=parameters.limit(request, full=full),
             with_content=full,
         )
-        found = await self.entries.tree(caller_of(request), store, branch)
+        found = await self.entries.tree(current_caller(request), store, branch)
         annotate(spans.in_store(store) | spans.listed(len(found.items)))
         last = found.items[-1] if found.has_more else None
         place = last if last is None or isinstance(last, str) else last.path
@@ -138,8 +141,10 @@ class AnthropicStores:
         store, entry = _store(request), _memory(request)
         sha256 = parameters.given(request, "expected_content_sha256")
         expected = ANY_STATE if sha256 is None else Expected(sha256=sha256)
-        once = await _once(request)
-        await self.entries.delete(caller_of(request), store, entry, expected, once=once)
+        idempotency = await _once(request)
+        await self.entries.delete(
+            current_caller(request), store, entry, expected, idempotency=idempotency
+        )
         id_ = wire.memory_id(entry)
         annotate(spans.in_store(store) | {"memory.entry.id": id_})
         return answers.json(m.AnthropicMemoryDeleted(id=id_))
@@ -148,7 +153,7 @@ class AnthropicStores:
         store, full = _store(request), parameters.is_full(request)
         page = Page(limit=parameters.limit(request, full=full), after=parameters.after(request))
         found = await self.versions.list(
-            caller_of(request), store, _versions_seen(request, full=full), page
+            current_caller(request), store, _versions_seen(request, full=full), page
         )
         annotate(spans.in_store(store) | spans.listed(len(found.items)))
         next_page = parameters.next_page(request, found.items[-1].id) if found.has_more else None
@@ -157,14 +162,18 @@ class AnthropicStores:
 
     async def get_version(self, request: Request) -> Response:
         full = parameters.is_full(request, View.FULL)
-        version = await self.versions.get(caller_of(request), _store(request), _version(request))
+        version = await self.versions.get(
+            current_caller(request), _store(request), _version(request)
+        )
         annotate(spans.version(version))
         return answers.json(wire.version(version, full=full))
 
     async def redact_version(self, request: Request) -> Response:
         store, id_ = _store(request), _version(request)
-        once = await _once(request)
-        version = await self.versions.redact(caller_of(request), store, id_, once=once)
+        idempotency = await _once(request)
+        version = await self.versions.redact(
+            current_caller(request), store, id_, idempotency=idempotency
+        )
         annotate(spans.version(version))
         return answers.json(wire.version(version, full=False))
 
@@ -173,8 +182,8 @@ async def _body(request: Request, *, empty: bool = False) -> dict[str, object]:
     return await json_object(request, limit=MAX_BODY, empty=empty, exact=True)
 
 
-async def _once(request: Request) -> Once | None:
-    return await once_of(request, limit=MAX_BODY)
+async def _once(request: Request) -> IdempotentRequest | None:
+    return await idempotency_of(request, limit=MAX_BODY)
 
 
 def _versions_seen(request: Request, *, full: bool) -> VersionsSeen:

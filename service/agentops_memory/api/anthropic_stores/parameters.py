@@ -11,14 +11,14 @@ from enum import StrEnum
 from starlette.requests import Request
 
 from ...domain.errors import Invalid
-from ...domain.model import Deed
-from ...domain.stores.model import Span
+from ...domain.model.memory import ChangeKind
+from ...domain.model.stores import Span
 from ...domain.text.normalization import clean
 from ..kit.instants import instant
 from .rules import DEFAULT_PAGE, MAX_FULL_PAGE, MAX_PAGE, stored_prefix
 from .wire import DONE
 
-OPERATIONS: Mapping[str, Deed] = {name: deed for deed, name in DONE.items()}
+OPERATIONS: Mapping[str, ChangeKind] = {name: deed for deed, name in DONE.items()}
 FROM, TO = "created_at[gte]", "created_at[lte]"
 # What makes a list another one, so that a cursor of the one is none of the other.
 FILTERS = (
@@ -84,7 +84,7 @@ def is_shallow(request: Request) -> bool:
     return text == "1"
 
 
-def operation(request: Request) -> Deed | None:
+def operation(request: Request) -> ChangeKind | None:
     """The deed that an operation names."""
     text = given(request, "operation")
     if text is None:

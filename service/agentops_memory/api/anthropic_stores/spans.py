@@ -1,7 +1,7 @@
 """What a span of the Anthropic dialect says: the ids of what it is about, as they are shown."""
 
-from ...domain.model import StoreId
-from ...domain.stores.model import Entry, Store, Version
+from ...domain.model.space import StoreId
+from ...domain.model.stores import Entry, Store, Version
 from ..kit.ids import ENTRY, STORE, VERSION, public_id
 
 Attributes = dict[str, str | int | float | bool | None]

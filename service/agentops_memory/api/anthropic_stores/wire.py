@@ -7,8 +7,10 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 
 from ...domain.errors import InvalidFields, PathTaken, Refusal
-from ...domain.model import Deed, KeyId, StoreId
-from ...domain.stores.model import (
+from ...domain.model.access import KeyId
+from ...domain.model.memory import ChangeKind
+from ...domain.model.space import StoreId
+from ...domain.model.stores import (
     ANY_STATE,
     Entry,
     EntryChange,
@@ -27,10 +29,10 @@ from .rules import shown_path, stored_path
 
 Model = TypeVar("Model", bound=BaseModel)
 
-DONE: Mapping[Deed, m.Done] = {
-    Deed.CREATED: "created",
-    Deed.UPDATED: "modified",
-    Deed.DELETED: "deleted",
+DONE: Mapping[ChangeKind, m.IdempotencyRecord] = {
+    ChangeKind.CREATED: "created",
+    ChangeKind.UPDATED: "modified",
+    ChangeKind.DELETED: "deleted",
 }
 
 

@@ -6,8 +6,7 @@ from functools import partial
 
 from starlette.requests import Request
 
-from ...domain.access import Role
-from ...domain.model import Caller, KeyId
+from ...domain.model.access import Caller, KeyId, Role
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +41,7 @@ class Door:
         request.state.identify = identify
 
 
-def caller_of(request: Request) -> Caller:
+def current_caller(request: Request) -> Caller:
     """Whose request it is, by what the keys say now.
 
     A body may take long to come, and an answer to be taken: a right that was

@@ -3,14 +3,14 @@
 from starlette.requests import Request
 
 from ...domain.errors import Invalid
-from ...domain.memories.idempotency import Once, once
-from .gate import caller_of
+from ...domain.memories.idempotency import IdempotentRequest, idempotency
+from .gate import current_caller
 from .http import KEY_HEADERS, MAX_BODY, body_digest
 
 REPLAYED = "Idempotent-Replayed"
 
 
-async def once_of(request: Request, *, limit: int = MAX_BODY) -> Once | None:
+async def idempotency_of(request: Request, *, limit: int = MAX_BODY) -> IdempotentRequest | None:
     """The request under its idempotency key; None if it has no key.
 
     Asked for after the body was read: what is left of it is read here, up to so
@@ -23,8 +23,8 @@ async def once_of(request: Request, *, limit: int = MAX_BODY) -> Once | None:
     if len(keys) > 1:
         raise Invalid("A request has one idempotency key; this one has several.")
     path, query = request.scope["path"].encode(), request.scope["query_string"]
-    asked = once(
-        caller_of(request),
+    asked = idempotency(
+        current_caller(request),
         keys.pop(),
         request.state.status,
         request.method.encode(),
@@ -32,11 +32,11 @@ async def once_of(request: Request, *, limit: int = MAX_BODY) -> Once | None:
         query,
         await body_digest(request, limit),
     )
-    request.state.once = asked
+    request.state.idempotency = asked
     return asked
 
 
 def replayed_status(request: Request) -> int | None:
     """The status of the first answer, if the request was done before and this is that one again."""
-    asked: Once | None = getattr(request.state, "once", None)
+    asked: IdempotentRequest | None = getattr(request.state, "idempotency", None)
     return asked.status if asked is not None and asked.is_replay else None

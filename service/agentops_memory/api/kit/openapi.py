@@ -10,8 +10,8 @@ from pydantic.json_schema import models_json_schema
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ...domain.access import Role
 from ...domain.memories.idempotency import LONGEST_KEY
+from ...domain.model.access import Role
 from .http import KEY_HEADERS
 from .idempotency import REPLAYED
 

@@ -6,9 +6,8 @@ from urllib.parse import parse_qsl
 
 from starlette.requests import Request
 
-from ...domain.model import StoreId
-from ...domain.stores.lookup import NO_ENTRY, NO_STORE, NO_VERSION
-from ...domain.stores.model import (
+from ...domain.model.space import StoreId
+from ...domain.model.stores import (
     EntriesSeen,
     EntryId,
     Page,
@@ -17,6 +16,7 @@ from ...domain.stores.model import (
     VersionId,
     VersionsSeen,
 )
+from ...domain.stores.lookup import NO_ENTRY, NO_STORE, NO_VERSION
 from ...domain.text.normalization import clean
 from ..kit.http import parameter
 from ..kit.ids import ENTRY, STORE, VERSION, known_uid, uid_of

@@ -3,9 +3,9 @@
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ...domain.access import Role
+from ...domain.model.access import Role
 from ..kit.endpoint import Api
-from ..kit.gate import caller_of
+from ..kit.gate import current_caller
 from ..kit.openapi import Handler, Operation, Parameter
 from . import models as m
 from .answers import ERRORS, REDACTED, REQUEST_ID, refused, request_id
@@ -167,7 +167,7 @@ def for_stores(handler: Handler) -> Handler:
     """
 
     async def asked(request: Request) -> Response:
-        caller_of(request).require_stores()
+        current_caller(request).require_stores()
         response = await handler(request)
         response.headers[REQUEST_ID] = request_id(request.scope)
         return response

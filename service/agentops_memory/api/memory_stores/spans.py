@@ -3,8 +3,9 @@
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
-from ...domain.model import Found, Hit, StoreId
-from ...domain.stores.model import Entry, EntryId, Slice, Store, Version
+from ...domain.model.search import Found, Hit
+from ...domain.model.space import StoreId
+from ...domain.model.stores import Entry, EntryId, Slice, Store, Version
 from ...telemetry import Cut
 from ..kit.ids import ENTRY, STORE, VERSION, public_id
 

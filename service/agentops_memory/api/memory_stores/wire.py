@@ -6,8 +6,9 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 
 from ...domain.errors import Invalid
-from ...domain.model import Found, Hit, StoreId
-from ...domain.stores.model import (
+from ...domain.model.search import Found, Hit
+from ...domain.model.space import StoreId
+from ...domain.model.stores import (
     Entry,
     EntryChange,
     EntryDraft,

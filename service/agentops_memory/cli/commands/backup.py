@@ -64,7 +64,7 @@ def backup(
 def scope_of(tenants: Sequence[str], *, with_keys: bool) -> "Scope":
     """What the options say of whose files are meant."""
     from ...backup.archives import Scope  # noqa: PLC0415
-    from ...domain.tenants import tenant_id  # noqa: PLC0415
+    from ...domain.model.access import tenant_id  # noqa: PLC0415
 
     return Scope(tenants=tuple(map(tenant_id, dict.fromkeys(tenants))), with_keys=with_keys)
 
@@ -104,7 +104,7 @@ def damage(manifest: "Manifest") -> str:
     """What of an archive is damaged, in a sentence; nothing if it is not."""
     if not manifest.damaged:
         return ""
-    from ...domain.findings import some_of  # noqa: PLC0415
+    from ...domain.model.findings import some_of  # noqa: PLC0415
 
     return one_line(f"Values in it are damaged: {some_of(manifest.damaged)}.")
 

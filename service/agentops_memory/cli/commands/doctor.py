@@ -11,8 +11,8 @@ import click
 from ...compose import utc_now
 from ...doctor.doctor import Patient, findings_of, mended
 from ...doctor.settings import Flags, usable
-from ...domain.findings import Finding, Status, has_failed, worst_first
-from ...domain.tenants import tenant_id
+from ...domain.model.access import tenant_id
+from ...domain.model.findings import Finding, Status, has_failed, worst_first
 from ..output import counted, one_line
 
 COLOURS = {Status.FAILED: "red", Status.WARNING: "yellow"}

@@ -8,7 +8,7 @@ import click
 from ...compose import utc_now
 from ...domain.errors import Refusal
 from ...domain.lifecycle.upkeep import Upkeep
-from ...domain.model import OPERATOR
+from ...domain.model.access import OPERATOR
 from ...files.file_systems import require_local
 from ...settings.settings import Settings
 from ...storage.sqlite import SqliteEngine
@@ -31,7 +31,7 @@ def run(settings: Settings, *, check: bool, rebuild: bool) -> bool:
 async def _printed(settings: Settings, *, check: bool, rebuild: bool) -> bool:
     is_good = True
     async with SqliteEngine.opened(
-        settings.db_path, clock=utc_now, using=settings.recall
+        settings.db_path, clock=utc_now, features=settings.recall
     ) as engine:
         async for line, is_this_good in _looked_at(Upkeep(engine=engine), check, rebuild):
             click.echo(line)

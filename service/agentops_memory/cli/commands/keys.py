@@ -15,8 +15,8 @@ from ..service_files import key_file, make, now, of_the_file, place_of, refusals
 
 # The rest is imported by the commands that need it: the other commands would wait for it.
 if TYPE_CHECKING:
-    from ...domain.keys import Key
-    from ...domain.model import TenantId
+    from ...domain.model.access import TenantId
+    from ...domain.model.keys import Key
 
 ROLES = ("reader", "writer", "admin")
 HEADINGS = ("ID", "NAME", "TENANT", "ROLE", "PROJECTS", "CREATED", "STATE")
@@ -62,9 +62,8 @@ def create(
     Standard output is the key alone, so that it can be assigned:
     KEY=$(agentops-memory keys create --name ci --role writer)
     """
-    from ...domain.access import Role, new_patterns  # noqa: PLC0415
-    from ...domain.keys import issued  # noqa: PLC0415
-    from ...domain.tenants import tenant_id  # noqa: PLC0415
+    from ...domain.model.access import Role, new_patterns, tenant_id  # noqa: PLC0415
+    from ...domain.model.keys import issued  # noqa: PLC0415
     from ...domain.text.normalization import clean  # noqa: PLC0415
 
     with refusals():
@@ -102,7 +101,7 @@ def list_(with_revoked: bool, as_json: bool, **files: str | None) -> None:
 @click.argument("id")
 def revoke(id: str, **files: str | None) -> None:  # noqa: A002 - named in the help
     """Let the key with this ID open nothing any more, from the next request on."""
-    from ...domain.model import KeyId  # noqa: PLC0415
+    from ...domain.model.access import KeyId  # noqa: PLC0415
 
     with refusals():
         key = key_file(place_of(files)).revoke(KeyId(id), at=now(), by=user())
@@ -121,7 +120,7 @@ def revoke(id: str, **files: str | None) -> None:  # noqa: A002 - named in the h
 )
 def rotate(id: str, keep_old: timedelta, **files: str | None) -> None:  # noqa: A002 - as above
     """Give the key with this ID a new secret and print the new key, once."""
-    from ...domain.model import KeyId  # noqa: PLC0415
+    from ...domain.model.access import KeyId  # noqa: PLC0415
 
     at = now()
     with refusals():

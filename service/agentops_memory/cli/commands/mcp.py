@@ -9,7 +9,8 @@ from contextlib import asynccontextmanager
 from ...compose import opened_here
 from ...contract.port import MemoryService
 from ...domain.errors import Invalid
-from ...domain.text.normalization import clean, project_name
+from ...domain.model.space import project_name
+from ...domain.text.normalization import clean
 from ...mcp.stdio import speak
 from ...settings.settings import Settings
 from ...telemetry import Telemetry, configure_logging

@@ -72,7 +72,7 @@ def save(  # noqa: PLR0913 - the parts of a memory, each an option
     The same topic key updates the memory that has it; the same words again
     within MEMORY_DEDUPE_WINDOW are counted, and not stored twice.
     """
-    from ...domain.text.normalization import project_name  # noqa: PLC0415
+    from ...domain.model.space import project_name  # noqa: PLC0415
 
     if not project:
         raise click.UsageError("A memory belongs to a project: --project or MEMORY_PROJECT.")
@@ -241,7 +241,7 @@ def stats(project: str | None, storage: bool, as_json: bool, **where: str | None
     With --storage, what the files are made of, how much is kept for a time, and
     what the next sweep would remove by the settings of this environment.
     """
-    from ...domain.text.normalization import project_name  # noqa: PLC0415
+    from ...domain.model.space import project_name  # noqa: PLC0415
 
     if storage:
         from .storage import print_storage  # noqa: PLC0415

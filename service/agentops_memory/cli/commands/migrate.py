@@ -6,7 +6,7 @@ import click
 
 from ...compose import utc_now
 from ...domain.errors import Refusal, Unavailable
-from ...domain.model import TenantId
+from ...domain.model.access import TenantId
 from ...files.service_lock import served_alone
 from ...settings.settings import Settings
 from ...storage.sqlite.engine.tenant_files import tenants_of

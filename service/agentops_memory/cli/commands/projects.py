@@ -14,10 +14,12 @@ from ..service_files import confirm, now, of_the_file, place_of, refusals, say, 
 
 # The rest is imported by the commands that need it: the other commands would wait for it.
 if TYPE_CHECKING:
-    from ...domain.lifecycle.projects import Audit, Plan, Projects
+    from ...domain.lifecycle.projects import Plan, Projects
     from ...domain.lifecycle.receipts import Receipt
-    from ...domain.model import Caller, Extent, Listed
-    from ...domain.text.normalization import Project
+    from ...domain.model.access import Caller
+    from ...domain.model.space import Project
+    from ...domain.model.totals import Extent, Listed
+    from ...domain.ports.audit import Audit
     from ...settings.settings import Settings
     from ...storage.sqlite import SqliteEngine
 
@@ -183,11 +185,11 @@ def _on_engine(
     tenant: str,
     work: Callable[["Settings", "SqliteEngine", "Caller"], Awaitable[T]],
 ) -> T:
-    from ...domain.tenants import tenant_id  # noqa: PLC0415
-    from ..database import using  # noqa: PLC0415
+    from ...domain.model.access import tenant_id  # noqa: PLC0415
+    from ..database import features  # noqa: PLC0415
 
     place = place_of(files)
-    return using(place, tenant_id(tenant), partial(work, place))
+    return features(place, tenant_id(tenant), partial(work, place))
 
 
 def _audit(place: "Settings") -> "Audit":
@@ -200,7 +202,8 @@ def _audit(place: "Settings") -> "Audit":
 
 
 def _name(text: str) -> "Project":
-    from ...domain.text.normalization import clean, project_name  # noqa: PLC0415
+    from ...domain.model.space import project_name  # noqa: PLC0415
+    from ...domain.text.normalization import clean  # noqa: PLC0415
 
     return project_name(clean(text))
 

@@ -22,7 +22,7 @@ from .backup import damage, scope_of
 if TYPE_CHECKING:
     from ...backup.restore_plan import Plan, Replacement
     from ...backup.restored_keys import KeysPlan
-    from ...domain.model import Erasure
+    from ...domain.model.erasure import Erasure
     from ...settings.settings import Settings
     from ...storage.sqlite.schema.contents import Contents
 

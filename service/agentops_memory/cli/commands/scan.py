@@ -13,10 +13,9 @@ from ...domain.errors import Refusal
 from ...domain.lifecycle.receipts import Erasures
 from ...domain.lifecycle.scan import Scan
 from ...domain.lifecycle.scan_findings import Finding
-from ...domain.model import Caller
+from ...domain.memories.redaction_rules import Redaction
+from ...domain.model.access import Caller, tenant_id
 from ...domain.secrets.redaction import redacted
-from ...domain.secrets.registered import Redaction
-from ...domain.tenants import tenant_id
 from ...domain.text.visible import printable
 from ...files.file_systems import require_local
 from ...files.redaction import RedactionFile
@@ -48,7 +47,7 @@ async def _found(settings: Settings, caller: Caller, *, redact: bool) -> list[Fi
     exceptions.read()
     redaction = Redaction(exceptions=exceptions.rules)
     path = tenant_file(settings.db_path, caller.tenant)
-    async with SqliteEngine.opened(path, clock=utc_now, using=settings.recall) as engine:
+    async with SqliteEngine.opened(path, clock=utc_now, features=settings.recall) as engine:
         scan = Scan(engine=engine, rules=redaction.rules)
         findings: list[Finding] = []
         length = await scan.size(caller)

@@ -2,10 +2,11 @@
 
 import asyncio
 
+from ...domain.errors import SettingRefused
 from ...files.keys import KeyFileRefused
 from ...files.redaction import RedactionFileRefused
 from ...server import serve
-from ...settings.settings import SettingRefused, Settings
+from ...settings.settings import Settings
 from ...storage.sqlite.base.library import without_memory_statistics
 from ...storage.sqlite.schema.migrate import StartRefused
 from ...telemetry import configure_logging

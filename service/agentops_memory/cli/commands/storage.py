@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...domain.retention import WHAT, Held, Kind, Retentions
-from ...domain.tenants import tenant_id
+from ...domain.model.access import tenant_id
+from ...domain.model.retention import WHAT, Held, Kind, Retentions
 from ...domain.text.instants import rendered
 from ...files.audit import measured
 from ...storage.sqlite.engine.tenant_files import tenants_of
@@ -68,7 +68,7 @@ def _print(every: Mapping[str, Holdings], audit: Held, kept: Retentions) -> None
 
 def _row(held: Held, kept: Retentions) -> tuple[object, ...]:
     oldest = NONE if held.oldest is None else rendered(held.oldest)
-    going = f"{held.overdue:,}" if held.overdue else NONE
+    going = f"{held.past_retention:,}" if held.past_retention else NONE
     return held.kind, f"{held.rows:,}", size(held.size), oldest, _kept(held.kind, kept), going
 
 
@@ -95,7 +95,7 @@ def _of_kind(held: Held, kept: Retentions) -> dict[str, Any]:
         "rows": held.rows,
         "bytes": held.size,
         "kept_for": _kept(held.kind, kept),
-        "next_sweep": held.overdue,
+        "next_sweep": held.past_retention,
     }
     return told if held.oldest is None else told | {"oldest": rendered(held.oldest)}
 

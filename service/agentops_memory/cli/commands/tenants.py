@@ -25,8 +25,8 @@ from ..service_files import (
 
 # The rest is imported by the commands that need it: the other commands would wait for it.
 if TYPE_CHECKING:
-    from ...domain.keys import Key
-    from ...domain.model import Caller, TenantId
+    from ...domain.model.access import Caller, TenantId
+    from ...domain.model.keys import Key
     from ...settings.settings import Settings
     from ...storage.sqlite import SqliteEngine
 
@@ -51,7 +51,7 @@ def tenants() -> None:
 @click.argument("name")
 def create(name: str, **files: str | None) -> None:
     """Make the database of the tenant NAME."""
-    from ...domain.tenants import tenant_id  # noqa: PLC0415
+    from ...domain.model.access import tenant_id  # noqa: PLC0415
     from ...files.audit import record  # noqa: PLC0415
     from ...storage.sqlite.engine import tenant_files  # noqa: PLC0415
 
@@ -95,8 +95,8 @@ def export(name: str, to: str, **files: str | None) -> None:
 
     The file is there whole or not at all, and for its owner alone to read.
     """
-    from ...domain.tenants import tenant_id  # noqa: PLC0415
-    from ..database import using  # noqa: PLC0415
+    from ...domain.model.access import tenant_id  # noqa: PLC0415
+    from ..database import features  # noqa: PLC0415
 
     with refusals():
         place = place_of(files)
@@ -104,7 +104,7 @@ def export(name: str, to: str, **files: str | None) -> None:
             raise click.UsageError("--to needs a name.")
         refuse_own(to, place)
         with written(to) as file:
-            using(place, tenant_id(name), partial(_export, file))
+            features(place, tenant_id(name), partial(_export, file))
 
 
 @tenants.command(short_help="Erase a tenant for good.")
@@ -119,7 +119,7 @@ def erase(name: str, dry_run: bool, is_meant: bool, as_json: bool, **files: str 
     The files are removed, not written over: what the disk keeps of them, and
     backups, are beyond this program.
     """
-    from ...domain.tenants import tenant_id  # noqa: PLC0415
+    from ...domain.model.access import tenant_id  # noqa: PLC0415
 
     with refusals():
         tenant, place = tenant_id(name), place_of(files)
@@ -178,7 +178,7 @@ def _keys(tenant: "TenantId", place: "Settings") -> tuple["Key", ...]:
 
 
 def _plan(tenant: "TenantId", place: "Settings") -> dict[str, Any]:
-    from ...domain.model import DEFAULT_TENANT  # noqa: PLC0415
+    from ...domain.model.access import DEFAULT_TENANT  # noqa: PLC0415
     from ...storage.sqlite.engine.tenant_files import files_of  # noqa: PLC0415
     from ...storage.sqlite.engine.tenants import tenant_file  # noqa: PLC0415
 

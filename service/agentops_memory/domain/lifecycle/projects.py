@@ -3,26 +3,21 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
 
-from ..access import Role
 from ..errors import Conflict, Denied, Invalid, NotFound
 from ..memories.memories import revised, unheard
 from ..memories.new_names import require_project
 from ..memories.redactor import MAX_PROJECT
-from ..model import Caller, Deed, Erasure, ErasureId, ErasureKind, Extent, Listed
+from ..model.access import Caller, Role
+from ..model.erasure import Erasure, ErasureId, ErasureKind
+from ..model.memory import ChangeKind
+from ..model.space import Project
+from ..model.totals import Extent, Listed
+from ..ports.audit import Audit
 from ..ports.engine import Engine, Transaction
-from ..text.normalization import Project
 from ..transfer.rows import merged
 
 BATCH = 200  # memories that are erased in one transaction; saves wait for it
-
-
-class Audit(Protocol):
-    """Whoever notes what is changed."""
-
-    def __call__(self, caller: Caller, action: str, **fields: object) -> None:
-        """Note what is about to be done; Unavailable if it cannot be noted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,7 +161,7 @@ def merge(tx: Transaction, project: Project, into: Project) -> Plan:
         assert memory is not None
         assert held is not None
         merged(tx, held, memory)
-        revised(tx, memory, replace(memory, deleted_at=tx.now), Deed.DELETED)
+        revised(tx, memory, replace(memory, deleted_at=tx.now), ChangeKind.DELETED)
     tx.projects.merge(project, into)
     return plan
 

@@ -5,9 +5,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from ..access import Role
 from ..errors import NotFound
-from ..model import NO_PROJECT, Caller, Erasure, ErasureId, Purge
+from ..model.access import Caller, Role
+from ..model.erasure import Erasure, ErasureId, Purge
+from ..model.space import NO_PROJECT
 from ..ports.engine import Engine, Transaction
 from ..stores.stores import erase_some_of_store, is_store_going
 

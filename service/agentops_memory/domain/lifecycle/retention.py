@@ -7,11 +7,13 @@ from datetime import datetime
 from typing import Any
 
 from ..memories.memories import unheard
-from ..model import NO_PROJECT, Caller, Erasure, ErasureId, ErasureKind, MemoryId
+from ..model.access import Caller
+from ..model.erasure import Erasure, ErasureId, ErasureKind
+from ..model.memory import MemoryId
+from ..model.retention import Kind
+from ..model.space import NO_PROJECT, Project
 from ..ports.engine import Engine, Transaction
 from ..ports.retention import Deleted
-from ..retention import Kind
-from ..text.normalization import Project
 
 AT_ONCE = 200  # rows that go in one transaction; saves wait for it
 FOUND = 1000  # that are looked up together: to find them, a whole index is read
@@ -80,13 +82,13 @@ Remove = Callable[[Transaction, Sequence[Any], By], Step]
 
 def overdue_memories(tx: Transaction, by: By = None) -> list[MemoryId]:
     until = _until(tx, Kind.DELETED, by)
-    return tx.overdue.deleted(until, FOUND) if until else []
+    return tx.past_retention.deleted(until, FOUND) if until else []
 
 
 def remove_memories(tx: Transaction, due: Sequence[MemoryId], by: By = None) -> Step:
     """Erase the first of them; of one with a long history the oldest part of that."""
     until, some = _until(tx, Kind.DELETED, by), due[:AT_ONCE]
-    first = tx.overdue.first_deleted(some, until) if until else []
+    first = tx.past_retention.first_deleted(some, until) if until else []
     if not first:  # others have restored or erased them all
         return Step(rows=0, seen=len(some))
     if first[0].is_long:
@@ -96,11 +98,11 @@ def remove_memories(tx: Transaction, due: Sequence[MemoryId], by: By = None) -> 
 
 
 def overdue_histories(tx: Transaction, _: By = None) -> list[MemoryId]:
-    return tx.overdue.with_history(tx.kept.revisions, FOUND) if tx.kept.revisions else []
+    return tx.past_retention.with_history(tx.kept.revisions, FOUND) if tx.kept.revisions else []
 
 
 def remove_revisions(tx: Transaction, due: Sequence[MemoryId], _: By = None) -> Step:
-    rows = tx.overdue.trim(due[:AT_ONCE], tx.kept.revisions)
+    rows = tx.past_retention.trim(due[:AT_ONCE], tx.kept.revisions)
     return Step(rows=rows, seen=0 if rows else len(due[:AT_ONCE]))
 
 
@@ -156,7 +158,7 @@ def _erased(tx: Transaction, project: Project, memories: list[MemoryId]) -> int:
 
 def _shortened(tx: Transaction, one: Deleted) -> int:
     tx.index.must_purge(one.memory)  # it may hold words of earlier revisions
-    revisions = tx.overdue.trim([one.memory], keep=1)
+    revisions = tx.past_retention.trim([one.memory], keep=1)
     tx.erasures.add(_receipt(tx, one.project, [one.memory], 0, revisions))
     return revisions
 

@@ -4,25 +4,16 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from ..access import Role
 from ..memories.memories import known, unheard
-from ..memories.redactor import RulesOf, Screen
-from ..model import (
-    UNSAVED,
-    Caller,
-    Erasure,
-    ErasureId,
-    ErasureKind,
-    Memory,
-    MemoryId,
-    SessionId,
-    StoreId,
-    Text,
-)
+from ..memories.redactor import Redactor, RulesOf
+from ..model.access import Caller, Role
+from ..model.erasure import Erasure, ErasureId, ErasureKind
+from ..model.memory import UNSAVED, Memory, MemoryId, SessionId, Text
+from ..model.space import Project, StoreId
+from ..model.stores import EntryId, Page, StoresSeen
 from ..ports.engine import Engine, Transaction
 from ..secrets.redaction import Rules
-from ..stores.model import EntryId, Page, StoresSeen
-from ..text.normalization import Project, content_hash
+from ..text.normalization import content_hash
 from ..transfer.transfer import Transfer
 from .scan_findings import Finding, Scanned, in_memory, in_past, in_session, in_store, some
 from .scan_stores import redact_entry, redact_past, screened_store
@@ -187,11 +178,11 @@ def _redact_memory(tx: Transaction, id_: MemoryId, rules: Rules) -> int:
     memory, changed = known(tx, id_), 0
     for revision in tx.revisions.newest(memory)[1:]:
         if revision.text is not None:
-            screen = Screen(rules)
-            text = screen.words(revision.text)
+            redactor = Redactor(rules)
+            text = redactor.words(revision.text)
             tx.revisions.rewrite(id_, revision.number, text)
-            changed += bool(screen.count)
-    clean = _without_taken_key(tx, memory, Screen(rules).memory(memory))
+            changed += bool(redactor.count)
+    clean = _without_taken_key(tx, memory, Redactor(rules).memory(memory))
     tx.memories.replace(replace(clean, content_hash=content_hash(clean.text.content)))
     tx.index.must_purge(id_)
     return changed
@@ -208,11 +199,11 @@ def _without_taken_key(tx: Transaction, memory: Memory, clean: Memory) -> Memory
 def _redact_session(tx: Transaction, id_: SessionId, rules: Rules) -> int:
     session = tx.sessions.get(id_)
     assert session is not None  # this transaction has just seen it
-    screen = Screen(rules)
-    tx.sessions.close(screen.summary(session))
+    redactor = Redactor(rules)
+    tx.sessions.close(redactor.summary(session))
     if told := tx.transcripts.get(id_):
-        tx.transcripts.rewrite(id_, screen.transcript(told))
-    return min(screen.count, 1)
+        tx.transcripts.rewrite(id_, redactor.transcript(told))
+    return min(redactor.count, 1)
 
 
 def _is_stored(tx: Transaction, store: StoreId, entry: EntryId | None) -> bool:

@@ -4,21 +4,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ..memories.redactor import MAX_SCOPE, Screen
-from ..model import (
-    NO_PROJECT,
-    UNKNOWN_PROJECT,
-    Memory,
-    MemoryId,
-    Session,
-    SessionId,
-    Space,
-    StoreId,
-    Text,
-)
+from ..memories.redactor import MAX_SCOPE, Redactor
+from ..model.memory import Memory, MemoryId, Session, SessionId, Text
+from ..model.space import NO_PROJECT, UNKNOWN_PROJECT, Project, Space, StoreId
+from ..model.stores import EntryId, Past, Store
 from ..secrets.redaction import Rules
-from ..stores.model import EntryId, Past, Store
-from ..text.normalization import Project
 from ..text.summary import Transcript
 from .scan_stores import screened_entry, screened_past, screened_store
 
@@ -51,39 +41,39 @@ class Scanned:
 
 
 def in_store(store: Store, rules: Rules) -> Finding | None:
-    screen, _ = screened_store(store, rules)
-    return Finding(store=store.id, kinds=screen.kinds, in_names={}) if screen.count else None
+    redactor, _ = screened_store(store, rules)
+    return Finding(store=store.id, kinds=redactor.kinds, in_names={}) if redactor.count else None
 
 
 def in_memory(memory: Memory, revisions: Iterable[Text], rules: Rules) -> Finding | None:
     if memory.space.is_store:
         return in_entry(memory, rules)
-    screen = Screen(rules)
-    names = Screen(rules)
+    redactor = Redactor(rules)
+    names = Redactor(rules)
     names.text(memory.space.scope, MAX_SCOPE)
     # Its session's id is the session's matter.
-    screen.memory(replace(memory, session=SessionId(""), space=Space(project=UNKNOWN_PROJECT)))
+    redactor.memory(replace(memory, session=SessionId(""), space=Space(project=UNKNOWN_PROJECT)))
     for text in revisions:
-        screen.words(text)
-    return _finding(screen, names, memory.space.project, memory=memory.id)
+        redactor.words(text)
+    return _finding(redactor, names, memory.space.project, memory=memory.id)
 
 
 def in_entry(memory: Memory, rules: Rules) -> Finding | None:
-    screen, names = screened_entry(memory, rules)
-    if not screen.count + names.count:
+    redactor, names = screened_entry(memory, rules)
+    if not redactor.count + names.count:
         return None
     return Finding(
         memory=memory.id,
         store=StoreId(memory.space.scope),
         entry=EntryId(memory.uid),
-        kinds=screen.kinds,
+        kinds=redactor.kinds,
         in_names=names.kinds,
     )
 
 
 def in_past(versions: Sequence[Past], rules: Rules) -> Finding | None:
     screens = {past.number: screened_past(past.text, rules) for past in versions}
-    numbers = tuple(number for number, screen in screens.items() if screen.count)
+    numbers = tuple(number for number, redactor in screens.items() if redactor.count)
     if not numbers:
         return None
     return Finding(
@@ -91,35 +81,35 @@ def in_past(versions: Sequence[Past], rules: Rules) -> Finding | None:
         store=versions[0].store,
         entry=versions[0].entry,
         numbers=numbers,
-        kinds=sum((screen.kinds for screen in screens.values()), Counter()),
+        kinds=sum((redactor.kinds for redactor in screens.values()), Counter()),
         in_names={},
     )
 
 
 def in_session(session: Session, told: Transcript | None, rules: Rules) -> Finding | None:
-    screen, names = Screen(rules), Screen(rules)
-    screen.summary(session)
-    screen.transcript(told or Transcript())
+    redactor, names = Redactor(rules), Redactor(rules)
+    redactor.summary(session)
+    redactor.transcript(told or Transcript())
     names.session_id(session.id)
     names.text(session.project, len(session.project))
-    return _finding(screen, names, session.project, session=session.id)
+    return _finding(redactor, names, session.project, session=session.id)
 
 
 def _finding(
-    screen: Screen,
-    names: Screen,
+    redactor: Redactor,
+    names: Redactor,
     project: Project,
     *,
     memory: MemoryId | None = None,
     session: SessionId | None = None,
 ) -> Finding | None:
-    if not screen.count + names.count:
+    if not redactor.count + names.count:
         return None
     return Finding(
         project=project,
         memory=memory,
         session=session,
-        kinds=screen.kinds,
+        kinds=redactor.kinds,
         in_names=names.kinds,
     )
 

@@ -3,11 +3,12 @@
 from collections.abc import Collection
 from dataclasses import replace
 
-from ..memories.redactor import Screen
-from ..model import Memory, StoreId, Text
+from ..memories.redactor import Redactor
+from ..model.memory import Memory, Text
+from ..model.space import StoreId
+from ..model.stores import EntryId, Metadata, Store
 from ..ports.engine import Transaction
 from ..secrets.redaction import Rules
-from ..stores.model import EntryId, Metadata, Store
 from ..stores.rules import (
     MAX_CONTENT,
     MAX_DESCRIPTION,
@@ -20,39 +21,39 @@ from ..stores.rules import (
 from ..text.normalization import content_hash
 
 
-def screened_entry(memory: Memory, rules: Rules) -> tuple[Screen, Screen]:
+def screened_entry(memory: Memory, rules: Rules) -> tuple[Redactor, Redactor]:
     """What would be taken out of an entry as it is now, and what its path holds."""
-    screen, names = Screen(rules), Screen(rules)
+    redactor, names = Redactor(rules), Redactor(rules)
     names.text(memory.text.title, len(memory.text.title))
-    _without(screen, memory.text)
-    _pairs(screen, memory.extras)
-    return screen, names
+    _without(redactor, memory.text)
+    _pairs(redactor, memory.extras)
+    return redactor, names
 
 
-def screened_past(text: Text, rules: Rules) -> Screen:
+def screened_past(text: Text, rules: Rules) -> Redactor:
     """What would be taken out of an earlier version."""
-    screen = Screen(rules)
-    _without(screen, text)
-    return screen
+    redactor = Redactor(rules)
+    _without(redactor, text)
+    return redactor
 
 
-def screened_store(store: Store, rules: Rules) -> tuple[Screen, Store]:
+def screened_store(store: Store, rules: Rules) -> tuple[Redactor, Store]:
     """What would be taken out of what a store says of itself, and the store without it."""
-    screen = Screen(rules)
+    redactor = Redactor(rules)
     clean = replace(
         store,
-        name=screen.text(store.name, MAX_NAME),
-        description=screen.text(store.description, MAX_DESCRIPTION),
-        metadata=_pairs(screen, store.metadata),
+        name=redactor.text(store.name, MAX_NAME),
+        description=redactor.text(store.description, MAX_DESCRIPTION),
+        metadata=_pairs(redactor, store.metadata),
     )
-    return screen, clean
+    return redactor, clean
 
 
 def redact_entry(tx: Transaction, store: StoreId, entry: EntryId, rules: Rules) -> None:
     """Take the secrets out of an entry as it is now. Size and hash are those of what is left."""
     memory = _memory(tx, store, entry)
-    screen = Screen(rules)
-    text = _without(screen, memory.text)
+    redactor = Redactor(rules)
+    text = _without(redactor, memory.text)
     if text != memory.text:
         _measure(tx, memory, memory.revision, text)
         tx.stores.grow(store, 0, size_of(text.content) - size_of(memory.text.content))
@@ -60,7 +61,7 @@ def redact_entry(tx: Transaction, store: StoreId, entry: EntryId, rules: Rules) 
         replace(
             memory,
             text=text,
-            extras=_pairs(screen, memory.extras),
+            extras=_pairs(redactor, memory.extras),
             content_hash=content_hash(text.content),
         )
     )
@@ -75,7 +76,7 @@ def redact_past(
     for past in tx.versions.past((memory.id, min(numbers) - 1), max(numbers)):
         if past.memory != memory.id or past.number > max(numbers):
             break
-        clean = _without(Screen(rules), past.text)
+        clean = _without(Redactor(rules), past.text)
         if clean != past.text:
             tx.revisions.rewrite(memory.id, past.number, clean)
             _measure(tx, memory, past.number, clean)
@@ -94,12 +95,12 @@ def _measure(tx: Transaction, memory: Memory, number: int, text: Text) -> None:
     tx.versions.measure(memory.id, number, size_of(text.content), sha256_of(text.content))
 
 
-def _without(screen: Screen, text: Text) -> Text:
-    return replace(text, content=screen.text_of_bytes(text.content, MAX_CONTENT))
+def _without(redactor: Redactor, text: Text) -> Text:
+    return replace(text, content=redactor.text_of_bytes(text.content, MAX_CONTENT))
 
 
-def _pairs(screen: Screen, pairs: Metadata) -> Metadata:
+def _pairs(redactor: Redactor, pairs: Metadata) -> Metadata:
     return {
-        screen.text(key, MAX_PAIR_KEY): screen.text(value, MAX_PAIR_VALUE)
+        redactor.text(key, MAX_PAIR_KEY): redactor.text(value, MAX_PAIR_VALUE)
         for key, value in pairs.items()
     }

@@ -6,7 +6,7 @@ from datetime import timedelta
 from functools import partial
 
 from ..errors import Damaged, Unavailable
-from ..model import Caller
+from ..model.access import Caller
 from ..ports.engine import Engine, Transaction
 
 MINUTE = timedelta(minutes=1)

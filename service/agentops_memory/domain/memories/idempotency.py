@@ -8,10 +8,11 @@ from hashlib import sha256
 from typing import Concatenate, ParamSpec, TypeVar
 
 from ..errors import Conflict, Invalid
-from ..model import Caller, Done, Ids
+from ..model.access import Caller
+from ..model.idempotency import IdempotencyRecord, Ids
+from ..model.retention import Kind
 from ..ports.engine import Transaction
-from ..quota import require_room_for_record
-from ..retention import Kind
+from .quota import require_room_for_record
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -22,7 +23,7 @@ _KEY = re.compile(rf"[!-~]{{1,{LONGEST_KEY}}}")
 
 
 @dataclass(slots=True, kw_only=True)
-class Once:
+class IdempotentRequest:
     """A request under the idempotency key of its holder, as digests; for one write of it."""
 
     key: bytes
@@ -31,7 +32,7 @@ class Once:
     is_replay: bool = False  # whether it was done before; the write finds out
 
 
-def once(caller: Caller, key: str, status: int, *request: bytes) -> Once:
+def idempotency(caller: Caller, key: str, status: int, *request: bytes) -> IdempotentRequest:
     """The request that has these parts, under the caller's key. Invalid for what is no key.
 
     The key goes into both digests: without it, nobody can try out what a short
@@ -40,7 +41,9 @@ def once(caller: Caller, key: str, status: int, *request: bytes) -> Once:
     if not _KEY.fullmatch(key):
         raise Invalid(f"An idempotency key has 1 to {LONGEST_KEY} visible ASCII characters.")
     holder = (caller.key or "").encode(), key.encode()
-    return Once(key=_digest(*holder), request=_digest(*request, *holder), status=status)
+    return IdempotentRequest(
+        key=_digest(*holder), request=_digest(*request, *holder), status=status
+    )
 
 
 def no_ids(_: object) -> Ids:
@@ -48,9 +51,9 @@ def no_ids(_: object) -> Ids:
     return {}
 
 
-def only_once(
+def idempotent(
     work: Callable[Concatenate[Transaction, P], T],
-    once: Once | None,
+    idempotency: IdempotentRequest | None,
     *,
     again: Callable[Concatenate[Transaction, Ids, P], T],
     ids: Callable[[T], Ids] = no_ids,
@@ -62,18 +65,18 @@ def only_once(
     work would take: it must refuse whom the work would refuse. Another request
     under the key is refused with Conflict.
     """
-    if once is None:
+    if idempotency is None:
         return work
 
     @wraps(work)
     def done_once(tx: Transaction, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        done = _done(tx, once)
-        once.is_replay = done is not None  # said each time: a transaction may be run again
+        done = _done(tx, idempotency)
+        idempotency.is_replay = done is not None  # said each time: a transaction may be run again
         if done is not None:
-            once.status = done.status
+            idempotency.status = done.status
             return _again(partial(again, tx, done.ids, *args, **kwargs))
         outcome = work(tx, *args, **kwargs)
-        _record(tx, once, ids(outcome))
+        _record(tx, idempotency, ids(outcome))
         return outcome
 
     return done_once
@@ -87,25 +90,31 @@ def _again(outcome: Callable[[], T]) -> T:
         raise Conflict("This was done, and its answer is not known any more.") from damage
 
 
-def is_due(tx: Transaction, once: Once | None) -> bool:
+def is_due(tx: Transaction, idempotency: IdempotentRequest | None) -> bool:
     """Whether the request is still to be done; Conflict for another one under its key."""
-    return once is None or _done(tx, once) is None
+    return idempotency is None or _done(tx, idempotency) is None
 
 
-def _done(tx: Transaction, once: Once) -> Done | None:
+def _done(tx: Transaction, idempotency: IdempotentRequest) -> IdempotencyRecord | None:
     """What the request has done, in the time for which that is kept."""
-    done = tx.done.get(once.key)
+    done = tx.done.get(idempotency.key)
     until = tx.kept.until(Kind.IDEMPOTENCY, tx.now)
     if done is None or (until is not None and done.at <= until):
         return None
-    if done.request != once.request:
+    if done.request != idempotency.request:
         raise Conflict("Idempotency key reused with a different request body.")
     return done
 
 
-def _record(tx: Transaction, once: Once, ids: Ids) -> None:
+def _record(tx: Transaction, idempotency: IdempotentRequest, ids: Ids) -> None:
     require_room_for_record(tx)
-    record = Done(key=once.key, request=once.request, status=once.status, ids=ids, at=tx.now)
+    record = IdempotencyRecord(
+        key=idempotency.key,
+        request=idempotency.request,
+        status=idempotency.status,
+        ids=ids,
+        at=tx.now,
+    )
     tx.done.add(record)
 
 

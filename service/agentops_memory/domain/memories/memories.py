@@ -4,19 +4,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from ..access import Role
 from ..errors import Conflict, Invalid, NotFound
-from ..model import (
+from ..model.access import Caller, Role
+from ..model.erasure import Erasure, ErasureId, ErasureKind
+from ..model.memory import (
     Action,
     Amended,
-    Caller,
     Change,
-    Deed,
+    ChangeKind,
     Draft,
-    Erasure,
-    ErasureId,
-    ErasureKind,
-    Filter,
     Memory,
     MemoryId,
     Revision,
@@ -24,15 +20,16 @@ from ..model import (
     Session,
     Text,
 )
+from ..model.search import Filter
 from ..ports.engine import Engine, Transaction
-from ..quota import require_room
 from ..secrets.redaction import Rules
 from ..text.instants import LATEST
 from ..text.normalization import content_hash
 from . import replays
-from .idempotency import Once, only_once
+from .idempotency import IdempotentRequest, idempotent
 from .new_names import require_draft, require_tags
-from .redactor import RulesOf, Screen, default_rules
+from .quota import require_room
+from .redactor import Redactor, RulesOf, default_rules
 from .sessions import entered
 
 SECOND = timedelta(seconds=1)
@@ -57,14 +54,16 @@ class Memories:
     rules: RulesOf = default_rules
     on_erased: Callable[[Caller], None] = unheard
 
-    async def save(self, caller: Caller, draft: Draft, *, once: Once | None = None) -> Saved:
+    async def save(
+        self, caller: Caller, draft: Draft, *, idempotency: IdempotentRequest | None = None
+    ) -> Saved:
         """Store a draft by the three tiers; racing saves of one thing end as one memory."""
         caller.require(Role.WRITER)
-        screen = Screen(self.rules(caller))
-        clean = screen.draft(draft)
-        work = only_once(save, once, again=replays.saved, ids=replays.ids_of_saved)
+        redactor = Redactor(self.rules(caller))
+        clean = redactor.draft(draft)
+        work = idempotent(save, idempotency, again=replays.saved, ids=replays.ids_of_saved)
         saved = await self.engine.write(caller, work, clean, self.dedupe_window)
-        return replace(saved, redacted=screen.count)
+        return replace(saved, redacted=redactor.count)
 
     async def get(self, caller: Caller, memory: MemoryId) -> Memory:
         """The live memory."""
@@ -79,22 +78,31 @@ class Memories:
         return await self.engine.read(caller, recent, seen, limit, before)
 
     async def amend(
-        self, caller: Caller, memory: MemoryId, change: Change, *, once: Once | None = None
+        self,
+        caller: Caller,
+        memory: MemoryId,
+        change: Change,
+        *,
+        idempotency: IdempotentRequest | None = None,
     ) -> Amended:
         """Change parts of a memory. A change that changes nothing leaves no trace."""
         caller.require(Role.WRITER)
-        screen = Screen(self.rules(caller))
-        work = only_once(amend, once, again=replays.amended, ids=replays.ids_of_changed)
-        amended = await self.engine.write(caller, work, memory, screen.change(change))
-        return Amended(memory=amended, redacted=screen.count)
+        redactor = Redactor(self.rules(caller))
+        work = idempotent(amend, idempotency, again=replays.amended, ids=replays.ids_of_changed)
+        amended = await self.engine.write(caller, work, memory, redactor.change(change))
+        return Amended(memory=amended, redacted=redactor.count)
 
-    async def forget(self, caller: Caller, memory: MemoryId, *, once: Once | None = None) -> None:
+    async def forget(
+        self, caller: Caller, memory: MemoryId, *, idempotency: IdempotentRequest | None = None
+    ) -> None:
         """Delete a memory; it can be restored. One that is not there is no error."""
         caller.require(Role.WRITER)
-        await self.engine.write(caller, only_once(forget, once, again=replays.forgotten), memory)
+        await self.engine.write(
+            caller, idempotent(forget, idempotency, again=replays.forgotten), memory
+        )
 
     async def erase(
-        self, caller: Caller, memory: MemoryId, *, once: Once | None = None
+        self, caller: Caller, memory: MemoryId, *, idempotency: IdempotentRequest | None = None
     ) -> ErasureId | None:
         """Remove a memory, live or deleted, with its revisions; the answer names the receipt.
 
@@ -102,7 +110,7 @@ class Memories:
         again, and if the caller does not act on its project, there is none.
         """
         caller.require(Role.ADMIN)
-        work = only_once(erase, once, again=replays.erased, ids=replays.ids_of_erased)
+        work = idempotent(erase, idempotency, again=replays.erased, ids=replays.ids_of_erased)
         erasure = await self.engine.write(caller, work, memory)
         if erasure is not None:
             self.on_erased(caller)
@@ -114,14 +122,19 @@ class Memories:
         return await self.engine.read(caller, history, memory)
 
     async def restore(
-        self, caller: Caller, memory: MemoryId, number: int, *, once: Once | None = None
+        self,
+        caller: Caller,
+        memory: MemoryId,
+        number: int,
+        *,
+        idempotency: IdempotentRequest | None = None,
     ) -> Amended:
         """Bring an earlier revision's text back as a new revision; a deleted memory revives.
 
         Refused with Conflict when another memory holds the key by now.
         """
         caller.require(Role.WRITER)
-        work = only_once(restore, once, again=replays.restored, ids=replays.ids_of_restored)
+        work = idempotent(restore, idempotency, again=replays.restored, ids=replays.ids_of_restored)
         return await self.engine.write(caller, work, memory, number, self.rules(caller))
 
 
@@ -182,7 +195,7 @@ def forget(tx: Transaction, memory: MemoryId) -> None:
         return
     tx.caller.require_space(before.space)
     if before.deleted_at is None:
-        revised(tx, before, replace(before, deleted_at=tx.now), Deed.DELETED)
+        revised(tx, before, replace(before, deleted_at=tx.now), ChangeKind.DELETED)
 
 
 def erase(tx: Transaction, memory: MemoryId) -> ErasureId | None:
@@ -217,22 +230,24 @@ def restore(tx: Transaction, memory: MemoryId, number: int, rules: Rules) -> Ame
         raise NotFound("No such revision.")
     if before.deleted_at and before.key and tx.memories.at_key(before.space, before.key):
         raise Conflict("Another observation holds this topic key now.")
-    screen = Screen(rules)  # there are more rules, perhaps, than when it was saved
+    redactor = Redactor(rules)  # there are more rules, perhaps, than when it was saved
     after = replace(
-        before, text=screen.words(text), updated_at=changed_at(tx, before), deleted_at=None
+        before, text=redactor.words(text), updated_at=changed_at(tx, before), deleted_at=None
     )
-    return Amended(memory=revised(tx, before, after), redacted=screen.count)
+    return Amended(memory=revised(tx, before, after), redacted=redactor.count)
 
 
 def created(tx: Transaction, memory: Memory) -> Memory:
     """Store a new memory, with the revision that says so."""
     hashed = replace(memory, content_hash=content_hash(memory.text.content))
     stored = tx.memories.insert(hashed)
-    _record(tx, stored, Deed.CREATED)
+    _record(tx, stored, ChangeKind.CREATED)
     return stored
 
 
-def revised(tx: Transaction, before: Memory, after: Memory, deed: Deed = Deed.UPDATED) -> Memory:
+def revised(
+    tx: Transaction, before: Memory, after: Memory, deed: ChangeKind = ChangeKind.UPDATED
+) -> Memory:
     """Put a memory's next state in the place of the one before, which its history keeps."""
     after = replace(
         after, revision=before.revision + 1, content_hash=content_hash(after.text.content)
@@ -253,13 +268,13 @@ def changed_at(tx: Transaction, before: Memory) -> datetime:
     return before.updated_at + SECOND if is_back else tx.now
 
 
-def _record(tx: Transaction, memory: Memory, deed: Deed) -> None:
+def _record(tx: Transaction, memory: Memory, deed: ChangeKind) -> None:
     at = memory.deleted_at or memory.updated_at
     tx.revisions.add(
         memory.id, Revision(number=memory.revision, deed=deed, at=at, text=memory.text)
     )
     if tx.kept.oldest(memory.revision) > 1 and not memory.space.is_store:
-        tx.overdue.trim([memory.id], tx.kept.revisions)
+        tx.past_retention.trim([memory.id], tx.kept.revisions)
 
 
 def _earlier(tx: Transaction, memory: MemoryId) -> ErasureId | None:

@@ -2,11 +2,11 @@
 
 from collections.abc import Collection, Mapping
 
-from ..access import ANY
 from ..errors import InvalidFields
-from ..model import Draft, SessionId
+from ..model.access import ANY
+from ..model.memory import Draft, SessionId
+from ..model.space import Project
 from ..ports.engine import Transaction
-from ..text.normalization import Project
 from ..text.visible import invisible
 
 Faults = Mapping[str, str]

@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
-from ..model import Caller, Change, Draft, Memory, Session, SessionId, Text
+from ..model.access import Caller
+from ..model.memory import Change, Draft, Memory, Session, SessionId, Text
 from ..secrets.redaction import DEFAULT_RULES, Rules
 from ..text.normalization import cut
 from ..text.summary import SHOWN, Transcript, summary, told_by
@@ -30,7 +31,7 @@ def default_rules(_: Caller) -> Rules:
 
 
 @dataclass(slots=True)
-class Screen:
+class Redactor:
     """Takes secrets out of what one request writes: nouns come out as they may be stored."""
 
     rules: Rules
@@ -114,7 +115,7 @@ class Screen:
 
     def _cut_anew(self, text: str) -> str:
         """The summary with both messages cleaned, then cut; nothing if a secret would be left."""
-        again = summary(Screen(self.rules).transcript(told_by(text)))
+        again = summary(Redactor(self.rules).transcript(told_by(text)))
         return "" if self.rules.redacted(again).count else again
 
     def _key(self, key: str | None) -> str | None:

@@ -3,22 +3,23 @@
 from dataclasses import replace
 
 from ..errors import NotFound
-from ..model import (
+from ..model.erasure import ErasureId
+from ..model.idempotency import Ids
+from ..model.memory import (
     Action,
     Amended,
     Change,
     Draft,
-    ErasureId,
-    Ids,
     Memory,
     MemoryId,
     Saved,
     Session,
     SessionId,
 )
+from ..model.space import Project
 from ..ports.engine import Transaction
 from ..secrets.redaction import Rules
-from ..text.normalization import Project, content_hash
+from ..text.normalization import content_hash
 from ..text.summary import Transcript, summary
 
 

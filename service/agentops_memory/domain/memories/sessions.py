@@ -5,17 +5,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from ..access import Role
 from ..errors import Invalid
-from ..model import UNKNOWN_PROJECT, Caller, Entered, Session, SessionId
+from ..model.access import Caller, Role
+from ..model.memory import Entered, Session, SessionId
+from ..model.space import UNKNOWN_PROJECT, Project
 from ..ports.engine import Engine, Transaction
-from ..quota import require_room_for_session
-from ..text.normalization import Project
 from ..text.summary import Message, Transcript, continued, summary, told_by, transcript
 from . import replays
-from .idempotency import Once, only_once
+from .idempotency import IdempotentRequest, idempotent
 from .new_names import require_session
-from .redactor import RulesOf, Screen, default_rules
+from .quota import require_room_for_session
+from .redactor import Redactor, RulesOf, default_rules
 
 AT_ONCE = 100  # idle sessions that are ended in one transaction; saves wait for it
 
@@ -33,22 +33,29 @@ class Sessions:
     rules: RulesOf = default_rules
 
     async def open(
-        self, caller: Caller, session: SessionId, project: Project, *, once: Once | None = None
+        self,
+        caller: Caller,
+        session: SessionId,
+        project: Project,
+        *,
+        idempotency: IdempotentRequest | None = None,
     ) -> Entered:
         """Start a session. A known id is answered with what is stored, unchanged."""
         caller.require(Role.WRITER)
-        screen = Screen(self.rules(caller))
-        id_ = screen.session_id(session)
-        work = only_once(open_session, once, again=replays.opened, ids=replays.ids_of_opened)
+        redactor = Redactor(self.rules(caller))
+        id_ = redactor.session_id(session)
+        work = idempotent(
+            open_session, idempotency, again=replays.opened, ids=replays.ids_of_opened
+        )
         opened = await self.engine.write(caller, work, id_, project)
-        return Entered(session=opened, redacted=screen.count)
+        return Entered(session=opened, redacted=redactor.count)
 
     async def hear(self, caller: Caller, messages: Iterable[Message]) -> Transcript:
         """The digest of what was said, for the other steps: this may take long, so it is one."""
         caller.require(Role.WRITER)
-        screen = Screen(self.rules(caller))
-        said = await asyncio.to_thread(transcript, messages, screen.whole)
-        return replace(said, redacted=screen.count)
+        redactor = Redactor(self.rules(caller))
+        said = await asyncio.to_thread(transcript, messages, redactor.whole)
+        return replace(said, redacted=redactor.count)
 
     async def append(
         self,
@@ -57,18 +64,18 @@ class Sessions:
         said: Transcript,
         project: Project | None,
         *,
-        once: Once | None = None,
+        idempotency: IdempotentRequest | None = None,
     ) -> Entered:
         """Add to what was told of a session, which goes on where its summary ends.
 
         An unknown id is stored, in `project` or `unknown`, so that nothing is lost.
         """
         caller.require(Role.WRITER)
-        screen = Screen(self.rules(caller))
-        id_ = screen.session_id(session)
-        work = only_once(append_messages, once, again=replays.appended)
+        redactor = Redactor(self.rules(caller))
+        id_ = redactor.session_id(session)
+        work = idempotent(append_messages, idempotency, again=replays.appended)
         grown = await self.engine.write(caller, work, id_, said, project)
-        return Entered(session=grown, redacted=screen.count + said.redacted)
+        return Entered(session=grown, redacted=redactor.count + said.redacted)
 
     async def close(
         self,
@@ -77,7 +84,7 @@ class Sessions:
         said: Transcript,
         project: Project | None,
         *,
-        once: Once | None = None,
+        idempotency: IdempotentRequest | None = None,
     ) -> Entered:
         """End a session with the summary of its transcript; the last transcript wins.
 
@@ -86,11 +93,13 @@ class Sessions:
         `unknown`, so that a late end is not lost.
         """
         caller.require(Role.WRITER)
-        screen = Screen(self.rules(caller))
-        id_ = screen.session_id(session)
-        work = only_once(close_session, once, again=replays.closed, ids=replays.ids_of_closed)
+        redactor = Redactor(self.rules(caller))
+        id_ = redactor.session_id(session)
+        work = idempotent(
+            close_session, idempotency, again=replays.closed, ids=replays.ids_of_closed
+        )
         closed = await self.engine.write(caller, work, id_, said, project)
-        return Entered(session=closed, redacted=screen.count + said.redacted)
+        return Entered(session=closed, redacted=redactor.count + said.redacted)
 
     async def end_idle(self, caller: Caller, idle: timedelta) -> int:
         """End the sessions of which nothing was told for so long; how many. With 0 none ends.

@@ -4,12 +4,16 @@ from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
-from ..model import Caller, Done, Erasure, ErasureId, Extent, Listed, MemoryId, Rows
-from ..retention import Retentions
-from ..text.normalization import Project
+from ..model.access import Caller
+from ..model.erasure import Erasure, ErasureId
+from ..model.idempotency import IdempotencyRecord
+from ..model.memory import MemoryId
+from ..model.retention import Retentions
+from ..model.space import Project
+from ..model.totals import Extent, Listed, Rows
 from .imports import ImportTable
 from .memories import MemoryTable, RevisionTable, SessionTable, TranscriptTable
-from .retention import OverdueTable
+from .retention import RetentionTable
 from .search import IndexTable, SearchTable
 from .stores import EntryTable, StoreTable, VersionTable
 
@@ -17,7 +21,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class ErasureTable(Protocol):
+class ReceiptTable(Protocol):
     """The receipts of erasures, of every project: the rules say who may see one."""
 
     def add(self, erasure: Erasure) -> None:
@@ -101,10 +105,10 @@ class ProjectTable(Protocol):
 class DoneTable(Protocol):
     """What was done under idempotency keys. Whether that still counts is for the rules to say."""
 
-    def get(self, key: bytes) -> Done | None:
+    def get(self, key: bytes) -> IdempotencyRecord | None:
         """What was done under the key with this digest."""
 
-    def add(self, done: Done) -> None:
+    def add(self, done: IdempotencyRecord) -> None:
         """Store what was done, in the transaction that does it; it takes the place of another."""
 
     def until(self, at: datetime, most: int) -> list[bytes]:
@@ -171,7 +175,7 @@ class Transaction(Protocol):
         """Projects."""
 
     @property
-    def erasures(self) -> ErasureTable:
+    def erasures(self) -> ReceiptTable:
         """Receipts of erasures."""
 
     @property
@@ -195,7 +199,7 @@ class Transaction(Protocol):
         """What was done under idempotency keys."""
 
     @property
-    def overdue(self) -> OverdueTable:
+    def past_retention(self) -> RetentionTable:
         """What is over its time."""
 
     def new_uid(self, at: datetime) -> str:

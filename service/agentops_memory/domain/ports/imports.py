@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NewType, Protocol
 
-from ..access import Patterns
-from ..model import Memory, Session
-from ..text.normalization import Project
+from ..model.access import Patterns
+from ..model.memory import Memory, Session
+from ..model.space import Project
 
 ImportId = NewType("ImportId", int)
 Row = Session | Memory

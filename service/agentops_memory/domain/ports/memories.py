@@ -5,8 +5,9 @@ from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Protocol
 
-from ..model import Filter, Memory, MemoryId, Revision, Session, SessionId, Space, StoreId, Text
-from ..text.normalization import Project
+from ..model.memory import Memory, MemoryId, Revision, Session, SessionId, Text
+from ..model.search import Filter
+from ..model.space import Project, Space, StoreId
 from ..text.summary import Transcript
 
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from ..model import MemoryId
-from ..text.normalization import Project
+from ..model.memory import MemoryId
+from ..model.space import Project
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,7 +18,7 @@ class Deleted:
     is_long: bool
 
 
-class OverdueTable(Protocol):
+class RetentionTable(Protocol):
     """What is over its time; little enough at a time that saves may wait for it."""
 
     def deleted(self, until: datetime, most: int) -> list[MemoryId]:

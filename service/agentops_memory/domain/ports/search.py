@@ -5,8 +5,9 @@ from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import Protocol
 
-from ..model import Filter, Hit, MemoryId, Purge
-from ..recall.explain import Parts, Tier
+from ..model.erasure import Purge
+from ..model.memory import MemoryId
+from ..model.search import Filter, Hit, Parts, Tier
 from ..text.query import Corrections, Query
 
 

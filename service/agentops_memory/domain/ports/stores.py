@@ -3,8 +3,10 @@
 from collections.abc import Iterator
 from typing import Protocol
 
-from ..model import ErasureId, MemoryId, StoreId
-from ..stores.model import (
+from ..model.erasure import ErasureId
+from ..model.memory import MemoryId
+from ..model.space import StoreId
+from ..model.stores import (
     EntriesSeen,
     Entry,
     EntryId,

@@ -4,7 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import compress
 
-from ..model import Context, LeftOut, Packed, Text
+from ..model.memory import Text
+from ..model.search import Context, LeftOut, Packed
 from ..text.normalization import cut
 
 SHOWN = 300  # code points of a content in a context

@@ -5,13 +5,13 @@ from datetime import timedelta
 from typing import TypeVar
 
 from ..errors import WITHOUT_WORDS
-from ..model import Hit, Source, Wanted
+from ..model.search import Explained, Explanation, Hit, Reason, Source, Tier, Wanted, WhyNot
 from ..ports.engine import Transaction
 from ..text.query import Query
-from .explain import MOST_EXPLAINED, Explained, Explanation, Reason, Tier, WhyNot, explained
+from .explain import MOST_EXPLAINED, explained
 from .why_not import Answer, why_not
 
-PATIENCE = timedelta(seconds=1)  # with each half of an explanation
+TIMEOUT = timedelta(seconds=1)  # with each half of an explanation
 
 T = TypeVar("T")
 
@@ -51,7 +51,7 @@ def _items(tx: Transaction, hits: Sequence[Hit], answer: Answer) -> dict[int, Ex
 
 def _in_time(tx: Transaction, work: Callable[[], T]) -> T | None:
     try:
-        with tx.search.within(PATIENCE):
+        with tx.search.within(TIMEOUT):
             return work()
     except WITHOUT_WORDS:
         return None

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
-from ..model import Hit
+from ..model.search import Hit
 
 K = 60  # of reciprocal rank fusion (Cormack, Clarke and Büttcher, 2009): how little the first lead
 

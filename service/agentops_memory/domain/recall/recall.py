@@ -4,30 +4,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from ..access import Role
 from ..errors import WITHOUT_WORDS
 from ..memories.memories import live
-from ..model import (
-    GLOBAL_SCOPE,
-    Caller,
-    Context,
-    Filter,
-    Found,
-    Hit,
-    Memory,
-    MemoryId,
-    Source,
-    StoreId,
-    Totals,
-    Wanted,
-)
+from ..model.access import Caller, Role
+from ..model.memory import Memory, MemoryId
+from ..model.search import Context, Filter, Found, Hit, Source, Tier, Wanted
+from ..model.space import GLOBAL_SCOPE, Project, StoreId
+from ..model.totals import Totals
 from ..ports.engine import Engine, Transaction
 from ..stores.lookup import known_store
-from ..text.features import ALL, Technique, Techniques
-from ..text.normalization import Project
-from ..text.query import MAX_PROMPT, PATIENCE, Query, understood, words
+from ..text.features import ALL, Feature, Features
+from ..text.query import MAX_PROMPT, TIMEOUT, Query, understood, words
 from .budget import Budget, packed
-from .explain import Tier
 from .explain_found import explanation
 from .fusion import merged
 from .why_not import Answer, reached
@@ -42,8 +30,8 @@ class Recall:
     """Recall of one service. No text is refused as a query."""
 
     engine: Engine
-    using: Techniques = ALL
-    patience: timedelta = PATIENCE
+    features: Features = ALL
+    patience: timedelta = TIMEOUT
 
     async def search(
         self, caller: Caller, text: str, seen: Filter, limit: int, wanted: Wanted = NOTHING
@@ -102,14 +90,14 @@ class Recall:
         return await self.engine.read(caller, totals, project)
 
     def _understood(self, text: str) -> Query:
-        return replace(understood(text, self.using), patience=self.patience)
+        return replace(understood(text, self.features), patience=self.patience)
 
     def _with_dropped(self, found: Found, text: str) -> Found:
         """The same, with the words that were not looked for, if it is to be explained."""
         if found.explanation is None:
             return found
         used = {term.text for term in found.query.terms}
-        dropped = [word for word in words(text[:MAX_PROMPT], self.using) if word not in used]
+        dropped = [word for word in words(text[:MAX_PROMPT], self.features) if word not in used]
         return replace(found, explanation=replace(found.explanation, dropped=tuple(dropped)))
 
 
@@ -190,15 +178,15 @@ def _by_words(tx: Transaction, query: Query, seen: Filter, limit: int) -> tuple[
 
 def _tiers(query: Query) -> tuple[Tier, ...]:
     """What a search looks for, in its order."""
-    is_any = Technique.ANY_WORD in query.using
-    is_every = Technique.ALL_WORDS_FIRST in query.using or not is_any
+    is_any = Feature.ANY_WORD in query.features
+    is_every = Feature.ALL_WORDS_FIRST in query.features or not is_any
     tiers = {Tier.KEY: query.path is not None, Tier.EVERY: is_every, Tier.ANY: is_any}
     return tuple(tier for tier, is_asked in tiers.items() if is_asked)
 
 
 def _reminding(query: Query) -> tuple[Tier, ...]:
     """What a context looks for."""
-    return (Tier.ANY if Technique.ANY_WORD in query.using else Tier.EVERY,)
+    return (Tier.ANY if Feature.ANY_WORD in query.features else Tier.EVERY,)
 
 
 def _reminders(
@@ -249,7 +237,7 @@ def _source(tx: Transaction, query: Query, seen: Filter, limit: int) -> Source:
 
 
 def _corrected(tx: Transaction, query: Query, seen: Filter) -> Query:
-    if Technique.TYPOS not in query.using or not query.doubtful:
+    if Feature.TYPOS not in query.features or not query.doubtful:
         return query
     return query.corrected(tx.search.lookalikes(query.doubtful, seen))
 

@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass, replace
 
-from ..model import GLOBAL_SCOPE, Filter, Found, Memory, MemoryId, Method, Packed
+from ..model.memory import Memory, MemoryId
+from ..model.search import PLACES, Filter, Found, Method, Packed, Reason, Tier, WhyNot
+from ..model.space import GLOBAL_SCOPE
 from ..ports.engine import Transaction
-from .explain import PLACES, Reason, Tier, WhyNot, explained, own_score
+from .explain import explained, own_score
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

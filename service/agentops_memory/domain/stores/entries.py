@@ -4,31 +4,16 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from ..access import Role
 from ..errors import PathTaken, Stale
-from ..memories.idempotency import Once, only_once
+from ..memories.idempotency import IdempotentRequest, idempotent
 from ..memories.memories import changed_at, created, revised, unheard
-from ..memories.redactor import RulesOf, Screen, default_rules
-from ..model import (
-    NO_PROJECT,
-    Caller,
-    Deed,
-    Erasure,
-    ErasureId,
-    ErasureKind,
-    Memory,
-    MemoryId,
-    Space,
-    StoreId,
-    Text,
-)
-from ..ports.engine import Engine, Transaction
-from ..quota import require_room
-from ..text.ids import uid_after
-from . import replays
-from .listing import Branch, tree
-from .lookup import known_entry, known_store, open_store
-from .model import (
+from ..memories.quota import require_room
+from ..memories.redactor import Redactor, RulesOf, default_rules
+from ..model.access import Caller, Role
+from ..model.erasure import Erasure, ErasureId, ErasureKind
+from ..model.memory import ChangeKind, Memory, MemoryId, Text
+from ..model.space import NO_PROJECT, Space, StoreId
+from ..model.stores import (
     ANY_STATE,
     ENTRY_TYPE,
     EntriesSeen,
@@ -43,6 +28,11 @@ from .model import (
     VersionId,
     Written,
 )
+from ..ports.engine import Engine, Transaction
+from ..text.ids import uid_after
+from . import replays
+from .listing import Branch, tree
+from .lookup import known_entry, known_store, open_store
 from .rules import Policy, clean_change, clean_draft, sha256_of, size_of
 
 
@@ -60,17 +50,22 @@ class Entries:
     on_erased: Callable[[Caller], None] = unheard
 
     async def create(
-        self, caller: Caller, store: StoreId, draft: EntryDraft, *, once: Once | None = None
+        self,
+        caller: Caller,
+        store: StoreId,
+        draft: EntryDraft,
+        *,
+        idempotency: IdempotentRequest | None = None,
     ) -> Written[Entry]:
         """Write a new entry; PathTaken, Archived."""
         caller.require(Role.WRITER)
-        screen = Screen(self.rules(caller))
-        clean = await asyncio.to_thread(clean_draft, screen, draft)
-        work = only_once(
-            create_entry, once, again=replays.entry_created, ids=replays.ids_of_written
+        redactor = Redactor(self.rules(caller))
+        clean = await asyncio.to_thread(clean_draft, redactor, draft)
+        work = idempotent(
+            create_entry, idempotency, again=replays.entry_created, ids=replays.ids_of_written
         )
         entry = await self.engine.write(caller, work, store, clean, self.policy)
-        return Written(value=entry, redacted=screen.count)
+        return Written(value=entry, redacted=redactor.count)
 
     async def get(self, caller: Caller, store: StoreId, entry: EntryId) -> Entry:
         """The entry, with its content."""
@@ -97,19 +92,21 @@ class Entries:
         change: EntryChange,
         expected: Expected = ANY_STATE,
         *,
-        once: Once | None = None,
+        idempotency: IdempotentRequest | None = None,
     ) -> Written[Entry]:
         """Change an entry that is in the expected state; Stale, PathTaken, Archived."""
         caller.require(Role.WRITER)
-        screen = Screen(self.rules(caller))
-        clean = await asyncio.to_thread(clean_change, screen, change)
-        work = only_once(amend_entry, once, again=replays.entry_amended, ids=replays.ids_of_amended)
+        redactor = Redactor(self.rules(caller))
+        clean = await asyncio.to_thread(clean_change, redactor, change)
+        work = idempotent(
+            amend_entry, idempotency, again=replays.entry_amended, ids=replays.ids_of_amended
+        )
         amended, has_erased = await self.engine.write(
             caller, work, store, entry, clean, expected, self.policy
         )
         if has_erased:
             self.on_erased(caller)
-        return Written(value=amended, redacted=screen.count)
+        return Written(value=amended, redacted=redactor.count)
 
     async def delete(
         self,
@@ -118,11 +115,11 @@ class Entries:
         entry: EntryId,
         expected: Expected = ANY_STATE,
         *,
-        once: Once | None = None,
+        idempotency: IdempotentRequest | None = None,
     ) -> None:
         """Delete an entry that is in the expected state; its versions stay. Stale, Archived."""
         caller.require(Role.WRITER)
-        work = only_once(delete_entry, once, again=replays.entry_deleted)
+        work = idempotent(delete_entry, idempotency, again=replays.entry_deleted)
         if await self.engine.write(caller, work, store, entry, expected, self.policy):
             self.on_erased(caller)
 
@@ -145,7 +142,7 @@ def create_entry(tx: Transaction, store: StoreId, draft: EntryDraft, policy: Pol
             extras=draft.metadata,
         ),
     )
-    told(tx, store, memory, Deed.CREATED)
+    told(tx, store, memory, ChangeKind.CREATED)
     tx.stores.grow(store, 1, size_of(draft.content))
     return known_entry(tx, store, EntryId(memory.uid))
 
@@ -186,7 +183,7 @@ def amend_entry(
         updated_at=changed_at(tx, held),
     )
     after = revised(tx, held, after)
-    told(tx, store, after, Deed.UPDATED, before=before)
+    told(tx, store, after, ChangeKind.UPDATED, before=before)
     tx.stores.grow(store, 0, size_of(text.content) - before.size)
     has_erased = _is_lost(tx, before) and text.content != before.content
     if has_erased:
@@ -206,7 +203,7 @@ def delete_entry(
     held = _memory(tx, store, entry)
     # The row keeps nothing of what the versions keep, or have lost.
     gone = replace(held, key=None, text=_text("", ""), extras={}, deleted_at=tx.now)
-    told(tx, store, revised(tx, held, gone, Deed.DELETED), Deed.DELETED, before=before)
+    told(tx, store, revised(tx, held, gone, ChangeKind.DELETED), ChangeKind.DELETED, before=before)
     tx.stores.grow(store, -1, -before.size)
     if has_erased := _is_lost(tx, before):
         erased(tx, before.memory)
@@ -214,10 +211,15 @@ def delete_entry(
 
 
 def told(
-    tx: Transaction, store: StoreId, memory: Memory, deed: Deed, *, before: Entry | None = None
+    tx: Transaction,
+    store: StoreId,
+    memory: Memory,
+    deed: ChangeKind,
+    *,
+    before: Entry | None = None,
 ) -> None:
     """Let the store tell of the memory's newest revision, which comes after the one before."""
-    is_deleted = deed is Deed.DELETED
+    is_deleted = deed is ChangeKind.DELETED
     uid = tx.new_uid(tx.now)
     if before is not None and uid <= before.version:  # another process made that one, or the clock
         uid = uid_after(before.version)

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from ..model import StoreId
+from ..model.space import StoreId
+from ..model.stores import Entry, Slice
 from ..ports.engine import Transaction
 from .lookup import known_store
-from .model import Entry, Slice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,9 +1,9 @@
 """What a caller may know of stores: it is found, or refused with NotFound or Denied."""
 
 from ..errors import Archived, NotFound
-from ..model import StoreId
+from ..model.space import StoreId
+from ..model.stores import Entry, EntryId, Store, Version, VersionId
 from ..ports.engine import Transaction
-from .model import Entry, EntryId, Store, Version, VersionId
 
 NO_STORE = "No such memory store."
 NO_ENTRY = "No such memory in this store."

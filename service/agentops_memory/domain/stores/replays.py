@@ -3,10 +3,9 @@
 from dataclasses import replace
 
 from ..errors import Conflict
-from ..model import Ids, StoreId
-from ..ports.engine import Transaction
-from .lookup import known_store, known_version
-from .model import (
+from ..model.idempotency import Ids
+from ..model.space import StoreId
+from ..model.stores import (
     Entry,
     EntryChange,
     EntryDraft,
@@ -18,6 +17,8 @@ from .model import (
     Version,
     VersionId,
 )
+from ..ports.engine import Transaction
+from .lookup import known_store, known_version
 from .rules import Policy, sha256_of, size_of
 
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..errors import Invalid
-from ..memories.redactor import Screen
-from .model import EntryChange, EntryDraft, Metadata, StoreChange, StoreDraft
+from ..memories.redactor import Redactor
+from ..model.stores import EntryChange, EntryDraft, Metadata, StoreChange, StoreDraft
 
 MAX_NAME = 255  # characters; a policy may allow fewer
 MAX_DESCRIPTION = 1024
@@ -58,44 +58,44 @@ def sha256_of(content: str) -> str:
     return hashlib.sha256(content.encode()).hexdigest()
 
 
-def clean_draft(screen: Screen, draft: EntryDraft) -> EntryDraft:
+def clean_draft(redactor: Redactor, draft: EntryDraft) -> EntryDraft:
     """The draft without secrets; Invalid for one that is not within the limits."""
     return EntryDraft(
-        path=_path(screen, draft.path),
-        content=_content(screen, draft.content),
-        metadata=clean_pairs(screen, draft.metadata),
+        path=_path(redactor, draft.path),
+        content=_content(redactor, draft.content),
+        metadata=clean_pairs(redactor, draft.metadata),
     )
 
 
-def clean_change(screen: Screen, change: EntryChange) -> EntryChange:
+def clean_change(redactor: Redactor, change: EntryChange) -> EntryChange:
     """The change without secrets; Invalid for one that is not within the limits."""
     return EntryChange(
-        path=None if change.path is None else _path(screen, change.path),
-        content=None if change.content is None else _content(screen, change.content),
-        metadata=None if change.metadata is None else clean_pairs(screen, change.metadata),
+        path=None if change.path is None else _path(redactor, change.path),
+        content=None if change.content is None else _content(redactor, change.content),
+        metadata=None if change.metadata is None else clean_pairs(redactor, change.metadata),
     )
 
 
-def clean_store(screen: Screen, draft: StoreDraft, policy: Policy) -> StoreDraft:
+def clean_store(redactor: Redactor, draft: StoreDraft, policy: Policy) -> StoreDraft:
     """The store without secrets; Invalid for one that is not within the limits."""
     return StoreDraft(
-        name=_short(screen, draft.name, "name", policy.longest_name),
-        description=_short(screen, draft.description, "description", MAX_DESCRIPTION),
-        metadata=clean_pairs(screen, draft.metadata),
+        name=_short(redactor, draft.name, "name", policy.longest_name),
+        description=_short(redactor, draft.description, "description", MAX_DESCRIPTION),
+        metadata=clean_pairs(redactor, draft.metadata),
     )
 
 
-def clean_store_change(screen: Screen, change: StoreChange, policy: Policy) -> StoreChange:
+def clean_store_change(redactor: Redactor, change: StoreChange, policy: Policy) -> StoreChange:
     """The change without secrets; Invalid for one that is not within the limits."""
     name, description, patch = change.name, change.description, change.metadata or {}
-    gone = {_short(screen, key, KEY, MAX_PAIR_KEY): None for key in patch if patch[key] is None}
+    gone = {_short(redactor, key, KEY, MAX_PAIR_KEY): None for key in patch if patch[key] is None}
     kept = {key: value for key, value in patch.items() if value is not None}
     return StoreChange(
-        name=None if name is None else _short(screen, name, "name", policy.longest_name),
+        name=None if name is None else _short(redactor, name, "name", policy.longest_name),
         description=None
         if description is None
-        else _short(screen, description, "description", MAX_DESCRIPTION),
-        metadata={**gone, **clean_pairs(screen, kept)},
+        else _short(redactor, description, "description", MAX_DESCRIPTION),
+        metadata={**gone, **clean_pairs(redactor, kept)},
     )
 
 
@@ -107,11 +107,11 @@ def patched(metadata: Metadata, patch: Mapping[str, str | None]) -> Metadata:
     return pairs
 
 
-def clean_pairs(screen: Screen, metadata: Metadata) -> Metadata:
+def clean_pairs(redactor: Redactor, metadata: Metadata) -> Metadata:
     """Pairs without secrets; Invalid for too many, and for those that are too long."""
     _require_few(metadata)
     return {
-        _short(screen, key, KEY, MAX_PAIR_KEY): _short(screen, value, VALUE, MAX_PAIR_VALUE)
+        _short(redactor, key, KEY, MAX_PAIR_KEY): _short(redactor, value, VALUE, MAX_PAIR_VALUE)
         for key, value in metadata.items()
     }
 
@@ -121,20 +121,20 @@ def _require_few(metadata: Metadata) -> None:
         raise Invalid(f"metadata has at most {MAX_PAIRS} pairs.")
 
 
-def _short(screen: Screen, text: str, name: str, most: int) -> str:
+def _short(redactor: Redactor, text: str, name: str, most: int) -> str:
     if len(text) > most:
         raise Invalid(f"{name} has at most {most:,} characters.")
-    return screen.text(text, most)
+    return redactor.text(text, most)
 
 
-def _path(screen: Screen, path: str) -> str:
+def _path(redactor: Redactor, path: str) -> str:
     require_path(path)
-    clean = screen.text(path, len(path) * MAX_PATH)
+    clean = redactor.text(path, len(path) * MAX_PATH)
     require_path(clean)  # what stands for a secret may be longer than it
     return clean
 
 
-def _content(screen: Screen, content: str) -> str:
+def _content(redactor: Redactor, content: str) -> str:
     if len(content) > MAX_CONTENT or size_of(content) > MAX_CONTENT:
         raise Invalid(f"content has at most {MAX_CONTENT:,} bytes.")
-    return screen.text_of_bytes(content, MAX_CONTENT)
+    return redactor.text_of_bytes(content, MAX_CONTENT)

@@ -4,18 +4,19 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from ..access import Role
 from ..errors import AlreadyDone
-from ..lifecycle.projects import Audit
-from ..memories.idempotency import Once, is_due, only_once
+from ..memories.idempotency import IdempotentRequest, idempotent, is_due
 from ..memories.memories import unheard
-from ..memories.redactor import RulesOf, Screen, default_rules
-from ..model import NO_PROJECT, Caller, Erasure, ErasureId, ErasureKind, StoreId
+from ..memories.quota import require_room
+from ..memories.redactor import Redactor, RulesOf, default_rules
+from ..model.access import Caller, Role
+from ..model.erasure import Erasure, ErasureId, ErasureKind
+from ..model.space import NO_PROJECT, StoreId
+from ..model.stores import Page, Slice, Store, StoreChange, StoreDraft, StoresSeen, Written
+from ..ports.audit import Audit
 from ..ports.engine import Engine, Transaction
-from ..quota import require_room
 from . import replays
 from .lookup import known_store, open_store
-from .model import Page, Slice, Store, StoreChange, StoreDraft, StoresSeen, Written
 from .rules import Policy, clean_store, clean_store_change, patched
 
 HISTORY = 64  # revisions of a deleted store that are erased in one transaction
@@ -37,14 +38,16 @@ class Stores:
     on_erased: Callable[[Caller], None] = unheard
 
     async def create(
-        self, caller: Caller, draft: StoreDraft, *, once: Once | None = None
+        self, caller: Caller, draft: StoreDraft, *, idempotency: IdempotentRequest | None = None
     ) -> Written[Store]:
         """Make a store. Names need not differ."""
         caller.require(Role.WRITER)
-        screen = Screen(self.rules(caller))
-        work = only_once(create_store, once, again=replays.created, ids=replays.ids_of_created)
-        store = await self.engine.write(caller, work, clean_store(screen, draft, self.policy))
-        return Written(value=store, redacted=screen.count)
+        redactor = Redactor(self.rules(caller))
+        work = idempotent(
+            create_store, idempotency, again=replays.created, ids=replays.ids_of_created
+        )
+        store = await self.engine.write(caller, work, clean_store(redactor, draft, self.policy))
+        return Written(value=store, redacted=redactor.count)
 
     async def get(self, caller: Caller, store: StoreId) -> Store:
         """The store, archived or not."""
@@ -57,29 +60,38 @@ class Stores:
         return await self.engine.read(caller, list_stores, seen, page)
 
     async def amend(
-        self, caller: Caller, store: StoreId, change: StoreChange, *, once: Once | None = None
+        self,
+        caller: Caller,
+        store: StoreId,
+        change: StoreChange,
+        *,
+        idempotency: IdempotentRequest | None = None,
     ) -> Written[Store]:
         """Change parts of a store; Archived for one that is."""
         caller.require(Role.WRITER)
-        screen = Screen(self.rules(caller))
-        clean = clean_store_change(screen, change, self.policy)
-        work = only_once(amend_store, once, again=replays.amended)
+        redactor = Redactor(self.rules(caller))
+        clean = clean_store_change(redactor, change, self.policy)
+        work = idempotent(amend_store, idempotency, again=replays.amended)
         amended = await self.engine.write(caller, work, store, clean)
-        return Written(value=amended, redacted=screen.count)
+        return Written(value=amended, redacted=redactor.count)
 
-    async def archive(self, caller: Caller, store: StoreId, *, once: Once | None = None) -> Store:
+    async def archive(
+        self, caller: Caller, store: StoreId, *, idempotency: IdempotentRequest | None = None
+    ) -> Store:
         """Close a store for good: it is read from then on. Once is enough (AlreadyDone)."""
         caller.require(Role.WRITER)
-        work = only_once(archive_store, once, again=replays.archived)
+        work = idempotent(archive_store, idempotency, again=replays.archived)
         return await self.engine.write(caller, work, store, self.policy)
 
-    async def delete(self, caller: Caller, store: StoreId, *, once: Once | None = None) -> None:
+    async def delete(
+        self, caller: Caller, store: StoreId, *, idempotency: IdempotentRequest | None = None
+    ) -> None:
         """Delete a store with all its entries and versions, which cannot be undone.
 
         It is gone at once; its bytes follow in the background.
         """
         caller.require(Role.ADMIN)
-        if found := await self.engine.read(caller, store_to_delete, store, once):
+        if found := await self.engine.read(caller, store_to_delete, store, idempotency):
             await asyncio.to_thread(
                 self.audit,
                 caller,
@@ -88,7 +100,9 @@ class Stores:
                 store=store,
                 observations=found.entries,
             )
-        await self.engine.write(caller, only_once(delete_store, once, again=replays.deleted), store)
+        await self.engine.write(
+            caller, idempotent(delete_store, idempotency, again=replays.deleted), store
+        )
         self.on_erased(caller)
 
 
@@ -107,10 +121,12 @@ def create_store(tx: Transaction, draft: StoreDraft) -> Store:
     return store
 
 
-def store_to_delete(tx: Transaction, store: StoreId, once: Once | None) -> Store | None:
+def store_to_delete(
+    tx: Transaction, store: StoreId, idempotency: IdempotentRequest | None
+) -> Store | None:
     """The store that a deletion would delete, or its refusal; None if that was done before."""
     tx.caller.require_stores()
-    return known_store(tx, store) if is_due(tx, once) else None
+    return known_store(tx, store) if is_due(tx, idempotency) else None
 
 
 def list_stores(tx: Transaction, seen: StoresSeen, page: Page) -> Slice[Store]:

@@ -4,17 +4,17 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from ..access import Role
 from ..errors import AlreadyDone, StillCurrent
-from ..lifecycle.projects import Audit
-from ..memories.idempotency import Once, is_due, only_once
+from ..memories.idempotency import IdempotentRequest, idempotent, is_due
 from ..memories.memories import unheard
-from ..model import Caller, StoreId
+from ..model.access import Caller, Role
+from ..model.space import StoreId
+from ..model.stores import Page, Slice, Version, VersionId, VersionsSeen
+from ..ports.audit import Audit
 from ..ports.engine import Engine, Transaction
 from . import replays
 from .entries import erased
 from .lookup import known_store, known_version
-from .model import Page, Slice, Version, VersionId, VersionsSeen
 from .rules import Policy
 
 
@@ -44,7 +44,12 @@ class Versions:
         return await self.engine.read(caller, list_versions, store, seen, page)
 
     async def redact(
-        self, caller: Caller, store: StoreId, version: VersionId, *, once: Once | None = None
+        self,
+        caller: Caller,
+        store: StoreId,
+        version: VersionId,
+        *,
+        idempotency: IdempotentRequest | None = None,
     ) -> Version:
         """Take a version's content out for good; AlreadyDone, StillCurrent.
 
@@ -52,7 +57,7 @@ class Versions:
         Archived stores are no exception.
         """
         caller.require(Role.ADMIN)
-        if await self.engine.read(caller, is_to_redact, store, version, self.policy, once):
+        if await self.engine.read(caller, is_to_redact, store, version, self.policy, idempotency):
             await asyncio.to_thread(
                 self.audit,
                 caller,
@@ -61,7 +66,7 @@ class Versions:
                 store=store,
                 version=version,
             )
-        work = only_once(redact_version, once, again=replays.redacted)
+        work = idempotent(redact_version, idempotency, again=replays.redacted)
         redacted = await self.engine.write(caller, work, store, version, self.policy)
         self.on_erased(caller)
         return redacted
@@ -75,10 +80,14 @@ def list_versions(
 
 
 def is_to_redact(
-    tx: Transaction, store: StoreId, version: VersionId, policy: Policy, once: Once | None
+    tx: Transaction,
+    store: StoreId,
+    version: VersionId,
+    policy: Policy,
+    idempotency: IdempotentRequest | None,
 ) -> bool:
     """Whether a redaction would change anything, or its refusal."""
-    return is_due(tx, once) and _redacted(tx, store, version, policy) is not None
+    return is_due(tx, idempotency) and _redacted(tx, store, version, policy) is not None
 
 
 def redact_version(tx: Transaction, store: StoreId, version: VersionId, policy: Policy) -> Version:

@@ -3,7 +3,7 @@
 from enum import StrEnum
 
 
-class Technique(StrEnum):
+class Feature(StrEnum):
     """One thing that recall does beyond matching words. All of them are on in use."""
 
     ANY_WORD = "any-word"
@@ -32,16 +32,16 @@ class Technique(StrEnum):
     """Scripts that set no spaces are searched by pairs of characters."""
 
 
-Techniques = frozenset[Technique]
+Features = frozenset[Feature]
 
-ALL: Techniques = frozenset(Technique)
-INDEXED: Techniques = frozenset(
+ALL: Features = frozenset(Feature)
+INDEXED: Features = frozenset(
     {
-        Technique.CONTEXT,
-        Technique.CONTEXT_GUARD,
-        Technique.TAGS,
-        Technique.IDENTIFIERS,
-        Technique.PAIRS,
+        Feature.CONTEXT,
+        Feature.CONTEXT_GUARD,
+        Feature.TAGS,
+        Feature.IDENTIFIERS,
+        Feature.PAIRS,
     }
 )
 """Those that decide what the index holds: with another choice of them it is built anew."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from itertools import islice
 
-from .features import ALL, Technique, Techniques
+from .features import ALL, Feature, Features
 from .normalization import words
 
 NEIGHBOURS = 2  # memories before it, of the same session, project and scope
@@ -12,11 +12,11 @@ BORROWED = 30  # words from the end of each neighbour
 REACH = 1200  # characters of a neighbour's end in which they are looked for
 
 
-def borrows(content: str, using: Techniques = ALL) -> bool:
+def borrows(content: str, features: Features = ALL) -> bool:
     """Whether a memory with this content is found by its neighbours' words, too."""
-    if Technique.CONTEXT not in using:
+    if Feature.CONTEXT not in features:
         return False
-    if Technique.CONTEXT_GUARD not in using:
+    if Feature.CONTEXT_GUARD not in features:
         return True
     if content.isascii():
         return len(content.split(None, LONGEST)) <= LONGEST

@@ -7,18 +7,12 @@ import unicodedata
 from collections.abc import Iterator
 from functools import cache, lru_cache
 from itertools import pairwise
-from typing import NewType
 
-from ..secrets.redaction import redacted
-from .features import ALL, Technique, Techniques
-
-Project = NewType("Project", str)
-"""A project's folded name: only `project_name` makes one."""
+from .features import ALL, Feature, Features
 
 REPLACEMENT = "\ufffd"
 INDEX_FORMAT = 2  # of what `indexed` and its like return
 COMMON, COMMON_LENGTH = 4096, 64  # identifiers of which the answer is kept, and their length
-MAX_NAME = 1000  # code points; no longer name is ever stored, so none needs folding
 
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
@@ -28,17 +22,6 @@ def clean(text: str) -> str:
     if text.isascii() and "\x00" not in text:
         return text
     return _UNSTORABLE.sub(REPLACEMENT, text)
-
-
-def project_name(name: str) -> Project:
-    """The one form under which a project is known: without secrets, NFC, trimmed, lower case."""
-    if len(name) > MAX_NAME:
-        return Project(name)
-    name = redacted(name).text
-    if name.isascii():
-        return Project(name.strip().lower())
-    folded = unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).strip().lower())
-    return Project(folded.strip())
 
 
 def content_hash(content: str) -> str:
@@ -57,7 +40,7 @@ def cut(text: str, limit: int) -> str:
     return text if len(text) <= limit else text[:limit] + "..."
 
 
-def indexed(text: str, using: Techniques = ALL) -> str:
+def indexed(text: str, features: Features = ALL) -> str:
     """The text as the full-text index reads it.
 
     Words have their unified form, a run of a script that sets no spaces becomes
@@ -67,9 +50,9 @@ def indexed(text: str, using: Techniques = ALL) -> str:
     the index is built anew: an entry is taken out by the text that was put in.
     """
     text = unified(text)
-    if Technique.PAIRS in using and not text.isascii():
+    if Feature.PAIRS in features and not text.isascii():
         text = _UNSPACED_RUN.sub(_paired, text)
-    if Technique.IDENTIFIERS in using:
+    if Feature.IDENTIFIERS in features:
         text = _IDENTIFIER.sub(_with_parts, text)
     return text.casefold()
 
@@ -99,10 +82,10 @@ def pairs(run: str) -> list[str]:
 
 
 @cache
-def piece_pattern(using: Techniques = ALL) -> re.Pattern[str]:
+def piece_pattern(features: Features = ALL) -> re.Pattern[str]:
     """Finds the pieces of spaced text; the name of the group that matched tells their kind."""
-    kinds = {Technique.PAIRS: _RUN_PIECE, Technique.IDENTIFIERS: _IDENTIFIER_PIECE}
-    chosen = [kind for technique, kind in kinds.items() if technique in using]
+    kinds = {Feature.PAIRS: _RUN_PIECE, Feature.IDENTIFIERS: _IDENTIFIER_PIECE}
+    chosen = [kind for feature, kind in kinds.items() if feature in features]
     return re.compile("|".join([*chosen, _WORD_PIECE]))
 
 

@@ -8,10 +8,10 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from . import normalization as forms
-from .features import ALL, Technique, Techniques
+from .features import ALL, Feature, Features
 from .stopwords import STOPWORDS
 
-PATIENCE = timedelta(seconds=2)  # with words, before the newest stand in for the best
+TIMEOUT = timedelta(seconds=2)  # with words, before the newest stand in for the best
 MAX_PROMPT = 500  # code points; a prompt's intent is at its start
 MAX_TERMS = 64  # a bound on latency; 500 code points of prose hold fewer
 MAX_JOINED = 8  # joined forms of one identifier
@@ -63,8 +63,8 @@ class Query:
     every: tuple[Piece, ...] = ()
     path: str | None = None
     corrections: Corrections = field(default_factory=dict)
-    using: Techniques = ALL
-    patience: timedelta = PATIENCE
+    features: Features = ALL
+    patience: timedelta = TIMEOUT
 
     def __bool__(self) -> bool:
         return bool(self.sentences or self.path)
@@ -98,40 +98,40 @@ class Query:
         )
 
 
-def understood(prompt: str, using: Techniques = ALL) -> Query:
+def understood(prompt: str, features: Features = ALL) -> Query:
     """The query in a prompt. Any text has one; a text without words has none to find."""
     prompt = prompt[:MAX_PROMPT]
     sentences: list[tuple[Term, ...]] = []
     every: dict[Piece, None] = {}
     room = MAX_TERMS
-    for sentence in _sentences(prompt, using):
-        pieces = dict.fromkeys(_fitting(_significant(sentence, using), room))
+    for sentence in _sentences(prompt, features):
+        pieces = dict.fromkeys(_fitting(_significant(sentence, features), room))
         if terms := _terms(pieces):
             sentences.append(terms)
             every.update(pieces)
             room -= len(terms)
     path = prompt.strip() if "/" in prompt else None
-    return Query(sentences=tuple(sentences), every=tuple(every), path=path, using=using)
+    return Query(sentences=tuple(sentences), every=tuple(every), path=path, features=features)
 
 
-def words(prompt: str, using: Techniques = ALL) -> tuple[str, ...]:
+def words(prompt: str, features: Features = ALL) -> tuple[str, ...]:
     """Every word that a prompt has, looked for or not, each once."""
     pieces = (
         _piece(kind, text)
-        for part in _sentences(prompt, using)
-        for kind, text in _found(part, using)
+        for part in _sentences(prompt, features)
+        for kind, text in _found(part, features)
     )
     return tuple(dict.fromkeys(part.text for piece in pieces for part in piece.parts))
 
 
-def _sentences(prompt: str, using: Techniques) -> list[str]:
-    return _SENTENCE_END.split(prompt) if Technique.SENTENCES in using else [prompt]
+def _sentences(prompt: str, features: Features) -> list[str]:
+    return _SENTENCE_END.split(prompt) if Feature.SENTENCES in features else [prompt]
 
 
-def _significant(sentence: str, using: Techniques) -> Iterable[Piece]:
+def _significant(sentence: str, features: Features) -> Iterable[Piece]:
     """The pieces without stop words; all of them when nothing else would be left."""
-    found = _found(sentence, using)
-    if Technique.STOPWORDS in using:
+    found = _found(sentence, features)
+    if Feature.STOPWORDS in features:
         kept = [piece for kind, text in found if (piece := _telling(kind, text))]
         if kept:
             return kept
@@ -152,10 +152,10 @@ def _terms(pieces: Iterable[Piece]) -> tuple[Term, ...]:
     return tuple(dict.fromkeys(term for piece in pieces for term in piece.terms))
 
 
-def _found(sentence: str, using: Techniques) -> Iterable[tuple[str, str]]:
+def _found(sentence: str, features: Features) -> Iterable[tuple[str, str]]:
     """The kind and the text of each piece, each once."""
-    spaced = forms.spaced(sentence) if Technique.PAIRS in using else forms.unified(sentence)
-    pieces = forms.piece_pattern(using).finditer(spaced)
+    spaced = forms.spaced(sentence) if Feature.PAIRS in features else forms.unified(sentence)
+    pieces = forms.piece_pattern(features).finditer(spaced)
     return dict.fromkeys((piece.lastgroup or "", piece.group()) for piece in pieces)
 
 

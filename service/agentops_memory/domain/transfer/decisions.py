@@ -9,8 +9,10 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
 
-from ..model import Caller, Deed, Memory, MemoryId, Revision, Session, SessionId, Space
-from ..retention import Retentions
+from ..model.access import Caller
+from ..model.memory import ChangeKind, Memory, MemoryId, Revision, Session, SessionId
+from ..model.retention import Retentions
+from ..model.space import Space
 
 
 class Fate(StrEnum):
@@ -160,7 +162,9 @@ def at_one_key(known: Known, held: Memory, memory: Memory) -> Fate:
 
 def earlier(held: Memory, memory: Memory) -> Revision:
     """A memory as a revision of the one that holds its key."""
-    return Revision(number=held.revision, deed=Deed.UPDATED, at=memory.updated_at, text=memory.text)
+    return Revision(
+        number=held.revision, deed=ChangeKind.UPDATED, at=memory.updated_at, text=memory.text
+    )
 
 
 def is_state(revision: Revision, memory: Memory) -> bool:

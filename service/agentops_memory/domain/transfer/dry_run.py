@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Protocol, TypeVar
 
-from ..memories.redactor import Screen
-from ..model import UNSAVED, Caller, Memory, MemoryId, Session
+from ..memories.redactor import Redactor
+from ..model.access import Caller
+from ..model.memory import UNSAVED, Memory, MemoryId, Session
+from ..model.space import Project
 from ..ports.engine import Engine, Transaction
 from ..secrets.redaction import Rules
-from ..text.normalization import Project
 from .decisions import Fate, Verdict, session_fate, verdict
 from .overlay import Ahead, Foreseen, Repeats
 
@@ -72,11 +73,11 @@ async def planned(engine: Engine, caller: Caller, document: Document, rules: Rul
 async def _read_through(
     engine: Engine, caller: Caller, document: Document, rules: Rules, ahead: Ahead
 ) -> ImportPlan:
-    plan, screen = ImportPlan(), Screen(rules)
-    sessions = enumerate(map(screen.session, document.sessions()))
+    plan, redactor = ImportPlan(), Redactor(rules)
+    sessions = enumerate(map(redactor.session, document.sessions()))
     while some_sessions := await _piece(sessions):
         await engine.read(caller, _judge_sessions, deque(some_sessions), ahead, plan)
-    memories = enumerate(map(screen.memory, document.memories()))
+    memories = enumerate(map(redactor.memory, document.memories()))
     while some := await _piece(memories):
         await engine.read(caller, _judge_memories, deque(some), ahead, plan)
     return plan

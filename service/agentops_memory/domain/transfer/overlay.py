@@ -5,9 +5,11 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 
-from ..model import UNSAVED, Caller, Deed, Memory, MemoryId, Revision, Session, SessionId, Space
+from ..model.access import Caller
+from ..model.memory import UNSAVED, ChangeKind, Memory, MemoryId, Revision, Session, SessionId
+from ..model.retention import Retentions
+from ..model.space import Space
 from ..ports.engine import Transaction
-from ..retention import Retentions
 from .decisions import Fate, Verdict, earlier, is_state, second
 
 BITS = 1 << 25  # 4 MiB: with a million marks one in three hundred is taken for a repeated one
@@ -177,14 +179,14 @@ def _after(
     found: Verdict, history: list[Revision], kept: Retentions
 ) -> tuple[Memory, list[Revision]]:
     """What an import leaves of a memory that it stores, with its revisions, newest first."""
-    state, deed = found.state, Deed.UPDATED
+    state, deed = found.state, ChangeKind.UPDATED
     if found.fate is Fate.EARLIER:
         newest, *older = history
         newest = replace(newest, number=newest.number + 1)
         absorbed = [newest, earlier(state, found.memory), *older]
         return replace(state, revision=state.revision + 1), absorbed
     if found.meets is None:
-        deed = Deed.CREATED
+        deed = ChangeKind.CREATED
     else:
         state = replace(state, revision=state.revision + 1)
     newest = Revision(number=state.revision, deed=deed, at=state.updated_at, text=state.text)

@@ -8,11 +8,11 @@ from datetime import timedelta
 
 from ..errors import Denied, NotFound, Unavailable
 from ..memories.memories import created, revised
+from ..memories.quota import require_room, require_room_for_import, require_room_for_session
 from ..memories.sessions import admitted
-from ..model import Imported, Memory, Session
+from ..model.memory import Imported, Memory, Session
 from ..ports.engine import Transaction
 from ..ports.imports import Import, ImportId, Row
-from ..quota import require_room, require_room_for_import, require_room_for_session
 from .decisions import Fate, Verdict, at_one_key, earlier, session_fate, verdict
 
 MANY = 1000  # rows that are applied in one transaction, if there is time

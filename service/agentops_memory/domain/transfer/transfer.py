@@ -14,14 +14,14 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from itertools import chain
 
-from ..access import Role
 from ..errors import Refusal, Unavailable
 from ..memories.memories import unheard
-from ..memories.redactor import RulesOf, Screen, default_rules
-from ..model import UNSAVED, Caller, Imported, Memory, MemoryId, Session
+from ..memories.redactor import Redactor, RulesOf, default_rules
+from ..model.access import Caller, Role
+from ..model.memory import UNSAVED, Imported, Memory, MemoryId, Session
+from ..model.space import Project
 from ..ports.engine import Engine, Transaction
 from ..ports.imports import Import, ImportId, Row
-from ..text.normalization import Project
 from .dry_run import Document, ImportPlan, planned
 from .rows import (
     apply_rows,
@@ -91,20 +91,20 @@ class Transfer:
         """
         caller.require(Role.ADMIN)
         rules = self.rules(caller)
-        screen = Screen(rules)
-        chunks: Iterator[Sequence[Row]] = chunks_of(screen, document)
+        redactor = Redactor(rules)
+        chunks: Iterator[Sequence[Row]] = chunks_of(redactor, document)
         first, second = await _next(chunks), await _next(chunks)
         if not second:
             counts = await self.engine.write(caller, import_rows, first)
-            return replace(counts, redacted=screen.count)
+            return replace(counts, redacted=redactor.count)
         chunks = chain([first, second], chunks)
         if not caller.projects.are_everything:
             await planned(self.engine, caller, document, rules)  # refused before it is accepted
-            screen = Screen(rules)
-            chunks = chunks_of(screen, document)  # which the plan has read to its end
+            redactor = Redactor(rules)
+            chunks = chunks_of(redactor, document)  # which the plan has read to its end
         import_ = await self._staged(caller, chunks)
         counts = await self._applied(caller, import_, progress)
-        return replace(counts, redacted=screen.count)
+        return replace(counts, redacted=redactor.count)
 
     async def plan_import(self, caller: Caller, document: Document) -> ImportPlan:
         """What an import would do by now; nothing is changed, and nobody waits for it.
@@ -189,10 +189,10 @@ def memory_page(tx: Transaction, project: Project | None, after: MemoryId) -> li
     return tx.memories.page(project, after, PAGE)
 
 
-def chunks_of(screen: Screen, document: Document) -> Iterator[list[Row]]:
+def chunks_of(redactor: Redactor, document: Document) -> Iterator[list[Row]]:
     """The rows of a document without secrets, sessions first, some at a time."""
-    sessions: Iterator[Row] = map(screen.session, document.sessions())
-    memories: Iterator[Row] = map(screen.memory, document.memories())
+    sessions: Iterator[Row] = map(redactor.session, document.sessions())
+    memories: Iterator[Row] = map(redactor.memory, document.memories())
     chunk: list[Row] = []
     size = 0
     for row in chain(sessions, memories):

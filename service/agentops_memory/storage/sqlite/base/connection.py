@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import aiosqlite
 
-from ....domain.text.features import ALL, Techniques
+from ....domain.text.features import ALL, Features
 from .decoding import decoded
 from .errors import primary_code
 from .functions import registered
@@ -42,16 +42,16 @@ class Connection(aiosqlite.Connection):
         return result
 
 
-def connection(path: Path, using: Techniques = ALL) -> Connection:
+def connection(path: Path, features: Features = ALL) -> Connection:
     """A connection to open with `async with`; it can write, and decodes strictly."""
-    return Connection(lambda: connect(path, using=using, is_strict=True), iter_chunk_size=64)
+    return Connection(lambda: connect(path, features=features, is_strict=True), iter_chunk_size=64)
 
 
 def connect(
     path: Path,
     *,
     busy_timeout: timedelta = BUSY_TIMEOUT,
-    using: Techniques = ALL,
+    features: Features = ALL,
     one_thread: bool = True,
     mode: str = MAKING,
     is_strict: bool = False,
@@ -77,7 +77,7 @@ def connect(
         database.text_factory = decoded
     try:
         _set_up(database)
-        registered(database, database.stems, using)
+        registered(database, database.stems, features)
     except (sqlite3.Error, UnicodeDecodeError) as error:
         database.close()
         if isinstance(error, UnicodeDecodeError):  # from what SQLite says of a schema of garbage

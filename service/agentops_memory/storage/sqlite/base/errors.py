@@ -32,12 +32,6 @@ _REFUSALS: dict[int, tuple[type[Refusal], str]] = {
 }
 
 
-class StartRefused(Refusal):
-    """The file cannot be used and was left as it is; the sentence says what to do."""
-
-    code = "start_refused"
-
-
 @contextmanager
 def translated() -> Iterator[None]:
     """Raise what SQLite refuses as a Refusal; what is left is a fault of the program."""

@@ -3,8 +3,9 @@
 import json
 from dataclasses import dataclass
 
-from ....domain.access import Patterns
-from ....domain.model import GLOBAL_SCOPE, Filter
+from ....domain.model.access import Patterns
+from ....domain.model.search import Filter
+from ....domain.model.space import GLOBAL_SCOPE
 
 EVERYWHERE = "TRUE"
 OF_A_PROJECT = "s.project IS NOT NULL"

@@ -6,27 +6,31 @@ import unicodedata
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 
-from ....domain.access import Patterns
-from ....domain.text.features import ALL, INDEXED, Technique, Techniques
+from ....domain.model.access import Patterns
+from ....domain.model.space import Project
+from ....domain.text.features import ALL, INDEXED, Feature, Features
 from ....domain.text.neighbours import borrowed, borrows
-from ....domain.text.normalization import INDEX_FORMAT, Project, fingerprint, indexed, plain_words
+from ....domain.text.normalization import INDEX_FORMAT, fingerprint, indexed, plain_words
 from ....domain.text.spelling import is_compared
 from .decoding import decoded
 from .stems import TOKENIZER, Stems
 from .table import tag_tuple
 
 
-def registered(database: sqlite3.Connection, stems: Stems, using: Techniques = ALL) -> None:
+def registered(database: sqlite3.Connection, stems: Stems, features: Features = ALL) -> None:
     """Make the functions known to a connection. All are pure.
 
     Those that take what rows hold take its bytes: of a text that is no UTF-8, SQLite's
     adapter could not make a string.
     """
     functions: dict[str, tuple[int, Callable[..., str | int]]] = {
-        "indexed_text": (1, lambda text: indexed(decoded(text), using)),
-        "indexed_tags": (1, lambda tags: _indexed_tags(decoded(tags), using)),
-        "borrows": (1, lambda content: borrows(decoded(content), using)),
-        "borrowed": (2, lambda *texts: indexed(borrowed(map(decoded, filter(None, texts))), using)),
+        "indexed_text": (1, lambda text: indexed(decoded(text), features)),
+        "indexed_tags": (1, lambda tags: _indexed_tags(decoded(tags), features)),
+        "borrows": (1, lambda content: borrows(decoded(content), features)),
+        "borrowed": (
+            2,
+            lambda *texts: indexed(borrowed(map(decoded, filter(None, texts))), features),
+        ),
         "fingerprint_of": (4, _fingerprint),
         "forms": (1, lambda text: _array(_compared(stems, plain_words(text)).values())),
         "acted_on": (2, _acted_on),
@@ -34,15 +38,15 @@ def registered(database: sqlite3.Connection, stems: Stems, using: Techniques = A
     }
     for name, (arguments, function) in functions.items():
         database.create_function(name, arguments, function, deterministic=True)
-    own = rules(using)
+    own = rules(features)
     database.create_function("own_rules", 0, lambda: own, deterministic=True)
 
 
-def rules(using: Techniques = ALL) -> str:
+def rules(features: Features = ALL) -> str:
     """What the index's words depend on; an index by other rules is built anew."""
-    without = sorted(INDEXED - using)
+    without = sorted(INDEXED - features)
     parts = [f"format {INDEX_FORMAT}", f"Unicode {unicodedata.unidata_version}", TOKENIZER]
-    return ", ".join([*parts, *(f"without {technique}" for technique in without)])
+    return ", ".join([*parts, *(f"without {feature}" for feature in without)])
 
 
 def _fingerprint(key: bytes | None, *said: bytes) -> int:
@@ -68,5 +72,5 @@ def _array(forms: Iterable[str]) -> str:
     return json.dumps(sorted(set(forms) - {""}))
 
 
-def _indexed_tags(tags: str, using: Techniques) -> str:
-    return indexed("\n".join(tag_tuple(tags)), using) if Technique.TAGS in using else ""
+def _indexed_tags(tags: str, features: Features) -> str:
+    return indexed("\n".join(tag_tuple(tags)), features) if Feature.TAGS in features else ""

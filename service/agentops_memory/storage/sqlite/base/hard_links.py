@@ -8,12 +8,12 @@ from contextlib import closing, suppress
 from datetime import timedelta
 from pathlib import Path
 
+from ....domain.errors import StartRefused
 from ....files.drafts import remove_leftovers
 from ....files.fsync import sync
 from ..schema.copies import copies_of
-from .errors import StartRefused
 
-PATIENCE = timedelta(seconds=1)  # with another command that removes them
+TIMEOUT = timedelta(seconds=1)  # with another command that removes them
 REMEDY = (
     "Each has a write-ahead log of its own, so that programs would overwrite each other's commits. "
     "Stop them, find the names with `find / -xdev -samefile`, and remove all but one."
@@ -53,7 +53,7 @@ def _remove_leftovers(path: Path) -> None:
 
 
 def _connection(path: Path) -> sqlite3.Connection:
-    return sqlite3.connect(path, isolation_level=None, timeout=PATIENCE.total_seconds())
+    return sqlite3.connect(path, isolation_level=None, timeout=TIMEOUT.total_seconds())
 
 
 def _second_names(path: Path) -> Iterator[Path]:

@@ -11,9 +11,8 @@ import sqlite3
 from contextlib import suppress
 from pathlib import Path
 
-from ....domain.errors import Unavailable
+from ....domain.errors import StartRefused, Unavailable
 from ..schema.migrate import refusing
-from .errors import StartRefused
 
 GONE = "The database file is gone, or another one is in its place."
 LINKED = "The database file has a second name (a hard link); remove one of the two."

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Any, TypeVar
 
-from ....domain.stores.model import Page, Slice, Span
+from ....domain.model.stores import Page, Slice, Span
 from .table import micros
 
 T = TypeVar("T")

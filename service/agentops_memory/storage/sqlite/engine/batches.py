@@ -28,7 +28,7 @@ class Work(Protocol[T_co]):
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class IdempotencyRecord:
     """The change is committed; this is what the work answered."""
 
     answer: Any
@@ -41,7 +41,7 @@ class Failed:
     error: BaseException
 
 
-Outcome = Done | Failed
+Outcome = IdempotencyRecord | Failed
 
 
 def alone(
@@ -95,7 +95,7 @@ def _changed(
 
 def _in_savepoint(work: Work[object], database: sqlite3.Connection) -> Outcome | None:
     outcome = _outcome(partial(_saved, work, database))
-    if isinstance(outcome, Done):
+    if isinstance(outcome, IdempotencyRecord):
         return outcome
     if not _is_undone(database):
         raise _TransactionEnded(outcome)
@@ -121,7 +121,7 @@ def _is_undone(database: sqlite3.Connection) -> bool:
 
 def _outcome(work: Callable[[], object]) -> Outcome:
     try:
-        return Done(work())
+        return IdempotencyRecord(work())
     except BaseException as error:  # noqa: BLE001 - raised where it is awaited
         return Failed(error)
 

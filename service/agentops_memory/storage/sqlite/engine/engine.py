@@ -13,15 +13,15 @@ from functools import partial
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
-from ....domain.errors import Damaged
-from ....domain.model import Caller
+from ....domain.errors import Damaged, StartRefused
+from ....domain.model.access import Caller
+from ....domain.model.retention import USUAL, Retentions
 from ....domain.ports.engine import Transaction
-from ....domain.retention import USUAL, Retentions
-from ....domain.text.features import ALL, Techniques
+from ....domain.text.features import ALL, Features
 from ....domain.text.ids import Uids
 from ..base.connection import BUSY_TIMEOUT, READ_LIMIT, Connection, connection
 from ..base.decoding import Undecodable, decoding
-from ..base.errors import DAMAGED, REMEDY, StartRefused, translated
+from ..base.errors import DAMAGED, REMEDY, translated
 from ..base.open_files import OpenFiles
 from ..base.transactions import snapshot
 from ..maintenance.damage import Damage, Met, is_whole, unmet
@@ -84,7 +84,7 @@ class SqliteEngine:
         path: Path,
         *,
         clock: Callable[[], datetime],
-        using: Techniques = ALL,
+        features: Features = ALL,
         quota: int | None = None,
         kept: Retentions = USUAL,
         listener: Listener = SILENT,
@@ -96,15 +96,15 @@ class SqliteEngine:
         """
         with ExitStack() as held:
             with opening(path):
-                await _aside(partial(migrated, path, clock(), using, listener.upgrading))
+                await _aside(partial(migrated, path, clock(), features, listener.upgrading))
                 file = held.enter_context(file_in_use(path))
-            async with connection(path, using) as database:
+            async with connection(path, features) as database:
                 files = await database.run(partial(OpenFiles.of, path, file))
                 try:
                     async with (
                         Readers.opened(
                             path,
-                            using,
+                            features,
                             number=READERS,
                             patience=READ_PATIENCE,
                             check=files.require_own_log,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ....domain.errors import Busy
-from ....domain.text.features import Techniques
+from ....domain.text.features import Features
 from ..base.connection import connect, read_only
 from ..base.transactions import Check
 from ..schema.migrate import refusing
@@ -37,7 +37,7 @@ class Readers:
     @classmethod
     @asynccontextmanager
     async def opened(
-        cls, path: Path, using: Techniques, *, number: int, patience: timedelta, check: Check
+        cls, path: Path, features: Features, *, number: int, patience: timedelta, check: Check
     ) -> AsyncIterator["Readers"]:
         """So many threads. At the end they finish what has begun, and close.
 
@@ -45,7 +45,7 @@ class Readers:
         after each read, and raises what that is refused with instead. StartRefused when the
         file cannot be opened.
         """
-        connections = await asyncio.to_thread(_connections, path, using, number)
+        connections = await asyncio.to_thread(_connections, path, features, number)
         readers = cls(connections, patience, check)
         try:
             yield readers
@@ -93,11 +93,11 @@ class Readers:
             connection.close()
 
 
-def _connections(path: Path, using: Techniques, number: int) -> list[sqlite3.Connection]:
+def _connections(path: Path, features: Features, number: int) -> list[sqlite3.Connection]:
     made: list[sqlite3.Connection] = []
     with refusing(path), ExitStack() as opened:
         for _ in range(number):
-            connection = connect(path, using=using, one_thread=False, is_strict=True)
+            connection = connect(path, features=features, one_thread=False, is_strict=True)
             opened.callback(connection.close)
             read_only(connection)
             connection.execute("SELECT 1 FROM sqlite_schema").fetchone()  # it opens the log, too

@@ -10,9 +10,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from ....domain.errors import Conflict, Invalid, Unavailable
-from ....domain.model import DEFAULT_TENANT, TenantId
-from ....domain.tenants import tenant_id
-from ....domain.text.features import ALL, Techniques
+from ....domain.model.access import DEFAULT_TENANT, TenantId, tenant_id
+from ....domain.text.features import ALL, Features
 from ....files.audit import owned_like, private_file
 from ....files.fsync import sync
 from ..base.connection import connect
@@ -23,7 +22,7 @@ from ..schema.migrate import migrated
 from .tenants import tenant_file, tenants_folder
 
 BESIDE = ("-wal", "-shm")
-PATIENCE = timedelta(seconds=5)  # with another process's transaction
+TIMEOUT = timedelta(seconds=5)  # with another process's transaction
 NONE_OF_OURS = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
 TABLES = ("sessions", "memories")  # each save writes into one of them
 
@@ -96,7 +95,7 @@ def require_new(path: Path, tenant: TenantId) -> None:
         raise Conflict(f"The tenant {tenant} has a database already: {file}.")
 
 
-def make(path: Path, tenant: TenantId, now: datetime, using: Techniques = ALL) -> Path:
+def make(path: Path, tenant: TenantId, now: datetime, features: Features = ALL) -> Path:
     """Make a tenant's database, of a service whose own is at the path; Conflict if it is there."""
     file = tenant_file(path, tenant)
     with _explained(file, "made"):
@@ -109,7 +108,7 @@ def make(path: Path, tenant: TenantId, now: datetime, using: Techniques = ALL) -
         except FileExistsError as error:
             raise Conflict(f"The tenant {tenant} has a database already: {file}.") from error
     try:
-        migrated(file, now, using)
+        migrated(file, now, features)
     except BaseException:
         for part in files_of(file):  # of nobody's use yet
             part.unlink(missing_ok=True)
@@ -147,8 +146,8 @@ def _close_to_changes(path: Path) -> None:
 
 
 def _forbid_changes(path: Path) -> None:
-    end = time.monotonic() + PATIENCE.total_seconds()
-    with closing(connect(path, busy_timeout=PATIENCE)) as database, change(database, end):
+    end = time.monotonic() + TIMEOUT.total_seconds()
+    with closing(connect(path, busy_timeout=TIMEOUT)) as database, change(database, end):
         for table in TABLES:
             for deed in ("INSERT", "UPDATE", "DELETE"):
                 database.execute(

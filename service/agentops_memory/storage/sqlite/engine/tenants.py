@@ -9,10 +9,10 @@ from functools import partial
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
-from ....domain.errors import Busy, NotFound, Unavailable
-from ....domain.model import DEFAULT_TENANT, Caller, Rows, TenantId
+from ....domain.errors import Busy, NotFound, StartRefused, Unavailable
+from ....domain.model.access import DEFAULT_TENANT, Caller, TenantId
+from ....domain.model.totals import Rows
 from ....domain.ports.engine import Transaction
-from ..base.errors import StartRefused
 from ..base.open_files import file_id
 from .engine import SqliteEngine
 
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 MOST_OPEN = 16  # databases beside the default one; each has three connections and threads
 IDLE = timedelta(minutes=5)  # after which a database that nobody uses is closed
-PATIENCE = timedelta(seconds=5)  # until another tenant's database can be closed
+TIMEOUT = timedelta(seconds=5)  # until another tenant's database can be closed
 
 
 def tenant_file(path: Path, tenant: TenantId) -> Path:
@@ -303,7 +303,7 @@ class TenantsEngine:
                 self._forget(*min(idle, key=lambda item: item[1].used_at))
         self._waiting += 1
         try:
-            async with asyncio.timeout(PATIENCE.total_seconds()):
+            async with asyncio.timeout(TIMEOUT.total_seconds()):
                 await self._places.acquire()
         except TimeoutError as error:
             raise Busy("Too many databases are in use; try again.") from error

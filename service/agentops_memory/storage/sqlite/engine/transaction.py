@@ -4,8 +4,8 @@ import sqlite3
 from collections.abc import Callable
 from datetime import datetime
 
-from ....domain.model import Caller
-from ....domain.retention import USUAL, Retentions
+from ....domain.model.access import Caller
+from ....domain.model.retention import USUAL, Retentions
 from ....domain.text.ids import Uids, uid_of
 from ..fts.index import Index
 from ..fts.partitions import Partitions
@@ -60,7 +60,7 @@ class SqliteTransaction:
         self.entries = Entries(connection)
         self.versions = Versions(connection)
         self.done = DoneRecords(connection)
-        self.overdue = Overdue(connection)
+        self.past_retention = Overdue(connection)
         self.search = Search(connection, self.memories, partitions, caller.projects)
 
     @property

@@ -9,7 +9,7 @@ from ..base.open_files import OpenFiles
 
 EVERY = 32  # batches between two looks at the log
 LONG = 5000  # pages (20 MiB) after which it is to begin again
-PATIENCE = timedelta(milliseconds=250)  # with reads that began before
+TIMEOUT = timedelta(milliseconds=250)  # with reads that began before
 
 
 class WriteAheadLog:
@@ -57,7 +57,7 @@ def _pages(database: sqlite3.Connection) -> int:
 
 def has_begun_again(database: sqlite3.Connection) -> bool:
     with suppress(sqlite3.Error):  # a long read, or another process
-        database.execute(f"PRAGMA busy_timeout = {PATIENCE.total_seconds() * 1000:.0f}")
+        database.execute(f"PRAGMA busy_timeout = {TIMEOUT.total_seconds() * 1000:.0f}")
         (is_blocked, *_) = database.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
         return not is_blocked
     return False

@@ -14,7 +14,7 @@ from ....domain.errors import Busy, Refusal, Unavailable
 from ..base.connection import Connection
 from ..base.transactions import Check, nothing
 from .admission import Turnstile
-from .batches import Done, Failed, Outcome, Work, alone, together
+from .batches import Failed, IdempotencyRecord, Outcome, Work, alone, together
 
 T = TypeVar("T")
 
@@ -126,7 +126,7 @@ class Writer:
         return partial(commit, *args, check=self._check)
 
     def _tell(self, outcomes: Iterable[Outcome | None], began: float) -> None:
-        done = sum(isinstance(outcome, Done) for outcome in outcomes)
+        done = sum(isinstance(outcome, IdempotencyRecord) for outcome in outcomes)
         if done:
             self._committed(done, time.monotonic() - began)
 
@@ -161,7 +161,7 @@ class _Change:
     def settle(self, outcome: Outcome) -> None:
         if self.answer.done():
             return  # its caller left
-        if isinstance(outcome, Done):
+        if isinstance(outcome, IdempotencyRecord):
             self.answer.set_result(outcome.answer)
         else:
             self.answer.set_exception(outcome.error)

@@ -5,8 +5,8 @@ import sqlite3
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from ....domain.model import MemoryId
-from ....domain.recall.explain import Field, Parts, TermScore, Tier
+from ....domain.model.memory import MemoryId
+from ....domain.model.search import Field, Parts, TermScore, Tier
 from ....domain.text.query import Query, Term
 from ..base.table import Table
 from .match import any_of, in_columns

@@ -6,7 +6,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from ....domain.errors import Unavailable
-from ....domain.model import GLOBAL_SCOPE, MemoryId, Purge, Space
+from ....domain.model.erasure import Purge
+from ....domain.model.memory import MemoryId
+from ....domain.model.space import GLOBAL_SCOPE, Space
 from ....domain.text.neighbours import NEIGHBOURS
 from ..base.table import Table
 from .partitions import AREA, FIRST_OF_STORES, GLOBAL_AREA, Partitions, row_number, table

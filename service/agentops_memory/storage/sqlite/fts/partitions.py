@@ -3,7 +3,7 @@
 import sqlite3
 from collections.abc import Iterable, Mapping
 
-from ....domain.model import Purge
+from ....domain.model.erasure import Purge
 from ..base.errors import NeedsTransactionOfItsOwn, is_damage
 from ..base.stems import TOKENIZER
 from ..base.table import Table

@@ -4,9 +4,9 @@ import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ....domain.access import Patterns
-from ....domain.model import GLOBAL_SCOPE, Filter, StoreId
-from ....domain.text.normalization import Project
+from ....domain.model.access import Patterns
+from ....domain.model.search import Filter
+from ....domain.model.space import GLOBAL_SCOPE, Project, StoreId
 from ..base.filters import OF_A_STORE, clauses, parameters
 from ..base.table import Table
 from .partitions import FIRST, GLOBAL_AREA, Partitions, row_number, span_of

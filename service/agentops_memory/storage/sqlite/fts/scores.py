@@ -4,9 +4,9 @@ import json
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
-from ....domain.model import Memory, MemoryId
-from ....domain.recall.explain import OTHER_SENTENCES, Tier
-from ....domain.text.features import Technique
+from ....domain.model.memory import Memory, MemoryId
+from ....domain.model.search import OTHER_SENTENCES, Tier
+from ....domain.text.features import Feature
 from ....domain.text.query import Query
 from ..base.table import Table
 from ..tables.memories import COLUMNS, listed, memory_of
@@ -42,8 +42,8 @@ def asked(tier: Tier, query: Query, sight: Sight, limit: int) -> Asked:
         matches: tuple[str, ...] = (in_columns(OWN_COLUMNS, all_of(query.every)),)
     else:
         matches = tuple(map(any_of, query.sentences))
-    is_even = Technique.TITLE_WEIGHT not in query.using
-    is_deep = Technique.SENTENCE_DEPTH not in query.using
+    is_even = Feature.TITLE_WEIGHT not in query.features
+    is_deep = Feature.SENTENCE_DEPTH not in query.features
     deepest = UNLIMITED if is_deep else max(limit, SENTENCE_DEPTH)
     return Asked(
         matches=matches,

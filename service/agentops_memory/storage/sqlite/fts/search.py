@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from datetime import timedelta
 from heapq import nsmallest
 
-from ....domain.access import Patterns
 from ....domain.errors import Damaged, TimedOut
-from ....domain.model import Filter, Hit, Memory, MemoryId, Method
-from ....domain.recall.explain import PLACES, Parts, Tier
+from ....domain.model.access import Patterns
+from ....domain.model.memory import Memory, MemoryId
+from ....domain.model.search import PLACES, Filter, Hit, Method, Parts, Tier
 from ....domain.text.query import Corrections, Query
 from ..base.connection import READ_LIMIT, interrupt_at
 from ..base.errors import is_damage, primary_code

@@ -7,7 +7,7 @@ only if nothing older lies on a higher level, so what is to be merged must be ch
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ....domain.model import Purge
+from ....domain.model.erasure import Purge
 
 COOKIE = 4  # bytes before the numbers of a structure record
 

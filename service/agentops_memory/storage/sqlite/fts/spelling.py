@@ -4,7 +4,8 @@ import json
 import sqlite3
 from collections.abc import Collection
 
-from ....domain.model import GLOBAL_SCOPE, Filter
+from ....domain.model.search import Filter
+from ....domain.model.space import GLOBAL_SCOPE
 from ....domain.text.query import Corrections
 from ....domain.text.spelling import is_one_edit
 from ..base.table import Table

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from contextlib import closing
 from pathlib import Path
 
-from ....domain.model import Caller
+from ....domain.model.access import Caller
 from ..base.connection import PROGRESS, connect, read_only
 from ..base.errors import REMEDY, is_damage
 from .values import Value

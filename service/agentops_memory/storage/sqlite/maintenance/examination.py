@@ -7,9 +7,9 @@ from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 
-from ....domain.findings import GARBAGE, Finding, Status, some_of
+from ....domain.model.findings import GARBAGE, Finding, Status, some_of
 from ....domain.secrets.sanitizing import reason
-from ....domain.text.features import Techniques
+from ....domain.text.features import Features
 from ..base.errors import primary_code
 from ..base.functions import rules
 from ..fts.index import is_by_rules
@@ -38,7 +38,7 @@ class Subject:
     """What is examined: a database file, and what it is measured by."""
 
     path: Path
-    using: Techniques
+    features: Features
     now: datetime
     quota: int | None  # bytes
     session_idle: timedelta
@@ -61,7 +61,7 @@ def examined(subject: Subject) -> list[Finding]:
 
 def _found(subject: Subject) -> list[Finding]:
     try:
-        with looked_at(subject.path, subject.using) as database:
+        with looked_at(subject.path, subject.features) as database:
             findings = _safely("format", of_format, database, subject)
             if not is_ours(database):
                 return findings + _safely("integrity", of_older, database, subject)
@@ -160,12 +160,12 @@ def of_values(database: sqlite3.Connection, subject: Subject) -> Iterator[Findin
         sentence=f"Of what is stored, this is damaged: {some_of(found)}.",
         remedy="`agentops-memory doctor --fix` puts what is nearest in its place and keeps a copy "
         "of the file; `agentops-memory restore` brings back what a backup has.",
-        mend=partial(mending.mend_values, subject.path, subject.using, subject.now),
+        mend=partial(mending.mend_values, subject.path, subject.features, subject.now),
     )
 
 
 def of_index(database: sqlite3.Connection, subject: Subject) -> Iterator[Finding]:
-    if not is_by_rules(database, rules(subject.using)):
+    if not is_by_rules(database, rules(subject.features)):
         yield Finding(
             code="index",
             status=Status.WARNING,
@@ -188,7 +188,7 @@ def of_index(database: sqlite3.Connection, subject: Subject) -> Iterator[Finding
 PARTS: dict[str, Part] = {
     "schema": of_schema,
     "integrity": lambda database, subject: of_soundness(
-        database, subject.path, subject.using, is_thorough=subject.is_thorough
+        database, subject.path, subject.features, is_thorough=subject.is_thorough
     ),
     "values": of_values,
     "index": of_index,
@@ -233,7 +233,7 @@ def _missing_indexes(subject: Subject, found: Difference) -> Iterator[Finding]:
             status=Status.FAILED,
             sentence=f"Missing: {shown(('index', name) for name in indexes)}.",
             remedy="`agentops-memory doctor --fix` makes them anew.",
-            mend=partial(mending.make_indexes, subject.path, subject.using, indexes),
+            mend=partial(mending.make_indexes, subject.path, subject.features, indexes),
         )
 
 
@@ -243,7 +243,7 @@ def _broken(subject: Subject, number: int) -> Finding:
         status=Status.FAILED,
         sentence=f"Partition {number} of the full-text index is not whole.",
         remedy="`agentops-memory doctor --fix` makes it anew from the memories.",
-        mend=partial(mending.make_partition, subject.path, subject.using, number),
+        mend=partial(mending.make_partition, subject.path, subject.features, number),
     )
 
 
@@ -270,7 +270,7 @@ def _out_of_line(partitions: Partitions, number: int, subject: Subject) -> Itera
 
 def _other_words(subject: Subject, number: int) -> Iterator[Finding]:
     try:
-        is_exact = mending.is_exact(subject.path, subject.using, number)
+        is_exact = mending.is_exact(subject.path, subject.features, number)
     except sqlite3.Error as error:
         if primary_code(error) not in SHUT:
             raise
@@ -292,7 +292,7 @@ def _wrong_partition(subject: Subject, number: int, what: str) -> Finding:
         status=Status.WARNING,
         sentence=f"Partition {number} of the full-text index {what}.",
         remedy="The service mends it with its next sweep, `agentops-memory doctor --fix` now.",
-        mend=partial(mending.rebuild, subject.path, subject.using, number),
+        mend=partial(mending.rebuild, subject.path, subject.features, number),
     )
 
 

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from ....domain.findings import Finding, Status
+from ....domain.model.findings import Finding, Status
 from ....domain.secrets.sanitizing import reason
-from ....domain.text.features import Techniques
+from ....domain.text.features import Features
 from ..schema.schema import partition_of, tables
 from . import repair as mending
 from .damage import are_harmless, faults_of
@@ -20,17 +20,17 @@ DAMAGED = (
 
 
 def of_soundness(
-    database: sqlite3.Connection, path: Path, using: Techniques, *, is_thorough: bool
+    database: sqlite3.Connection, path: Path, features: Features, *, is_thorough: bool
 ) -> Iterator[Finding]:
     faults = faults_found(database, is_thorough=is_thorough)
     if not faults:
         yield of_faults(faults, is_thorough=is_thorough)
     elif are_harmless(faults):
-        yield _of_loose_pages(path, using)
+        yield _of_loose_pages(path, features)
     elif data := unreadable(database):
-        yield from _located(path, using, faults, data)
+        yield from _located(path, features, faults, data)
     else:
-        yield _of_indexes(path, using, faults)
+        yield _of_indexes(path, features, faults)
     yield from of_references(database)
 
 
@@ -94,7 +94,7 @@ def _is_readable(database: sqlite3.Connection, table: str) -> bool:
 
 
 def _located(
-    path: Path, using: Techniques, faults: list[str], damaged: list[str]
+    path: Path, features: Features, faults: list[str], damaged: list[str]
 ) -> Iterator[Finding]:
     """Where the damage is: what the full-text index holds can be made anew, rows cannot."""
     numbers = {number for it in damaged if (number := partition_of(it)) is not None}
@@ -105,7 +105,7 @@ def _located(
             status=Status.FAILED,
             sentence=f"Partition {number} of the full-text index is damaged: {_told(faults)}.",
             remedy="`agentops-memory doctor --fix` makes it anew from the memories.",
-            mend=None if data else partial(mending.make_partition, path, using, number),
+            mend=None if data else partial(mending.make_partition, path, features, number),
         )
     if data:
         yield Finding(
@@ -116,7 +116,7 @@ def _located(
         )
 
 
-def _of_loose_pages(path: Path, using: Techniques) -> Finding:
+def _of_loose_pages(path: Path, features: Features) -> Finding:
     return Finding(
         code="integrity",
         status=Status.WARNING,
@@ -124,11 +124,11 @@ def _of_loose_pages(path: Path, using: Techniques) -> Finding:
         "was made anew leaves them.",
         remedy="`agentops-memory doctor --fix` writes the file anew; so does the next start where "
         "the service made that index.",
-        mend=partial(mending.write_anew, path, using),
+        mend=partial(mending.write_anew, path, features),
     )
 
 
-def _of_indexes(path: Path, using: Techniques, faults: list[str]) -> Finding:
+def _of_indexes(path: Path, features: Features, faults: list[str]) -> Finding:
     return Finding(
         code="integrity",
         status=Status.FAILED,
@@ -136,7 +136,7 @@ def _of_indexes(path: Path, using: Techniques, faults: list[str]) -> Finding:
         f"its unused pages: {_told(faults)}.",
         remedy="`agentops-memory doctor --fix` makes the indexes anew; if that is not enough, "
         "restore a backup: `agentops-memory restore`.",
-        mend=partial(mending.reindex, path, using),
+        mend=partial(mending.reindex, path, features),
     )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from ....domain.text.features import ALL, Techniques
+from ....domain.text.features import ALL, Features
 from ..base.connection import connect
 
 UNCHANGING = "mode=ro&immutable=1"
@@ -13,14 +13,14 @@ READING = "mode=ro"
 
 
 @contextmanager
-def looked_at(path: Path, using: Techniques = ALL) -> Iterator[sqlite3.Connection]:
+def looked_at(path: Path, features: Features = ALL) -> Iterator[sqlite3.Connection]:
     """A connection that can only read, on one state of the file.
 
     Where there is no log nobody has the file open, and it is read as it lies there: SQLite
     would else make a log. A log that a crash left is read with it, and stays.
     """
     mode = READING if log_size(path) is not None else UNCHANGING
-    with closing(connect(path, using=using, mode=mode)) as database:
+    with closing(connect(path, features=features, mode=mode)) as database:
         database.execute("BEGIN")
         yield database
 

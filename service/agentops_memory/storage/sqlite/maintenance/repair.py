@@ -11,10 +11,10 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from ....domain.errors import Unavailable
-from ....domain.findings import some_of
-from ....domain.model import MemoryId
+from ....domain.model.findings import some_of
+from ....domain.model.memory import MemoryId
 from ....domain.secrets.sanitizing import reason
-from ....domain.text.features import Techniques
+from ....domain.text.features import Features
 from ..base.connection import CHANGING, connect
 from ..base.transactions import change
 from ..fts.index import Index
@@ -27,33 +27,33 @@ from . import value_repair as values_mended
 from .damage import are_harmless, faults_of
 from .drop_damaged import forgetting
 
-PATIENCE = timedelta(seconds=10)  # with another process's transaction
+TIMEOUT = timedelta(seconds=10)  # with another process's transaction
 
 
-def rebuild(path: Path, using: Techniques, number: int) -> str:
+def rebuild(path: Path, features: Features, number: int) -> str:
     """Fill a partition of the full-text index afresh."""
-    with _mended(path, using) as database:
+    with _mended(path, features) as database:
         Index(database, Partitions(database, is_alone=True)).rebuild(number)
     return f"Partition {number} was filled afresh."
 
 
-def make_partition(path: Path, using: Techniques, number: int) -> str:
+def make_partition(path: Path, features: Features, number: int) -> str:
     """Make a partition of the full-text index anew, with its tables."""
-    with _mended(path, using) as database:
+    with _mended(path, features) as database:
         Index(database, Partitions(database, is_alone=True)).make_anew(number)
     return f"Partition {number} was made anew."
 
 
-def make_indexes(path: Path, using: Techniques, indexes: Mapping[str, str]) -> str:
+def make_indexes(path: Path, features: Features, indexes: Mapping[str, str]) -> str:
     """Make ordinary indexes that are missing."""
-    with _mended(path, using) as database:
+    with _mended(path, features) as database:
         schema.make_indexes(database, indexes.values())
     return f"Made: {', '.join(indexes)}."
 
 
-def reindex(path: Path, using: Techniques) -> str:
+def reindex(path: Path, features: Features) -> str:
     """Make every ordinary index anew from its table."""
-    with _mended(path, using) as database:
+    with _mended(path, features) as database:
         indexes = schema.ordinary_indexes(database)
         _forget(database, indexes)
         schema.make_indexes(database, indexes.values())
@@ -61,37 +61,37 @@ def reindex(path: Path, using: Techniques) -> str:
     return "Every ordinary index was made anew."
 
 
-def mend_values(path: Path, using: Techniques, now: datetime) -> str:
+def mend_values(path: Path, features: Features, now: datetime) -> str:
     """Put what there can be in the place of values that are none; of the file a copy is kept."""
-    with _mended(path, using) as database:
+    with _mended(path, features) as database:
         copy = kept_copy(path, contents, MENDED)
         done = values_mended.mend(database, now)
         Index(database, Partitions(database, is_alone=True)).refill(_memories(done))
     return f"Mended: {some_of(done)}. A copy of the file as it was is {copy}."
 
 
-def write_anew(path: Path, using: Techniques) -> str:
+def write_anew(path: Path, features: Features) -> str:
     """Leave out of a file that is sound the pages which nothing uses."""
-    with _mended(path, using):
+    with _mended(path, features):
         pass
     return "The file was written anew."
 
 
-def empty_log(path: Path, using: Techniques) -> str:
+def empty_log(path: Path, features: Features) -> str:
     """Copy the write-ahead log into the file, and cut it off."""
-    with _explained(), closing(_connected(path, using)) as database:
+    with _explained(), closing(_connected(path, features)) as database:
         (is_blocked, *_) = database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
     if is_blocked:
         raise Unavailable("Something reads an older state, or writes, so the log stays.")
     return "The log was copied into the file."
 
 
-def is_exact(path: Path, using: Techniques, number: int) -> bool:
+def is_exact(path: Path, features: Features, number: int) -> bool:
     """Whether a partition holds just what the memories say; nothing is changed.
 
     SQLite wants the lock of writers for it. Whoever else holds it is waited for.
     """
-    with closing(_connected(path, using)) as database:
+    with closing(_connected(path, features)) as database:
         database.execute("BEGIN IMMEDIATE")
         try:
             return Index(database, Partitions(database, is_alone=False)).is_exact(number)
@@ -100,12 +100,12 @@ def is_exact(path: Path, using: Techniques, number: int) -> bool:
 
 
 @contextmanager
-def _mended(path: Path, using: Techniques) -> Iterator[sqlite3.Connection]:
+def _mended(path: Path, features: Features) -> Iterator[sqlite3.Connection]:
     """A transaction that is kept if the file is sound at its end; else nothing happened."""
-    with _explained(), closing(_connected(path, using)) as database:
+    with _explained(), closing(_connected(path, features)) as database:
         # What rows name may be gone already; a value that is mended is not refused for it.
         database.execute("PRAGMA foreign_keys = OFF")
-        with change(database, time.monotonic() + PATIENCE.total_seconds()):
+        with change(database, time.monotonic() + TIMEOUT.total_seconds()):
             yield database
             if _has_loose_pages(database):
                 database.execute("INSERT INTO remains (one) VALUES (1) ON CONFLICT DO NOTHING")
@@ -138,5 +138,5 @@ def _has_loose_pages(database: sqlite3.Connection) -> bool:
     return bool(faults)
 
 
-def _connected(path: Path, using: Techniques) -> sqlite3.Connection:
-    return connect(path, busy_timeout=PATIENCE, using=using, mode=CHANGING)
+def _connected(path: Path, features: Features) -> sqlite3.Connection:
+    return connect(path, busy_timeout=TIMEOUT, features=features, mode=CHANGING)

@@ -14,7 +14,7 @@ from ....files.fsync import named, sync
 from ..base.errors import primary_code
 from ..schema.copies import RESTORED, kept_name
 
-PATIENCE = timedelta(seconds=1)  # with a command that is about to end
+TIMEOUT = timedelta(seconds=1)  # with a command that is about to end
 LOGS = ("-wal", "-journal")  # SQLite would read them into whatever database they lie beside
 DAMAGED = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
 TAKEN = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL)
@@ -97,7 +97,7 @@ def _closed_to_others(path: Path) -> Iterator[None]:
 
 
 def _connection(path: Path) -> sqlite3.Connection:
-    return sqlite3.connect(path, isolation_level=None, timeout=PATIENCE.total_seconds())
+    return sqlite3.connect(path, isolation_level=None, timeout=TIMEOUT.total_seconds())
 
 
 def _logs_put_aside(path: Path, kept: Path) -> tuple[Path, ...]:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
-from ....domain.findings import Finding, Status
+from ....domain.model.findings import Finding, Status
 from ....domain.text.features import ALL
 from ..base.table import instant, micros
 from . import repair as mending
@@ -83,16 +83,16 @@ def of_clock(database: sqlite3.Connection, path: Path, now: datetime) -> Finding
 
 
 def of_erasures(database: sqlite3.Connection, now: datetime) -> Finding:
-    ((overdue,),) = database.execute(
+    ((pending,),) = database.execute(
         "SELECT count(*) FROM erasures WHERE bytes_gone_at IS NULL AND erased_at < :until",
         {"until": micros(now - OVERDUE)},
     )
-    if not overdue:
+    if not pending:
         return Finding(code="erasures", sentence="None is overdue.")
     return Finding(
         code="erasures",
         status=Status.WARNING,
-        sentence=f"Of {overdue:,} erasures the bytes have not left the file after an hour.",
+        sentence=f"Of {pending:,} erasures the bytes have not left the file after an hour.",
         remedy="Start the service, which goes on with them; if one runs, look in its log for `no "
         "scrub now`, and end what reads an older state.",
     )
@@ -101,19 +101,19 @@ def of_erasures(database: sqlite3.Connection, now: datetime) -> Finding:
 def of_sessions(database: sqlite3.Connection, now: datetime, idle: timedelta) -> Finding:
     if not idle:
         return Finding(code="sessions", sentence="Idle sessions go on, as the settings want it.")
-    ((overdue,),) = database.execute(
+    ((going_on,),) = database.execute(
         """SELECT count(*)
              FROM transcripts t
              JOIN sessions s ON s.number = t.session
             WHERE s.ended_at IS NULL AND t.heard_at < :until""",
         {"until": max(micros(now - OVERDUE) - idle // timedelta(microseconds=1), 0)},
     )
-    if not overdue:
+    if not going_on:
         return Finding(code="sessions", sentence="None is idle for too long.")
     return Finding(
         code="sessions",
         status=Status.WARNING,
-        sentence=f"{overdue:,} sessions are idle for longer than MEMORY_SESSION_IDLE and go on.",
+        sentence=f"{going_on:,} sessions are idle for longer than MEMORY_SESSION_IDLE and go on.",
         remedy="Start the service, which ends them; if one runs, look in its log for `idle "
         "sessions go on`.",
     )

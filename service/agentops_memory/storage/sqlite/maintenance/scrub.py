@@ -30,7 +30,7 @@ from ..base.transactions import change
 from ..schema.migrate import APPLICATION_ID, without_remains
 from .free_space import remains
 
-PATIENCE = timedelta(milliseconds=50)  # with reads that need the log, and with other processes
+TIMEOUT = timedelta(milliseconds=50)  # with reads that need the log, and with other processes
 TRIES = 3  # held back so often, a walk is given up
 PAGES = 1024  # looked at while changes wait
 MOST_PAGES = 1 << 25  # from here on, an overflow page may begin like a page of rows
@@ -62,7 +62,7 @@ class UnusedBytes:
                     return True
                 case Progress.HELD_BACK:
                     tries -= 1
-                    await asyncio.sleep(PATIENCE.total_seconds())
+                    await asyncio.sleep(TIMEOUT.total_seconds())
         return False
 
 
@@ -106,7 +106,7 @@ class Blanking:
             return Progress.HELD_BACK
 
     def _stepped(self, database: sqlite3.Connection) -> Progress:
-        with change(database, time.monotonic() + PATIENCE.total_seconds()):
+        with change(database, time.monotonic() + TIMEOUT.total_seconds()):
             ((version,),) = database.execute("PRAGMA data_version")
             if version != self._version:
                 self._begin_again()
@@ -175,7 +175,7 @@ def _empty_log(database: sqlite3.Connection) -> bool:
     (_, pages, copied) = database.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
     if copied < pages:
         return False  # a read of an older state: no use to wait for it, while changes wait
-    database.execute(f"PRAGMA busy_timeout = {PATIENCE.total_seconds() * 1000:.0f}")
+    database.execute(f"PRAGMA busy_timeout = {TIMEOUT.total_seconds() * 1000:.0f}")
     (is_blocked, *_) = database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
     return not is_blocked
 

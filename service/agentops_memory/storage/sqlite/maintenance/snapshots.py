@@ -20,7 +20,7 @@ from ..schema.upgrade import is_original
 from .damage import faults_of
 from .values import damaged
 
-PATIENCE = timedelta(seconds=5)  # with another process that holds a lock
+TIMEOUT = timedelta(seconds=5)  # with another process that holds a lock
 OFTEN = 10_000  # virtual machine steps between two looks at how far it is
 
 
@@ -68,7 +68,7 @@ def _opened(path: Path) -> sqlite3.Connection:
     if not path.is_file():
         raise SnapshotRefused(f"There is no database at {path}.")
     require_one_name(path)
-    return connect(path, busy_timeout=PATIENCE, mode=CHANGING)
+    return connect(path, busy_timeout=TIMEOUT, mode=CHANGING)
 
 
 def _copy(database: sqlite3.Connection, target: Path, progress: Callable[[float], None]) -> None:

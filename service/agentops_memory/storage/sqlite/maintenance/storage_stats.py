@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from ....domain.retention import Held, Kind, Retentions
+from ....domain.model.retention import Held, Kind, Retentions
 from ..base.connection import connect
 from ..base.errors import translated
 from ..base.table import instant, micros
@@ -128,7 +128,7 @@ class _Look:
             rows=int(rows),
             size=int(size),
             oldest=None if oldest is None else instant(oldest),
-            overdue=int(over),
+            past_retention=int(over),
         )
 
     def _until(self, kind: Kind) -> int:

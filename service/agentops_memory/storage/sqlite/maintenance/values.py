@@ -14,7 +14,8 @@ from enum import Enum, StrEnum
 from pathlib import Path
 from typing import Any
 
-from ....domain.model import Deed, ErasureKind
+from ....domain.model.erasure import ErasureKind
+from ....domain.model.memory import ChangeKind
 from ....domain.text.normalization import REPLACEMENT, clean
 from ..base.connection import PROGRESS, connect, read_only
 from ..base.decoding import decoded
@@ -265,7 +266,7 @@ IS_NONE: Mapping[Kind, str] = {
     Kind.TAGS: "{0} <> '[]' AND NOT is_tags(CAST({0} AS BLOB))",
     Kind.PAIRS: "{0} <> '{{}}' AND NOT is_pairs(CAST({0} AS BLOB))",
     Kind.IDS: "NOT is_ids(CAST({0} AS BLOB))",
-    Kind.DEED: f"{{0}} NOT IN ({_members(Deed)})",
+    Kind.DEED: f"{{0}} NOT IN ({_members(ChangeKind)})",
     Kind.ERASURE: f"{{0}} NOT IN ({_members(ErasureKind)})",
     Kind.FLAG: "{0} NOT IN (0, 1)",
 }

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from ....domain.findings import GARBAGE
-from ....domain.model import Erasure, ErasureId
+from ....domain.model.erasure import Erasure, ErasureId
+from ....domain.model.findings import GARBAGE
 from ..base.connection import CHANGING, connect
 from ..base.table import instant
 from ..tables.receipts import receipts

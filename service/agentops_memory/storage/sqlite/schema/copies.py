@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
+from ....domain.errors import StartRefused
 from ....files.fsync import sync
-from ..base.errors import StartRefused
 
 SUFFIX = "before-upgrade"
 RESTORED = "before-restore"

@@ -9,11 +9,12 @@ from importlib import resources
 from pathlib import Path
 
 from .... import __version__
+from ....domain.errors import StartRefused
 from ....domain.secrets.sanitizing import reason
-from ....domain.text.features import ALL, Techniques
+from ....domain.text.features import ALL, Features
 from ....files.audit import private_file
 from ..base.connection import connect, use_wal
-from ..base.errors import REMEDY, StartRefused, is_damage
+from ..base.errors import REMEDY, is_damage
 from ..base.functions import rules
 from ..base.hard_links import require_one_name
 from ..fts.index import bring_to_rules, is_by_rules
@@ -24,7 +25,7 @@ __all__ = ["StartRefused", "migrated", "statements"]
 
 APPLICATION_ID = 0x414D_454D  # "AMEM": the file is ours
 MIGRATIONS = resources.files(__package__) / "migrations"
-PATIENCE = timedelta(seconds=60)  # another process may be migrating
+TIMEOUT = timedelta(seconds=60)  # another process may be migrating
 
 OnUpgrade = Callable[[], None]
 """Called before a file that is not empty is upgraded or written anew: that may take long."""
@@ -34,7 +35,7 @@ def unannounced() -> None:
     """For those who need not hear of an upgrade."""
 
 
-def require_current(path: Path, using: Techniques = ALL, *, may_be_new: bool = False) -> None:
+def require_current(path: Path, features: Features = ALL, *, may_be_new: bool = False) -> None:
     """Refuse a file that is missing, or that a start would change, with StartRefused.
 
     One that nothing was stored in yet may be what another program is about to make.
@@ -42,13 +43,16 @@ def require_current(path: Path, using: Techniques = ALL, *, may_be_new: bool = F
     if not path.is_file():
         raise StartRefused(f"There is no database at {path}.")
     require_one_name(path)
-    with refusing(path), closing(connect(path, busy_timeout=PATIENCE, using=using)) as database:
+    with (
+        refusing(path),
+        closing(connect(path, busy_timeout=TIMEOUT, features=features)) as database,
+    ):
         database.execute("BEGIN")  # one state, although another program may be making it
         if may_be_new and not version_of(database) and not is_used(database):
             return
         if not version_of(database) and is_used(database) and not upgrade.is_original(database):
             raise StartRefused(f"{path} is a database of another program.")
-        if not _is_current(database, using):
+        if not _is_current(database, features):
             raise StartRefused(
                 f"{path} is of an older format, or its index was made by other rules. "
                 "Start the service on it once, with the settings that it is to have."
@@ -56,7 +60,7 @@ def require_current(path: Path, using: Techniques = ALL, *, may_be_new: bool = F
 
 
 def migrated(
-    path: Path, now: datetime, using: Techniques = ALL, on_upgrade: OnUpgrade = unannounced
+    path: Path, now: datetime, features: Features = ALL, on_upgrade: OnUpgrade = unannounced
 ) -> None:
     """Make the file if it is missing, upgrade it if it is the original's, and migrate it.
 
@@ -67,12 +71,12 @@ def migrated(
         path.parent.mkdir(parents=True, exist_ok=True)
         _make_private(path)
         require_one_name(path)
-        with closing(connect(path, busy_timeout=PATIENCE, using=using)) as database:
-            if not _is_current(database, using):
+        with closing(connect(path, busy_timeout=TIMEOUT, features=features)) as database:
+            if not _is_current(database, features):
                 if is_used(database):
                     on_upgrade()
-                _migrate(database, path, now, using)
-            use_wal(database, PATIENCE)
+                _migrate(database, path, now, features)
+            use_wal(database, TIMEOUT)
             without_remains(database, path, on_upgrade)
 
 
@@ -122,14 +126,14 @@ def _make_private(path: Path) -> None:
         pass
 
 
-def _migrate(database: sqlite3.Connection, path: Path, now: datetime, using: Techniques) -> None:
+def _migrate(database: sqlite3.Connection, path: Path, now: datetime, features: Features) -> None:
     """Bring the file up to date, whole or not at all."""
     database.execute("PRAGMA foreign_keys = OFF")
     database.execute("BEGIN IMMEDIATE")
     try:
-        if not _is_current(database, using):
+        if not _is_current(database, features):
             _step(database, path, now)
-        bring_to_rules(database, rules(using))
+        bring_to_rules(database, rules(features))
         database.execute("COMMIT")
     finally:
         if database.in_transaction:
@@ -163,7 +167,7 @@ def _require_small_ids(database: sqlite3.Connection, path: Path) -> None:
         )
 
 
-def _is_current(database: sqlite3.Connection, using: Techniques) -> bool:
+def _is_current(database: sqlite3.Connection, features: Features) -> bool:
     newest = newest_format()
     version = version_of(database)
     if version > newest:
@@ -172,7 +176,7 @@ def _is_current(database: sqlite3.Connection, using: Techniques) -> bool:
             f"agentops-memory {__version__} knows formats up to {newest}. "
             "Start the newer version, or restore a backup."
         )
-    return version == newest and is_by_rules(database, rules(using))
+    return version == newest and is_by_rules(database, rules(features))
 
 
 def version_of(database: sqlite3.Connection) -> int:

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from ....domain.errors import Unavailable
-from ....domain.text.features import Techniques
+from ....domain.errors import StartRefused, Unavailable
+from ....domain.text.features import Features
 from ....files.drafts import drafts
 from ..base.connection import connect
-from ..base.errors import StartRefused
 from ..base.functions import rules
 from ..fts.index import is_by_rules
 from ..maintenance.read_only import log_size, looked_at
@@ -59,12 +58,12 @@ class Plan:
         return self.free >= self.needed + self.size + SPACE_AT_LEAST
 
 
-def planned(path: Path, using: Techniques) -> Plan:
+def planned(path: Path, features: Features) -> Plan:
     """What a start would do; StartRefused for a file that it would refuse. Nothing is changed."""
     if not path.is_file():
         raise StartRefused(f"There is no database at {path}.")
     path = Path(os.path.realpath(path))  # where SQLite has the log
-    with refusing(path), looked_at(path, using) as database:
+    with refusing(path), looked_at(path, features) as database:
         before, after = version_of(database), newest_format()
         is_original = not before and upgrade.is_original(database)
         if before > after:
@@ -79,22 +78,22 @@ def planned(path: Path, using: Techniques) -> Plan:
             before=before,
             after=after,
             is_original=is_original,
-            makes_index=before != after or not is_by_rules(database, rules(using)),
+            makes_index=before != after or not is_by_rules(database, rules(features)),
             size=path.stat().st_size + (log_size(path) or 0),
             free=shutil.disk_usage(path.parent).free,
         )
 
 
-def tried(plan: Plan, now: datetime, using: Techniques) -> timedelta:
+def tried(plan: Plan, now: datetime, features: Features) -> timedelta:
     """How long it takes on a copy beside the file, which is removed again.
 
     Refused as the start would be, and with Unavailable when what came of it is not sound.
     """
-    with refusing(plan.path), _copied(plan.path, using) as copy:
+    with refusing(plan.path), _copied(plan.path, features) as copy:
         begun = time.monotonic()
-        migrated(copy, now, using)
+        migrated(copy, now, features)
         took = timedelta(seconds=time.monotonic() - begun)
-        with closing(connect(copy, using=using)) as database:
+        with closing(connect(copy, features=features)) as database:
             found = database.execute("PRAGMA integrity_check(1)").fetchall()
         if found != [("ok",)]:
             raise Unavailable(f"A copy of {plan.path} was damaged after it: {found[0][0]}.")
@@ -102,10 +101,10 @@ def tried(plan: Plan, now: datetime, using: Techniques) -> timedelta:
 
 
 @contextmanager
-def _copied(path: Path, using: Techniques) -> Iterator[Path]:
+def _copied(path: Path, features: Features) -> Iterator[Path]:
     with drafts(path.parent) as folder:
         copy = folder / path.name
-        with looked_at(path, using) as source, closing(sqlite3.connect(copy)) as target:
+        with looked_at(path, features) as source, closing(sqlite3.connect(copy)) as target:
             source.backup(target)
         yield copy
 

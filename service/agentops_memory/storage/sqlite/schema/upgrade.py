@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from pathlib import Path
 
-from ....domain.model import UNKNOWN_PROJECT
+from ....domain.errors import StartRefused
+from ....domain.model.space import UNKNOWN_PROJECT, project_name
 from ....domain.secrets.sanitizing import reason
 from ....domain.text.ids import uid_of
 from ....domain.text.instants import parsed
-from ....domain.text.normalization import clean, content_hash, project_name
-from ..base.errors import StartRefused
+from ....domain.text.normalization import clean, content_hash
 from ..base.table import instant, micros, tag_array
 from ..maintenance.drop_damaged import forgetting
 from .copies import kept_copy

@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 from typing import Any
 
-from ....domain.model import MemoryId, StoreId
-from ....domain.stores.model import EntriesSeen, Entry, EntryId, Page, Slice, VersionId
+from ....domain.model.memory import MemoryId
+from ....domain.model.space import StoreId
+from ....domain.model.stores import EntriesSeen, Entry, EntryId, Page, Slice, VersionId
 from ..base.paging import bounds, ends, sliced, window, within
 from ..base.table import Table, count, instant, map_of
 

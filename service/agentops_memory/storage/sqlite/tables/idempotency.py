@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from datetime import datetime
 
-from ....domain.model import Done, Ids
+from ....domain.model.idempotency import IdempotencyRecord, Ids
 from ..base.table import Table, instant, micros, parsed
 
 SUCCESSES = range(200, 300)  # statuses
@@ -13,14 +13,14 @@ SUCCESSES = range(200, 300)  # statuses
 class DoneRecords(Table):
     """What was done, as one transaction sees it."""
 
-    def get(self, key: bytes) -> Done | None:
+    def get(self, key: bytes) -> IdempotencyRecord | None:
         row = self._execute(
             "SELECT request, status, ids, at FROM done WHERE key = :key", key=key
         ).fetchone()
         if row is None:
             return None
         request, status, ids, at = row
-        return Done(
+        return IdempotencyRecord(
             key=key,
             request=request,
             status=status if status in SUCCESSES else SUCCESSES.start,
@@ -28,7 +28,7 @@ class DoneRecords(Table):
             at=instant(at),
         )
 
-    def add(self, done: Done) -> None:
+    def add(self, done: IdempotencyRecord) -> None:
         self._execute(
             """INSERT OR REPLACE INTO done (key, request, status, ids, at)
                VALUES (:key, :request, :status, :ids, :at)""",

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from ....domain.access import ANY, Patterns
-from ....domain.model import GLOBAL_SCOPE, Memory, Session, SessionId, Space, Text
+from ....domain.model.access import ANY, Patterns
+from ....domain.model.memory import Memory, Session, SessionId, Text
+from ....domain.model.space import GLOBAL_SCOPE, Project, Space
 from ....domain.ports.imports import Import, ImportId, Row
-from ....domain.text.normalization import Project, clean
+from ....domain.text.normalization import clean
 from ..base.errors import NeedsTransactionOfItsOwn
 from ..base.table import Table, instant, micros, parsed, tag_tuple
 

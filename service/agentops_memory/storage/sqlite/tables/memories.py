@@ -8,9 +8,11 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from ....domain.access import Patterns
-from ....domain.model import NO_PROJECT, Filter, Memory, MemoryId, SessionId, Space, StoreId, Text
-from ....domain.text.normalization import Project, content_hash, fingerprint
+from ....domain.model.access import Patterns
+from ....domain.model.memory import Memory, MemoryId, SessionId, Text
+from ....domain.model.search import Filter
+from ....domain.model.space import NO_PROJECT, Project, Space, StoreId
+from ....domain.text.normalization import content_hash, fingerprint
 from ..base.filters import GLOBAL, OF_A_PROJECT, acted_on, acting, clauses, parameters
 from ..base.table import Table, count, instant, json_of, map_of, micros, tag_array, tag_tuple
 from ..fts.index import Index

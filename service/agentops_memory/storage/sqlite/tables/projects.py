@@ -3,9 +3,10 @@
 import sqlite3
 from datetime import datetime
 
-from ....domain.access import Patterns
-from ....domain.model import Extent, Listed, MemoryId, Rows
-from ....domain.text.normalization import Project
+from ....domain.model.access import Patterns
+from ....domain.model.memory import MemoryId
+from ....domain.model.space import Project
+from ....domain.model.totals import Extent, Listed, Rows
 from ..base.filters import GLOBAL, OF_A_PROJECT, acted_on, acting
 from ..base.table import Table, instant
 from ..fts.index import Index, first_of

@@ -6,9 +6,11 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from ....domain.model import NO_PROJECT, Erasure, ErasureId, ErasureKind, MemoryId
+from ....domain.model.erasure import Erasure, ErasureId, ErasureKind
+from ....domain.model.memory import MemoryId
+from ....domain.model.space import NO_PROJECT, Project
 from ....domain.text.ids import first_uid
-from ....domain.text.normalization import REPLACEMENT, Project
+from ....domain.text.normalization import REPLACEMENT
 from ..base.table import Table, count, instant, member, micros
 from ..schema.copies import copies_of
 

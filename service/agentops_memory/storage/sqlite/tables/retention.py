@@ -4,7 +4,8 @@ import json
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
-from ....domain.model import NO_PROJECT, MemoryId
+from ....domain.model.memory import MemoryId
+from ....domain.model.space import NO_PROJECT
 from ....domain.ports.retention import Deleted
 from ..base.table import Table, micros
 from ..fts.index import BULK_SIZE

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ....domain.model import Deed, Memory, MemoryId, Revision, Text
+from ....domain.model.memory import ChangeKind, Memory, MemoryId, Revision, Text
 from ..base.table import Table, count, instant, member, micros, tag_array, tag_tuple
 
 
@@ -109,7 +109,7 @@ def _revision(row: Any, memory: Memory) -> Revision:
     number, deed, at, type_, title, content, tags = row
     return Revision(
         number=count(number),
-        deed=member(Deed, deed, Deed.UPDATED),
+        deed=member(ChangeKind, deed, ChangeKind.UPDATED),
         at=instant(at),
         text=_text(deed, type_, title, content, tags, memory),
     )
@@ -118,7 +118,7 @@ def _revision(row: Any, memory: Memory) -> Revision:
 def _text(
     deed: str, type_: str | None, title: str, content: str, tags: str, memory: Memory
 ) -> Text | None:
-    if deed == Deed.DELETED:
+    if deed == ChangeKind.DELETED:
         return None
     if type_ is None:
         return memory.text

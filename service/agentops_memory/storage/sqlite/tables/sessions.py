@@ -3,9 +3,9 @@
 import sqlite3
 from typing import Any
 
-from ....domain.access import Patterns
-from ....domain.model import Session, SessionId
-from ....domain.text.normalization import Project
+from ....domain.model.access import Patterns
+from ....domain.model.memory import Session, SessionId
+from ....domain.model.space import Project
 from ..base.filters import acted_on, acting
 from ..base.table import Table, count, instant, micros
 

@@ -3,8 +3,10 @@
 import sqlite3
 from typing import Any
 
-from ....domain.model import ErasureId, MemoryId, Space, StoreId
-from ....domain.stores.model import Page, Slice, Store, StoresSeen
+from ....domain.model.erasure import ErasureId
+from ....domain.model.memory import MemoryId
+from ....domain.model.space import Space, StoreId
+from ....domain.model.stores import Page, Slice, Store, StoresSeen
 from ....domain.text.normalization import REPLACEMENT
 from ..base.paging import bounds, ends, sliced, window, within
 from ..base.table import Table, count, instant, json_of, map_of, micros

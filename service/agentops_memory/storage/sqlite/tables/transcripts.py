@@ -3,7 +3,7 @@
 import sqlite3
 from datetime import datetime
 
-from ....domain.model import SessionId
+from ....domain.model.memory import SessionId
 from ....domain.text.summary import Transcript
 from ..base.table import Table, count, instant, micros
 

@@ -2,8 +2,10 @@
 
 from typing import Any
 
-from ....domain.model import Deed, KeyId, MemoryId, StoreId, Text
-from ....domain.stores.model import EntryId, Page, Past, Slice, Version, VersionId, VersionsSeen
+from ....domain.model.access import KeyId
+from ....domain.model.memory import ChangeKind, MemoryId, Text
+from ....domain.model.space import StoreId
+from ....domain.model.stores import EntryId, Page, Past, Slice, Version, VersionId, VersionsSeen
 from ..base.paging import bounds, ends, sliced, window, within
 from ..base.table import Table, count, instant, member, micros
 from ..fts.index import BULK_SIZE
@@ -163,7 +165,7 @@ def _version(row: Any) -> Version:
         entry=EntryId(entry),
         memory=MemoryId(memory),
         number=count(number),
-        deed=member(Deed, deed, Deed.UPDATED),
+        deed=member(ChangeKind, deed, ChangeKind.UPDATED),
         path=path,
         size=None if size is None else count(size),
         sha256=sha256,

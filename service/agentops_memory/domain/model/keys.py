@@ -8,9 +8,8 @@ from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from hmac import compare_digest
 
-from .access import EVERYTHING, Patterns, Role
-from .errors import Conflict, Invalid, NotFound
-from .model import DEFAULT_TENANT, KeyId, TenantId
+from ..errors import Conflict, Invalid, NotFound
+from .access import DEFAULT_TENANT, EVERYTHING, KeyId, Patterns, Role, TenantId
 
 ID_LENGTH = 12
 ID_ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"

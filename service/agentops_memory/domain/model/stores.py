@@ -5,7 +5,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Generic, NewType, TypeVar
 
-from ..model import Deed, KeyId, MemoryId, StoreId, Text
+from .access import KeyId
+from .memory import ChangeKind, MemoryId, Text
+from .space import StoreId
 
 EntryId = NewType("EntryId", str)
 VersionId = NewType("VersionId", str)
@@ -122,7 +124,7 @@ class Version:
     entry: EntryId
     memory: MemoryId
     number: int
-    deed: Deed
+    deed: ChangeKind
     path: str | None
     size: int | None
     sha256: str | None
@@ -177,7 +179,7 @@ class VersionsSeen:
     """Which versions a list has."""
 
     entry: EntryId | None = None
-    deed: Deed | None = None
+    deed: ChangeKind | None = None
     author: KeyId | None = None
     created: Span = ALWAYS
     with_content: bool = False

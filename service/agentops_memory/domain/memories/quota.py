@@ -1,7 +1,7 @@
 """How much a tenant may store."""
 
-from .errors import OverQuota
-from .ports.engine import Transaction
+from ..errors import OverQuota
+from ..ports.engine import Transaction
 
 SMALL = 16 * 1024 * 1024  # bytes that may be taken beyond by sessions, without which an agent is
 # told nothing any more, and by records of what was done: each is small

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from ..model import Caller, TenantId
-from .redaction import Registry, Rules, Run
+from ..model.access import Caller, TenantId
+from ..secrets.redaction import Registry, Rules, Run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

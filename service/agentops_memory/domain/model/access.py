@@ -1,12 +1,20 @@
 """Who may do what: the roles of callers, and the projects that they act on."""
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
+from typing import NewType
 
-from .errors import Invalid
-from .text.normalization import Project, project_name
-from .text.visible import invisible
+from ..errors import Denied, Invalid
+from ..text.visible import invisible
+from .space import GLOBAL_SCOPE, Project, Space, project_name
+
+TenantId = NewType("TenantId", str)
+KeyId = NewType("KeyId", str)
+DEFAULT_TENANT = TenantId("default")
+NOT_YOUR_STORES = "Memory stores are for keys that act on every project."
+NOT_YOUR_PROJECT = "Your key does not act on this project, or not on this session's."
 
 ANY = "*"  # in a pattern: any characters, or none
 MOST_ANY = 8  # of them in one pattern
@@ -68,6 +76,54 @@ def new_patterns(names: tuple[str, ...]) -> Patterns:
     return made
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """Who asks: of which tenant, with which rights, on which projects, by which key.
+
+    Without a key it is one whom the operator trusts: the command line, or
+    anybody while the service is open.
+    """
+
+    tenant: TenantId = DEFAULT_TENANT
+    role: Role = Role.ADMIN
+    projects: Patterns = EVERYTHING
+    key: KeyId | None = None
+
+    def require(self, role: Role) -> None:
+        """Refuse with Denied what needs a higher role."""
+        if not self.role.includes(role):
+            raise Denied(f"This needs a key with the role {role}.")
+
+    def require_project(self, project: Project) -> None:
+        """Refuse with Denied a project that the key does not act on, whether it exists or not."""
+        if not self.projects.match(project):
+            raise Denied(NOT_YOUR_PROJECT)
+
+    def require_stores(self) -> None:
+        """Refuse with Denied a key that does not act on every project."""
+        if not self.projects.are_everything:
+            raise Denied(NOT_YOUR_STORES)
+
+    def require_space(self, space: Space) -> None:
+        """Refuse with Denied to change what the key does not act on."""
+        self.require_project(space.project)
+        if space.scope == GLOBAL_SCOPE and not self.projects.are_everything:
+            raise Denied("A global memory is changed with a key for every project alone.")
+
+
+OPERATOR = Caller()
+
+
+def tenant_id(text: str) -> TenantId:
+    """The text as a tenant's name, which is safe as a file's; Invalid if it is none."""
+    if not _NAME.fullmatch(text):
+        raise Invalid(
+            "A tenant's name has 1 to 63 of the characters a-z, 0-9 and -, and does not begin "
+            "with -."
+        )
+    return TenantId(text)
+
+
 def _is_like(text: str, pattern: str) -> bool:
     """Whether the text is the pattern with something for each star; in linear time."""
     first, *parts = pattern.split(ANY)
@@ -83,3 +139,6 @@ def _is_like(text: str, pattern: str) -> bool:
             return False
         at = found + len(part)
     return True
+
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from .model import TenantId
+from .access import TenantId
 
 Mend = Callable[[], str]
 """Does what is safe about a finding, and says in a sentence what it did."""

@@ -82,4 +82,4 @@ class Held:
     rows: int
     size: int
     oldest: datetime | None
-    overdue: int
+    past_retention: int

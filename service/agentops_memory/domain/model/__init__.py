@@ -1,0 +1,1 @@
+"""The nouns of the domain: frozen, and the same in every layer."""

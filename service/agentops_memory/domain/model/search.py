@@ -1,0 +1,241 @@
+"""What is searched for, found, packed into a context, and explained."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from ..text.query import Query, Term
+from .memory import Memory, MemoryId
+from .space import Project, StoreId
+
+OTHER_SENTENCES = 0.4  # the weight of all sentences but a memory's best
+PLACES = 10_000  # of a tier that are counted for a memory that is not shown
+
+
+class Field(StrEnum):
+    """A part of a memory in which words are looked for; `context` is what it borrows."""
+
+    TITLE = "title"
+    CONTENT = "content"
+    CONTEXT = "context"
+    TAGS = "tags"
+
+
+class Tier(StrEnum):
+    """What a search looks for, one after the other: the path in keys, every word, any word."""
+
+    KEY = "key"
+    EVERY = "every"
+    ANY = "any"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TermScore:
+    """What one term adds to a memory's score; the shares of the fields in it sum to one."""
+
+    score: float
+    fields: Mapping[Field, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """A memory's score in pieces, as the index has them.
+
+    `sentences` are the scores that count; None where the memory was not among
+    the best of a sentence. A search for every word has one for the whole.
+    """
+
+    sentences: tuple[float | None, ...]
+    terms: Mapping[Term, TermScore]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Matched:
+    """A term that occurs in a memory, for one of the query's sentences."""
+
+    sentence: int
+    term: Term
+    score: float
+    fields: Mapping[Field, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SentenceShare:
+    """What a sentence adds; one in which the memory was not among the best counts for nothing."""
+
+    sentence: int
+    score: float
+    share: float
+    is_counted: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explained:
+    """How a memory came to its score. The shares of its fields sum to one, as do its sentences'."""
+
+    score: float
+    fields: Mapping[Field, float]
+    sentences: tuple[SentenceShare, ...]
+    matched: tuple[Matched, ...]
+
+
+class Reason(StrEnum):
+    """What kept a memory out of an answer."""
+
+    UNKNOWN = "unknown"
+    FILTER = "filter"
+    NO_MATCHED_TERM = "no_matched_term"
+    RANK = "rank"
+    RECENCY = "recency"
+    SIZE = "size"
+    BUDGET = "budget"
+    TIMED_OUT = "timed_out"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhyNot:
+    """What kept a memory out of an answer, and how far it was from it.
+
+    `place` counts all that the tiers list; a memory that no sentence has among
+    its best has none (`is_beyond_depth`), and one behind too many has none either.
+    `is_older`: by its age it comes after the newest that fill up the answer.
+    """
+
+    reason: Reason
+    filters: tuple[str, ...] = ()
+    tier: Tier | None = None
+    place: int | None = None
+    score: float | None = None
+    last_score: float | None = None
+    is_older: bool = False
+    is_beyond_depth: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """Why an answer is as it is: `items` by the ids of its memories, those found by words alone.
+
+    `dropped` are the words that were not looked for; `asked` are the terms without corrections.
+    """
+
+    dropped: tuple[str, ...] = ()
+    asked: frozenset[Term] = frozenset()
+    items: Mapping[int, Explained] = field(default_factory=dict)
+    why_not: WhyNot | None = None
+    is_timed_out: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
+    """Which memories a read may see.
+
+    With `global_too`, the global memories of every project join those of the
+    project. The scope `global` means the global memories of every project,
+    whatever the project; any other scope means the project's own. A store means its
+    memories alone; without one, those of stores are not seen.
+    """
+
+    project: Project | None = None
+    scope: str | None = None
+    store: StoreId | None = None
+    type: str | None = None
+    tag: str | None = None
+    global_too: bool = False
+
+
+class Method(StrEnum):
+    """How a memory was found."""
+
+    TOPIC_KEY = "topic_key"
+    FULL_TEXT = "fts5_bm25"
+    RECENCY = "recency"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hit:
+    """A memory that was found; the lower its rank, the better.
+
+    `place` is the one that it had in the list of its project or store, before
+    several lists were merged.
+    """
+
+    memory: Memory
+    rank: float
+    method: Method
+    tier: Tier | None = None
+    place: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """What was found in one of several places, and for which query, misspelt words corrected."""
+
+    seen: Filter
+    query: Query
+    hits: tuple[Hit, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What a caller wants to know beside what was found: why, and why not one of the others."""
+
+    explain: bool = False
+    why_not: MemoryId | None = None
+
+    def __bool__(self) -> bool:
+        return self.explain or self.why_not is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What a text was answered with, best first, and what it was understood to ask.
+
+    Degraded: words took too long, and the newest memories stand in. `sources` are
+    those of a list that was merged.
+    """
+
+    hits: tuple[Hit, ...] = ()
+    sources: tuple[Source, ...] = ()
+    query: Query = field(default_factory=Query)
+    is_degraded: bool = False
+    explanation: Explanation | None = None
+
+    @property
+    def method(self) -> Method:
+        """Full text if any memory was found by its words, else recency."""
+        by_words = any(hit.method is not Method.RECENCY for hit in self.hits)
+        return Method.FULL_TEXT if by_words else Method.RECENCY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    """A memory that a budget had no room for; its place counts from one."""
+
+    memory: MemoryId
+    place: int
+    tokens: int
+    chars: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Packed:
+    """What a context takes of a prompt, and what had no room.
+
+    `places` are those that its memories had among all candidates.
+    """
+
+    tokens: int
+    chars: int
+    places: tuple[int, ...]
+    left_out: tuple[LeftOut, ...]
+    summaries_left_out: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """What an agent is reminded of before a turn."""
+
+    summaries: tuple[str, ...] = ()
+    found: Found = Found()
+    packed: Packed | None = None
