@@ -112,7 +112,7 @@ def test_an_explanation_that_takes_too_long_is_left_out_and_said_to_be(
 ) -> None:
     service.save("apple")
     monkeypatch.setattr(connection, "PROGRESS", 1)
-    monkeypatch.setattr(explain_found, "PATIENCE", timedelta(seconds=-1))
+    monkeypatch.setattr(explain_found, "TIMEOUT", timedelta(seconds=-1))
 
     answer = explained(service, "/search", q="apple", why_not=1)
 

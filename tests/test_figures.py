@@ -139,7 +139,7 @@ def test_rows_that_cannot_be_counted_now_stay_what_they_were(
     service.save("apple")
     assert measured(service)[key("memory_rows", table="memories")] == 1
     service.save("banana")
-    monkeypatch.setattr(figures, "PATIENCE", timedelta(0))
+    monkeypatch.setattr(figures, "TIMEOUT", timedelta(0))
     measured(service)
 
     assert measured(service)[key("memory_rows", table="memories")] == 1

@@ -78,7 +78,7 @@ def test_to_ask_leaves_the_memories_alone(service: Service) -> None:
 def test_a_write_that_takes_too_long_is_no_readiness(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(health, "PATIENCE", timedelta(milliseconds=50))
+    monkeypatch.setattr(health, "TIMEOUT", timedelta(milliseconds=50))
     with locked(service.path):
         status, found = ready(service.http)
         assert service.http.get("/health/live").status_code == 200
@@ -88,7 +88,7 @@ def test_a_write_that_takes_too_long_is_no_readiness(
     assert found["checks"]["database"]["status"] == "failed"
     assert found["error"] == found["checks"]["database"]["detail"]
     assert found["checks"]["migrations"] == {"status": "ok"}
-    monkeypatch.setattr(health, "PATIENCE", timedelta(seconds=30))
+    monkeypatch.setattr(health, "TIMEOUT", timedelta(seconds=30))
     assert ready(service.http)[0] == 200
 
 

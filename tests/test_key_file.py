@@ -415,7 +415,7 @@ def test_a_change_that_is_killed_before_the_rename_has_not_happened(desk: Desk) 
 def test_a_change_waits_for_another_and_not_for_ever(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(key_file, "PATIENCE", SOON)
+    monkeypatch.setattr(key_file, "TIMEOUT", SOON)
     desk.made()
 
     with locked(desk.path):
@@ -677,5 +677,5 @@ def test_the_commands_load_nothing_until_they_run() -> None:
 
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout
 
-    for module in (b"agentops_memory.domain.model", b"sqlite3", b"starlette", b"fcntl"):
+    for module in (b"agentops_memory.domain.model.memory", b"sqlite3", b"starlette", b"fcntl"):
         assert module not in loaded.split()

@@ -103,7 +103,7 @@ def test_what_is_there_is_replaced_by_force_alone_and_kept(path: Path, tmp_path:
 def test_nothing_happens_while_anybody_has_the_database_open(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replacing, "PATIENCE", timedelta(milliseconds=10))
+    monkeypatch.setattr(replacing, "TIMEOUT", timedelta(milliseconds=10))
     archive, before = backed_up(path, tmp_path), path.read_bytes()
 
     with served_alone(path):

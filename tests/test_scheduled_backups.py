@@ -35,7 +35,7 @@ WELL = {"status": "ok"}
 
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    for pause in ("LOOK", "PATIENCE"):
+    for pause in ("LOOK", "TIMEOUT"):
         monkeypatch.setattr(backing_up, pause, timedelta(milliseconds=5))
     monkeypatch.setattr(health, "TOLD_FOR", timedelta(0))
 
@@ -206,11 +206,11 @@ def test_after_a_failure_it_is_tried_again_after_a_while(
         asyncio.run(backups.keep_up())
         return names(folder)
 
-    monkeypatch.setattr(backing_up, "PATIENCE", timedelta(minutes=15))
+    monkeypatch.setattr(backing_up, "TIMEOUT", timedelta(minutes=15))
     assert failed_then_looked() == []
     (path,) = map(folder.joinpath, failed_then_looked(timedelta(0)))
     path.unlink()
-    monkeypatch.setattr(backing_up, "PATIENCE", timedelta(0))
+    monkeypatch.setattr(backing_up, "TIMEOUT", timedelta(0))
     assert failed_then_looked() == ["memory-20300101T120000Z.zip"]
 
 
@@ -240,7 +240,7 @@ def test_the_same_reason_with_other_figures_is_told_once(
         raise Unavailable(next(reason))
 
     monkeypatch.setattr(backing_up, "archived", archived)
-    monkeypatch.setattr(backing_up, "PATIENCE", timedelta(0))
+    monkeypatch.setattr(backing_up, "TIMEOUT", timedelta(0))
     backups = to_make(folder)
     for _ in reasons:
         asyncio.run(backups.keep_up())

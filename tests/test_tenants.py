@@ -280,7 +280,7 @@ def test_one_that_finds_no_place_in_time_is_refused(
             reading = asyncio.create_task(engine.read(ACME, slow))
             await asyncio.to_thread(held.wait)
             with monkeypatch.context() as hurried:
-                hurried.setattr(tenants, "PATIENCE", timedelta(milliseconds=50))
+                hurried.setattr(tenants, "TIMEOUT", timedelta(milliseconds=50))
                 with pytest.raises(Busy):
                     await count(engine, OTHER)
             going_on.set()

@@ -69,7 +69,7 @@ def test_what_holds_the_log_for_long_is_waited_for_now_and_then(
 ) -> None:
     monkeypatch.setattr(wal, "EVERY", 1)
     monkeypatch.setattr(wal, "LONG", LONG)
-    monkeypatch.setattr(wal, "PATIENCE", timedelta(milliseconds=1))
+    monkeypatch.setattr(wal, "TIMEOUT", timedelta(milliseconds=1))
     path, outcomes = tmp_path / "memory.db", tried(monkeypatch)
 
     async def write_beside_a_replicator(engine: SqliteEngine) -> None:
