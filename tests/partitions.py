@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from agentops_memory.domain.lifecycle.upkeep import Swept, Upkeep
-from agentops_memory.domain.memories import memories
+from agentops_memory.domain.memories import writes
 from agentops_memory.domain.model.access import Caller
 from agentops_memory.domain.model.space import Space, project_name
 from agentops_memory.storage.sqlite import SqliteEngine
@@ -50,7 +50,7 @@ def saving(project: str, content: str) -> Work:
 
     def work(tx: Any) -> str:
         given = replace(draft(content), space=Space(project=project_name(project)))
-        memories.save(tx, given, timedelta())
+        writes.save(tx, given, timedelta())
         return content
 
     return work

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agentops_memory.domain.errors import Conflict, NotFound, Unavailable
-from agentops_memory.domain.memories import memories
+from agentops_memory.domain.memories import writes
 from agentops_memory.domain.model.access import OPERATOR
 from agentops_memory.domain.model.memory import MemoryId
 from agentops_memory.domain.ports.engine import Transaction
@@ -39,7 +39,7 @@ class Torn(BaseException):
 
 
 def refused(tx: Transaction) -> None:
-    memories.restore(tx, MemoryId(1_000_000), 1, DEFAULT_RULES)
+    writes.restore(tx, MemoryId(1_000_000), 1, DEFAULT_RULES)
 
 
 def not_unique(tx: Transaction) -> None:

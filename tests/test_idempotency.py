@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from agentops_memory.api.kit.http import KEY_HEADERS
 from agentops_memory.domain.memories import quota
 from agentops_memory.domain.memories.idempotency import idempotent
-from agentops_memory.domain.memories.memories import save
-from agentops_memory.domain.memories.replays import ids_of_saved, saved
+from agentops_memory.domain.memories.writes import ids_of_saved, save, saved_again
 from agentops_memory.domain.model.access import DEFAULT_TENANT, NOT_YOUR_PROJECT, Role, patterns
 from agentops_memory.domain.model.keys import Key, issued
 
@@ -189,7 +188,7 @@ def test_without_a_key_each_request_is_done(service: Service) -> None:
 
 
 def test_without_a_key_a_transaction_is_what_it_was() -> None:
-    assert idempotent(save, None, again=saved, ids=ids_of_saved) is save
+    assert idempotent(save, None, again=saved_again, ids=ids_of_saved) is save
 
 
 def test_an_older_spelling_of_the_header_means_the_same(service: Service) -> None:

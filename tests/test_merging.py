@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from agentops_memory.domain.model.memory import Memory, MemoryId, Text
 from agentops_memory.domain.model.search import Hit, Method
 from agentops_memory.domain.model.space import Project, Space
-from agentops_memory.domain.recall.fusion import merged
+from agentops_memory.domain.recall.recall import fused
 
 from .service import START
 
@@ -27,7 +27,7 @@ def test_places_count_by_their_reciprocals_and_ids_break_ties(
             scores[id_] += Fraction(1, 60 + place)  # type: ignore[assignment]
     expected = sorted(scores, key=lambda id_: (-scores[id_], id_))[:limit]
 
-    found = merged([list(map(hit, ids)) for ids in lists], limit)
+    found = fused([list(map(hit, ids)) for ids in lists], limit)
 
     assert [one.memory.id for one in found] == expected
 
@@ -36,7 +36,7 @@ def test_places_count_by_their_reciprocals_and_ids_break_ties(
 def test_each_list_keeps_its_order_and_tells_its_places(lists: list[list[int]]) -> None:
     apart = [[100 * at + id_ for id_ in ids] for at, ids in enumerate(lists)]
 
-    found = merged([list(map(hit, ids)) for ids in apart], 100)
+    found = fused([list(map(hit, ids)) for ids in apart], 100)
 
     for ids in apart:
         assert [one.memory.id for one in found if one.memory.id in ids] == ids
@@ -45,7 +45,7 @@ def test_each_list_keeps_its_order_and_tells_its_places(lists: list[list[int]]) 
 
 
 def test_the_first_of_each_come_before_the_second_of_any() -> None:
-    assert ids_of(merged([hits(7, 1), hits(5, 2), hits(6)], 10)) == [5, 6, 7, 1, 2]
+    assert ids_of(fused([hits(7, 1), hits(5, 2), hits(6)], 10)) == [5, 6, 7, 1, 2]
 
 
 # Helpers

@@ -33,8 +33,8 @@ from agentops_memory.domain.text.summary import (
     Message,
     Transcript,
     continued,
+    parsed_summary,
     summary,
-    told_by,
     transcript,
 )
 from agentops_memory.jobs.idle_sessions import end_idle
@@ -189,9 +189,9 @@ def test_a_summary_can_be_read_and_gone_on_with(
 
     assert summary(continued(one, continued(two, three))) == summary(whole)
     assert summary(continued(continued(one, two), three)) == summary(whole)
-    assert summary(told_by(summary(whole))) == summary(whole)
+    assert summary(parsed_summary(summary(whole))) == summary(whole)
     if _is_told_apart(whole):
-        assert told_by(summary(whole)) == whole
+        assert parsed_summary(summary(whole)) == whole
 
 
 def test_what_is_no_summary_of_ours_is_read_as_nothing() -> None:
@@ -208,7 +208,7 @@ def test_what_is_no_summary_of_ours_is_read_as_nothing() -> None:
         counts + "Started with: a Ended with: " + "b" * 203,
         f"{counts}Started with: {ENDED * 4000}",
     ):  # fmt: skip
-        assert told_by(text) == Transcript(), text
+        assert parsed_summary(text) == Transcript(), text
 
 
 def test_of_several_readings_the_one_with_cut_messages_is_taken_then_the_shortest_first() -> None:
@@ -221,7 +221,7 @@ def test_of_several_readings_the_one_with_cut_messages_is_taken_then_the_shortes
         (f"a{ENDED}".strip(), "y" * 300, (f"a{ENDED}".strip(), "y" * 200 + "...")),
     ):
         said = [{"role": "user", "content": it} for it in (first, last)]
-        of = told_by(summary(digest(said)))
+        of = parsed_summary(summary(digest(said)))
         assert (of.first, of.last) == read
 
 

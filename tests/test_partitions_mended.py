@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from agentops_memory.domain.lifecycle.upkeep import Swept, Upkeep
-from agentops_memory.domain.memories import memories
+from agentops_memory.domain.memories import writes
 from agentops_memory.domain.model.access import OPERATOR, Caller
 from agentops_memory.domain.model.memory import Change, MemoryId
 from agentops_memory.storage.sqlite.base.connection import connect
@@ -212,10 +212,10 @@ def test_a_crowd_of_stores_does_not_keep_projects_from_moving(
 # How it is read
 
 WRITES: dict[str, Callable[[SqliteTransaction], object]] = {
-    "save": lambda tx: memories.save(tx, draft("five"), timedelta()),
-    "amend": lambda tx: memories.amend(tx, MemoryId(1), Change(content="six")),
-    "forget": lambda tx: memories.forget(tx, MemoryId(1)),
-    "erase": lambda tx: memories.erase(tx, MemoryId(1)),
+    "save": lambda tx: writes.save(tx, draft("five"), timedelta()),
+    "amend": lambda tx: writes.amend(tx, MemoryId(1), Change(content="six")),
+    "forget": lambda tx: writes.forget(tx, MemoryId(1)),
+    "erase": lambda tx: writes.erase(tx, MemoryId(1)),
 }
 
 

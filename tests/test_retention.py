@@ -22,7 +22,7 @@ from agentops_memory.domain.lifecycle.retention import (
     remove_memories,
     remove_records,
 )
-from agentops_memory.domain.memories import memories
+from agentops_memory.domain.memories import writes
 from agentops_memory.domain.model.access import OPERATOR, Caller
 from agentops_memory.domain.model.memory import MemoryId
 from agentops_memory.domain.model.retention import FOR_EVER, WHAT, Kind, Retentions
@@ -461,7 +461,7 @@ def test_a_database_that_was_opened_is_swept_when_the_bell_rings(tmp_path: Path)
 
     async def rung(engine: SqliteEngine) -> None:
         await save(engine, "A pear.")
-        await engine.write(OPERATOR, memories.forget, MemoryId(1))
+        await engine.write(OPERATOR, writes.forget, MemoryId(1))
         bell, never = WorkSignal(), timedelta(hours=1)
         keep = keeper(engine, clock, telemetry, [])
         clock.advance(days=30)

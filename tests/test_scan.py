@@ -9,8 +9,8 @@ import pytest
 
 from agentops_memory.domain.lifecycle import scan as scanning
 from agentops_memory.domain.lifecycle.scan import Scan, redact
-from agentops_memory.domain.memories.memories import erase
 from agentops_memory.domain.memories.redactor import default_rules
+from agentops_memory.domain.memories.writes import erase
 from agentops_memory.domain.model.access import OPERATOR
 from agentops_memory.domain.model.memory import MemoryId
 from agentops_memory.domain.secrets.redaction import DEFAULT_RULES

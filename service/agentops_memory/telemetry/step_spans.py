@@ -9,7 +9,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from opentelemetry.trace import Tracer
 
-from ..domain.memories import memories
+from ..domain.memories import writes
 from ..domain.model.access import Caller
 from ..domain.model.memory import Memory, Session
 from ..domain.model.search import Hit
@@ -177,7 +177,7 @@ def _summarized(_: None, session: Session) -> Attributes:
 
 
 WORK: Mapping[Callable[..., object], str] = {
-    memories.save: "store.add_observation",
+    writes.save: "store.add_observation",
     recall.search: "store.search",
     recall.context: "store.fetch_context",
 }

@@ -20,7 +20,7 @@ from ...domain.model.search import Filter, Wanted
 from ...domain.model.space import Project, StoreId, project_name
 from ...domain.recall.budget import MOST_SHOWN, SHOWN, Budget
 from ...domain.recall.recall import Recall
-from ...domain.stores.lookup import NO_STORE
+from ...domain.stores.rules import NO_STORE
 from ...domain.text.normalization import clean
 from ...domain.transfer.transfer import Transfer
 from ...telemetry import annotate, event

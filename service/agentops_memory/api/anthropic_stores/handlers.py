@@ -19,7 +19,7 @@ from ...domain.model.stores import (
 )
 from ...domain.stores.entries import Entries
 from ...domain.stores.listing import Branch
-from ...domain.stores.lookup import NO_ENTRY, NO_STORE, NO_VERSION
+from ...domain.stores.rules import NO_ENTRY, NO_STORE, NO_VERSION
 from ...domain.stores.stores import Stores
 from ...domain.stores.versions import Versions
 from ...telemetry import annotate

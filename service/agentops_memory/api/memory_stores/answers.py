@@ -9,7 +9,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from ...domain.errors import Refusal, TooMany
-from ...domain.stores.lookup import NO_ENTRY, NO_STORE, NO_VERSION
+from ...domain.stores.rules import NO_ENTRY, NO_STORE, NO_VERSION
 from ...domain.text.normalization import clean, cut
 from . import models as m
 from .wire import BadField

@@ -16,7 +16,7 @@ from ...domain.model.stores import (
     VersionId,
     VersionsSeen,
 )
-from ...domain.stores.lookup import NO_ENTRY, NO_STORE, NO_VERSION
+from ...domain.stores.rules import NO_ENTRY, NO_STORE, NO_VERSION
 from ...domain.text.normalization import clean
 from ..kit.http import parameter
 from ..kit.ids import ENTRY, STORE, VERSION, known_uid, uid_of

@@ -5,15 +5,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ..errors import Conflict, Denied, Invalid, NotFound
-from ..memories.memories import revised, unheard
 from ..memories.new_names import require_project
 from ..memories.redactor import MAX_PROJECT
+from ..memories.writes import revised
 from ..model.access import Caller, Role
 from ..model.erasure import Erasure, ErasureId, ErasureKind
 from ..model.memory import ChangeKind
 from ..model.space import Project
 from ..model.totals import Extent, Listed
-from ..ports.audit import Audit
+from ..ports.audit import Audit, noop
 from ..ports.engine import Engine, Transaction
 from ..transfer.rows import merged
 
@@ -28,10 +28,6 @@ class Plan:
     same_keys: int = 0
 
 
-def unseen(_: Erasure) -> None:
-    """For those who need not hear how far it is."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Projects:
     """The projects of one service.
@@ -44,7 +40,7 @@ class Projects:
 
     engine: Engine
     audit: Audit
-    on_erased: Callable[[Caller], None] = unheard
+    on_erased: Callable[[Caller], None] = noop
 
     async def list(self, caller: Caller) -> list[Listed]:
         """The projects that hold anything and that the caller acts on, by name."""
@@ -89,7 +85,7 @@ class Projects:
         return await self.engine.read(caller, planned_erasure, project)
 
     async def erase(
-        self, caller: Caller, project: Project, progress: Callable[[Erasure], None] = unseen
+        self, caller: Caller, project: Project, progress: Callable[[Erasure], None] = noop
     ) -> Erasure:
         """Remove all of a project, a part at a time; others save meanwhile. The receipt.
 

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from ..memories.memories import unheard
 from ..model.access import Caller
 from ..model.erasure import Erasure, ErasureId, ErasureKind
 from ..model.memory import MemoryId
 from ..model.retention import Kind
 from ..model.space import NO_PROJECT, Project
+from ..ports.audit import noop
 from ..ports.engine import Engine, Transaction
 from ..ports.retention import Deleted
 
@@ -31,7 +31,7 @@ class Retaining:
     """
 
     engine: Engine
-    on_erased: Callable[[Caller], None] = unheard
+    on_erased: Callable[[Caller], None] = noop
 
     async def sweep(
         self,

@@ -4,13 +4,14 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from ..memories.memories import known, unheard
 from ..memories.redactor import Redactor, RulesOf
+from ..memories.writes import known
 from ..model.access import Caller, Role
 from ..model.erasure import Erasure, ErasureId, ErasureKind
 from ..model.memory import UNSAVED, Memory, MemoryId, SessionId, Text
 from ..model.space import Project, StoreId
 from ..model.stores import EntryId, Page, StoresSeen
+from ..ports.audit import noop
 from ..ports.engine import Engine, Transaction
 from ..secrets.redaction import Rules
 from ..text.normalization import content_hash
@@ -30,7 +31,7 @@ class Scan:
 
     engine: Engine
     rules: RulesOf
-    on_erased: Callable[[Caller], None] = unheard
+    on_erased: Callable[[Caller], None] = noop
 
     async def size(self, caller: Caller) -> int:
         """How many rows a scan looks at."""

@@ -8,7 +8,7 @@ from ..model.access import Caller
 from ..model.memory import Change, Draft, Memory, Session, SessionId, Text
 from ..secrets.redaction import DEFAULT_RULES, Rules
 from ..text.normalization import cut
-from ..text.summary import SHOWN, Transcript, summary, told_by
+from ..text.summary import SHOWN, Transcript, parsed_summary, summary
 
 # Characters of what is stored. A text that its placeholders make longer is cut.
 MAX_SESSION_ID = 500
@@ -115,7 +115,7 @@ class Redactor:
 
     def _cut_anew(self, text: str) -> str:
         """The summary with both messages cleaned, then cut; nothing if a secret would be left."""
-        again = summary(Redactor(self.rules).transcript(told_by(text)))
+        again = summary(Redactor(self.rules).transcript(parsed_summary(text)))
         return "" if self.rules.redacted(again).count else again
 
     def _key(self, key: str | None) -> str | None:

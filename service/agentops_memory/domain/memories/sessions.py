@@ -5,13 +5,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from ..errors import Invalid
+from ..errors import Invalid, NotFound
 from ..model.access import Caller, Role
+from ..model.idempotency import Ids
 from ..model.memory import Entered, Session, SessionId
 from ..model.space import UNKNOWN_PROJECT, Project
 from ..ports.engine import Engine, Transaction
-from ..text.summary import Message, Transcript, continued, summary, told_by, transcript
-from . import replays
+from ..text.summary import Message, Transcript, continued, parsed_summary, summary, transcript
 from .idempotency import IdempotentRequest, idempotent
 from .new_names import require_session
 from .quota import require_room_for_session
@@ -44,9 +44,7 @@ class Sessions:
         caller.require(Role.WRITER)
         redactor = Redactor(self.rules(caller))
         id_ = redactor.session_id(session)
-        work = idempotent(
-            open_session, idempotency, again=replays.opened, ids=replays.ids_of_opened
-        )
+        work = idempotent(open_session, idempotency, again=opened_again, ids=ids_of_opened)
         opened = await self.engine.write(caller, work, id_, project)
         return Entered(session=opened, redacted=redactor.count)
 
@@ -73,7 +71,7 @@ class Sessions:
         caller.require(Role.WRITER)
         redactor = Redactor(self.rules(caller))
         id_ = redactor.session_id(session)
-        work = idempotent(append_messages, idempotency, again=replays.appended)
+        work = idempotent(append_messages, idempotency, again=appended_again)
         grown = await self.engine.write(caller, work, id_, said, project)
         return Entered(session=grown, redacted=redactor.count + said.redacted)
 
@@ -95,9 +93,7 @@ class Sessions:
         caller.require(Role.WRITER)
         redactor = Redactor(self.rules(caller))
         id_ = redactor.session_id(session)
-        work = idempotent(
-            close_session, idempotency, again=replays.closed, ids=replays.ids_of_closed
-        )
+        work = idempotent(close_session, idempotency, again=closed_again, ids=ids_of_closed)
         closed = await self.engine.write(caller, work, id_, said, project)
         return Entered(session=closed, redacted=redactor.count + said.redacted)
 
@@ -146,7 +142,7 @@ def append_messages(
     opened = _entered_late(tx, session, project)
     if not said.messages:
         return opened
-    told = continued(tx.transcripts.get(session) or told_by(opened.summary), said)
+    told = continued(tx.transcripts.get(session) or parsed_summary(opened.summary), said)
     tx.transcripts.put(session, told)
     grown = replace(opened, message_count=told.messages)
     tx.sessions.grow(grown)
@@ -159,6 +155,38 @@ def close_session(
     opened = _entered_late(tx, session, project)
     told = said if said.messages else tx.transcripts.get(session)
     return _ended(tx, opened, told, tx.now)
+
+
+def ids_of_opened(session: Session) -> Ids:
+    return {"messages": session.message_count}
+
+
+def opened_again(tx: Transaction, ids: Ids, session: SessionId, project: Project) -> Session:
+    tx.caller.require_project(project)
+    return replace(_known(tx, session), message_count=int(ids["messages"]))
+
+
+def appended_again(
+    tx: Transaction, _: Ids, session: SessionId, __: Transcript, ___: Project | None
+) -> Session:
+    return _known(tx, session)
+
+
+def ids_of_closed(session: Session) -> Ids:
+    return {"messages": session.message_count}
+
+
+def closed_again(
+    tx: Transaction, ids: Ids, session: SessionId, said: Transcript, _: Project | None
+) -> Session:
+    """The summary of what the request says, which is said again; else the one that is stored.
+
+    An earlier version has recorded no count of messages.
+    """
+    stored = _known(tx, session)
+    if not said.messages:
+        return replace(stored, message_count=int(ids.get("messages", stored.message_count)))
+    return replace(stored, summary=summary(said), message_count=said.messages)
 
 
 def is_any_idle(tx: Transaction, idle: timedelta) -> bool:
@@ -202,3 +230,11 @@ def _ended(tx: Transaction, session: Session, told: Transcript | None, at: datet
 def _is_seen(tx: Transaction, session: SessionId) -> bool:
     found = tx.sessions.get(session)
     return found is not None and tx.caller.projects.match(found.project)
+
+
+def _known(tx: Transaction, session: SessionId) -> Session:
+    stored = tx.sessions.get(session)
+    if stored is None:
+        raise NotFound("No such session.")
+    tx.caller.require_project(stored.project)
+    return stored

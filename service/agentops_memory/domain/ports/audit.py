@@ -1,4 +1,4 @@
-"""What the domain asks of the audit."""
+"""Whom the domain notifies: the audit, and callbacks."""
 
 from typing import Protocol
 
@@ -10,3 +10,7 @@ class Audit(Protocol):
 
     def __call__(self, caller: Caller, action: str, **fields: object) -> None:
         """Note what is about to be done; Unavailable if it cannot be noted."""
+
+
+def noop(*_: object) -> None:
+    """The callback of those who need no notification."""

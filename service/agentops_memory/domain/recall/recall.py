@@ -3,26 +3,27 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from fractions import Fraction
 
 from ..errors import WITHOUT_WORDS
-from ..memories.memories import live
+from ..memories.writes import live
 from ..model.access import Caller, Role
 from ..model.memory import Memory, MemoryId
 from ..model.search import Context, Filter, Found, Hit, Source, Tier, Wanted
 from ..model.space import GLOBAL_SCOPE, Project, StoreId
 from ..model.totals import Totals
 from ..ports.engine import Engine, Transaction
-from ..stores.lookup import known_store
+from ..stores.rules import known_store
 from ..text.features import ALL, Feature, Features
 from ..text.query import MAX_PROMPT, TIMEOUT, Query, understood, words
 from .budget import Budget, packed
 from .explain_found import explanation
-from .fusion import merged
 from .why_not import Answer, reached
 
 SUMMARIES = 3  # sessions that an agent is reminded of
 NOTHING = Wanted()
 UNBOUNDED = Budget()
+K = 60  # of reciprocal rank fusion (Cormack, Clarke and Büttcher, 2009): how little the first lead
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,7 +216,7 @@ def _reminded(
         except WITHOUT_WORDS:
             is_degraded = True
     lists = [source.hits for source in sources]
-    hits = merged(lists, limit) if stores else [hit for hits in lists for hit in hits]
+    hits = fused(lists, limit) if stores else [hit for hits in lists for hit in hits]
     for part in (replace(seen, global_too=False), seen, *in_stores):
         if len(hits) < limit:
             found = {hit.memory.id for hit in hits}
@@ -255,3 +256,16 @@ def _never_falling(hits: Iterable[Hit]) -> Iterator[Hit]:
     for hit in hits:
         floor = max(floor, hit.rank)
         yield replace(hit, rank=floor)
+
+
+def fused(lists: Iterable[Sequence[Hit]], limit: int) -> list[Hit]:
+    """Reciprocal rank fusion: a hit counts 1 / (60 + its place) in each list; ties by id."""
+    hits: dict[int, Hit] = {}
+    scores: dict[int, Fraction] = {}
+    for found in lists:
+        for place, hit in enumerate(found, start=1):
+            id_ = hit.memory.id
+            hits.setdefault(id_, replace(hit, place=place))
+            scores[id_] = scores.get(id_, Fraction()) + Fraction(1, K + place)
+    best = sorted(hits, key=lambda id_: (-scores[id_], id_))
+    return [hits[id_] for id_ in best[:limit]]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from ..model.space import StoreId
 from ..model.stores import Entry, Slice
 from ..ports.engine import Transaction
-from .lookup import known_store
+from .rules import known_store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,13 +1,26 @@
-"""The rules of memory stores: their limits, their paths, and where the dialects differ."""
+"""The rules of memory stores: limits, paths, who may see what, and where the dialects differ."""
 
 import hashlib
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ..errors import Invalid
+from ..errors import Archived, Invalid, NotFound
 from ..memories.redactor import Redactor
-from ..model.stores import EntryChange, EntryDraft, Metadata, StoreChange, StoreDraft
+from ..model.space import StoreId
+from ..model.stores import (
+    Entry,
+    EntryChange,
+    EntryDraft,
+    EntryId,
+    Metadata,
+    Store,
+    StoreChange,
+    StoreDraft,
+    Version,
+    VersionId,
+)
+from ..ports.engine import Transaction
 
 MAX_NAME = 255  # characters; a policy may allow fewer
 MAX_DESCRIPTION = 1024
@@ -18,6 +31,9 @@ MAX_CONTENT = 102_400  # bytes of a content in UTF-8
 MAX_PATH = 1024  # bytes
 MAX_SEGMENTS = 20
 
+NO_STORE = "No such memory store."
+NO_ENTRY = "No such memory in this store."
+NO_VERSION = "No such version in this store."
 KEY, VALUE = "A key of metadata", "A value of metadata"
 
 
@@ -56,6 +72,41 @@ def size_of(content: str) -> int:
 def sha256_of(content: str) -> str:
     """The SHA-256 of a content's bytes in UTF-8, in lower-case hexadecimal."""
     return hashlib.sha256(content.encode()).hexdigest()
+
+
+def known_store(tx: Transaction, store: StoreId) -> Store:
+    """The store, archived or not. The caller may know of stores."""
+    tx.caller.require_stores()
+    found = tx.stores.get(store)
+    if found is None:
+        raise NotFound(NO_STORE)
+    return found
+
+
+def open_store(tx: Transaction, store: StoreId) -> Store:
+    """The store, if it can be written to."""
+    found = known_store(tx, store)
+    if found.archived_at is not None:
+        raise Archived("The memory store is archived; what is in it stays as it is.")
+    return found
+
+
+def known_entry(tx: Transaction, store: StoreId, entry: EntryId) -> Entry:
+    """The live entry, with its content."""
+    known_store(tx, store)
+    found = tx.entries.get(store, entry)
+    if found is None:
+        raise NotFound(NO_ENTRY)
+    return found
+
+
+def known_version(tx: Transaction, store: StoreId, version: VersionId) -> Version:
+    """The version, with its content if it has any left; also of an entry that was deleted."""
+    known_store(tx, store)
+    found = tx.versions.get(store, version)
+    if found is None:
+        raise NotFound(NO_VERSION)
+    return found
 
 
 def clean_draft(redactor: Redactor, draft: EntryDraft) -> EntryDraft:

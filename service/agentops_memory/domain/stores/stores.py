@@ -6,18 +6,16 @@ from dataclasses import dataclass, replace
 
 from ..errors import AlreadyDone
 from ..memories.idempotency import IdempotentRequest, idempotent, is_due
-from ..memories.memories import unheard
 from ..memories.quota import require_room
 from ..memories.redactor import Redactor, RulesOf, default_rules
 from ..model.access import Caller, Role
 from ..model.erasure import Erasure, ErasureId, ErasureKind
+from ..model.idempotency import Ids
 from ..model.space import NO_PROJECT, StoreId
 from ..model.stores import Page, Slice, Store, StoreChange, StoreDraft, StoresSeen, Written
-from ..ports.audit import Audit
+from ..ports.audit import Audit, noop
 from ..ports.engine import Engine, Transaction
-from . import replays
-from .lookup import known_store, open_store
-from .rules import Policy, clean_store, clean_store_change, patched
+from .rules import Policy, clean_store, clean_store_change, known_store, open_store, patched
 
 HISTORY = 64  # revisions of a deleted store that are erased in one transaction
 BATCH = 200  # memories of one; saves wait for it
@@ -35,7 +33,7 @@ class Stores:
     policy: Policy
     audit: Audit
     rules: RulesOf = default_rules
-    on_erased: Callable[[Caller], None] = unheard
+    on_erased: Callable[[Caller], None] = noop
 
     async def create(
         self, caller: Caller, draft: StoreDraft, *, idempotency: IdempotentRequest | None = None
@@ -43,9 +41,7 @@ class Stores:
         """Make a store. Names need not differ."""
         caller.require(Role.WRITER)
         redactor = Redactor(self.rules(caller))
-        work = idempotent(
-            create_store, idempotency, again=replays.created, ids=replays.ids_of_created
-        )
+        work = idempotent(create_store, idempotency, again=created_again, ids=ids_of_created)
         store = await self.engine.write(caller, work, clean_store(redactor, draft, self.policy))
         return Written(value=store, redacted=redactor.count)
 
@@ -71,7 +67,7 @@ class Stores:
         caller.require(Role.WRITER)
         redactor = Redactor(self.rules(caller))
         clean = clean_store_change(redactor, change, self.policy)
-        work = idempotent(amend_store, idempotency, again=replays.amended)
+        work = idempotent(amend_store, idempotency, again=amended_again)
         amended = await self.engine.write(caller, work, store, clean)
         return Written(value=amended, redacted=redactor.count)
 
@@ -80,7 +76,7 @@ class Stores:
     ) -> Store:
         """Close a store for good: it is read from then on. Once is enough (AlreadyDone)."""
         caller.require(Role.WRITER)
-        work = idempotent(archive_store, idempotency, again=replays.archived)
+        work = idempotent(archive_store, idempotency, again=archived_again)
         return await self.engine.write(caller, work, store, self.policy)
 
     async def delete(
@@ -101,7 +97,7 @@ class Stores:
                 observations=found.entries,
             )
         await self.engine.write(
-            caller, idempotent(delete_store, idempotency, again=replays.deleted), store
+            caller, idempotent(delete_store, idempotency, again=deleted_again), store
         )
         self.on_erased(caller)
 
@@ -174,6 +170,44 @@ def delete_store(tx: Transaction, store: StoreId) -> None:
     )
     tx.erasures.add(erasure)
     tx.stores.delete(store, erasure.id)
+
+
+def ids_of_created(store: Store) -> Ids:
+    return {"store": store.id}
+
+
+def created_again(tx: Transaction, ids: Ids, draft: StoreDraft) -> Store:
+    """The store as it was when it was new."""
+    now = known_store(tx, StoreId(str(ids["store"])))
+    return Store(
+        id=now.id,
+        name=draft.name,
+        description=draft.description,
+        metadata=draft.metadata,
+        created_at=now.created_at,
+        updated_at=now.created_at,
+    )
+
+
+def amended_again(tx: Transaction, _: Ids, store: StoreId, change: StoreChange) -> Store:
+    """The store with what the change named; the rest is as it is now."""
+    now = known_store(tx, store)
+    patch = change.metadata or {}
+    kept = {key: value for key, value in now.metadata.items() if key not in patch}
+    return replace(
+        now,
+        name=now.name if change.name is None else change.name,
+        description=now.description if change.description is None else change.description,
+        metadata=kept | {key: value for key, value in patch.items() if value is not None},
+    )
+
+
+def archived_again(tx: Transaction, _: Ids, store: StoreId, __: Policy) -> Store:
+    return known_store(tx, store)
+
+
+def deleted_again(tx: Transaction, _: Ids, __: StoreId) -> None:
+    tx.caller.require_stores()
 
 
 def is_store_going(tx: Transaction) -> bool:

@@ -6,16 +6,14 @@ from dataclasses import dataclass, replace
 
 from ..errors import AlreadyDone, StillCurrent
 from ..memories.idempotency import IdempotentRequest, idempotent, is_due
-from ..memories.memories import unheard
 from ..model.access import Caller, Role
+from ..model.idempotency import Ids
 from ..model.space import StoreId
 from ..model.stores import Page, Slice, Version, VersionId, VersionsSeen
-from ..ports.audit import Audit
+from ..ports.audit import Audit, noop
 from ..ports.engine import Engine, Transaction
-from . import replays
-from .entries import erased
-from .lookup import known_store, known_version
-from .rules import Policy
+from .entry_writes import erased
+from .rules import Policy, known_store, known_version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +27,7 @@ class Versions:
     engine: Engine
     policy: Policy
     audit: Audit
-    on_erased: Callable[[Caller], None] = unheard
+    on_erased: Callable[[Caller], None] = noop
 
     async def get(self, caller: Caller, store: StoreId, version: VersionId) -> Version:
         """The version, with its content if it has any left."""
@@ -66,7 +64,7 @@ class Versions:
                 store=store,
                 version=version,
             )
-        work = idempotent(redact_version, idempotency, again=replays.redacted)
+        work = idempotent(redact_version, idempotency, again=redacted_again)
         redacted = await self.engine.write(caller, work, store, version, self.policy)
         self.on_erased(caller)
         return redacted
@@ -97,6 +95,12 @@ def redact_version(tx: Transaction, store: StoreId, version: VersionId, policy: 
     tx.versions.redact(redacted)
     erased(tx, redacted.memory)
     return redacted
+
+
+def redacted_again(
+    tx: Transaction, _: Ids, store: StoreId, version: VersionId, __: Policy
+) -> Version:
+    return replace(known_version(tx, store, version), content=None)
 
 
 def _redacted(

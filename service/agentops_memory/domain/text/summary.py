@@ -69,7 +69,7 @@ def continued(before: Transcript, after: Transcript) -> Transcript:
     )
 
 
-def told_by(text: str) -> Transcript:
+def parsed_summary(text: str) -> Transcript:
     """The digest that has this summary; that of no messages, if the text is none of ours.
 
     Where the first message may end at several places, it ends where most of the two are

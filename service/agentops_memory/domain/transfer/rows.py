@@ -7,9 +7,9 @@ from dataclasses import replace
 from datetime import timedelta
 
 from ..errors import Denied, NotFound, Unavailable
-from ..memories.memories import created, revised
 from ..memories.quota import require_room, require_room_for_import, require_room_for_session
 from ..memories.sessions import admitted
+from ..memories.writes import created, revised
 from ..model.memory import Imported, Memory, Session
 from ..ports.engine import Transaction
 from ..ports.imports import Import, ImportId, Row

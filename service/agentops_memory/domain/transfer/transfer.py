@@ -15,11 +15,11 @@ from datetime import timedelta
 from itertools import chain
 
 from ..errors import Refusal, Unavailable
-from ..memories.memories import unheard
 from ..memories.redactor import Redactor, RulesOf, default_rules
 from ..model.access import Caller, Role
 from ..model.memory import UNSAVED, Imported, Memory, MemoryId, Session
 from ..model.space import Project
+from ..ports.audit import noop
 from ..ports.engine import Engine, Transaction
 from ..ports.imports import Import, ImportId, Row
 from .dry_run import Document, ImportPlan, planned
@@ -41,10 +41,6 @@ STEP = timedelta(milliseconds=250)  # it ends early when others of the same proc
 CHUNK_SIZE = 1024 * 1024  # characters of content after which they are not more
 
 
-def untold(_: int, __: int) -> None:
-    """For those who need not hear how far it is."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transfer:
     """Export and import of one service.
@@ -55,7 +51,7 @@ class Transfer:
 
     engine: Engine
     rules: RulesOf = default_rules
-    on_left: Callable[[Caller], None] = unheard
+    on_left: Callable[[Caller], None] = noop
     elapsed: Callable[[], float] = time.monotonic
     step: timedelta = STEP  # of an import that is applied
     rest: timedelta = timedelta()  # between two of them, for the writers of other processes
@@ -81,7 +77,7 @@ class Transfer:
             after = page[-1].id
 
     async def import_all(
-        self, caller: Caller, document: Document, progress: Progress = untold
+        self, caller: Caller, document: Document, progress: Progress = noop
     ) -> Imported:
         """Store what is not there yet, whole or not at all; what matches is left alone.
 
