@@ -4,14 +4,15 @@ ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
 
 # What the service needs comes first: a change in its own code leaves this layer as it is.
 COPY pyproject.toml ./
+COPY service/client/pyproject.toml service/client/
 RUN python -m venv --without-pip /opt/agentops-memory \
- && python -c "import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; print(*p['dependencies'], *p['optional-dependencies']['mcp'], sep='\n')" > requirements.txt \
+ && python -c "import tomllib; p, c = (tomllib.load(open(f'{at}pyproject.toml', 'rb'))['project'] for at in ('', 'service/client/')); print(*p['dependencies'], *p['optional-dependencies']['mcp'], *c['dependencies'], sep='\n')" > requirements.txt \
  && python -m pip --python /opt/agentops-memory/bin/python install --no-compile -r requirements.txt
 
 COPY README.md LICENSE ./
 COPY service ./service
 # The root will be read-only, so the bytecode is made here, valid whatever a copy's time stamps.
-RUN python -m pip --python /opt/agentops-memory/bin/python install --no-compile --no-deps . \
+RUN python -m pip --python /opt/agentops-memory/bin/python install --no-compile --no-deps ./service/client . \
  && python -m compileall -q --invalidation-mode unchecked-hash /opt/agentops-memory/lib
 
 

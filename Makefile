@@ -63,6 +63,7 @@ soak: $(READY) ## a million mixed requests: memory, log and errors over an hour
 audit: $(READY) ## what the service installs, against the vulnerabilities that PyPI knows of
 	$(BIN)/pip install --quiet pip-audit
 	$(BIN)/pip-audit --progress-spinner off --strict .
+	$(BIN)/pip-audit --progress-spinner off --strict service/client
 
 image: ## the container image, tagged with the version
 	$(ENGINE) build -t $(IMAGE):$$(sed -n 's/^__version__ = "\(.*\)"/\1/p' service/agentops_memory/__init__.py) .
@@ -80,7 +81,7 @@ clean: ## remove what the other targets made
 	rm -rf .venv .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist
 	find service tests benchmarks -name __pycache__ -exec rm -rf {} +
 
-$(READY): pyproject.toml
+$(READY): pyproject.toml service/client/pyproject.toml
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --editable '.[test]'
 	touch $@

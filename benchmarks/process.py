@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import SERVICE
+from . import SOURCES
 from .client import Client, Request, get
 
 TIMEOUT = 60.0  # seconds until a start has failed
@@ -58,7 +58,7 @@ def running(
     """
     port = _free_port()
     environment = os.environ | {
-        "PYTHONPATH": str(SERVICE),
+        "PYTHONPATH": SOURCES,
         "MEMORY_LISTEN": f"127.0.0.1:{port}",
         "MEMORY_DB_PATH": str(path),
         "MEMORY_DRAIN": "0",

@@ -7,8 +7,8 @@ from functools import partial
 from itertools import cycle, islice
 from pathlib import Path
 
-from agentops_memory.client import AsyncMemoryClient
-from agentops_memory.runtime import ChatMessage, MemorySession
+from agentops_memory_client import AsyncMemoryClient
+from agentops_memory_client.runtime import ChatMessage, MemorySession
 
 from . import corpus
 from .figures import Figure, show

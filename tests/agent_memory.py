@@ -11,8 +11,8 @@ from typing import Any
 import httpx
 import pytest
 
-from agentops_memory.client import AsyncMemoryClient
-from agentops_memory.runtime import ChatMessage, MemorySession, ToolCall, WorkingMemory
+from agentops_memory_client import AsyncMemoryClient
+from agentops_memory_client.runtime import ChatMessage, MemorySession, ToolCall, WorkingMemory
 
 from .asking import over
 from .service import Service, serving

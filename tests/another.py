@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from agentops_memory.compose import opened_here
-from agentops_memory.contract.models import Saved
 from agentops_memory.local import LocalService
 from agentops_memory.settings.settings import settings
 from agentops_memory.telemetry import Telemetry
+from agentops_memory_client.contract.models import Saved
 
 from .service import observation
 

@@ -12,8 +12,8 @@ from typing import Any, cast
 
 import httpx
 
-from agentops_memory.client import AsyncMemoryClient, MemoryClient
-from agentops_memory.client.retries import Surroundings
+from agentops_memory_client import AsyncMemoryClient, MemoryClient
+from agentops_memory_client.retries import Surroundings
 
 from .service import Service
 

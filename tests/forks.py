@@ -17,6 +17,7 @@ from typing import IO
 from .nursery import MOST
 
 ROOT = Path(__file__).parents[1]
+SOURCES = os.pathsep.join([str(ROOT / "service"), str(ROOT / "service" / "client")])
 PROGRAM = "import runpy; runpy.run_module('agentops_memory', run_name='__main__', alter_sys=True)"
 
 _making = threading.Lock()
@@ -63,7 +64,7 @@ class _Nursery:
 
     def __init__(self) -> None:
         self._orders, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
-        paths = os.pathsep.join([str(ROOT / "service"), str(ROOT)])
+        paths = os.pathsep.join([SOURCES, str(ROOT)])
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tests.nursery", str(theirs.fileno())],

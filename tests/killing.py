@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from agentops_memory.runtime import ChatMessage, WorkingMemory, checkpoint
+from agentops_memory_client.runtime import ChatMessage, WorkingMemory, checkpoint
 
 KILLS = 20
 LARGE = "what takes a while to write " * 5_000  # 140 KB

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import httpx
 
 from .files import rows
-from .forks import PROGRAM, Forked
+from .forks import PROGRAM, SOURCES, Forked
 from .service import PLAIN, observation
 
 ROOT = Path(__file__).parents[1]
@@ -156,7 +156,7 @@ def run(
 
 def environment(variables: Mapping[str, str]) -> dict[str, str]:
     """An environment that holds these variables and nothing else of ours."""
-    kept = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "service")}
+    kept = {"PATH": os.environ["PATH"], "PYTHONPATH": SOURCES}
     return {**kept, "PYTHONUNBUFFERED": "1", **variables}
 
 

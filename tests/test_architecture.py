@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-PACKAGE = "agentops_memory"
-SERVICE = Path(__file__).parents[1] / "service" / PACKAGE
+SERVICE = Path(__file__).parents[1] / "service" / "agentops_memory"
+CLIENT = SERVICE.parent / "client" / "agentops_memory_client"
 
 NOUNS = {"domain", "domain.model", "domain.ports", "domain.text"}  # and errors
 
-# part -> what it may import of the package: the modules of a folder, "x.*" for those below it too
+# part -> what it may import of ours: the modules of a folder, "x.*" for those below it too. The
+# package of the client, which knows none of the server's, stands as "client".
 ALLOWED: dict[str, set[str]] = {
     "__main__": {"cli"},
     "cli": {"*"},
@@ -25,9 +26,10 @@ ALLOWED: dict[str, set[str]] = {
     "jobs": {"backup", "domain.*", "files", "settings", "storage.*", "telemetry"},
     "doctor": {"backup", "domain.*", "files", "jobs", "settings", "storage.*", "web", ""},
     "backup": {"domain", "domain.model", "domain.secrets", "domain.text", "files", "storage.*", ""},
-    "local": {"api.agentops", "api.kit", "contract", "domain.*", "telemetry"},
-    "mcp": {"api.kit", "contract", "domain.*", "telemetry", ""},
+    "local": {"api.agentops", "api.kit", "client.contract", "domain.*", "telemetry"},
+    "mcp": {"api.kit", "client.contract", "domain.*", "telemetry", ""},
     "api": {"api.kit", "domain.*", "telemetry"},
+    "api.agentops": {"api.kit", "client.contract", "domain.*", "telemetry"},
     "api.docs_page": set(),
     "settings": {"domain", "domain.model", "domain.text", "mcp", "web"},
     "storage": {"storage.*", "domain.secrets", "files", "", *NOUNS},
@@ -35,9 +37,9 @@ ALLOWED: dict[str, set[str]] = {
               "storage.*"},
     "telemetry": {"domain.*", ""},
     "domain": {"domain.*"},
-    "runtime": {"client", "runtime.*", ""},
-    "client": {"contract", ""},
-    "contract": set(),
+    "client": {"client.contract"},
+    "client.contract": set(),
+    "client.runtime": {"client", "client.runtime.*"},
     "__init__": set(),
 }  # fmt: skip
 
@@ -49,32 +51,45 @@ STATEMENT = re.compile(
 
 
 def modules() -> Iterator[tuple[str, ast.Module]]:
-    """Each module of the package: its dotted name below it, and its tree."""
-    for path in sorted(SERVICE.rglob("*.py")):
-        parts = path.relative_to(SERVICE).with_suffix("").parts
-        name = ".".join(parts[:-1] if parts[-1] == "__init__" and len(parts) > 1 else parts)
-        yield name, ast.parse(path.read_text("utf-8"))
+    """Each module of both packages: its dotted name below it, and its tree."""
+    for package, prefix in ((SERVICE, ()), (CLIENT, ("client",))):
+        for path in sorted(package.rglob("*.py")):
+            parts = [*prefix, *path.relative_to(package).with_suffix("").parts]
+            name = ".".join(parts[:-1] if parts[-1] == "__init__" and len(parts) > 1 else parts)
+            yield name, ast.parse(path.read_text("utf-8"))
 
 
 def imports(name: str, tree: ast.Module) -> Iterator[tuple[str, bool]]:
-    """What a module imports: a dotted name, and whether it is ours (below the package)."""
-    is_package = (SERVICE / Path(*name.split("."))).is_dir()
+    """What a module imports: a dotted name, and whether it is ours (below a package of ours)."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((alias.name, False) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.level == 0:
-            yield node.module or "", False
-        elif isinstance(node, ast.ImportFrom):
-            here = name.split(".") + ([""] if is_package else [])
-            base = [step for step in here[: -node.level] if step]
-            target = [*base, *(node.module.split(".") if node.module else [])]
+        elif isinstance(node, ast.ImportFrom) and (target := _origin(name, node)) is not None:
             for alias in node.names:
                 full = ".".join([*target, alias.name])
                 yield (full if _is_module(full) else ".".join(target)), True
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module or "", False
+
+
+def _origin(name: str, node: ast.ImportFrom) -> list[str] | None:
+    """The steps to what stands behind `from`, if that is ours; the server names the client."""
+    below = node.module.split(".") if node.module else []
+    if node.level:
+        here = name.split(".") + ([""] if _path(name).is_dir() else [])
+        return [step for step in here[: -node.level] if step] + below
+    is_servers = below[:1] == [CLIENT.name] and not name.startswith("client")
+    return ["client", *below[1:]] if is_servers else None
+
+
+def _path(name: str) -> Path:
+    """The folder of a package, or the file of a module without its suffix."""
+    first, *below = name.split(".")
+    return CLIENT.joinpath(*below) if first == "client" else SERVICE.joinpath(first, *below)
 
 
 def _is_module(name: str) -> bool:
-    path = SERVICE / Path(*name.split("."))
+    path = _path(name)
     return path.is_dir() or path.with_suffix(".py").is_file()
 
 
@@ -85,7 +100,7 @@ def part(name: str) -> str:
 
 def folder(name: str) -> str:
     """The folder that a module lies in; for one at the top, its own name."""
-    if (SERVICE / Path(*name.split("."))).is_dir():
+    if _path(name).is_dir():
         return name
     return name.rpartition(".")[0] or name
 
@@ -119,10 +134,10 @@ def test_the_domain_imports_the_standard_library_only(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_imports_inside_the_package_are_relative(name: str) -> None:
+def test_imports_inside_a_package_are_relative(name: str) -> None:
     theirs = [target for target, is_ours in imports(name, MODULES[name]) if not is_ours]
 
-    assert [target for target in theirs if target.split(".")[0] == PACKAGE] == []
+    assert {target.split(".")[0] for target in theirs} & {SERVICE.name, CLIENT.name} == set()
 
 
 @pytest.mark.parametrize("name", [name for name in MODULES if part(name) != "storage"])
@@ -155,6 +170,10 @@ def test_the_rules_see_a_breach() -> None:
 
     assert found == [("pydantic", False), ("storage.sqlite.engine", True)]
     assert not is_allowed("storage.sqlite.engine", ALLOWED["domain"])
+    shared = ast.parse("from agentops_memory_client.contract import errors\n")
+    assert list(imports("mcp.tools", shared)) == [("client.contract.errors", True)]
+    assert list(imports("client.call", shared)) == [("agentops_memory_client.contract", False)]
+    assert not is_allowed("client.awaiting", allowed("mcp.tools"))
     assert STATEMENT.search("SELECT id\n FROM memories")
     assert all(map(POSSESSIVE.search, ["(?:a)++", "(a)*+", "(a)?+", "(a){0,5}+", "(a){2,}+"]))
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from agentops_memory.client import MemoryClient, Misconfigured
+from agentops_memory_client import MemoryClient, Misconfigured
 
 from .asking import KINDS, Road, answering, asking
 from .callers import made_key, revoke

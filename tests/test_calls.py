@@ -136,4 +136,4 @@ def test_each_request_of_the_service_has_a_row_and_its_files(
     assert sum(int(row[1]) for row in rows) == sum(int(calls) for calls, _ in files)
     assert sum(int(row[3]) for row in rows) == len(files)
     assert all(int(functions) > 100 for _, _, functions, *_ in rows)
-    assert all(file.startswith("agentops_memory") for _, file in files)
+    assert all(file.removeprefix("client/").startswith("agentops_memory") for _, file in files)

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from agentops_memory.client import Message
-from agentops_memory.runtime import ChatMessage, ToolCall
-from agentops_memory.runtime.messages import line, tokens, unanswered
+from agentops_memory_client import Message
+from agentops_memory_client.runtime import ChatMessage, ToolCall
+from agentops_memory_client.runtime.messages import line, tokens, unanswered
 
 from .conversations import call, calls, result
 

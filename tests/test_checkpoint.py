@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.runtime import WorkingMemory, checkpoint
-from agentops_memory.runtime.checkpoint import read, write
+from agentops_memory_client.runtime import WorkingMemory, checkpoint
+from agentops_memory_client.runtime.checkpoint import read, write
 
 from .files import disk
 from .forks import Forked

@@ -14,8 +14,8 @@ import pytest
 
 from agentops_memory.cli.errors import HINTS, MAY_BE_DONE, fail, failures
 from agentops_memory.cli.print_explanation import STRANGE, reasons, understood
-from agentops_memory.contract import errors
-from agentops_memory.contract.errors import Unreachable
+from agentops_memory_client.contract import errors
+from agentops_memory_client.contract.errors import Unreachable
 
 from .callers import made_key
 from .process import free_port

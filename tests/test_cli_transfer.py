@@ -15,7 +15,7 @@ import pytest
 
 from agentops_memory.cli.commands.transfer import _told
 from agentops_memory.cli.errors import HINTS
-from agentops_memory.contract.models import ImportConflict
+from agentops_memory_client.contract.models import ImportConflict
 
 from .service import Service, observation, serving
 from .terminal import Terminal

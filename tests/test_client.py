@@ -8,13 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentops_memory.client import (
+from agentops_memory.domain.text.normalization import clean
+from agentops_memory.domain.text.visible import invisible
+from agentops_memory_client import (
     Conflict,
     Invalid,
     MemoryClient,
     NotFound,
 )
-from agentops_memory.contract.models import (
+from agentops_memory_client.contract.models import (
     Appended,
     Context,
     Found,
@@ -29,8 +31,6 @@ from agentops_memory.contract.models import (
     Stats,
     TimelineEntry,
 )
-from agentops_memory.domain.text.normalization import clean
-from agentops_memory.domain.text.visible import invisible
 
 from .asking import KINDS, asking
 from .service import START, Service, serving

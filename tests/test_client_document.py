@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory import client as package
-from agentops_memory.client import AsyncMemoryClient, MemoryClient, MemoryServiceError
+import agentops_memory_client as package
+from agentops_memory_client import AsyncMemoryClient, MemoryClient, MemoryServiceError
 
 from .programs import assert_programs_print
 from .service import serving

@@ -10,7 +10,7 @@ from operator import methodcaller
 import httpx
 import pytest
 
-from agentops_memory.client import (
+from agentops_memory_client import (
     Denied,
     Failed,
     Invalid,
@@ -26,9 +26,9 @@ from agentops_memory.client import (
     UnexpectedAnswer,
     Unreachable,
 )
-from agentops_memory.client.exchange import MAX_ANSWER
-from agentops_memory.contract.errors import BY_STATUS, refused
-from agentops_memory.contract.models import Context, Saved
+from agentops_memory_client.contract.errors import BY_STATUS, refused
+from agentops_memory_client.contract.models import Context, Saved
+from agentops_memory_client.exchange import MAX_ANSWER
 
 from .asking import KINDS, Answering, Road, Time, answering, asking, dripping, saying, silence
 from .callers import made_key

@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from agentops_memory.client import (
+from agentops_memory_client import (
     AsyncMemoryClient,
     MemoryClient,
     MemoryServiceError,
@@ -17,7 +17,7 @@ from agentops_memory.client import (
     Unavailable,
     Unreachable,
 )
-from agentops_memory.contract.models import Imported
+from agentops_memory_client.contract.models import Imported
 
 from .asking import KINDS, Happening, Road, Time, answering, asking, over, saying
 from .process import free_port

@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from agentops_memory.client import (
+from agentops_memory_client import (
     AsyncMemoryClient,
     Invalid,
     MemoryClient,
@@ -21,8 +21,8 @@ from agentops_memory.client import (
     UnexpectedAnswer,
     Unreachable,
 )
-from agentops_memory.client.upload import PIECE
-from agentops_memory.contract.models import ImportConflict, Imported, ImportPlan
+from agentops_memory_client.contract.models import ImportConflict, Imported, ImportPlan
+from agentops_memory_client.upload import PIECE
 
 from .asking import KINDS, Road, answering, asking, over, saying
 from .callers import made_key

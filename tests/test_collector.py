@@ -9,19 +9,18 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
 from agentops_memory.telemetry import Telemetry
 from agentops_memory.telemetry.otlp import grpc_target, http_url
 
+from .forks import SOURCES
 from .otlp import Collector
 from .traced import each_collector
 
 __all__ = ["each_collector"]
 
-SERVICE = Path(__file__).parents[1] / "service"
 MOST = 25.0  # seconds: two for the collector, the others for a slow machine
 PATIENT = {"OTEL_EXPORTER_OTLP_TIMEOUT": "600"}  # seconds; whoever waits for the exporter is late
 
@@ -136,7 +135,7 @@ def python(program: str, *arguments: str) -> "subprocess.Popen[str]":
     """A process of its own that runs the program."""
     return subprocess.Popen(
         [sys.executable, "-c", inspect.cleandoc(program), *arguments],
-        env=os.environ | PATIENT | {"PYTHONPATH": str(SERVICE)},
+        env=os.environ | PATIENT | {"PYTHONPATH": SOURCES},
         stdout=subprocess.PIPE,
         text=True,
     )

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from agentops_memory.runtime import HooksRefused, InjectRule, Pattern, SaveRule, ToolHooks
-from agentops_memory.runtime.hooks.nodes import MOST_NODES
+from agentops_memory_client.runtime import HooksRefused, InjectRule, Pattern, SaveRule, ToolHooks
+from agentops_memory_client.runtime.hooks.nodes import MOST_NODES
 
 from .test_docs import ROOT, blocks
 from .test_tool_hooks import EXAMPLE

@@ -27,7 +27,6 @@ from agentops_memory.api.agentops.imports import Document
 from agentops_memory.api.kit.http import IN_MEMORY
 from agentops_memory.api.kit.switch_interval import INTERVAL
 from agentops_memory.cli.errors import TERMINATED
-from agentops_memory.contract import reading
 from agentops_memory.domain.errors import (
     Conflict,
     Denied,
@@ -60,6 +59,7 @@ from agentops_memory.domain.transfer.rows import (
 )
 from agentops_memory.domain.transfer.transfer import STEP, Transfer, chunks_of
 from agentops_memory.storage.sqlite import SqliteEngine
+from agentops_memory_client.contract import reading
 
 from . import raw
 from .files import assert_sound, rows

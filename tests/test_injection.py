@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentops_memory.client import Context
-from agentops_memory.contract.models import Line
-from agentops_memory.runtime.injection import injected
+from agentops_memory_client import Context
+from agentops_memory_client.contract.models import Line
+from agentops_memory_client.runtime.injection import injected
 
 PARTS = [
     "<", "</", "memory:", "Memory :", "context>", "sessions>", ">",

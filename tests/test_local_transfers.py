@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from agentops_memory.compose import opened_here
-from agentops_memory.contract.errors import Invalid
-from agentops_memory.contract.models import Imported
-from agentops_memory.contract.port import TransferService
 from agentops_memory.settings.settings import settings
 from agentops_memory.telemetry import Telemetry
+from agentops_memory_client.contract.errors import Invalid
+from agentops_memory_client.contract.models import Imported
+from agentops_memory_client.contract.port import TransferService
 
 from .service import observation
 

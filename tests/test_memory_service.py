@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agentops_memory.client import AsyncMemoryClient
 from agentops_memory.compose import opened_here
-from agentops_memory.contract.errors import MemoryServiceError
-from agentops_memory.contract.models import Message
-from agentops_memory.contract.port import MemoryService
 from agentops_memory.settings.settings import settings
 from agentops_memory.telemetry import Telemetry
+from agentops_memory_client import AsyncMemoryClient
+from agentops_memory_client.contract.errors import MemoryServiceError
+from agentops_memory_client.contract.models import Message
+from agentops_memory_client.contract.port import MemoryService
 
 from .service import Clock, serving
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.runtime import (
+from agentops_memory_client.runtime import (
     ChatMessage,
     MemorySession,
     ToolCall,

@@ -20,7 +20,6 @@ import pytest
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
-from agentops_memory.contract import models
 from agentops_memory.domain.errors import Denied
 from agentops_memory.domain.memories.redactor import Redactor
 from agentops_memory.domain.memories.sessions import AT_ONCE, Sessions, append_messages
@@ -39,6 +38,7 @@ from agentops_memory.domain.text.summary import (
 )
 from agentops_memory.jobs.idle_sessions import end_idle
 from agentops_memory.storage.sqlite import SqliteEngine, TenantsEngine
+from agentops_memory_client.contract import models
 
 from .another import another
 from .callers import calling, made_key

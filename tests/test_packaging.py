@@ -1,21 +1,57 @@
-"""What is shipped: the package and the image's recipe, read as they stand."""
+"""What is shipped: two distributions and the image's recipe, read as they stand."""
 
+import json
 import re
 import shlex
+import subprocess
+import sys
+import tarfile
 import tomllib
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from hatchling.build import build_wheel
+from hatchling.build import build_sdist, build_wheel
 
 import agentops_memory
+import agentops_memory_client
 from agentops_memory.settings.settings import VARIABLES, settings
 
+from . import MACHINE
 from .manifests import BASE, NOBODY, container, manifest
+from .service import serving
 
 ROOT = Path(__file__).parents[1]
-PACKAGE = ROOT / "service" / "agentops_memory"
+CLIENT = ROOT / "service" / "client"
+PACKAGES = {
+    "agentops_memory": ROOT / "service" / "agentops_memory",
+    "agentops_memory_client": CLIENT / "agentops_memory_client",
+}
+VERSION = agentops_memory.__version__
+PATIENCE = 300.0  # seconds for an index that is slow
+NEEDED_BY_NEEDED = {
+    "annotated-types", "anyio", "certifi", "h11", "httpcore", "idna", "pydantic-core", "sniffio",
+    "typing-extensions", "typing-inspection",
+}  # fmt: skip
+LOOP = """
+import asyncio, sys
+from agentops_memory_client import AsyncMemoryClient, MemoryClient
+from agentops_memory_client.runtime import MemorySession, WorkingMemory
+
+async def turn(url):
+    async with AsyncMemoryClient(url) as client:
+        async with MemorySession(client, WorkingMemory(), project="shop") as memory:
+            async with memory.turn("How long does a payment take?") as remembered:
+                print("12 s" in remembered)
+        print(memory.report.ended.message_count)
+
+with MemoryClient(sys.argv[1]) as client:
+    fields = {"type": "decision", "title": "Timeouts", "content": "A payment takes up to 12 s."}
+    print(client.save(session_id="s", project="shop", **fields).action)
+asyncio.run(turn(sys.argv[1]))
+print(*(name for name in ("agentops_memory", "opentelemetry", "yaml") if name in sys.modules))
+"""
 
 
 def instructions() -> list[tuple[str, str]]:
@@ -39,33 +75,114 @@ def image_environment() -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
+    """The wheel of each package."""
+    folder = tmp_path_factory.mktemp("wheels")
+    return {
+        "agentops_memory": built(ROOT, folder),
+        "agentops_memory_client": built(CLIENT, folder),
+    }
+
+
+def built(project: Path, folder: Path) -> Path:
+    """The wheel of a project, made in the folder."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(ROOT)
+        patch.chdir(project)
         return folder / build_wheel(str(folder))
 
 
-def test_the_wheel_holds_every_source_file_and_migration(wheel: Path) -> None:
+def packed(wheel: Path) -> set[str]:
+    """The files of a wheel, but for what stands about it."""
+    with zipfile.ZipFile(wheel) as archive:
+        return {name for name in archive.namelist() if ".dist-info/" not in name}
+
+
+def required(wheel: Path) -> list[str]:
+    """What a wheel says that it requires without an extra."""
+    with zipfile.ZipFile(wheel) as archive:
+        [metadata] = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        text = archive.read(metadata).decode()
+    return re.findall(r"^Requires-Dist: ((?:(?!extra ==).)+)$", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_a_wheel_holds_every_source_file_and_migration(
+    name: str, wheels: Mapping[str, Path]
+) -> None:
     sources = {
-        str(path.relative_to(PACKAGE.parent))
-        for path in PACKAGE.rglob("*")
+        str(path.relative_to(PACKAGES[name].parent))
+        for path in PACKAGES[name].rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
 
-    with zipfile.ZipFile(wheel) as archive:
-        packed = {name for name in archive.namelist() if ".dist-info/" not in name}
-
-    assert packed == sources
-    assert any(name.endswith(".sql") for name in packed)
+    assert packed(wheels[name]) == sources
+    assert any(path.endswith(".sql") for path in sources) == (name == "agentops_memory")
 
 
-def test_the_wheel_is_named_after_the_one_version(wheel: Path) -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+def test_no_file_is_in_both_wheels(wheels: Mapping[str, Path]) -> None:
+    server, client = map(packed, wheels.values())
+
+    assert server & client == set()
+
+
+def test_a_checkout_requires_the_client_that_it_holds(wheels: Mapping[str, Path]) -> None:
+    assert f"agentops-memory-client @ {CLIENT.as_uri()}" in required(wheels["agentops_memory"])
+
+
+def test_a_release_requires_the_client_of_its_version(tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(ROOT)
+        source = tmp_path / build_sdist(str(tmp_path))
+    with tarfile.open(source) as archive:
+        archive.extractall(tmp_path, filter="data")
+    unpacked = tmp_path / source.name.removesuffix(".tar.gz")
+
+    wheel = built(unpacked, tmp_path)
+
+    assert not (unpacked / "service" / "client").exists()
+    assert f"agentops-memory-client=={VERSION}" in required(wheel)
+    assert not any("file:" in requirement for requirement in required(wheel))
+    assert "file:" not in (unpacked / "PKG-INFO").read_text("utf-8").split("\n\n")[0]
+
+
+@pytest.mark.slow
+def test_the_client_and_the_kit_run_where_nothing_of_the_server_is(
+    wheels: Mapping[str, Path], tmp_path: Path
+) -> None:
+    python = str(tmp_path / "empty" / "bin" / "python")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "empty"], check=True)
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", python]
+    subprocess.run(
+        [*pip, "install", "--quiet", str(wheels["agentops_memory_client"])],
+        env=MACHINE, timeout=PATIENCE, check=True,
+    )  # fmt: skip
+    listed = subprocess.run(
+        [*pip, "list", "--format=json"], env=MACHINE, capture_output=True, check=True
+    )
+    with serving(tmp_path / "memory.db") as service:
+        looped = subprocess.run(
+            [python, "-W", "error", "-c", LOOP, service.url],
+            env=MACHINE, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+
+    installed = {entry["name"].lower().replace("_", "-") for entry in json.loads(listed.stdout)}
+    assert installed - NEEDED_BY_NEEDED == {"agentops-memory-client", "httpx", "pydantic"}
+    assert (looped.stdout.split("\n"), looped.stderr) == (["created", "True", "1", "", ""], "")
+
+
+def test_the_licence_is_one() -> None:
+    assert (CLIENT / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_a_wheel_is_named_after_the_one_version(name: str, wheels: Mapping[str, Path]) -> None:
+    folder = CLIENT if name == "agentops_memory_client" else ROOT
+    project = tomllib.loads((folder / "pyproject.toml").read_text("utf-8"))["project"]
 
     assert project["dynamic"] == ["version"]
     assert "version" not in project
-    assert wheel.name == f"agentops_memory-{agentops_memory.__version__}-py3-none-any.whl"
+    assert agentops_memory_client.__version__ == VERSION
+    assert wheels[name].name == f"{name}-{VERSION}-py3-none-any.whl"
 
 
 def test_the_manifests_run_the_image_of_this_version() -> None:

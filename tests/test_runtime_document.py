@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.runtime import Lost, MemorySession, Report, ToolHooks, WorkingMemory
+from agentops_memory_client.runtime import Lost, MemorySession, Report, ToolHooks, WorkingMemory
 
 from .programs import assert_programs_print
 from .service import serving
@@ -33,7 +33,7 @@ def test_all_of_it_is_in_the_guide(kind: type) -> None:
 
 
 def test_every_span_is_in_the_guide() -> None:
-    source = ROOT / "service" / "agentops_memory" / "runtime"
+    source = ROOT / "service" / "client" / "agentops_memory_client" / "runtime"
     text = "".join(path.read_text("utf-8") for path in source.glob("*.py"))
     spans = set(re.findall(r'"(runtime\.\w+)"', text))
     attributes = set(re.findall(r'"((?:memory|gen_ai)\.[\w.]+)"', text))

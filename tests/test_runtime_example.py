@@ -12,6 +12,7 @@ from typing import IO
 
 import pytest
 
+from .forks import SOURCES
 from .process import Program
 from .service import Service, serving
 from .test_docs import ROOT
@@ -24,7 +25,7 @@ def running(service: Service, folder: Path) -> Iterator[tuple[Program, "subproce
     process = subprocess.Popen(
         [sys.executable, str(EXAMPLE), "agent.checkpoint"],
         cwd=folder,
-        env=os.environ | {"MEMORY_URL": service.url, "PYTHONPATH": str(ROOT / "service")},
+        env=os.environ | {"MEMORY_URL": service.url, "PYTHONPATH": SOURCES},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -123,7 +124,7 @@ def test_the_input_of_an_agent_may_be_a_file_of_any_lines(tmp_path: Path) -> Non
         ended = subprocess.run(
             [sys.executable, str(EXAMPLE), "agent.checkpoint"],
             cwd=tmp_path,
-            env=os.environ | {"MEMORY_URL": service.url, "PYTHONPATH": str(ROOT / "service")},
+            env=os.environ | {"MEMORY_URL": service.url, "PYTHONPATH": SOURCES},
             stdin=prompts,
             capture_output=True,
             text=True,

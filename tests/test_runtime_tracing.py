@@ -11,8 +11,14 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import format_span_id, format_trace_id
 
-from agentops_memory.client import AsyncMemoryClient
-from agentops_memory.runtime import ChatMessage, MemorySession, ToolCall, ToolHooks, WorkingMemory
+from agentops_memory_client import AsyncMemoryClient
+from agentops_memory_client.runtime import (
+    ChatMessage,
+    MemorySession,
+    ToolCall,
+    ToolHooks,
+    WorkingMemory,
+)
 
 from .agent_memory import Way, agent, one_turn, settled, until
 from .service import serving
@@ -119,7 +125,7 @@ def test_a_service_that_is_away_is_an_error_of_the_spans(
         for span in spans(exported, name):
             assert (span.status.is_ok, span.status.description) == (False, "Unreachable")
             (event,) = span.events
-            told = {"exception.type": "agentops_memory.contract.errors.Unreachable"}
+            told = {"exception.type": "agentops_memory_client.contract.errors.Unreachable"}
             assert (event.name, dict(event.attributes or {})) == ("exception", told)
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from agentops_memory.client import MemoryClient
-from agentops_memory.runtime import MemorySession, ToolHooks, WorkingMemory
-from agentops_memory.runtime.unsent import Unsent
+from agentops_memory_client import MemoryClient
+from agentops_memory_client.runtime import MemorySession, ToolHooks, WorkingMemory
+from agentops_memory_client.runtime.unsent import Unsent
 
 from .agent_memory import MAKE, Way, agent, client_on, one_turn, session
 from .service import serving

@@ -9,10 +9,16 @@ from itertools import pairwise
 import httpx
 import pytest
 
-from agentops_memory.client import AsyncMemoryClient
-from agentops_memory.runtime import ChatMessage, MemorySession, ToolHooks, WorkingMemory, outbox
-from agentops_memory.runtime.backlog import MOST_UNSENT
-from agentops_memory.runtime.unsent import Unsent
+from agentops_memory_client import AsyncMemoryClient
+from agentops_memory_client.runtime import (
+    ChatMessage,
+    MemorySession,
+    ToolHooks,
+    WorkingMemory,
+    outbox,
+)
+from agentops_memory_client.runtime.backlog import MOST_UNSENT
+from agentops_memory_client.runtime.unsent import Unsent
 
 from .agent_memory import (
     MAKE,
@@ -300,8 +306,8 @@ def test_a_write_that_is_refused_for_what_it_is_is_lost(status: int) -> None:
 def test_of_a_turn_that_is_too_much_what_is_given_up_is_not_sent(
     way: Way, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agentops_memory.runtime.session.BATCH", 1)
-    monkeypatch.setattr("agentops_memory.runtime.backlog.MOST_UNSENT", 20)
+    monkeypatch.setattr("agentops_memory_client.runtime.session.BATCH", 1)
+    monkeypatch.setattr("agentops_memory_client.runtime.backlog.MOST_UNSENT", 20)
     said = [ChatMessage.user(f"{number}") for number in range(30)]
     way.is_open = False
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from agentops_memory.client import AsyncMemoryClient
-from agentops_memory.runtime import (
+from agentops_memory_client import AsyncMemoryClient
+from agentops_memory_client.runtime import (
     ChatMessage,
     MemorySession,
     WorkingMemory,

@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentops_memory.client import MemoryClient
-from agentops_memory.runtime import InjectRule, Pattern, SaveRule, ToolHooks
-from agentops_memory.runtime.hooks import Capture, Question
-from agentops_memory.runtime.hooks.patterns import WrongPattern
-from agentops_memory.runtime.messages import ToolCall
+from agentops_memory_client import MemoryClient
+from agentops_memory_client.runtime import InjectRule, Pattern, SaveRule, ToolHooks
+from agentops_memory_client.runtime.hooks import Capture, Question
+from agentops_memory_client.runtime.hooks.patterns import WrongPattern
+from agentops_memory_client.runtime.messages import ToolCall
 
+from .forks import SOURCES
 from .service import serving
-from .test_docs import ROOT
 
 # The example of the concept that the platform was built from.
 EXAMPLE = """\
@@ -293,7 +293,6 @@ def test_what_any_call_leaves_behind_fits_the_service(
 
 MISSING = f"""
 import sys
-from importlib import import_module
 
 def without(package, work):
     sys.modules[package] = None
@@ -304,8 +303,7 @@ def without(package, work):
     finally:
         del sys.modules[package]
 
-without("httpx", lambda: import_module("agentops_memory.runtime"))
-from agentops_memory.runtime import ToolHooks
+from agentops_memory_client.runtime import ToolHooks
 ToolHooks()
 print(sorted({{"re2", "yaml"}} & sys.modules.keys()))
 without("yaml", lambda: ToolHooks.from_yaml({EXAMPLE!r}))
@@ -317,16 +315,15 @@ print(len(ToolHooks.from_yaml({EXAMPLE!r}).save_rules))
 def test_what_is_not_installed_is_named_where_it_is_needed() -> None:
     done = subprocess.run(
         [sys.executable, "-c", MISSING],
-        env={**os.environ, "PYTHONPATH": str(ROOT / "service")},
+        env={**os.environ, "PYTHONPATH": SOURCES},
         capture_output=True, text=True, check=False,
     )  # fmt: skip
 
     assert done.stderr == ""
     assert done.stdout.splitlines() == [
-        "The runtime kit needs httpx: pip install 'agentops-memory[runtime]'",
         "[]",
-        "Tool hooks in YAML need PyYAML: pip install 'agentops-memory[runtime]'",
-        "The patterns of tool hooks need google-re2: pip install 'agentops-memory[runtime]'",
+        "Tool hooks in YAML need PyYAML: pip install 'agentops-memory-client[runtime]'",
+        "The patterns of tool hooks need google-re2: pip install 'agentops-memory-client[runtime]'",
         "2",
     ]
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from agentops_memory.client import Message
-from agentops_memory.runtime import ChatMessage, CheckpointError, ToolCall, WorkingMemory
-from agentops_memory.runtime.unsent import Unsent
+from agentops_memory_client import Message
+from agentops_memory_client.runtime import ChatMessage, CheckpointError, ToolCall, WorkingMemory
+from agentops_memory_client.runtime.unsent import Unsent
 
 from .conversations import call, calls, conversations, result
 

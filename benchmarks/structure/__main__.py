@@ -4,7 +4,7 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from .. import SERVICE
+from .. import CLIENT, SERVICE
 from . import architecture
 from .imports import by_folder, by_module, cycles, pairs
 from .sources import Module, modules
@@ -15,7 +15,7 @@ WIDTH = 32
 
 def main() -> None:
     """Read, count, print."""
-    print(*report(modules(SERVICE)), *_architecture(), sep="\n")
+    print(*report(modules(SERVICE, CLIENT)), *_architecture(), sep="\n")
 
 
 def report(modules: Sequence[Module]) -> Iterator[str]:

@@ -60,9 +60,11 @@ class Module:
                 yield (node.end_lineno or node.lineno) - node.lineno + 1
 
 
-def modules(folder: Path) -> list[Module]:
-    """Every module below the folder, in the order of the paths."""
+def modules(*folders: Path) -> list[Module]:
+    """Every module of the packages that lie in the folders, in the order of the paths."""
     return [
         Module(path.relative_to(folder), path.read_text("utf-8"))
-        for path in sorted(folder.rglob("*.py"))
+        for folder in folders
+        for package in sorted(folder.glob("*/__init__.py"))
+        for path in sorted(package.parent.rglob("*.py"))
     ]

@@ -16,8 +16,14 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from agentops_memory.client import AsyncMemoryClient
-from agentops_memory.runtime import ChatMessage, MemorySession, ToolCall, ToolHooks, WorkingMemory
+from agentops_memory_client import AsyncMemoryClient
+from agentops_memory_client.runtime import (
+    ChatMessage,
+    MemorySession,
+    ToolCall,
+    ToolHooks,
+    WorkingMemory,
+)
 
 HOOKS = ToolHooks.from_file(Path(__file__).with_name("hooks.yaml"))
 BUDGET = 4_000  # tokens of a prompt

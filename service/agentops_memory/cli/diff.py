@@ -4,7 +4,8 @@ import difflib
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from ..contract.models import Revision
+from agentops_memory_client.contract.models import Revision
+
 from .output import lines, one_line
 
 MOST_LINES = 400  # of a content that is compared line by line: a longer one would take long

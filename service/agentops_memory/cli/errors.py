@@ -7,7 +7,8 @@ from typing import NoReturn
 
 import click
 
-from ..contract.errors import MemoryServiceError
+from agentops_memory_client.contract.errors import MemoryServiceError
+
 from ..domain.errors import Damaged, Refusal, SettingRefused
 from .output import one_line
 from .service_files import CommandRefused
@@ -41,10 +42,6 @@ class NotWhole(CommandRefused):
     """An export ends early that has begun."""
 
 
-class NoClient(CommandRefused):
-    """What speaks HTTP is not installed."""
-
-
 class NoMcp(CommandRefused):
     """What speaks MCP is not installed."""
 
@@ -60,8 +57,6 @@ HINTS = {
     "NotWhole": "Try again: what has come is no export. A file that was named is as it was.",
     "Damaged": "`agentops-memory doctor` tells how far, and `agentops-memory restore` puts a "
     "backup in its place.",
-    "NoClient": "Install it into this program's environment: pip install "
-    "'agentops-memory[client]'; without --url the database file is used.",
     "NoMcp": "Install it into this program's environment: pip install 'agentops-memory[mcp]'",
     "ArchiveThere": "--force writes over it.",
     "BackupRefused": "Name another place with --to, or make room there.",

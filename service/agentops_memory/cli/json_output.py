@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from ..contract.models import Context, Found
+from agentops_memory_client.contract.models import Context, Found
+
 from ..domain.text.instants import rendered
 
 HEADERS = {"redacted", "omitted"}  # what the API says in headers

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from ..contract.models import Explanation
+from agentops_memory_client.contract.models import Explanation
 
 METHODS = {
     "topic_key": "its topic key holds the words",

@@ -4,7 +4,8 @@ from collections.abc import Iterator, Sequence
 
 import click
 
-from ..contract.models import Context, Explanation, Found
+from agentops_memory_client.contract.models import Context, Explanation, Found
+
 from .json_output import print_json
 from .output import counted, lines, one_line, show
 from .print_explanation import reasons, understood

@@ -6,7 +6,8 @@ from contextlib import contextmanager
 
 import click
 
-from ..contract.port import Progress
+from agentops_memory_client.contract.port import Progress
+
 from .output import is_terminal, size
 
 

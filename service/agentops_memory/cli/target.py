@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
 
-from ..contract.port import MemoryService, TransferService
-from .errors import FileRefused, NoClient, NoDatabase, NoTenant, failures
+from agentops_memory_client.contract.port import MemoryService, TransferService
+
+from .errors import FileRefused, NoDatabase, NoTenant, failures
 from .service_files import of_the_file, place_of, say
 
 # The rest is imported where it is needed: the other commands would wait for it.
@@ -115,10 +116,8 @@ async def _reached(reach: Reach, *, may_make: bool) -> AsyncIterator[Memories]:
 @asynccontextmanager
 async def service_at(url: str) -> AsyncIterator[Memories]:
     """A running service, for the owner of the key that the environment has."""
-    try:
-        from ..client import AsyncMemoryClient  # noqa: PLC0415
-    except ImportError as error:
-        raise NoClient("Asking a service over HTTP needs the package httpx.") from error
+    from agentops_memory_client import AsyncMemoryClient  # noqa: PLC0415
+
     async with AsyncMemoryClient.from_environment(url=url) as client:
         yield client
 

@@ -7,8 +7,9 @@ from typing import TypeVar
 
 from starlette.responses import Response
 
+from agentops_memory_client.contract.errors import refused
+
 from ..api.agentops.routes import STATUS
-from ..contract.errors import refused
 from ..domain.errors import Refusal
 from ..domain.model.access import Caller
 from ..domain.model.space import Project, project_name

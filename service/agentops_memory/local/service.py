@@ -3,12 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..api.agentops import answers, spans, transcripts, wire
-from ..api.agentops import models as m
-from ..api.kit.http import MAX_ROWS, whole_number
-from ..contract import reading
-from ..contract.bodies import listed
-from ..contract.models import (
+from agentops_memory_client.contract import reading
+from agentops_memory_client.contract.bodies import listed
+from agentops_memory_client.contract.models import (
     Appended,
     Context,
     Found,
@@ -21,6 +18,10 @@ from ..contract.models import (
     Stats,
     TimelineEntry,
 )
+
+from ..api.agentops import answers, spans, transcripts, wire
+from ..api.agentops import models as m
+from ..api.kit.http import MAX_ROWS, whole_number
 from ..domain.memories.memories import Memories
 from ..domain.memories.sessions import Sessions
 from ..domain.model.memory import MemoryId, SessionId

@@ -10,10 +10,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from agentops_memory_client.contract import reading
+from agentops_memory_client.contract.models import Imported, ImportPlan
+from agentops_memory_client.contract.port import Progress
+
 from ..api.agentops import answers, exports, imports, spans, wire
-from ..contract import reading
-from ..contract.models import Imported, ImportPlan
-from ..contract.port import Progress
 from ..domain.transfer.transfer import Transfer
 from ..telemetry import annotate
 from .asked import Asked, project_of, read, refusing

@@ -3,9 +3,10 @@
 from collections import OrderedDict
 from dataclasses import dataclass
 
-from ..contract.errors import Conflict, NotFound
-from ..contract.models import Observation
-from ..contract.port import MemoryService
+from agentops_memory_client.contract.errors import Conflict, NotFound
+from agentops_memory_client.contract.models import Observation
+from agentops_memory_client.contract.port import MemoryService
+
 from .profile import Profile
 
 GLOBAL = "global"  # the scope whose memories every project sees

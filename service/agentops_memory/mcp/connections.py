@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, cast
 
 from starlette.requests import Request
 
+from agentops_memory_client.contract.port import MemoryService
+
 from ..api.kit.gate import current_caller
-from ..contract.port import MemoryService
 from ..domain.model.access import Caller, KeyId, TenantId
 from .connection import Connection, SessionNames
 from .profile import Profile

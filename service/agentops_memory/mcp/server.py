@@ -11,8 +11,9 @@ from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 from pydantic import BaseModel, ValidationError
 
+from agentops_memory_client.contract.errors import MemoryServiceError, Refused, Unreachable
+
 from .. import __version__
-from ..contract.errors import MemoryServiceError, Refused, Unreachable
 from . import arguments as a
 from .connection import Connection
 from .guide import guide, instructions

@@ -5,7 +5,8 @@ from typing import Any, cast
 
 from mcp.server.stdio import stdio_server
 
-from ..contract.port import MemoryService
+from agentops_memory_client.contract.port import MemoryService
+
 from .connection import Connection, SessionNames
 from .profile import Profile
 from .server import MemoryServer

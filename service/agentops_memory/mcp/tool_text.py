@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import assert_never
 
-from ..contract.models import (
+from agentops_memory_client.contract.models import (
     Context,
     Found,
     Hit,

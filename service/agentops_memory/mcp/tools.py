@@ -4,8 +4,9 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..contract.errors import Conflict, Invalid
-from ..contract.models import Message, Session
+from agentops_memory_client.contract.errors import Conflict, Invalid
+from agentops_memory_client.contract.models import Message, Session
+
 from ..domain.text.query import MAX_PROMPT
 from . import arguments as a
 from . import tool_text as sentences

@@ -6,8 +6,9 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from agentops_memory_client.contract.port import MemoryService
+
 from ...compose import opened_here
-from ...contract.port import MemoryService
 from ...domain.errors import Invalid
 from ...domain.model.space import project_name
 from ...domain.text.normalization import clean

@@ -15,7 +15,7 @@ from ..target import asked, of_a_project, reaching
 
 # The rest is imported by the commands that need it: the other commands would wait for it.
 if TYPE_CHECKING:
-    from ...contract.models import Saved
+    from agentops_memory_client.contract.models import Saved
 
 DONE = {
     "created": "Saved as new #{id}.",

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 
 import click
 
-from ...contract.errors import MemoryServiceError
+from agentops_memory_client.contract.errors import MemoryServiceError
+
 from ...domain.errors import Invalid
 from ...files.atomic import refuse_own, written
 from ..errors import FileRefused, FileThere, NotWhole, failures
@@ -28,7 +29,7 @@ from ..target import Memories, Reach, asked, of_a_project, reaching
 
 # The rest is imported by the commands that need it: the other commands would wait for it.
 if TYPE_CHECKING:
-    from ...contract.models import ImportConflict, Imported, ImportPlan
+    from agentops_memory_client.contract.models import ImportConflict, Imported, ImportPlan
 
 # Completed as a path; what is wrong with one is told as of any file, and not as wrong use.
 FILE = click.Path(allow_dash=True, readable=False)

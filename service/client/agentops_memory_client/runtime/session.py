@@ -13,7 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Self
 
-from ..client import AsyncMemoryClient
+from .. import AsyncMemoryClient
 from . import checkpoint, spans
 from .backlog import Backlog
 from .checkpoint import CheckpointError
@@ -32,7 +32,7 @@ FAREWELL = timedelta(seconds=10)
 
 NO_HOOKS = ToolHooks()
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("agentops_memory.runtime.session")
 
 
 class MemorySession:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable
 
-from ..client import Context
+from .. import Context
 
 # What Unicode has without a shape (Default_Ignorable_Code_Point), as in a class of a pattern.
 _UNSEEN = (

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeVar
 
-from opentelemetry.trace import Span
-
-from ..client import AsyncMemoryClient, Context, MemoryServiceError
+from .. import AsyncMemoryClient, Context, MemoryServiceError
 from . import spans
 from .hooks import Question
 from .injection import injected
@@ -20,7 +18,7 @@ MOST_MEMORIES = 50  # that a turn may be reminded of
 
 T = TypeVar("T")
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("agentops_memory.runtime.reminder")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +51,7 @@ class Reminder:
             found = await self._answer(span, question())
             if found is None:
                 return ""
-            span.set_attribute("memory.context.result_count", len(found.observations))
+            spans.counted(span, "memory.context.result_count", len(found.observations))
             return injected(found)
 
     async def look_up(
@@ -67,7 +65,7 @@ class Reminder:
             if hits is not None:
                 spans.found(span, hits)
 
-    async def _answer(self, span: Span, question: Awaitable[T]) -> T | None:
+    async def _answer(self, span: spans.Span, question: Awaitable[T]) -> T | None:
         """What the service answers; None if it does not, or not in time."""
         try:
             async with asyncio.timeout(self.patience.total_seconds()):

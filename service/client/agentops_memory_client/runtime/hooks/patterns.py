@@ -45,7 +45,8 @@ def _compiled(text: str) -> Any:
         import re2  # noqa: PLC0415 - a user without rules needs no RE2
     except ModuleNotFoundError as error:
         raise ImportError(
-            "The patterns of tool hooks need google-re2: pip install 'agentops-memory[runtime]'"
+            "The patterns of tool hooks need google-re2: "
+            "pip install 'agentops-memory-client[runtime]'"
         ) from error
     options = re2.Options()
     options.log_errors = False  # what it would print is in the exception

@@ -1,17 +1,10 @@
 """What an agent loop needs beside its model: working memory, memories in the prompt, tool hooks.
 
-Imports nothing but the client.
+It asks the service through the client alone.
 """
 
-try:
-    from .hooks import HooksRefused, InjectRule, Pattern, SaveRule, ToolHooks
-except ImportError as error:
-    if getattr(error.__cause__, "name", None) != "httpx":
-        raise
-    raise ImportError(
-        "The runtime kit needs httpx: pip install 'agentops-memory[runtime]'"
-    ) from error
 from .checkpoint import CheckpointError
+from .hooks import HooksRefused, InjectRule, Pattern, SaveRule, ToolHooks
 from .messages import ChatMessage, ToolCall
 from .report import Lost, Report
 from .session import MemorySession

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Generic, TypeVar
 
-from ..contract.errors import Invalid
-from ..contract.reading import Headers
+from .contract.errors import Invalid
+from .contract.reading import Headers
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)

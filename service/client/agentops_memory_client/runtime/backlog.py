@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from datetime import timedelta
 
-from ..client import AsyncMemoryClient, SessionEnd
+from .. import AsyncMemoryClient, SessionEnd
 from .outbox import Outbox, reason
 from .report import Lost, Report
 from .unsent import Unsent
@@ -14,7 +14,7 @@ from .working_memory import WorkingMemory
 
 MOST_UNSENT = 1_000  # writes that are kept while the service is away
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("agentops_memory.runtime.backlog")
 
 _OF_A_RUN = ("start_session", "end_session")
 

@@ -9,11 +9,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from ..contract import reading
-from ..contract.errors import UnexpectedAnswer
-from ..contract.models import Imported, ImportPlan
-from ..contract.port import Progress
 from .call import Call, T, given
+from .contract import reading
+from .contract.errors import UnexpectedAnswer
+from .contract.models import Imported, ImportPlan
+from .contract.port import Progress
 from .exchange import Exchange
 from .upload import Upload
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Generic, TypeVar
 
-from ..contract.errors import Misconfigured
+from .contract.errors import Misconfigured
 
 TIMEOUT = timedelta(seconds=10)
 NOTHING, LONGEST = timedelta(0), timedelta(days=1)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ..client import SessionEnd
+from .. import SessionEnd
 from .unsent import Unsent
 
 

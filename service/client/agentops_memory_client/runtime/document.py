@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from ..client import Message
+from .. import Message
 from .messages import ChatMessage, ToolCall
 from .unsent import Unsent
 

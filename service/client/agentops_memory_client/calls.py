@@ -6,10 +6,11 @@ answers what the call reads. All refuse with a `MemoryServiceError`.
 
 from collections.abc import Sequence
 
-from ..contract import reading
-from ..contract.bodies import listed
-from ..contract.errors import Invalid
-from ..contract.models import (
+from .call import Call, given, once
+from .contract import reading
+from .contract.bodies import listed
+from .contract.errors import Invalid
+from .contract.models import (
     Appended,
     Context,
     Found,
@@ -22,7 +23,6 @@ from ..contract.models import (
     Stats,
     TimelineEntry,
 )
-from .call import Call, given, once
 
 MAX_PROMPT = 500  # code points; the service reads no more of a query
 

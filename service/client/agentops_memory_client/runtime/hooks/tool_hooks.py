@@ -49,7 +49,7 @@ class ToolHooks:
             from .manifest import rules_in  # noqa: PLC0415 - nobody else needs PyYAML
         except ModuleNotFoundError as error:
             raise ImportError(
-                "Tool hooks in YAML need PyYAML: pip install 'agentops-memory[runtime]'"
+                "Tool hooks in YAML need PyYAML: pip install 'agentops-memory-client[runtime]'"
             ) from error
         rules, faults = rules_in(text)
         if faults:

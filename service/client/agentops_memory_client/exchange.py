@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from typing import ParamSpec, Protocol, TypeVar
 
 import httpx
-from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from .. import __version__
-from ..contract.errors import MemoryServiceError, Misconfigured, UnexpectedAnswer
+from . import __version__
 from .address import place
 from .call import Call
+from .contract.errors import MemoryServiceError, Misconfigured, UnexpectedAnswer
 from .errors import is_passing, late, refusal, told
 from .retries import Attempts, Patience
+from .trace_context import inject
 from .upload import Upload
 
 T = TypeVar("T")
@@ -23,7 +23,6 @@ P = ParamSpec("P")
 
 MAX_ANSWER = 16 * 1024 * 1024  # bytes; eight times what the service answers
 _KEY = re.compile(r"[!-~]+")
-_TRACE = TraceContextTextMapPropagator()
 
 
 class Line(Protocol):
@@ -139,7 +138,7 @@ class Exchange:
         headers.update(call.headers)
         if upload:
             headers["Content-Length"] = str(upload.size)
-        _TRACE.inject(headers)
+        inject(headers)
         seconds = attempts.seconds_for_answer
         usual = min(seconds, self.patience.timeout.total_seconds())
         return httpx.Request(

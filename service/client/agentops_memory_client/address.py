@@ -7,8 +7,8 @@ from urllib.parse import quote, urlencode
 
 import httpx
 
-from ..contract.errors import Invalid, Misconfigured
 from .call import Call, T
+from .contract.errors import Invalid, Misconfigured
 
 URL, KEY = "MEMORY_URL", "MEMORY_API_KEY"  # variables of the environment
 DEFAULT = "http://127.0.0.1:7437"

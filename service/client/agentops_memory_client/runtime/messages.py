@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self, get_args
 
-from ..client import Message
+from .. import Message
 
 Role = Literal["system", "user", "assistant", "tool"]
 

@@ -7,8 +7,8 @@ from datetime import timedelta
 
 import httpx
 
-from ..contract import reading
-from ..contract.errors import MemoryServiceError, Refused, UnexpectedAnswer, Unreachable, refused
+from .contract import reading
+from .contract.errors import MemoryServiceError, Refused, UnexpectedAnswer, Unreachable, refused
 
 NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 START = "Does it run? Start it with `agentops-memory serve`."

@@ -8,7 +8,7 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
-from ..client import AsyncMemoryClient, MemoryServiceError, Message, Refused
+from .. import AsyncMemoryClient, MemoryServiceError, Message, Refused
 from . import spans
 from .unsent import Unsent
 
@@ -16,7 +16,7 @@ FIRST_PAUSE = timedelta(seconds=1)
 LONGEST_PAUSE = timedelta(seconds=30)
 HOPELESS = (400, 409, 413)  # what the service says to a write that it will never take
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("agentops_memory.runtime.outbox")
 
 
 class Outbox:

@@ -5,7 +5,7 @@ import uuid
 from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
-from ..client import Message
+from .. import Message
 from . import checkpoint, document
 from .checkpoint import CheckpointError
 from .kinds import require
