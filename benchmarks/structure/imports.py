@@ -16,7 +16,7 @@ def by_module(modules: Sequence[Module]) -> Graph:
 
 def by_folder(modules: Sequence[Module]) -> Graph:
     """The folders that each folder imports from, but for itself."""
-    folders = {module.name: module.folder for module in modules}
+    folders = {module.name: module.part for module in modules}
     graph: dict[str, set[str]] = {folder: set() for folder in folders.values()}
     for importer, imported in by_module(modules).items():
         here = folders[importer]

@@ -43,6 +43,11 @@ class Module:
         return str(self.path.parent)
 
     @property
+    def part(self) -> str:
+        """Its folder; at the top of a package, where each stands for itself, its own path."""
+        return str(self.path) if len(self.path.parts) == 2 else self.folder
+
+    @property
     def lines(self) -> int:
         """How long it is, with blank lines and comments."""
         return self.text.count("\n")
@@ -54,10 +59,11 @@ class Module:
 
     @property
     def functions(self) -> Iterator[int]:
-        """The lines of each function, from its `def` to its end."""
+        """The lines of each function's body, without its docstring."""
         for node in ast.walk(self.tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                yield (node.end_lineno or node.lineno) - node.lineno + 1
+                body = node.body[1:] if ast.get_docstring(node) is not None else node.body
+                yield (node.end_lineno or 0) - body[0].lineno + 1 if body else 0
 
 
 def modules(*folders: Path) -> list[Module]:
