@@ -2,12 +2,11 @@
 
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 
 from .assignments import (
     ASSIGNMENT,
-    LONGEST,
     TYPE,
     VALUE_OF,
     follows,
@@ -16,29 +15,7 @@ from .assignments import (
     is_password,
     is_random,
 )
-from .tokens import UUID, Span
-
-
-def labelled(text: str, lowered: bytes) -> Iterator[Span]:
-    """What stands beside a label, tried wherever the first word of a label stands.
-
-    `lowered` is the text in Latin-1 and lower case, a byte for each character.
-    """
-    for word, labels in _LABELS.items():
-        at = lowered.find(word)
-        while at >= 0:
-            next_at = at + 1
-            for label in labels:
-                found = label.pattern.match(text, at)
-                if not found:
-                    continue
-                start, end = found.span("secret")
-                if label.holds(found):
-                    yield Span(start, end, label.kind)
-                    next_at = max(next_at, end)
-                elif label is _PASSWORD and end - start > LONGEST:  # else quadratic time
-                    next_at = max(next_at, end)
-            at = lowered.find(word, next_at)
+from .tokens import UUID
 
 
 def _is_any(_: str) -> bool:
@@ -105,7 +82,7 @@ def _passwords(label: str) -> list[_Label]:
     ]
 
 
-_PASSWORD = _Label("password", ASSIGNMENT, is_password)
+PASSWORD = _Label("password", ASSIGNMENT, is_password)
 _WORD = re.compile(r"[A-Z]?[a-z._~/-]+|[A-Z._/-]+")
 _PAIR = re.compile("[!-9;-~]+:[!-~]+")
 
@@ -175,7 +152,7 @@ _LIBPQ = "(?:host(?:addr)?|port|user|dbname|sslmode|connect_timeout)="
 # By the word, in lower case, that each begins with; what two of them find, the first names.
 # What is repeated without a limit never runs over that word again, or always succeeds: else
 # hostile text takes quadratic time.
-_LABELS = {
+LABELS = {
     b"secret": [
         _label(
             "aws-secret-key",
@@ -188,7 +165,7 @@ _LABELS = {
             is_random,
         ),
         _random("secret(?:[_-]?key)?"),
-        _PASSWORD,
+        PASSWORD,
     ],
     b"/api/webhooks/": [
         _label("webhook", r"/api/webhooks/\d{15,22}/(?P<secret>[a-z0-9_-]{40,})"),
@@ -269,10 +246,10 @@ _LABELS = {
             r"""password\s{1,8}["']?(?![{<$%]|(?-i:[A-Z_]+)\b)(?P<secret>[^\s"'`]{1,256})""",
             after=r"machine\s{1,8}\S{1,128}\s{1,8}login\s{1,8}\S{1,64}\s{1,8}\Z",
         ),
-        _PASSWORD,
+        PASSWORD,
     ],
-    b"pwd": [*_passwords("pwd"), _PASSWORD],
-    b"identified by": [_PASSWORD],
+    b"pwd": [*_passwords("pwd"), PASSWORD],
+    b"identified by": [PASSWORD],
     b"sig=": [_label("azure-key", r"(?<=[?&;])sig=(?P<secret>[a-z0-9+/%]{40,}={0,2})")],
     b"token": [
         _label(

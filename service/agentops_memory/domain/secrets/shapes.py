@@ -9,7 +9,8 @@ import re
 from collections.abc import Iterator
 from itertools import chain
 
-from .labels import labelled
+from .assignments import LONGEST
+from .labels import LABELS, PASSWORD
 from .tokens import MIN_TURNS, Span, tokens, turns
 
 SHAPES = {
@@ -59,12 +60,34 @@ def secrets(text: str) -> Iterator[Span]:
     lowered = raw.lower()
     found = chain(
         tokens(text, raw),
-        labelled(text, lowered),
+        _labelled(text, lowered),
         _private_keys(text),
         _web_keys(text, lowered),
         _data_sources(text),
     )
     return (span for span in found if not _stands_for_one(text[span.start : span.end]))
+
+
+def _labelled(text: str, lowered: bytes) -> Iterator[Span]:
+    """What stands beside a label, tried wherever the first word of a label stands.
+
+    `lowered` is the text in Latin-1 and lower case, a byte for each character.
+    """
+    for word, labels in LABELS.items():
+        at = lowered.find(word)
+        while at >= 0:
+            next_at = at + 1
+            for label in labels:
+                found = label.pattern.match(text, at)
+                if not found:
+                    continue
+                start, end = found.span("secret")
+                if label.holds(found):
+                    yield Span(start, end, label.kind)
+                    next_at = max(next_at, end)
+                elif label is PASSWORD and end - start > LONGEST:  # else quadratic time
+                    next_at = max(next_at, end)
+            at = lowered.find(word, next_at)
 
 
 def _private_keys(text: str) -> Iterator[Span]:
