@@ -249,7 +249,7 @@ def _agentops(
         erasures=Erasures(engine=engine),
         sessions=counted(Sessions(engine=engine, rules=rules)),
         recall=counted(
-            Recall(engine=engine, features=settings.recall, patience=settings.recall_limit)
+            Recall(engine=engine, features=settings.recall, timeout=settings.recall_limit)
         ),
         transfer=counted(transfer),
         clock=clock,
@@ -275,7 +275,7 @@ def _memory_stores(
             Entries(engine=engine, policy=POLICY, rules=rules, on_erased=ring)
         ),
         versions=Versions(engine=engine, policy=POLICY, audit=audit, on_erased=ring),
-        recall=Recall(engine=engine, features=settings.recall, patience=settings.recall_limit),
+        recall=Recall(engine=engine, features=settings.recall, timeout=settings.recall_limit),
     )
 
 

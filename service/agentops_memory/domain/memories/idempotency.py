@@ -1,4 +1,4 @@
-"""A request with an idempotency key is done once; asked again, it is answered as before."""
+"""Idempotency keys: a request is executed once, and its repetition gets the first answer."""
 
 import re
 from collections.abc import Callable
@@ -24,19 +24,18 @@ _KEY = re.compile(rf"[!-~]{{1,{LONGEST_KEY}}}")
 
 @dataclass(slots=True, kw_only=True)
 class IdempotentRequest:
-    """A request under the idempotency key of its holder, as digests; for one write of it."""
+    """A request under its caller's idempotency key, as digests; used for one write."""
 
     key: bytes
     request: bytes
-    status: int  # of the answer; the write finds out which the first one had
-    is_replay: bool = False  # whether it was done before; the write finds out
+    status: int  # of the answer; the write replaces it by that of the first
+    is_replay: bool = False  # set by the write: whether it was executed before
 
 
 def idempotency(caller: Caller, key: str, status: int, *request: bytes) -> IdempotentRequest:
-    """The request that has these parts, under the caller's key. Invalid for what is no key.
+    """The request of these parts under the caller's key; Invalid for a malformed key.
 
-    The key goes into both digests: without it, nobody can try out what a short
-    body may have been.
+    The key goes into both digests, so that a short body cannot be guessed by hashing.
     """
     if not _KEY.fullmatch(key):
         raise Invalid(f"An idempotency key has 1 to {LONGEST_KEY} visible ASCII characters.")
@@ -47,7 +46,7 @@ def idempotency(caller: Caller, key: str, status: int, *request: bytes) -> Idemp
 
 
 def no_ids(_: object) -> Ids:
-    """For an outcome that the request and what is stored tell again."""
+    """For an outcome that follows from the request and the stored state."""
     return {}
 
 
@@ -58,12 +57,11 @@ def idempotent(
     again: Callable[Concatenate[Transaction, Ids, P], T],
     ids: Callable[[T], Ids] = no_ids,
 ) -> Callable[Concatenate[Transaction, P], T]:
-    """The work as a transaction that does a request once; the work itself without a key.
+    """Work that executes a request once; without a key, the work itself.
 
-    What is done is recorded with it, by the `ids` of its outcome. The same
-    request finds that, and `again` makes the outcome of the ids and of what the
-    work would take: it must refuse whom the work would refuse. Another request
-    under the key is refused with Conflict.
+    The `ids` of the outcome are recorded in the same transaction. A repetition finds
+    them, and `again` rebuilds the outcome from them and the work's arguments: it must
+    refuse whom the work would refuse. Another request under the key is Conflict.
     """
     if idempotency is None:
         return work
@@ -71,7 +69,7 @@ def idempotent(
     @wraps(work)
     def done_once(tx: Transaction, /, *args: P.args, **kwargs: P.kwargs) -> T:
         done = _done(tx, idempotency)
-        idempotency.is_replay = done is not None  # said each time: a transaction may be run again
+        idempotency.is_replay = done is not None  # set each time: a transaction may be retried
         if done is not None:
             idempotency.status = done.status
             return _again(partial(again, tx, done.ids, *args, **kwargs))
@@ -83,7 +81,7 @@ def idempotent(
 
 
 def _again(outcome: Callable[[], T]) -> T:
-    """The outcome of the ids; Conflict for ids of a damaged file, by which there is none."""
+    """The rebuilt outcome; Conflict for ids that a damaged file has garbled."""
     try:
         return outcome()
     except (LookupError, ValueError, TypeError, OverflowError) as damage:
@@ -91,12 +89,12 @@ def _again(outcome: Callable[[], T]) -> T:
 
 
 def is_due(tx: Transaction, idempotency: IdempotentRequest | None) -> bool:
-    """Whether the request is still to be done; Conflict for another one under its key."""
+    """Whether the request was not executed yet; Conflict for another one under its key."""
     return idempotency is None or _done(tx, idempotency) is None
 
 
 def _done(tx: Transaction, idempotency: IdempotentRequest) -> IdempotencyRecord | None:
-    """What the request has done, in the time for which that is kept."""
+    """The record of the request, within its retention."""
     done = tx.done.get(idempotency.key)
     until = tx.kept.until(Kind.IDEMPOTENCY, tx.now)
     if done is None or (until is not None and done.at <= until):

@@ -1,4 +1,4 @@
-"""Saving, reading, changing and forgetting memories: the one write path."""
+"""Memories: saved, read, changed, deleted, erased and restored, by callers with a role."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -45,10 +45,10 @@ from .writes import (
 class Memories:
     """Memories of one service.
 
-    Unknown ids are refused with NotFound, and so are those of projects that the
-    caller does not act on; to save there, or to change a global memory without
-    acting on every project, is refused with Denied; a new name that cannot be, with
-    InvalidFields. A write that is to be done `once` is answered as before when it was.
+    An unknown id is NotFound, as is one of a project that the caller may not see; to save
+    there, or to change a global memory without access to every project, is Denied; an
+    invalid new name is InvalidFields. A repeated request with an idempotency key gets the
+    first answer.
     """
 
     engine: Engine
@@ -59,7 +59,7 @@ class Memories:
     async def save(
         self, caller: Caller, draft: Draft, *, idempotency: IdempotentRequest | None = None
     ) -> Saved:
-        """Store a draft by the three tiers; racing saves of one thing end as one memory."""
+        """Store a draft by the three dedup tiers; racing saves of one text end as one memory."""
         caller.require(Role.WRITER)
         redactor = Redactor(self.rules(caller))
         clean = redactor.draft(draft)
@@ -97,7 +97,7 @@ class Memories:
     async def forget(
         self, caller: Caller, memory: MemoryId, *, idempotency: IdempotentRequest | None = None
     ) -> None:
-        """Delete a memory; it can be restored. One that is not there is no error."""
+        """Soft-delete a memory, which can be restored. An unknown id is no error."""
         caller.require(Role.WRITER)
         await self.engine.write(
             caller, idempotent(forget, idempotency, again=forgotten_again), memory
@@ -106,10 +106,10 @@ class Memories:
     async def erase(
         self, caller: Caller, memory: MemoryId, *, idempotency: IdempotentRequest | None = None
     ) -> ErasureId | None:
-        """Remove a memory, live or deleted, with its revisions; the answer names the receipt.
+        """Erase a memory, live or deleted, with its revisions; returns the receipt's id.
 
-        One that is not there is no error; if it was erased before, its receipt is named
-        again, and if the caller does not act on its project, there is none.
+        An unknown id is no error: the receipt of an earlier erasure is returned again, and
+        none outside the caller's projects.
         """
         caller.require(Role.ADMIN)
         work = idempotent(erase, idempotency, again=erased_again, ids=ids_of_erased)
@@ -131,9 +131,9 @@ class Memories:
         *,
         idempotency: IdempotentRequest | None = None,
     ) -> Amended:
-        """Bring an earlier revision's text back as a new revision; a deleted memory revives.
+        """Restore an earlier revision's text as a new revision; undeletes a deleted memory.
 
-        Refused with Conflict when another memory holds the key by now.
+        Conflict when another memory holds the topic key now.
         """
         caller.require(Role.WRITER)
         work = idempotent(restore, idempotency, again=restored_again, ids=ids_of_restored)

@@ -1,4 +1,4 @@
-"""What is written passes a screen: secrets stay behind, and are counted."""
+"""Redaction on the way in: each noun that is written passes here, and secrets are counted."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -22,7 +22,7 @@ MAX_PROJECT = 200
 MAX_SUMMARY = 50_000
 
 RulesOf = Callable[[Caller], Rules]
-"""Which rules hold for what a caller writes."""
+"""The redaction rules for what a caller writes."""
 
 
 def default_rules(_: Caller) -> Rules:
@@ -95,13 +95,13 @@ class Redactor:
         """The session with a summary without secrets; one of ours stays one of ours."""
         clean = self.text(session.summary, MAX_SUMMARY)
         if clean != session.summary:
-            clean = self._cut_anew(session.summary) or clean
+            clean = self._resummarized(session.summary) or clean
         return replace(session, summary=clean)
 
-    def transcript(self, told: Transcript) -> Transcript:
-        first = cut(self.whole(told.first), SHOWN)
-        last = cut(self.whole(told.last), SHOWN) if told.user > 1 else first
-        return replace(told, first=first, last=last)
+    def transcript(self, digest: Transcript) -> Transcript:
+        first = cut(self.whole(digest.first), SHOWN)
+        last = cut(self.whole(digest.last), SHOWN) if digest.user > 1 else first
+        return replace(digest, first=first, last=last)
 
     def memory(self, memory: Memory) -> Memory:
         return replace(
@@ -113,7 +113,7 @@ class Redactor:
             promoted_to=memory.promoted_to and self.text(memory.promoted_to, MAX_TITLE),
         )
 
-    def _cut_anew(self, text: str) -> str:
+    def _resummarized(self, text: str) -> str:
         """The summary with both messages cleaned, then cut; nothing if a secret would be left."""
         again = summary(Redactor(self.rules).transcript(parsed_summary(text)))
         return "" if self.rules.redacted(again).count else again

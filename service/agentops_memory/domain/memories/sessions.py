@@ -1,4 +1,4 @@
-"""Opening and closing sessions, and what is remembered of them."""
+"""Sessions: opened, extended with messages, closed with a summary, ended when idle."""
 
 import asyncio
 from collections.abc import Iterable
@@ -24,9 +24,9 @@ AT_ONCE = 100  # idle sessions that are ended in one transaction; saves wait for
 class Sessions:
     """Sessions of one service.
 
-    One of a project that the caller does not act on is refused with Denied; a
-    read does not know of it. A new one with a name that cannot be is refused with
-    InvalidFields. What is to be done `once` is answered as before when it was.
+    A session of a project that the caller may not act on is Denied, and invisible to
+    reads. A new one with an invalid name is InvalidFields. A repeated request with an
+    idempotency key gets the first answer.
     """
 
     engine: Engine
@@ -49,7 +49,7 @@ class Sessions:
         return Entered(session=opened, redacted=redactor.count)
 
     async def hear(self, caller: Caller, messages: Iterable[Message]) -> Transcript:
-        """The digest of what was said, for the other steps: this may take long, so it is one."""
+        """Digest messages, outside any transaction, as that may take long."""
         caller.require(Role.WRITER)
         redactor = Redactor(self.rules(caller))
         said = await asyncio.to_thread(transcript, messages, redactor.whole)
@@ -64,9 +64,9 @@ class Sessions:
         *,
         idempotency: IdempotentRequest | None = None,
     ) -> Entered:
-        """Add to what was told of a session, which goes on where its summary ends.
+        """Append messages to a session; the digest continues that of its summary.
 
-        An unknown id is stored, in `project` or `unknown`, so that nothing is lost.
+        An unknown session is created in `project` or `unknown`, so that nothing is lost.
         """
         caller.require(Role.WRITER)
         redactor = Redactor(self.rules(caller))
@@ -84,11 +84,11 @@ class Sessions:
         *,
         idempotency: IdempotentRequest | None = None,
     ) -> Entered:
-        """End a session with the summary of its transcript; the last transcript wins.
+        """Close a session with the summary of its transcript; the last transcript wins.
 
-        An end without messages is one with those that were told since the last end; with none
-        at all it keeps the summary that is there. An unknown id is stored, in `project` or
-        `unknown`, so that a late end is not lost.
+        Without messages, those appended since the last close are summarized; without any,
+        the summary stays. An unknown session is created in `project` or `unknown`, so that
+        a late close is not lost.
         """
         caller.require(Role.WRITER)
         redactor = Redactor(self.rules(caller))
@@ -98,7 +98,7 @@ class Sessions:
         return Entered(session=closed, redacted=redactor.count + said.redacted)
 
     async def end_idle(self, caller: Caller, idle: timedelta) -> int:
-        """End the sessions of which nothing was told for so long; how many. With 0 none ends.
+        """End the sessions of which nothing was received for so long; how many. With 0 none ends.
 
         Each ended at its last message; one without messages goes on.
         """
@@ -124,13 +124,13 @@ def open_session(tx: Transaction, session: SessionId, project: Project) -> Sessi
 
 
 def entered(tx: Transaction, session: Session) -> Session:
-    """The session as it is stored, by now at the latest. The caller must act on its project."""
+    """The stored session, created if it is new; Denied outside the caller's projects."""
     require_room_for_session(tx)
     return admitted(tx, session)
 
 
 def admitted(tx: Transaction, session: Session) -> Session:
-    """The same, however much the tenant stores."""
+    """The same without the quota."""
     stored = tx.sessions.open(session)
     tx.caller.require_project(stored.project)
     return stored
@@ -142,9 +142,9 @@ def append_messages(
     opened = _entered_late(tx, session, project)
     if not said.messages:
         return opened
-    told = continued(tx.transcripts.get(session) or parsed_summary(opened.summary), said)
-    tx.transcripts.put(session, told)
-    grown = replace(opened, message_count=told.messages)
+    digest = continued(tx.transcripts.get(session) or parsed_summary(opened.summary), said)
+    tx.transcripts.put(session, digest)
+    grown = replace(opened, message_count=digest.messages)
     tx.sessions.grow(grown)
     return grown
 
@@ -153,8 +153,8 @@ def close_session(
     tx: Transaction, session: SessionId, said: Transcript, project: Project | None
 ) -> Session:
     opened = _entered_late(tx, session, project)
-    told = said if said.messages else tx.transcripts.get(session)
-    return _ended(tx, opened, told, tx.now)
+    digest = said if said.messages else tx.transcripts.get(session)
+    return _ended(tx, opened, digest, tx.now)
 
 
 def ids_of_opened(session: Session) -> Ids:
@@ -179,9 +179,9 @@ def ids_of_closed(session: Session) -> Ids:
 def closed_again(
     tx: Transaction, ids: Ids, session: SessionId, said: Transcript, _: Project | None
 ) -> Session:
-    """The summary of what the request says, which is said again; else the one that is stored.
+    """The summary of the repeated request's messages, else the stored one.
 
-    An earlier version has recorded no count of messages.
+    Records of earlier versions have no count of messages.
     """
     stored = _known(tx, session)
     if not said.messages:
@@ -194,12 +194,12 @@ def is_any_idle(tx: Transaction, idle: timedelta) -> bool:
 
 
 def end_idle_sessions(tx: Transaction, idle: timedelta) -> int:
-    """How many sessions have ended; none only if there is nothing that could."""
+    """How many sessions were ended; 0 only if there was none to end."""
     ended = 0
     for id_, heard_at in tx.transcripts.idle(tx.now - idle, AT_ONCE):
-        session, told = tx.sessions.get(id_), tx.transcripts.get(id_)
-        if session and told:  # else the file is damaged, and this would come again and again
-            _ended(tx, session, told, min(heard_at, tx.now))
+        session, digest = tx.sessions.get(id_), tx.transcripts.get(id_)
+        if session and digest:  # else the file is damaged, and this would come again and again
+            _ended(tx, session, digest, min(heard_at, tx.now))
             ended += 1
     return ended
 
@@ -218,10 +218,10 @@ def _entered_late(tx: Transaction, session: SessionId, project: Project | None) 
     return entered(tx, late)
 
 
-def _ended(tx: Transaction, session: Session, told: Transcript | None, at: datetime) -> Session:
+def _ended(tx: Transaction, session: Session, digest: Transcript | None, at: datetime) -> Session:
     ended = replace(session, ended_at=max(at, session.started_at))  # the clock may have gone back
-    if told is not None:
-        ended = replace(ended, summary=summary(told), message_count=told.messages)
+    if digest is not None:
+        ended = replace(ended, summary=summary(digest), message_count=digest.messages)
     tx.sessions.close(ended)
     tx.transcripts.drop(session.id)
     return ended

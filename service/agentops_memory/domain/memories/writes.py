@@ -32,7 +32,7 @@ SECOND = timedelta(seconds=1)
 
 
 def save(tx: Transaction, draft: Draft, window: timedelta) -> Saved:
-    """The three tiers: the same key, the same words within the window, a new memory."""
+    """The three dedup tiers: same topic key, same text within the window, a new memory."""
     tx.caller.require_space(draft.space)
     require_draft(tx, draft)
     require_room(tx)
@@ -60,7 +60,7 @@ def ids_of_saved(outcome: Saved) -> Ids:
 
 
 def saved_again(tx: Transaction, ids: Ids, draft: Draft, _: object) -> Saved:
-    """The same counts, also when the memory was changed or deleted since."""
+    """The counts of then, even if the memory was changed or deleted since."""
     tx.caller.require_space(draft.space)
     memory = known(tx, MemoryId(int(ids["memory"])))
     then = replace(memory, revision=int(ids["revision"]), duplicates=int(ids["duplicates"]))
@@ -96,7 +96,7 @@ def forget(tx: Transaction, memory: MemoryId) -> None:
 
 
 def forgotten_again(tx: Transaction, _: Ids, memory: MemoryId) -> None:
-    """Nothing, whatever became of the memory since."""
+    """Nothing, but for the access check."""
     now = tx.memories.get(memory)
     if now is not None:
         tx.caller.require_space(now.space)
@@ -126,7 +126,7 @@ def ids_of_erased(erasure: ErasureId | None) -> Ids:
 
 
 def erased_again(tx: Transaction, ids: Ids, memory: MemoryId) -> ErasureId | None:
-    """The same receipt, unless the caller does not act on its project any more."""
+    """The same receipt, unless the caller has lost access to its project."""
     forgotten_again(tx, ids, memory)
     if "erasure" not in ids:
         return None
@@ -188,7 +188,7 @@ def created(tx: Transaction, memory: Memory) -> Memory:
 def revised(
     tx: Transaction, before: Memory, after: Memory, deed: ChangeKind = ChangeKind.UPDATED
 ) -> Memory:
-    """Put a memory's next state in the place of the one before, which its history keeps."""
+    """Replace a memory by its next state; the history keeps the one before."""
     after = replace(
         after, revision=before.revision + 1, content_hash=content_hash(after.text.content)
     )
@@ -199,10 +199,10 @@ def revised(
 
 
 def changed_at(tx: Transaction, before: Memory) -> datetime:
-    """The instant of a change: now, or after the state before where the clock has gone back.
+    """The instant of a change: now, or a second after the last one if the clock went back.
 
-    Whoever compares two states by their exports has whole seconds. After what is dated at the
-    end of time, as in a damaged file, there is nothing: then it is now.
+    Exports have whole seconds, and states are compared by them. A damaged instant at the
+    end of time has no successor: then it is now.
     """
     is_back = tx.now < before.updated_at < LATEST
     return before.updated_at + SECOND if is_back else tx.now
@@ -218,7 +218,7 @@ def _record(tx: Transaction, memory: Memory, deed: ChangeKind) -> None:
 
 
 def _earlier(tx: Transaction, memory: MemoryId) -> ErasureId | None:
-    """The receipt of an erasure that a caller who lost the answer asks for again."""
+    """The receipt of an earlier erasure, for a caller who lost the answer."""
     erasure = tx.erasures.of(memory)
     if erasure is None or not tx.caller.projects.match(erasure.project):
         return None

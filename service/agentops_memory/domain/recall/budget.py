@@ -1,4 +1,4 @@
-"""What of a context an agent has room for: a pure choice, first come, first served."""
+"""Packing a context into a budget of tokens and characters. Pure, first come, first served."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -8,13 +8,13 @@ from ..model.memory import Text
 from ..model.search import Context, LeftOut, Packed
 from ..text.normalization import cut
 
-SHOWN = 300  # code points of a content in a context
-MOST_SHOWN = 50_000  # as many as a content can have
+SHOWN = 300  # code points of a memory's content in a context
+MOST_SHOWN = 50_000  # as long as a content can be
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """How much an agent wants to be told; without a bound, everything."""
+    """The most that a context may take; None is no limit."""
 
     max_tokens: int | None = None
     max_chars: int | None = None
@@ -22,11 +22,11 @@ class Budget:
 
     @property
     def is_bounded(self) -> bool:
-        """Whether there is anything that may not fit."""
+        """Whether there is any limit."""
         return self.max_tokens is not None or self.max_chars is not None
 
     def room(self, tokens: int, chars: int) -> bool:
-        """Whether so much is within the bounds."""
+        """Whether so much fits."""
         within_tokens = self.max_tokens is None or tokens <= self.max_tokens
         return within_tokens and (self.max_chars is None or chars <= self.max_chars)
 
@@ -65,7 +65,7 @@ def packed(context: Context, budget: Budget) -> Context:
 
 
 def fitting(costs: Iterable[Cost], budget: Budget) -> list[bool]:
-    """Which of these fit, each tried at its turn: one that does not makes way for the next."""
+    """Which lines fit, in order; one that does not fit is skipped."""
     fits, tokens, chars = [], 0, 0
     for cost in costs:
         fits.append(budget.room(tokens + cost.tokens, chars + cost.chars))
@@ -75,7 +75,7 @@ def fitting(costs: Iterable[Cost], budget: Budget) -> list[bool]:
 
 
 def cost_of(line: str) -> Cost:
-    """What the line takes: a token for each four bytes begun, a character for each code point."""
+    """The cost of a line: a token for each started four bytes, a character for each code point."""
     return Cost(tokens=(len(line.encode()) + 3) // 4, chars=len(line))
 
 

@@ -1,4 +1,4 @@
-"""The explanation of an answer, within a bound of time of its own."""
+"""The explanation of an answer, under a timeout of its own."""
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -11,7 +11,7 @@ from ..text.query import Query
 from .explain import MOST_EXPLAINED, explained
 from .why_not import Answer, why_not
 
-TIMEOUT = timedelta(seconds=1)  # with each half of an explanation
+TIMEOUT = timedelta(seconds=1)  # of each half of an explanation
 
 T = TypeVar("T")
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 def explanation(
     tx: Transaction, asked: Query, hits: Sequence[Hit], answer: Answer, wanted: Wanted
 ) -> Explanation:
-    """Why these hits are in the answer, and why the wanted one is not, as far as time allows."""
+    """Why these hits are in the answer, and why one is not; each half may time out."""
     items = _in_time(tx, lambda: _items(tx, hits, answer)) if wanted.explain else {}
     why = None
     if (memory := wanted.why_not) is not None:
@@ -38,7 +38,7 @@ _TIMED_OUT = WhyNot(reason=Reason.TIMED_OUT)
 def _items(tx: Transaction, hits: Sequence[Hit], answer: Answer) -> dict[int, Explained]:
     found = answer.found
     shown = [hit.memory.id for hit in hits[:MOST_EXPLAINED]]
-    alone = Source(seen=answer.sight, query=found.query, hits=tuple(hits))
+    alone = Source(seen=answer.searched, query=found.query, hits=tuple(hits))
     items: dict[int, Explained] = {}
     for source in found.sources or (alone,):
         for tier in (Tier.EVERY, Tier.ANY):

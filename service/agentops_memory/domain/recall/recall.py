@@ -1,4 +1,4 @@
-"""Finding memories: by their words, by their topic key, by their time."""
+"""Search and context: memories by full text, by topic key, and the newest as backfill."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +20,7 @@ from .budget import Budget, packed
 from .explain_found import explanation
 from .why_not import Answer, reached
 
-SUMMARIES = 3  # sessions that an agent is reminded of
+SUMMARIES = 3  # of sessions, in a context
 NOTHING = Wanted()
 UNBOUNDED = Budget()
 K = 60  # of reciprocal rank fusion (Cormack, Clarke and Büttcher, 2009): how little the first lead
@@ -28,17 +28,19 @@ K = 60  # of reciprocal rank fusion (Cormack, Clarke and Büttcher, 2009): how l
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recall:
-    """Recall of one service. No text is refused as a query."""
+    """Search and context of one service. Every text is a query; `timeout` bounds its search."""
 
     engine: Engine
     features: Features = ALL
-    patience: timedelta = TIMEOUT
+    timeout: timedelta = TIMEOUT
 
     async def search(
         self, caller: Caller, text: str, seen: Filter, limit: int, wanted: Wanted = NOTHING
     ) -> Found:
-        """Memories by their words, best first: keys with the text in them, then those
-        with every word, then those with any. Ranks never fall along the list."""
+        """Memories that match, best first: by topic key, then with every word, then with any.
+
+        Ranks never improve along the list.
+        """
         caller.require(Role.READER)
         query = self._understood(text)
         if not query and not wanted:
@@ -47,9 +49,9 @@ class Recall:
         return self._with_dropped(found, text)
 
     async def search_store(self, caller: Caller, store: StoreId, text: str, limit: int) -> Found:
-        """The memories of a store by their words and paths, as `search` finds them.
+        """The memories of one store that match by path or words, ranked as in `search`.
 
-        NotFound for an unknown store, Denied for a caller who may know of none.
+        NotFound for an unknown store; Denied for a caller who may not read stores.
         """
         caller.require(Role.READER)
         return await self.engine.read(caller, search_store, self._understood(text), store, limit)
@@ -65,18 +67,18 @@ class Recall:
         wanted: Wanted = NOTHING,
         stores: Sequence[StoreId] = (),
     ) -> Context:
-        """What to remind an agent of: summaries, the best memories, then the newest.
+        """What to inject before a turn: session summaries, best matches, the newest as backfill.
 
-        Without a project only global memories are seen, and no summaries. What is
-        found in stores is merged with that by reciprocal rank; unknown ones are
-        refused with NotFound. Of all that, what the budget has no room for is left out.
+        Without a project: global memories and no summaries. Matches in stores are merged
+        by reciprocal rank fusion; an unknown store is NotFound. What exceeds the budget
+        is left out.
         """
         caller.require(Role.READER)
         query = self._understood(text)
-        told = await self.engine.read(
+        answer = await self.engine.read(
             caller, context, query, seen, limit, budget, wanted, stores=tuple(stores)
         )
-        return replace(told, found=self._with_dropped(told.found, text))
+        return replace(answer, found=self._with_dropped(answer.found, text))
 
     async def timeline(
         self, caller: Caller, memory: MemoryId, before: int, after: int
@@ -91,10 +93,10 @@ class Recall:
         return await self.engine.read(caller, totals, project)
 
     def _understood(self, text: str) -> Query:
-        return replace(understood(text, self.features), patience=self.patience)
+        return replace(understood(text, self.features), timeout=self.timeout)
 
     def _with_dropped(self, found: Found, text: str) -> Found:
-        """The same, with the words that were not looked for, if it is to be explained."""
+        """Add to an explanation the words of the text that were not searched for."""
         if found.explanation is None:
             return found
         used = {term.text for term in found.query.terms}
@@ -108,7 +110,7 @@ def search(
     found = _searched(tx, query, seen, limit)
     if not wanted:
         return found
-    answer = Answer(found=found, seen=seen, limit=limit, tiers=_tiers(query), fills_up=False)
+    answer = Answer(found=found, seen=seen, limit=limit, tiers=_search_tiers(query), fills_up=False)
     return replace(found, explanation=explanation(tx, query, found.hits, answer, wanted))
 
 
@@ -129,16 +131,16 @@ def context(
 ) -> Context:
     for store in stores:
         known_store(tx, store)
-    whole = _reminders(tx, query, seen, limit, stores)
-    told = packed(whole, budget) if budget.is_bounded or wanted else whole
+    candidates = _candidates(tx, query, seen, limit, stores)
+    shown = packed(candidates, budget) if budget.is_bounded or wanted else candidates
     if not wanted:
-        return told
+        return shown
     answer = Answer(
-        found=whole.found, seen=seen, limit=limit, tiers=_reminding(query), fills_up=True,
-        packed=told.packed,
+        found=candidates.found, seen=seen, limit=limit, tiers=_context_tiers(query), fills_up=True,
+        packed=shown.packed,
     )  # fmt: skip
-    why = explanation(tx, query, told.found.hits, answer, wanted)
-    return replace(told, found=replace(told.found, explanation=why))
+    why = explanation(tx, query, shown.found.hits, answer, wanted)
+    return replace(shown, found=replace(shown.found, explanation=why))
 
 
 def timeline(tx: Transaction, memory: MemoryId, before: int, after: int) -> list[Memory]:
@@ -155,7 +157,7 @@ def totals(tx: Transaction, project: Project | None) -> Totals:
 
 def _searched(tx: Transaction, query: Query, seen: Filter, limit: int) -> Found:
     try:
-        with tx.search.within(query.patience):
+        with tx.search.within(query.timeout):
             query, hits = _by_words(tx, query, seen, limit)
     except WITHOUT_WORDS:
         newest = tx.search.backfill(seen, limit, ())
@@ -164,12 +166,12 @@ def _searched(tx: Transaction, query: Query, seen: Filter, limit: int) -> Found:
 
 
 def _by_words(tx: Transaction, query: Query, seen: Filter, limit: int) -> tuple[Query, list[Hit]]:
-    """The query as it was asked in the end, and the hits of each tier of a search."""
+    """The query with misspelt words corrected, and the hits, tier after tier."""
     hits = [] if query.path is None else tx.search.keyed(query.path, seen, limit)
     if not query.sentences or len(hits) >= limit:
         return query, hits
     query = _corrected(tx, query, seen)
-    tiers = _tiers(query)
+    tiers = _search_tiers(query)
     if Tier.EVERY in tiers:
         hits = _distinct([*hits, *tx.search.every(query, seen, limit)])
     if Tier.ANY in tiers and len(hits) < limit:
@@ -177,32 +179,32 @@ def _by_words(tx: Transaction, query: Query, seen: Filter, limit: int) -> tuple[
     return query, hits
 
 
-def _tiers(query: Query) -> tuple[Tier, ...]:
-    """What a search looks for, in its order."""
+def _search_tiers(query: Query) -> tuple[Tier, ...]:
+    """The tiers of a search, in order."""
     is_any = Feature.ANY_WORD in query.features
     is_every = Feature.ALL_WORDS_FIRST in query.features or not is_any
     tiers = {Tier.KEY: query.path is not None, Tier.EVERY: is_every, Tier.ANY: is_any}
     return tuple(tier for tier, is_asked in tiers.items() if is_asked)
 
 
-def _reminding(query: Query) -> tuple[Tier, ...]:
-    """What a context looks for."""
+def _context_tiers(query: Query) -> tuple[Tier, ...]:
+    """The tiers of a context."""
     return (Tier.ANY if Feature.ANY_WORD in query.features else Tier.EVERY,)
 
 
-def _reminders(
+def _candidates(
     tx: Transaction, query: Query, seen: Filter, limit: int, stores: tuple[StoreId, ...]
 ) -> Context:
-    """All candidates of a context."""
+    """Everything that a context may hold, before the budget."""
     if seen.project is None and seen.scope not in (None, GLOBAL_SCOPE):
         return Context()
     seen = reached(seen)
     summaries = tx.sessions.summaries(seen.project, SUMMARIES) if seen.project else []
-    found = _reminded(tx, query, seen, limit, stores)
+    found = _matches_and_newest(tx, query, seen, limit, stores)
     return Context(summaries=tuple(summaries), found=found)
 
 
-def _reminded(
+def _matches_and_newest(
     tx: Transaction, query: Query, seen: Filter, limit: int, stores: tuple[StoreId, ...]
 ) -> Found:
     in_stores = [Filter(store=store, type=seen.type, tag=seen.tag) for store in stores]
@@ -210,9 +212,9 @@ def _reminded(
     is_degraded = False
     if query.sentences:
         try:
-            with tx.search.within(query.patience):
-                for sight in (seen, *in_stores):  # what is found in time is kept
-                    sources.append(_source(tx, query, sight, limit))  # noqa: PERF401
+            with tx.search.within(query.timeout):
+                for part in (seen, *in_stores):  # what was found before a timeout counts
+                    sources.append(_source(tx, query, part, limit))  # noqa: PERF401
         except WITHOUT_WORDS:
             is_degraded = True
     lists = [source.hits for source in sources]
@@ -230,9 +232,9 @@ def _reminded(
 
 
 def _source(tx: Transaction, query: Query, seen: Filter, limit: int) -> Source:
-    """The best that the words find in one place."""
+    """The best matches in one project or store."""
     query = _corrected(tx, query, seen)
-    is_any = Tier.ANY in _reminding(query)
+    is_any = Tier.ANY in _context_tiers(query)
     hits = (tx.search.best if is_any else tx.search.every)(query, seen, limit)
     return Source(seen=seen, query=query, hits=tuple(hits))
 
@@ -251,7 +253,7 @@ def _distinct(hits: Iterable[Hit]) -> list[Hit]:
 
 
 def _never_falling(hits: Iterable[Hit]) -> Iterator[Hit]:
-    """The hits with ranks in the order of the list: a later tier is never ranked better."""
+    """The hits with ranks that never improve: a later tier is never ranked better."""
     floor = float("-inf")
     for hit in hits:
         floor = max(floor, hit.rank)

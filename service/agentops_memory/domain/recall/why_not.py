@@ -1,4 +1,4 @@
-"""Why a memory is not in an answer: what kept it out, and how far it was from it."""
+"""Why a memory is missing from an answer: filter, rank, size, budget or timeout."""
 
 from dataclasses import dataclass, replace
 
@@ -11,9 +11,9 @@ from .explain import explained, own_score
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What was found, by which tiers, and within which bounds.
+    """An answer and how it was made: its candidates, tiers, limit and budget.
 
-    `found` are all candidates. One that fills up takes the newest where words find too little.
+    With `fills_up`, as in a context, the newest memories fill what the words leave.
     """
 
     found: Found
@@ -24,13 +24,13 @@ class Answer:
     packed: Packed | None = None
 
     @property
-    def sight(self) -> Filter:
-        """What words were looked for in."""
+    def searched(self) -> Filter:
+        """The filter that the full-text search had."""
         return reached(self.seen) if self.fills_up else self.seen
 
 
 def why_not(tx: Transaction, wanted: MemoryId, answer: Answer) -> WhyNot:
-    """What kept a memory out. One that is deleted is as unknown as one that never was."""
+    """What kept a memory out; a deleted one is UNKNOWN, like one that never was."""
     memory = tx.memories.get(wanted)
     if memory is None or memory.deleted_at is not None:
         return WhyNot(reason=Reason.UNKNOWN)
@@ -45,7 +45,7 @@ def why_not(tx: Transaction, wanted: MemoryId, answer: Answer) -> WhyNot:
 
 
 def kept_out_by(memory: Memory, answer: Answer) -> tuple[str, ...]:
-    """The filters that the memory does not pass. What fills up sees no whole service."""
+    """The filters that the memory does not pass. A context without a project is global alone."""
     seen, space = answer.seen, memory.space
     is_open = seen.scope is None and (seen.global_too or seen.project is None)
     is_reached = seen.scope == GLOBAL_SCOPE or (space.scope == GLOBAL_SCOPE and is_open)
@@ -62,12 +62,12 @@ def kept_out_by(memory: Memory, answer: Answer) -> tuple[str, ...]:
 
 
 def reached(seen: Filter) -> Filter:
-    """What a context sees: without a project, the global memories alone."""
+    """The filter of a context: without a project, global memories alone."""
     return replace(seen, scope=GLOBAL_SCOPE) if seen.project is None else seen
 
 
 def _outranked(tx: Transaction, wanted: MemoryId, answer: Answer) -> WhyNot:
-    """Why a memory that may be seen is none of those that were found."""
+    """Why a visible memory was not among the candidates."""
     found = answer.found
     is_older = any(hit.method is Method.RECENCY for hit in found.hits)
     if found.is_degraded or (answer.fills_up and not found.query.sentences):
@@ -82,13 +82,13 @@ def _outranked(tx: Transaction, wanted: MemoryId, answer: Answer) -> WhyNot:
 
 
 def _standing(tx: Transaction, wanted: MemoryId, answer: Answer) -> WhyNot:
-    """The memory's place among all that the tiers list, each counted once."""
+    """The memory's place among all that the tiers rank, each counted once."""
     query = answer.found.query
     ahead: set[MemoryId] = set()
     for tier in answer.tiers:
         if tier is not Tier.KEY and not query.sentences:
             continue
-        for id_, score in tx.search.ranking(tier, query, answer.sight, answer.limit):
+        for id_, score in tx.search.ranking(tier, query, answer.searched, answer.limit):
             if id_ == wanted:
                 return WhyNot(reason=Reason.RANK, tier=tier, place=len(ahead) + 1, score=score)
             ahead.add(id_)
@@ -98,11 +98,11 @@ def _standing(tx: Transaction, wanted: MemoryId, answer: Answer) -> WhyNot:
 
 
 def _unlisted(tx: Transaction, wanted: MemoryId, answer: Answer, *, is_cut: bool) -> WhyNot:
-    """Of a memory that no tier lists: either no word is in it, or others have all places."""
+    """For a memory that no tier ranks: no word matches, or others fill every place."""
     query = answer.found.query
     if not query.sentences or Tier.ANY not in answer.tiers:
         return WhyNot(reason=Reason.NO_MATCHED_TERM)
-    parts = tx.search.parts(Tier.ANY, query, answer.sight, answer.limit, [wanted]).get(wanted)
+    parts = tx.search.parts(Tier.ANY, query, answer.searched, answer.limit, [wanted]).get(wanted)
     if parts is None or not parts.terms:
         return WhyNot(reason=Reason.NO_MATCHED_TERM)
     return WhyNot(

@@ -56,7 +56,7 @@ class Query:
 
     `path` is the text itself when it may name a topic key (it holds a slash).
     `using` tells by which techniques it was understood and is to be answered,
-    `patience` for how long words may be looked for.
+    `timeout` bounds the full-text search.
     """
 
     sentences: tuple[tuple[Term, ...], ...] = ()
@@ -64,7 +64,7 @@ class Query:
     path: str | None = None
     corrections: Corrections = field(default_factory=dict)
     features: Features = ALL
-    patience: timedelta = TIMEOUT
+    timeout: timedelta = TIMEOUT
 
     def __bool__(self) -> bool:
         return bool(self.sentences or self.path)
