@@ -36,7 +36,7 @@ def test_each_fault_has_a_line_under_one_heading() -> None:
 
 def test_each_fault_in_the_documents_has_its_test() -> None:
     text = (ROOT / "docs" / "operations.md").read_text("utf-8")
-    section = text.partition("## Faults it survives")[2].partition("\n## ")[0]
+    section = text.partition("## Fault tolerance")[2].partition("\n## ")[0]
 
     listed = re.findall(r"`(test_\w+)` \|$", section, re.MULTILINE)
 

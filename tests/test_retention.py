@@ -60,7 +60,7 @@ KEY = "Idempotency-Key"
 
 def test_the_document_has_the_table_of_the_code() -> None:
     defaults = {it.name: it.default for it in VARIABLES}
-    section = DOCUMENT.read_text("utf-8").partition("\n## What is kept, and for how long\n")[2]
+    section = DOCUMENT.read_text("utf-8").partition("\n## Retention\n")[2]
 
     table = [line for line in section.partition("\n## ")[0].splitlines() if line[:2] == "| "]
 
