@@ -38,7 +38,7 @@ CHECKED_ELSEWHERE = {
     "console-cluster": "test_a_cluster_command_names_what_exists",
     "console-host": "test_a_command_for_a_machine_names_what_exists",  # in test_machine.py
 }
-NO_COMMANDS = {"text", "json", "sql", "python", "ini", "toml", "yaml"}
+NO_COMMANDS = {"text", "mermaid", "json", "sql", "python", "ini", "toml", "yaml"}
 
 
 @dataclass(frozen=True)
