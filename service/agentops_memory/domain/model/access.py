@@ -1,4 +1,4 @@
-"""Who may do what: the roles of callers, and the projects that they act on."""
+"""Access control: callers, their tenants, roles and project patterns."""
 
 import re
 from dataclasses import dataclass
@@ -23,27 +23,27 @@ LONGEST_PATTERN = 200  # code points
 
 
 class Role(StrEnum):
-    """What a caller may do; each may also do what those before it may."""
+    """What a caller may do; each role includes those before it."""
 
     READER = "reader"  # read, but export nothing
     WRITER = "writer"  # save, end, amend, delete so that it can be restored
     ADMIN = "admin"  # erase, export, import, redact; keys and tenants
 
     def includes(self, other: "Role") -> bool:
-        """Whether this role may do what the other may."""
+        """Whether this role grants the other."""
         roles = list(Role)
         return roles.index(self) >= roles.index(other)
 
 
 @dataclass(frozen=True)
 class Patterns:
-    """The projects that a caller acts on: names in which `*` stands for any characters."""
+    """The projects that a caller may access: names in which `*` matches any characters."""
 
     names: tuple[str, ...] = (ANY,)
 
     @cached_property
     def are_everything(self) -> bool:
-        """Whether every project matches; only such a caller changes global memories."""
+        """Whether every project matches, which changing a global memory requires."""
         return ANY in self.names
 
     def match(self, project: Project) -> bool:
@@ -55,7 +55,7 @@ EVERYTHING = Patterns()
 
 
 def patterns(names: tuple[str, ...]) -> Patterns:
-    """The patterns, folded as project names are. Invalid for none, for too many or too long."""
+    """Patterns, normalized as project names are; Invalid for none, too many or too long ones."""
     folded = tuple(dict.fromkeys(project_name(name) for name in names))
     if not folded or not all(folded):
         raise Invalid("A project pattern is a name such as billing, or billing-*, or *.")
@@ -69,7 +69,7 @@ def patterns(names: tuple[str, ...]) -> Patterns:
 
 
 def new_patterns(names: tuple[str, ...]) -> Patterns:
-    """The patterns of a new key. Invalid also for one that does not look like what it matches."""
+    """The patterns of a new key; Invalid also for invisible characters."""
     made = patterns(names)
     if signs := ", ".join(filter(None, map(invisible, made.names))):
         raise Invalid(f"A project pattern has no invisible characters, such as {signs}.")
@@ -78,10 +78,10 @@ def new_patterns(names: tuple[str, ...]) -> Patterns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """Who asks: of which tenant, with which rights, on which projects, by which key.
+    """The identity of a request: tenant, role, project patterns and the key that grants them.
 
-    Without a key it is one whom the operator trusts: the command line, or
-    anybody while the service is open.
+    Without a key it is trusted by the operator: the command line, or anybody while the
+    service is open.
     """
 
     tenant: TenantId = DEFAULT_TENANT
@@ -90,22 +90,22 @@ class Caller:
     key: KeyId | None = None
 
     def require(self, role: Role) -> None:
-        """Refuse with Denied what needs a higher role."""
+        """Raise Denied unless the caller has this role."""
         if not self.role.includes(role):
             raise Denied(f"This needs a key with the role {role}.")
 
     def require_project(self, project: Project) -> None:
-        """Refuse with Denied a project that the key does not act on, whether it exists or not."""
+        """Raise Denied for a project outside the patterns, whether it exists or not."""
         if not self.projects.match(project):
             raise Denied(NOT_YOUR_PROJECT)
 
     def require_stores(self) -> None:
-        """Refuse with Denied a key that does not act on every project."""
+        """Raise Denied unless the patterns match every project."""
         if not self.projects.are_everything:
             raise Denied(NOT_YOUR_STORES)
 
     def require_space(self, space: Space) -> None:
-        """Refuse with Denied to change what the key does not act on."""
+        """Raise Denied unless the caller may change memories of this space."""
         self.require_project(space.project)
         if space.scope == GLOBAL_SCOPE and not self.projects.are_everything:
             raise Denied("A global memory is changed with a key for every project alone.")
@@ -115,7 +115,7 @@ OPERATOR = Caller()
 
 
 def tenant_id(text: str) -> TenantId:
-    """The text as a tenant's name, which is safe as a file's; Invalid if it is none."""
+    """The text as a tenant id, which is safe as a file name; Invalid otherwise."""
     if not _NAME.fullmatch(text):
         raise Invalid(
             "A tenant's name has 1 to 63 of the characters a-z, 0-9 and -, and does not begin "
@@ -125,7 +125,7 @@ def tenant_id(text: str) -> TenantId:
 
 
 def _is_like(text: str, pattern: str) -> bool:
-    """Whether the text is the pattern with something for each star; in linear time."""
+    """Whether the text matches the pattern, in linear time."""
     first, *parts = pattern.split(ANY)
     if not parts:
         return text == pattern

@@ -12,7 +12,7 @@ ErasureId = NewType("ErasureId", str)
 
 
 class ErasureKind(StrEnum):
-    """What was to go."""
+    """What was erased."""
 
     OBSERVATION = "observation"
     PROJECT = "project"

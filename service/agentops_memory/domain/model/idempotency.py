@@ -1,16 +1,16 @@
-"""What a request with an idempotency key has done."""
+"""The record of a request with an idempotency key."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
 Ids = Mapping[str, int | str]
-"""Ids and numbers by which an outcome is found again; never anything that was said."""
+"""Ids and numbers from which an outcome is rebuilt; never any text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdempotencyRecord:
-    """What a request with an idempotency key has done. Of key and request digests are kept."""
+    """The outcome of a request with an idempotency key; key and request are kept as digests."""
 
     key: bytes
     request: bytes

@@ -15,7 +15,7 @@ UNSAVED = MemoryId(0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Text:
-    """What a memory says; the part of it that changes and that its revisions keep."""
+    """The text of a memory: what changes, and what revisions keep."""
 
     type: str
     title: str
@@ -25,7 +25,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """A memory as its author hands it in."""
+    """A memory to be saved."""
 
     session: SessionId
     space: Space
@@ -35,7 +35,7 @@ class Draft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """A partial change: a part that is None stays as it is."""
+    """A partial change; None leaves a part unchanged."""
 
     type: str | None = None
     title: str | None = None
@@ -47,7 +47,7 @@ class Change:
 class Memory:
     """One memory in its space, at its key if it has one. Instants are aware, in UTC.
 
-    One of a store has no session. `extras` are an API's own: no rule reads them.
+    An entry of a store has no session. `extras` belong to an API: no rule reads them.
     """
 
     id: MemoryId = UNSAVED
@@ -68,7 +68,7 @@ class Memory:
 
 
 class Action(StrEnum):
-    """What a save did, in the order in which the tiers are tried."""
+    """What a save did, in the order of the dedup tiers."""
 
     UPDATED = "updated"
     DEDUPLICATED = "deduplicated"
@@ -77,11 +77,11 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saved:
-    """The outcome of a save: the memory that now holds the text, and how it came to."""
+    """The outcome of a save: the memory that now holds the text, and the tier that decided."""
 
     memory: Memory
     action: Action
-    redacted: int = 0  # secrets that were kept out
+    redacted: int = 0  # secrets removed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,11 +89,11 @@ class Amended:
     """The outcome of a change: the memory as it is now."""
 
     memory: Memory
-    redacted: int = 0  # secrets that were kept out
+    redacted: int = 0  # secrets removed
 
 
 class ChangeKind(StrEnum):
-    """What a revision records."""
+    """What kind of change a revision records."""
 
     CREATED = "created"
     UPDATED = "updated"
@@ -127,7 +127,7 @@ class Entered:
     """The outcome of opening or closing a session: the session as it is stored."""
 
     session: Session
-    redacted: int = 0  # secrets that were kept out
+    redacted: int = 0  # secrets removed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,5 +136,5 @@ class Imported:
 
     sessions: int
     memories: int
-    redacted: int = 0  # secrets that were kept out
-    goes_on: bool = False  # it is accepted, and the rest follows by itself
+    redacted: int = 0  # secrets removed
+    goes_on: bool = False  # accepted; the rest is applied in the background

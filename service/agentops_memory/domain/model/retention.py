@@ -1,4 +1,4 @@
-"""What is kept, and for how long: one table, by which a sweep removes what is over its time."""
+"""Retention: how long each kind of data is kept, for saves that trim and sweeps that remove."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -8,7 +8,7 @@ FOR_EVER = timedelta()
 
 
 class Kind(StrEnum):
-    """What a sweep may remove."""
+    """A kind of data with a retention of its own."""
 
     DELETED = "deleted"
     REVISIONS = "revisions"
@@ -24,12 +24,12 @@ WHAT = {
     Kind.AUDIT: "audit lines",
     Kind.RECEIPTS: "erasure receipts whose bytes are gone",
 }
-BY_CLOCK = frozenset(Kind) - {Kind.REVISIONS}  # these go by their age, revisions by their number
+BY_CLOCK = frozenset(Kind) - {Kind.REVISIONS}  # by age; revisions are kept by number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retentions:
-    """How long each kind is kept, and how many of the newest revisions; 0 is for ever, and all."""
+    """How long each kind is kept, and how many of the newest revisions; 0 is without limit."""
 
     deleted: timedelta = FOR_EVER
     revisions: int = 100  # an audit hook upserts one key on every tool call
@@ -38,9 +38,9 @@ class Retentions:
     receipts: timedelta = FOR_EVER
 
     def time(self, kind: Kind) -> timedelta:
-        """How long a kind that goes by its age is kept.
+        """The retention of a kind that is kept by age.
 
-        A receipt stays as long as an idempotency record that may name it.
+        A receipt is kept at least as long as an idempotency record that may name it.
         """
         times = {
             Kind.DELETED: self.deleted,
@@ -51,15 +51,15 @@ class Retentions:
         return times[kind]
 
     def until(self, kind: Kind, now: datetime) -> datetime | None:
-        """What is as old as that, or older, is over its time; None if nothing ever is."""
+        """The instant up to which data is past its retention; None if nothing expires."""
         return now - self.time(kind) if self.time(kind) else None
 
     def is_full(self, revisions: int) -> bool:
-        """Whether a memory that has so many revisions keeps no more."""
+        """Whether a memory with so many revisions keeps no more."""
         return bool(self.revisions) and revisions >= self.revisions
 
     def oldest(self, newest: int) -> int:
-        """The number of the oldest revision that is kept beside the newest."""
+        """The number of the oldest revision kept when this is the newest."""
         return newest - self.revisions + 1 if self.revisions else 1
 
     @property
@@ -73,7 +73,7 @@ USUAL = Retentions()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """How much there is of a kind, and how many rows of it a sweep would remove by now.
+    """How much of a kind is stored, and how many rows the next sweep would remove.
 
     The size is an estimate in bytes; that of the audit is exact.
     """

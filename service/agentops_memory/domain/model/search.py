@@ -1,4 +1,4 @@
-"""What is searched for, found, packed into a context, and explained."""
+"""Search: filters, hits, tiers, packed contexts and explanations."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ PLACES = 10_000  # of a tier that are counted for a memory that is not shown
 
 
 class Field(StrEnum):
-    """A part of a memory in which words are looked for; `context` is what it borrows."""
+    """An indexed field of a memory; `context` is text borrowed from its neighbours."""
 
     TITLE = "title"
     CONTENT = "content"
@@ -22,7 +22,7 @@ class Field(StrEnum):
 
 
 class Tier(StrEnum):
-    """What a search looks for, one after the other: the path in keys, every word, any word."""
+    """The tiers of a search, in order: topic key, every word, any word."""
 
     KEY = "key"
     EVERY = "every"
@@ -31,7 +31,7 @@ class Tier(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TermScore:
-    """What one term adds to a memory's score; the shares of the fields in it sum to one."""
+    """A term's part of a memory's score; the shares of its fields sum to one."""
 
     score: float
     fields: Mapping[Field, float]
@@ -39,7 +39,7 @@ class TermScore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """A memory's score in pieces, as the index has them.
+    """A memory's score in parts, as the index computes them.
 
     `sentences` are the scores that count; None where the memory was not among
     the best of a sentence. A search for every word has one for the whole.
@@ -61,7 +61,7 @@ class Matched:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SentenceShare:
-    """What a sentence adds; one in which the memory was not among the best counts for nothing."""
+    """A sentence's part of a score; 0 where the memory was not among its best."""
 
     sentence: int
     score: float
@@ -71,7 +71,7 @@ class SentenceShare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explained:
-    """How a memory came to its score. The shares of its fields sum to one, as do its sentences'."""
+    """A score explained; the shares of fields sum to one, as do those of sentences."""
 
     score: float
     fields: Mapping[Field, float]
@@ -95,7 +95,7 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhyNot:
-    """What kept a memory out of an answer, and how far it was from it.
+    """What kept a memory out of an answer, and how close it came.
 
     `place` counts all that the tiers list; a memory that no sentence has among
     its best has none (`is_beyond_depth`), and one behind too many has none either.
@@ -128,7 +128,7 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
-    """Which memories a read may see.
+    """Which memories a read considers.
 
     With `global_too`, the global memories of every project join those of the
     project. The scope `global` means the global memories of every project,
@@ -154,7 +154,7 @@ class Method(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hit:
-    """A memory that was found; the lower its rank, the better.
+    """A memory in an answer; a lower rank is better.
 
     `place` is the one that it had in the list of its project or store, before
     several lists were merged.
@@ -169,7 +169,7 @@ class Hit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """What was found in one of several places, and for which query, misspelt words corrected."""
+    """The hits in one project or store, and the query with misspelt words corrected."""
 
     seen: Filter
     query: Query
@@ -178,7 +178,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What a caller wants to know beside what was found: why, and why not one of the others."""
+    """Which explanations a caller asks for: why these memories, and why not another."""
 
     explain: bool = False
     why_not: MemoryId | None = None
@@ -189,10 +189,10 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What a text was answered with, best first, and what it was understood to ask.
+    """The answer to a query, best first.
 
-    Degraded: words took too long, and the newest memories stand in. `sources` are
-    those of a list that was merged.
+    Degraded: the full-text search timed out or failed, and the newest memories stand in.
+    `sources` are the lists that were merged.
     """
 
     hits: tuple[Hit, ...] = ()
@@ -210,7 +210,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut:
-    """A memory that a budget had no room for; its place counts from one."""
+    """A memory that did not fit the budget; its place counts from one."""
 
     memory: MemoryId
     place: int
@@ -220,9 +220,9 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packed:
-    """What a context takes of a prompt, and what had no room.
+    """The size of a packed context, and what did not fit.
 
-    `places` are those that its memories had among all candidates.
+    `places` are those of its memories among all candidates.
     """
 
     tokens: int
@@ -234,7 +234,7 @@ class Packed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """What an agent is reminded of before a turn."""
+    """What is injected before an agent's turn."""
 
     summaries: tuple[str, ...] = ()
     found: Found = Found()

@@ -8,7 +8,7 @@ from ..secrets.redaction import redacted
 
 MAX_NAME = 1000  # code points; no longer name is ever stored, so none needs folding
 Project = NewType("Project", str)
-"""A project's folded name: only `project_name` makes one."""
+"""A normalized project name; only `project_name` makes one."""
 StoreId = NewType("StoreId", str)
 PROJECT_SCOPE = "project"
 GLOBAL_SCOPE = "global"
@@ -35,7 +35,7 @@ class Space:
 
 
 def project_name(name: str) -> Project:
-    """The one form under which a project is known: without secrets, NFC, trimmed, lower case."""
+    """The normalized name of a project: redacted, NFC, trimmed, lower case."""
     if len(name) > MAX_NAME:
         return Project(name)
     name = redacted(name).text

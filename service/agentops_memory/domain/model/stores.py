@@ -21,7 +21,7 @@ Metadata = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Store:
-    """A place for documents at paths. `entries` are the live ones, `size` the bytes they have."""
+    """A memory store; `entries` counts the live ones, `size` their bytes."""
 
     id: StoreId
     name: str
@@ -36,7 +36,7 @@ class Store:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreDraft:
-    """A store as its author hands it in."""
+    """A store to be created."""
 
     name: str
     description: str = ""
@@ -57,7 +57,7 @@ class StoreChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A live memory of a store, at its path; its content is None where it was not asked for.
+    """A live memory of a store, at its path; content is None where it was not read.
 
     `size` counts the bytes of the content in UTF-8, and `sha256` is their hash in
     hexadecimal; `number` counts its versions from 1, and `version` is the newest.
@@ -79,7 +79,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntryDraft:
-    """An entry as its author hands it in."""
+    """An entry to be created."""
 
     path: str
     content: str
@@ -88,7 +88,7 @@ class EntryDraft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntryChange:
-    """A partial change: a part that is None stays as it is; metadata replace those there are."""
+    """A partial change; None leaves a part unchanged, and metadata is replaced as a whole."""
 
     path: str | None = None
     content: str | None = None
@@ -97,13 +97,13 @@ class EntryChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """The state in which an entry must be to be changed: by its number, its hash, or both."""
+    """A precondition on an entry: its revision number, its hash, or both."""
 
     number: int | None = None
     sha256: str | None = None
 
     def met_by(self, entry: Entry) -> bool:
-        """Whether the entry is in that state."""
+        """Whether the entry meets it."""
         is_number = self.number in (None, entry.number)
         return is_number and self.sha256 in (None, entry.sha256)
 
@@ -113,7 +113,7 @@ ANY_STATE = Expected()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Version:
-    """One change of an entry, immutable but for its redaction.
+    """One revision of an entry, immutable but for redaction.
 
     A deletion has no size, hash or content. A redacted version has no content; its
     path, size and hash are None if they were taken out as well.
@@ -137,7 +137,7 @@ class Version:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Past:
-    """What an entry, live or deleted, said at an earlier version."""
+    """The text of an earlier version of an entry, live or deleted."""
 
     memory: MemoryId
     store: StoreId
@@ -148,7 +148,7 @@ class Past:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """Instants from the one to the other, both included; None is without an end."""
+    """A time range, both ends included; None is open."""
 
     first: datetime | None = None
     last: datetime | None = None
@@ -159,7 +159,7 @@ ALWAYS = Span()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoresSeen:
-    """Which stores a list has: by the beginning of the name, whatever its case."""
+    """A filter of stores; the name matches as a prefix, in any case."""
 
     name_prefix: str | None = None
     with_archived: bool = False
@@ -168,7 +168,7 @@ class StoresSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntriesSeen:
-    """Which entries a list has."""
+    """A filter of entries."""
 
     path_prefix: str | None = None
     created: Span = ALWAYS
@@ -176,7 +176,7 @@ class EntriesSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionsSeen:
-    """Which versions a list has."""
+    """A filter of versions."""
 
     entry: EntryId | None = None
     deed: ChangeKind | None = None
@@ -187,7 +187,7 @@ class VersionsSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """A part of a list that runs from high ids to low ones.
+    """A page of a list in descending order of ids.
 
     It begins after an id, or ends before one, which need not be there any more.
     """
@@ -199,7 +199,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Slice(Generic[T]):
-    """What a page has, and whether there is more in its direction."""
+    """The items of a page, and whether there are more."""
 
     items: tuple[T, ...]
     has_more: bool
@@ -207,7 +207,7 @@ class Slice(Generic[T]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written(Generic[T]):
-    """The outcome of a change: what is stored now, and how many secrets were kept out."""
+    """The outcome of a write: what is stored now, and how many secrets were removed."""
 
     value: T
     redacted: int = 0

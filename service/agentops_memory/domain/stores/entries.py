@@ -1,4 +1,4 @@
-"""Entries of memory stores: written at their paths, compared, changed, deleted."""
+"""Entries of memory stores: created, read, listed, changed under a precondition, deleted."""
 
 import asyncio
 from collections.abc import Callable
@@ -44,10 +44,10 @@ from .rules import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entries:
-    """Entries of one service, as a dialect wants them.
+    """Entries of one service, under a dialect's policy.
 
-    They are for callers who act on every project: others are refused with Denied.
-    Unknown ids are refused with NotFound, and so is an entry of another store.
+    Denied for callers without access to every project; NotFound for unknown ids, and for an
+    entry of another store.
     """
 
     engine: Engine
@@ -79,12 +79,12 @@ class Entries:
     async def list(
         self, caller: Caller, store: StoreId, seen: EntriesSeen, page: Page
     ) -> Slice[Entry]:
-        """Entries without their contents, from high ids to low ones: the newest come first."""
+        """A page of entries without content, newest first."""
         caller.require(Role.READER)
         return await self.engine.read(caller, list_entries, store, seen, page)
 
     async def tree(self, caller: Caller, store: StoreId, branch: Branch) -> Slice[Entry | str]:
-        """Entries in the order of their paths; as texts the folders of those that lie deeper."""
+        """Entries in order of path; a text stands for the folder of those that lie deeper."""
         caller.require(Role.READER)
         return await self.engine.read(caller, tree, store, branch)
 
@@ -98,7 +98,7 @@ class Entries:
         *,
         idempotency: IdempotentRequest | None = None,
     ) -> Written[Entry]:
-        """Change an entry that is in the expected state; Stale, PathTaken, Archived."""
+        """Change an entry that meets the precondition; Stale, PathTaken, Archived."""
         caller.require(Role.WRITER)
         redactor = Redactor(self.rules(caller))
         clean = await asyncio.to_thread(clean_change, redactor, change)
@@ -119,7 +119,7 @@ class Entries:
         *,
         idempotency: IdempotentRequest | None = None,
     ) -> None:
-        """Delete an entry that is in the expected state; its versions stay. Stale, Archived."""
+        """Delete an entry that meets the precondition; its versions stay. Stale, Archived."""
         caller.require(Role.WRITER)
         work = idempotent(delete_entry, idempotency, again=deleted_again)
         if await self.engine.write(caller, work, store, entry, expected, self.policy):

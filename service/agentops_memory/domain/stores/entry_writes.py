@@ -78,7 +78,7 @@ def amend_entry(
     expected: Expected,
     policy: Policy,
 ) -> tuple[Entry, bool]:
-    """The entry as it is now, and whether bytes of a redacted version are to go."""
+    """The entry as it is now, and whether a redacted version's bytes are to be erased."""
     before = known_entry(tx, store, entry)
     open_store(tx, store)
     wanted = _changed(before, change)
@@ -122,7 +122,7 @@ def amended_again(
     _: Expected,
     __: Policy,
 ) -> tuple[Entry, bool]:
-    """The entry as that version of it was; of metadata that it kept, those that it has now."""
+    """The entry as of that version; metadata that the change left are those of now."""
     then = known_version(tx, store, VersionId(str(ids["version"])))
     memory = tx.memories.in_store(store, entry)
     if memory is None or then.path is None:
@@ -148,7 +148,7 @@ def amended_again(
 def delete_entry(
     tx: Transaction, store: StoreId, entry: EntryId, expected: Expected, policy: Policy
 ) -> bool:
-    """Whether bytes of a redacted version are to go."""
+    """Whether a redacted version's bytes are to be erased."""
     before = known_entry(tx, store, entry)
     if policy.archived_keeps_entries:
         open_store(tx, store)
@@ -181,7 +181,7 @@ def _add_version(
     *,
     before: Entry | None = None,
 ) -> None:
-    """Let the store tell of the memory's newest revision, which comes after the one before."""
+    """Add a version for the memory's newest revision, ordered after the one before."""
     is_deleted = deed is ChangeKind.DELETED
     uid = tx.new_uid(tx.now)
     if before is not None and uid <= before.version:  # another process made that one, or the clock
@@ -204,7 +204,7 @@ def _add_version(
 
 
 def erased(tx: Transaction, memory: MemoryId) -> None:
-    """Let the bytes of what a memory said leave the file."""
+    """Record that the bytes of a memory's earlier text are to be erased."""
     tx.index.must_purge(memory)
     tx.erasures.add(
         Erasure(
@@ -251,5 +251,5 @@ def _changed(entry: Entry, change: EntryChange) -> Entry:
 
 
 def _is_lost(tx: Transaction, entry: Entry) -> bool:
-    """Whether the version that the entry had was redacted, so that its text goes with it."""
+    """Whether the entry's current version was redacted, so that its text must go."""
     return tx.versions.is_redacted(entry.memory, entry.number)

@@ -1,4 +1,4 @@
-"""The tree that the paths of a store make, read in their order."""
+"""Listing a store by path, with folders for what lies deeper."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -11,10 +11,10 @@ from .rules import known_store
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Branch:
-    """A part of the tree that paths make: what lies below a prefix, after an item.
+    """A page of a listing by path: what lies below a prefix, after an item.
 
-    The prefix is empty or ends with a slash. A shallow one has folders, which end
-    with a slash, for what does not lie in it directly.
+    The prefix is empty or ends with a slash. A shallow listing shows folders, which end
+    with a slash, for what lies deeper.
     """
 
     prefix: str = ""
@@ -42,7 +42,7 @@ def tree(tx: Transaction, store: StoreId, branch: Branch) -> Slice[Entry | str]:
 
 
 def _until_a_folder(entries: Iterable[Entry], branch: Branch) -> Iterator[Entry | str]:
-    """The items that entries make, up to the first folder; what else lies in it is not read."""
+    """The items of these entries, up to the first folder; the rest of it is skipped."""
     for entry in entries:
         item = _item(entry, branch)
         yield item
@@ -57,7 +57,7 @@ def _item(entry: Entry, branch: Branch) -> Entry | str:
 
 
 def _next(item: Entry | str) -> str:
-    """A text that comes right after an item, and all that lies in it if it is a folder."""
+    """The lowest path after an item, and after everything in it if it is a folder."""
     path = item if isinstance(item, str) else item.path
     return path[:-1] + chr(ord("/") + 1) if path.endswith("/") else path + "\x01"
 

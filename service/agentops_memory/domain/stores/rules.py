@@ -1,4 +1,4 @@
-"""The rules of memory stores: limits, paths, who may see what, and where the dialects differ."""
+"""The rules of memory stores: limits, paths, access, and where the dialects differ."""
 
 import hashlib
 import unicodedata
@@ -39,7 +39,7 @@ KEY, VALUE = "A key of metadata", "A value of metadata"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """What the dialects do not agree on."""
+    """Where the dialects differ."""
 
     paths_nest: bool  # an entry may lie below another one
     unchanged_is_change: bool  # an update with what is there already makes a version
@@ -52,7 +52,7 @@ class Policy:
 
 
 def require_path(path: str) -> None:
-    """Refuse with Invalid a path that is no relative one of 1 to 20 plain segments."""
+    """Raise Invalid unless the path is relative, of 1 to 20 plain segments."""
     if len(path.encode()) > MAX_PATH:
         raise Invalid(f"path has at most {MAX_PATH:,} bytes.")
     segments = path.split("/")
@@ -75,7 +75,7 @@ def sha256_of(content: str) -> str:
 
 
 def known_store(tx: Transaction, store: StoreId) -> Store:
-    """The store, archived or not. The caller may know of stores."""
+    """The store, archived or not; Denied for callers who may not read stores."""
     tx.caller.require_stores()
     found = tx.stores.get(store)
     if found is None:
@@ -101,7 +101,7 @@ def known_entry(tx: Transaction, store: StoreId, entry: EntryId) -> Entry:
 
 
 def known_version(tx: Transaction, store: StoreId, version: VersionId) -> Version:
-    """The version, with its content if it has any left; also of an entry that was deleted."""
+    """The version, with its content unless it was redacted; also of a deleted entry."""
     known_store(tx, store)
     found = tx.versions.get(store, version)
     if found is None:
@@ -110,7 +110,7 @@ def known_version(tx: Transaction, store: StoreId, version: VersionId) -> Versio
 
 
 def clean_draft(redactor: Redactor, draft: EntryDraft) -> EntryDraft:
-    """The draft without secrets; Invalid for one that is not within the limits."""
+    """The draft redacted; Invalid when it exceeds a limit."""
     return EntryDraft(
         path=_path(redactor, draft.path),
         content=_content(redactor, draft.content),
@@ -119,7 +119,7 @@ def clean_draft(redactor: Redactor, draft: EntryDraft) -> EntryDraft:
 
 
 def clean_change(redactor: Redactor, change: EntryChange) -> EntryChange:
-    """The change without secrets; Invalid for one that is not within the limits."""
+    """The change redacted; Invalid when it exceeds a limit."""
     return EntryChange(
         path=None if change.path is None else _path(redactor, change.path),
         content=None if change.content is None else _content(redactor, change.content),
@@ -128,7 +128,7 @@ def clean_change(redactor: Redactor, change: EntryChange) -> EntryChange:
 
 
 def clean_store(redactor: Redactor, draft: StoreDraft, policy: Policy) -> StoreDraft:
-    """The store without secrets; Invalid for one that is not within the limits."""
+    """The store redacted; Invalid when it exceeds a limit."""
     return StoreDraft(
         name=_short(redactor, draft.name, "name", policy.longest_name),
         description=_short(redactor, draft.description, "description", MAX_DESCRIPTION),
@@ -137,7 +137,7 @@ def clean_store(redactor: Redactor, draft: StoreDraft, policy: Policy) -> StoreD
 
 
 def clean_store_change(redactor: Redactor, change: StoreChange, policy: Policy) -> StoreChange:
-    """The change without secrets; Invalid for one that is not within the limits."""
+    """The change redacted; Invalid when it exceeds a limit."""
     name, description, patch = change.name, change.description, change.metadata or {}
     gone = {_short(redactor, key, KEY, MAX_PAIR_KEY): None for key in patch if patch[key] is None}
     kept = {key: value for key, value in patch.items() if value is not None}
@@ -151,7 +151,7 @@ def clean_store_change(redactor: Redactor, change: StoreChange, policy: Policy) 
 
 
 def patched(metadata: Metadata, patch: Mapping[str, str | None]) -> Metadata:
-    """Metadata after a patch; Invalid if there are too many pairs then."""
+    """Metadata after a patch; Invalid if that makes too many pairs."""
     kept = {key: value for key, value in metadata.items() if key not in patch}
     pairs = kept | {key: value for key, value in patch.items() if value is not None}
     _require_few(pairs)
@@ -159,7 +159,7 @@ def patched(metadata: Metadata, patch: Mapping[str, str | None]) -> Metadata:
 
 
 def clean_pairs(redactor: Redactor, metadata: Metadata) -> Metadata:
-    """Pairs without secrets; Invalid for too many, and for those that are too long."""
+    """Metadata redacted; Invalid for too many or too long pairs."""
     _require_few(metadata)
     return {
         _short(redactor, key, KEY, MAX_PAIR_KEY): _short(redactor, value, VALUE, MAX_PAIR_VALUE)

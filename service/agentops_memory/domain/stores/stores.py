@@ -1,4 +1,4 @@
-"""Memory stores as a whole: made, listed, changed, archived, deleted."""
+"""Memory stores: created, listed, changed, archived, deleted."""
 
 import asyncio
 from collections.abc import Callable
@@ -17,16 +17,15 @@ from ..ports.audit import Audit, noop
 from ..ports.engine import Engine, Transaction
 from .rules import Policy, clean_store, clean_store_change, known_store, open_store, patched
 
-HISTORY = 64  # revisions of a deleted store that are erased in one transaction
+HISTORY = 64  # revisions of a deleted store erased in one transaction
 BATCH = 200  # memories of one; saves wait for it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stores:
-    """Memory stores of one service, as a dialect wants them.
+    """Memory stores of one service, under a dialect's policy.
 
-    They are for callers who act on every project: others are refused with Denied.
-    Unknown ids are refused with NotFound.
+    Denied for callers without access to every project; NotFound for unknown ids.
     """
 
     engine: Engine
@@ -38,7 +37,7 @@ class Stores:
     async def create(
         self, caller: Caller, draft: StoreDraft, *, idempotency: IdempotentRequest | None = None
     ) -> Written[Store]:
-        """Make a store. Names need not differ."""
+        """Create a store. Names need not be unique."""
         caller.require(Role.WRITER)
         redactor = Redactor(self.rules(caller))
         work = idempotent(create_store, idempotency, again=created_again, ids=ids_of_created)
@@ -51,7 +50,7 @@ class Stores:
         return await self.engine.read(caller, known_store, store)
 
     async def list(self, caller: Caller, seen: StoresSeen, page: Page) -> Slice[Store]:
-        """Stores, from high ids to low ones: the newest come first."""
+        """A page of stores, newest first."""
         caller.require(Role.READER)
         return await self.engine.read(caller, list_stores, seen, page)
 
@@ -63,7 +62,7 @@ class Stores:
         *,
         idempotency: IdempotentRequest | None = None,
     ) -> Written[Store]:
-        """Change parts of a store; Archived for one that is."""
+        """Change parts of a store; Archived if it is read-only."""
         caller.require(Role.WRITER)
         redactor = Redactor(self.rules(caller))
         clean = clean_store_change(redactor, change, self.policy)
@@ -74,7 +73,7 @@ class Stores:
     async def archive(
         self, caller: Caller, store: StoreId, *, idempotency: IdempotentRequest | None = None
     ) -> Store:
-        """Close a store for good: it is read from then on. Once is enough (AlreadyDone)."""
+        """Make a store read-only for good; AlreadyDone where the policy refuses a repetition."""
         caller.require(Role.WRITER)
         work = idempotent(archive_store, idempotency, again=archived_again)
         return await self.engine.write(caller, work, store, self.policy)
@@ -82,9 +81,9 @@ class Stores:
     async def delete(
         self, caller: Caller, store: StoreId, *, idempotency: IdempotentRequest | None = None
     ) -> None:
-        """Delete a store with all its entries and versions, which cannot be undone.
+        """Delete a store with all its entries and versions, for good.
 
-        It is gone at once; its bytes follow in the background.
+        It is invisible at once; its rows and bytes are erased in the background.
         """
         caller.require(Role.ADMIN)
         if found := await self.engine.read(caller, store_to_delete, store, idempotency):
@@ -120,7 +119,7 @@ def create_store(tx: Transaction, draft: StoreDraft) -> Store:
 def store_to_delete(
     tx: Transaction, store: StoreId, idempotency: IdempotentRequest | None
 ) -> Store | None:
-    """The store that a deletion would delete, or its refusal; None if that was done before."""
+    """The store to delete, or the refusal; None if this request was executed before."""
     tx.caller.require_stores()
     return known_store(tx, store) if is_due(tx, idempotency) else None
 
@@ -190,7 +189,7 @@ def created_again(tx: Transaction, ids: Ids, draft: StoreDraft) -> Store:
 
 
 def amended_again(tx: Transaction, _: Ids, store: StoreId, change: StoreChange) -> Store:
-    """The store with what the change named; the rest is as it is now."""
+    """The store of now with the parts of the change."""
     now = known_store(tx, store)
     patch = change.metadata or {}
     kept = {key: value for key, value in now.metadata.items() if key not in patch}
@@ -211,12 +210,12 @@ def deleted_again(tx: Transaction, _: Ids, __: StoreId) -> None:
 
 
 def is_store_going(tx: Transaction) -> bool:
-    """Whether there are rows of a deleted store to erase."""
+    """Whether rows of a deleted store remain to be erased."""
     return tx.stores.going() is not None
 
 
 def erase_some_of_store(tx: Transaction) -> None:
-    """Do a part of what is left to do of a deleted store."""
+    """Erase some of what remains of a deleted store."""
     erasure = tx.stores.going()
     if erasure is None:
         return

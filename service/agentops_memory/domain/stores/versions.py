@@ -1,4 +1,4 @@
-"""Versions of entries: what each change left, and what is taken out of them."""
+"""Versions of entries: read, listed, redacted."""
 
 import asyncio
 from collections.abc import Callable
@@ -18,10 +18,10 @@ from .rules import Policy, known_store, known_version
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Versions:
-    """Versions of one service, as a dialect wants them; those of deleted entries stay.
+    """Versions of one service, under a dialect's policy; those of deleted entries stay.
 
-    They are for callers who act on every project: others are refused with Denied.
-    Unknown ids are refused with NotFound, and so is a version of another store.
+    Denied for callers without access to every project; NotFound for unknown ids, and for a
+    version of another store.
     """
 
     engine: Engine
@@ -30,14 +30,14 @@ class Versions:
     on_erased: Callable[[Caller], None] = noop
 
     async def get(self, caller: Caller, store: StoreId, version: VersionId) -> Version:
-        """The version, with its content if it has any left."""
+        """The version, with its content unless it was redacted."""
         caller.require(Role.READER)
         return await self.engine.read(caller, known_version, store, version)
 
     async def list(
         self, caller: Caller, store: StoreId, seen: VersionsSeen, page: Page
     ) -> Slice[Version]:
-        """Versions of all entries, from high ids to low ones: the newest come first."""
+        """A page of versions of all entries, newest first."""
         caller.require(Role.READER)
         return await self.engine.read(caller, list_versions, store, seen, page)
 
@@ -49,10 +49,9 @@ class Versions:
         *,
         idempotency: IdempotentRequest | None = None,
     ) -> Version:
-        """Take a version's content out for good; AlreadyDone, StillCurrent.
+        """Remove a version's content for good, in archived stores too; AlreadyDone, StillCurrent.
 
-        Its bytes leave the files within seconds, unless the entry says the same now.
-        Archived stores are no exception.
+        Its bytes are erased within seconds, unless the entry has the same text now.
         """
         caller.require(Role.ADMIN)
         if await self.engine.read(caller, is_to_redact, store, version, self.policy, idempotency):
@@ -106,7 +105,7 @@ def redacted_again(
 def _redacted(
     tx: Transaction, store: StoreId, version: VersionId, policy: Policy
 ) -> Version | None:
-    """The version as a redaction leaves it; None if it is so already."""
+    """The version after redaction; None if nothing would change."""
     found = known_version(tx, store, version)
     if found.redacted_at is not None and policy.repeats_are_refused:
         raise AlreadyDone("The version is redacted already.")
