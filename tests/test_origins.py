@@ -10,12 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentops_memory.web.origins import (
-    allowed_origins,
-    host_of,
-    is_loopback,
-    is_welcome,
-)
+from agentops_memory.settings.parsing import allowed_origins
+from agentops_memory.web.origins import host_of, is_loopback, is_welcome
 from agentops_memory.web.security_headers import FOREIGN, RENAMED
 
 from .anthropic_sdk import STORES, client, store

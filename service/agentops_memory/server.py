@@ -16,7 +16,8 @@ from starlette.types import ASGIApp
 
 from . import __version__, compose
 from .domain.errors import SettingRefused
-from .settings.settings import Address, Settings
+from .settings.parsing import Address
+from .settings.settings import Settings
 from .telemetry import Requests, Telemetry
 from .web.app import Gate, denied_at, route_of
 from .web.http_limits import LimitedProtocol

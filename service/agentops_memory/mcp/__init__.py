@@ -1,4 +1,4 @@
 """The MCP server: what an agent can do with the memories of one project.
 
-Needs the extra `mcp`; `profile` alone can be imported without.
+Needs the extra `mcp`.
 """

@@ -7,7 +7,7 @@ from agentops_memory_client.contract.errors import Conflict, NotFound
 from agentops_memory_client.contract.models import Observation
 from agentops_memory_client.contract.port import MemoryService
 
-from .profile import Profile
+from ..settings.profile import Profile
 
 GLOBAL = "global"  # the scope whose memories every project sees
 MOST_NAMED = 1000  # connections of one key of which is remembered which session they named

@@ -13,8 +13,8 @@ from agentops_memory_client.contract.port import MemoryService
 
 from ..api.kit.gate import current_caller
 from ..domain.model.access import Caller, KeyId, TenantId
+from ..settings.profile import Profile
 from .connection import Connection, SessionNames
-from .profile import Profile
 
 if TYPE_CHECKING:
     from .server import Incoming

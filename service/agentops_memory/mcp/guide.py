@@ -1,6 +1,6 @@
 """What an agent is told about its memory: when to save, when to look, how to write it down."""
 
-from .profile import Profile
+from ..settings.profile import Profile
 
 INSTRUCTIONS = (
     "The memory of project {project}: what earlier sessions learned, decided and mended. "

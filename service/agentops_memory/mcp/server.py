@@ -14,10 +14,10 @@ from pydantic import BaseModel, ValidationError
 from agentops_memory_client.contract.errors import MemoryServiceError, Refused, Unreachable
 
 from .. import __version__
+from ..settings.profile import Profile
 from . import arguments as a
 from .connection import Connection
 from .guide import guide, instructions
-from .profile import Profile
 from .tools import Tool, context, offered
 
 log = logging.getLogger(__name__)

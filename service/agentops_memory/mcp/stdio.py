@@ -7,8 +7,8 @@ from mcp.server.stdio import stdio_server
 
 from agentops_memory_client.contract.port import MemoryService
 
+from ..settings.profile import Profile
 from .connection import Connection, SessionNames
-from .profile import Profile
 from .server import MemoryServer
 from .stdio_stream import Answers, Calls, lines
 

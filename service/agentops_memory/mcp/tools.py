@@ -8,10 +8,10 @@ from agentops_memory_client.contract.errors import Conflict, Invalid
 from agentops_memory_client.contract.models import Message, Session
 
 from ..domain.text.query import MAX_PROMPT
+from ..settings.profile import Profile
 from . import arguments as a
 from . import tool_text as sentences
 from .connection import Connection
-from .profile import Profile
 from .topic_keys import suggested_key
 
 NEAR_KEYS = 5

@@ -11,6 +11,10 @@ from ..domain.text.features import ALL, Feature, Features
 
 LONGEST = timedelta(days=292 * 365)  # as in Go; a window reaches back from now
 MINUTE = timedelta(minutes=1)
+MOST_REQUESTS = 1_000_000  # of a limit
+NANOSECONDS = 1_000_000_000  # in a second
+MAX_PORT = 65535
+PORTS = {"http": 80, "https": 443}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +27,22 @@ class Address:
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rate:
+    """So many requests a unit of time: all at once after a quiet unit, else evenly."""
+
+    count: int
+    unit: str
+
+    def __str__(self) -> str:
+        return f"{self.count}/{self.unit}"
+
+    @property
+    def nanoseconds(self) -> int:
+        """The length of the unit."""
+        return _CLOCK[self.unit] * NANOSECONDS
 
 
 def duration(text: str) -> timedelta:
@@ -71,7 +91,7 @@ def count(text: str) -> int:
 def address(text: str) -> Address:
     """An address to listen on: `:7437`, `127.0.0.1:7437`, `[::1]:7437`."""
     match = _ADDRESS.fullmatch(text)
-    if match is None or int(match["port"]) > 65535:
+    if match is None or int(match["port"]) > MAX_PORT:
         raise ValueError("is no address such as :7437, 127.0.0.1:7437 or [::1]:7437")
     return Address(host=match["v6"] or match["host"] or "", port=int(match["port"]))
 
@@ -116,6 +136,37 @@ def optional_size(text: str) -> int | None:
     return size(text) if text else None
 
 
+def allowed_origins(text: str) -> frozenset[str]:
+    """Origins of pages, separated by commas: `https://console.example`. `*` is none."""
+    origins = {canonical_origin(part.strip()) for part in text.split(",") if part.strip()}
+    if None in origins:
+        raise ValueError(
+            "names something that is no origin such as https://console.example "
+            "or http://localhost:3000, without a path and without *"
+        )
+    return frozenset(origin for origin in origins if origin is not None)
+
+
+def canonical_origin(origin: str) -> str | None:
+    """The origin as a browser writes it: in lower case, without the scheme's own port."""
+    match = _ORIGIN.fullmatch(origin.lower())
+    if match is None or int(match["port"] or 0) > MAX_PORT:
+        return None
+    start = f"{match['scheme']}://{match['host']}"
+    port = int(match["port"] or PORTS[match["scheme"]])
+    return start if port == PORTS[match["scheme"]] else f"{start}:{port}"
+
+
+def rate(text: str) -> Rate | None:
+    """A number of requests and a unit: `50/s`, `600/m`, `20000/h`; None for no limit."""
+    if not text:
+        return None
+    match = _RATE.fullmatch(text)
+    if match is None or not 1 <= int(match["count"]) <= MOST_REQUESTS:
+        raise ValueError(f"is no rate such as 50/s, 600/m or 20000/h, from 1 to {MOST_REQUESTS}")
+    return Rate(count=int(match["count"]), unit=match["unit"])
+
+
 def features(text: str) -> Features:
     """All techniques of recall but those named: `typos,context`."""
     try:
@@ -144,8 +195,8 @@ def switch(text: str) -> bool:
 
 _SWITCH = {"on": True, "true": True, "yes": True, "1": True}
 _SWITCH |= {"off": False, "false": False, "no": False, "0": False}
-_UNITS = {"ns": 1e-9, "us": 1e-6, "\u00b5s": 1e-6, "\u03bcs": 1e-6, "ms": 1e-3}
-_UNITS |= {"s": 1, "m": 60, "h": 3600}
+_CLOCK = {"s": 1, "m": 60, "h": 3600}  # seconds
+_UNITS = {"ns": 1e-9, "us": 1e-6, "\u00b5s": 1e-6, "\u03bcs": 1e-6, "ms": 1e-3, **_CLOCK}
 _UNITS_OF_KEEPING = _UNITS | {"d": 24 * 3600}
 _NUMBER = re.compile(r"[0-9]{1,9}")
 _ADDRESS = re.compile(
@@ -154,4 +205,8 @@ _ADDRESS = re.compile(
 )
 _COUNT = re.compile(r"[1-9]\d{0,3}|10000", re.ASCII)
 _SIZE = re.compile(r"(?P<count>[1-9]\d{0,17})(?P<unit>KiB|MiB|GiB)?", re.ASCII | re.IGNORECASE)
+_RATE = re.compile(r"(?P<count>\d{1,7})/(?P<unit>[smh])", re.ASCII)
+_ORIGIN = re.compile(
+    r"(?P<scheme>https?)://(?P<host>\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::(?P<port>\d{1,5}))?", re.ASCII
+)
 _SIZES = {"": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}

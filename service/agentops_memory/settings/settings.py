@@ -1,8 +1,8 @@
-"""One frozen Settings, one table of variables, read once."""
+"""One frozen Settings, in which each setting stands once: its field, variable, flag and parser."""
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -10,52 +10,210 @@ from typing import Any
 from ..domain.errors import SettingRefused
 from ..domain.model.retention import Retentions
 from ..domain.text.features import Features
-from ..mcp.profile import Profile
-from ..web.rate_limit import Rate
-from .parsing import Address
-from .variables import VARIABLES, Variable
-
-__all__ = ["VARIABLES", "Address", "Settings", "Variable", "settings"]
+from .parsing import (
+    Address,
+    Rate,
+    address,
+    allowed_origins,
+    count,
+    duration,
+    endpoint,
+    features,
+    file,
+    interval,
+    one_of,
+    optional_file,
+    optional_size,
+    rate,
+    retained,
+    retention,
+    size,
+    switch,
+)
+from .profile import Profile, context_limit, tools
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """Everything that an operator decides. `variables` names each part's source."""
+class Variable:
+    """Where a setting comes from: its environment variable, its flag, and how it is read."""
 
-    listen: Address
-    db_path: Path
-    lock_wait: timedelta
-    allow_network_fs: bool
-    auth: str  # "", "none" or "keys"
-    keys_file: Path
-    redaction_file: Path
-    tenant_quota: int | None  # bytes
-    dedupe_window: timedelta
-    drain: timedelta
-    sweep_every: timedelta
-    session_idle: timedelta
-    keep_deleted: timedelta
-    keep_revisions: int
-    keep_idempotency: timedelta
-    keep_audit: timedelta
-    keep_receipts: timedelta
-    backup_dir: Path | None
-    backup_every: timedelta
-    backup_keep: int
-    recall: Features
-    recall_limit: timedelta
-    max_upload: int  # bytes
-    allowed_origins: frozenset[str]
-    rate_limit: Rate | None
-    tools: tuple[str, ...]
-    context_limit: int
-    auto_summarize: bool
-    auto_save: bool
-    auto_search: bool
-    log_level: str
-    metrics: str  # "keys", "open" or "off"
-    otlp_endpoint: str | None
-    otlp_protocol: str
+    field: str
+    name: str
+    flag: str
+    kind: str
+    default: str
+    parse: Callable[[str], Any]
+    help: str
+
+
+def variable(
+    name: str,
+    flag: str,
+    kind: str,
+    parse: Callable[[str], Any],
+    default: str = "",
+    *,
+    help: str,  # noqa: A002 - as click calls it
+) -> dict[str, Any]:
+    """The metadata of a field: all of its Variable but the field's name."""
+    return {
+        "name": name, "flag": flag, "kind": kind, "parse": parse, "default": default, "help": help
+    }  # fmt: skip
+
+
+# fmt: off
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Everything that an operator decides: a row is variable, flag, kind, parser and default."""
+
+    listen: Address = field(metadata=variable(
+        "MEMORY_LISTEN", "--listen", "ADDRESS", address, "127.0.0.1:7437",
+        help="Where to listen; without a host, on every interface.",
+    ))
+    db_path: Path = field(metadata=variable(
+        "MEMORY_DB_PATH", "--db", "FILE", file,
+        help="The database file. Unset, it is /data/memory.db where /data can be written, else "
+        "./data/memory.db.",
+    ))
+    lock_wait: timedelta = field(metadata=variable(
+        "MEMORY_LOCK_WAIT", "--lock-wait", "DURATION", duration, "30s",
+        help="How long to wait at the start for another service to let go of the database; 0 means "
+        "not at all.",
+    ))
+    allow_network_fs: bool = field(metadata=variable(
+        "MEMORY_ALLOW_NETWORK_FS", "--allow-network-fs", "SWITCH", switch, "off",
+        help="Whether the database may lie on a network file system. It may be damaged if another "
+        "machine opens it.",
+    ))
+    auth: str = field(metadata=variable(  # "", "none" or "keys"
+        "MEMORY_AUTH", "--auth", "MODE", one_of("", "none", "keys"),
+        help="Who is let in while no key was ever made: with none everybody, with keys nobody. "
+        "Unset: everybody, but then the service listens on a loopback address alone.",
+    ))
+    keys_file: Path = field(metadata=variable(
+        "MEMORY_KEYS_FILE", "--keys-file", "FILE", optional_file,
+        help="The file of the keys. Unset, it is the database's path with .keys at its end.",
+    ))
+    redaction_file: Path = field(metadata=variable(
+        "MEMORY_REDACTION_FILE", "--redaction-file", "FILE", optional_file,
+        help="What is not taken for a secret, by tenant. Unset, it is the database's path with "
+        ".redaction at its end.",
+    ))
+    tenant_quota: int | None = field(metadata=variable(  # bytes
+        "MEMORY_TENANT_QUOTA", "--tenant-quota", "SIZE", optional_size,
+        help="How much the database of a tenant may hold; beyond, saves are refused. Unset: as "
+        "much as the disk.",
+    ))
+    dedupe_window: timedelta = field(metadata=variable(
+        "MEMORY_DEDUPE_WINDOW", "--dedupe-window", "DURATION", duration, "15m",
+        help="How long the same content counts as a duplicate; 0 turns that off.",
+    ))
+    drain: timedelta = field(metadata=variable(
+        "MEMORY_DRAIN", "--drain", "DURATION", duration, "1s",
+        help="How long requests are still served after SIGTERM, while /health fails.",
+    ))
+    recall_limit: timedelta = field(metadata=variable(
+        "MEMORY_RECALL_LIMIT", "--recall-limit", "DURATION", duration, "2s",
+        help="How long words may be looked for, before the newest memories stand in.",
+    ))
+    sweep_every: timedelta = field(metadata=variable(
+        "MEMORY_SWEEP_EVERY", "--sweep-every", "DURATION", duration, "10m",
+        help="How often the service compares its index with the memories; 0 turns that off.",
+    ))
+    session_idle: timedelta = field(metadata=variable(
+        "MEMORY_SESSION_IDLE", "--session-idle", "DURATION", duration, "24h",
+        help="How long nothing is told of a session before it ends by itself; 0 means never.",
+    ))
+    keep_deleted: timedelta = field(metadata=variable(
+        "MEMORY_KEEP_DELETED", "--keep-deleted", "TIME", retention, "0",
+        help="How long what is deleted can be restored, such as 90d; 0 means for ever.",
+    ))
+    keep_revisions: int = field(metadata=variable(
+        "MEMORY_KEEP_REVISIONS", "--keep-revisions", "NUMBER", retained, "100",
+        help="How many of the newest revisions of an observation are kept; 0 means all.",
+    ))
+    keep_idempotency: timedelta = field(metadata=variable(
+        "MEMORY_KEEP_IDEMPOTENCY", "--keep-idempotency", "TIME", retention, "24h",
+        help="How long a request with an idempotency key is known again; 0 means for ever.",
+    ))
+    keep_audit: timedelta = field(metadata=variable(
+        "MEMORY_KEEP_AUDIT", "--keep-audit", "TIME", retention, "400d",
+        help="How long lines of the audit file are kept; 0 means for ever.",
+    ))
+    keep_receipts: timedelta = field(metadata=variable(
+        "MEMORY_KEEP_RECEIPTS", "--keep-receipts", "TIME", retention, "0",
+        help="How long receipts of erasures are kept once the bytes are gone; 0 means for ever.",
+    ))
+    backup_dir: Path | None = field(metadata=variable(
+        "MEMORY_BACKUP_DIR", "--backup-dir", "FOLDER", optional_file,
+        help="The folder that the service makes backups in, on another disk and for it alone. "
+        "Unset: it makes none.",
+    ))
+    backup_every: timedelta = field(metadata=variable(
+        "MEMORY_BACKUP_EVERY", "--backup-every", "DURATION", interval, "24h",
+        help="How old the newest backup may get before the next is made; 0 means never.",
+    ))
+    backup_keep: int = field(metadata=variable(
+        "MEMORY_BACKUP_KEEP", "--backup-keep", "NUMBER", count, "7",
+        help="How many backups are kept in the folder.",
+    ))
+    recall: Features = field(metadata=variable(
+        "MEMORY_RECALL_WITHOUT", "--recall-without", "NAMES", features,
+        help="Techniques of recall to leave out, to measure what they bring. The index is built "
+        "anew at the start when it was made by others.",
+    ))
+    max_upload: int = field(metadata=variable(  # bytes
+        "MEMORY_MAX_UPLOAD", "--max-upload", "SIZE", size, "256MiB",
+        help="The largest body of /import and of a session's end.",
+    ))
+    allowed_origins: frozenset[str] = field(metadata=variable(
+        "MEMORY_ALLOWED_ORIGINS", "--allowed-origins", "ORIGINS", allowed_origins,
+        help="Origins of web pages that may ask and read, separated by commas.",
+    ))
+    rate_limit: Rate | None = field(metadata=variable(
+        "MEMORY_RATE_LIMIT", "--rate-limit", "RATE", rate,
+        help="How often each key may ask: 50/s, 600/m or 20000/h. Unset: no limit.",
+    ))
+    tools: tuple[str, ...] = field(metadata=variable(
+        "MEMORY_TOOLS", "--tools", "NAMES", tools, "default",
+        help="The tools of agents that come through MCP: default, all, or names with commas.",
+    ))
+    context_limit: int = field(metadata=variable(
+        "MEMORY_CONTEXT_LIMIT", "--context-limit", "NUMBER", context_limit, "5",
+        help="How many memories mem_context gives unless it is told, 0 to 50; 0 gives none at all.",
+    ))
+    auto_summarize: bool = field(metadata=variable(
+        "MEMORY_AUTO_SUMMARIZE", "--auto-summarize", "SWITCH", switch, "on",
+        help="Whether mem_session_end takes the conversation, and makes a summary of it.",
+    ))
+    auto_save: bool = field(metadata=variable(
+        "MEMORY_AUTO_SAVE", "--auto-save", "SWITCH", switch, "on",
+        help="Whether agents that come through MCP have mem_save.",
+    ))
+    auto_search: bool = field(metadata=variable(
+        "MEMORY_AUTO_SEARCH", "--auto-search", "SWITCH", switch, "on",
+        help="Whether agents that come through MCP have mem_search.",
+    ))
+    log_level: str = field(metadata=variable(
+        "MEMORY_LOG_LEVEL", "--log-level", "LEVEL",
+        one_of("debug", "info", "warning", "error"), "info",
+        help="The least severe log lines to write: debug, info, warning or error.",
+    ))
+    metrics: str = field(metadata=variable(  # "keys", "open" or "off"
+        "MEMORY_METRICS", "--metrics", "MODE", one_of("keys", "open", "off"), "keys",
+        help="Who may read /metrics: with keys whoever has a key of the tenant default, and "
+        "everybody while no key was ever made; with open everybody; with off nobody.",
+    ))
+    otlp_endpoint: str | None = field(metadata=variable(
+        "OTEL_EXPORTER_OTLP_ENDPOINT", "--otlp-endpoint", "ENDPOINT", endpoint,
+        help="Where to send traces: host:port (plain-text gRPC) or a URL. Unset: nowhere.",
+    ))
+    otlp_protocol: str = field(metadata=variable(
+        "OTEL_EXPORTER_OTLP_PROTOCOL", "--otlp-protocol", "PROTOCOL",
+        one_of("grpc", "http/protobuf"), "grpc",
+        help="How to send traces: grpc or http/protobuf.",
+    ))
+    # fmt: on
 
     @property
     def audit_file(self) -> Path:
@@ -85,6 +243,9 @@ class Settings:
         )
 
 
+VARIABLES = tuple(Variable(field=it.name, **it.metadata) for it in fields(Settings))
+
+
 def settings(
     environment: Mapping[str, str] = os.environ, flags: Mapping[str, str | None] | None = None
 ) -> Settings:
@@ -92,15 +253,11 @@ def settings(
 
     An empty value is an unset one. Raises SettingRefused for the first wrong value.
     """
-    given = flags or {}
-    values = {
-        variable.field: _read(variable, _given(variable, environment, given))
-        for variable in VARIABLES
-    }
-    for name, ending in _BESIDE.items():
+    given = {it.field: (flags or {}).get(it.field) or environment.get(it.name) for it in VARIABLES}
+    values = {it.field: _parsed(it, given[it.field]) for it in VARIABLES}
+    for name, ending in BESIDE_DATABASE.items():
         values[name] = values[name] or Path(f"{values['db_path']}{ending}")
-    _require_folder(values, {it.name for it in VARIABLES if _given(it, environment, given)})
-    assert values.keys() == {field.name for field in fields(Settings)}
+    _require_backup_dir(values, given)
     return Settings(**values)
 
 
@@ -110,29 +267,22 @@ def default_db_path(mounted: Path = Path("/data")) -> str:
     return str(mounted / "memory.db") if usable else "./data/memory.db"
 
 
-def _given(
-    variable: Variable, environment: Mapping[str, str], flags: Mapping[str, str | None]
-) -> str | None:
-    return flags.get(variable.field) or environment.get(variable.name)
-
-
-def _require_folder(values: Mapping[str, Any], named: set[str]) -> None:
-    """Whoever says how often backups are made believes that some are."""
-    lonely = sorted(named & {"MEMORY_BACKUP_EVERY", "MEMORY_BACKUP_KEEP"})
-    if lonely and values["backup_every"] and values["backup_dir"] is None:
-        raise SettingRefused(f"{lonely[0]}: MEMORY_BACKUP_DIR must say where backups are to lie.")
-
-
-def _read(variable: Variable, text: str | None) -> Any:
-    value = text or variable.default or _DEFAULTS.get(variable.field, str)()
+def _parsed(variable: Variable, text: str | None) -> Any:
+    value = text or variable.default or DEFAULTS.get(variable.field, str)()
     try:
         return variable.parse(value)
     except (ValueError, OSError) as error:  # the latter for a working folder that is gone
         raise SettingRefused(f"{variable.name}: {value!r} {error}.") from error
 
 
-_DEFAULTS: dict[str, Callable[[], str]] = {"db_path": default_db_path}
-_BESIDE = {
-    "keys_file": ".keys",
-    "redaction_file": ".redaction",
-}  # files that lie beside the database
+def _require_backup_dir(values: Mapping[str, Any], given: Mapping[str, str | None]) -> None:
+    """Whoever says how often backups are made believes that some are."""
+    lonely = [name for name in ("backup_every", "backup_keep") if given[name]]
+    if lonely and values["backup_every"] and values["backup_dir"] is None:
+        raise SettingRefused(
+            f"MEMORY_{lonely[0].upper()}: MEMORY_BACKUP_DIR must say where backups are to lie."
+        )
+
+
+DEFAULTS: dict[str, Callable[[], str]] = {"db_path": default_db_path}
+BESIDE_DATABASE = {"keys_file": ".keys", "redaction_file": ".redaction"}

@@ -5,18 +5,7 @@ import socket
 from collections.abc import Collection
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
-MAX_PORT = 65535
-
-
-def allowed_origins(text: str) -> frozenset[str]:
-    """Origins of pages, separated by commas: `https://console.example`. `*` is none."""
-    origins = {_canonical(part.strip()) for part in text.split(",") if part.strip()}
-    if None in origins:
-        raise ValueError(
-            "names something that is no origin such as https://console.example "
-            "or http://localhost:3000, without a path and without *"
-        )
-    return frozenset(origin for origin in origins if origin is not None)
+from ..settings.parsing import PORTS, canonical_origin
 
 
 def is_welcome(origin: str, hosts: Collection[str], allowed: Collection[str]) -> bool:
@@ -25,7 +14,7 @@ def is_welcome(origin: str, hosts: Collection[str], allowed: Collection[str]) ->
     The service's own origin is its name with http or https, so that a proxy may
     add the latter. An origin that a browser hides (`null`) is nobody's.
     """
-    page = _canonical(origin)
+    page = canonical_origin(origin)
     return page is not None and (page in allowed or _is_own(page, hosts))
 
 
@@ -57,18 +46,10 @@ def host_of(authority: str) -> str | None:
 
 
 def _is_own(page: str, hosts: Collection[str]) -> bool:
-    own = (f"{scheme}://" for scheme in _PORTS)
-    return bool(hosts) and any(all(_canonical(start + h) == page for h in hosts) for start in own)
-
-
-def _canonical(origin: str) -> str | None:
-    """The origin as a browser writes it: in lower case, without the scheme's own port."""
-    match = _ORIGIN.fullmatch(origin.lower())
-    if match is None or int(match["port"] or 0) > MAX_PORT:
-        return None
-    start = f"{match['scheme']}://{match['host']}"
-    port = int(match["port"] or _PORTS[match["scheme"]])
-    return start if port == _PORTS[match["scheme"]] else f"{start}:{port}"
+    own = (f"{scheme}://" for scheme in PORTS)
+    return bool(hosts) and any(
+        all(canonical_origin(start + h) == page for h in hosts) for start in own
+    )
 
 
 def _address(host: str) -> IPv4Address | IPv6Address | None:
@@ -87,8 +68,4 @@ def _short_address(host: str) -> IPv4Address | None:
         return None
 
 
-_PORTS = {"http": 80, "https": 443}
-_ORIGIN = re.compile(
-    r"(?P<scheme>https?)://(?P<host>\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::(?P<port>\d{1,5}))?", re.ASCII
-)
 _AUTHORITY = re.compile(r"(?P<host>\[[^\]\s]+\]|[^:\[\]\s]+)(?::\d*)?", re.ASCII)

@@ -1,43 +1,13 @@
 """How often each key may ask: a bucket of requests that fills again with time."""
 
-import re
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from ..domain.errors import TooMany
+from ..settings.parsing import NANOSECONDS, Rate
 
-MOST = 1_000_000  # requests of a limit
 MOST_KEYS = 10_000  # whose buckets are kept
-
-NANOSECONDS = 1_000_000_000  # in a second
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rate:
-    """So many requests a unit of time: all at once after a quiet unit, else evenly."""
-
-    count: int
-    unit: str
-
-    def __str__(self) -> str:
-        return f"{self.count}/{self.unit}"
-
-    @property
-    def nanoseconds(self) -> int:
-        """The length of the unit."""
-        return _UNITS[self.unit] * NANOSECONDS
-
-
-def rate(text: str) -> Rate | None:
-    """A number of requests and a unit: `50/s`, `600/m`, `20000/h`; None for no limit."""
-    if not text:
-        return None
-    match = _RATE.fullmatch(text)
-    if match is None or not 1 <= int(match["count"]) <= MOST:
-        raise ValueError(f"is no rate such as 50/s, 600/m or 20000/h, from 1 to {MOST}")
-    return Rate(count=int(match["count"]), unit=match["unit"])
 
 
 class Rates:
@@ -84,7 +54,3 @@ class Rates:
 def _sentence(key: str | None, limit: Rate, seconds: int) -> str:
     asked = "This service is" if key is None else "This key is"
     return f"{asked} used more often than {limit}; try again in {seconds} s."
-
-
-_UNITS = {"s": 1, "m": 60, "h": 3600}  # seconds
-_RATE = re.compile(r"(?P<count>\d{1,7})/(?P<unit>[smh])", re.ASCII)

@@ -2,7 +2,7 @@
 
 import http.client
 
-from ...settings.settings import Address
+from ...settings.parsing import Address
 
 TIMEOUT = 2.0  # seconds
 
