@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from agentops_memory.cli import errors as failing
-from agentops_memory.cli.program import OF_MEMORIES, main
+from agentops_memory.cli.program import COMMANDS, OF_MEMORIES, loaded
 
 DOCS = Path(__file__).parents[1] / "docs"
 TEXT = (DOCS / "cli.md").read_text("utf-8")
@@ -16,7 +16,7 @@ ROWS = {row[1]: row[0] for row in re.finditer(r"^\| `(\w+)[^`]*`.*\|$", TEXT, re
 def test_every_command_of_memories_is_documented_with_its_options() -> None:
     told = set(re.findall(r"`(--[\w-]+)", TEXT))
 
-    for command in (*OF_MEMORIES, main.commands["completion"]):
+    for command in map(loaded, (*OF_MEMORIES, "completion")):
         row = ROWS[str(command.name)]
         options = [
             option
@@ -33,7 +33,8 @@ def test_every_other_command_is_documented_somewhere() -> None:
     paths = [DOCS.parent / "README.md", *sorted(DOCS.glob("*.md"))]
     documents = "\n".join(path.read_text("utf-8") for path in paths)
 
-    for name, command in main.commands.items():
+    for name in COMMANDS:
+        command = loaded(name)
         assert f"agentops-memory {name}" in documents or f"`{name}" in TEXT, name
         of_it = command.commands if isinstance(command, click.Group) else {}
         assert [each for each in of_it if f"{name} {each}" not in documents] == [], name

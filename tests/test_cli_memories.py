@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from agentops_memory.cli.errors import HINTS, MAY_BE_DONE, fail, failures
-from agentops_memory.cli.print_explanation import STRANGE, reasons, understood
+from agentops_memory.cli.errors import HINTS, MAY_BE_DONE, FileRefused, fail, file_errors
+from agentops_memory.cli.print_results import STRANGE, reasons, understood
 from agentops_memory_client.contract import errors
 from agentops_memory_client.contract.errors import Unreachable
 
@@ -334,17 +334,15 @@ def test_what_may_be_done_nevertheless_is_said(capsys: pytest.CaptureFixture[str
         assert hint == (MAY_BE_DONE if may_be_done else HINTS["Unreachable"])
 
 
-def test_a_file_that_fails_is_told_in_the_words_of_whoever_knows(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_file_that_fails_is_told_in_the_words_of_whoever_knows() -> None:
     for error, sentence in (
         (OSError("The file became shorter."), "The file became shorter."),
         (OSError(28, "No space left", "a.json"), "a.json cannot be used: No space left."),
         (OSError(28, "No space left"), "A file cannot be used: No space left."),
     ):
-        with pytest.raises(SystemExit), failures():
+        with pytest.raises(FileRefused) as refused, file_errors():
             raise error
-        assert capsys.readouterr().err.startswith(f"agentops-memory: {sentence}\n")
+        assert str(refused.value) == sentence
 
 
 def test_a_key_comes_from_the_environment_alone(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from agentops_memory.cli.commands.transfer import _told
+from agentops_memory.cli.commands.transfer import _sentence
 from agentops_memory.cli.errors import HINTS
 from agentops_memory_client.contract.models import ImportConflict
 
@@ -189,7 +189,7 @@ def test_a_conflict_that_only_another_version_knows_is_told_all_the_same() -> No
         place=2, id=1, reason="changed", kept="imported", project="p", title="T"
     )
 
-    assert _told(conflict) == "observations[2] T (p): #1 is in conflict with it"
+    assert _sentence(conflict) == "observations[2] T (p): #1 is in conflict with it"
 
 
 def test_a_document_that_is_refused_is_stored_in_no_part(
@@ -210,7 +210,7 @@ def test_a_document_that_is_refused_is_stored_in_no_part(
     assert stored(service)["observations"] == []
 
 
-def test_an_export_of_engram_is_imported_and_what_is_left_out_is_told(
+def test_an_export_of_engram_is_imported_and_what_is_left_out_is_sentence(
     terminal: Terminal, service: Service, folder: Path
 ) -> None:
     file = written(folder / "engram.json", ENGRAM)

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from agentops_memory.cli.commands.keys import ROLES, keys
+from agentops_memory.cli import main
+from agentops_memory.cli.commands.keys import ROLES
 from agentops_memory.domain.errors import Unavailable
 from agentops_memory.domain.model.access import EVERYTHING, Role, TenantId
 from agentops_memory.domain.model.keys import Key, KeyRing, issued
@@ -33,7 +34,11 @@ TOKEN = re.compile(r"amk_([a-z0-9]{12})_([A-Za-z0-9_-]{43})")
 CI = ("create", "--name", "ci", "--role", "writer")
 ADA = {"user": "ada", "uid": 1000}
 SOON = timedelta(milliseconds=100)
-PROGRAM = "from agentops_memory.cli.commands.keys import keys; keys()"
+PROGRAM = """
+import sys
+from agentops_memory.cli import main
+main(["keys", *sys.argv[1:]])
+"""
 KILLED_AT_THE_RENAME = f"""
 import os, signal, sys
 sys.addaudithook(lambda event, _: event == "os.rename" and os.kill(os.getpid(), signal.SIGKILL))
@@ -52,7 +57,7 @@ class Desk:
 
     def run(self, *arguments: str, **variables: str) -> Result:
         own = {"MEMORY_DB_PATH": str(self.db), "MEMORY_KEYS_FILE": "", **variables}
-        return CliRunner().invoke(keys, arguments, env=own)
+        return CliRunner().invoke(main, ["keys", *arguments], env=own)
 
     def done(self, *arguments: str, **variables: str) -> str:
         """What it prints; it must succeed."""
@@ -673,7 +678,7 @@ def test_help_fits_a_terminal_and_cuts_no_sentence(command: str, desk: Desk) -> 
 
 
 def test_the_commands_load_nothing_until_they_run() -> None:
-    code = "import sys, agentops_memory.cli.commands.keys; print(*sys.modules)"
+    code = "import sys, agentops_memory.cli; print(*sys.modules)"
 
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout
 

@@ -244,7 +244,7 @@ class _Refusing(BaseHTTPRequestHandler):
 
 UNCAUGHT = f"""
 import logging, threading, warnings
-from agentops_memory.cli import main
+from agentops_memory.cli.program import loaded, main
 
 class Closing:
     def __del__(self):
@@ -266,7 +266,7 @@ def failing(**_):
         error.add_note({MARK!r})
         raise ExceptionGroup({MARK!r}, [error, KeyError({MARK!r})]) from error
 
-main.commands["stats"].callback = failing
+loaded("stats").callback = failing
 main()
 """
 

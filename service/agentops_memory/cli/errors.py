@@ -11,15 +11,22 @@ from agentops_memory_client.contract.errors import MemoryServiceError
 
 from ..domain.errors import Damaged, Refusal, SettingRefused
 from .output import one_line
-from .service_files import CommandRefused
 
-LONGEST = 2000  # characters of what is told: something else than the service may answer
+LONGEST = 2000  # characters of a sentence: something else than the service may answer
 
 REFUSED = 1
 LATER = 3  # nobody answers, or it is busy: the same command may succeed later
 INTERRUPTED = 130  # 128 and the number of the signal, as shells count
 READER_GONE = 141
 TERMINATED = 143
+
+
+class CommandRefused(Exception):
+    """A command cannot do its work; its text is a sentence."""
+
+
+FAILURES = (MemoryServiceError, Refusal, SettingRefused, CommandRefused)
+"""What ends a command with a sentence, wherever it is raised."""
 
 
 class NoDatabase(CommandRefused):
@@ -96,16 +103,14 @@ PASSING = {"NotWhole", "Unreachable", "TooMany", "Unavailable"}
 
 
 @contextmanager
-def failures() -> Iterator[None]:
-    """Inside, what goes wrong ends the program with a sentence, a hint and an exit code."""
+def file_errors() -> Iterator[None]:
+    """Inside, what the system says of a file is FileRefused; a reader that has left is not."""
     try:
         yield
-    except (MemoryServiceError, Refusal, SettingRefused, CommandRefused) as error:
-        fail(error)
     except BrokenPipeError:
         raise
     except OSError as error:
-        fail(FileRefused(_sentence(error)))
+        raise FileRefused(_sentence(error)) from error
 
 
 def _sentence(error: OSError) -> str:
@@ -115,8 +120,11 @@ def _sentence(error: OSError) -> str:
     return f"{error.filename or 'A file'} cannot be used: {error.strerror}."
 
 
-def fail(error: Exception) -> NoReturn:
-    """End the program."""
+def fail(error: Exception, *, has_hint: bool = True) -> NoReturn:
+    """End the program; without a hint the exit code does not tell whether to try again."""
+    if not has_hint:
+        click.echo(f"agentops-memory: {error}", err=True)
+        sys.exit(REFUSED)
     kinds = _kinds(error)
     hint = next(HINTS[kind] for kind in kinds if kind in HINTS)
     if getattr(error, "may_be_done", False):
@@ -128,10 +136,10 @@ def fail(error: Exception) -> NoReturn:
 
 
 def _kinds(error: Exception) -> list[str]:
-    """What it is, by name, from the nearest kind on; damage is that whatever it led to."""
-    met: BaseException | None = error
-    while met is not None:
-        if isinstance(met, Damaged):
+    """The names of its classes, nearest first; Damaged alone, whatever the damage led to."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, Damaged):
             return [Damaged.__name__]
-        met = met.__cause__
+        cause = cause.__cause__
     return [kind.__name__ for kind in type(error).__mro__]

@@ -32,7 +32,7 @@ def json_of(noun: object) -> Any:
         return [json_of(each) for each in noun]
     if is_dataclass(noun):
         parts = {field.name: getattr(noun, field.name) for field in fields(noun)}
-        return {name: json_of(part) for name, part in parts.items() if _is_told(name, part)}
+        return {name: json_of(part) for name, part in parts.items() if _is_shown(name, part)}
     return noun
 
 
@@ -42,16 +42,16 @@ def _found(found: Found) -> Any:
 
 
 def _context(context: Context) -> Any:
-    told = {
+    answer = {
         "recent_sessions": [{"summary": summary} for summary in context.summaries],
         "recent_observations": json_of(context.observations),
     }
-    return _explained(told, context.explanation)
+    return _explained(answer, context.explanation)
 
 
-def _explained(told: dict[str, Any], explanation: Mapping[str, Any] | None) -> dict[str, Any]:
-    return told | {"explain": explanation} if explanation else told
+def _explained(answer: dict[str, Any], explanation: Mapping[str, Any] | None) -> dict[str, Any]:
+    return answer | {"explain": explanation} if explanation else answer
 
 
-def _is_told(name: str, part: object) -> bool:
+def _is_shown(name: str, part: object) -> bool:
     return name not in HEADERS and part is not None and not (name == "tags" and part == ())

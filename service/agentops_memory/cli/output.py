@@ -1,4 +1,4 @@
-"""What commands print for people: lines and tables, as wide as the terminal.
+"""What commands print for people: lines, tables and progress, as wide as the terminal.
 
 What is stored may hold anything, escapes of a terminal too: `one_line` and `lines` are harmless.
 """
@@ -7,9 +7,12 @@ import shutil
 import sys
 import unicodedata
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import click
+
+from agentops_memory_client.contract.port import Progress
 
 from ..domain.text.visible import printable
 
@@ -23,15 +26,58 @@ def show(text: str, indent: int = 0, **style: Any) -> None:
     click.secho(" " * indent + cut(text.rstrip(), _room(indent)), **style)
 
 
-def columns(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print a table; its last column is cut to the terminal if there is one."""
-    cells = [[one_line(str(cell)) for cell in row] for row in rows]
-    widths = [max(map(width, column)) for column in zip(headings, *cells, strict=True)]
-    for number, row in enumerate([list(headings), *cells]):
+def say(sentence: str) -> None:
+    """Print a sentence on standard error, beside the output."""
+    click.echo(sentence, err=True)
+
+
+def confirm(question: str) -> None:
+    """Go on if that is answered with yes, at a terminal."""
+    if sys.stdin is None or not sys.stdin.isatty():
+        raise click.UsageError("Nobody can be asked here; say --yes if that is what you want.")
+    if not click.confirm(question, err=True):
+        say("Nothing was changed.")
+        sys.exit(1)
+
+
+def print_table(
+    headings: Sequence[str], rows: Sequence[Sequence[object]], *, is_fitted: bool = True
+) -> None:
+    """Print a table; one that is fitted to a terminal has bold headings and a cut last column."""
+    harmless = one_line if is_fitted else printable
+    cells = [[harmless(str(cell)) for cell in row] for row in [headings, *rows]]
+    widths = [max(map(width, column)) for column in zip(*cells, strict=True)]
+    for number, row in enumerate(cells):
         *first, last = (padded(cell, wide) for cell, wide in zip(row, widths, strict=True))
         start = "".join(f"{cell}  " for cell in first)
-        text = start + cut(last.rstrip(), _room(width(start)))
-        click.echo(click.style(text.rstrip(), bold=True) if number == 0 else text.rstrip())
+        room = _room(width(start)) if is_fitted else None
+        text = (start + cut(last.rstrip(), room)).rstrip()
+        click.echo(click.style(text, bold=True) if is_fitted and number == 0 else text)
+
+
+@contextmanager
+def progress_bar(label: str, *, beside_output: bool = False) -> Iterator[Progress | None]:
+    """A bar on standard error that is told the progress; None if nobody watches it."""
+    if not is_terminal(sys.stderr) or (beside_output and is_terminal(sys.stdout)):
+        yield None
+        return
+
+    def shown(done: int | None) -> str | None:
+        return None if done is None else size(done)
+
+    bar = click.progressbar(length=1, label=label, file=sys.stderr, item_show_func=shown)
+    bar.length = None  # until it is known
+    with bar:
+
+        def advance(done: int, of: int | None) -> None:
+            bar.length = of
+            bar.update(done - bar.pos, done)
+
+        yield advance
+
+
+def no_progress(_: int, __: int | None) -> None:
+    """For what must report its progress, while nobody watches."""
 
 
 def one_line(text: str) -> str:

@@ -1,17 +1,28 @@
-"""What was found, or would be injected, for people; with the reasons if they are wanted."""
+"""What was found, would be injected, or was changed, for people; with the reasons if wanted."""
 
-from collections.abc import Iterator, Sequence
+import difflib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
 
 import click
 
-from agentops_memory_client.contract.models import Context, Explanation, Found
+from agentops_memory_client.contract.models import Context, Explanation, Found, Revision
 
+from ..domain.text.instants import rendered
 from .json_output import print_json
-from .output import counted, lines, one_line, show
-from .print_explanation import reasons, understood
-from .service_files import say
+from .output import counted, lines, one_line, say, show
 
 INDENT = 4
+MOST_LINES = 400  # of a content that is compared line by line: a longer one would take long
+METHODS = {
+    "topic_key": "its topic key holds the words",
+    "recency": "as one of the newest: no word found it",
+}
+BY_WORDS = "by its words"
+STRANGE = "The explanation is not one that this version can tell."
+FIELDS = {"context": "what was saved just before it"}
+TIERS = {"every": " (all of them are in it)"}
 
 
 def print_found(found: Found, *, as_json: bool) -> None:
@@ -27,7 +38,7 @@ def print_found(found: Found, *, as_json: bool) -> None:
         _understand(found.explanation)
         if not found.hits:
             say("Nothing was found.")
-    _tell_omitted(found.omitted)
+    _say_omitted(found.omitted)
 
 
 def print_context(context: Context, *, as_json: bool) -> None:
@@ -45,7 +56,77 @@ def print_context(context: Context, *, as_json: bool) -> None:
         _understand(context.explanation)
         if not (summaries or memories):
             say("An agent would be reminded of nothing.")
-    _tell_omitted(context.omitted)
+    _say_omitted(context.omitted)
+
+
+def print_history(revisions: Sequence[Revision], *, as_json: bool) -> None:
+    """The revisions of a memory, newest first, each with what it changed."""
+    if as_json:
+        print_json(revisions)
+        return
+    for revision, earlier in pairwise([*revisions, None]):
+        assert revision is not None  # that is the last alone
+        at = rendered(revision.created_at)
+        show(f"{revision.revision}  {one_line(revision.action)}  {at}", bold=True)
+        for line in _diff(earlier, revision):
+            show(line, indent=3)
+
+
+def reasons(explanation: Explanation) -> list[str]:
+    """Why a memory is in an answer."""
+    return _sentences(_reasons, explanation)
+
+
+def understood(explanation: Explanation) -> list[str]:
+    """How the text was read, and what became of it."""
+    return _sentences(_understood, explanation)
+
+
+def _sentences(
+    explain: Callable[[Explanation], Iterator[str]], explanation: Explanation
+) -> list[str]:
+    """Of an explanation, which another service may have in another shape: no model bounds it."""
+    try:
+        return list(explain(explanation))
+    except (AttributeError, LookupError, TypeError, ValueError):
+        return [STRANGE]
+
+
+def _reasons(explanation: Explanation) -> Iterator[str]:
+    method = METHODS.get(explanation.get("method", ""), BY_WORDS)
+    tier = TIERS.get(explanation.get("tier", ""), "") if method == BY_WORDS else ""
+    yield f"Place {explanation.get('place', '?')}, {method}{tier}."
+    if matched := explanation.get("matched"):
+        yield f"Matched: {', '.join(dict.fromkeys(map(_term, matched)))}."
+    if fields := explanation.get("fields"):
+        shares = sorted(fields.items(), key=lambda it: -it[1])
+        where = ", ".join(
+            f"{FIELDS.get(name, name)} {share:.0%}" for name, share in shares if share >= 0.005
+        )
+        yield f"Where: {where}. Score {explanation.get('score', 0):.3g}; lower is better."
+    if explanation.get("store_id"):
+        yield f"From the memory store {explanation['store_id']}."
+    if explanation.get("content_cut"):
+        yield "Its content goes on."
+
+
+def _understood(explanation: Explanation) -> Iterator[str]:
+    terms = dict.fromkeys(term for sentence in explanation.get("terms", ()) for term in sentence)
+    if terms:
+        yield f"Looked for: {', '.join(terms)}."
+    if dropped := explanation.get("dropped"):
+        yield f"Not looked for, as too common or too many: {', '.join(dropped)}."
+    for word, meant in explanation.get("corrected", {}).items():
+        yield f"Nobody wrote {word}, so it was read as {' or '.join(meant)}."
+    if explanation.get("degraded"):
+        yield "The words took too long; the newest memories stand in."
+    if explanation.get("timed_out"):
+        yield "The time for explaining was over: some of it is left out."
+
+
+def _term(matched: Mapping[str, Any]) -> str:
+    instead = matched.get("instead_of")
+    return f"{matched['term']} (for {instead})" if instead else str(matched["term"])
 
 
 def _block(name: str, entries: Sequence[str]) -> Iterator[str]:
@@ -66,6 +147,44 @@ def _understand(explanation: Explanation | None) -> None:
         show(one_line(sentence), dim=True)
 
 
-def _tell_omitted(count: int) -> None:
+def _say_omitted(count: int) -> None:
     if count:
         say(f"{counted(count, 'more', 'more')} had no room in one answer.")
+
+
+def _diff(earlier: Revision | None, revision: Revision) -> Iterator[str]:
+    if revision.content is None:
+        return  # a deletion
+    if earlier is None or earlier.content is None:
+        yield from _first(revision)
+        return
+    for name in ("type", "title"):
+        before, after = (one_line(getattr(it, name) or "") for it in (earlier, revision))
+        if before != after:
+            yield f"{name}: {before} -> {after}"
+    if earlier.tags != revision.tags:
+        yield f"tags: {_tags(earlier)} -> {_tags(revision)}"
+    if earlier.content != revision.content:
+        yield from _content_diff(list(lines(earlier.content)), list(lines(revision.content)))
+
+
+def _first(revision: Revision) -> Iterator[str]:
+    yield f"title: {one_line(revision.title or '')}"
+    if revision.tags:
+        yield f"tags: {_tags(revision)}"
+    yield from (f"+ {line}" for line in lines(revision.content or ""))
+
+
+def _content_diff(before: list[str], after: list[str]) -> Iterator[str]:
+    if max(len(before), len(after)) > MOST_LINES:
+        yield f"content: {len(before)} lines -> {len(after)} lines"
+        return
+    compared = list(difflib.unified_diff(before, after, n=0, lineterm=""))[2:]
+    changed = [line for line in compared if not line.startswith("@@")]
+    yield from (f"{line[0]} {line[1:]}" for line in changed)
+    if not changed:
+        yield "content: in characters that are not shown"
+
+
+def _tags(revision: Revision) -> str:
+    return one_line(", ".join(revision.tags)) or "none"

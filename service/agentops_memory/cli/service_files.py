@@ -1,77 +1,76 @@
-"""What the commands on a service's files share: where these lie, who runs them, what is refused."""
+"""What the commands on a service's files share: where these lie, who changes them, and when."""
 
+import asyncio
 import os
 import pwd
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TypeVar
 
-import click
+from ..domain.errors import NotFound, Unavailable
+from ..domain.model.access import DEFAULT_TENANT, Caller, TenantId, tenant_id
+from ..files.file_systems import require_local
+from ..files.keys import KeyFile
+from ..settings.settings import Settings
+from ..storage.sqlite import SqliteEngine
+from ..storage.sqlite.engine.tenant_files import tenants_of
+from ..storage.sqlite.engine.tenants import tenant_file, tenants_folder
+from ..storage.sqlite.schema.migrate import require_current
+from .errors import FileRefused, NoDatabase, NoTenant
 
-from ..domain.errors import Refusal, SettingRefused, Unavailable
-from ..domain.text.visible import printable
-from ..settings.settings import VARIABLES, Settings, settings
-
-# Imported where it is needed: the other commands would wait for it.
-if TYPE_CHECKING:
-    from ..files.keys import KeyFile
-
-
-class CommandRefused(Exception):
-    """A command cannot do its work; its text is a sentence."""
-
-
-def of_the_file(*fields: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """The options of a command that say where the files lie, or any other settings."""
-
-    def decorated(command: Callable[..., Any]) -> Callable[..., Any]:
-        for variable in reversed(VARIABLES):
-            if variable.field in fields:
-                default = variable.default or "unset"
-                command = click.option(
-                    variable.flag,
-                    variable.field,
-                    metavar=variable.kind,
-                    help=f"{variable.help} [{variable.name}, default: {default}]",
-                )(command)
-        return command
-
-    return decorated
+T = TypeVar("T")
 
 
-@contextmanager
-def refusals() -> Iterator[None]:
-    """Inside, what is refused ends the program with one sentence."""
-    try:
-        yield
-    except (Refusal, SettingRefused, CommandRefused) as refusal:
-        say(f"agentops-memory: {refusal}")
-        sys.exit(1)
+def usable_file(settings: Settings, name: str | None, *, may_make: bool) -> tuple[TenantId, Path]:
+    """The tenant of this name, and its file, which a start would not change.
+
+    It may be missing, or empty, if it may be made; missing only if it is the default tenant's.
+    """
+    tenant = tenant_id(name or DEFAULT_TENANT)
+    path = tenant_file(settings.db_path, tenant)
+    require_local(path, is_network_allowed=settings.allow_network_fs)
+    if _is_there(path):
+        require_current(path, settings.recall, may_be_new=may_make)
+    elif tenant != DEFAULT_TENANT:
+        raise NoTenant(f"There is no tenant {tenant}: it would be {path}.")
+    elif not may_make:
+        raise NoDatabase(f"There is no database at {path}.")
+    return tenant, path
 
 
-def place_of(files: Mapping[str, str | None]) -> Settings:
-    """The settings, with what the options say."""
-    return settings(flags=files)
+def on_database(
+    settings: Settings, tenant: TenantId, work: Callable[[SqliteEngine, Caller], Awaitable[T]]
+) -> T:
+    """What work answers on a tenant's database, which is neither made nor brought up to date.
+
+    A service may be running on it meanwhile.
+    """
+    path = tenant_file(settings.db_path, tenant)
+    if tenant != DEFAULT_TENANT and not path.exists():
+        raise NotFound(f"There is no tenant {tenant}: it would be {path}.")
+    require_local(path, is_network_allowed=settings.allow_network_fs)
+    require_current(path, settings.recall)
+
+    async def worked() -> T:
+        async with SqliteEngine.opened(
+            path, clock=now, features=settings.recall, kept=settings.kept
+        ) as engine:
+            return await work(engine, Caller(tenant=tenant))
+
+    return asyncio.run(worked())
 
 
-def key_file(place: Settings) -> "KeyFile":
-    from ..files.keys import KeyFile  # noqa: PLC0415
-
-    return KeyFile(place.keys_file, place.audit_file)
-
-
-def require_local_files(place: Settings) -> None:
+def require_local_files(settings: Settings) -> None:
     """Refuse databases on a file system of several machines with StartRefused."""
-    from ..files.file_systems import require_local  # noqa: PLC0415
-    from ..storage.sqlite.engine.tenant_files import tenants_of  # noqa: PLC0415
-    from ..storage.sqlite.engine.tenants import tenant_file, tenants_folder  # noqa: PLC0415
-
-    path = place.db_path
+    path = settings.db_path
     for file in (path, tenants_folder(path), *(tenant_file(path, it) for it in tenants_of(path))):
-        require_local(file, is_network_allowed=place.allow_network_fs)
+        require_local(file, is_network_allowed=settings.allow_network_fs)
+
+
+def key_file(settings: Settings) -> KeyFile:
+    return KeyFile(settings.keys_file, settings.audit_file)
 
 
 def now() -> datetime:
@@ -86,30 +85,17 @@ def user() -> dict[str, object]:
     return {"user": name, "uid": uid}
 
 
-def make(folder: Path) -> None:
+def make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise Unavailable(f"The folder {folder} cannot be made: {error.strerror}.") from error
 
 
-def confirm(question: str) -> None:
-    """Go on if that is answered with yes, at a terminal."""
-    if sys.stdin is None or not sys.stdin.isatty():
-        raise click.UsageError("Nobody can be asked here; say --yes if that is what you want.")
-    if not click.confirm(question, err=True):
-        say("Nothing was changed.")
-        sys.exit(1)
-
-
-def say(sentence: str) -> None:
-    click.echo(sentence, err=True)
-
-
-def table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """The lines of a table."""
-    cells = [[printable(cell) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    for row in cells:
-        padded = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        yield "  ".join(padded).rstrip()
+def _is_there(path: Path) -> bool:
+    try:
+        if path.is_dir():
+            raise FileRefused(f"{path} is a folder; a database is a file.")
+        return path.exists()
+    except OSError as error:
+        raise FileRefused(f"The database {path} cannot be used: {error.strerror}.") from error

@@ -5,36 +5,32 @@ import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from ...backup.archives import Scope, archived, made
+from ...backup.manifest import Manifest, document
+from ...domain.model.access import tenant_id
+from ...domain.model.findings import some_of
 from ...files.atomic import refuse_own
-from ..errors import failures
-from ..output import counted, is_terminal, one_line, size
-from ..progress import unheard, watched
-from ..service_files import now, of_the_file, place_of, require_local_files, say
-
-# The rest is imported where it is needed: the other commands would wait for it.
-if TYPE_CHECKING:
-    from ...backup.archives import Scope
-    from ...backup.manifest import Manifest
-    from ...settings.settings import Settings
+from ...settings.settings import Settings, settings
+from ..errors import file_errors
+from ..options import force_option, json_option, scope_option, setting_options
+from ..output import counted, is_terminal, no_progress, one_line, progress_bar, say, size
+from ..service_files import now, require_local_files
 
 STDOUT = "-"
 
 
-@click.command(short_help="Write all that is kept into one archive.")
-@of_the_file("db_path", "keys_file", "redaction_file")
+@click.command()
+@setting_options("db_path", "keys_file", "redaction_file")
 @click.option(
     "--to", metavar="PATH", required=True, help="A file, or a folder; - is standard output."
 )
-@click.option(
-    "--tenant", "tenants", metavar="NAME", multiple=True, help="Only this one; repeatable."
-)
+@scope_option
 @click.option("--keys", "with_keys", is_flag=True, help="The keys of the tenants as well.")
-@click.option("--force", is_flag=True, help="Write over a file that is there.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@force_option
+@json_option()
 def backup(
     to: str,
     tenants: tuple[str, ...],
@@ -48,50 +44,44 @@ def backup(
     No save waits for it. The archive is read over once before it has its name,
     and is for its owner alone to read. `restore` puts it back.
     """
-    with failures():
-        place = place_of(files)
+    with file_errors():
+        chosen = settings(flags=files)
         if not to:
             raise click.UsageError("--to needs a name.")
-        refuse_own(to, place)
-        require_local_files(place)
+        refuse_own(to, chosen)
+        require_local_files(chosen)
         scope = scope_of(tenants, with_keys=with_keys)
         if to == STDOUT:
-            _stream(place, scope)
+            _stream(chosen, scope)
         else:
-            _write(place, Path(to), scope, force=force, as_json=as_json)
+            _write(chosen, Path(to), scope, force=force, as_json=as_json)
 
 
-def scope_of(tenants: Sequence[str], *, with_keys: bool) -> "Scope":
+def scope_of(tenants: Sequence[str], *, with_keys: bool) -> Scope:
     """What the options say of whose files are meant."""
-    from ...backup.archives import Scope  # noqa: PLC0415
-    from ...domain.model.access import tenant_id  # noqa: PLC0415
-
     return Scope(tenants=tuple(map(tenant_id, dict.fromkeys(tenants))), with_keys=with_keys)
 
 
-def _write(place: "Settings", to: Path, scope: "Scope", *, force: bool, as_json: bool) -> None:
-    from ...backup.archives import archived  # noqa: PLC0415
-    from ...backup.manifest import document  # noqa: PLC0415
-
-    with watched("Backing up") as told:
-        made = archived(place, to, scope, now=now(), is_forced=force, told=told or unheard)
+def _write(settings: Settings, to: Path, scope: Scope, *, force: bool, as_json: bool) -> None:
+    with progress_bar("Backing up") as progress:
+        told = progress or no_progress
+        archive = archived(settings, to, scope, now=now(), is_forced=force, told=told)
+    manifest = archive.manifest
     if as_json:
-        fields = {"archive": str(made.path), "bytes": made.size, **document(made.manifest)}
+        fields = {"archive": str(archive.path), "bytes": archive.size, **document(manifest)}
         click.echo(json.dumps(fields))
     else:
-        click.echo(one_line(f"Saved {summary(made.manifest)}: {made.path}, {size(made.size)}."))
-    _warn(made.manifest)
+        click.echo(one_line(f"Saved {summary(manifest)}: {archive.path}, {size(archive.size)}."))
+    _warn(manifest)
 
 
-def _stream(place: "Settings", scope: "Scope") -> None:
-    from ...backup.archives import made  # noqa: PLC0415
-
+def _stream(settings: Settings, scope: Scope) -> None:
     if sys.stdout is None or is_terminal(sys.stdout):
         raise click.UsageError("An archive is nothing for a terminal; name a file.")
-    folder = place.db_path.parent
+    folder = settings.db_path.parent
     with (
-        watched("Backing up") as told,
-        made(place, folder, scope, now=now(), told=told or unheard) as (manifest, draft),
+        progress_bar("Backing up") as progress,
+        made(settings, folder, scope, now=now(), told=progress or no_progress) as (manifest, draft),
         draft.open("rb") as source,
     ):
         shutil.copyfileobj(source, sys.stdout.buffer)
@@ -100,21 +90,19 @@ def _stream(place: "Settings", scope: "Scope") -> None:
     _warn(manifest)
 
 
-def damage(manifest: "Manifest") -> str:
+def damage(manifest: Manifest) -> str:
     """What of an archive is damaged, in a sentence; nothing if it is not."""
     if not manifest.damaged:
         return ""
-    from ...domain.model.findings import some_of  # noqa: PLC0415
-
     return one_line(f"Values in it are damaged: {some_of(manifest.damaged)}.")
 
 
-def _warn(manifest: "Manifest") -> None:
-    if told := damage(manifest):
-        say(f"{told} `agentops-memory doctor --fix` mends the database; keep an older archive.")
+def _warn(manifest: Manifest) -> None:
+    if sentence := damage(manifest):
+        say(f"{sentence} `agentops-memory doctor --fix` mends the database; keep an older archive.")
 
 
-def summary(manifest: "Manifest") -> str:
+def summary(manifest: Manifest) -> str:
     """How much an archive holds."""
     parts = manifest.tenants
     observations = sum(part.contents.counts.observations for part in parts)

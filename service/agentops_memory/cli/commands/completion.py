@@ -7,7 +7,7 @@ NAME = "agentops-memory"
 VARIABLE = "_AGENTOPS_MEMORY_COMPLETE"  # in which the shell asks
 
 
-@click.command(short_help="Print what makes a shell complete this program.")
+@click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:

@@ -14,8 +14,9 @@ from urllib.parse import unquote, urlencode, urlsplit
 
 import click
 
+from ..errors import CommandRefused
+from ..options import KEY, URL
 from ..output import one_line
-from ..target import KEY
 
 PROJECT = "demo"
 TIMEOUT = 10.0  # seconds
@@ -53,12 +54,21 @@ MESSAGES = (
 )
 
 
-class DemoFailed(Exception):
-    """The service did not do its part; the text is a sentence."""
+class DemoFailed(CommandRefused):
+    """The service did not do its part."""
 
 
-def run(url: str) -> None:
-    """Save, end, and recall; prints each step."""
+@click.command()
+@click.option(
+    "--url",
+    metavar="URL",
+    envvar=URL,
+    default="http://127.0.0.1:7437",
+    show_default=True,
+    help=f"Where the service is; its key is in {KEY}. [{URL}]",
+)
+def demo(url: str) -> None:
+    """Save a small session through the running service, and show the context it gives."""
     service, key = _located(url)
     try:
         _show(partial(_call, service, key))

@@ -2,65 +2,69 @@
 
 import json
 import os
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import click
 
-from ...compose import utc_now
 from ...doctor.doctor import Patient, findings_of, mended
-from ...doctor.settings import Flags, usable
+from ...doctor.settings import usable
 from ...domain.model.access import tenant_id
 from ...domain.model.findings import Finding, Status, has_failed, worst_first
+from ..options import json_option, setting_options
 from ..output import counted, one_line
+from ..service_files import now
 
 COLOURS = {Status.FAILED: "red", Status.WARNING: "yellow"}
 WIDEST = len("not fixed")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """What somebody asks of the doctor."""
+@click.command()
+@setting_options()
+@click.option("--tenant", metavar="NAME", help="Whose database; without, every tenant's.")
+@click.option("--thorough", is_flag=True, help="Compare every index, row by row and word by word.")
+@click.option("--fix", is_flag=True, help="Mend what is safe; without, nothing is changed.")
+@json_option("Print one JSON document.")
+def doctor(
+    tenant: str | None, thorough: bool, fix: bool, as_json: bool, **flags: str | None
+) -> None:
+    """Look at the settings, the files and the database of each tenant, and say what is wrong.
 
-    tenant: str | None
-    is_thorough: bool
-    is_to_mend: bool
-    as_json: bool
-
-
-def run(flags: Flags, wanted: Wanted) -> bool:
-    """Print what is found; whether nothing has failed. Without `is_to_mend` nothing is changed."""
+    A service may be running meanwhile. No row is ever changed. Exits with 1 if
+    something failed, and with 0 if there are warnings alone.
+    """
     patient = Patient(
         usable=usable(os.environ, flags),
         environment=os.environ,
-        now=utc_now(),
-        tenant=None if wanted.tenant is None else tenant_id(wanted.tenant),
-        is_thorough=wanted.is_thorough,
+        now=now(),
+        tenant=None if tenant is None else tenant_id(tenant),
+        is_thorough=thorough,
     )
     findings = findings_of(patient)
-    done = list(mended(findings)) if wanted.is_to_mend else []
+    done = list(mended(findings)) if fix else []
     if done:
-        findings = findings_of(replace(patient, now=utc_now()))
-    lines = [_document(findings, done)] if wanted.as_json else _lines(findings, done)
+        findings = findings_of(replace(patient, now=now()))
+    lines = [_document(findings, done)] if as_json else _lines(findings, done)
     for line in lines:
         click.echo(line)
-    return not has_failed(findings)
+    sys.exit(1 if has_failed(findings) else 0)
 
 
 def _lines(findings: Sequence[Finding], done: Sequence[Finding]) -> Iterator[str]:
     for finding in done:
         kind = "fixed" if finding.status is Status.OK else "not fixed"
-        yield f"{kind:{WIDEST}}  {_told(finding)}"
+        yield f"{kind:{WIDEST}}  {_sentence(finding)}"
     wrong = [it for it in worst_first(findings) if it.status is not Status.OK]
     for finding in wrong:
         label = click.style(f"{finding.status:{WIDEST}}", fg=COLOURS.get(finding.status))
-        yield f"{label}  {_told(finding)}"
+        yield f"{label}  {_sentence(finding)}"
     yield from _well(findings, {(it.code, it.tenant) for it in wrong})
     yield _closing(findings)
 
 
-def _told(finding: Finding) -> str:
+def _sentence(finding: Finding) -> str:
     where = f" ({finding.tenant})" if finding.tenant else ""
     return one_line(f"{finding.code}{where}: {finding.sentence} {finding.remedy}")
 
@@ -80,9 +84,9 @@ def _closing(findings: Sequence[Finding]) -> str:
     fixable = sum(finding.is_fixable for finding in findings)
     if not (counts[Status.FAILED] or counts[Status.WARNING]):
         return "Nothing is wrong."
-    told = f"{counted(counts[Status.FAILED], 'failure')}, "
-    told += counted(counts[Status.WARNING], "warning")
-    return f"{told}; --fix does something about {fixable} of them." if fixable else f"{told}."
+    text = f"{counted(counts[Status.FAILED], 'failure')}, "
+    text += counted(counts[Status.WARNING], "warning")
+    return f"{text}; --fix does something about {fixable} of them." if fixable else f"{text}."
 
 
 def _document(findings: Sequence[Finding], done: Sequence[Finding]) -> str:

@@ -3,26 +3,29 @@
 import json
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from ...domain.model.access import KeyId, Role, TenantId, new_patterns, tenant_id
+from ...domain.model.keys import Key, issued
 from ...domain.text.instants import rendered
+from ...domain.text.normalization import clean
 from ...domain.text.visible import printable
 from ...settings.parsing import duration
-from ...settings.settings import Settings
-from ..service_files import key_file, make, now, of_the_file, place_of, refusals, say, table, user
+from ...settings.settings import Settings, settings
+from ...storage.sqlite.engine.tenants import tenant_file
+from ..options import json_option, setting_options, tenant_option
+from ..output import print_table, say
+from ..service_files import key_file, make_folder, now, user
 
-# The rest is imported by the commands that need it: the other commands would wait for it.
-if TYPE_CHECKING:
-    from ...domain.model.access import TenantId
-    from ...domain.model.keys import Key
-
-ROLES = ("reader", "writer", "admin")
 HEADINGS = ("ID", "NAME", "TENANT", "ROLE", "PROJECTS", "CREATED", "STATE")
+ROLES = tuple(role.value for role in Role)
+
+_files = setting_options("db_path", "keys_file")
 
 
-@click.group(short_help="Make, list, replace and revoke the keys of callers.")
+@click.group()
 def keys() -> None:
     """Make, list, replace and revoke the keys of callers.
 
@@ -40,10 +43,10 @@ def _read_duration(context: click.Context, option: click.Parameter, text: str) -
 
 
 @keys.command(short_help="Make a key and print it, once.")
-@of_the_file("db_path", "keys_file")
+@_files
 @click.option("--name", required=True, help="What or whom the key is for.")
 @click.option("--role", type=click.Choice(ROLES), required=True, help="What it allows.")
-@click.option("--tenant", default="default", show_default=True, help="Whose memories it opens.")
+@tenant_option("Whose memories it opens.")
 @click.option(
     "--project",
     "projects",
@@ -52,7 +55,7 @@ def _read_duration(context: click.Context, option: click.Parameter, text: str) -
     default=("*",),
     help="A project that it acts on, such as billing or billing-*; may be repeated. [default: *]",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the key with its record, as JSON.")
+@json_option("Print the key with its record, as JSON.")
 def create(
     name: str, role: str, tenant: str, projects: Sequence[str], as_json: bool, **files: str | None
 ) -> None:
@@ -62,54 +65,47 @@ def create(
     Standard output is the key alone, so that it can be assigned:
     KEY=$(agentops-memory keys create --name ci --role writer)
     """
-    from ...domain.model.access import Role, new_patterns, tenant_id  # noqa: PLC0415
-    from ...domain.model.keys import issued  # noqa: PLC0415
-    from ...domain.text.normalization import clean  # noqa: PLC0415
-
-    with refusals():
-        chosen = new_patterns(tuple(map(clean, projects)))
-        key, token = issued(name, tenant_id(tenant), Role(role), chosen, now())
-        place = place_of(files)
-        make(place.db_path.parent)
-        if key_file(place).are_lost():
-            say("The keys that were made before are lost, and none of them works any more.")
-        is_first = key_file(place).create(key, at=now(), by=user())
-    _explain(key, place, is_first=is_first)
+    patterns = new_patterns(tuple(map(clean, projects)))
+    key, token = issued(name, tenant_id(tenant), Role(role), patterns, now())
+    chosen = settings(flags=files)
+    make_folder(chosen.db_path.parent)
+    if key_file(chosen).are_lost():
+        say("The keys that were made before are lost, and none of them works any more.")
+    is_first = key_file(chosen).create(key, at=now(), by=user())
+    _explain(key, chosen, is_first=is_first)
     click.echo(json.dumps({**_shown(key), "key": token}) if as_json else token)
 
 
 @keys.command("list", short_help="Show the keys, without their secrets.")
-@of_the_file("db_path", "keys_file")
+@_files
 @click.option("--all", "with_revoked", is_flag=True, help="Show the revoked ones, too.")
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
+@json_option("Print a JSON array.")
 def list_(with_revoked: bool, as_json: bool, **files: str | None) -> None:
     """Show the keys, without their secrets."""
-    with refusals():
-        place = place_of(files)
-        ring = key_file(place).ring()
-        key_file(place).require_kept(ring)
+    chosen = settings(flags=files)
+    ring = key_file(chosen).ring()
+    key_file(chosen).require_kept(ring)
     if not ring.was_ever_used:
-        say(f"No key was ever made: there is none in {place.keys_file}.")
+        say(f"No key was ever made: there is none in {chosen.keys_file}.")
     every = ring.keys.values()
     shown = [_shown(key) for key in every if with_revoked or key.revoked_at is None]
-    for line in [json.dumps(shown)] if as_json else table([HEADINGS, *map(_row, shown)]):
-        click.echo(line)
+    if as_json:
+        click.echo(json.dumps(shown))
+    else:
+        print_table(HEADINGS, [*map(_row, shown)], is_fitted=False)
 
 
 @keys.command(short_help="Let a key open nothing any more.")
-@of_the_file("db_path", "keys_file")
+@_files
 @click.argument("id")
 def revoke(id: str, **files: str | None) -> None:  # noqa: A002 - named in the help
     """Let the key with this ID open nothing any more, from the next request on."""
-    from ...domain.model.access import KeyId  # noqa: PLC0415
-
-    with refusals():
-        key = key_file(place_of(files)).revoke(KeyId(id), at=now(), by=user())
+    key = key_file(settings(flags=files)).revoke(KeyId(id), at=now(), by=user())
     click.echo(f"Key {key.id} ({key.name}) is revoked.")
 
 
 @keys.command(short_help="Give a key a new secret and print it, once.")
-@of_the_file("db_path", "keys_file")
+@_files
 @click.argument("id")
 @click.option(
     "--keep-old",
@@ -120,19 +116,16 @@ def revoke(id: str, **files: str | None) -> None:  # noqa: A002 - named in the h
 )
 def rotate(id: str, keep_old: timedelta, **files: str | None) -> None:  # noqa: A002 - as above
     """Give the key with this ID a new secret and print the new key, once."""
-    from ...domain.model.access import KeyId  # noqa: PLC0415
-
     at = now()
-    with refusals():
-        file = key_file(place_of(files))
-        key, token = file.rotate(KeyId(id), keep_old, at=at, by=user())
+    file = key_file(settings(flags=files))
+    key, token = file.rotate(KeyId(id), keep_old, at=at, by=user())
     end = f"until {rendered(at + keep_old)}" if keep_old else "no more"
     say(f"Key {key.id} ({key.name}) has a new secret, shown this once. The old one works {end}.")
     click.echo(token)
 
 
 @keys.command(short_help="Forget all keys, and open the service again.")
-@of_the_file("db_path", "keys_file")
+@_files
 @click.option("--open", "is_meant", is_flag=True, help="Say that the service shall be open.")
 def reset(is_meant: bool, **files: str | None) -> None:
     """Forget all keys, revoked and lost ones too, as if none had ever been made.
@@ -145,12 +138,11 @@ def reset(is_meant: bool, **files: str | None) -> None:
             "This forgets all keys and opens the service to callers without one. "
             "Say --open if that is what you want."
         )
-    with refusals():
-        count = key_file(place_of(files)).reset(at=now(), by=user())
+    count = key_file(settings(flags=files)).reset(at=now(), by=user())
     click.echo(f"Forgot {count} {'key' if count == 1 else 'keys'}; none is there any more.")
 
 
-def _explain(key: "Key", place: Settings, *, is_first: bool) -> None:
+def _explain(key: Key, settings: Settings, *, is_first: bool) -> None:
     say(
         f"Key {key.id} ({key.name}): {key.role} in tenant {key.tenant}, "
         f"projects {printable(', '.join(key.projects.names))}. It is shown this once."
@@ -158,18 +150,16 @@ def _explain(key: "Key", place: Settings, *, is_first: bool) -> None:
     if is_first:
         say("It is the first key: from now on the service answers nobody without one.")
     if key.tenant != "default":
-        _note_if_missing(key.tenant, place)
+        _note_if_missing(key.tenant, settings)
 
 
-def _note_if_missing(tenant: "TenantId", place: Settings) -> None:
-    from ...storage.sqlite.engine.tenants import tenant_file  # noqa: PLC0415
-
-    database = tenant_file(place.db_path, tenant)
+def _note_if_missing(tenant: TenantId, settings: Settings) -> None:
+    database = tenant_file(settings.db_path, tenant)
     if not database.exists():
         say(f"Note: the tenant {tenant} has no database yet; it would be {database}.")
 
 
-def _shown(key: "Key") -> dict[str, object]:
+def _shown(key: Key) -> dict[str, object]:
     ends = [secret.until for secret in key.secrets if secret.until is not None]
     return {
         "id": key.id,

@@ -6,48 +6,82 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import click
+
 from agentops_memory_client.contract.port import MemoryService
 
 from ...compose import opened_here
 from ...domain.errors import Invalid
 from ...domain.model.space import project_name
 from ...domain.text.normalization import clean
-from ...mcp.stdio import speak
-from ...settings.settings import Settings
+from ...settings.settings import Settings, settings
 from ...telemetry import Telemetry, configure_logging
-from ..target import Reach, service_at, usable_file
+from ..errors import NoMcp, file_errors
+from ..options import PROJECT, file_tenant_option, setting_options, url_option
+from ..service_files import usable_file
+from ..target import Target, service_at
 
 
-def run(place: Settings, reach: Reach, *, project: str) -> None:
-    """Speak until the host ends it; raises a refusal with a sentence when it cannot start."""
-    name = project_name(clean(project))
-    if not name:
-        raise Invalid("validation failed: project is required")
-    # Python would wait for a line of the input first; what is not answered is not promised.
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_DFL)
-    configure_logging(place.log_level.upper(), sys.stderr)
-    asyncio.run(_spoken(place, reach, name))
+@click.command()
+@click.option(
+    "--project",
+    metavar="NAME",
+    envvar=PROJECT,
+    required=True,
+    help=f"The project that the agent works on. [{PROJECT}]",
+)
+@url_option
+@file_tenant_option
+@setting_options(
+    "db_path", "allow_network_fs", "redaction_file", "tenant_quota", "dedupe_window",
+    "recall_limit", "recall",
+    "tools", "context_limit", "auto_summarize", "auto_save", "auto_search",
+    "log_level", "otlp_endpoint", "otlp_protocol",
+)  # fmt: skip
+def mcp(project: str, url: str | None, tenant: str | None, **flags: str | None) -> None:
+    """Speak MCP through standard input and output, until the input ends.
+
+    An agent's host starts it; nothing else is written to the output, and the
+    log goes to standard error. Without a URL it works on the database file
+    itself, which a service may be using meanwhile.
+    """
+    target = Target.of({"url": url, "tenant": tenant, "db_path": flags["db_path"]})
+    with file_errors():
+        chosen = settings(flags=flags)
+        name = project_name(clean(project))
+        if not name:
+            raise Invalid("validation failed: project is required")
+        # Python would wait for a line of the input first; what is not answered is not promised.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+        configure_logging(chosen.log_level.upper(), sys.stderr)
+        asyncio.run(_speak(chosen, target, name))
 
 
-async def _spoken(place: Settings, reach: Reach, project: str) -> None:
-    telemetry = Telemetry.started(place.otlp_endpoint, place.otlp_protocol)
+async def _speak(settings: Settings, target: Target, project: str) -> None:
     try:
-        async with _reached(place, reach, telemetry) as service:
-            await speak(service, project, place.profile)
+        from ...mcp.stdio import speak  # noqa: PLC0415 - of an extra
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("mcp", "mcp_types"):
+            raise
+        raise NoMcp("Speaking MCP needs the package mcp, version 2.") from error
+    telemetry = Telemetry.started(settings.otlp_endpoint, settings.otlp_protocol)
+    try:
+        async with _opened(settings, target, telemetry) as service:
+            await speak(service, project, settings.profile)
     finally:
         telemetry.stop()
 
 
 @asynccontextmanager
-async def _reached(
-    place: Settings, reach: Reach, telemetry: Telemetry
+async def _opened(
+    settings: Settings, target: Target, telemetry: Telemetry
 ) -> AsyncIterator[MemoryService]:
-    """As any command reaches memories; but logged and traced, and the file may be made."""
-    if reach.url is not None:
-        async with service_at(reach.url) as there:
+    """As any command opens memories; but logged and traced, and the file may be made."""
+    if target.url is not None:
+        async with service_at(target.url) as there:
             yield there
     else:
-        tenant, _ = usable_file(place, reach.tenant, may_make=True)
-        async with opened_here(place, telemetry, tenant) as here:
+        tenant, _ = usable_file(settings, target.tenant, may_make=True)
+        async with opened_here(settings, telemetry, tenant) as here:
             yield here

@@ -2,20 +2,19 @@
 
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from agentops_memory_client.contract.models import Saved
+
+from ...domain.model.space import project_name
 from ...domain.text.instants import rendered
 from ..json_output import print_json
-from ..output import columns, counted, is_terminal, one_line, show
-from ..print_results import print_context, print_found
-from ..service_files import say
-from ..target import asked, of_a_project, reaching
-
-# The rest is imported by the commands that need it: the other commands would wait for it.
-if TYPE_CHECKING:
-    from agentops_memory_client.contract.models import Saved
+from ..options import json_option, project_option, target_options
+from ..output import counted, is_terminal, one_line, print_table, say, show
+from ..print_results import print_context, print_found, print_history
+from ..target import run_on_target
 
 DONE = {
     "created": "Saved as new #{id}.",
@@ -24,7 +23,7 @@ DONE = {
 }
 MOST_READ = 1024 * 1024  # bytes of standard input; the longest content has fewer
 
-_json = click.option("--json", "as_json", is_flag=True, help="Print the JSON of the REST API.")
+_json = json_option("Print the JSON of the REST API.")
 _explain = click.option("--explain", is_flag=True, help="Tell why each was found.")
 _tag = click.option("--tag", metavar="TAG", help="Only memories with this tag.")
 _scope = click.option(
@@ -43,16 +42,16 @@ def _limit(default: int) -> Callable[..., Any]:
     )
 
 
-@click.command(short_help="Save a memory.")
+@click.command()
 @click.argument("title")
 @click.argument("content", required=False)
-@of_a_project
+@project_option
 @click.option("--type", "kind", default="discovery", show_default=True, help="What it is.")
 @click.option("--tag", "tags", multiple=True, metavar="TAG", help="May be repeated.")
 @click.option("--topic-key", metavar="KEY", help="What it is about: the same key is updated.")
 @click.option("--scope", metavar="NAME", help="global is seen from every project.")
 @click.option("--session", metavar="ID", help="In which session. [default: cli:PROJECT]")
-@reaching
+@target_options
 @_json
 def save(  # noqa: PLR0913 - the parts of a memory, each an option
     *,
@@ -72,12 +71,10 @@ def save(  # noqa: PLR0913 - the parts of a memory, each an option
     The same topic key updates the memory that has it; the same words again
     within MEMORY_DEDUPE_WINDOW are counted, and not stored twice.
     """
-    from ...domain.model.space import project_name  # noqa: PLC0415
-
     if not project:
         raise click.UsageError("A memory belongs to a project: --project or MEMORY_PROJECT.")
     text = _read() if content in (None, "-") else content
-    saved = asked(
+    saved = run_on_target(
         where,
         lambda memories: memories.save(
             session_id=session or f"cli:{project_name(project)}",
@@ -94,15 +91,15 @@ def save(  # noqa: PLR0913 - the parts of a memory, each an option
     _print_saved(saved, as_json=as_json)
 
 
-@click.command(short_help="Find memories by words.")
+@click.command()
 @click.argument("words", nargs=-1, required=True)
-@of_a_project
+@project_option
 @click.option("--type", "kind", metavar="TYPE", help="Only this type.")
 @_tag
 @_scope
 @_limit(10)
 @_explain
-@reaching
+@target_options
 @_json
 def search(  # noqa: PLR0913 - the filters, each an option
     *,
@@ -117,7 +114,7 @@ def search(  # noqa: PLR0913 - the filters, each an option
     **where: str | None,
 ) -> None:
     """Find memories by WORDS, best first: of the project and global ones, or of all projects."""
-    found = asked(
+    found = run_on_target(
         where,
         lambda memories: memories.search(
             " ".join(words),
@@ -132,14 +129,14 @@ def search(  # noqa: PLR0913 - the filters, each an option
     print_found(found, as_json=as_json)
 
 
-@click.command(short_help="Show what an agent would be reminded of.")
+@click.command()
 @click.argument("prompt", nargs=-1)
-@of_a_project
+@project_option
 @_tag
 @_scope
 @_limit(5)
 @_explain
-@reaching
+@target_options
 @_json
 def context(
     *,
@@ -156,7 +153,7 @@ def context(
 
     Without a prompt these are the newest; without a project global memories alone.
     """
-    reminded = asked(
+    reminded = run_on_target(
         where,
         lambda memories: memories.context(
             project=project,
@@ -170,15 +167,15 @@ def context(
     print_context(reminded, as_json=as_json)
 
 
-@click.command(short_help="Show a memory among its neighbours in time.")
+@click.command()
 @_id
 @click.option("--before", type=click.IntRange(1, 1000), default=3, show_default=True)
 @click.option("--after", type=click.IntRange(1, 1000), default=3, show_default=True)
-@reaching
+@target_options
 @_json
 def timeline(memory: int, before: int, after: int, as_json: bool, **where: str | None) -> None:
     """Show what was saved in the project before and after the memory ID."""
-    entries = asked(where, lambda it: it.timeline(memory, before=before, after=after))
+    entries = run_on_target(where, lambda it: it.timeline(memory, before=before, after=after))
     if as_json:
         print_json(entries)
         return
@@ -186,39 +183,32 @@ def timeline(memory: int, before: int, after: int, as_json: bool, **where: str |
         (">" if it.id == memory else "", f"#{it.id}", rendered(it.created_at), it.type, it.title)
         for it in entries
     ]
-    columns(("", "ID", "SAVED", "TYPE", "TITLE"), rows)
+    print_table(("", "ID", "SAVED", "TYPE", "TITLE"), rows)
 
 
-@click.command(short_help="Show what changed in a memory.")
+@click.command()
 @_id
-@reaching
+@target_options
 @_json
 def history(memory: int, as_json: bool, **where: str | None) -> None:
     """Show the revisions of the memory ID, newest first, each with what it changed."""
-    from ..diff import changes  # noqa: PLC0415
-
-    revisions = asked(where, lambda memories: memories.history(memory))
-    if as_json:
-        print_json(revisions)
-        return
-    for revision, changed in changes(revisions):
-        at = rendered(revision.created_at)
-        show(f"{revision.revision}  {one_line(revision.action)}  {at}", bold=True)
-        for line in changed:
-            show(line, indent=3)
+    revisions = run_on_target(where, lambda memories: memories.history(memory))
+    print_history(revisions, as_json=as_json)
 
 
-@click.command(short_help="Show sessions, newest first.")
-@of_a_project
+@click.command()
+@project_option
 @_limit(20)
 @click.option("--before", metavar="ID", help="Only those older than this session.")
-@reaching
+@target_options
 @_json
 def sessions(
     project: str | None, limit: int, before: str | None, as_json: bool, **where: str | None
 ) -> None:
     """Show the sessions of the project, or of all, newest first."""
-    found = asked(where, lambda memories: memories.sessions(project, limit=limit, before=before))
+    found = run_on_target(
+        where, lambda memories: memories.sessions(project, limit=limit, before=before)
+    )
     if as_json:
         print_json(found)
         return
@@ -227,13 +217,13 @@ def sessions(
          it.message_count, it.summary or "")
         for it in found
     ]  # fmt: skip
-    columns(("ID", "PROJECT", "STARTED", "STATE", "MESSAGES", "SUMMARY"), rows)
+    print_table(("ID", "PROJECT", "STARTED", "STATE", "MESSAGES", "SUMMARY"), rows)
 
 
-@click.command(short_help="Show how much is stored.")
-@of_a_project
+@click.command()
+@project_option
 @click.option("--storage", is_flag=True, help="Show what the files of the tenants are made of.")
-@reaching
+@target_options
 @_json
 def stats(project: str | None, storage: bool, as_json: bool, **where: str | None) -> None:
     """Show how much is stored, in the project or in all.
@@ -241,14 +231,13 @@ def stats(project: str | None, storage: bool, as_json: bool, **where: str | None
     With --storage, what the files are made of, how much is kept for a time, and
     what the next sweep would remove by the settings of this environment.
     """
-    from ...domain.model.space import project_name  # noqa: PLC0415
-
     if storage:
+        # Not at the top: it needs what reads a file, which a service's memories do not.
         from .storage import print_storage  # noqa: PLC0415
 
         print_storage(where, as_json=as_json)
         return
-    totals = asked(where, lambda memories: memories.stats(project))
+    totals = run_on_target(where, lambda memories: memories.stats(project))
     if as_json:
         print_json(totals)
         return
@@ -267,7 +256,7 @@ def _read() -> str:
     return content.decode(errors="replace").removesuffix("\n").removesuffix("\r")
 
 
-def _print_saved(saved: "Saved", *, as_json: bool) -> None:
+def _print_saved(saved: Saved, *, as_json: bool) -> None:
     if as_json:
         print_json(saved)
     else:

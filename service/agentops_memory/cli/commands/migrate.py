@@ -1,42 +1,50 @@
-"""`migrate`: the databases of all tenants brought up to date, or what that would do, told first."""
+"""`migrate`: the databases of all tenants brought up to date, or first what that would do."""
 
 import logging
+import sys
 
 import click
 
-from ...compose import utc_now
 from ...domain.errors import Refusal, Unavailable
 from ...domain.model.access import TenantId
 from ...files.service_lock import served_alone
-from ...settings.settings import Settings
+from ...settings.settings import Settings, settings
 from ...storage.sqlite.engine.tenant_files import tenants_of
 from ...storage.sqlite.engine.tenants import tenant_file
 from ...storage.sqlite.schema.migrate import migrated
 from ...storage.sqlite.schema.migration_plan import Plan, planned, tried
+from ..options import setting_options
 from ..output import size
+from ..service_files import now
 from ..target import silent
 
 
-def run(settings: Settings, *, dry_run: bool) -> bool:
-    """Print a line for each tenant; whether all are up to date, or with `dry_run` would be.
+@click.command()
+@setting_options()
+@click.option("--dry-run", is_flag=True, help="Tell what would be done, and try it on a copy.")
+def migrate(dry_run: bool, **flags: str | None) -> None:
+    """Bring the databases of all tenants up to date, without serving.
 
-    Refused with InUse while a service has the databases, unless nothing is to be changed.
+    Refused while a service has them. Exits with 1 if one cannot be brought up to date.
     """
-    tenants = tenants_of(settings.db_path)
+    chosen = settings(flags=flags)
+    tenants = tenants_of(chosen.db_path)
     if not tenants:
-        raise Unavailable(f"There is no database at {settings.db_path}.")
+        raise Unavailable(f"There is no database at {chosen.db_path}.")
     if dry_run:
-        return sum(_is_planned(settings, tenant) for tenant in tenants) == len(tenants)
-    with served_alone(settings.db_path):
-        return sum(_is_done(settings, tenant) for tenant in tenants) == len(tenants)
+        done = [_is_planned(chosen, tenant) for tenant in tenants]
+    else:
+        with served_alone(chosen.db_path):
+            done = [_is_done(chosen, tenant) for tenant in tenants]
+    sys.exit(0 if all(done) else 1)
 
 
 def _is_planned(settings: Settings, tenant: TenantId) -> bool:
     try:
         plan = planned(tenant_file(settings.db_path, tenant), settings.recall)
-        click.echo(f"{tenant}: {_told(plan)}")
+        click.echo(f"{tenant}: {_summary(plan)}")
         if plan.is_due:
-            click.echo(f"{tenant}: {_tried(plan, settings)}")
+            click.echo(f"{tenant}: {_trial(plan, settings)}")
     except Refusal as refusal:
         click.echo(f"{tenant}: refused. {refusal}")
         return False
@@ -49,15 +57,15 @@ def _is_done(settings: Settings, tenant: TenantId) -> bool:
         plan = planned(path, settings.recall)
         if plan.is_due and not plan.has_room:
             raise Unavailable(_room(plan))
-        migrated(path, utc_now(), settings.recall)
+        migrated(path, now(), settings.recall)
     except Refusal as refusal:
         click.echo(f"{tenant}: refused, and left as it was. {refusal}")
         return False
-    click.echo(f"{tenant}: {_told(plan)}{' Done.' if plan.is_due else ''}")
+    click.echo(f"{tenant}: {_summary(plan)}{' Done.' if plan.is_due else ''}")
     return True
 
 
-def _told(plan: Plan) -> str:
+def _summary(plan: Plan) -> str:
     if not plan.is_due:
         return f"has format {plan.before}, the newest. There is nothing to do."
     if plan.before == plan.after:
@@ -75,9 +83,9 @@ def _room(plan: Plan) -> str:
     return f"It needs up to {size(plan.needed)}, and {size(plan.free)} are free.{verdict}"
 
 
-def _tried(plan: Plan, settings: Settings) -> str:
+def _trial(plan: Plan, settings: Settings) -> str:
     if not plan.has_room_for_trial:
         return "not tried, as there is no room for a copy."
     with silent(logging.getLogger("agentops_memory")):
-        took = tried(plan, utc_now(), settings.recall)
+        took = tried(plan, now(), settings.recall)
     return f"tried on a copy, which took {took.total_seconds():.1f} s and is sound."

@@ -4,31 +4,39 @@ import json
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TypeVar
 
 import click
 
+from ...domain.lifecycle.projects import Plan, Projects
+from ...domain.lifecycle.receipts import Erasures, Receipt
+from ...domain.model.access import Caller, tenant_id
+from ...domain.model.space import Project, project_name
+from ...domain.model.totals import Extent, Listed
+from ...domain.ports.audit import Audit
 from ...domain.text.instants import rendered
+from ...domain.text.normalization import clean
 from ...domain.text.visible import printable
-from ..service_files import confirm, now, of_the_file, place_of, refusals, say, table, user
-
-# The rest is imported by the commands that need it: the other commands would wait for it.
-if TYPE_CHECKING:
-    from ...domain.lifecycle.projects import Plan, Projects
-    from ...domain.lifecycle.receipts import Receipt
-    from ...domain.model.access import Caller
-    from ...domain.model.space import Project
-    from ...domain.model.totals import Extent, Listed
-    from ...domain.ports.audit import Audit
-    from ...settings.settings import Settings
-    from ...storage.sqlite import SqliteEngine
+from ...files.audit import record
+from ...settings.settings import Settings, settings
+from ...storage.sqlite import SqliteEngine
+from ..options import (
+    Command,
+    dry_run_option,
+    json_option,
+    setting_options,
+    tenant_option,
+    yes_option,
+)
+from ..output import confirm, is_terminal, print_table, say
+from ..service_files import now, on_database, user
 
 T = TypeVar("T")
 
 HEADINGS = ("PROJECT", "OBSERVATIONS", "SESSIONS", "CHANGED")
 
 
-@click.group(short_help="List, rename, merge and erase projects.")
+@click.group()
 def projects() -> None:
     """List, rename, merge and erase the projects of a database file.
 
@@ -37,57 +45,51 @@ def projects() -> None:
     """
 
 
-def _of_a_tenant(command: Callable[..., Any]) -> Callable[..., Any]:
-    tenant = click.option("--tenant", default="default", show_default=True, help="Whose projects.")
-    return of_the_file("db_path")(tenant(command))
-
-
-_dry_run = click.option("--dry-run", is_flag=True, help="Tell what would be done, and do nothing.")
-_yes = click.option("--yes", "is_meant", is_flag=True, help="Do not ask.")
-_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def _of_a_tenant(command: Command) -> Command:
+    return setting_options("db_path")(tenant_option("Whose projects.")(command))
 
 
 @projects.command("list", short_help="Show the projects.")
 @_of_a_tenant
-@_json
+@json_option()
 def list_(tenant: str, as_json: bool, **files: str | None) -> None:
     """Show the projects with their live observations and their newest change."""
-    with refusals():
-        listed = _with_projects(files, tenant, lambda service, caller: service.list(caller))
+    listed = _with_projects(files, tenant, lambda service, caller: service.list(caller))
     rows = [_listed(project) for project in listed]
-    cells = (["" if cell is None else str(cell) for cell in row.values()] for row in rows)
-    for line in [json.dumps(rows)] if as_json else table([HEADINGS, *cells]):
-        click.echo(line)
+    if as_json:
+        click.echo(json.dumps(rows))
+    else:
+        cells = [["" if cell is None else cell for cell in row.values()] for row in rows]
+        print_table(HEADINGS, cells, is_fitted=False)
 
 
 @projects.command(short_help="Give a project another name.")
 @_of_a_tenant
 @click.argument("project")
 @click.argument("new")
-@_dry_run
-@_json
+@dry_run_option
+@json_option()
 def rename(
     tenant: str, project: str, new: str, dry_run: bool, as_json: bool, **files: str | None
 ) -> None:
     """Give PROJECT the name NEW, which nothing may have yet. Ids and sessions stay."""
     old, name = _name(project), _name(new)
-    with refusals():
-        plan = _with_projects(
-            files,
-            tenant,
-            lambda it, caller: (it.plan_rename if dry_run else it.rename)(caller, old, name),
-        )
+    plan = _with_projects(
+        files,
+        tenant,
+        lambda it, caller: (it.plan_rename if dry_run else it.rename)(caller, old, name),
+    )
     fields = {"project": old, "to": name, **_moved(plan.extent)}
-    _tell(fields, f"rename {old} to {name}", dry_run=dry_run, as_json=as_json)
+    _print_done(fields, f"rename {old} to {name}", dry_run=dry_run, as_json=as_json)
 
 
 @projects.command(short_help="Move all of a project into another.")
 @_of_a_tenant
 @click.argument("project")
 @click.argument("into")
-@_dry_run
-@_yes
-@_json
+@dry_run_option
+@yes_option
+@json_option()
 def merge(
     tenant: str,
     project: str,
@@ -104,26 +106,25 @@ def merge(
     for it, two seconds for 10,000 observations.
     """
     source, target = _name(project), _name(into)
-    with refusals():
+    plan = _with_projects(
+        files, tenant, lambda service, caller: service.plan_merge(caller, source, target)
+    )
+    if not dry_run:
+        if not is_meant:
+            _ask(f"merge {source} into {target}", plan.extent)
         plan = _with_projects(
-            files, tenant, lambda service, caller: service.plan_merge(caller, source, target)
+            files, tenant, lambda service, caller: service.merge(caller, source, target)
         )
-        if not dry_run:
-            if not is_meant:
-                _ask(f"merge {source} into {target}", plan.extent)
-            plan = _with_projects(
-                files, tenant, lambda service, caller: service.merge(caller, source, target)
-            )
     fields = {"project": source, "into": target, **_merged(plan)}
-    _tell(fields, f"merge {source} into {target}", dry_run=dry_run, as_json=as_json)
+    _print_done(fields, f"merge {source} into {target}", dry_run=dry_run, as_json=as_json)
 
 
 @projects.command(short_help="Erase a project for good.")
 @_of_a_tenant
 @click.argument("project")
-@_dry_run
-@_yes
-@_json
+@dry_run_option
+@yes_option
+@json_option()
 def erase(
     tenant: str, project: str, dry_run: bool, is_meant: bool, as_json: bool, **files: str | None
 ) -> None:
@@ -133,49 +134,44 @@ def erase(
     receipt says what went. One that was interrupted goes on when it is repeated.
     """
     name = _name(project)
-    with refusals():
-        if dry_run or not is_meant:
-            extent = _with_projects(
-                files, tenant, lambda service, caller: service.plan_erasure(caller, name)
-            )
-        if dry_run:
-            fields = {"project": name, **_removed(extent)}
-            _tell(fields, f"erase {name}", dry_run=True, as_json=as_json)
-            return
-        if not is_meant:
-            _ask(f"erase {name} for good", extent)
-        receipt = _on_engine(files, tenant, partial(_erased, name))
-    _tell_receipt(receipt, as_json=as_json)
+    if dry_run or not is_meant:
+        extent = _with_projects(
+            files, tenant, lambda service, caller: service.plan_erasure(caller, name)
+        )
+    if dry_run:
+        fields = {"project": name, **_removed(extent)}
+        _print_done(fields, f"erase {name}", dry_run=True, as_json=as_json)
+        return
+    if not is_meant:
+        _ask(f"erase {name} for good", extent)
+    receipt = _on_engine(files, tenant, partial(_erased, name))
+    _print_receipt(receipt, as_json=as_json)
 
 
 async def _erased(
-    project: "Project", place: "Settings", engine: "SqliteEngine", caller: "Caller"
-) -> "Receipt":
+    project: Project, settings: Settings, engine: SqliteEngine, caller: Caller
+) -> Receipt:
     """Erase a project, and wait until its bytes have left the file."""
-    from ...domain.lifecycle.projects import Projects  # noqa: PLC0415
-    from ...domain.lifecycle.receipts import Erasures  # noqa: PLC0415
-
-    service, erasures = Projects(engine=engine, audit=_audit(place)), Erasures(engine=engine)
-    total = (await service.plan_erasure(caller, project)).memories if _is_watched() else 0
+    is_watched = is_terminal(sys.stderr)
+    service, erasures = Projects(engine=engine, audit=_audit(settings)), Erasures(engine=engine)
+    total = (await service.plan_erasure(caller, project)).memories if is_watched else 0
     with click.progressbar(
-        length=total, label="Erasing", file=sys.stderr, hidden=not _is_watched()
+        length=total, label="Erasing", file=sys.stderr, hidden=not is_watched
     ) as bar:
         erasure = await service.erase(
             caller, project, lambda erasure: bar.update(erasure.observations - bar.pos)
         )
-    await erasures.finish(caller, lambda step: say(f"Blanking {step}") if _is_watched() else None)
+    await erasures.finish(caller, lambda step: say(f"Blanking {step}") if is_watched else None)
     return await erasures.get(caller, erasure.id)
 
 
 def _with_projects(
     files: Mapping[str, str | None],
     tenant: str,
-    work: Callable[["Projects", "Caller"], Awaitable[T]],
+    work: Callable[[Projects, Caller], Awaitable[T]],
 ) -> T:
-    from ...domain.lifecycle.projects import Projects  # noqa: PLC0415
-
-    async def worked(place: "Settings", engine: "SqliteEngine", caller: "Caller") -> T:
-        return await work(Projects(engine=engine, audit=_audit(place)), caller)
+    async def worked(settings: Settings, engine: SqliteEngine, caller: Caller) -> T:
+        return await work(Projects(engine=engine, audit=_audit(settings)), caller)
 
     return _on_engine(files, tenant, worked)
 
@@ -183,41 +179,29 @@ def _with_projects(
 def _on_engine(
     files: Mapping[str, str | None],
     tenant: str,
-    work: Callable[["Settings", "SqliteEngine", "Caller"], Awaitable[T]],
+    work: Callable[[Settings, SqliteEngine, Caller], Awaitable[T]],
 ) -> T:
-    from ...domain.model.access import tenant_id  # noqa: PLC0415
-    from ..database import features  # noqa: PLC0415
-
-    place = place_of(files)
-    return features(place, tenant_id(tenant), partial(work, place))
+    chosen = settings(flags=files)
+    return on_database(chosen, tenant_id(tenant), partial(work, chosen))
 
 
-def _audit(place: "Settings") -> "Audit":
-    from ...files.audit import record  # noqa: PLC0415
-
-    def note(caller: "Caller", action: str, **fields: object) -> None:  # noqa: ARG001 - the user
-        record(place.audit_file, now(), action, user(), **fields)
+def _audit(settings: Settings) -> Audit:
+    def note(caller: Caller, action: str, **fields: object) -> None:  # noqa: ARG001 - the user
+        record(settings.audit_file, now(), action, user(), **fields)
 
     return note
 
 
-def _name(text: str) -> "Project":
-    from ...domain.model.space import project_name  # noqa: PLC0415
-    from ...domain.text.normalization import clean  # noqa: PLC0415
-
+def _name(text: str) -> Project:
     return project_name(clean(text))
 
 
-def _ask(what: str, extent: "Extent") -> None:
+def _ask(what: str, extent: Extent) -> None:
     counts = f"{extent.memories} observations and {extent.sessions} sessions"
     confirm(f"Really {printable(what)}, with {counts}?")
 
 
-def _is_watched() -> bool:
-    return sys.stderr is not None and sys.stderr.isatty()
-
-
-def _listed(project: "Listed") -> dict[str, object]:
+def _listed(project: Listed) -> dict[str, object]:
     return {
         "project": project.project,
         "observations": project.memories,
@@ -226,7 +210,7 @@ def _listed(project: "Listed") -> dict[str, object]:
     }
 
 
-def _moved(extent: "Extent") -> dict[str, object]:
+def _moved(extent: Extent) -> dict[str, object]:
     return {
         "observations": extent.memories,
         "deleted": extent.deleted,
@@ -235,16 +219,16 @@ def _moved(extent: "Extent") -> dict[str, object]:
     }
 
 
-def _merged(plan: "Plan") -> dict[str, object]:
+def _merged(plan: Plan) -> dict[str, object]:
     return {**_moved(plan.extent), "same_keys": plan.same_keys}
 
 
-def _removed(extent: "Extent") -> dict[str, object]:
+def _removed(extent: Extent) -> dict[str, object]:
     kept = extent.shared_sessions
     return {**_moved(extent), "sessions": extent.sessions - kept, "sessions_kept": kept}
 
 
-def _tell(fields: Mapping[str, object], what: str, *, dry_run: bool, as_json: bool) -> None:
+def _print_done(fields: Mapping[str, object], what: str, *, dry_run: bool, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({**fields, "dry_run": dry_run}))
         return
@@ -253,7 +237,7 @@ def _tell(fields: Mapping[str, object], what: str, *, dry_run: bool, as_json: bo
     click.echo(f"{done} {printable(what)}: {counts}.")
 
 
-def _tell_receipt(receipt: "Receipt", *, as_json: bool) -> None:
+def _print_receipt(receipt: Receipt, *, as_json: bool) -> None:
     of = receipt.erasure
     gone = of.bytes_gone_at and rendered(of.bytes_gone_at)
     fields = {

@@ -6,25 +6,23 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from ...backup.restore import prepared
+from ...backup.restore_plan import Plan, Replacement
+from ...backup.restored_keys import KeysPlan
 from ...domain.errors import Refusal
+from ...domain.model.erasure import Erasure
 from ...domain.text.instants import rendered
-from ..errors import failures
-from ..output import columns, counted, one_line, size
-from ..progress import unheard, watched
-from ..service_files import key_file, now, of_the_file, place_of, require_local_files, say, user
+from ...settings.settings import Settings, settings
+from ...storage.sqlite.schema.contents import Contents
+from ..errors import file_errors
+from ..options import dry_run_option, json_option, scope_option, setting_options
+from ..output import counted, no_progress, one_line, print_table, progress_bar, say, size
+from ..service_files import key_file, now, require_local_files, user
 from .backup import damage, scope_of
-
-# The rest is imported where it is needed: the other commands would wait for it.
-if TYPE_CHECKING:
-    from ...backup.restore_plan import Plan, Replacement
-    from ...backup.restored_keys import KeysPlan
-    from ...domain.model.erasure import Erasure
-    from ...settings.settings import Settings
-    from ...storage.sqlite.schema.contents import Contents
 
 HEADINGS = ("TENANT", "OBSERVATIONS", "SESSIONS", "STORES", "CHANGED", "IN ITS PLACE NOW")
 NOBODY_KNOWS = (
@@ -45,16 +43,14 @@ AGAIN = {
 }
 
 
-@click.command(short_help="Put back what an archive holds.")
-@of_the_file("db_path", "keys_file", "redaction_file")
+@click.command()
+@setting_options("db_path", "keys_file", "redaction_file")
 @click.argument("archive")
-@click.option(
-    "--tenant", "tenants", metavar="NAME", multiple=True, help="Only this one; repeatable."
-)
+@scope_option
 @click.option("--keys", "with_keys", is_flag=True, help="Bring back keys that are not known now.")
 @click.option("--force", is_flag=True, help="Replace databases; the old ones are kept beside.")
-@click.option("--dry-run", is_flag=True, help="Tell what would be done, and do nothing.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@dry_run_option
+@json_option()
 def restore(
     archive: str,
     tenants: tuple[str, ...],
@@ -69,15 +65,15 @@ def restore(
     No service may be running on the database. What is replaced is kept beside
     it. Tenants that the archive does not have stay as they are.
     """
-    from ...backup.restore import prepared  # noqa: PLC0415
-
-    with failures():
-        place, scope = place_of(files), scope_of(tenants, with_keys=with_keys)
-        require_local_files(place)
+    with file_errors():
+        chosen, scope = settings(flags=files), scope_of(tenants, with_keys=with_keys)
+        require_local_files(chosen)
         with ExitStack() as held:
-            with watched("Verifying") as told:
+            with progress_bar("Verifying") as progress:
                 it = held.enter_context(
-                    prepared(place, Path(archive), scope, told=told or unheard, is_dry=dry_run)
+                    prepared(
+                        chosen, Path(archive), scope, told=progress or no_progress, is_dry=dry_run
+                    )
                 )
             if not as_json:
                 _show(it.plan)
@@ -87,30 +83,30 @@ def restore(
             else:
                 _close(it.plan, kept, dry_run=dry_run)
         if not dry_run:
-            _note_if_lost(place)
+            _note_if_lost(chosen)
 
 
-def _note_if_lost(place: "Settings") -> None:
+def _note_if_lost(settings: Settings) -> None:
     try:
-        key_file(place).require_kept(key_file(place).ring())
+        key_file(settings).require_kept(key_file(settings).ring())
     except Refusal as refusal:
         say(f"Note: no service will start here yet. {refusal}")
 
 
-def _say(sentence: str) -> None:
+def _print(sentence: str) -> None:
     """Print a sentence, whole: on a narrow terminal too its end is what matters."""
     click.echo(one_line(sentence))
 
 
-def _show(plan: "Plan") -> None:
+def _show(plan: Plan) -> None:
     made_at, program = rendered(plan.manifest.made_at), one_line(plan.manifest.program)
-    _say(f"An archive of {made_at}, made by agentops-memory {program}; all of it is whole.")
-    columns(HEADINGS, [_row(it) for it in plan.replacements])
+    _print(f"An archive of {made_at}, made by agentops-memory {program}; all of it is whole.")
+    print_table(HEADINGS, [_row(it) for it in plan.replacements])
     for sentence in _notes(plan):
-        _say(sentence)
+        _print(sentence)
 
 
-def _row(it: "Replacement") -> tuple[object, ...]:
+def _row(it: Replacement) -> tuple[object, ...]:
     counts = it.part.contents.counts
     return (
         it.part.tenant, counts.observations, counts.sessions, counts.stores,
@@ -118,11 +114,11 @@ def _row(it: "Replacement") -> tuple[object, ...]:
     )  # fmt: skip
 
 
-def _changed(contents: "Contents") -> str:
+def _changed(contents: Contents) -> str:
     return rendered(contents.changed_at) if contents.changed_at else "-"
 
 
-def _now(it: "Replacement") -> str:
+def _now(it: Replacement) -> str:
     if not it.is_there:
         return "nothing"
     if it.is_done:
@@ -132,9 +128,9 @@ def _now(it: "Replacement") -> str:
     return f"{counted(it.now.counts.observations, 'observation')}, changed {_changed(it.now)}"
 
 
-def _notes(plan: "Plan") -> Iterator[str]:
-    if told := damage(plan.manifest):
-        yield told
+def _notes(plan: Plan) -> Iterator[str]:
+    if sentence := damage(plan.manifest):
+        yield sentence
     for tenant in plan.left_out:
         yield (
             f"The tenant {tenant} was erased since, and stays so; --tenant {tenant} brings it back."
@@ -152,7 +148,7 @@ def _notes(plan: "Plan") -> Iterator[str]:
         yield from _of_keys(plan.keys, is_known=plan.is_known)
 
 
-def _erased(it: "Replacement") -> Iterator[str]:
+def _erased(it: Replacement) -> Iterator[str]:
     if it.is_there and it.now is None:
         yield (
             f"The database of {it.part.tenant} cannot be read, so nobody can know what was erased "
@@ -167,7 +163,7 @@ def _erased(it: "Replacement") -> Iterator[str]:
         )
 
 
-def _again(it: "Replacement", erasure: "Erasure") -> str:
+def _again(it: Replacement, erasure: Erasure) -> str:
     if erasure.kind == "project":
         return (
             f"agentops-memory projects erase {shlex.quote(one_line(erasure.project))} "
@@ -176,7 +172,7 @@ def _again(it: "Replacement", erasure: "Erasure") -> str:
     return AGAIN[erasure.kind]
 
 
-def _of_keys(keys: "KeysPlan", *, is_known: bool) -> Iterator[str]:
+def _of_keys(keys: KeysPlan, *, is_known: bool) -> Iterator[str]:
     if keys.opening and not is_known:
         yield NOBODY_KNOWS
     for key in keys.opening:
@@ -187,17 +183,17 @@ def _of_keys(keys: "KeysPlan", *, is_known: bool) -> Iterator[str]:
         yield f"Known, and as they are now: {counted(len(keys.known), 'key')} of the archive."
 
 
-def _close(plan: "Plan", kept: Sequence[Path], *, dry_run: bool) -> None:
+def _close(plan: Plan, kept: Sequence[Path], *, dry_run: bool) -> None:
     if dry_run:
-        _say("Nothing was changed.")
+        _print("Nothing was changed.")
         return
     done = [it for it in plan.replacements if not it.is_done]
-    _say(f"Restored {counted(len(done), 'tenant')}.")
+    _print(f"Restored {counted(len(done), 'tenant')}.")
     for file in kept:
-        _say(f"What was there is kept: {file}.")
+        _print(f"What was there is kept: {file}.")
 
 
-def _document(plan: "Plan", kept: Sequence[Path]) -> dict[str, Any]:
+def _document(plan: Plan, kept: Sequence[Path]) -> dict[str, Any]:
     return {
         "archive": str(plan.archive),
         "made_at": rendered(plan.manifest.made_at),
@@ -216,7 +212,7 @@ def _document(plan: "Plan", kept: Sequence[Path]) -> dict[str, Any]:
     }
 
 
-def _of_tenant(it: "Replacement") -> dict[str, Any]:
+def _of_tenant(it: Replacement) -> dict[str, Any]:
     return {
         "tenant": it.part.tenant,
         "database": str(it.path),

@@ -8,8 +8,6 @@ from collections.abc import Iterator
 import click
 
 from ...api.kit.ids import ENTRY, STORE, public_id
-from ...compose import utc_now
-from ...domain.errors import Refusal
 from ...domain.lifecycle.receipts import Erasures
 from ...domain.lifecycle.scan import Scan
 from ...domain.lifecycle.scan_findings import Finding
@@ -19,27 +17,33 @@ from ...domain.secrets.redaction import redacted
 from ...domain.text.visible import printable
 from ...files.file_systems import require_local
 from ...files.redaction import RedactionFile
-from ...settings.settings import Settings
+from ...settings.settings import Settings, settings
 from ...storage.sqlite import SqliteEngine
 from ...storage.sqlite.engine.tenants import tenant_file
 from ...storage.sqlite.schema.migrate import require_current
+from ..options import json_option, setting_options, tenant_option
+from ..service_files import now
 
-REFUSALS = (Refusal,)
 
+@click.command()
+@setting_options()
+@tenant_option("Whose memories.")
+@click.option("--redact", is_flag=True, help="Take them out; without, nothing is changed.")
+@json_option("Print a line of JSON for each place.")
+def scan(tenant: str, redact: bool, as_json: bool, **flags: str | None) -> None:
+    """Find secrets in what is stored: in live and deleted memories, revisions and summaries.
 
-def run(settings: Settings, *, tenant: str, redact: bool, as_json: bool) -> bool:
-    """Print where secrets stand, or stood; whether none is left.
-
-    Raises one of REFUSALS when there is no such file, or when a start would change it.
+    It may run while a service uses the file. Exits with 1 if there are some and they stay.
     """
+    chosen = settings(flags=flags)
     caller = Caller(tenant=tenant_id(tenant))
-    path = tenant_file(settings.db_path, caller.tenant)
-    require_local(path, is_network_allowed=settings.allow_network_fs)
-    require_current(path, settings.recall)
-    findings = asyncio.run(_found(settings, caller, redact=redact))
+    path = tenant_file(chosen.db_path, caller.tenant)
+    require_local(path, is_network_allowed=chosen.allow_network_fs)
+    require_current(path, chosen.recall)
+    findings = asyncio.run(_found(chosen, caller, redact=redact))
     for line in _as_json(findings) if as_json else _sentences(findings, redact=redact):
         click.echo(line)
-    return not any(finding.in_names or not redact for finding in findings)
+    sys.exit(1 if any(finding.in_names or not redact for finding in findings) else 0)
 
 
 async def _found(settings: Settings, caller: Caller, *, redact: bool) -> list[Finding]:
@@ -47,7 +51,7 @@ async def _found(settings: Settings, caller: Caller, *, redact: bool) -> list[Fi
     exceptions.read()
     redaction = Redaction(exceptions=exceptions.rules)
     path = tenant_file(settings.db_path, caller.tenant)
-    async with SqliteEngine.opened(path, clock=utc_now, features=settings.recall) as engine:
+    async with SqliteEngine.opened(path, clock=now, features=settings.recall) as engine:
         scan = Scan(engine=engine, rules=redaction.rules)
         findings: list[Finding] = []
         length = await scan.size(caller)

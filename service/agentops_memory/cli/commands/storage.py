@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -10,16 +10,14 @@ from ...domain.model.access import tenant_id
 from ...domain.model.retention import WHAT, Held, Kind, Retentions
 from ...domain.text.instants import rendered
 from ...files.audit import measured
+from ...settings.settings import Settings
 from ...storage.sqlite.engine.tenant_files import tenants_of
 from ...storage.sqlite.maintenance.storage_stats import Holdings, holdings
-from ..errors import failures
+from ..errors import file_errors
 from ..json_output import print_json
-from ..output import columns, show, size
-from ..service_files import now
-from ..target import Reach, usable_file
-
-if TYPE_CHECKING:
-    from ...settings.settings import Settings
+from ..output import print_table, show, size
+from ..service_files import now, usable_file
+from ..target import Target
 
 HEADINGS = ("KIND", "ROWS", "ABOUT", "OLDEST", "KEPT", "NEXT SWEEP")
 NONE = "-"
@@ -28,29 +26,29 @@ UNITS = {"d": timedelta(days=1), "h": timedelta(hours=1), "m": timedelta(minutes
 
 def print_storage(where: Mapping[str, str | None], *, as_json: bool) -> None:
     """Print what there is of each tenant, or of the one that is named, and of the audit file."""
-    reach = Reach.of(where)
-    if reach.url is not None:
+    target = Target.of(where)
+    if target.url is not None:
         raise click.UsageError("--storage looks at files: give --db, on the service's machine.")
-    with failures():
-        place, at = reach.place, now()
-        every = {tenant: _holdings(place, tenant, at) for tenant in _tenants(place, reach.tenant)}
-        audit = measured(place.audit_file, place.kept.until(Kind.AUDIT, at))
+    with file_errors():
+        settings, at = target.settings, now()
+        every = {it: _stats(settings, it, at) for it in _tenants(settings, target.tenant)}
+        audit = measured(settings.audit_file, settings.kept.until(Kind.AUDIT, at))
     if as_json:
-        print_json(_told(every, audit, place.kept))
+        print_json(_document(every, audit, settings.kept))
     else:
-        _print(every, audit, place.kept)
+        _print(every, audit, settings.kept)
 
 
-def _tenants(place: "Settings", name: str | None) -> Sequence[str]:
+def _tenants(settings: Settings, name: str | None) -> Sequence[str]:
     if name is not None:
         return [tenant_id(name)]
-    usable_file(place, None, may_make=False)
-    return tenants_of(place.db_path)
+    usable_file(settings, None, may_make=False)
+    return tenants_of(settings.db_path)
 
 
-def _holdings(place: "Settings", tenant: str, at: datetime) -> Holdings:
-    _, path = usable_file(place, tenant, may_make=False)
-    return holdings(path, place.kept, at)
+def _stats(settings: Settings, tenant: str, at: datetime) -> Holdings:
+    _, path = usable_file(settings, tenant, may_make=False)
+    return holdings(path, settings.kept, at)
 
 
 def _print(every: Mapping[str, Holdings], audit: Held, kept: Retentions) -> None:
@@ -61,9 +59,9 @@ def _print(every: Mapping[str, Holdings], audit: Held, kept: Retentions) -> None
             f"beside it {size(found.log)} of log, {size(found.copies)} of copies",
             indent=2,
         )
-        columns(HEADINGS, [_row(it, kept) for it in found.held])
+        print_table(HEADINGS, [_row(it, kept) for it in found.held])
     show(f"audit file of all tenants: {size(audit.size)}", bold=True)
-    columns(HEADINGS, [_row(audit, kept)])
+    print_table(HEADINGS, [_row(audit, kept)])
 
 
 def _row(held: Held, kept: Retentions) -> tuple[object, ...]:
@@ -72,7 +70,7 @@ def _row(held: Held, kept: Retentions) -> tuple[object, ...]:
     return held.kind, f"{held.rows:,}", size(held.size), oldest, _kept(held.kind, kept), going
 
 
-def _told(every: Mapping[str, Holdings], audit: Held, kept: Retentions) -> dict[str, Any]:
+def _document(every: Mapping[str, Holdings], audit: Held, kept: Retentions) -> dict[str, Any]:
     tenants = [
         {
             "tenant": tenant,
@@ -89,7 +87,7 @@ def _told(every: Mapping[str, Holdings], audit: Held, kept: Retentions) -> dict[
 
 
 def _of_kind(held: Held, kept: Retentions) -> dict[str, Any]:
-    told = {
+    fields = {
         "kind": held.kind.value,
         "what": WHAT[held.kind],
         "rows": held.rows,
@@ -97,7 +95,7 @@ def _of_kind(held: Held, kept: Retentions) -> dict[str, Any]:
         "kept_for": _kept(held.kind, kept),
         "next_sweep": held.past_retention,
     }
-    return told if held.oldest is None else told | {"oldest": rendered(held.oldest)}
+    return fields if held.oldest is None else fields | {"oldest": rendered(held.oldest)}
 
 
 def _kept(kind: Kind, kept: Retentions) -> str:

@@ -1,43 +1,36 @@
 """`tenants`: the databases of tenants, made, listed, exported and erased at the terminal."""
 
+import asyncio
 import json
 import sys
 from collections.abc import AsyncIterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import click
 
 from ...domain.errors import NotFound, Refusal, Unavailable
+from ...domain.model.access import DEFAULT_TENANT, Caller, TenantId, tenant_id
+from ...domain.model.keys import Key
+from ...domain.transfer.transfer import Transfer
 from ...files.atomic import refuse_own, written
-from ..service_files import (
-    confirm,
-    key_file,
-    make,
-    now,
-    of_the_file,
-    place_of,
-    refusals,
-    say,
-    table,
-    user,
-)
-
-# The rest is imported by the commands that need it: the other commands would wait for it.
-if TYPE_CHECKING:
-    from ...domain.model.access import Caller, TenantId
-    from ...domain.model.keys import Key
-    from ...settings.settings import Settings
-    from ...storage.sqlite import SqliteEngine
+from ...files.audit import record
+from ...files.file_systems import require_local
+from ...settings.settings import Settings, settings
+from ...storage.sqlite import SqliteEngine
+from ...storage.sqlite.engine import tenant_files
+from ...storage.sqlite.engine.tenants import tenant_file
+from ..options import dry_run_option, json_option, setting_options, yes_option
+from ..output import confirm, print_table, say
+from ..service_files import key_file, make_folder, now, on_database, user
 
 HEADINGS = ("TENANT", "BYTES", "OBSERVATIONS", "SESSIONS", "STORES", "KEYS")
 COUNTS = ("observations", "sessions", "stores")
 
-_files = of_the_file("db_path", "keys_file")
-_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+_files = setting_options("db_path", "keys_file")
 
 
-@click.group(short_help="Make, list, export and erase tenants.")
+@click.group()
 def tenants() -> None:
     """Make, list, export and erase tenants: each has a database of its own.
 
@@ -51,35 +44,29 @@ def tenants() -> None:
 @click.argument("name")
 def create(name: str, **files: str | None) -> None:
     """Make the database of the tenant NAME."""
-    from ...domain.model.access import tenant_id  # noqa: PLC0415
-    from ...files.audit import record  # noqa: PLC0415
-    from ...storage.sqlite.engine import tenant_files  # noqa: PLC0415
-
-    with refusals():
-        tenant, place = tenant_id(name), place_of(files)
-        _require_local(tenant, place)
-        make(place.db_path.parent)
-        tenant_files.require_new(place.db_path, tenant)
-        record(place.audit_file, now(), "tenant.created", user(), tenant=tenant)
-        database = tenant_files.make(place.db_path, tenant, now(), place.recall)
+    tenant, chosen = tenant_id(name), settings(flags=files)
+    _require_local(tenant, chosen)
+    make_folder(chosen.db_path.parent)
+    tenant_files.require_new(chosen.db_path, tenant)
+    record(chosen.audit_file, now(), "tenant.created", user(), tenant=tenant)
+    database = tenant_files.make(chosen.db_path, tenant, now(), chosen.recall)
     click.echo(f"The tenant {tenant} has its database: {database}.")
 
 
 @tenants.command("list", short_help="Show the tenants.")
 @_files
-@_json
+@json_option()
 def list_(as_json: bool, **files: str | None) -> None:
     """Show the tenants: what each holds, and the keys that open it.
 
     Exits with 1 if a database is there that cannot be read.
     """
-    with refusals():
-        shown = [_shown(tenant, place_of(files)) for tenant in _every(place_of(files))]
+    chosen = settings(flags=files)
+    shown = [_shown(tenant, chosen) for tenant in _every(chosen)]
     if as_json:
         click.echo(json.dumps(shown))
     else:
-        for line in table([HEADINGS, *map(_row, shown)]):
-            click.echo(line)
+        print_table(HEADINGS, [*map(_row, shown)], is_fitted=False)
     unread = [it["tenant"] for it in shown if it["bytes"] and it["observations"] is None]
     for tenant in unread:
         say(f"agentops-memory: the database of the tenant {tenant} cannot be read.")
@@ -95,39 +82,32 @@ def export(name: str, to: str, **files: str | None) -> None:
 
     The file is there whole or not at all, and for its owner alone to read.
     """
-    from ...domain.model.access import tenant_id  # noqa: PLC0415
-    from ..database import features  # noqa: PLC0415
-
-    with refusals():
-        place = place_of(files)
-        if not to:
-            raise click.UsageError("--to needs a name.")
-        refuse_own(to, place)
-        with written(to) as file:
-            features(place, tenant_id(name), partial(_export, file))
+    chosen = settings(flags=files)
+    if not to:
+        raise click.UsageError("--to needs a name.")
+    refuse_own(to, chosen)
+    with written(to) as file:
+        on_database(chosen, tenant_id(name), partial(_export, file))
 
 
 @tenants.command(short_help="Erase a tenant for good.")
 @_files
 @click.argument("name")
-@click.option("--dry-run", is_flag=True, help="Tell what would be done, and do nothing.")
-@click.option("--yes", "is_meant", is_flag=True, help="Do not ask.")
-@_json
+@dry_run_option
+@yes_option
+@json_option()
 def erase(name: str, dry_run: bool, is_meant: bool, as_json: bool, **files: str | None) -> None:
     """Revoke every key of the tenant NAME, then remove its database for good.
 
     The files are removed, not written over: what the disk keeps of them, and
     backups, are beyond this program.
     """
-    from ...domain.model.access import tenant_id  # noqa: PLC0415
-
-    with refusals():
-        tenant, place = tenant_id(name), place_of(files)
-        plan = _plan(tenant, place)
-        if not dry_run:
-            if not is_meant:
-                confirm(f"Really erase the tenant {tenant}, {_counts(plan)}?")
-            plan = _erased(tenant, place, plan)
+    tenant, chosen = tenant_id(name), settings(flags=files)
+    plan = _plan(tenant, chosen)
+    if not dry_run:
+        if not is_meant:
+            confirm(f"Really erase the tenant {tenant}, {_counts(plan)}?")
+        plan = _erased(tenant, chosen, plan)
     if as_json:
         click.echo(json.dumps({**plan, "dry_run": dry_run}))
     else:
@@ -135,36 +115,30 @@ def erase(name: str, dry_run: bool, is_meant: bool, as_json: bool, **files: str 
         click.echo(f"{verb} the tenant {tenant}: {_counts(plan)}.")
 
 
-def _every(place: "Settings") -> list["TenantId"]:
-    from ...storage.sqlite.engine.tenant_files import tenants_of  # noqa: PLC0415
+def _every(settings: Settings) -> list[TenantId]:
+    with_keys = (
+        key.tenant for key in key_file(settings).ring().keys.values() if not key.revoked_at
+    )
+    return list(dict.fromkeys([*tenant_files.tenants_of(settings.db_path), *sorted(with_keys)]))
 
-    with_keys = (key.tenant for key in key_file(place).ring().keys.values() if not key.revoked_at)
-    return list(dict.fromkeys([*tenants_of(place.db_path), *sorted(with_keys)]))
 
-
-def _shown(tenant: "TenantId", place: "Settings") -> dict[str, Any]:
-    from ...storage.sqlite.engine.tenant_files import counted  # noqa: PLC0415
-    from ...storage.sqlite.engine.tenants import tenant_file  # noqa: PLC0415
-
-    file = tenant_file(place.db_path, tenant)
-    _require_local(tenant, place)
-    counts = counted(file) if file.exists() else None
+def _shown(tenant: TenantId, settings: Settings) -> dict[str, Any]:
+    file = tenant_file(settings.db_path, tenant)
+    _require_local(tenant, settings)
+    counts = tenant_files.counted(file) if file.exists() else None
     return {
         "tenant": tenant,
         "bytes": counts and counts.size,
         "observations": counts and counts.memories,
         "sessions": counts and counts.sessions,
         "stores": counts and counts.stores,
-        "keys": [{"id": key.id, "name": key.name} for key in _keys(tenant, place)],
+        "keys": [{"id": key.id, "name": key.name} for key in _keys(tenant, settings)],
     }
 
 
-def _require_local(tenant: "TenantId", place: "Settings") -> None:
-    from ...files.file_systems import require_local  # noqa: PLC0415
-    from ...storage.sqlite.engine.tenants import tenant_file  # noqa: PLC0415
-
-    file = tenant_file(place.db_path, tenant)
-    require_local(file, is_network_allowed=place.allow_network_fs)
+def _require_local(tenant: TenantId, settings: Settings) -> None:
+    file = tenant_file(settings.db_path, tenant)
+    require_local(file, is_network_allowed=settings.allow_network_fs)
 
 
 def _row(shown: Mapping[str, Any]) -> list[str]:
@@ -173,39 +147,31 @@ def _row(shown: Mapping[str, Any]) -> list[str]:
     return [shown["tenant"], *("-" if it is None else str(it) for it in numbers), keys]
 
 
-def _keys(tenant: "TenantId", place: "Settings") -> tuple["Key", ...]:
-    return key_file(place).ring().working(tenant)
+def _keys(tenant: TenantId, settings: Settings) -> tuple[Key, ...]:
+    return key_file(settings).ring().working(tenant)
 
 
-def _plan(tenant: "TenantId", place: "Settings") -> dict[str, Any]:
-    from ...domain.model.access import DEFAULT_TENANT  # noqa: PLC0415
-    from ...storage.sqlite.engine.tenant_files import files_of  # noqa: PLC0415
-    from ...storage.sqlite.engine.tenants import tenant_file  # noqa: PLC0415
-
+def _plan(tenant: TenantId, settings: Settings) -> dict[str, Any]:
     if tenant == DEFAULT_TENANT:
         raise Unavailable(
             "The default tenant is the service's own database. Erase its projects with "
-            f"`agentops-memory projects erase`, or stop the service and remove {place.db_path}."
+            f"`agentops-memory projects erase`, or stop the service and remove {settings.db_path}."
         )
-    if tenant_file(place.db_path, tenant).is_symlink():
+    if tenant_file(settings.db_path, tenant).is_symlink():
         raise Unavailable(
-            f"{tenant_file(place.db_path, tenant)} is a link, and what it leads to is not this "
+            f"{tenant_file(settings.db_path, tenant)} is a link, and what it leads to is not this "
             "program's to remove. Revoke the tenant's keys, and remove both by hand."
         )
-    shown = _shown(tenant, place)
-    files = [str(file) for file in files_of(tenant_file(place.db_path, tenant))]
+    shown = _shown(tenant, settings)
+    files = [str(file) for file in tenant_files.files_of(tenant_file(settings.db_path, tenant))]
     if not files and not shown["keys"]:
         raise NotFound(f"There is no tenant {tenant}.")
     return {**shown, "files": files}
 
 
-def _erased(tenant: "TenantId", place: "Settings", plan: Mapping[str, Any]) -> dict[str, Any]:
-    from ...files.audit import record  # noqa: PLC0415
-    from ...storage.sqlite.engine.tenant_files import remove  # noqa: PLC0415
-    from ...storage.sqlite.engine.tenants import tenant_file  # noqa: PLC0415
-
+def _erased(tenant: TenantId, settings: Settings, plan: Mapping[str, Any]) -> dict[str, Any]:
     try:
-        keys = key_file(place).revoke_all(tenant, at=now(), by=user())
+        keys = key_file(settings).revoke_all(tenant, at=now(), by=user())
     except Refusal as refusal:
         names = ", ".join(f"{key['name']} ({key['id']})" for key in plan["keys"])
         raise Unavailable(
@@ -213,8 +179,8 @@ def _erased(tenant: "TenantId", place: "Settings", plan: Mapping[str, Any]) -> d
             f"{names}. {refusal}"
         ) from refusal
     counts = {name: plan[name] for name in (*COUNTS, "bytes")}
-    record(place.audit_file, now(), "tenant.erased", user(), tenant=tenant, **counts)
-    files = [str(file) for file in remove(tenant_file(place.db_path, tenant))]
+    record(settings.audit_file, now(), "tenant.erased", user(), tenant=tenant, **counts)
+    files = [str(file) for file in tenant_files.remove(tenant_file(settings.db_path, tenant))]
     return {**plan, "keys": [{"id": key.id, "name": key.name} for key in keys], "files": files}
 
 
@@ -223,11 +189,9 @@ def _counts(plan: Mapping[str, Any]) -> str:
     return ", ".join([*held, f"{len(plan['keys'])} keys", f"{len(plan['files'])} files"])
 
 
-async def _export(file: BinaryIO, engine: "SqliteEngine", caller: "Caller") -> None:
-    import asyncio  # noqa: PLC0415
-
+async def _export(file: BinaryIO, engine: SqliteEngine, caller: Caller) -> None:
+    # Not at the top: the other commands would wait for the API.
     from ...api.agentops.exports import document  # noqa: PLC0415
-    from ...domain.transfer.transfer import Transfer  # noqa: PLC0415
 
     pieces: AsyncIterator[bytes] = document(Transfer(engine=engine), caller, None, now())
     async for piece in pieces:

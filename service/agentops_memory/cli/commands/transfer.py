@@ -1,5 +1,6 @@
 """`export` and `import`: all that is stored, as a file of JSON and back."""
 
+import asyncio
 import codecs
 import json
 import os
@@ -12,24 +13,21 @@ from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, aclosing, contextmanager, nullcontext
 from io import BufferedReader, UnsupportedOperation
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import BinaryIO, cast
 
 import click
 
 from agentops_memory_client.contract.errors import MemoryServiceError
+from agentops_memory_client.contract.models import ImportConflict, Imported, ImportPlan
 
 from ...domain.errors import Invalid
 from ...files.atomic import refuse_own, written
-from ..errors import FileRefused, FileThere, NotWhole, failures
+from ..engram import LEFT_OUT, converted, is_engram
+from ..errors import FileRefused, FileThere, NotWhole, file_errors
 from ..json_output import print_json
-from ..output import columns, counted, is_terminal, one_line, show
-from ..progress import watched
-from ..service_files import say
-from ..target import Memories, Reach, asked, of_a_project, reaching
-
-# The rest is imported by the commands that need it: the other commands would wait for it.
-if TYPE_CHECKING:
-    from agentops_memory_client.contract.models import ImportConflict, Imported, ImportPlan
+from ..options import force_option, json_option, project_option, target_options
+from ..output import counted, is_terminal, one_line, print_table, progress_bar, say, show
+from ..target import Memories, Target, run_on_target
 
 # Completed as a path; what is wrong with one is told as of any file, and not as wrong use.
 FILE = click.Path(allow_dash=True, readable=False)
@@ -45,59 +43,59 @@ CONFLICTS = {
 IN_CONFLICT = "{other} is in conflict with it"  # as only another version can tell
 
 
-@click.command(short_help="Write all that is stored, as JSON.")
+@click.command()
 @click.argument("file", required=False, default="-", type=FILE)
-@of_a_project
-@click.option("--force", is_flag=True, help="Write over a file that is there.")
-@reaching
+@project_option
+@force_option
+@target_options
 def export(file: str, project: str | None, force: bool, **where: str | None) -> None:
     """Write every session and observation, of the project or of all, to FILE.
 
     Without a file, or with -, to standard output. A file is there at the end,
     whole, and for its owner alone to read.
     """
-    with failures():
-        _require_writable(file, Reach.of(where), force=force)
+    with file_errors():
+        _require_writable(file, Target.of(where), force=force)
     if project:
         say(f"Only the project {one_line(project)} is exported.")
 
     async def work(memories: Memories) -> None:
         with (
             written(file) as target,
-            watched("exporting", beside_output=file == "-") as progress,
+            progress_bar("exporting", beside_output=file == "-") as progress,
         ):
             async with aclosing(_to_the_end(memories.export(project, progress=progress))) as pieces:
                 await _pour(pieces, target)
 
-    asked(where, work)
+    run_on_target(where, work)
 
 
-@click.command("import", short_help="Store what an export holds.")
+@click.command("import")
 @click.argument("file", type=FILE)
 @click.option("--dry-run", is_flag=True, help="Tell what would be stored, and store nothing.")
-@reaching
-@click.option("--json", "as_json", is_flag=True, help="Print the JSON of the REST API.")
+@target_options
+@json_option("Print the JSON of the REST API.")
 def import_(file: str, dry_run: bool, as_json: bool, **where: str | None) -> None:
     """Store what the export in FILE holds and is not there yet, whole or not at all.
 
     FILE is an export of this service, or one of engram; - is standard input.
     What is there already is left alone, so an import can be repeated.
     """
-    with failures(), _document(file, Reach.of(where)) as path:
+    with file_errors(), _document(file, Target.of(where)) as path:
         if dry_run:
-            _print_plan(asked(where, lambda it: _planned(it, path)), as_json=as_json)
+            _print_plan(run_on_target(where, lambda it: _planned(it, path)), as_json=as_json)
         else:
-            imported = asked(where, lambda it: _imported(it, path), may_make=True)
+            imported = run_on_target(where, lambda it: _imported(it, path), may_make=True)
             _print_imported(imported, as_json=as_json)
 
 
-async def _planned(memories: Memories, path: Path) -> "ImportPlan":
-    with watched("looking") as progress:
+async def _planned(memories: Memories, path: Path) -> ImportPlan:
+    with progress_bar("looking") as progress:
         return await memories.plan_import(path, progress=progress)
 
 
-async def _imported(memories: Memories, path: Path) -> "Imported":
-    with watched("importing") as progress:
+async def _imported(memories: Memories, path: Path) -> Imported:
+    with progress_bar("importing") as progress:
         return await memories.import_from(path, progress=progress)
 
 
@@ -119,10 +117,8 @@ async def _pour(pieces: AsyncGenerator[bytes, None], target: BinaryIO) -> None:
     if is_terminal(target):
         await _show(pieces)
         return
-    from asyncio import to_thread  # noqa: PLC0415
-
     async for piece in pieces:
-        await to_thread(target.write, piece)
+        await asyncio.to_thread(target.write, piece)
 
 
 async def _show(pieces: AsyncGenerator[bytes, None]) -> None:
@@ -136,25 +132,23 @@ async def _show(pieces: AsyncGenerator[bytes, None]) -> None:
     click.echo()
 
 
-def _require_writable(file: str, reach: Reach, *, force: bool) -> None:
+def _require_writable(file: str, target: Target, *, force: bool) -> None:
     """Refuse a file that is there, or that is the service's own."""
     if file == "-":
         return
-    if reach.url is None:
-        refuse_own(file, reach.place)
-    target = Path(file)
-    if target.is_dir():
-        raise FileRefused(f"{target} is a folder; an export is a file.")
-    if target.is_file() and not force:
-        raise FileThere(f"{target} is there already.")
+    if target.url is None:
+        refuse_own(file, target.settings)
+    path = Path(file)
+    if path.is_dir():
+        raise FileRefused(f"{path} is a folder; an export is a file.")
+    if path.is_file() and not force:
+        raise FileThere(f"{path} is there already.")
 
 
 @contextmanager
-def _document(file: str, reach: Reach) -> Iterator[Path]:
+def _document(file: str, target: Target) -> Iterator[Path]:
     """The file with a document of ours: the one that was named, or one that is made of it."""
-    from ..engram import converted, is_engram  # noqa: PLC0415
-
-    with _opened(file, reach) as (source, path):
+    with _opened(file, target) as (source, path):
         try:
             is_of_engram = is_engram(source)
         except Invalid as error:
@@ -163,19 +157,19 @@ def _document(file: str, reach: Reach) -> Iterator[Path]:
             yield path
             return
         left_out: Counter[str] = Counter()
-        with _aside(reach, lambda file: file.writelines(converted(source, left_out))) as target:
-            _tell(left_out)
-            yield Path(target.name)
+        with _temporary(target, lambda it: it.writelines(converted(source, left_out))) as copy:
+            _say_left_out(left_out)
+            yield Path(copy.name)
 
 
 @contextmanager
-def _opened(file: str, reach: Reach) -> Iterator[tuple[BinaryIO, Path]]:
+def _opened(file: str, target: Target) -> Iterator[tuple[BinaryIO, Path]]:
     """The file, and where it is; of what can be read only once, a copy."""
     with _source(file) as source:
         if file != "-" and stat.S_ISREG(os.fstat(source.fileno()).st_mode):
             yield source, Path(file)
             return
-        with _aside(reach, lambda file: file.writelines(_arriving(source))) as copy:
+        with _temporary(target, lambda it: it.writelines(_arriving(source))) as copy:
             yield copy, Path(copy.name)
 
 
@@ -212,9 +206,9 @@ def _source(file: str) -> AbstractContextManager[BinaryIO]:
 
 
 @contextmanager
-def _aside(reach: Reach, fill: Callable[[BinaryIO], None]) -> Iterator[BinaryIO]:
+def _temporary(target: Target, fill: Callable[[BinaryIO], None]) -> Iterator[BinaryIO]:
     """A file of what fill writes, gone at the end: a pod may have no folder but the database's."""
-    folder = None if reach.url else reach.place.db_path.parent
+    folder = None if target.url else target.settings.db_path.parent
     with ExitStack() as stack:
         try:
             beside = folder if folder and folder.is_dir() else None
@@ -228,14 +222,12 @@ def _aside(reach: Reach, fill: Callable[[BinaryIO], None]) -> Iterator[BinaryIO]
         yield file
 
 
-def _tell(left_out: Counter[str]) -> None:
-    from ..engram import LEFT_OUT  # noqa: PLC0415
-
-    said = [counted(left_out[why], noun) for why, noun in LEFT_OUT.items() if left_out[why]]
-    say(f"An export of engram. Left out of it: {', '.join(said) or 'nothing'}.")
+def _say_left_out(left_out: Counter[str]) -> None:
+    parts = [counted(left_out[why], noun) for why, noun in LEFT_OUT.items() if left_out[why]]
+    say(f"An export of engram. Left out of it: {', '.join(parts) or 'nothing'}.")
 
 
-def _print_imported(imported: "Imported", *, as_json: bool) -> None:
+def _print_imported(imported: Imported, *, as_json: bool) -> None:
     if as_json:
         print_json(imported)
     else:
@@ -247,11 +239,11 @@ def _print_imported(imported: "Imported", *, as_json: bool) -> None:
         say(f"Kept out of it: {counted(imported.redacted, 'secret')}.")
 
 
-def _print_plan(plan: "ImportPlan", *, as_json: bool) -> None:
+def _print_plan(plan: ImportPlan, *, as_json: bool) -> None:
     if as_json:
         print_json(plan)
         return
-    columns(
+    print_table(
         ("", "NEW", "BACK", "SAME", "CONFLICTING"),
         [
             ("sessions", plan.new_sessions, "", plan.same_sessions, plan.conflicting_sessions),
@@ -260,13 +252,13 @@ def _print_plan(plan: "ImportPlan", *, as_json: bool) -> None:
         ],
     )  # fmt: skip
     for conflict in plan.conflicts:
-        show(_told(conflict))
+        show(_sentence(conflict))
     more = plan.conflicting_observations - len(plan.conflicts)
     if more > 0:
         show(f"... and {more:,} more")
 
 
-def _told(conflict: "ImportConflict") -> str:
+def _sentence(conflict: ImportConflict) -> str:
     other = f"#{conflict.id}" if conflict.id else "an earlier one of the document"
     outcome = CONFLICTS.get((conflict.reason, conflict.kept), IN_CONFLICT).format(other=other)
     name = f"{conflict.title} ({conflict.project})"
