@@ -196,10 +196,10 @@ def test_with_nothing_set_every_default_holds(
 
 
 def test_what_is_kept_may_be_counted_in_days() -> None:
-    kept = settings({"MEMORY_KEEP_DELETED": "1d12h", "MEMORY_KEEP_AUDIT": "0"}).kept
+    retention = settings({"MEMORY_KEEP_DELETED": "1d12h", "MEMORY_KEEP_AUDIT": "0"}).retention
 
-    assert settings({}).kept == Retentions()
-    assert kept == Retentions(deleted=timedelta(hours=36), audit=FOR_EVER)
+    assert settings({}).retention == Retentions()
+    assert retention == Retentions(deleted=timedelta(hours=36), audit=FOR_EVER)
 
 
 def test_a_flag_beats_the_environment_and_that_beats_the_default() -> None:

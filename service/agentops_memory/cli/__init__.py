@@ -1,4 +1,4 @@
-"""The program: `agentops-memory`, which serves when it is told nothing."""
+"""The program: `agentops-memory`, which serves when no command is named."""
 
 from .program import main
 

@@ -1,4 +1,4 @@
-"""What nothing has caught ends as a log line, without what its message quotes.
+"""Uncaught exceptions and warnings become log lines, without what their messages quote.
 
 Where no log is set up, as in most commands, it is on standard error.
 """
@@ -24,7 +24,7 @@ class PlainFormatter(logging.Formatter):
 
 
 def log_uncaught() -> None:
-    """Let Python tell by the log what it would print: it prints whole messages."""
+    """Let Python log what it would print: it prints whole messages."""
     sys.excepthook = _raised
     threading.excepthook = lambda raised: _raised(
         raised.exc_type, raised.exc_value, raised.exc_traceback

@@ -57,7 +57,7 @@ def print_table(
 
 @contextmanager
 def progress_bar(label: str, *, beside_output: bool = False) -> Iterator[Progress | None]:
-    """A bar on standard error that is told the progress; None if nobody watches it."""
+    """The callback of a progress bar on standard error; None if nobody watches it."""
     if not is_terminal(sys.stderr) or (beside_output and is_terminal(sys.stdout)):
         yield None
         return

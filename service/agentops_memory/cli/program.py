@@ -79,12 +79,10 @@ class _Program(click.Group):
         return super().parse_args(ctx, args if is_asked else _command_first(args))
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; failures, signals and a reader that has left end it as in a shell."""
+        """Run the command; a reader that has left and signals end it in the way of shells."""
         try:
             with terminable():
-                return super().invoke(ctx)
-        except FAILURES as error:
-            fail(error, has_hint=ctx.invoked_subcommand in WITH_HINTS)
+                return self._invoke(ctx)
         except BrokenPipeError:
             sys.exit(READER_GONE)
         except Terminated:
@@ -93,6 +91,12 @@ class _Program(click.Group):
         except (KeyboardInterrupt, click.Abort):
             click.echo(f"\n{NAME}: Stopped.", err=True)
             sys.exit(INTERRUPTED)
+
+    def _invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except FAILURES as error:
+            fail(error, has_hint=ctx.invoked_subcommand in WITH_HINTS)
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Run under our own name, however the program was started."""

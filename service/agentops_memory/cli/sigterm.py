@@ -1,4 +1,4 @@
-"""SIGTERM ends a command as Ctrl-C does: what it has written aside is removed."""
+"""SIGTERM ends a command as Ctrl-C does: its temporary files are removed."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ TIMEOUT = 5  # seconds for the removal; a write that blocks could hold it up for
 
 
 class Terminated(KeyboardInterrupt):
-    """The process is told to end."""
+    """SIGTERM has come."""
 
 
 @contextmanager

@@ -68,7 +68,7 @@ class Housekeeping:
             clock=self.clock,
             features=self.settings.recall,
             quota=self.settings.tenant_quota,
-            kept=self.settings.kept,
+            kept=self.settings.retention,
             listener=Listener(committed=self._committed, damaged=damaged, upgrading=upgrading),
         ) as engine:
             yield engine
@@ -115,7 +115,7 @@ class Housekeeping:
     def _keeping(self, sqlite: TenantsEngine) -> AbstractAsyncContextManager[None]:
         kept = Keeping(
             retaining=Retaining(engine=sqlite, on_erased=self.erased.ring),
-            kept=self.settings.kept,
+            kept=self.settings.retention,
             trim_audit=partial(trim, self.settings.audit_file),
             clock=SteadyClock(clock=self.clock, elapsed=self.elapsed),
             metrics=self.metrics,

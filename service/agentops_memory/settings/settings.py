@@ -221,7 +221,7 @@ class Settings:
         return Path(f"{self.db_path}.audit")
 
     @property
-    def kept(self) -> Retentions:
+    def retention(self) -> Retentions:
         """What is kept, and for how long."""
         return Retentions(
             deleted=self.keep_deleted,

@@ -1,4 +1,4 @@
-"""`stats --storage`: what each tenant's file is made of, and what is kept for how long."""
+"""`stats --storage`: what each tenant's file is made of, and the retention of each kind."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -32,11 +32,11 @@ def print_storage(where: Mapping[str, str | None], *, as_json: bool) -> None:
     with file_errors():
         settings, at = target.settings, now()
         every = {it: _stats(settings, it, at) for it in _tenants(settings, target.tenant)}
-        audit = measured(settings.audit_file, settings.kept.until(Kind.AUDIT, at))
+        audit = measured(settings.audit_file, settings.retention.until(Kind.AUDIT, at))
     if as_json:
-        print_json(_document(every, audit, settings.kept))
+        print_json(_document(every, audit, settings.retention))
     else:
-        _print(every, audit, settings.kept)
+        _print(every, audit, settings.retention)
 
 
 def _tenants(settings: Settings, name: str | None) -> Sequence[str]:
@@ -48,10 +48,10 @@ def _tenants(settings: Settings, name: str | None) -> Sequence[str]:
 
 def _stats(settings: Settings, tenant: str, at: datetime) -> Holdings:
     _, path = usable_file(settings, tenant, may_make=False)
-    return holdings(path, settings.kept, at)
+    return holdings(path, settings.retention, at)
 
 
-def _print(every: Mapping[str, Holdings], audit: Held, kept: Retentions) -> None:
+def _print(every: Mapping[str, Holdings], audit: Held, retention: Retentions) -> None:
     for tenant, found in every.items():
         show(f"{tenant}: {size(found.database)}", bold=True)
         show(
@@ -59,18 +59,18 @@ def _print(every: Mapping[str, Holdings], audit: Held, kept: Retentions) -> None
             f"beside it {size(found.log)} of log, {size(found.copies)} of copies",
             indent=2,
         )
-        print_table(HEADINGS, [_row(it, kept) for it in found.held])
+        print_table(HEADINGS, [_row(it, retention) for it in found.held])
     show(f"audit file of all tenants: {size(audit.size)}", bold=True)
-    print_table(HEADINGS, [_row(audit, kept)])
+    print_table(HEADINGS, [_row(audit, retention)])
 
 
-def _row(held: Held, kept: Retentions) -> tuple[object, ...]:
+def _row(held: Held, retention: Retentions) -> tuple[object, ...]:
     oldest = NONE if held.oldest is None else rendered(held.oldest)
     going = f"{held.past_retention:,}" if held.past_retention else NONE
-    return held.kind, f"{held.rows:,}", size(held.size), oldest, _kept(held.kind, kept), going
+    return held.kind, f"{held.rows:,}", size(held.size), oldest, _kept(held.kind, retention), going
 
 
-def _document(every: Mapping[str, Holdings], audit: Held, kept: Retentions) -> dict[str, Any]:
+def _document(every: Mapping[str, Holdings], audit: Held, retention: Retentions) -> dict[str, Any]:
     tenants = [
         {
             "tenant": tenant,
@@ -79,30 +79,30 @@ def _document(every: Mapping[str, Holdings], audit: Held, kept: Retentions) -> d
             "free_bytes": found.free,
             "log_bytes": found.log,
             "copies_bytes": found.copies,
-            "kept": [_of_kind(held, kept) for held in found.held],
+            "kept": [_of_kind(held, retention) for held in found.held],
         }
         for tenant, found in every.items()
     ]
-    return {"tenants": tenants, "audit": _of_kind(audit, kept)}
+    return {"tenants": tenants, "audit": _of_kind(audit, retention)}
 
 
-def _of_kind(held: Held, kept: Retentions) -> dict[str, Any]:
+def _of_kind(held: Held, retention: Retentions) -> dict[str, Any]:
     fields = {
         "kind": held.kind.value,
         "what": WHAT[held.kind],
         "rows": held.rows,
         "bytes": held.size,
-        "kept_for": _kept(held.kind, kept),
+        "kept_for": _kept(held.kind, retention),
         "next_sweep": held.past_retention,
     }
     return fields if held.oldest is None else fields | {"oldest": rendered(held.oldest)}
 
 
-def _kept(kind: Kind, kept: Retentions) -> str:
+def _kept(kind: Kind, retention: Retentions) -> str:
     """How long a kind is kept, as people say it."""
     if kind is Kind.REVISIONS:
-        return f"newest {kept.revisions}" if kept.revisions else "all"
-    time = kept.time(kind)
+        return f"newest {retention.revisions}" if retention.revisions else "all"
+    time = retention.time(kind)
     for unit, length in UNITS.items():
         if time and time % length == timedelta():
             return f"{time // length}{unit}"
