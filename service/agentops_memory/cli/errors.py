@@ -12,6 +12,7 @@ from agentops_memory_client.contract.errors import MemoryServiceError
 from ..domain.errors import Damaged, Refusal, SettingRefused
 from .output import one_line
 
+NAME = "agentops-memory"
 LONGEST = 2000  # characters of a sentence: something else than the service may answer
 
 REFUSED = 1
@@ -123,14 +124,14 @@ def _sentence(error: OSError) -> str:
 def fail(error: Exception, *, has_hint: bool = True) -> NoReturn:
     """End the program; without a hint the exit code does not tell whether to try again."""
     if not has_hint:
-        click.echo(f"agentops-memory: {error}", err=True)
+        click.echo(f"{NAME}: {error}", err=True)
         sys.exit(REFUSED)
     kinds = _kinds(error)
     hint = next(HINTS[kind] for kind in kinds if kind in HINTS)
     if getattr(error, "may_be_done", False):
         hint = MAY_BE_DONE
     sentence = one_line(str(error)[:LONGEST])
-    click.secho(f"agentops-memory: {sentence}", err=True, fg="red")
+    click.secho(f"{NAME}: {sentence}", err=True, fg="red")
     click.echo(f"Hint: {hint}", err=True)
     sys.exit(REFUSED if PASSING.isdisjoint(kinds) else LATER)
 

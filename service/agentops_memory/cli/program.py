@@ -10,8 +10,7 @@ from typing import Any
 import click
 
 from .. import __version__
-from .commands.completion import NAME
-from .errors import FAILURES, INTERRUPTED, READER_GONE, TERMINATED, fail
+from .errors import FAILURES, INTERRUPTED, NAME, READER_GONE, TERMINATED, fail
 from .excepthook import log_uncaught
 from .sigterm import Terminated, terminable
 

@@ -3,7 +3,8 @@
 import click
 from click.shell_completion import get_completion_class
 
-NAME = "agentops-memory"
+from ..errors import NAME
+
 VARIABLE = "_AGENTOPS_MEMORY_COMPLETE"  # in which the shell asks
 
 

@@ -11,7 +11,6 @@ import click
 
 from ...domain.errors import NotFound, Refusal, Unavailable
 from ...domain.model.access import DEFAULT_TENANT, Caller, TenantId, tenant_id
-from ...domain.model.keys import Key
 from ...domain.transfer.transfer import Transfer
 from ...files.atomic import refuse_own, written
 from ...files.audit import record
@@ -126,13 +125,14 @@ def _shown(tenant: TenantId, settings: Settings) -> dict[str, Any]:
     file = tenant_file(settings.db_path, tenant)
     _require_local(tenant, settings)
     counts = tenant_files.counted(file) if file.exists() else None
+    keys = key_file(settings).ring().working(tenant)
     return {
         "tenant": tenant,
         "bytes": counts and counts.size,
         "observations": counts and counts.memories,
         "sessions": counts and counts.sessions,
         "stores": counts and counts.stores,
-        "keys": [{"id": key.id, "name": key.name} for key in _keys(tenant, settings)],
+        "keys": [{"id": key.id, "name": key.name} for key in keys],
     }
 
 
@@ -145,10 +145,6 @@ def _row(shown: Mapping[str, Any]) -> list[str]:
     numbers = (shown[name] for name in ("bytes", *COUNTS))
     keys = ", ".join(f"{key['name']} ({key['id']})" for key in shown["keys"])
     return [shown["tenant"], *("-" if it is None else str(it) for it in numbers), keys]
-
-
-def _keys(tenant: TenantId, settings: Settings) -> tuple[Key, ...]:
-    return key_file(settings).ring().working(tenant)
 
 
 def _plan(tenant: TenantId, settings: Settings) -> dict[str, Any]:
