@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 import click
 
 from ...compose import utc_now
-from ...doctor.doctor import Patient, findings_of, mended
-from ...doctor.settings import Flags, usable
+from ...doctor.doctor import DoctorContext, findings_of, fixed
+from ...doctor.settings import Flags, settings_or_defaults
 from ...domain.model.access import tenant_id
 from ...domain.model.findings import Finding, Status, has_failed, worst_first
 from ..output import counted, one_line
@@ -31,17 +31,17 @@ class Wanted:
 
 def run(flags: Flags, wanted: Wanted) -> bool:
     """Print what is found; whether nothing has failed. Without `is_to_mend` nothing is changed."""
-    patient = Patient(
-        usable=usable(os.environ, flags),
+    context = DoctorContext(
+        usable=settings_or_defaults(os.environ, flags),
         environment=os.environ,
         now=utc_now(),
         tenant=None if wanted.tenant is None else tenant_id(wanted.tenant),
         is_thorough=wanted.is_thorough,
     )
-    findings = findings_of(patient)
-    done = list(mended(findings)) if wanted.is_to_mend else []
+    findings = findings_of(context)
+    done = list(fixed(findings)) if wanted.is_to_mend else []
     if done:
-        findings = findings_of(replace(patient, now=utc_now()))
+        findings = findings_of(replace(context, now=utc_now()))
     lines = [_document(findings, done)] if wanted.as_json else _lines(findings, done)
     for line in lines:
         click.echo(line)

@@ -13,7 +13,7 @@ READING = "mode=ro"
 
 
 @contextmanager
-def looked_at(path: Path, features: Features = ALL) -> Iterator[sqlite3.Connection]:
+def open_read_only(path: Path, features: Features = ALL) -> Iterator[sqlite3.Connection]:
     """A connection that can only read, on one state of the file.
 
     Where there is no log nobody has the file open, and it is read as it lies there: SQLite
