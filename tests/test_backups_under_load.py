@@ -10,7 +10,7 @@ import httpx
 import pytest
 from benchmarks.seeding import Size, seeded
 
-from agentops_memory.backup.archive_reading import Archive
+from agentops_memory.backup.archive import Archive
 from agentops_memory.jobs.runner import HURRY
 
 from .files import assert_sound

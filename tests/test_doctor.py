@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-from agentops_memory.backup.archive_folder import place_in
-from agentops_memory.backup.archives import archived
+from agentops_memory.backup.backup import make_archive
+from agentops_memory.backup.schedule import path_in
 from agentops_memory.doctor.doctor import DoctorContext, findings_of, fixed
 from agentops_memory.doctor.settings import check_environment, settings_or_defaults
 from agentops_memory.domain.model.findings import CODES, Finding, Status
 from agentops_memory.domain.model.retention import USUAL
 from agentops_memory.domain.text.features import ALL
 from agentops_memory.files.drafts import drafts
-from agentops_memory.files.service_lock import served_alone
+from agentops_memory.files.service_lock import service_lock
 from agentops_memory.storage.sqlite.base.connection import connect
 from agentops_memory.storage.sqlite.maintenance import examination
 from agentops_memory.storage.sqlite.maintenance.storage_stats import holdings
@@ -262,7 +262,7 @@ def test_sizes_are_measured_by_the_quota(path: Path) -> None:
 
 
 def test_who_serves_is_named(path: Path) -> None:
-    with served_alone(path):
+    with service_lock(path):
         found = findings_of(patient(path))
 
     assert [it.sentence for it in found if it.code == "served" and "process" in it.sentence]
@@ -407,7 +407,7 @@ def test_backups_that_are_not_made_or_would_be_lost_are_noticed(path: Path) -> N
     assert told(now) == [" cannot be looked at: No such file or directory."]
     folder.mkdir()
     assert told(now) == [f"There is no backup in {folder}.", same_disk]
-    archived(patient(path).settings, place_in(folder, now), now=now)
+    make_archive(patient(path).settings, path_in(folder, now), now=now)
     assert told(now + timedelta(hours=2)) == [same_disk]
     (late, _) = told(now + timedelta(hours=2, minutes=1))
     assert late.endswith("older than twice MEMORY_BACKUP_EVERY.")

@@ -43,7 +43,7 @@ from .files.audit import record
 from .files.file_systems import require_local
 from .files.keys import KeyFile, WatchedKeys
 from .files.redaction import RedactionFile
-from .files.service_turn import Waits, its_turn, unheard
+from .files.service_lock import OnWait, service_lock_within
 from .jobs.gauges import Figures, kept_fresh, watching_the_loop
 from .jobs.schedule import Housekeeping
 from .jobs.scrub import WorkSignal
@@ -81,12 +81,12 @@ async def opened(
     *,
     clock: Callable[[], datetime] = utc_now,
     elapsed: Callable[[], float] = time.monotonic,
-    waits: Waits = unheard,
+    on_wait: OnWait | None = None,
     on_upgrade: OnUpgrade = unannounced,
 ) -> AsyncIterator[Starlette]:
     """The application over its open database, which no other service has meanwhile.
 
-    `elapsed` tells seconds, however the clock is put. `waits` is told what it waits for
+    `elapsed` tells seconds, however the clock is put. `on_wait` is told what it waits for
     before all that, and nothing once it goes on; `on_upgrade` is called on the loop.
     """
     require_local(settings.db_path, is_network_allowed=settings.allow_network_fs)
@@ -107,7 +107,7 @@ async def opened(
         on_upgrade=on_upgrade,
     )
     async with (
-        its_turn(settings.db_path, settings.lock_wait, waits),
+        service_lock_within(settings.db_path, settings.lock_wait, on_wait),
         TenantsEngine.opened(
             settings.db_path,
             housekeeping.engine,

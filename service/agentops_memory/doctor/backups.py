@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from ..backup.archive_folder import newest
+from ..backup.schedule import newest
 from ..domain.model.findings import Finding, ok, warn
 from ..jobs.backups import DAMAGED, LATE, are_on_one_disk
 from ..settings.settings import Settings

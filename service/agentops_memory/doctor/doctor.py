@@ -13,6 +13,8 @@ from ..domain.errors import Refusal, SettingRefused
 from ..domain.model.access import DEFAULT_TENANT, TenantId
 from ..domain.model.findings import GARBAGE, Finding, Status, failed, note, ok
 from ..domain.secrets.sanitizing import sentence_of
+from ..files.audit import DRAFT
+from ..files.keys import DRAFT as KEYS_DRAFT
 from ..files.keys import KeyFile, KeyFileRefused
 from ..files.service_lock import holder
 from ..settings.settings import Settings
@@ -202,5 +204,5 @@ def _check_leftovers(settings: Settings) -> Iterator[Finding]:
     if not settings.db_path.parent.is_dir():
         return
     keys, audit = settings.keys_file, settings.audit_file
-    drafts = keys.with_name(f"{keys.name}.new"), audit.with_name(f"{audit.name}.part")
+    drafts = keys.with_name(f"{keys.name}{KEYS_DRAFT}"), audit.with_name(f"{audit.name}{DRAFT}")
     yield files.check_leftovers(settings.db_path, drafts)

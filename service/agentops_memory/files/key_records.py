@@ -24,7 +24,7 @@ def written(ring: KeyRing, at: datetime) -> bytes:
     return json.dumps(document, indent=1).encode() + b"\n"
 
 
-def told(key: Key) -> dict[str, object]:
+def public_fields(key: Key) -> dict[str, object]:
     return {
         "name": key.name,
         "tenant": key.tenant,
@@ -36,7 +36,7 @@ def told(key: Key) -> dict[str, object]:
 def _record(key: Key) -> dict[str, object]:
     return {
         "id": key.id,
-        **told(key),
+        **public_fields(key),
         "created_at": _rendered(key.created_at),
         "revoked_at": key.revoked_at and _rendered(key.revoked_at),
         "secrets": [

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ...files.atomic import refuse_own
 from ..errors import failures
 from ..output import counted, is_terminal, one_line, size
-from ..progress import unheard, watched
+from ..output_file import refuse_own
+from ..progress import watched
 from ..service_files import now, of_the_file, place_of, require_local_files, say
 
 # The rest is imported where it is needed: the other commands would wait for it.
 if TYPE_CHECKING:
-    from ...backup.archives import Scope
+    from ...backup.backup import Scope
     from ...backup.manifest import Manifest
     from ...settings.settings import Settings
 
@@ -63,18 +63,18 @@ def backup(
 
 def scope_of(tenants: Sequence[str], *, with_keys: bool) -> "Scope":
     """What the options say of whose files are meant."""
-    from ...backup.archives import Scope  # noqa: PLC0415
+    from ...backup.backup import Scope  # noqa: PLC0415
     from ...domain.model.access import tenant_id  # noqa: PLC0415
 
     return Scope(tenants=tuple(map(tenant_id, dict.fromkeys(tenants))), with_keys=with_keys)
 
 
 def _write(place: "Settings", to: Path, scope: "Scope", *, force: bool, as_json: bool) -> None:
-    from ...backup.archives import archived  # noqa: PLC0415
+    from ...backup.backup import make_archive  # noqa: PLC0415
     from ...backup.manifest import document  # noqa: PLC0415
 
     with watched("Backing up") as told:
-        made = archived(place, to, scope, now=now(), is_forced=force, told=told or unheard)
+        made = make_archive(place, to, scope, now=now(), is_forced=force, progress=told)
     if as_json:
         fields = {"archive": str(made.path), "bytes": made.size, **document(made.manifest)}
         click.echo(json.dumps(fields))
@@ -84,14 +84,14 @@ def _write(place: "Settings", to: Path, scope: "Scope", *, force: bool, as_json:
 
 
 def _stream(place: "Settings", scope: "Scope") -> None:
-    from ...backup.archives import made  # noqa: PLC0415
+    from ...backup.backup import archive_draft  # noqa: PLC0415
 
     if sys.stdout is None or is_terminal(sys.stdout):
         raise click.UsageError("An archive is nothing for a terminal; name a file.")
     folder = place.db_path.parent
     with (
         watched("Backing up") as told,
-        made(place, folder, scope, now=now(), told=told or unheard) as (manifest, draft),
+        archive_draft(place, folder, scope, now=now(), progress=told) as (manifest, draft),
         draft.open("rb") as source,
     ):
         shutil.copyfileobj(source, sys.stdout.buffer)

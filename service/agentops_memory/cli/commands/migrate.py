@@ -7,7 +7,7 @@ import click
 from ...compose import utc_now
 from ...domain.errors import Refusal, Unavailable
 from ...domain.model.access import TenantId
-from ...files.service_lock import served_alone
+from ...files.service_lock import service_lock
 from ...settings.settings import Settings
 from ...storage.sqlite.engine.tenant_files import tenants_of
 from ...storage.sqlite.engine.tenants import tenant_file
@@ -27,7 +27,7 @@ def run(settings: Settings, *, dry_run: bool) -> bool:
         raise Unavailable(f"There is no database at {settings.db_path}.")
     if dry_run:
         return sum(_is_planned(settings, tenant) for tenant in tenants) == len(tenants)
-    with served_alone(settings.db_path):
+    with service_lock(settings.db_path):
         return sum(_is_done(settings, tenant) for tenant in tenants) == len(tenants)
 
 

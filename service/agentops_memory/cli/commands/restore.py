@@ -14,14 +14,13 @@ from ...domain.errors import Refusal
 from ...domain.text.instants import rendered
 from ..errors import failures
 from ..output import columns, counted, one_line, size
-from ..progress import unheard, watched
+from ..progress import watched
 from ..service_files import key_file, now, of_the_file, place_of, require_local_files, say, user
 from .backup import damage, scope_of
 
 # The rest is imported where it is needed: the other commands would wait for it.
 if TYPE_CHECKING:
-    from ...backup.restore_plan import Plan, Replacement
-    from ...backup.restored_keys import KeysPlan
+    from ...backup.plan import KeysPlan, Replacement, RestorePlan
     from ...domain.model.erasure import Erasure
     from ...settings.settings import Settings
     from ...storage.sqlite.schema.contents import Contents
@@ -77,7 +76,7 @@ def restore(
         with ExitStack() as held:
             with watched("Verifying") as told:
                 it = held.enter_context(
-                    prepared(place, Path(archive), scope, told=told or unheard, is_dry=dry_run)
+                    prepared(place, Path(archive), scope, progress=told, is_dry=dry_run)
                 )
             if not as_json:
                 _show(it.plan)
@@ -102,7 +101,7 @@ def _say(sentence: str) -> None:
     click.echo(one_line(sentence))
 
 
-def _show(plan: "Plan") -> None:
+def _show(plan: "RestorePlan") -> None:
     made_at, program = rendered(plan.manifest.made_at), one_line(plan.manifest.program)
     _say(f"An archive of {made_at}, made by agentops-memory {program}; all of it is whole.")
     columns(HEADINGS, [_row(it) for it in plan.replacements])
@@ -132,7 +131,7 @@ def _now(it: "Replacement") -> str:
     return f"{counted(it.now.counts.observations, 'observation')}, changed {_changed(it.now)}"
 
 
-def _notes(plan: "Plan") -> Iterator[str]:
+def _notes(plan: "RestorePlan") -> Iterator[str]:
     if told := damage(plan.manifest):
         yield told
     for tenant in plan.left_out:
@@ -187,7 +186,7 @@ def _of_keys(keys: "KeysPlan", *, is_known: bool) -> Iterator[str]:
         yield f"Known, and as they are now: {counted(len(keys.known), 'key')} of the archive."
 
 
-def _close(plan: "Plan", kept: Sequence[Path], *, dry_run: bool) -> None:
+def _close(plan: "RestorePlan", kept: Sequence[Path], *, dry_run: bool) -> None:
     if dry_run:
         _say("Nothing was changed.")
         return
@@ -197,7 +196,7 @@ def _close(plan: "Plan", kept: Sequence[Path], *, dry_run: bool) -> None:
         _say(f"What was there is kept: {file}.")
 
 
-def _document(plan: "Plan", kept: Sequence[Path]) -> dict[str, Any]:
+def _document(plan: "RestorePlan", kept: Sequence[Path]) -> dict[str, Any]:
     return {
         "archive": str(plan.archive),
         "made_at": rendered(plan.manifest.made_at),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import click
 
 from ...domain.errors import NotFound, Refusal, Unavailable
-from ...files.atomic import refuse_own, written
+from ..output_file import refuse_own, written
 from ..service_files import (
     confirm,
     key_file,

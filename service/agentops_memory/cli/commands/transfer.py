@@ -19,10 +19,10 @@ import click
 from agentops_memory_client.contract.errors import MemoryServiceError
 
 from ...domain.errors import Invalid
-from ...files.atomic import refuse_own, written
 from ..errors import FileRefused, FileThere, NotWhole, failures
 from ..json_output import print_json
 from ..output import columns, counted, is_terminal, one_line, show
+from ..output_file import refuse_own, written
 from ..progress import watched
 from ..service_files import say
 from ..target import Memories, Reach, asked, of_a_project, reaching

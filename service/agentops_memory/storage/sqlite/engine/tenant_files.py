@@ -12,8 +12,7 @@ from pathlib import Path
 from ....domain.errors import Conflict, Invalid, Unavailable
 from ....domain.model.access import DEFAULT_TENANT, TenantId, tenant_id
 from ....domain.text.features import ALL, Features
-from ....files.audit import owned_like, private_file
-from ....files.fsync import sync
+from ....files.atomic import owned_like, private_file, sync
 from ..base.connection import connect
 from ..base.errors import primary_code, translated
 from ..base.hard_links import require_one_name

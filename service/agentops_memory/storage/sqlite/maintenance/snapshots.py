@@ -10,8 +10,7 @@ from pathlib import Path
 
 from ....domain.errors import Busy, Refusal
 from ....domain.secrets.sanitizing import reason
-from ....files.audit import private_file
-from ....files.fsync import sync
+from ....files.atomic import private_file, sync
 from ..base.connection import CHANGING, connect
 from ..base.errors import primary_code
 from ..base.hard_links import require_one_name
@@ -45,12 +44,12 @@ def snapshot(source: Path, target: Path, progress: Callable[[float], None] = ign
         with private_file(target, os.O_RDWR | os.O_EXCL), closing(_opened(source)) as database:
             _copy(database, target, progress)
         sync(target)
-        return examined(target)
+        return verified(target)
     except sqlite3.Error as error:
         raise _refusal(source, error) from error
 
 
-def examined(path: Path) -> Contents:
+def verified(path: Path) -> Contents:
     """What a database holds that nobody else uses; SnapshotRefused if it is damaged."""
     try:
         with closing(_opened(path)) as database:
