@@ -34,6 +34,7 @@ from .domain.memories.sessions import Sessions
 from .domain.model.access import DEFAULT_TENANT, Caller, TenantId
 from .domain.ports.audit import Audit
 from .domain.ports.engine import Engine
+from .domain.ports.keys import KeyStore
 from .domain.recall.recall import Recall
 from .domain.stores.entries import Entries
 from .domain.stores.stores import Stores
@@ -308,7 +309,7 @@ def _audit(settings: Settings, clock: Callable[[], datetime]) -> Audit:
     return note
 
 
-def _identity(settings: Settings, keys: WatchedKeys, clock: Callable[[], datetime]) -> Identity:
+def _identity(settings: Settings, keys: KeyStore, clock: Callable[[], datetime]) -> Identity:
     """Who may come in; SettingRefused or KeyFileRefused when nobody could, or keys are unknown."""
     ring, host = keys.read(), settings.listen.host
     must_have_keys(ring, settings.auth, host)

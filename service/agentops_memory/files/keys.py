@@ -206,7 +206,7 @@ class KeyFile:
 
 
 class WatchedKeys:
-    """The keys as the file has them at each question: a change holds from the next one on.
+    """The KeyStore of a file: a change of it holds from the next question on.
 
     Once keys were seen, a file that cannot be read or is gone is never taken
     for one without keys.
