@@ -24,7 +24,7 @@ from agentops_memory.files.drafts import drafts
 from agentops_memory.files.service_lock import service_lock
 from agentops_memory.storage.sqlite.base.connection import connect
 from agentops_memory.storage.sqlite.maintenance import examination
-from agentops_memory.storage.sqlite.maintenance.storage_stats import holdings
+from agentops_memory.storage.sqlite.maintenance.storage_stats import storage_stats
 from agentops_memory.storage.sqlite.schema.migration_plan import planned
 
 from .damages import CASES, Case, beside, running
@@ -392,7 +392,7 @@ def test_a_database_behind_a_link_is_looked_at_with_its_log(path: Path, tmp_path
 
         assert [it.code for it in wrong(findings_of(patient(link)))] == ["references"]
         assert planned(link, ALL).size > path.stat().st_size
-        assert holdings(link, USUAL, datetime.now(UTC)).log
+        assert storage_stats(link, USUAL, datetime.now(UTC)).log
 
 
 def test_backups_that_are_not_made_or_would_be_lost_are_noticed(path: Path) -> None:

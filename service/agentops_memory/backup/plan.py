@@ -51,7 +51,7 @@ class KeysPlan:
     new: tuple[Key, ...]  # that are to be known again, revoked ones too
     known: tuple[Key, ...]  # that stay as they are now
     ended: tuple[Key, ...]  # that stay away, as they were revoked or changed since
-    seen: Stamp  # what the file of keys was when this was planned
+    stamp: Stamp  # of the key file when this was planned
 
     @property
     def opening(self) -> tuple[Key, ...]:
@@ -134,14 +134,14 @@ def planned_keys(
     if KEYS not in files:
         raise RestoreRefused("The archive has no keys: it was made without --keys.")
     ring = _ring(files[KEYS])
-    seen, present = KeyFile(paths.keys_file, paths.audit_file).read()
+    stamp, present = KeyFile(paths.keys_file, paths.audit_file).read()
     own = [key for key in ring.keys.values() if not tenants or key.tenant in tenants]
     unknown = [key for key in own if key.id not in present.keys]
     return KeysPlan(
         new=tuple(key for key in unknown if not after.has_ended(key)),
         known=tuple(present.keys[key.id] for key in own if key.id in present.keys),
         ended=tuple(key for key in unknown if after.has_ended(key)),
-        seen=seen,
+        stamp=stamp,
     )
 
 

@@ -78,7 +78,7 @@ class Restore:
     def _bring_back(self, keys: KeysPlan, at: datetime, by: By) -> None:
         file = KeyFile(self.paths.keys_file, self.paths.audit_file)
         try:
-            file.bring_back(keys.new, keys.seen, at=at, by=by)
+            file.bring_back(keys.new, keys.stamp, at=at, by=by)
         except Unavailable as refusal:
             raise RestoreRefused(
                 f"The databases are in their place, but the keys are not: {refusal}"

@@ -11,15 +11,15 @@ from ..jobs.backups import DAMAGED, LATE, are_on_one_disk
 from ..settings.settings import Settings
 
 
-def check_backups(place: Settings, now: datetime) -> Iterator[Finding]:
+def check_backups(settings: Settings, now: datetime) -> Iterator[Finding]:
     """Whether backups are made, are new enough, and would outlive the disk of the database."""
-    folder = place.backup_dir
-    if folder is None or not place.backup_every:
+    folder = settings.backup_dir
+    if folder is None or not settings.backup_every:
         yield ok("backup", "The service makes none by itself.")
         return
     try:
-        yield _check_newest(folder, place.backup_every, now)
-        if are_on_one_disk(folder, place.db_path):
+        yield _check_newest(folder, settings.backup_every, now)
+        if are_on_one_disk(folder, settings.db_path):
             yield _warning(
                 f"{folder} is on the disk of the database, and is lost with it.",
                 "Mount another disk there.",

@@ -11,7 +11,7 @@ from ...domain.model.retention import WHAT, Held, Kind, Retentions
 from ...domain.text.instants import rendered
 from ...files.audit import measured
 from ...storage.sqlite.engine.tenant_files import tenants_of
-from ...storage.sqlite.maintenance.storage_stats import Holdings, holdings
+from ...storage.sqlite.maintenance.storage_stats import StorageStats, storage_stats
 from ..errors import failures
 from ..json_output import print_json
 from ..output import columns, show, size
@@ -48,12 +48,12 @@ def _tenants(place: "Settings", name: str | None) -> Sequence[str]:
     return tenants_of(place.db_path)
 
 
-def _holdings(place: "Settings", tenant: str, at: datetime) -> Holdings:
+def _holdings(place: "Settings", tenant: str, at: datetime) -> StorageStats:
     _, path = usable_file(place, tenant, may_make=False)
-    return holdings(path, place.kept, at)
+    return storage_stats(path, place.kept, at)
 
 
-def _print(every: Mapping[str, Holdings], audit: Held, kept: Retentions) -> None:
+def _print(every: Mapping[str, StorageStats], audit: Held, kept: Retentions) -> None:
     for tenant, found in every.items():
         show(f"{tenant}: {size(found.database)}", bold=True)
         show(
@@ -72,7 +72,7 @@ def _row(held: Held, kept: Retentions) -> tuple[object, ...]:
     return held.kind, f"{held.rows:,}", size(held.size), oldest, _kept(held.kind, kept), going
 
 
-def _told(every: Mapping[str, Holdings], audit: Held, kept: Retentions) -> dict[str, Any]:
+def _told(every: Mapping[str, StorageStats], audit: Held, kept: Retentions) -> dict[str, Any]:
     tenants = [
         {
             "tenant": tenant,

@@ -18,7 +18,7 @@ from ..schema import upgrade
 from ..schema.migrate import has_newest_format, is_used, newest_format, version_of
 from ..schema.schema import Difference, difference, partition_of, shown
 from . import repair as mending
-from .integrity import check_faults, check_soundness, faults_found
+from .integrity import check_faults, check_integrity, faults_found
 from .read_only import open_read_only
 from .row_checks import check_rows
 from .values import damaged
@@ -177,7 +177,7 @@ def check_index(database: sqlite3.Connection, subject: Subject) -> Iterator[Find
 
 CHECKS: dict[str, Check] = {
     "schema": check_schema,
-    "integrity": lambda database, subject: check_soundness(
+    "integrity": lambda database, subject: check_integrity(
         database, subject.path, subject.features, is_thorough=subject.is_thorough
     ),
     "values": check_values,

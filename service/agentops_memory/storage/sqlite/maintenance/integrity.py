@@ -19,7 +19,7 @@ DAMAGED = (
 )
 
 
-def check_soundness(
+def check_integrity(
     database: sqlite3.Connection, path: Path, features: Features, *, is_thorough: bool
 ) -> Iterator[Finding]:
     faults = faults_found(database, is_thorough=is_thorough)
@@ -28,7 +28,7 @@ def check_soundness(
     elif are_harmless(faults):
         yield _check_loose_pages(path, features)
     elif data := unreadable(database):
-        yield from _located(path, features, faults, data)
+        yield from _locate_damage(path, features, faults, data)
     else:
         yield _check_indexes(path, features, faults)
     yield from check_references(database)
@@ -87,7 +87,7 @@ def _is_readable(database: sqlite3.Connection, table: str) -> bool:
     return True
 
 
-def _located(
+def _locate_damage(
     path: Path, features: Features, faults: list[str], damaged: list[str]
 ) -> Iterator[Finding]:
     """Where the damage is: what the full-text index holds can be made anew, rows cannot."""
