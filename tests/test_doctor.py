@@ -24,6 +24,7 @@ from agentops_memory.files.drafts import drafts
 from agentops_memory.files.service_lock import service_lock
 from agentops_memory.storage.sqlite.base.connection import connect
 from agentops_memory.storage.sqlite.maintenance import examination
+from agentops_memory.storage.sqlite.maintenance.read_only import Subject
 from agentops_memory.storage.sqlite.maintenance.storage_stats import storage_stats
 from agentops_memory.storage.sqlite.schema.migration_plan import planned
 
@@ -450,7 +451,7 @@ def test_a_file_that_changes_while_it_is_looked_at_is_looked_at_again(
 ) -> None:
     looks = []
 
-    def looked(subject: examination.Subject) -> list[Finding]:
+    def looked(subject: Subject) -> list[Finding]:
         looks.append(subject)
         if len(looks) == 1:
             os.utime(path, (1, 1))

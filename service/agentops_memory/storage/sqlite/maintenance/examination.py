@@ -2,14 +2,10 @@
 
 import sqlite3
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from datetime import datetime, timedelta
-from functools import partial
 from pathlib import Path
 
 from ....domain.model.findings import GARBAGE, Finding, failed, note, ok, some_of, warn
 from ....domain.secrets.sanitizing import reason
-from ....domain.text.features import Features
 from ..base.errors import primary_code
 from ..base.functions import rules
 from ..fts.index import is_by_rules
@@ -18,8 +14,8 @@ from ..schema import upgrade
 from ..schema.migrate import has_newest_format, is_used, newest_format, version_of
 from ..schema.schema import Difference, difference, partition_of, shown
 from . import repair as mending
-from .integrity import check_faults, check_integrity, faults_found
-from .read_only import open_read_only
+from .integrity import check_integrity, check_older
+from .read_only import Subject, open_read_only
 from .row_checks import check_rows
 from .values import damaged
 
@@ -31,18 +27,6 @@ ACCESS = (
     "Run this as the user of the service, who can write the folder: SQLite wants to, although "
     "nothing is changed."
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
-    """What is examined: a database file, and what it is measured by."""
-
-    path: Path
-    features: Features
-    now: datetime
-    quota: int | None  # bytes
-    session_idle: timedelta
-    is_thorough: bool
 
 
 Check = Callable[[sqlite3.Connection, Subject], Iterator[Finding]]
@@ -110,12 +94,6 @@ def check_format(database: sqlite3.Connection, _: Subject) -> Iterator[Finding]:
         )
 
 
-def check_older(database: sqlite3.Connection, subject: Subject) -> Iterator[Finding]:
-    """Whether SQLite finds a file of another format sound; more of it is not known."""
-    faults = faults_found(database, is_thorough=subject.is_thorough)
-    yield check_faults(faults, is_thorough=subject.is_thorough)
-
-
 def check_schema(database: sqlite3.Connection, subject: Subject) -> Iterator[Finding]:
     found = difference(database)
     if found.is_of_an_erased_tenant:
@@ -151,7 +129,7 @@ def check_values(database: sqlite3.Connection, subject: Subject) -> Iterator[Fin
         f"Of what is stored, this is damaged: {some_of(found)}.",
         "`agentops-memory doctor --fix` puts what is nearest in its place and keeps a copy "
         "of the file; `agentops-memory restore` brings back what a backup has.",
-        fix=partial(mending.mend_values, subject.path, subject.features, subject.now),
+        fix=subject.fix(mending.mend_values, subject.now),
     )
 
 
@@ -177,14 +155,10 @@ def check_index(database: sqlite3.Connection, subject: Subject) -> Iterator[Find
 
 CHECKS: dict[str, Check] = {
     "schema": check_schema,
-    "integrity": lambda database, subject: check_integrity(
-        database, subject.path, subject.features, is_thorough=subject.is_thorough
-    ),
+    "integrity": check_integrity,
     "values": check_values,
     "index": check_index,
-    "size": lambda database, subject: check_rows(
-        database, subject.path, subject.now, quota=subject.quota, idle=subject.session_idle
-    ),
+    "size": check_rows,
 }
 
 
@@ -220,7 +194,7 @@ def _missing_indexes(subject: Subject, found: Difference) -> Iterator[Finding]:
             "schema",
             f"Missing: {shown(('index', name) for name in indexes)}.",
             "`agentops-memory doctor --fix` makes them anew.",
-            fix=partial(mending.make_indexes, subject.path, subject.features, indexes),
+            fix=subject.fix(mending.make_indexes, indexes),
         )
 
 
@@ -229,7 +203,7 @@ def _broken(subject: Subject, number: int) -> Finding:
         "index",
         f"Partition {number} of the full-text index is not whole.",
         "`agentops-memory doctor --fix` makes it anew from the memories.",
-        fix=partial(mending.make_partition, subject.path, subject.features, number),
+        fix=subject.fix(mending.make_partition, number),
     )
 
 
@@ -276,7 +250,7 @@ def _wrong_partition(subject: Subject, number: int, what: str) -> Finding:
         "index",
         f"Partition {number} of the full-text index {what}.",
         "The service mends it with its next sweep, `agentops-memory doctor --fix` now.",
-        fix=partial(mending.rebuild, subject.path, subject.features, number),
+        fix=subject.fix(mending.rebuild, number),
     )
 
 

@@ -3,14 +3,11 @@
 import sqlite3
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from functools import partial
-from pathlib import Path
 
 from ....domain.model.findings import Finding, failed, note, ok, warn
-from ....domain.text.features import ALL
 from ..base.table import instant, micros
 from . import repair as mending
-from .read_only import log_size
+from .read_only import Subject, log_size
 
 LONG = 128 * 1024 * 1024  # bytes of a log; it begins again long before, unless it is held
 UNUSED = 64 * 1024 * 1024  # bytes that are worth a word, if they are half of the file
@@ -23,14 +20,12 @@ VACUUM = "Later saves use them; `VACUUM` gives them back, with the service stopp
 SET_CLOCK = "Set the clock right (`timedatectl`). Order and expiry go by it; nothing is lost."
 
 
-def check_rows(
-    database: sqlite3.Connection, path: Path, now: datetime, *, quota: int | None, idle: timedelta
-) -> Iterator[Finding]:
-    yield from check_size(database, quota)
-    yield check_log(path)
-    yield check_clock(database, path, now)
-    yield check_erasures(database, now)
-    yield check_sessions(database, now, idle)
+def check_rows(database: sqlite3.Connection, subject: Subject) -> Iterator[Finding]:
+    yield from check_size(database, subject.quota)
+    yield check_log(subject)
+    yield check_clock(database, subject)
+    yield check_erasures(database, subject.now)
+    yield check_sessions(database, subject.now, subject.session_idle)
 
 
 def check_size(database: sqlite3.Connection, quota: int | None) -> Iterator[Finding]:
@@ -44,8 +39,8 @@ def check_size(database: sqlite3.Connection, quota: int | None) -> Iterator[Find
         yield _check_quota(total - unused, quota)
 
 
-def check_log(path: Path) -> Finding:
-    size = log_size(path)
+def check_log(subject: Subject) -> Finding:
+    size = log_size(subject.path)
     if size is None:
         return ok("log", "There is none: the database was closed in order.")
     if size <= LONG:
@@ -56,12 +51,13 @@ def check_log(path: Path) -> Finding:
         "long, or the service was killed.",
         "End what reads (a copy, a shell on the file); `agentops-memory doctor --fix` then "
         "empties it.",
-        fix=partial(mending.empty_log, path, ALL),
+        fix=subject.fix(mending.empty_log),
     )
 
 
-def check_clock(database: sqlite3.Connection, path: Path, now: datetime) -> Finding:
-    changed = datetime.fromtimestamp(path.stat().st_mtime, UTC)
+def check_clock(database: sqlite3.Connection, subject: Subject) -> Finding:
+    now = subject.now
+    changed = datetime.fromtimestamp(subject.path.stat().st_mtime, UTC)
     newest = _newest(database)
     if now < BUILT:
         sentence = f"The clock shows {now:%Y-%m-%d %H:%M}, a time before this program was made."
