@@ -32,7 +32,6 @@ from .domain.memories.redaction_rules import Redaction
 from .domain.memories.redactor import RulesOf
 from .domain.memories.sessions import Sessions
 from .domain.model.access import DEFAULT_TENANT, Caller, TenantId
-from .domain.ports.audit import Audit
 from .domain.ports.engine import Engine
 from .domain.ports.keys import KeyStore
 from .domain.recall.recall import Recall
@@ -40,7 +39,7 @@ from .domain.stores.entries import Entries
 from .domain.stores.stores import Stores
 from .domain.stores.versions import Versions
 from .domain.transfer.transfer import Transfer
-from .files.audit import record
+from .files.audit import AuditFile
 from .files.file_systems import require_local
 from .files.keys import KeyFile, WatchedKeys
 from .files.redaction import RedactionFile
@@ -237,6 +236,7 @@ def _agentops(
 ) -> AgentOps:
     """The protocol's handlers over the domain's services."""
     rules, counted = redaction.rules, telemetry.counted
+    audit = AuditFile(settings.audit_file, clock)
     return AgentOps(
         memories=counted(
             Memories(
@@ -246,7 +246,7 @@ def _agentops(
                 on_erased=work_signal.ring,
             )
         ),
-        projects=Projects(engine=engine, audit=_audit(settings, clock), on_erased=work_signal.ring),
+        projects=Projects(engine=engine, audit=audit, on_erased=work_signal.ring),
         erasures=Erasures(engine=engine),
         sessions=counted(Sessions(engine=engine, rules=rules)),
         recall=counted(
@@ -268,7 +268,7 @@ def _memory_stores(
     clock: Callable[[], datetime],
 ) -> MemoryStores:
     """The protocol's handlers over the domain's services."""
-    rules, audit, ring = redaction.rules, _audit(settings, clock), work_signal.ring
+    rules, audit, ring = redaction.rules, AuditFile(settings.audit_file, clock), work_signal.ring
     stores = Stores(engine=engine, policy=POLICY, audit=audit, rules=rules, on_erased=ring)
     return MemoryStores(
         stores=telemetry.counted(stores),
@@ -289,7 +289,7 @@ def _anthropic(
     clock: Callable[[], datetime],
 ) -> AnthropicStores:
     """The protocol's handlers over the domain's services."""
-    rules, audit, ring = redaction.rules, _audit(settings, clock), work_signal.ring
+    rules, audit, ring = redaction.rules, AuditFile(settings.audit_file, clock), work_signal.ring
     stores = Stores(engine=engine, policy=ANTHROPIC, audit=audit, rules=rules, on_erased=ring)
     return AnthropicStores(
         stores=telemetry.counted(stores),
@@ -298,15 +298,6 @@ def _anthropic(
         ),
         versions=Versions(engine=engine, policy=ANTHROPIC, audit=audit, on_erased=ring),
     )
-
-
-def _audit(settings: Settings, clock: Callable[[], datetime]) -> Audit:
-    """Notes what callers change, by their keys."""
-
-    def note(caller: Caller, action: str, **fields: object) -> None:
-        record(settings.audit_file, clock(), action, {"key": caller.key}, **fields)
-
-    return note
 
 
 def _identity(settings: Settings, keys: KeyStore, clock: Callable[[], datetime]) -> Identity:

@@ -2,17 +2,31 @@
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 from ..domain.errors import Unavailable
+from ..domain.model.access import Caller
 from ..domain.model.retention import Held, Kind
 from ..domain.text.instants import rendered
 from .atomic import created, locked, os_errors_as, replaced
 
 DRAFT = ".part"  # what follows the file's name while another is written in its place
+
+
+@dataclass(frozen=True, slots=True)
+class AuditFile:
+    """The Audit of a file; `by` says who a caller is, by default the key."""
+
+    path: Path
+    clock: Callable[[], datetime]
+    by: Callable[[Caller], Mapping[str, object]] = lambda caller: {"key": caller.key}
+
+    def __call__(self, caller: Caller, action: str, **fields: object) -> None:
+        record(self.path, self.clock(), action, self.by(caller), **fields)
 
 
 def record(

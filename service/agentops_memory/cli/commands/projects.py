@@ -193,12 +193,9 @@ def _on_engine(
 
 
 def _audit(place: "Settings") -> "Audit":
-    from ...files.audit import record  # noqa: PLC0415
+    from ...files.audit import AuditFile  # noqa: PLC0415
 
-    def note(caller: "Caller", action: str, **fields: object) -> None:  # noqa: ARG001 - the user
-        record(place.audit_file, now(), action, user(), **fields)
-
-    return note
+    return AuditFile(place.audit_file, now, by=lambda _: user())
 
 
 def _name(text: str) -> "Project":
