@@ -22,7 +22,7 @@ MEMORIES = 3_000
 SAVES = 1_000
 OFTEN = f"""
 from datetime import timedelta
-from agentops_memory import backing_up
+from agentops_memory.jobs import backups as backing_up
 backing_up.LOOK = timedelta(milliseconds=20)
 {PROGRAM}
 """
