@@ -34,7 +34,7 @@ from agentops_memory.jobs.trusted_clock import SteadyClock
 from agentops_memory.settings.settings import VARIABLES
 from agentops_memory.storage.sqlite import SqliteEngine
 from agentops_memory.storage.sqlite.base.connection import connect
-from agentops_memory.storage.sqlite.maintenance.storage_stats import holdings
+from agentops_memory.storage.sqlite.maintenance.storage_stats import storage_stats
 from agentops_memory.storage.sqlite.tables import retention as overdue
 from agentops_memory.telemetry import Telemetry
 
@@ -96,11 +96,11 @@ def test_what_is_shown_to_go_is_what_goes(service: Service) -> None:
     service.save("A walnut.")
     for hours in (-1, 0, 1):
         at = START + MONTH + timedelta(hours=hours)
-        shown = {it.kind: it for it in holdings(service.path, KEPT, at).held}
+        shown = {it.kind: it for it in storage_stats(service.path, KEPT, at).held}
 
         gone_now = swept(service, at)
 
-        after = {it.kind: it for it in holdings(service.path, KEPT, at).held}
+        after = {it.kind: it for it in storage_stats(service.path, KEPT, at).held}
         assert {kind: it.past_retention for kind, it in shown.items()} == gone_now
         for kind, before in shown.items():
             is_receipt = kind is Kind.RECEIPTS  # what is deleted leaves others
@@ -108,11 +108,11 @@ def test_what_is_shown_to_go_is_what_goes(service: Service) -> None:
             assert after[kind].rows == before.rows - gone_now[kind] or is_receipt
             assert (after[kind].size < before.size) == bool(gone_now[kind]) or is_receipt
     assert {it.oldest for it in shown.values()} == {START, LATER, None}
-    assert not holdings(service.path, Retentions(), at).held[0].past_retention
+    assert not storage_stats(service.path, Retentions(), at).held[0].past_retention
     for number in range(6):
         walnut = service.save(f"walnut {number}", topic_key="walnuts")["id"]
     service.http.delete(f"/observations/{walnut}")
-    told = {it.kind: it.past_retention for it in holdings(service.path, KEPT, at + MONTH).held}
+    told = {it.kind: it.past_retention for it in storage_stats(service.path, KEPT, at + MONTH).held}
     assert told == swept(service, at + MONTH)  # its revisions go with it, and once
 
 

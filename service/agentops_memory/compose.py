@@ -32,18 +32,18 @@ from .domain.memories.redaction_rules import Redaction
 from .domain.memories.redactor import RulesOf
 from .domain.memories.sessions import Sessions
 from .domain.model.access import DEFAULT_TENANT, Caller, TenantId
-from .domain.ports.audit import Audit
 from .domain.ports.engine import Engine
+from .domain.ports.keys import KeyStore
 from .domain.recall.recall import Recall
 from .domain.stores.entries import Entries
 from .domain.stores.stores import Stores
 from .domain.stores.versions import Versions
 from .domain.transfer.transfer import Transfer
-from .files.audit import record
+from .files.audit import AuditFile
 from .files.file_systems import require_local
 from .files.keys import KeyFile, WatchedKeys
 from .files.redaction import RedactionFile
-from .files.service_turn import Waits, its_turn, unheard
+from .files.service_lock import OnWait, service_lock_within
 from .jobs.gauges import Figures, kept_fresh, watching_the_loop
 from .jobs.schedule import Housekeeping
 from .jobs.scrub import WorkSignal
@@ -81,12 +81,12 @@ async def opened(
     *,
     clock: Callable[[], datetime] = utc_now,
     elapsed: Callable[[], float] = time.monotonic,
-    waits: Waits = unheard,
+    on_wait: OnWait | None = None,
     on_upgrade: OnUpgrade = unannounced,
 ) -> AsyncIterator[Starlette]:
     """The application over its open database, which no other service has meanwhile.
 
-    `elapsed` tells seconds, however the clock is put. `waits` is told what it waits for
+    `elapsed` tells seconds, however the clock is put. `on_wait` is told what it waits for
     before all that, and nothing once it goes on; `on_upgrade` is called on the loop.
     """
     require_local(settings.db_path, is_network_allowed=settings.allow_network_fs)
@@ -107,7 +107,7 @@ async def opened(
         on_upgrade=on_upgrade,
     )
     async with (
-        its_turn(settings.db_path, settings.lock_wait, waits),
+        service_lock_within(settings.db_path, settings.lock_wait, on_wait),
         TenantsEngine.opened(
             settings.db_path,
             housekeeping.engine,
@@ -236,6 +236,7 @@ def _agentops(
 ) -> AgentOps:
     """The protocol's handlers over the domain's services."""
     rules, counted = redaction.rules, telemetry.counted
+    audit = AuditFile(settings.audit_file, clock)
     return AgentOps(
         memories=counted(
             Memories(
@@ -245,7 +246,7 @@ def _agentops(
                 on_erased=work_signal.ring,
             )
         ),
-        projects=Projects(engine=engine, audit=_audit(settings, clock), on_erased=work_signal.ring),
+        projects=Projects(engine=engine, audit=audit, on_erased=work_signal.ring),
         erasures=Erasures(engine=engine),
         sessions=counted(Sessions(engine=engine, rules=rules)),
         recall=counted(
@@ -267,7 +268,7 @@ def _memory_stores(
     clock: Callable[[], datetime],
 ) -> MemoryStores:
     """The protocol's handlers over the domain's services."""
-    rules, audit, ring = redaction.rules, _audit(settings, clock), work_signal.ring
+    rules, audit, ring = redaction.rules, AuditFile(settings.audit_file, clock), work_signal.ring
     stores = Stores(engine=engine, policy=POLICY, audit=audit, rules=rules, on_erased=ring)
     return MemoryStores(
         stores=telemetry.counted(stores),
@@ -288,7 +289,7 @@ def _anthropic(
     clock: Callable[[], datetime],
 ) -> AnthropicStores:
     """The protocol's handlers over the domain's services."""
-    rules, audit, ring = redaction.rules, _audit(settings, clock), work_signal.ring
+    rules, audit, ring = redaction.rules, AuditFile(settings.audit_file, clock), work_signal.ring
     stores = Stores(engine=engine, policy=ANTHROPIC, audit=audit, rules=rules, on_erased=ring)
     return AnthropicStores(
         stores=telemetry.counted(stores),
@@ -299,16 +300,7 @@ def _anthropic(
     )
 
 
-def _audit(settings: Settings, clock: Callable[[], datetime]) -> Audit:
-    """Notes what callers change, by their keys."""
-
-    def note(caller: Caller, action: str, **fields: object) -> None:
-        record(settings.audit_file, clock(), action, {"key": caller.key}, **fields)
-
-    return note
-
-
-def _identity(settings: Settings, keys: WatchedKeys, clock: Callable[[], datetime]) -> Identity:
+def _identity(settings: Settings, keys: KeyStore, clock: Callable[[], datetime]) -> Identity:
     """Who may come in; SettingRefused or KeyFileRefused when nobody could, or keys are unknown."""
     ring, host = keys.read(), settings.listen.host
     must_have_keys(ring, settings.auth, host)

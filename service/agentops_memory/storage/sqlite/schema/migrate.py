@@ -12,7 +12,7 @@ from .... import __version__
 from ....domain.errors import StartRefused
 from ....domain.secrets.sanitizing import reason
 from ....domain.text.features import ALL, Features
-from ....files.audit import private_file
+from ....files.atomic import private_file
 from ..base.connection import connect, use_wal
 from ..base.errors import REMEDY, is_damage
 from ..base.functions import rules

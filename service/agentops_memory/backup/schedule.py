@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from .archive_reading import Archive, ArchiveRefused
-from .archives import STAMP
+from .archive import Archive, ArchiveRefused
+from .backup import STAMP
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class KeptArchive:
     """An archive of all tenants that can be opened."""
 
     made_at: datetime
@@ -20,12 +20,12 @@ class Kept:
     is_damaged: bool  # of values in it that is known
 
 
-def place_in(folder: Path, now: datetime) -> Path:
+def path_in(folder: Path, now: datetime) -> Path:
     """Where an archive of now lies; its folder may be missing."""
     return folder / now.strftime(STAMP)
 
 
-def newest(folder: Path, now: datetime) -> Kept | None:
+def newest(folder: Path, now: datetime) -> KeptArchive | None:
     """The newest archive until now; an OSError if the folder cannot be looked at.
 
     One that is damaged, or of some tenants only, does not count. Nor does one with a
@@ -45,7 +45,7 @@ def prune(folder: Path, keep: int, now: datetime) -> list[Path]:
     if oldest is None:
         return []
     sound = next((kept.path for kept in _kept(folder, now) if not kept.is_damaged), None)
-    older = (path for made_at, path in _named(folder, now) if made_at < oldest and path != sound)
+    older = (path for made_at, path in _dated(folder, now) if made_at < oldest and path != sound)
     gone = [path for path in older if _may_go(path)]
     for path in gone:
         path.unlink(missing_ok=True)
@@ -58,14 +58,14 @@ def _oldest(folder: Path, keep: int, now: datetime) -> datetime | None:
     return made[-1] if len(made) == keep else None
 
 
-def _kept(folder: Path, now: datetime) -> Iterator[Kept]:
+def _kept(folder: Path, now: datetime) -> Iterator[KeptArchive]:
     """The archives that count, the newest first."""
-    for made_at, path in _named(folder, now):
+    for made_at, path in _dated(folder, now):
         with suppress(ArchiveRefused, OSError), Archive.opened(path) as archive:
             manifest = archive.manifest
             if manifest.is_of_all:
                 size, is_damaged = path.stat().st_size, bool(manifest.damaged)
-                yield Kept(made_at=made_at, path=path, size=size, is_damaged=is_damaged)
+                yield KeptArchive(made_at=made_at, path=path, size=size, is_damaged=is_damaged)
 
 
 def _may_go(path: Path) -> bool:
@@ -78,7 +78,7 @@ def _may_go(path: Path) -> bool:
         return False
 
 
-def _named(folder: Path, now: datetime) -> list[tuple[datetime, Path]]:
+def _dated(folder: Path, now: datetime) -> list[tuple[datetime, Path]]:
     """The files with names of ours until now, the newest first."""
     files = (path for path in folder.iterdir() if path.is_file() and not path.is_symlink())
     dated = ((_stamp(path.name), path) for path in files)

@@ -1,5 +1,6 @@
-"""An archive, read with distrust: nothing of it is used before it is found to be whole."""
+"""The file of an archive: written one member after another, and read with distrust."""
 
+import io
 import os
 import stat
 import zipfile
@@ -11,16 +12,21 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ..domain.errors import Refusal
+from ..files.atomic import created
 from . import manifest as manifests
 from .manifest import Manifest, Member
 
 COMMENT = b"agentops-memory sha256:"  # and the manifest's digest
 LARGEST_MANIFEST = 16 * 1024 * 1024  # bytes; a tenant takes about 500
+LEVEL = 3  # of deflate: nearly as small as by 6, in half the time
 BLOCK = 1024 * 1024  # bytes that are held at a time
 PLAIN = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # others may take any amount of memory
 
-Tell = Callable[[int], None]
-"""Hears of bytes that were read."""
+Progress = Callable[[int, int], None]
+"""Is told how many bytes of how many are done."""
+
+OnRead = Callable[[int], None]
+"""Is told of bytes that were read."""
 
 _FAULTS = (
     zipfile.BadZipFile, zlib.error, EOFError, ValueError, KeyError, OverflowError,
@@ -34,8 +40,67 @@ class ArchiveRefused(Refusal):
     code = "restore_refused"
 
 
-def untold(_: int) -> None:
-    """For those who need not hear how far it is."""
+class Meter:
+    """How many bytes of how many are done."""
+
+    def __init__(self, total: int, progress: Progress | None) -> None:
+        self._total = total
+        self._progress = progress
+        self._done = 0
+
+    def add(self, count: int) -> None:
+        """So many more are done."""
+        self._done += count
+        self._tell(self._done)
+
+    def within(self, count: int) -> Callable[[float], None]:
+        """Hears which part of the next so many is done; they are to be added at the end."""
+        return lambda part: self._tell(self._done + int(count * part))
+
+    def end(self) -> None:
+        """All is done; it may have been less than was thought."""
+        self._tell(self._total)
+
+    def _tell(self, done: int) -> None:
+        if self._progress is not None:
+            self._progress(min(done, self._total), self._total)
+
+
+class ArchiveWriter:
+    """An archive that is written. Make one with `opened`."""
+
+    def __init__(self, file: zipfile.ZipFile) -> None:
+        self._file = file
+
+    @classmethod
+    @contextmanager
+    def opened(cls, path: Path) -> Iterator["ArchiveWriter"]:
+        """A new archive at the path, for its owner alone to read; at the end it is on disk."""
+        with (
+            created(path) as raw,
+            zipfile.ZipFile(
+                raw, "w", zipfile.ZIP_DEFLATED, allowZip64=True, compresslevel=LEVEL
+            ) as file,
+        ):
+            yield cls(file)
+
+    def add(self, name: str, source: BinaryIO, on_read: OnRead | None = None) -> Member:
+        """A file of this name, with what the source gives."""
+        digest, size = sha256(), 0
+        with self._file.open(name, "w", force_zip64=True) as target:
+            while block := source.read(BLOCK):
+                digest.update(block)
+                size += len(block)
+                target.write(block)
+                if on_read is not None:
+                    on_read(len(block))
+        return Member(name=name, size=size, sha256=digest.hexdigest())
+
+    def finish(self, manifest: Manifest) -> None:
+        """Add the manifest, and what tells whether that is whole."""
+        data = manifests.written(manifest)
+        self.add(manifests.NAME, io.BytesIO(data))
+        self._file.comment = COMMENT + sha256(data).hexdigest().encode()
 
 
 class Archive:
@@ -63,7 +128,7 @@ class Archive:
                 _require_members(file, manifest)
             yield cls(path, file, manifest)
 
-    def copy(self, member: Member, into: BinaryIO, tell: Tell = untold) -> None:
+    def copy(self, member: Member, into: BinaryIO, on_read: OnRead | None = None) -> None:
         """Write what is in a file of the archive; ArchiveRefused if that is not what it was."""
         digest, left = sha256(), member.size
         with _explained(self._path), self._file.open(member.name) as source:
@@ -73,15 +138,16 @@ class Archive:
                     break
                 digest.update(block)
                 into.write(block)
-                tell(len(block))
+                if on_read is not None:
+                    on_read(len(block))
             if left or digest.hexdigest() != member.sha256:
                 raise ValueError(f"{member.name} in it is not what was written")
 
-    def verify(self, tell: Tell = untold) -> None:
+    def verify(self, on_read: OnRead | None = None) -> None:
         """Read all of it; ArchiveRefused if anything is not what it was."""
         with Path(os.devnull).open("wb") as nowhere:
             for member in self.manifest.members:
-                self.copy(member, nowhere, tell)
+                self.copy(member, nowhere, on_read)
 
 
 def _manifest(file: zipfile.ZipFile) -> bytes:

@@ -1,35 +1,53 @@
 """Archives: all that a service keeps, in one file that was checked before it has its name."""
 
 import errno
+import io
+import json
 import os
 import shutil
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
+from tempfile import TemporaryFile
+from typing import BinaryIO, Protocol
 
 from .. import __version__
 from ..domain.errors import Conflict, NotFound, Refusal
 from ..domain.model.access import TenantId
-from ..files.audit import owned_like
+from ..files import key_records
+from ..files.atomic import owned_like, placed, sync
 from ..files.drafts import drafts
-from ..files.fsync import named, sync
+from ..files.keys import KeyFile
+from ..files.redaction import LARGEST, RedactionFileRefused
 from ..storage.sqlite.engine.tenant_files import size_of, tenants_of
 from ..storage.sqlite.engine.tenants import tenant_file
 from ..storage.sqlite.maintenance.snapshots import snapshot
-from .archive_files import Place, files
-from .archive_reading import Archive
-from .archive_writing import Meter, Packing
-from .manifest import Manifest, TenantPart, member_of
+from .archive import Archive, ArchiveWriter, Meter, Progress
+from .manifest import AUDIT, KEYS, REDACTION, Manifest, TenantPart, member_of
 
 STAMP = "memory-%Y%m%dT%H%M%SZ.zip"
 DRAFT = "archive.zip"
 COPIED_PACKED_READ = 3  # times that each byte is met
 SHRINKS_TO = 0.5  # at most, of ordinary texts with their index
 
-Told = Callable[[int, int], None]
-"""Hears how many bytes of how many are done."""
+
+Tenants = Collection[TenantId] | None
+"""Whose lines, keys and rules; none for everybody's."""
+
+
+class ServicePaths(Protocol):
+    """Where a service keeps what it has, as its settings say."""
+
+    @property
+    def db_path(self) -> Path: ...
+    @property
+    def keys_file(self) -> Path: ...
+    @property
+    def redaction_file(self) -> Path: ...
+    @property
+    def audit_file(self) -> Path: ...
 
 
 class BackupRefused(Refusal):
@@ -66,18 +84,14 @@ class Archived:
     size: int  # bytes
 
 
-def unheard(_: int, __: int) -> None:
-    """For those who need not hear how far it is."""
-
-
-def archived(
-    place: Place,
+def make_archive(
+    paths: ServicePaths,
     to: Path,
     scope: Scope = EVERYTHING_BUT_KEYS,
     *,
     now: datetime,
     is_forced: bool = False,
-    told: Told = unheard,
+    progress: Progress | None = None,
 ) -> Archived:
     """Make an archive at a path, or in a folder under a name with the time.
 
@@ -88,10 +102,11 @@ def archived(
     target = target_of(to, now)
     if target.exists() and not is_forced:
         raise ArchiveThere(f"{target} is there already.")
-    with made(place, target.parent, scope, now=now, told=told) as (manifest, draft):
+    folder = target.parent
+    with archive_draft(paths, folder, scope, now=now, progress=progress) as (manifest, draft):
         size = draft.stat().st_size
-        with _explained(target.parent):
-            owned_like(draft, target.parent)
+        with _explained(folder):
+            owned_like(draft, folder)
             _put(draft, target, is_forced=is_forced)
     return Archived(manifest=manifest, path=target, size=size)
 
@@ -109,18 +124,23 @@ def target_of(to: Path, now: datetime) -> Path:
 
 
 @contextmanager
-def made(
-    place: Place, folder: Path, scope: Scope, *, now: datetime, told: Told = unheard
+def archive_draft(
+    paths: ServicePaths,
+    folder: Path,
+    scope: Scope,
+    *,
+    now: datetime,
+    progress: Progress | None = None,
 ) -> Iterator[tuple[Manifest, Path]]:
     """An archive in the folder, whole, without a name; gone at the end unless it was moved."""
     with ExitStack() as held:
         with _explained(folder):
-            databases = _databases(place.db_path, scope)
+            databases = _databases(paths.db_path, scope)
             sizes = [*map(size_of, databases.values())]
             own = held.enter_context(drafts(folder))
             _require_space(folder, sizes)
-            meter = Meter(COPIED_PACKED_READ * sum(sizes), told)
-            manifest = _packed(own, place, databases, scope, now, meter)
+            meter = Meter(COPIED_PACKED_READ * sum(sizes), progress)
+            manifest = _packed(own, paths, databases, scope, now, meter)
             with Archive.opened(own / DRAFT) as archive:
                 archive.verify(meter.add)
             meter.end()
@@ -148,20 +168,20 @@ def _require_space(folder: Path, sizes: Collection[int]) -> None:
 
 def _packed(
     own: Path,
-    place: Place,
+    paths: ServicePaths,
     databases: Mapping[TenantId, Path],
     scope: Scope,
     now: datetime,
     meter: Meter,
 ) -> Manifest:
     tenants = databases if scope.tenants else None
-    with Packing.opened(own / DRAFT) as packing:
+    with ArchiveWriter.opened(own / DRAFT) as writer:
         others = [
-            packing.add(name, source)
-            for name, source in files(place, tenants, now, own, with_keys=scope.with_keys)
+            writer.add(name, source)
+            for name, source in _other_files(paths, tenants, now, own, with_keys=scope.with_keys)
         ]
         parts = [
-            _part(packing, own / "snapshot.db", tenant, path, meter)
+            _part(writer, own / "snapshot.db", tenant, path, meter)
             for tenant, path in databases.items()
             if path.exists() or scope.tenants  # else it was erased meanwhile
         ]
@@ -172,17 +192,19 @@ def _packed(
             tenants=tuple(parts),
             others=tuple(others),
         )
-        packing.finish(manifest)
+        writer.finish(manifest)
     return manifest
 
 
-def _part(packing: Packing, draft: Path, tenant: TenantId, path: Path, meter: Meter) -> TenantPart:
+def _part(
+    writer: ArchiveWriter, draft: Path, tenant: TenantId, path: Path, meter: Meter
+) -> TenantPart:
     size = size_of(path)
     found = snapshot(path, draft, meter.within(size))
     meter.add(size)
     try:
         with draft.open("rb") as source:
-            member = packing.add(member_of(tenant), source, meter.add)
+            member = writer.add(member_of(tenant), source, meter.add)
     finally:
         draft.unlink()
     return TenantPart(tenant=tenant, member=member, contents=found)
@@ -193,7 +215,7 @@ def _put(draft: Path, target: Path, *, is_forced: bool) -> None:
         draft.replace(target)
         return sync(target.parent)
     try:
-        named(draft, target)
+        placed(draft, target)
     except FileExistsError as error:
         raise ArchiveThere(f"{target} is there already.") from error
 
@@ -206,3 +228,59 @@ def _explained(folder: Path) -> Iterator[None]:
         if error.errno == errno.ENOSPC:
             raise BackupRefused(f"The disk of {folder} is full; no archive was made.") from error
         raise BackupRefused(f"No archive can be made in {folder}: {error.strerror}.") from error
+
+
+def _other_files(
+    paths: ServicePaths,
+    tenants: Tenants,
+    now: datetime,
+    folder: Path,
+    *,
+    with_keys: bool,
+) -> Iterator[tuple[str, BinaryIO]]:
+    """The files by their names in an archive, each to be read before the next.
+
+    The audit comes first: what it does not tell has happened after the archive was begun.
+    """
+    if paths.audit_file.exists():
+        with TemporaryFile(dir=folder) as copy:
+            copy.writelines(_lines(paths.audit_file, tenants))
+            copy.seek(0)
+            yield AUDIT, copy
+    if with_keys and (keys := _keys(paths, tenants, now)):
+        yield KEYS, io.BytesIO(keys)
+    if paths.redaction_file.exists():
+        yield REDACTION, io.BytesIO(_rules(paths.redaction_file, tenants))
+
+
+def _lines(audit: Path, tenants: Tenants) -> Iterator[bytes]:
+    with audit.open("rb") as file:
+        for line in file:
+            if line.endswith(b"\n") and (tenants is None or _is_of(line, tenants)):
+                yield line  # one without an end is being written
+
+
+def _is_of(line: bytes, tenants: Collection[TenantId]) -> bool:
+    with suppress(ValueError, AttributeError, TypeError):
+        tenant = json.loads(line).get("tenant")
+        return tenant is None or tenant in tenants
+    return False
+
+
+def _keys(paths: ServicePaths, tenants: Tenants, now: datetime) -> bytes:
+    ring = KeyFile(paths.keys_file, paths.audit_file).settled()
+    every = ring.keys.items()
+    own = {id_: key for id_, key in every if tenants is None or key.tenant in tenants}
+    return key_records.written(replace(ring, keys=own), now) if own else b""
+
+
+def _rules(file: Path, tenants: Tenants) -> bytes:
+    with file.open("rb") as source:
+        data = source.read(LARGEST)
+    if tenants is None:
+        return data
+    try:
+        given = json.loads(data)
+        return json.dumps({name: given[name] for name in given if name in tenants}).encode()
+    except (ValueError, TypeError, RecursionError) as fault:
+        raise RedactionFileRefused(f"The redaction file {file} cannot be used.") from fault
