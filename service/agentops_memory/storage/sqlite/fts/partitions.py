@@ -4,11 +4,10 @@ import sqlite3
 from collections.abc import Iterable, Mapping
 
 from ....domain.model.erasure import Purge
+from ..base.damaged import drop_statements, is_readable
 from ..base.errors import NeedsTransactionOfItsOwn, is_damage
 from ..base.stems import TOKENIZER
 from ..base.table import Table
-from ..maintenance.damage import is_readable
-from ..maintenance.drop_damaged import forgetting
 from .segments import Level, beginning, is_clean, is_merging, levels, needs_another
 
 MOST = 256  # partitions of projects; each is a table, and opening a file reads the names of all
@@ -136,7 +135,7 @@ class Partitions(Table):
             raise NeedsTransactionOfItsOwn
         self._execute("DELETE FROM partitions WHERE number = :number", number=number)
         self._execute("INSERT INTO remains (one) VALUES (1) ON CONFLICT DO NOTHING")
-        for statement in forgetting([table(number), text_of(number), *_stored(number)]):
+        for statement in drop_statements([table(number), text_of(number), *_stored(number)]):
             self._execute(statement)
         self._make(number)
 

@@ -16,6 +16,7 @@ from ....domain.model.memory import MemoryId
 from ....domain.secrets.sanitizing import reason
 from ....domain.text.features import Features
 from ..base.connection import CHANGING, connect
+from ..base.damaged import drop_statements, faults_of
 from ..base.transactions import change
 from ..fts.index import Index
 from ..fts.partitions import Partitions
@@ -24,8 +25,7 @@ from ..schema.contents import contents
 from ..schema.copies import MENDED, kept_copy
 from ..schema.migrate import without_remains
 from . import value_repair as values_mended
-from .damage import are_harmless, faults_of
-from .drop_damaged import forgetting
+from .damage import are_harmless
 
 TIMEOUT = timedelta(seconds=10)  # with another process's transaction
 
@@ -118,7 +118,7 @@ def _memories(done: Iterable[values_mended.Mended]) -> list[MemoryId]:
 
 
 def _forget(database: sqlite3.Connection, names: Iterable[str]) -> None:
-    for statement in forgetting(names):
+    for statement in drop_statements(names):
         database.execute(statement)
 
 

@@ -12,11 +12,11 @@ from ....domain.errors import Busy, Refusal
 from ....domain.secrets.sanitizing import reason
 from ....files.atomic import private_file, sync
 from ..base.connection import CHANGING, connect
+from ..base.damaged import faults_of
 from ..base.errors import primary_code
 from ..base.hard_links import require_one_name
 from ..schema.contents import Contents, contents
 from ..schema.upgrade import is_original
-from .damage import faults_of
 from .values import damaged
 
 TIMEOUT = timedelta(seconds=5)  # with another process that holds a lock
