@@ -32,10 +32,10 @@ from agentops_memory.jobs.retention import Keeping, keeping
 from agentops_memory.jobs.scrub import WorkSignal
 from agentops_memory.jobs.trusted_clock import SteadyClock
 from agentops_memory.settings.settings import VARIABLES
+from agentops_memory.storage.sql import past_retention
 from agentops_memory.storage.sqlite import SqliteEngine
 from agentops_memory.storage.sqlite.base.connection import connect
 from agentops_memory.storage.sqlite.maintenance.storage_stats import storage_stats
-from agentops_memory.storage.sqlite.tables import retention as overdue
 from agentops_memory.telemetry import Telemetry
 
 from .callers import calling, made_key
@@ -176,7 +176,7 @@ def test_a_request_is_answered_as_after_a_hard_deletion(service: Service) -> Non
 def test_no_step_takes_more_than_saves_may_wait_for(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(overdue, "ROWS", 4)
+    monkeypatch.setattr(past_retention, "MAX_ROWS", 4)
     for number in range(3):
         for change in range(3 * number + 1):
             service.save(f"pear {number} {change}", topic_key=f"pears/{number}")
@@ -213,7 +213,7 @@ def test_no_step_takes_more_than_saves_may_wait_for(
 
 
 def test_a_step_is_small_in_bytes_too(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(overdue, "BULK_SIZE", 1000)
+    monkeypatch.setattr(past_retention, "MAX_STEP", 1000)
     for number in range(6):
         saved = service.save(f"{number}" * 400)
         service.http.delete(f"/observations/{saved['id']}")

@@ -87,12 +87,12 @@ class _TracedTransaction:
         self.revisions = tx.revisions
         self.index = tx.index
         self.projects = tx.projects
-        self.erasures = tx.erasures
+        self.receipts = tx.receipts
         self.imports = tx.imports
         self.stores = tx.stores
         self.entries = tx.entries
         self.versions = tx.versions
-        self.done = tx.done
+        self.idempotency_records = tx.idempotency_records
         self.past_retention = tx.past_retention
         self.search = _stepped(tx.search, STEPS["search"], tracer, left)
 

@@ -90,7 +90,7 @@ class Erasures:
 
 
 def receipt(tx: Transaction, erasure: ErasureId) -> Receipt:
-    found = tx.erasures.get(erasure)
+    found = tx.receipts.get(erasure)
     is_of_store = found is not None and found.project == NO_PROJECT
     if found is None or is_of_store or not tx.caller.projects.match(found.project):
         raise NotFound("No such erasure.")
@@ -99,11 +99,11 @@ def receipt(tx: Transaction, erasure: ErasureId) -> Receipt:
 
 def _copies(tx: Transaction) -> tuple[str, ...]:
     imports = (HALF_WAY,) if tx.imports.has_rows() else ()
-    return (*tx.erasures.copies(), *imports, *UNKNOWN_COPIES)
+    return (*tx.receipts.copies(), *imports, *UNKNOWN_COPIES)
 
 
 def pending(tx: Transaction) -> list[ErasureId]:
-    return tx.erasures.pending()
+    return tx.receipts.pending()
 
 
 def to_purge(tx: Transaction) -> Mapping[int, int]:
@@ -116,4 +116,4 @@ def purge(tx: Transaction, partition: int, begun: Purge | None) -> Purge | None:
 
 def settle(tx: Transaction, erasures: Sequence[ErasureId], notes: Mapping[int, int]) -> None:
     tx.index.purged(notes)
-    tx.erasures.settle(erasures)
+    tx.receipts.settle(erasures)

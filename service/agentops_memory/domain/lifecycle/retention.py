@@ -108,18 +108,18 @@ def remove_revisions(tx: Transaction, due: Sequence[MemoryId], _: By = None) -> 
 
 def overdue_records(tx: Transaction, by: By = None) -> list[bytes]:
     until = _until(tx, Kind.IDEMPOTENCY, by)
-    return tx.done.until(until, FOUND) if until else []
+    return tx.idempotency_records.until(until, FOUND) if until else []
 
 
 def remove_records(tx: Transaction, due: Sequence[bytes], by: By = None) -> Step:
     until = _until(tx, Kind.IDEMPOTENCY, by)
-    rows = tx.done.forget(due, until) if until else 0
+    rows = tx.idempotency_records.forget(due, until) if until else 0
     return Step(rows=rows, seen=len(due))
 
 
 def overdue_receipts(tx: Transaction, by: By = None) -> list[ErasureId]:
     until = _until(tx, Kind.RECEIPTS, by)
-    return tx.erasures.settled(until, FOUND) if until else []
+    return tx.receipts.settled(until, FOUND) if until else []
 
 
 def remove_receipts(tx: Transaction, due: Sequence[ErasureId], _: By = None) -> Step:
@@ -127,7 +127,7 @@ def remove_receipts(tx: Transaction, due: Sequence[ErasureId], _: By = None) -> 
     for seen, erasure in enumerate(due):
         if rows >= AT_ONCE:
             return Step(rows=rows, seen=seen)
-        rows += tx.erasures.forget(erasure, AT_ONCE)
+        rows += tx.receipts.forget(erasure, AT_ONCE)
     return Step(rows=rows, seen=len(due))
 
 
@@ -152,14 +152,14 @@ def _by_project(deleted: Sequence[Deleted]) -> dict[Project, list[MemoryId]]:
 
 def _erased(tx: Transaction, project: Project, memories: list[MemoryId]) -> int:
     revisions = tx.memories.erase_some(memories)
-    tx.erasures.add(_receipt(tx, project, memories, len(memories), revisions))
+    tx.receipts.add(_receipt(tx, project, memories, len(memories), revisions))
     return len(memories) + revisions
 
 
 def _shortened(tx: Transaction, one: Deleted) -> int:
     tx.index.must_purge(one.memory)  # it may hold words of earlier revisions
     revisions = tx.past_retention.trim([one.memory], keep=1)
-    tx.erasures.add(_receipt(tx, one.project, [one.memory], 0, revisions))
+    tx.receipts.add(_receipt(tx, one.project, [one.memory], 0, revisions))
     return revisions
 
 

@@ -53,7 +53,7 @@ class Upkeep:
         numbers = await self.engine.read(caller, partitions)
         damaged = [number for number in numbers if await self._is_damaged(caller, number)]
         for number in damaged:
-            await self.engine.write(caller, make_anew, number)
+            await self.engine.write(caller, recreate, number)
         return tuple(damaged)
 
     async def drifts(self, caller: Caller) -> dict[int, int]:
@@ -73,7 +73,7 @@ class Upkeep:
         try:
             await self.engine.write(caller, rebuild, partition)
         except Damaged:
-            await self.engine.write(caller, make_anew, partition)
+            await self.engine.write(caller, recreate, partition)
 
     async def _is_readable(self, caller: Caller, work: Callable[[Transaction], bool]) -> bool:
         """What work finds; one that is too large for a read counts as readable."""
@@ -125,8 +125,8 @@ def is_damaged(tx: Transaction, partition: int) -> bool:
     return tx.index.is_damaged(partition)
 
 
-def make_anew(tx: Transaction, partition: int) -> None:
-    tx.index.make_anew(partition)
+def recreate(tx: Transaction, partition: int) -> None:
+    tx.index.recreate(partition)
 
 
 def is_crowded(tx: Transaction) -> bool:

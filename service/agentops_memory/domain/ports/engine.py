@@ -102,13 +102,13 @@ class ProjectTable(Protocol):
         """
 
 
-class DoneTable(Protocol):
+class IdempotencyTable(Protocol):
     """What was done under idempotency keys. Whether that still counts is for the rules to say."""
 
     def get(self, key: bytes) -> IdempotencyRecord | None:
         """What was done under the key with this digest."""
 
-    def add(self, done: IdempotencyRecord) -> None:
+    def add(self, record: IdempotencyRecord) -> None:
         """Store what was done, in the transaction that does it; it takes the place of another."""
 
     def until(self, at: datetime, most: int) -> list[bytes]:
@@ -175,7 +175,7 @@ class Transaction(Protocol):
         """Projects."""
 
     @property
-    def erasures(self) -> ReceiptTable:
+    def receipts(self) -> ReceiptTable:
         """Receipts of erasures."""
 
     @property
@@ -195,7 +195,7 @@ class Transaction(Protocol):
         """What stores tell of revisions."""
 
     @property
-    def done(self) -> DoneTable:
+    def idempotency_records(self) -> IdempotencyTable:
         """What was done under idempotency keys."""
 
     @property

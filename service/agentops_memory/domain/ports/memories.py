@@ -10,6 +10,9 @@ from ..model.search import Filter
 from ..model.space import Project, Space, StoreId
 from ..text.summary import Transcript
 
+MAX_LIST = 4 * 1024 * 1024  # characters of content in one list, whatever its limit
+MAX_PAGE = 1024 * 1024  # the same of a page of an export, which holds it twice more as JSON
+
 
 class MemoryTable(Protocol):
     """Memories. "Live" means not deleted; without that word, deleted ones count too.

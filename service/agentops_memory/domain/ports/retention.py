@@ -8,6 +8,9 @@ from typing import Protocol
 from ..model.memory import MemoryId
 from ..model.space import Project
 
+MAX_ROWS = 200  # memories and revisions that go in one step; saves wait for it
+MAX_STEP = 1024 * 1024  # characters of content that one step of a long change touches
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deleted:

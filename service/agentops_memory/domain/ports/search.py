@@ -86,7 +86,7 @@ class IndexTable(Protocol):
     def is_damaged(self, partition: int) -> bool:
         """Whether it is not as it was written. Asked in a write."""
 
-    def make_anew(self, partition: int) -> None:
+    def recreate(self, partition: int) -> None:
         """Put one that is made of the memories in its place, and read nothing of the old one."""
 
     def is_crowded(self) -> bool:

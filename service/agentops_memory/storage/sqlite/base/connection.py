@@ -14,8 +14,7 @@ import aiosqlite
 from ....domain.text.features import ALL, Features
 from .decoding import decoded
 from .errors import primary_code
-from .functions import registered
-from .stems import Stems
+from .functions import Stems, registered
 
 T = TypeVar("T")
 

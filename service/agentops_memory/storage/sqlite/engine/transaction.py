@@ -3,25 +3,30 @@
 import sqlite3
 from collections.abc import Callable
 from datetime import datetime
+from pathlib import Path
 
 from ....domain.model.access import Caller
 from ....domain.model.retention import USUAL, Retentions
 from ....domain.text.ids import Uids, uid_of
+from ...sql.entries import Entries
+from ...sql.idempotency_records import IdempotencyRecords
+from ...sql.imports import Imports
+from ...sql.memories import Memories
+from ...sql.past_retention import PastRetention
+from ...sql.projects import Projects
+from ...sql.receipts import Receipts
+from ...sql.revisions import Revisions
+from ...sql.sessions import Sessions
+from ...sql.spaces import Spaces
+from ...sql.stores import Stores
+from ...sql.transcripts import Transcripts
+from ...sql.versions import Versions
+from ..base.dialect import SQLITE
+from ..base.errors import NeedsTransactionOfItsOwn
 from ..fts.index import Index
 from ..fts.partitions import Partitions
 from ..fts.search import Search
-from ..tables.entries import Entries
-from ..tables.idempotency import DoneRecords
-from ..tables.imports import Imports
-from ..tables.memories import Memories
-from ..tables.projects import Projects
-from ..tables.receipts import Erasures
-from ..tables.retention import Overdue
-from ..tables.revisions import Revisions
-from ..tables.sessions import Sessions
-from ..tables.stores import Stores
-from ..tables.transcripts import Transcripts
-from ..tables.versions import Versions
+from ..schema.copies import copies_of
 
 
 class SqliteTransaction:
@@ -47,21 +52,23 @@ class SqliteTransaction:
         self.caller = caller
         self.kept = kept
         self.is_alone = is_alone
+        projects = caller.projects
         partitions = Partitions(connection, is_alone=is_alone)
         self.index = Index(connection, partitions)
-        self.memories = Memories(connection, self.index, caller.projects)
-        self.sessions = Sessions(connection, caller.projects)
-        self.transcripts = Transcripts(connection, now)
-        self.revisions = Revisions(connection)
-        self.imports = Imports(connection, now, is_alone=is_alone)
-        self.projects = Projects(connection, self.index, self.imports, caller.projects)
-        self.erasures = Erasures(connection, now)
-        self.stores = Stores(connection, self.index)
-        self.entries = Entries(connection)
-        self.versions = Versions(connection)
-        self.done = DoneRecords(connection)
-        self.past_retention = Overdue(connection)
-        self.search = Search(connection, self.memories, partitions, caller.projects)
+        spaces = Spaces(connection, SQLITE, self.index)
+        self.memories = Memories(connection, SQLITE, projects, self.index, spaces)
+        self.sessions = Sessions(connection, SQLITE, projects)
+        self.transcripts = Transcripts(connection, SQLITE, now)
+        self.revisions = Revisions(connection, SQLITE)
+        self.imports = Imports(connection, SQLITE, now, self._require_alone)
+        self.projects = Projects(connection, SQLITE, projects, self.index, self.imports)
+        self.receipts = SqliteReceipts(connection, SQLITE, now)
+        self.stores = Stores(connection, SQLITE, self.index, spaces)
+        self.entries = Entries(connection, SQLITE)
+        self.versions = Versions(connection, SQLITE)
+        self.idempotency_records = IdempotencyRecords(connection, SQLITE)
+        self.past_retention = PastRetention(connection, SQLITE)
+        self.search = Search(connection, self.memories, partitions, projects)
 
     @property
     def is_awaited(self) -> bool:
@@ -73,6 +80,18 @@ class SqliteTransaction:
 
     def new_uid(self, at: datetime) -> str:
         return self._uids.make(at) if at == self.now else uid_of(at)
+
+    def _require_alone(self) -> None:
+        if not self.is_alone:
+            raise NeedsTransactionOfItsOwn
+
+
+class SqliteReceipts(Receipts):
+    """Receipts that know of the copies which lie beside the database file."""
+
+    def copies(self) -> list[str]:
+        ((_, _, file),) = self._execute("SELECT * FROM pragma_database_list WHERE name = 'main'")
+        return [copy.name for copy in copies_of(Path(file))]
 
 
 def _stored(connection: sqlite3.Connection) -> int:

@@ -40,7 +40,7 @@ def rebuild(path: Path, features: Features, number: int) -> str:
 def make_partition(path: Path, features: Features, number: int) -> str:
     """Make a partition of the full-text index anew, with its tables."""
     with _mended(path, features) as database:
-        Index(database, Partitions(database, is_alone=True)).make_anew(number)
+        Index(database, Partitions(database, is_alone=True)).recreate(number)
     return f"Partition {number} was made anew."
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 from ....domain.model.findings import Finding, failed, note, ok, warn
-from ..base.table import instant, micros
+from ...sql.rows import instant, micros
 from . import repair as mending
 from .read_only import Subject, log_size
 

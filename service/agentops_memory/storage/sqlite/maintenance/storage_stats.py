@@ -11,11 +11,11 @@ from datetime import datetime
 from pathlib import Path
 
 from ....domain.model.retention import Held, Kind, Retentions
+from ...sql.past_retention import NOT_GOING
+from ...sql.rows import instant, micros
 from ..base.connection import connect
 from ..base.errors import translated
-from ..base.table import instant, micros
 from ..schema.copies import copies_of
-from ..tables.retention import NOT_GOING
 
 # Bytes that a row takes beside its texts, with its places in the indexes of its table: what
 # SQLite's dbstat says of files with thousands of them.

@@ -14,8 +14,8 @@ from ....domain.secrets.sanitizing import reason
 from ....domain.text.ids import uid_of
 from ....domain.text.instants import parsed
 from ....domain.text.normalization import clean, content_hash
+from ...sql.rows import instant, micros, tag_array
 from ..base.damaged import drop_statements
-from ..base.table import instant, micros, tag_array
 from .copies import kept_copy
 
 log = logging.getLogger(__name__)

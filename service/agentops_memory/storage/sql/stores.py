@@ -1,43 +1,37 @@
 """SQL for memory stores."""
 
-import sqlite3
-from typing import Any
-
-from ....domain.model.erasure import ErasureId
-from ....domain.model.memory import MemoryId
-from ....domain.model.space import Space, StoreId
-from ....domain.model.stores import Page, Slice, Store, StoresSeen
-from ....domain.text.normalization import REPLACEMENT
-from ..base.paging import bounds, ends, sliced, window, within
-from ..base.table import Table, count, instant, json_of, map_of, micros
-from ..fts.index import Index, first_of
-
-COLUMNS = """uid, name, description, metadata, entries, size, created_at, updated_at,
-             archived_at"""
+from ...domain.model.erasure import ErasureId
+from ...domain.model.memory import MemoryId
+from ...domain.model.space import Space, StoreId
+from ...domain.model.stores import Page, Slice, Store, StoresSeen
+from ...domain.ports.retention import MAX_STEP
+from ...domain.text.normalization import REPLACEMENT
+from .index import Index
+from .paging import bounds, sliced, window, within
+from .revisions import erase_revisions
+from .rows import STORE, json_of, micros, portion, store_of
+from .spaces import Spaces
+from .table import Connection, Dialect, Table
 
 
 class Stores(Table):
     """The stores of one transaction."""
 
-    def __init__(self, connection: sqlite3.Connection, index: Index) -> None:
-        super().__init__(connection)
+    def __init__(
+        self, connection: Connection, dialect: Dialect, index: Index, spaces: Spaces
+    ) -> None:
+        super().__init__(connection, dialect)
         self._index = index
+        self._spaces = spaces
 
     def add(self, store: Store) -> None:
-        space = Space.of_store(store.id)
-        area, partition = self._index.place(space)
-        made = self._execute(
-            "INSERT INTO spaces (scope, area, partition) VALUES (:scope, :area, :partition)",
-            scope=space.scope,
-            area=area,
-            partition=partition,
-        )
+        space, area = self._spaces.add(Space.of_store(store.id))
         self._execute(
             """INSERT INTO stores (space_id, uid, name, description, metadata, created_at,
                                    updated_at, archived_at)
                VALUES (:space, :uid, :name, :description, :metadata, :created_at,
                        :updated_at, :archived_at)""",
-            space=made.lastrowid,
+            space=space,
             created_at=micros(store.created_at),
             **_row(store),
         )
@@ -45,9 +39,9 @@ class Stores(Table):
 
     def get(self, store: StoreId) -> Store | None:
         row = self._execute(
-            f"SELECT {COLUMNS} FROM stores WHERE uid = :uid AND erasure_id IS NULL", uid=store
+            f"SELECT {STORE} FROM stores WHERE uid = :uid AND erasure_id IS NULL", uid=store
         ).fetchone()
-        return None if row is None else _store(row)
+        return None if row is None else store_of(row)
 
     def replace(self, store: Store) -> None:
         self._execute(
@@ -68,20 +62,19 @@ class Stores(Table):
             size=size,
         )
 
-    def page(self, seen: StoresSeen, at: Page) -> Slice[Store]:
-        archived = "" if seen.with_archived else " AND archived_at IS NULL"
+    def page(self, filter_: StoresSeen, at: Page) -> Slice[Store]:
+        archived = "" if filter_.with_archived else " AND archived_at IS NULL"
         rows = self._execute(
-            f"""SELECT {COLUMNS}
+            f"""SELECT {STORE}
                   FROM stores
-                 WHERE erasure_id IS NULL{archived}{within(seen.created, "created_at")}
+                 WHERE erasure_id IS NULL{archived}{within(filter_.created, "created_at")}
                        {window(at, "uid")}""",
-            **bounds(at),
-            **ends(seen.created),
+            **bounds(at, filter_.created),
         )
-        prefix = (seen.name_prefix or "").casefold()
+        prefix = (filter_.name_prefix or "").casefold()
         # Row by row until the page is full: SQLite folds the case of ASCII alone.
         named = (row for row in rows if row[1].casefold().startswith(prefix))
-        return sliced(named, at, _store)
+        return sliced(named, at, store_of)
 
     def delete(self, store: StoreId, erasure: ErasureId) -> None:
         self._execute(
@@ -102,23 +95,19 @@ class Stores(Table):
             erasure=erasure,
             limit=limit,
         ).fetchall()
-        for table in ("revisions", "versions"):
-            self._connection.executemany(
-                f"DELETE FROM {table} WHERE memory_id = ? AND number = ?", rows
-            )
-        return len(rows)
+        return erase_revisions(self._connection, rows)
 
     def some(self, erasure: ErasureId, limit: int) -> list[MemoryId]:
         rows = self._execute(
-            """SELECT m.id, length(m.content)
-                 FROM stores t
-                 JOIN memories m INDEXED BY memories_by_hash ON m.space_id = t.space_id
-                WHERE t.erasure_id = :erasure
-                LIMIT :limit""",
+            f"""SELECT m.id, length(m.content)
+                  FROM stores t
+                  JOIN memories m {self._sql.hint("memories_by_hash")} ON m.space_id = t.space_id
+                 WHERE t.erasure_id = :erasure
+                 LIMIT :limit""",
             erasure=erasure,
             limit=limit,
         )
-        return first_of(rows)
+        return [MemoryId(id_) for id_, _ in portion(rows, MAX_STEP, lambda row: int(row[1]))]
 
     def remove(self, erasure: ErasureId) -> None:
         ((space,),) = self._execute(
@@ -137,18 +126,3 @@ def _row(store: Store) -> dict[str, object]:
         "updated_at": micros(store.updated_at),
         "archived_at": None if store.archived_at is None else micros(store.archived_at),
     }
-
-
-def _store(row: Any) -> Store:
-    uid, name, description, metadata, entries, size, created_at, updated_at, archived_at = row
-    return Store(
-        id=StoreId(uid),
-        name=name,
-        description=description,
-        metadata=map_of(metadata),
-        entries=count(entries),
-        size=count(size),
-        created_at=instant(created_at),
-        updated_at=instant(updated_at),
-        archived_at=None if archived_at is None else instant(archived_at),
-    )

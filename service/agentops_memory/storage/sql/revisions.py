@@ -1,9 +1,10 @@
 """SQL for the record of changes."""
 
-from typing import Any
+from collections.abc import Iterable
 
-from ....domain.model.memory import ChangeKind, Memory, MemoryId, Revision, Text
-from ..base.table import Table, count, instant, member, micros, tag_array, tag_tuple
+from ...domain.model.memory import Memory, MemoryId, Revision, Text
+from .rows import REVISION, micros, revision_of, tag_tuple, text_row
+from .table import Connection, Table
 
 
 class Revisions(Table):
@@ -27,7 +28,7 @@ class Revisions(Table):
                       AND type IS NULL""",
             memory_id=memory.id,
             number=memory.revision,
-            **_text_row(memory.text),
+            **text_row(memory.text),
         )
 
     def absorb(self, memory: MemoryId, older: Revision) -> None:
@@ -49,7 +50,7 @@ class Revisions(Table):
             number=older.number,
             deed=older.deed.value,
             at=micros(older.at),
-            **(_text_row(older.text) if older.text else {}),
+            **(text_row(older.text) if older.text else {}),
         )
 
     def holds(self, memory: Memory, state: Memory) -> bool:
@@ -64,8 +65,8 @@ class Revisions(Table):
                       AND coalesce(content, :own_content) = :content""",
             memory_id=memory.id,
             second=micros(state.updated_at.replace(microsecond=0)),
-            **_text_row(text),
-            **{f"own_{name}": value for name, value in _text_row(memory.text).items()},
+            **text_row(text),
+            **{f"own_{name}": value for name, value in text_row(memory.text).items()},
         )
         return any(tag_tuple(tags) == text.tags for (tags,) in rows)
 
@@ -77,13 +78,13 @@ class Revisions(Table):
 
     def newest(self, memory: Memory) -> list[Revision]:
         rows = self._execute(
-            """SELECT number, deed, at, type, title, content, tags
+            f"""SELECT {REVISION}
                  FROM revisions
                 WHERE memory_id = :memory_id
              ORDER BY number DESC""",
             memory_id=memory.id,
         )
-        return [_revision(row, memory) for row in rows]
+        return [revision_of(row, memory) for row in rows]
 
     def rewrite(self, memory: MemoryId, number: int, text: Text) -> None:
         self._execute(
@@ -92,34 +93,15 @@ class Revisions(Table):
                 WHERE memory_id = :memory_id AND number = :number AND type IS NOT NULL""",
             memory_id=memory,
             number=number,
-            **_text_row(text),
+            **text_row(text),
         )
 
 
-def _text_row(text: Text) -> dict[str, object]:
-    return {
-        "type": text.type,
-        "title": text.title,
-        "content": text.content,
-        "tags": tag_array(text.tags),
-    }
-
-
-def _revision(row: Any, memory: Memory) -> Revision:
-    number, deed, at, type_, title, content, tags = row
-    return Revision(
-        number=count(number),
-        deed=member(ChangeKind, deed, ChangeKind.UPDATED),
-        at=instant(at),
-        text=_text(deed, type_, title, content, tags, memory),
-    )
-
-
-def _text(
-    deed: str, type_: str | None, title: str, content: str, tags: str, memory: Memory
-) -> Text | None:
-    if deed == ChangeKind.DELETED:
-        return None
-    if type_ is None:
-        return memory.text
-    return Text(type=type_, title=title, content=content, tags=tag_tuple(tags))
+def erase_revisions(connection: Connection, revisions: Iterable[tuple[MemoryId, int]]) -> int:
+    """Erase revisions, each by its memory and number, with their versions; how many those are."""
+    rows = [{"memory": memory, "number": number} for memory, number in revisions]
+    for table in ("versions", "revisions"):
+        connection.executemany(
+            f"DELETE FROM {table} WHERE memory_id = :memory AND number = :number", rows
+        )
+    return len(rows)

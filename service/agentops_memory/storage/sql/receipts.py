@@ -1,30 +1,24 @@
 """SQL for the receipts of erasures."""
 
-import sqlite3
 from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
-from pathlib import Path
-from typing import Any
 
-from ....domain.model.erasure import Erasure, ErasureId, ErasureKind
-from ....domain.model.memory import MemoryId
-from ....domain.model.space import NO_PROJECT, Project
-from ....domain.text.ids import first_uid
-from ....domain.text.normalization import REPLACEMENT
-from ..base.table import Table, count, instant, member, micros
-from ..schema.copies import copies_of
+from ...domain.model.erasure import Erasure, ErasureId
+from ...domain.model.memory import MemoryId
+from ...domain.model.space import Project
+from ...domain.text.ids import first_uid
+from ...domain.text.normalization import REPLACEMENT
+from .rows import RECEIPT, micros, receipt_of
+from .table import Connection, Dialect, Table
 
 MOST_NAMED = 1000  # memories that a receipt names
 
-COLUMNS = """e.id, e.kind, e.project, e.observations, e.revisions, e.sessions, e.erased_at,
-             e.bytes_gone_at, e.goes_on"""
 
-
-class Erasures(Table):
+class Receipts(Table):
     """The receipts of one transaction."""
 
-    def __init__(self, connection: sqlite3.Connection, now: datetime) -> None:
-        super().__init__(connection)
+    def __init__(self, connection: Connection, dialect: Dialect, now: datetime) -> None:
+        super().__init__(connection, dialect)
         self._now = now
 
     def add(self, erasure: Erasure) -> None:
@@ -59,33 +53,34 @@ class Erasures(Table):
     def complete(self, erasure: ErasureId, sessions: int) -> None:
         self._execute(
             """UPDATE erasures
-                  SET sessions = :sessions, erased_at = :now, goes_on = 0
+                  SET sessions = :sessions, erased_at = :now, goes_on = :goes_on
                 WHERE id = :id""",
             id=erasure,
+            goes_on=False,
             sessions=sessions,
             now=micros(self._now),
         )
 
     def newest_of(self, project: Project) -> Erasure | None:
         row = self._execute(
-            f"""SELECT {COLUMNS}
+            f"""SELECT {RECEIPT}
                   FROM erasures e
                  WHERE e.project = :project AND e.kind = 'project'
               ORDER BY e.id DESC
                  LIMIT 1""",
             project=project,
         ).fetchone()
-        return None if row is None else _erasure(row, self._memories(row[0]))
+        return None if row is None else receipt_of(row, self._memories(row[0]))
 
     def get(self, erasure: ErasureId) -> Erasure | None:
         row = self._execute(
-            f"SELECT {COLUMNS} FROM erasures e WHERE e.id = :id", id=erasure
+            f"SELECT {RECEIPT} FROM erasures e WHERE e.id = :id", id=erasure
         ).fetchone()
-        return None if row is None else _erasure(row, self._memories(erasure))
+        return None if row is None else receipt_of(row, self._memories(erasure))
 
     def of(self, memory: MemoryId) -> Erasure | None:
         row = self._execute(
-            f"""SELECT {COLUMNS}
+            f"""SELECT {RECEIPT}
                   FROM erased d
                   JOIN erasures e ON e.id = d.erasure_id
                  WHERE d.memory_id = :memory AND e.kind IN ('observation', 'project')
@@ -93,7 +88,7 @@ class Erasures(Table):
                  LIMIT 1""",
             memory=memory,
         ).fetchone()
-        return None if row is None else _erasure(row, self._memories(row[0]))
+        return None if row is None else receipt_of(row, self._memories(row[0]))
 
     def pending(self) -> list[ErasureId]:
         rows = self._execute(
@@ -136,10 +131,6 @@ class Erasures(Table):
             return names
         return names + self._execute("DELETE FROM erasures WHERE id = :id", id=erasure).rowcount
 
-    def copies(self) -> list[str]:
-        ((_, _, file),) = self._execute("SELECT * FROM pragma_database_list WHERE name = 'main'")
-        return [copy.name for copy in copies_of(Path(file))]
-
     def _name(self, erasure: ErasureId, memories: Collection[MemoryId]) -> None:
         self._connection.executemany(
             "INSERT INTO erased (memory_id, erasure_id) VALUES (:memory, :erasure)",
@@ -155,13 +146,13 @@ def _addressed(rows: Iterable[tuple[str]]) -> list[ErasureId]:
     return [ErasureId(id_) for (id_,) in rows if REPLACEMENT not in id_]
 
 
-def receipts(database: sqlite3.Connection) -> list[Erasure]:
+def receipts(database: Connection) -> list[Erasure]:
     """Every receipt there is, the oldest first."""
-    rows = database.execute(f"SELECT {COLUMNS} FROM erasures e ORDER BY e.erased_at, e.id")
-    return [_erasure(row, _memories(database, row[0])) for row in rows.fetchall()]
+    rows = database.execute(f"SELECT {RECEIPT} FROM erasures e ORDER BY e.erased_at, e.id", {})
+    return [receipt_of(row, _memories(database, row[0])) for row in rows.fetchall()]
 
 
-def _memories(database: sqlite3.Connection, erasure: ErasureId) -> tuple[MemoryId, ...]:
+def _memories(database: Connection, erasure: ErasureId) -> tuple[MemoryId, ...]:
     rows = database.execute(
         f"""SELECT memory_id
               FROM erased
@@ -171,19 +162,3 @@ def _memories(database: sqlite3.Connection, erasure: ErasureId) -> tuple[MemoryI
         {"id": erasure},
     )
     return tuple(MemoryId(id_) for (id_,) in rows)
-
-
-def _erasure(row: Any, memories: tuple[MemoryId, ...]) -> Erasure:
-    id_, kind, project, observations, revisions, sessions, erased_at, bytes_gone_at, goes_on = row
-    return Erasure(
-        id=ErasureId(id_),
-        kind=member(ErasureKind, kind, ErasureKind.OBSERVATION),
-        project=project or NO_PROJECT,
-        memories=memories,
-        observations=count(observations),
-        revisions=count(revisions),
-        sessions=count(sessions),
-        erased_at=instant(erased_at),
-        bytes_gone_at=None if bytes_gone_at is None else instant(bytes_gone_at),
-        goes_on=bool(goes_on),
-    )

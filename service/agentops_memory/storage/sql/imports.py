@@ -1,21 +1,16 @@
 """SQL for imports that are stored in many transactions."""
 
 import json
-import logging
-import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from ....domain.model.access import ANY, Patterns
-from ....domain.model.memory import Memory, Session, SessionId, Text
-from ....domain.model.space import GLOBAL_SCOPE, Project, Space
-from ....domain.ports.imports import Import, ImportId, Row
-from ....domain.text.normalization import clean
-from ..base.errors import NeedsTransactionOfItsOwn
-from ..base.table import Table, instant, micros, parsed, tag_tuple
-
-log = logging.getLogger(__name__)
+from ...domain.model.access import ANY, Patterns
+from ...domain.model.space import GLOBAL_SCOPE, Project
+from ...domain.ports.imports import Import, ImportId, Row
+from .rows import micros, tag_array, tag_tuple
+from .staged_rows import MEMORY, SCOPE_AT, row_of, staged
+from .table import Connection, Dialect, Table
 
 PLACE = 32  # bits of a row's number that are its place in the import
 KEPT = timedelta(days=1)  # for which an import is known after its end
@@ -23,17 +18,19 @@ COLUMNS = """id, projects, staged, applied, sessions, observations,
              accepted_at IS NOT NULL, finished_at IS NOT NULL"""
 ACCEPTED = f"number >> {PLACE} IN (SELECT id FROM imports WHERE accepted_at IS NOT NULL)"
 
-# A row of a memory that is to be global: as `_memory_values` has it.
-GLOBAL_ROW = f"""json_valid(row) AND json_extract(row, '$[0]') = 'observation'
-                 AND json_extract(row, '$[3]') = '{GLOBAL_SCOPE}'"""
-
 
 class Imports(Table):
     """The imports of one transaction."""
 
-    def __init__(self, connection: sqlite3.Connection, now: datetime, *, is_alone: bool) -> None:
-        super().__init__(connection)
-        self._is_alone = is_alone
+    def __init__(
+        self,
+        connection: Connection,
+        dialect: Dialect,
+        now: datetime,
+        require_alone: Callable[[], None],
+    ) -> None:
+        super().__init__(connection, dialect)
+        self._require_alone = require_alone
         self._now = micros(now)
 
     def begin(self, projects: Patterns) -> ImportId:
@@ -41,25 +38,27 @@ class Imports(Table):
             "DELETE FROM imports WHERE finished_at < :until AND accepted_at IS NOT NULL",
             until=self._now - KEPT // timedelta(microseconds=1),
         )
-        cursor = self._execute(
-            "INSERT INTO imports (projects, touched_at) VALUES (:projects, :now)",
+        ((id_,),) = self._execute(
+            "INSERT INTO imports (projects, touched_at) VALUES (:projects, :now) RETURNING id",
             projects=json.dumps(projects.names),
             now=self._now,
         )
-        return ImportId(cursor.lastrowid or 0)
+        return ImportId(id_)
 
     def get(self, import_: ImportId) -> Import | None:
         row = self._execute(f"SELECT {COLUMNS} FROM imports WHERE id = :id", id=import_).fetchone()
         return None if row is None else _import(row)
 
     def stage(self, import_: ImportId, rows: Sequence[Row]) -> None:
-        ((staged,),) = self._execute("SELECT staged FROM imports WHERE id = :id", id=import_)
-        some = [
-            (_number(import_, place), *_staged(row))
-            for place, row in enumerate(rows, start=staged + 1)
-        ]
+        ((before,),) = self._execute("SELECT staged FROM imports WHERE id = :id", id=import_)
+        texts = [staged(row) for row in rows]
         self._connection.executemany(
-            "INSERT INTO import_rows (number, project, row) VALUES (?, ?, ?)", some
+            """INSERT INTO import_rows (number, project, row)
+               VALUES (:number, :project, :row)""",
+            [
+                {"number": _number(import_, place), "project": project, "row": text}
+                for place, (project, text) in enumerate(texts, start=before + 1)
+            ],
         )
         self._execute(
             """UPDATE imports
@@ -67,7 +66,7 @@ class Imports(Table):
                 WHERE id = :id""",
             id=import_,
             rows=len(rows),
-            size=sum(len(row.encode()) for _, _, row in some),
+            size=sum(len(text.encode()) for _, text in texts),
             now=self._now,
         )
 
@@ -86,8 +85,7 @@ class Imports(Table):
         )
 
     def rows(self, import_: ImportId) -> Iterator[tuple[int, Row | None]]:
-        if not self._is_alone:  # else all who share the commit would wait for these rows
-            raise NeedsTransactionOfItsOwn
+        self._require_alone()  # else all who share the commit would wait for these rows
         rows = self._execute(
             """SELECT number, project, row
                  FROM import_rows
@@ -97,7 +95,7 @@ class Imports(Table):
             end=_number(ImportId(import_ + 1), 0),
         )
         for number, project, row in rows:
-            yield number - _number(import_, 0), _row(project, row)
+            yield number - _number(import_, 0), row_of(project, row)
 
     def applied(self, import_: ImportId, place: int, sessions: int, memories: int) -> None:
         self._execute(
@@ -188,16 +186,36 @@ class Imports(Table):
             most=most,
         ).rowcount
 
+    def has_global(self, project: Project) -> bool:
+        """Whether global memories of a project are left in imports that were accepted."""
+        kind, scope = self._sql.element("row", 0), self._sql.element("row", SCOPE_AT)
+        row = self._execute(
+            f"""SELECT 1
+                  FROM import_rows
+                 WHERE project = :project AND {ACCEPTED}
+                       AND {kind} = '{MEMORY}' AND {scope} = '{GLOBAL_SCOPE}'
+                 LIMIT 1""",
+            project=project,
+        )
+        return row.fetchone() is not None
+
     def move(self, project: Project, into: Project) -> None:
-        self._execute(
-            f"""UPDATE imports
-                   SET projects = json_insert(projects, '$[#]', :into)
+        """Give the rows of a project in imports that were accepted to another."""
+        imports = self._execute(
+            f"""SELECT id, projects
+                  FROM imports
                  WHERE finished_at IS NULL
                        AND id IN (SELECT number >> {PLACE}
                                     FROM import_rows
                                    WHERE project = :project AND {ACCEPTED})""",
             project=project,
-            into=into,
+        )
+        self._connection.executemany(
+            "UPDATE imports SET projects = :projects WHERE id = :id",
+            [
+                {"id": id_, "projects": tag_array((*_patterns(projects).names, into))}
+                for id_, projects in imports.fetchall()
+            ],
         )
         self._execute(
             f"UPDATE import_rows SET project = :into WHERE project = :project AND {ACCEPTED}",
@@ -214,7 +232,7 @@ def _import(row: Any) -> Import:
     id_, projects, staged, applied, sessions, memories, is_accepted, is_finished = row
     return Import(
         id=ImportId(id_),
-        projects=Patterns(tag_tuple(projects) or (ANY,)),  # none are a damaged value's
+        projects=_patterns(projects),
         staged=staged,
         applied=applied,
         sessions=sessions,
@@ -224,82 +242,5 @@ def _import(row: Any) -> Import:
     )
 
 
-def _staged(row: Row) -> tuple[str, str]:
-    """The project of a row, and the row as JSON."""
-    if isinstance(row, Session):
-        return row.project, _json("session", _session_values(row))
-    return row.space.project, _json("observation", _memory_values(row))
-
-
-def _json(kind: str, values: Sequence[object]) -> str:
-    return json.dumps([kind, *values], ensure_ascii=False)
-
-
-def _row(project: Project, row: str) -> Row | None:
-    try:
-        staged: list[Any] = parsed(row, list)
-        kind, *values = staged
-        if _can_be_stored(values):
-            return (_session if kind == "session" else _memory)(project, *values)
-    except (ValueError, TypeError):
-        pass
-    log.error("a row of an import is damaged, and was left out")
-    return None
-
-
-def _can_be_stored(value: object) -> bool:
-    """Whether it is as it was staged: whole numbers, and texts that can be stored."""
-    if isinstance(value, list):
-        return all(map(_can_be_stored, value))
-    return value is None or type(value) is int or (isinstance(value, str) and clean(value) == value)
-
-
-def _session_values(session: Session) -> tuple[object, ...]:
-    ended_at = None if session.ended_at is None else micros(session.ended_at)
-    started_at = micros(session.started_at)
-    return session.id, started_at, ended_at, session.summary, session.message_count
-
-
-def _session(
-    project: Project,
-    id_: SessionId,
-    started_at: int,
-    ended_at: int | None,
-    summary: str,
-    message_count: int,
-) -> Session:
-    return Session(
-        id=id_,
-        project=project,
-        started_at=instant(started_at),
-        ended_at=None if ended_at is None else instant(ended_at),
-        summary=summary,
-        message_count=message_count,
-    )
-
-
-def _memory_values(memory: Memory) -> tuple[object, ...]:
-    text, instants = memory.text, (memory.last_seen_at, memory.created_at, memory.updated_at)
-    return (
-        memory.uid, memory.session, memory.space.scope, memory.key,
-        (text.type, text.title, text.content, text.tags),
-        memory.revision, memory.duplicates, memory.promoted_to, *map(micros, instants),
-    )  # fmt: skip
-
-
-def _memory(project: Project, *values: Any) -> Memory:
-    (uid, session, scope, key, (type_, title, content, tags), revision, duplicates, promoted_to,
-     last_seen_at, created_at, updated_at) = values  # fmt: skip
-    return Memory(
-        uid=uid,
-        session=session,
-        space=Space(project=project, scope=scope),
-        key=key,
-        text=Text(type=type_, title=title, content=content, tags=tuple(tags)),
-        revision=revision,
-        duplicates=duplicates,
-        promoted_to=promoted_to,
-        last_seen_at=instant(last_seen_at),
-        created_at=instant(created_at),
-        updated_at=instant(updated_at),
-    )
+def _patterns(projects: str) -> Patterns:
+    return Patterns(tag_tuple(projects) or (ANY,))  # none are a damaged value's

@@ -2,16 +2,14 @@
 
 from typing import Any
 
-from ....domain.model.access import KeyId
-from ....domain.model.memory import ChangeKind, MemoryId, Text
-from ....domain.model.space import StoreId
-from ....domain.model.stores import EntryId, Page, Past, Slice, Version, VersionId, VersionsSeen
-from ..base.paging import bounds, ends, sliced, window, within
-from ..base.table import Table, count, instant, member, micros
-from ..fts.index import BULK_SIZE
+from ...domain.model.memory import MemoryId, Text
+from ...domain.model.space import StoreId
+from ...domain.model.stores import EntryId, Page, Past, Slice, Version, VersionId, VersionsSeen
+from ...domain.ports.retention import MAX_STEP
+from .paging import bounds, sliced, window, within
+from .rows import VERSION, micros, portion, version_of
+from .table import Table
 
-COLUMNS = """v.uid, t.uid, m.uid, v.memory_id, v.number, r.deed, v.path, v.size, v.sha256, r.at,
-             v.author, v.redacted_at, v.redacted_by"""
 # The newest revision has no text of its own: the memory's row is its text.
 CONTENT = """CASE WHEN v.redacted_at IS NOT NULL OR r.deed = 'deleted' THEN NULL
                   WHEN r.type IS NULL THEN m.content
@@ -21,14 +19,6 @@ CONTENT = """CASE WHEN v.redacted_at IS NOT NULL OR r.deed = 'deleted' THEN NULL
 OF_STORE = "v.store_id = t.space_id"
 OF_ENTRY = """v.memory_id = (SELECT id FROM memories WHERE uid = :entry)
               AND +v.store_id = t.space_id"""
-
-
-def _versions(leading: str) -> str:
-    return f"""stores t
-               CROSS JOIN versions v ON {leading}
-               CROSS JOIN revisions r ON r.memory_id = v.memory_id AND r.number = v.number
-               CROSS JOIN memories m ON m.id = v.memory_id
-               WHERE t.uid = :store AND t.erasure_id IS NULL"""
 
 
 class Versions(Table):
@@ -52,31 +42,30 @@ class Versions(Table):
 
     def get(self, store: StoreId, version: VersionId) -> Version | None:
         row = self._execute(
-            f"SELECT {COLUMNS}, {CONTENT} FROM {_versions(OF_STORE)} AND v.uid = :uid",
+            f"SELECT {VERSION}, {CONTENT} FROM {self._joined(OF_STORE)} AND v.uid = :uid",
             store=store,
             uid=version,
         ).fetchone()
-        return None if row is None else _version(row)
+        return None if row is None else version_of(row)
 
-    def page(self, store: StoreId, seen: VersionsSeen, at: Page) -> Slice[Version]:
-        given = {"r.deed": seen.deed, "v.author": seen.author}
+    def page(self, store: StoreId, filter_: VersionsSeen, at: Page) -> Slice[Version]:
+        given = {"r.deed": filter_.deed, "v.author": filter_.author}
         conditions = "".join(
             f" AND {column} = :value_{at}"
             for at, (column, value) in enumerate(given.items())
             if value is not None
         )
-        leading = OF_STORE if seen.entry is None else OF_ENTRY
+        leading = OF_STORE if filter_.entry is None else OF_ENTRY
         rows = self._execute(
-            f"""SELECT {COLUMNS}, {CONTENT if seen.with_content else "NULL"}
-                  FROM {_versions(leading)}{conditions}{within(seen.created, "r.at")}
+            f"""SELECT {VERSION}, {CONTENT if filter_.with_content else "NULL"}
+                  FROM {self._joined(leading)}{conditions}{within(filter_.created, "r.at")}
                        {window(at, "v.uid")}""",
             store=store,
-            entry=seen.entry,
+            entry=filter_.entry,
             **{f"value_{at}": value for at, value in enumerate(given.values())},
-            **bounds(at),
-            **ends(seen.created),
+            **bounds(at, filter_.created),
         )
-        return sliced(rows, at, _version)
+        return sliced(rows, at, version_of)
 
     def redact(self, version: Version) -> None:
         self._execute(
@@ -103,36 +92,21 @@ class Versions(Table):
     def past(self, after: tuple[MemoryId, int], limit: int) -> list[Past]:
         memory, number = after
         rows = self._execute(
-            """SELECT v.memory_id, t.uid, m.uid, v.number, r.type, r.title, r.content
-                 FROM versions v
-                 CROSS JOIN stores t ON t.space_id = v.store_id
-                 CROSS JOIN revisions r ON r.memory_id = v.memory_id AND r.number = v.number
-                 CROSS JOIN memories m ON m.id = v.memory_id
-                WHERE (v.memory_id, v.number) > (:memory, :number)
-                      AND r.type <> '' AND t.erasure_id IS NULL
-             ORDER BY v.memory_id, v.number
-                LIMIT :limit""",
+            f"""SELECT v.memory_id, t.uid, m.uid, v.number, r.type, r.title, r.content
+                  FROM versions v
+                 {self._sql.leads} stores t ON t.space_id = v.store_id
+                 {self._sql.leads} revisions r
+                       ON r.memory_id = v.memory_id AND r.number = v.number
+                 {self._sql.leads} memories m ON m.id = v.memory_id
+                 WHERE (v.memory_id, v.number) > (:memory, :number)
+                       AND r.type <> '' AND t.erasure_id IS NULL
+              ORDER BY v.memory_id, v.number
+                 LIMIT :limit""",
             memory=memory,
             number=number,
             limit=limit,
         )
-        some: list[Past] = []
-        room = BULK_SIZE
-        for id_, store, entry, its_number, type_, title, content in rows:
-            text = Text(type=type_, title=title, content=content)
-            some.append(
-                Past(
-                    memory=MemoryId(id_),
-                    store=StoreId(store),
-                    entry=EntryId(entry),
-                    number=its_number,
-                    text=text,
-                )
-            )
-            room -= len(content)
-            if room < 0:
-                break
-        return some
+        return portion(map(_past, rows), MAX_STEP, lambda past: len(past.text.content))
 
     def measure(self, memory: MemoryId, number: int, size: int, sha256: str) -> None:
         self._execute(
@@ -155,23 +129,21 @@ class Versions(Table):
         )
         return row.fetchone() is not None
 
+    def _joined(self, leading: str) -> str:
+        return f"""stores t
+                   {self._sql.leads} versions v ON {leading}
+                   {self._sql.leads} revisions r
+                         ON r.memory_id = v.memory_id AND r.number = v.number
+                   {self._sql.leads} memories m ON m.id = v.memory_id
+                   WHERE t.uid = :store AND t.erasure_id IS NULL"""
 
-def _version(row: Any) -> Version:
-    (uid, store, entry, memory, number, deed, path, size, sha256, at, author, redacted_at,
-     redacted_by, content) = row  # fmt: skip
-    return Version(
-        id=VersionId(uid),
+
+def _past(row: Any) -> Past:
+    id_, store, entry, number, type_, title, content = row
+    return Past(
+        memory=MemoryId(id_),
         store=StoreId(store),
         entry=EntryId(entry),
-        memory=MemoryId(memory),
-        number=count(number),
-        deed=member(ChangeKind, deed, ChangeKind.UPDATED),
-        path=path,
-        size=None if size is None else count(size),
-        sha256=sha256,
-        content=content,
-        at=instant(at),
-        author=None if author is None else KeyId(author),
-        redacted_at=None if redacted_at is None else instant(redacted_at),
-        redacted_by=None if redacted_by is None else KeyId(redacted_by),
+        number=number,
+        text=Text(type=type_, title=title, content=content),
     )

@@ -1,17 +1,18 @@
-"""SQL for what was done under idempotency keys."""
+"""SQL for the records of what was done under idempotency keys."""
 
 import json
 from collections.abc import Sequence
 from datetime import datetime
 
-from ....domain.model.idempotency import IdempotencyRecord, Ids
-from ..base.table import Table, instant, micros, parsed
+from ...domain.model.idempotency import IdempotencyRecord
+from .rows import ids_of, instant, micros
+from .table import Table
 
 SUCCESSES = range(200, 300)  # statuses
 
 
-class DoneRecords(Table):
-    """What was done, as one transaction sees it."""
+class IdempotencyRecords(Table):
+    """The records of one transaction."""
 
     def get(self, key: bytes) -> IdempotencyRecord | None:
         row = self._execute(
@@ -28,15 +29,18 @@ class DoneRecords(Table):
             at=instant(at),
         )
 
-    def add(self, done: IdempotencyRecord) -> None:
+    def add(self, record: IdempotencyRecord) -> None:
         self._execute(
-            """INSERT OR REPLACE INTO done (key, request, status, ids, at)
-               VALUES (:key, :request, :status, :ids, :at)""",
-            key=done.key,
-            request=done.request,
-            status=done.status,
-            ids=json.dumps(done.ids),
-            at=micros(done.at),
+            """INSERT INTO done (key, request, status, ids, at)
+               VALUES (:key, :request, :status, :ids, :at)
+                   ON CONFLICT (key) DO UPDATE
+                  SET request = excluded.request, status = excluded.status,
+                      ids = excluded.ids, at = excluded.at""",
+            key=record.key,
+            request=record.request,
+            status=record.status,
+            ids=json.dumps(record.ids),
+            at=micros(record.at),
         )
 
     def until(self, at: datetime, most: int) -> list[bytes]:
@@ -53,8 +57,3 @@ class DoneRecords(Table):
             [{"key": key, "at": micros(at)} for key in keys],
         )
         return gone.rowcount
-
-
-def ids_of(text: str) -> Ids:
-    """What a record keeps of an outcome."""
-    return {name: id_ for name, id_ in parsed(text, dict).items() if isinstance(id_, int | str)}

@@ -1,11 +1,11 @@
 """SQL for what was told of sessions that go on."""
 
-import sqlite3
 from datetime import datetime
 
-from ....domain.model.memory import SessionId
-from ....domain.text.summary import Transcript
-from ..base.table import Table, count, instant, micros
+from ...domain.model.memory import SessionId
+from ...domain.text.summary import Transcript
+from .rows import count, instant, micros
+from .table import Connection, Dialect, Table
 
 NUMBER = "(SELECT number FROM sessions WHERE id = :session)"
 
@@ -13,39 +13,43 @@ NUMBER = "(SELECT number FROM sessions WHERE id = :session)"
 class Transcripts(Table):
     """The transcripts of one transaction."""
 
-    def __init__(self, connection: sqlite3.Connection, now: datetime) -> None:
-        super().__init__(connection)
+    def __init__(self, connection: Connection, dialect: Dialect, now: datetime) -> None:
+        super().__init__(connection, dialect)
         self._now = now
 
     def get(self, session: SessionId) -> Transcript | None:
         row = self._execute(
-            f"""SELECT messages, user, assistant, first, last
+            f"""SELECT messages, "user", assistant, first, last
                   FROM transcripts
                  WHERE session = {NUMBER}""",
             session=session,
         ).fetchone()
         return None if row is None else _transcript(*row)
 
-    def put(self, session: SessionId, told: Transcript) -> None:
+    def put(self, session: SessionId, transcript: Transcript) -> None:
         self._execute(
-            f"""INSERT OR REPLACE INTO transcripts (session, messages, user, assistant, first, last,
-                                                    heard_at)
-                VALUES ({NUMBER}, :messages, :user, :assistant, :first, :last, :now)""",
+            f"""INSERT INTO transcripts (session, messages, "user", assistant, first, last,
+                                         heard_at)
+                VALUES ({NUMBER}, :messages, :user, :assistant, :first, :last, :now)
+                    ON CONFLICT (session) DO UPDATE
+                   SET messages = excluded.messages, "user" = excluded."user",
+                       assistant = excluded.assistant, first = excluded.first,
+                       last = excluded.last, heard_at = excluded.heard_at""",
             session=session,
-            messages=told.messages,
-            user=told.user,
-            assistant=told.assistant,
-            first=told.first,
-            last=told.last,
+            messages=transcript.messages,
+            user=transcript.user,
+            assistant=transcript.assistant,
+            first=transcript.first,
+            last=transcript.last,
             now=micros(self._now),
         )
 
-    def rewrite(self, session: SessionId, told: Transcript) -> None:
+    def rewrite(self, session: SessionId, transcript: Transcript) -> None:
         self._execute(
             f"UPDATE transcripts SET first = :first, last = :last WHERE session = {NUMBER}",
             session=session,
-            first=told.first,
-            last=told.last,
+            first=transcript.first,
+            last=transcript.last,
         )
 
     def drop(self, session: SessionId) -> None:

@@ -1,4 +1,4 @@
-"""Which rows of the full-text index a read may see."""
+"""Which rows of the full-text index a caller may see."""
 
 import sqlite3
 from collections.abc import Mapping
@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from ....domain.model.access import Patterns
 from ....domain.model.search import Filter
 from ....domain.model.space import GLOBAL_SCOPE, Project, StoreId
-from ..base.filters import OF_A_STORE, clauses, parameters
-from ..base.table import Table
-from .partitions import FIRST, GLOBAL_AREA, Partitions, row_number, span_of
+from ...sql.index import GLOBAL_AREA
+from ...sql.table import OF_A_STORE, FilteredTable
+from ..base.dialect import SQLITE
+from .partitions import FIRST, Partitions, row_number, span_of
 
 Span = tuple[int, int]
 """The first and the last row number of a range."""
@@ -19,8 +20,8 @@ _PROJECTS = (row_number(GLOBAL_AREA + 1, 0), (1 << 63) - 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sight:
-    """What is seen: ranges of row numbers in partitions, and a condition on `memories m`.
+class VisibleRows:
+    """Ranges of row numbers in partitions, and a condition on `memories m`.
 
     The condition names some of the values.
     """
@@ -30,40 +31,39 @@ class Sight:
     values: Mapping[str, object]
 
 
-class Sights(Table):
-    """Sights in one transaction."""
+class Visibility(FilteredTable):
+    """Which rows are visible in one transaction."""
 
     def __init__(
         self, connection: sqlite3.Connection, partitions: Partitions, projects: Patterns
     ) -> None:
-        super().__init__(connection)
+        super().__init__(connection, SQLITE, projects)
         self._partitions = partitions
-        self._projects = projects
-        self._known: dict[Filter, Sight] = {}
+        self._known: dict[Filter, VisibleRows] = {}
 
-    def of(self, seen: Filter) -> Sight:
-        """What a filter sees. A project lies in one partition, and so do all global memories."""
-        if seen not in self._known:
-            self._known[seen] = Sight(
-                spans=self._spans(seen),
-                condition=_condition(seen, self._projects),
-                values=parameters(seen, self._projects),
+    def of(self, filter_: Filter) -> VisibleRows:
+        """The rows of a filter. A project lies in one partition, and so do all global memories."""
+        if filter_ not in self._known:
+            self._known[filter_] = VisibleRows(
+                spans=self._spans(filter_),
+                condition=self._condition(filter_),
+                values=self._values(filter_),
             )
-        return self._known[seen]
+        return self._known[filter_]
 
-    def _spans(self, seen: Filter) -> dict[int, list[Span]]:
-        if seen.store is not None:
-            return self._store(seen.store)
-        if seen.scope == GLOBAL_SCOPE:
+    def _spans(self, filter_: Filter) -> dict[int, list[Span]]:
+        if filter_.store is not None:
+            return self._store(filter_.store)
+        if filter_.scope == GLOBAL_SCOPE:
             return {FIRST: [_GLOBALS]}
-        if seen.project is None:
+        if filter_.project is None:
             return self._everything()
-        place = self._place(seen.project)
+        place = self._place(filter_.project)
         if place is None:
             return {FIRST: [_GLOBALS]}
         area, number, has_globals = place
         # A range without memories is left out: each costs a search.
-        globals_too = has_globals and seen.scope is None
+        globals_too = has_globals and filter_.scope is None
         return {number: [span_of(area), _GLOBALS] if globals_too else [span_of(area)]}
 
     def _place(self, project: Project) -> tuple[int, int, bool] | None:
@@ -100,13 +100,12 @@ class Sights(Table):
             for number in self._partitions.of_projects()
         }
 
-
-def _condition(seen: Filter, projects: Patterns) -> str:
-    """What the ranges do not say already."""
-    where = clauses(seen, projects, memory="m")
-    if seen.store is not None:
-        return where.on_memories
-    is_whole = projects.are_everything if seen.project is None else seen.global_too
-    if seen.scope == GLOBAL_SCOPE or (seen.scope is None and is_whole):
-        return where.on_memories
-    return f" AND m.space_id IN {where.spaces}{where.on_memories}"
+    def _condition(self, filter_: Filter) -> str:
+        """What the ranges do not say already."""
+        where = self._clauses(filter_, memory="m")
+        if filter_.store is not None:
+            return where.on_memories
+        are_all = self._projects.are_everything if filter_.project is None else filter_.global_too
+        if filter_.scope == GLOBAL_SCOPE or (filter_.scope is None and are_all):
+            return where.on_memories
+        return f" AND m.space_id IN {where.spaces}{where.on_memories}"

@@ -1,11 +1,11 @@
-"""Parts of lists that run from high ids to low ones, in SQL."""
+"""Parts of lists that run from high ids to low ones."""
 
 from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Any, TypeVar
 
-from ....domain.model.stores import Page, Slice, Span
-from .table import micros
+from ...domain.model.stores import Page, Slice, Span
+from .rows import micros
 
 T = TypeVar("T")
 
@@ -18,20 +18,6 @@ def window(page: Page, column: str) -> str:
     return f"{after} ORDER BY {column} DESC"
 
 
-def bounds(page: Page) -> dict[str, object]:
-    """The values that `window` names."""
-    return {"after": page.after, "before": page.before}
-
-
-def sliced(rows: Iterable[Any], page: Page, made: Callable[[Any], T]) -> Slice[T]:
-    """The page of the rows that follow, in its own order; one row more tells that there is more."""
-    found = list(islice(rows, page.limit + 1))
-    items = [made(row) for row in found[: page.limit]]
-    if page.before is not None:
-        items.reverse()
-    return Slice(tuple(items), len(found) > page.limit)
-
-
 def within(span: Span, column: str) -> str:
     """The condition that instants in a column lie in a span, if it has ends; with its AND."""
     condition = ""
@@ -42,7 +28,20 @@ def within(span: Span, column: str) -> str:
     return condition
 
 
-def ends(span: Span) -> dict[str, object]:
-    """The values that `within` names."""
+def bounds(page: Page, span: Span) -> dict[str, object]:
+    """The values that `window` and `within` name."""
     ends = {"created_first": span.first, "created_last": span.last}
-    return {name: micros(at) for name, at in ends.items() if at is not None}
+    return {
+        "after": page.after,
+        "before": page.before,
+        **{name: micros(at) for name, at in ends.items() if at is not None},
+    }
+
+
+def sliced(rows: Iterable[Any], page: Page, made: Callable[[Any], T]) -> Slice[T]:
+    """The page of the rows that follow, in its own order; one row more shows that there is more."""
+    found = list(islice(rows, page.limit + 1))
+    items = [made(row) for row in found[: page.limit]]
+    if page.before is not None:
+        items.reverse()
+    return Slice(tuple(items), len(found) > page.limit)

@@ -1,0 +1,198 @@
+"""SQL for memories; whatever changes a row brings the full-text index along."""
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from datetime import datetime
+
+from ...domain.model.access import Patterns
+from ...domain.model.memory import Memory, MemoryId, Text
+from ...domain.model.search import Filter
+from ...domain.model.space import Project, Space, StoreId
+from ...domain.text.normalization import content_hash, fingerprint
+from .index import Index
+from .memory_lists import MemoryLists
+from .rows import MEMORY, memory_of, memory_row, micros
+from .spaces import Spaces, named, names_of
+from .table import OF_A_PROJECT, Connection, Dialect
+
+# As `memories_by_second` counts seconds.
+SECOND = "({} + 62135596800000000) / 1000000"
+
+
+class Memories(MemoryLists):
+    """The memories of one transaction."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        dialect: Dialect,
+        projects: Patterns,
+        index: Index,
+        spaces: Spaces,
+    ) -> None:
+        super().__init__(connection, dialect, projects)
+        self._index = index
+        self._spaces = spaces
+
+    def get(self, memory: MemoryId) -> Memory | None:
+        return self._one(f"m.id = :id AND {self._readable}", id=memory, **self._patterns())
+
+    def in_store(self, store: StoreId, uid: str) -> Memory | None:
+        space = "(SELECT space_id FROM stores WHERE uid = :store)"
+        return self._one(f"m.uid = :uid AND m.space_id = {space}", uid=uid, store=store)
+
+    def at_key(self, space: Space, key: str) -> Memory | None:
+        return self._one(
+            f"{named(space)} AND m.key = :key AND m.deleted_at IS NULL", key=key, **names_of(space)
+        )
+
+    def twin(self, space: Space, key: str | None, text: Text, since: datetime) -> Memory | None:
+        rows = self._saying(
+            space,
+            key,
+            text,
+            "memories_by_hash",
+            """m.deleted_at IS NULL AND m.created_at >= :since
+               ORDER BY m.created_at DESC, m.id DESC""",
+            since=micros(since),
+        )
+        return next(rows, None)
+
+    def twins_of(self, memory: Memory) -> Iterator[Memory]:
+        return self._saying(
+            memory.space,
+            memory.key,
+            memory.text,
+            "memories_by_second",
+            f"""{SECOND.format("m.created_at")} = {SECOND.format(":created_at")}
+                AND m.session_id = :session AND m.content = :content
+                ORDER BY m.deleted_at IS NOT NULL, m.id""",
+            session=memory.session,
+            created_at=micros(memory.created_at),
+            content=memory.text.content,
+        )
+
+    def by_uid(self, uid: str) -> Memory | None:
+        return self._one("m.uid = :uid", uid=uid)
+
+    def in_bulk(self) -> AbstractContextManager[None]:
+        return self._index.in_bulk()
+
+    def insert(self, memory: Memory) -> Memory:
+        space, area = self._spaces.placed(memory.space)
+        ((id_,),) = self._execute(
+            """INSERT INTO memories (uid, space_id, session_id, key, type, title, content, tags,
+                                     content_hash, fingerprint, revision, duplicates,
+                                     last_seen_at, promoted_to, created_at, updated_at, deleted_at,
+                                     extras)
+               VALUES (:uid, :space_id, :session_id, :key, :type, :title, :content, :tags,
+                       :content_hash, :fingerprint, :revision, :duplicates, :last_seen_at,
+                       :promoted_to, :created_at, :updated_at, :deleted_at, :extras)
+            RETURNING id""",
+            space_id=space,
+            **memory_row(memory),
+        )
+        stored = replace(memory, id=MemoryId(id_))
+        self._index.add(stored.id, area, len(memory.text.content))
+        return stored
+
+    def replace(self, memory: Memory) -> None:
+        with self._index.following(memory.id):
+            self._execute(
+                """UPDATE memories
+                      SET key = :key, type = :type, title = :title, content = :content,
+                          tags = :tags, content_hash = :content_hash,
+                          fingerprint = :fingerprint, revision = :revision,
+                          duplicates = :duplicates, last_seen_at = :last_seen_at,
+                          promoted_to = :promoted_to, updated_at = :updated_at,
+                          deleted_at = :deleted_at, extras = :extras
+                    WHERE id = :id""",
+                **memory_row(memory),
+            )
+
+    def count_duplicate(self, memory: Memory) -> None:
+        self._execute(
+            """UPDATE memories
+                  SET duplicates = :duplicates, last_seen_at = :last_seen_at
+                WHERE id = :id""",
+            id=memory.id,
+            duplicates=memory.duplicates,
+            last_seen_at=micros(memory.last_seen_at),
+        )
+
+    def erase(self, memory: MemoryId) -> None:
+        self._index.must_purge(memory)
+        with self._index.following(memory):
+            self._execute("DELETE FROM memories WHERE id = :id", id=memory)
+
+    def erase_some(self, memories: Sequence[MemoryId]) -> int:
+        ids, given = json.dumps(memories), f"(SELECT value FROM {self._sql.ids('given')})"
+        self._index.forget(sorted(memories))
+        ((revisions,),) = self._execute(
+            f"SELECT count(*) FROM revisions WHERE memory_id IN {given}", ids=ids
+        )
+        self._execute(f"DELETE FROM memories WHERE id IN {given}", ids=ids)
+        return int(revisions)
+
+    def total(self) -> int:
+        return int(self._execute("SELECT count(*) FROM memories").fetchone()[0])
+
+    def count(self, project: Project | None) -> int:
+        filter_ = Filter(project=project)
+        row = self._execute(
+            f"""SELECT count(*)
+                  FROM memories {self._sql.hint("memories_by_time")}
+                 WHERE deleted_at IS NULL
+                       AND space_id IN {self._clauses(filter_, memory="memories").spaces}""",
+            **self._values(filter_),
+        ).fetchone()
+        return int(row[0])
+
+    def projects(self) -> set[Project]:
+        rows = self._execute(
+            f"""SELECT DISTINCT project
+                  FROM spaces s
+                 WHERE {OF_A_PROJECT} AND {self._acts_on("project")}
+                   AND EXISTS (SELECT 1
+                                 FROM memories {self._sql.hint("memories_by_time")}
+                                WHERE space_id = s.id AND deleted_at IS NULL)""",
+            **self._patterns(),
+        )
+        return {project for (project,) in rows}
+
+    def _one(self, condition: str, **values: object) -> Memory | None:
+        row = self._execute(
+            f"""SELECT {MEMORY}
+                  FROM memories m
+                  JOIN spaces s ON s.id = m.space_id
+                 WHERE {condition}
+                 LIMIT 1""",
+            **values,
+        ).fetchone()
+        return None if row is None else memory_of(row)
+
+    def _saying(
+        self, space: Space, key: str | None, text: Text, index: str, which: str, **values: object
+    ) -> Iterator[Memory]:
+        """Memories of a space with this key, type, title and hash: which, in the index's order."""
+        hash_ = content_hash(text.content)
+        rows = self._execute(
+            f"""SELECT {MEMORY}
+                  FROM memories m {self._sql.hint(index)}
+                 {self._sql.leads} spaces s ON s.id = m.space_id
+                 WHERE m.space_id = (SELECT s.id FROM spaces s WHERE {named(space)})
+                       AND m.fingerprint = :fingerprint AND m.content_hash = :hash
+                       AND {"m.key IS NULL" if key is None else "m.key = :key"}
+                       AND m.type = :type AND m.title = :title
+                       AND {which}""",
+            fingerprint=fingerprint(key, text.type, text.title, hash_),
+            hash=hash_,
+            key=key,
+            type=text.type,
+            title=text.title,
+            **names_of(space),
+            **values,
+        )
+        return map(memory_of, rows)
