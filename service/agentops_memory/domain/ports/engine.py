@@ -196,11 +196,11 @@ class Transaction(Protocol):
 
     @property
     def idempotency_records(self) -> IdempotencyTable:
-        """What was done under idempotency keys."""
+        """Records of what was done under idempotency keys."""
 
     @property
     def past_retention(self) -> RetentionTable:
-        """What is over its time."""
+        """What is past its retention."""
 
     def new_uid(self, at: datetime) -> str:
         """A fresh stable id (UUIDv7) that orders by the instant.

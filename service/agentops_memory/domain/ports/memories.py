@@ -63,7 +63,9 @@ class MemoryTable(Protocol):
     def erase_some(self, memories: Sequence[MemoryId]) -> int:
         """Remove memories with their revisions; how many those were. No other borrows from them."""
 
-    def newest(self, seen: Filter, limit: int, *, before: MemoryId | None = None) -> list[Memory]:
+    def newest(
+        self, filter_: Filter, limit: int, *, before: MemoryId | None = None
+    ) -> list[Memory]:
         """Live memories, newest first by creation, ties by id; only those older than `before`.
 
         A list ends early when its texts would pass the bound of one answer.
@@ -130,10 +132,10 @@ class TranscriptTable(Protocol):
     def get(self, session: SessionId) -> Transcript | None:
         """What was told of the session."""
 
-    def put(self, session: SessionId, told: Transcript) -> None:
+    def put(self, session: SessionId, transcript: Transcript) -> None:
         """Store what was told of the session up to now."""
 
-    def rewrite(self, session: SessionId, told: Transcript) -> None:
+    def rewrite(self, session: SessionId, transcript: Transcript) -> None:
         """Store the texts of what was told; when that was stays as it is."""
 
     def drop(self, session: SessionId) -> None:

@@ -1,4 +1,4 @@
-"""What the domain asks of storage about what is over its time."""
+"""What the domain asks of storage about what is past its retention."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class Deleted:
 
 
 class RetentionTable(Protocol):
-    """What is over its time; little enough at a time that saves may wait for it."""
+    """What is past its retention; little enough at a time that saves may wait for it."""
 
     def deleted(self, until: datetime, most: int) -> list[MemoryId]:
         """Memories that were deleted by then, at most so many; not of a store that is going."""

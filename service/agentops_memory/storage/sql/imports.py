@@ -38,8 +38,8 @@ class Imports(Table):
             "DELETE FROM imports WHERE finished_at < :until AND accepted_at IS NOT NULL",
             until=self._now - KEPT // timedelta(microseconds=1),
         )
-        ((id_,),) = self._execute(
-            "INSERT INTO imports (projects, touched_at) VALUES (:projects, :now) RETURNING id",
+        id_ = self._inserted(
+            "INSERT INTO imports (projects, touched_at) VALUES (:projects, :now)",
             projects=json.dumps(projects.names),
             now=self._now,
         )

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import datetime
+from functools import cache
 
 from ...domain.model.access import Patterns
 from ...domain.model.memory import Memory, MemoryId, Text
@@ -82,15 +83,14 @@ class Memories(MemoryLists):
 
     def insert(self, memory: Memory) -> Memory:
         space, area = self._spaces.placed(memory.space)
-        ((id_,),) = self._execute(
+        id_ = self._inserted(
             """INSERT INTO memories (uid, space_id, session_id, key, type, title, content, tags,
                                      content_hash, fingerprint, revision, duplicates,
                                      last_seen_at, promoted_to, created_at, updated_at, deleted_at,
                                      extras)
                VALUES (:uid, :space_id, :session_id, :key, :type, :title, :content, :tags,
                        :content_hash, :fingerprint, :revision, :duplicates, :last_seen_at,
-                       :promoted_to, :created_at, :updated_at, :deleted_at, :extras)
-            RETURNING id""",
+                       :promoted_to, :created_at, :updated_at, :deleted_at, :extras)""",
             space_id=space,
             **memory_row(memory),
         )
@@ -179,14 +179,7 @@ class Memories(MemoryLists):
         """Memories of a space with this key, type, title and hash: which, in the index's order."""
         hash_ = content_hash(text.content)
         rows = self._execute(
-            f"""SELECT {MEMORY}
-                  FROM memories m {self._sql.hint(index)}
-                 {self._sql.leads} spaces s ON s.id = m.space_id
-                 WHERE m.space_id = (SELECT s.id FROM spaces s WHERE {named(space)})
-                       AND m.fingerprint = :fingerprint AND m.content_hash = :hash
-                       AND {"m.key IS NULL" if key is None else "m.key = :key"}
-                       AND m.type = :type AND m.title = :title
-                       AND {which}""",
+            _saying(self._sql, named(space), index, which, has_key=key is not None),
             fingerprint=fingerprint(key, text.type, text.title, hash_),
             hash=hash_,
             key=key,
@@ -196,3 +189,15 @@ class Memories(MemoryLists):
             **values,
         )
         return map(memory_of, rows)
+
+
+@cache
+def _saying(sql: Dialect, space: str, index: str, which: str, *, has_key: bool) -> str:
+    return f"""SELECT {MEMORY}
+                 FROM memories m {sql.hint(index)}
+                {sql.leads} spaces s ON s.id = m.space_id
+                WHERE m.space_id = (SELECT s.id FROM spaces s WHERE {space})
+                      AND m.fingerprint = :fingerprint AND m.content_hash = :hash
+                      AND {"m.key = :key" if has_key else "m.key IS NULL"}
+                      AND m.type = :type AND m.title = :title
+                      AND {which}"""

@@ -2,13 +2,14 @@
 
 import json
 from collections.abc import Iterable, Iterator
+from functools import cache
 
 from ...domain.model.memory import Memory, MemoryId
 from ...domain.model.search import Filter
 from ...domain.model.space import Project
 from ...domain.ports.memories import MAX_LIST, MAX_PAGE
 from .rows import MEMORY, memory_of, micros, portion
-from .table import GLOBAL, OF_A_PROJECT, FilteredTable
+from .table import GLOBAL, OF_A_PROJECT, Dialect, FilteredTable
 
 
 class MemoryLists(FilteredTable):
@@ -23,9 +24,9 @@ class MemoryLists(FilteredTable):
             condition += """ AND (n.created_at, n.id)
                                < (SELECT created_at, id FROM memories WHERE id = :before)"""
         statement = (
-            self._newest_of_all(condition)
+            _newest_of_all(self._sql, condition)
             if where.everywhere
-            else self._newest_of_each(where.on_spaces, condition)
+            else _newest_of_each(self._sql, where.on_spaces, condition)
         )
         rows = self._execute(statement, limit=limit, before=before, **self._values(filter_))
         return self.loaded(id_ for (id_,) in rows)
@@ -50,14 +51,7 @@ class MemoryLists(FilteredTable):
 
     def loaded(self, ids: Iterable[MemoryId]) -> list[Memory]:
         """The memories with these ids, in their order, as far as one answer can hold them."""
-        rows = self._execute(
-            f"""SELECT {MEMORY}
-                  FROM {self._sql.ids("found")}
-                 {self._sql.leads} memories m ON m.id = found.value
-                  JOIN spaces s ON s.id = m.space_id
-              ORDER BY found.key""",
-            ids=json.dumps(list(ids)),
-        )
+        rows = self._execute(_loading(self._sql), ids=json.dumps(list(ids)))
         return listed(map(memory_of, rows))
 
     def around(self, memory: Memory, before: int, after: int) -> list[Memory]:
@@ -66,7 +60,7 @@ class MemoryLists(FilteredTable):
         def side(sign: str, order: str, count: int) -> list[Memory]:
             condition = f"n.deleted_at IS NULL AND (n.created_at, n.id) {sign} (:created_at, :id)"
             rows = self._execute(
-                self._newest_of_each(spaces, condition, order),
+                _newest_of_each(self._sql, spaces, condition, order),
                 project=memory.space.project,
                 created_at=micros(memory.created_at),
                 id=memory.id,
@@ -113,27 +107,38 @@ class MemoryLists(FilteredTable):
         """What a caller may know of: the projects that it acts on, and what is global."""
         return f"{OF_A_PROJECT} AND ({self._acts_on('s.project')} OR {GLOBAL})"
 
-    def _newest_of_all(self, condition: str) -> str:
-        # A memory of a project has a session; one of a store has none.
-        return f"""SELECT n.id
-                     FROM memories n {self._sql.hint("memories_in_time")}
-                    WHERE n.session_id IS NOT NULL AND {condition}
-                 ORDER BY n.created_at DESC, n.id DESC
-                    LIMIT :limit"""
 
-    def _newest_of_each(self, spaces: str, condition: str, order: str = "DESC") -> str:
-        # Each space is read along its own index, and only its newest are sorted.
-        return f"""SELECT m.id
-                     FROM spaces s
-                     JOIN memories m
-                       ON m.id IN (SELECT n.id
-                                     FROM memories n {self._sql.hint("memories_by_time")}
-                                    WHERE n.space_id = s.id AND {condition}
-                                 ORDER BY n.created_at {order}, n.id {order}
-                                    LIMIT :limit)
-                    WHERE {spaces}
-                 ORDER BY m.created_at {order}, m.id {order}
-                    LIMIT :limit"""
+@cache
+def _loading(sql: Dialect) -> str:
+    return f"""SELECT {MEMORY}
+                 FROM {sql.ids("found")}
+                {sql.leads} memories m ON m.id = found.value
+                 JOIN spaces s ON s.id = m.space_id
+             ORDER BY found.key"""
+
+
+def _newest_of_all(sql: Dialect, condition: str) -> str:
+    # A memory of a project has a session; one of a store has none.
+    return f"""SELECT n.id
+                 FROM memories n {sql.hint("memories_in_time")}
+                WHERE n.session_id IS NOT NULL AND {condition}
+             ORDER BY n.created_at DESC, n.id DESC
+                LIMIT :limit"""
+
+
+def _newest_of_each(sql: Dialect, spaces: str, condition: str, order: str = "DESC") -> str:
+    # Each space is read along its own index, and only its newest are sorted.
+    return f"""SELECT m.id
+                 FROM spaces s
+                 JOIN memories m
+                   ON m.id IN (SELECT n.id
+                                 FROM memories n {sql.hint("memories_by_time")}
+                                WHERE n.space_id = s.id AND {condition}
+                             ORDER BY n.created_at {order}, n.id {order}
+                                LIMIT :limit)
+                WHERE {spaces}
+             ORDER BY m.created_at {order}, m.id {order}
+                LIMIT :limit"""
 
 
 def listed(memories: Iterable[Memory]) -> list[Memory]:

@@ -26,15 +26,14 @@ class Spaces(Table):
     def add(self, space: Space) -> tuple[int, int]:
         """Make a space; its id and its area of the index."""
         area, partition = self._index.place(space)
-        ((id_,),) = self._execute(
+        id_ = self._inserted(
             """INSERT INTO spaces (project, scope, area, partition)
-               VALUES (:project, :scope, :area, :partition)
-            RETURNING id""",
+               VALUES (:project, :scope, :area, :partition)""",
             area=area,
             partition=partition,
             **names_of(space),
         )
-        return int(id_), area
+        return id_, area
 
     def _find(self, space: Space) -> Any:
         of_store = "s.id = (SELECT space_id FROM stores WHERE uid = :scope)"

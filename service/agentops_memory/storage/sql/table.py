@@ -1,7 +1,7 @@
 """What a table of a transaction builds on: a connection, its engine's words, and filters."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -42,14 +42,15 @@ class Connection(Protocol):
         """Run a statement for each row of parameters."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Dialect:
     """How one engine says what the engines say differently; everything else they share.
 
-    The fields are templates of the methods' answers; `leads` is a join after which the table
-    on its left is read first.
+    `inserted` runs an INSERT and answers the `id` of its row; `leads` is a join after which the
+    table on its left is read first. The other fields are templates of what the methods answer.
     """
 
+    inserted: Callable[[Connection, str, Mapping[str, object]], int]
     leads: str
     index: str
     array: str
@@ -93,6 +94,10 @@ class Table:
     def _execute(self, statement: str, **parameters: object) -> Cursor:
         return self._connection.execute(statement, parameters)
 
+    def _inserted(self, statement: str, **parameters: object) -> int:
+        """Run an INSERT into a table whose key is `id`; the id of the new row."""
+        return self._sql.inserted(self._connection, statement, parameters)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clauses:
@@ -116,7 +121,8 @@ class FilteredTable(Table):
     """A table of which a caller sees the rows of some projects."""
 
     def __init__(self, connection: Connection, dialect: Dialect, projects: Patterns) -> None:
-        super().__init__(connection, dialect)
+        self._connection = connection
+        self._sql = dialect
         self._projects = projects
 
     def _clauses(self, filter_: Filter, *, memory: str) -> Clauses:

@@ -16,10 +16,9 @@ from ...sql.past_retention import PastRetention
 from ...sql.projects import Projects
 from ...sql.receipts import Receipts
 from ...sql.revisions import Revisions
-from ...sql.sessions import Sessions
+from ...sql.sessions import Sessions, Transcripts
 from ...sql.spaces import Spaces
 from ...sql.stores import Stores
-from ...sql.transcripts import Transcripts
 from ...sql.versions import Versions
 from ..base.dialect import SQLITE
 from ..base.errors import NeedsTransactionOfItsOwn

@@ -26,12 +26,15 @@ class Index(SqliteTable):
         super().__init__(connection)
         self._partitions = partitions
         self._documents = Documents(connection, partitions)
-        self._purges = Purges(connection, partitions)
         self._terms = Terms(connection, partitions)
         self._pending: dict[int, tuple[MemoryId, MemoryId]] = {}  # the first and the last, by area
         self._pending_count = self._pending_size = 0
         self._are_rules_own = False  # not known yet
         self._bulk = 1  # new memories that are indexed together
+
+    @property
+    def _purges(self) -> Purges:
+        return Purges(self._connection, self._partitions)
 
     def place(self, space: Space) -> tuple[int, int | None]:
         """The area and the partition for a new space: its project's, or new ones."""

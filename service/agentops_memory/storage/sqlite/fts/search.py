@@ -46,13 +46,11 @@ class Search:
         self._memories = memories
         self._visibility = Visibility(connection, partitions, projects)
         self._scores = Scores(connection)
-        self._explanations = Explanations(connection, self._scores)
-        self._spelling = Spelling(connection, self._visibility)
 
     @contextmanager
-    def within(self, patience: timedelta) -> Iterator[None]:
+    def within(self, timeout: timedelta) -> Iterator[None]:
         latest = self._end - AFTERWARDS.total_seconds()
-        end = min(time.monotonic() + patience.total_seconds(), latest)
+        end = min(time.monotonic() + timeout.total_seconds(), latest)
         interrupt_at(self._connection, end)
         try:
             yield
@@ -71,7 +69,7 @@ class Search:
         return [Hit(memory=memory, rank=KEYED_RANK, method=Method.TOPIC_KEY) for memory in found]
 
     def lookalikes(self, words: Collection[str], filter_: Filter) -> Corrections:
-        return self._spelling.corrections(words, filter_)
+        return Spelling(self._connection, self._visibility).corrections(words, filter_)
 
     def every(self, query: Query, filter_: Filter, limit: int) -> list[Hit]:
         return self._matching(Tier.EVERY, query, filter_, limit)
@@ -93,7 +91,7 @@ class Search:
         self, tier: Tier, query: Query, filter_: Filter, limit: int, ids: Collection[MemoryId]
     ) -> dict[MemoryId, Parts]:
         index_query = self._index_query(tier, query, filter_, limit)
-        return self._explanations.of(index_query, tier, query, ids)
+        return Explanations(self._connection, self._scores).of(index_query, tier, query, ids)
 
     def backfill(self, filter_: Filter, limit: int, but: Collection[MemoryId]) -> list[Hit]:
         memories = self._memories.newest(filter_, limit + len(but))
