@@ -1,8 +1,10 @@
 """One transaction: its instant and its tables."""
 
 import sqlite3
+import time
 from collections.abc import Callable
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 
 from ....domain.model.access import Caller
@@ -12,6 +14,7 @@ from ...sql.entries import Entries
 from ...sql.idempotency_records import IdempotencyRecords
 from ...sql.imports import Imports
 from ...sql.memories import Memories
+from ...sql.memory_lists import MemoryLists
 from ...sql.past_retention import PastRetention
 from ...sql.projects import Projects
 from ...sql.receipts import Receipts
@@ -29,7 +32,10 @@ from ..schema.copies import copies_of
 
 
 class SqliteTransaction:
-    """The tables of a connection on which a transaction has begun, or a savepoint in one."""
+    """The tables of a connection on which a transaction has begun, or a savepoint in one.
+
+    Each is made when it is asked for: a request needs few of them.
+    """
 
     def __init__(  # noqa: PLR0913 - all that a transaction is bound to
         self,
@@ -51,23 +57,8 @@ class SqliteTransaction:
         self.caller = caller
         self.kept = kept
         self.is_alone = is_alone
-        projects = caller.projects
-        partitions = Partitions(connection, is_alone=is_alone)
-        self.index = Index(connection, partitions)
-        spaces = Spaces(connection, SQLITE, self.index)
-        self.memories = Memories(connection, SQLITE, projects, self.index, spaces)
-        self.sessions = Sessions(connection, SQLITE, projects)
-        self.transcripts = Transcripts(connection, SQLITE, now)
-        self.revisions = Revisions(connection, SQLITE)
-        self.imports = Imports(connection, SQLITE, now, self._require_alone)
-        self.projects = Projects(connection, SQLITE, projects, self.index, self.imports)
-        self.receipts = SqliteReceipts(connection, SQLITE, now)
-        self.stores = Stores(connection, SQLITE, self.index, spaces)
-        self.entries = Entries(connection, SQLITE)
-        self.versions = Versions(connection, SQLITE)
-        self.idempotency_records = IdempotencyRecords(connection, SQLITE)
-        self.past_retention = PastRetention(connection, SQLITE)
-        self.search = Search(connection, self.memories, partitions, projects)
+        self._projects = caller.projects
+        self._begun = time.monotonic()
 
     @property
     def is_awaited(self) -> bool:
@@ -79,6 +70,71 @@ class SqliteTransaction:
 
     def new_uid(self, at: datetime) -> str:
         return self._uids.make(at) if at == self.now else uid_of(at)
+
+    @cached_property
+    def memories(self) -> Memories:
+        return Memories(self._connection, SQLITE, self._projects, self.index, self._spaces)
+
+    @cached_property
+    def sessions(self) -> Sessions:
+        return Sessions(self._connection, SQLITE, self._projects)
+
+    @cached_property
+    def transcripts(self) -> Transcripts:
+        return Transcripts(self._connection, SQLITE, self.now)
+
+    @cached_property
+    def revisions(self) -> Revisions:
+        return Revisions(self._connection, SQLITE)
+
+    @cached_property
+    def imports(self) -> Imports:
+        return Imports(self._connection, SQLITE, self.now, self._require_alone)
+
+    @cached_property
+    def projects(self) -> Projects:
+        return Projects(self._connection, SQLITE, self._projects, self.index, self.imports)
+
+    @cached_property
+    def receipts(self) -> "SqliteReceipts":
+        return SqliteReceipts(self._connection, SQLITE, self.now)
+
+    @cached_property
+    def stores(self) -> Stores:
+        return Stores(self._connection, SQLITE, self.index, self._spaces)
+
+    @cached_property
+    def entries(self) -> Entries:
+        return Entries(self._connection, SQLITE)
+
+    @cached_property
+    def versions(self) -> Versions:
+        return Versions(self._connection, SQLITE)
+
+    @cached_property
+    def idempotency_records(self) -> IdempotencyRecords:
+        return IdempotencyRecords(self._connection, SQLITE)
+
+    @cached_property
+    def past_retention(self) -> PastRetention:
+        return PastRetention(self._connection, SQLITE)
+
+    @cached_property
+    def index(self) -> Index:
+        return Index(self._connection, self._partitions)
+
+    @cached_property
+    def search(self) -> Search:
+        lists = MemoryLists(self._connection, SQLITE, self._projects)
+        return Search(self._connection, lists, self._partitions, self._projects, self._begun)
+
+    @cached_property
+    def _partitions(self) -> Partitions:
+        return Partitions(self._connection, is_alone=self.is_alone)
+
+    @cached_property
+    def _spaces(self) -> Spaces:
+        return Spaces(self._connection, SQLITE, self.index)
 
     def _require_alone(self) -> None:
         if not self.is_alone:

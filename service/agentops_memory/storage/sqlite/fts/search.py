@@ -39,10 +39,11 @@ class Search:
         memories: MemoryLists,
         partitions: Partitions,
         projects: Patterns,
+        begun: float,
     ) -> None:
         self.met_damage = False  # where something else could stand in
         self._connection = connection
-        self._end = time.monotonic() + READ_LIMIT.total_seconds()
+        self._end = begun + READ_LIMIT.total_seconds()
         self._memories = memories
         self._visibility = Visibility(connection, partitions, projects)
         self._scores = Scores(connection)
