@@ -1,4 +1,4 @@
-"""SQL for memories; whatever changes a row brings the full-text index along."""
+"""SQL for memories, and the spaces that they lie in; whatever changes a row updates the index."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import datetime
 from functools import cache
+from typing import Any
 
 from ...domain.model.access import Patterns
 from ...domain.model.memory import Memory, MemoryId, Text
@@ -15,11 +16,46 @@ from ...domain.text.normalization import content_hash, fingerprint
 from .index import Index
 from .memory_lists import MemoryLists
 from .rows import MEMORY, memory_of, memory_row, micros
-from .spaces import Spaces, named, names_of
-from .table import OF_A_PROJECT, Connection, Dialect
+from .table import OF_A_PROJECT, Connection, Dialect, Table
 
 # As `memories_by_second` counts seconds.
 SECOND = "({} + 62135596800000000) / 1000000"
+
+
+class Spaces(Table):
+    """The spaces of one transaction."""
+
+    def __init__(self, connection: Connection, dialect: Dialect, index: Index) -> None:
+        super().__init__(connection, dialect)
+        self._index = index
+        self._known: dict[Space, tuple[int, int]] = {}
+
+    def placed(self, space: Space) -> tuple[int, int]:
+        """The space's id and its area of the index; made with a project's first memory."""
+        if space not in self._known:
+            id_, area = self._find(space) or self.add(space)
+            self._index.prepare(area)
+            self._known[space] = id_, area
+        return self._known[space]
+
+    def add(self, space: Space) -> tuple[int, int]:
+        """Make a space; its id and its area of the index."""
+        area, partition = self._index.place(space)
+        id_ = self._inserted(
+            """INSERT INTO spaces (project, scope, area, partition)
+               VALUES (:project, :scope, :area, :partition)""",
+            area=area,
+            partition=partition,
+            **names_of(space),
+        )
+        return id_, area
+
+    def _find(self, space: Space) -> Any:
+        of_store = "s.id = (SELECT space_id FROM stores WHERE uid = :scope)"
+        condition = of_store if space.is_store else named(space)
+        return self._execute(
+            f"SELECT s.id, s.area FROM spaces s WHERE {condition}", **names_of(space)
+        ).fetchone()
 
 
 class Memories(MemoryLists):
@@ -201,3 +237,14 @@ def _saying(sql: Dialect, space: str, index: str, which: str, *, has_key: bool) 
                       AND {"m.key = :key" if has_key else "m.key IS NULL"}
                       AND m.type = :type AND m.title = :title
                       AND {which}"""
+
+
+def named(space: Space) -> str:
+    """The condition that `spaces s` is this space; one of a store has no project."""
+    project = "s.project IS NULL" if space.is_store else "s.project = :project"
+    return f"{project} AND s.scope = :scope"
+
+
+def names_of(space: Space) -> dict[str, object]:
+    """The values that `named` names."""
+    return {"project": space.project or None, "scope": space.scope}

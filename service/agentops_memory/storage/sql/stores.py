@@ -7,10 +7,10 @@ from ...domain.model.stores import Page, Slice, Store, StoresSeen
 from ...domain.ports.retention import MAX_STEP
 from ...domain.text.normalization import REPLACEMENT
 from .index import Index
+from .memories import Spaces
 from .paging import bounds, sliced, window, within
 from .revisions import erase_revisions
 from .rows import STORE, json_of, micros, portion, store_of
-from .spaces import Spaces
 from .table import Connection, Dialect, Table
 
 

@@ -12,8 +12,7 @@ from urllib.parse import quote
 import aiosqlite
 
 from ....domain.text.features import ALL, Features
-from .decoding import decoded
-from .errors import primary_code
+from .errors import decoded, primary_code
 from .functions import Stems, registered
 
 T = TypeVar("T")

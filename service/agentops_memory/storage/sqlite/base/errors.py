@@ -1,13 +1,21 @@
-"""What SQLite and its file refuse, in the domain's words: the one translation."""
+"""What SQLite and its file refuse, in the domain's words: the one translation.
+
+A text that is no UTF-8 is no refusal: it is read with U+FFFD in the place of what cannot be
+decoded. That costs a call for each text, so a connection begins strict, and gives it up with the
+first text that it cannot decode.
+"""
 
 import logging
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 from ....domain.errors import Busy, Conflict, Damaged, Full, Refusal, Unavailable
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _PRIMARY = 0xFF  # an extended result code holds the primary one in its low byte
 
@@ -64,3 +72,28 @@ class RunAgain(Exception):
 
 class NeedsTransactionOfItsOwn(RunAgain):
     """Work must not share a commit: it makes a table, which no savepoint can undo, or is long."""
+
+
+class Undecodable(RunAgain):
+    """A text was no UTF-8. From now on the connection replaces what it cannot decode."""
+
+
+def decoded(text: bytes | str) -> str:
+    """A text of the file, without what is no UTF-8."""
+    return text if isinstance(text, str) else text.decode("utf-8", "replace")
+
+
+def decoding(database: sqlite3.Connection, work: Callable[[], T]) -> T:
+    """What work on a connection answers. Undecodable for a text that it cannot decode."""
+    try:
+        return work()
+    except sqlite3.OperationalError as error:
+        if not _is_of_decoding(error):
+            raise
+        database.text_factory = decoded
+        raise Undecodable from error
+
+
+def _is_of_decoding(error: sqlite3.OperationalError) -> bool:
+    """SQLite has a code for each of its errors; this one is Python's own."""
+    return not hasattr(error, "sqlite_errorcode")

@@ -14,7 +14,7 @@ from ....domain.text.neighbours import borrowed, borrows
 from ....domain.text.normalization import INDEX_FORMAT, fingerprint, indexed, plain_words
 from ....domain.text.spelling import is_compared
 from ...sql.rows import tag_tuple
-from .decoding import decoded
+from .errors import decoded
 
 TOKENIZER = "porter unicode61 remove_diacritics 2 categories 'L* N* Co Mn Mc'"
 KNOWN = 16_384  # words whose stems are remembered by a connection

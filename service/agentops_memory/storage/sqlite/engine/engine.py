@@ -20,8 +20,7 @@ from ....domain.ports.engine import Transaction
 from ....domain.text.features import ALL, Features
 from ....domain.text.ids import Uids
 from ..base.connection import BUSY_TIMEOUT, READ_LIMIT, Connection, connection
-from ..base.decoding import Undecodable, decoding
-from ..base.errors import DAMAGED, REMEDY, translated
+from ..base.errors import DAMAGED, REMEDY, Undecodable, decoding, translated
 from ..base.open_files import OpenFiles
 from ..base.transactions import snapshot
 from ..maintenance.damage import Damage, Met, is_whole, unmet

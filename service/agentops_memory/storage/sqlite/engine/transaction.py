@@ -13,14 +13,13 @@ from ....domain.text.ids import Uids, uid_of
 from ...sql.entries import Entries
 from ...sql.idempotency_records import IdempotencyRecords
 from ...sql.imports import Imports
-from ...sql.memories import Memories
+from ...sql.memories import Memories, Spaces
 from ...sql.memory_lists import MemoryLists
 from ...sql.past_retention import PastRetention
 from ...sql.projects import Projects
 from ...sql.receipts import Receipts
 from ...sql.revisions import Revisions
 from ...sql.sessions import Sessions, Transcripts
-from ...sql.spaces import Spaces
 from ...sql.stores import Stores
 from ...sql.versions import Versions
 from ..base.dialect import SQLITE

@@ -10,7 +10,7 @@ from ....domain.text.ids import nearest_uid
 from ....domain.text.instants import rendered
 from ....domain.text.normalization import content_hash
 from ...sql.rows import MOST, ids_of, instant, json_of, map_of, micros, tag_array, tag_tuple
-from ..base.decoding import decoded
+from ..base.errors import decoded
 from .values import (
     EARLIEST,
     IS_NONE,

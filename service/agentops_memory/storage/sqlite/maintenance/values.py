@@ -19,7 +19,7 @@ from ....domain.model.memory import ChangeKind
 from ....domain.text.normalization import REPLACEMENT, clean
 from ...sql.rows import FIRST, MOST, ids_of, micros
 from ..base.connection import PROGRESS, connect, read_only
-from ..base.decoding import decoded
+from ..base.errors import decoded
 
 
 class Kind(Enum):
