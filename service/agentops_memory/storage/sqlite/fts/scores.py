@@ -115,7 +115,7 @@ def _sentences(query: IndexQuery, number: int) -> str:
 def _sentence(at: int, number: int, query: IndexQuery) -> str:
     """The scores of one sentence, each range of rows query on its own."""
     name, condition = table(number), query.visible.condition
-    # CROSS JOIN: the full-text index leads. Led by memories, every row would ask it anew.
+    # CROSS JOIN: the full-text index leads. Led by memories, every row would ask it again.
     narrowed = f"CROSS JOIN memories m ON m.id = {name}.rowid & {_ID}{condition}" * bool(condition)
     ranges = " UNION ALL ".join(
         f"""SELECT {at} AS sentence, {name}.rowid & {_ID} AS id,
