@@ -13,9 +13,9 @@ from functools import partial
 
 from starlette.applications import Starlette
 
-from .api.agentops import AgentOps
+from .api.agentops import AgentOps, Handlers
 from .api.agentops import routes as agentops
-from .api.agentops.models import Problem
+from .api.agentops.answers import Problem
 from .api.anthropic_stores import AnthropicStores
 from .api.anthropic_stores import routes as anthropic
 from .api.anthropic_stores.rules import POLICY as ANTHROPIC
@@ -149,7 +149,9 @@ def _protocols(
         memory_stores.protocol(_memory_stores(*shared)),
         anthropic.protocol(_anthropic(*shared)),
         mcp.protocol(agents, agentops.refused, Problem),
-        agentops.protocol(rest),
+        agentops.protocol(
+            Handlers(agentops=rest, max_upload=settings.max_upload, folder=settings.db_path.parent)
+        ),
     ]
     return apis, agents
 
@@ -209,19 +211,11 @@ def _local(
 ) -> LocalService:
     """The services behind the REST API, for one caller in this process."""
 
-    def operation(name: str) -> AbstractContextManager[object]:
-        hide_by(rules(caller()))
+    def operation(name: str, caller: Caller) -> AbstractContextManager[object]:
+        hide_by(rules(caller))
         return telemetry.operation(name, trace)
 
-    return LocalService(
-        memories=rest.memories,
-        sessions_=rest.sessions,
-        recall=rest.recall,
-        transfer=rest.transfer,
-        clock=rest.clock,
-        caller=caller,
-        operation=operation,
-    )
+    return LocalService(agentops=rest, caller=caller, operation=operation)
 
 
 def _agentops(
@@ -234,7 +228,7 @@ def _agentops(
     *,
     transfer: Transfer,
 ) -> AgentOps:
-    """The protocol's handlers over the domain's services."""
+    """The protocol's operations over the domain's services."""
     rules, counted = redaction.rules, telemetry.counted
     audit = AuditFile(settings.audit_file, clock)
     return AgentOps(
@@ -254,8 +248,6 @@ def _agentops(
         ),
         transfer=counted(transfer),
         clock=clock,
-        max_upload=settings.max_upload,
-        folder=settings.db_path.parent,
     )
 
 

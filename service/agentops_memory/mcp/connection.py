@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from agentops_memory_client.contract.errors import Conflict, NotFound
 from agentops_memory_client.contract.models import Observation
-from agentops_memory_client.contract.port import MemoryService
+from agentops_memory_client.contract.service import MemoryService
 
 from ..settings.profile import Profile
 

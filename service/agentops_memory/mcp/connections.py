@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 from starlette.requests import Request
 
-from agentops_memory_client.contract.port import MemoryService
+from agentops_memory_client.contract.service import MemoryService
 
 from ..api.kit.gate import current_caller
 from ..domain.model.access import Caller, KeyId, TenantId

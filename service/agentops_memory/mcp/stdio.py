@@ -5,7 +5,7 @@ from typing import Any, cast
 
 from mcp.server.stdio import stdio_server
 
-from agentops_memory_client.contract.port import MemoryService
+from agentops_memory_client.contract.service import MemoryService
 
 from ..settings.profile import Profile
 from .connection import Connection, SessionNames

@@ -1,8 +1,8 @@
-"""The JSON of AgentOps REST: what a body may hold, and what an answer holds."""
+"""What a body of AgentOps REST may hold."""
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, RootModel
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from ...domain.memories.redactor import (
     MAX_CONTENT,
@@ -17,7 +17,6 @@ from ...domain.memories.redactor import (
     MAX_TYPE,
 )
 from ...domain.model.space import project_name
-from .explain_models import AnswerExplanation, ItemExplanation
 
 Given = ConfigDict(strict=True, extra="ignore")
 
@@ -128,178 +127,33 @@ class RestoreBody(BaseModel):
     revision: Positive
 
 
-class Problem(BaseModel):
-    """Every refusal."""
+class ImportedSession(BaseModel):
+    """A session in an import."""
 
-    error: str
-
-
-class Health(BaseModel):
-    """GET /health."""
-
-    status: str
-
-
-class SessionOpened(BaseModel):
-    """A session as POST /sessions answers it."""
-
-    id: str
-    project: str
-    started_at: Instant
-    message_count: int
-
-
-class SessionRow(SessionOpened):
-    """A session as lists and exports show it."""
-
+    model_config = Given
+    id: SessionKey
+    project: ProjectName
+    started_at: Instant | None = None
     ended_at: Instant | None = None
-    summary: str | None = None
+    summary: Summary | None = None
+    message_count: Count | None = None
 
 
-class SessionEnded(BaseModel):
-    """The answer to a session's end."""
+class ImportedObservation(ObservationBody):
+    """An observation in an import."""
 
-    session_id: str
-    summary: str
-    message_count: int
-
-
-class ObservationSaved(BaseModel):
-    """The answer to a save."""
-
-    id: int
-    action: str
-    revision_count: int
-    duplicate_count: int
+    uid: str | None = None
+    revision_count: Count | None = None
+    duplicate_count: Count | None = None
+    last_seen_at: Instant | None = None
+    promoted_to: Promotion | None = None
+    created_at: Instant | None = None
+    updated_at: Instant | None = None
 
 
-class Observation(BaseModel):
-    """An observation in full."""
+class ImportBody(BaseModel):
+    """POST /import; read piece by piece, so this is its description."""
 
-    id: int
-    session_id: str
-    type: str
-    title: str
-    content: str
-    tags: list[str] | None = None
-    project: str
-    scope: str
-    topic_key: str | None = None
-    normalized_hash: str
-    revision_count: int
-    duplicate_count: int
-    last_seen_at: Instant
-    promoted_to: str | None = None
-    created_at: Instant
-    updated_at: Instant
-
-
-class ErasureReceipt(BaseModel):
-    """What was erased, and how far it is gone; at most a thousand ids are named."""
-
-    id: str
-    kind: str
-    project: str
-    observation_ids: list[int]
-    observations: int
-    revisions: int
-    sessions: int
-    erased_at: Instant
-    bytes_gone_at: Instant | None = None
-    goes_on: bool | None = None
-    copies_not_reached: list[str]
-
-
-class ErasurePlan(BaseModel):
-    """What the erasure of a project would remove.
-
-    `deleted` are those of the observations that are deleted already; `sessions_kept` stay,
-    without a summary, for the observations of other projects in them.
-    """
-
-    project: str
-    observations: int
-    deleted: int
-    revisions: int
-    sessions: int
-    sessions_kept: int
-
-
-class ProjectErasure(RootModel[ErasureReceipt | ErasurePlan]):
-    """The receipt of the erasure of a project, or with dry_run=true the plan of one."""
-
-
-class RevisionRow(BaseModel):
-    """One change of an observation; a deletion has no text."""
-
-    revision: int
-    action: str
-    created_at: Instant
-    type: str | None = None
-    title: str | None = None
-    content: str | None = None
-    tags: list[str] | None = None
-
-
-class SearchHit(BaseModel):
-    """A found observation; the lower its rank, the better."""
-
-    id: int
-    type: str
-    title: str
-    content: str
-    rank: float
-    topic_key: str | None = None
-    explain: ItemExplanation | None = None
-
-
-class ExplainedSearch(BaseModel):
-    """What a search found, and why."""
-
-    results: list[SearchHit]
-    explain: AnswerExplanation
-
-
-class SearchAnswer(RootModel[list[SearchHit] | ExplainedSearch]):
-    """A list; an object if it is to be explained."""
-
-
-class SummaryLine(BaseModel):
-    """A session in a context."""
-
-    summary: str
-
-
-class ObservationLine(BaseModel):
-    """An observation in a context, its content cut."""
-
-    type: str
-    title: str
-    content: str
-    explain: ItemExplanation | None = None
-
-
-class ContextAnswer(BaseModel):
-    """What an agent is reminded of."""
-
-    recent_sessions: list[SummaryLine]
-    recent_observations: list[ObservationLine]
-    explain: AnswerExplanation | None = None
-
-
-class TimelineEntry(BaseModel):
-    """An observation in a timeline."""
-
-    id: int
-    type: str
-    title: str
-    content: str
-    created_at: Instant
-
-
-class Stats(BaseModel):
-    """How much is stored."""
-
-    total_sessions: int
-    total_observations: int
-    projects: list[str]
+    model_config = Given
+    sessions: list[ImportedSession] | None = None
+    observations: list[ImportedObservation] | None = None

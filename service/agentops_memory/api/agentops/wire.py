@@ -1,15 +1,20 @@
-"""JSON in, JSON out for AgentOps REST. Pure: no storage, no clock, no request."""
+"""Bodies in, nouns out for AgentOps REST. Pure: no storage, no clock, no request."""
 
-from collections.abc import Iterable, Mapping
-from typing import TypeVar
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
+
+from agentops_memory_client.contract import models as c
 
 from ...domain.errors import InvalidFields
 from ...domain.lifecycle.receipts import Receipt
 from ...domain.model.memory import (
     Change,
     Draft,
+    Entered,
     Imported,
     Memory,
     Revision,
@@ -18,18 +23,24 @@ from ...domain.model.memory import (
     SessionId,
     Text,
 )
-from ...domain.model.search import Hit
 from ...domain.model.space import PROJECT_SCOPE, Project, Space, project_name
 from ...domain.model.totals import Extent, Totals
 from ...domain.text.instants import rendered
-from ...domain.text.normalization import clean, cut
+from ...domain.text.normalization import clean
+from ...domain.text.summary import Message
 from ...domain.transfer.decisions import Fate
 from ...domain.transfer.dry_run import CONFLICTS, Conflict, ImportPlan
+from . import answers as a
 from . import models as m
-from . import transfer_models as t
-from .explain_models import ItemExplanation
 
 Model = TypeVar("Model", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportedObservation(c.Observation):
+    """A memory with the id by which an import knows it again."""
+
+    uid: str
 
 
 def body(model: type[Model], given: object, place: str = "") -> Model:
@@ -62,52 +73,72 @@ def text(given: m.ObservationBody) -> Text:
     return Text(type=given.type, title=given.title, content=given.content, tags=tags)
 
 
-def session_opened(session: Session) -> m.SessionOpened:
-    return m.SessionOpened(
-        id=session.id,
-        project=session.project,
-        started_at=rendered(session.started_at),
-        message_count=session.message_count,
+def messages(given: Mapping[str, object]) -> Iterator[Message]:
+    """The messages in a body, which must have some or an empty list of them."""
+    body(m.Messages, given)
+    every = given["messages"]
+    assert isinstance(every, list)  # else it was refused
+    for place, each in enumerate(every):
+        yield message(each, place)
+
+
+def message(given: object, place: int) -> Message:
+    told = body(m.MessageBody, {} if given is None else given, f"messages[{place}]")
+    return Message(role=told.role or "", content=told.content or "")
+
+
+def session_opened(opened: Entered) -> c.Session:
+    """A session as it began, whatever became of it."""
+    return c.Session(
+        id=opened.session.id,
+        project=opened.session.project,
+        started_at=_seconds(opened.session.started_at),
+        message_count=opened.session.message_count,
+        redacted=opened.redacted,
     )
 
 
-def session_row(session: Session) -> m.SessionRow:
-    return m.SessionRow(
-        id=session.id,
-        project=session.project,
-        started_at=rendered(session.started_at),
-        message_count=session.message_count,
-        ended_at=None if session.ended_at is None else rendered(session.ended_at),
-        summary=session.summary or None,
+def session(of: Session) -> c.Session:
+    return c.Session(
+        id=of.id,
+        project=of.project,
+        started_at=_seconds(of.started_at),
+        message_count=of.message_count,
+        ended_at=None if of.ended_at is None else _seconds(of.ended_at),
+        summary=of.summary or None,
     )
 
 
-def session_ended(session: Session) -> m.SessionEnded:
-    return m.SessionEnded(
-        session_id=session.id, summary=session.summary, message_count=session.message_count
+def session_ended(ended: Entered) -> c.SessionEnd:
+    return c.SessionEnd(
+        session_id=ended.session.id,
+        summary=ended.session.summary,
+        message_count=ended.session.message_count,
+        redacted=ended.redacted,
     )
 
 
-def saved(outcome: Saved) -> m.ObservationSaved:
-    return m.ObservationSaved(
+def saved(outcome: Saved) -> c.Saved:
+    return c.Saved(
         id=outcome.memory.id,
         action=outcome.action.value,
         revision_count=outcome.memory.revision,
         duplicate_count=outcome.memory.duplicates,
+        redacted=outcome.redacted,
     )
 
 
-def observation(memory: Memory) -> m.Observation:
-    return m.Observation.model_validate(_columns(memory))
+def observation(memory: Memory, *, redacted: int = 0) -> c.Observation:
+    return c.Observation(**_columns(memory), redacted=redacted)
 
 
-def exported(memory: Memory) -> t.ExportedObservation:
-    return t.ExportedObservation.model_validate(_columns(memory) | {"uid": memory.uid})
+def exported(memory: Memory) -> ExportedObservation:
+    return ExportedObservation(**_columns(memory), uid=memory.uid)
 
 
-def erasure(receipt: Receipt) -> m.ErasureReceipt:
+def erasure(receipt: Receipt) -> a.ErasureReceipt:
     of = receipt.erasure
-    return m.ErasureReceipt(
+    return a.ErasureReceipt(
         id=of.id,
         kind=of.kind.value,
         project=of.project,
@@ -122,8 +153,8 @@ def erasure(receipt: Receipt) -> m.ErasureReceipt:
     )
 
 
-def erasure_plan(project: Project, extent: Extent) -> m.ErasurePlan:
-    return m.ErasurePlan(
+def erasure_plan(project: Project, extent: Extent) -> a.ErasurePlan:
+    return a.ErasurePlan(
         project=project,
         observations=extent.memories,
         deleted=extent.deleted,
@@ -133,73 +164,51 @@ def erasure_plan(project: Project, extent: Extent) -> m.ErasurePlan:
     )
 
 
-def revision(of: Revision) -> m.RevisionRow:
-    row = m.RevisionRow(revision=of.number, action=of.deed.value, created_at=rendered(of.at))
+def revision(of: Revision) -> c.Revision:
+    at = _seconds(of.at)
     if of.text is None:
-        return row
-    return row.model_copy(
-        update={
-            "type": of.text.type,
-            "title": of.text.title,
-            "content": of.text.content,
-            "tags": list(of.text.tags) or None,
-        }
+        return c.Revision(revision=of.number, action=of.deed.value, created_at=at)
+    return c.Revision(
+        revision=of.number,
+        action=of.deed.value,
+        created_at=at,
+        type=of.text.type,
+        title=of.text.title,
+        content=of.text.content,
+        tags=of.text.tags,
     )
 
 
-def search_hit(hit: Hit, explain: ItemExplanation | None = None) -> m.SearchHit:
-    return m.SearchHit(
-        id=hit.memory.id,
-        type=hit.memory.text.type,
-        title=hit.memory.text.title,
-        content=hit.memory.text.content,
-        rank=hit.rank,
-        topic_key=hit.memory.key,
-        explain=explain,
-    )
-
-
-def context_summary(summary: str) -> m.SummaryLine:
-    return m.SummaryLine(summary=summary)
-
-
-def context_line(
-    hit: Hit, content_chars: int, explain: ItemExplanation | None = None
-) -> m.ObservationLine:
-    text = hit.memory.text
-    content = cut(text.content, content_chars)
-    return m.ObservationLine(type=text.type, title=text.title, content=content, explain=explain)
-
-
-def timeline_entry(memory: Memory) -> m.TimelineEntry:
-    return m.TimelineEntry(
+def timeline_entry(memory: Memory) -> c.TimelineEntry:
+    return c.TimelineEntry(
         id=memory.id,
         type=memory.text.type,
         title=memory.text.title,
         content=memory.text.content,
-        created_at=rendered(memory.created_at),
+        created_at=_seconds(memory.created_at),
     )
 
 
-def stats(totals: Totals) -> m.Stats:
-    return m.Stats(
+def stats(totals: Totals) -> c.Stats:
+    return c.Stats(
         total_sessions=totals.sessions,
         total_observations=totals.memories,
-        projects=list(totals.projects),
+        projects=totals.projects,
     )
 
 
-def imported(counts: Imported) -> t.ImportAnswer:
-    return t.ImportAnswer(
+def imported(counts: Imported) -> c.Imported:
+    return c.Imported(
         imported_sessions=counts.sessions,
         imported_observations=counts.memories,
         goes_on=counts.goes_on or None,
+        redacted=counts.redacted,
     )
 
 
-def import_plan(plan: ImportPlan) -> t.ImportPlan:
+def import_plan(plan: ImportPlan) -> c.ImportPlan:
     memories = plan.memories
-    return t.ImportPlan(
+    return c.ImportPlan(
         new_sessions=plan.sessions[Fate.NEW],
         same_sessions=plan.sessions[Fate.SAME],
         conflicting_sessions=plan.sessions[Fate.CHANGED],
@@ -207,12 +216,12 @@ def import_plan(plan: ImportPlan) -> t.ImportPlan:
         restored_observations=memories[Fate.RESTORED],
         same_observations=memories[Fate.SAME] + memories[Fate.RECORDED],
         conflicting_observations=sum(memories[fate] for fate in CONFLICTS),
-        conflicts=list(map(_import_conflict, plan.conflicts)),
+        conflicts=tuple(map(_import_conflict, plan.conflicts)),
     )
 
 
-def _import_conflict(conflict: Conflict) -> t.ImportConflict:
-    return t.ImportConflict(
+def _import_conflict(conflict: Conflict) -> c.ImportConflict:
+    return c.ImportConflict(
         place=conflict.place,
         id=conflict.meets,
         reason="changed" if conflict.fate is Fate.CHANGED else "topic_key",
@@ -222,35 +231,30 @@ def _import_conflict(conflict: Conflict) -> t.ImportConflict:
     )
 
 
-def json_bytes(model: BaseModel) -> bytes:
-    """A model as JSON; parts without a value are absent."""
-    return model.model_dump_json(exclude_none=True).encode()
-
-
-def json_array(items: Iterable[bytes]) -> bytes:
-    """A JSON array of rendered items."""
-    return b"[" + b",".join(items) + b"]"
-
-
-def _columns(memory: Memory) -> dict[str, object]:
+def _columns(memory: Memory) -> dict[str, Any]:
     return {
         "id": memory.id,
         "session_id": memory.session,
         "type": memory.text.type,
         "title": memory.text.title,
         "content": memory.text.content,
-        "tags": list(memory.text.tags) or None,
+        "tags": memory.text.tags,
         "project": memory.space.project,
         "scope": memory.space.scope,
         "topic_key": memory.key,
         "normalized_hash": memory.content_hash,
         "revision_count": memory.revision,
         "duplicate_count": memory.duplicates,
-        "last_seen_at": rendered(memory.last_seen_at),
+        "last_seen_at": _seconds(memory.last_seen_at),
         "promoted_to": memory.promoted_to,
-        "created_at": rendered(memory.created_at),
-        "updated_at": rendered(memory.updated_at),
+        "created_at": _seconds(memory.created_at),
+        "updated_at": _seconds(memory.updated_at),
     }
+
+
+def _seconds(at: datetime) -> datetime:
+    """The instant as it is shown: in whole seconds."""
+    return at.replace(microsecond=0)
 
 
 def _cleaned(given: Mapping[str, object]) -> dict[str, object]:

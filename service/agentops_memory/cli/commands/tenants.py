@@ -187,8 +187,8 @@ def _counts(plan: Mapping[str, Any]) -> str:
 
 async def _export(file: BinaryIO, engine: SqliteEngine, caller: Caller) -> None:
     # Not at the top: the other commands would wait for the API.
-    from ...api.agentops.exports import document  # noqa: PLC0415
+    from ...api.agentops.transfer import exported  # noqa: PLC0415
 
-    pieces: AsyncIterator[bytes] = document(Transfer(engine=engine), caller, None, now())
+    pieces: AsyncIterator[bytes] = exported(Transfer(engine=engine), caller, None, now())
     async for piece in pieces:
         await asyncio.to_thread(file.write, piece)

@@ -1,17 +1,41 @@
-"""An import, row by row: sessions and observations as another service wrote them out."""
+"""Exports and imports, row by row: neither is held, however long it is."""
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import datetime
 from typing import BinaryIO
 from uuid import UUID
 
 from ...domain.errors import InvalidFields
+from ...domain.model.access import Caller
 from ...domain.model.memory import Memory, Session, SessionId
-from ...domain.model.space import PROJECT_SCOPE, Space, project_name
-from ...domain.text.instants import parsed
+from ...domain.model.space import PROJECT_SCOPE, Project, Space, project_name
+from ...domain.text.instants import parsed, rendered
+from ...domain.transfer.transfer import Transfer
 from ..kit.json_reader import entries
-from . import transfer_models as t
+from . import models as m
+from . import wire
+from .rendering import json_bytes
 from .wire import body, text
+
+
+async def exported(
+    transfer: Transfer, caller: Caller, project: Project | None, now: datetime
+) -> AsyncIterator[bytes]:
+    """The JSON of every session and every memory of the project, or of all."""
+    piece = f'{{"exported_at":"{rendered(now)}","sessions":['.encode()
+    comma = b""
+    async for sessions in transfer.sessions(caller, project):
+        yield piece + comma + _joined(list(map(wire.session, sessions)))
+        piece, comma = b"", b","
+    piece, comma = piece + b'],"observations":[', b""
+    async for memories in transfer.memories(caller, project):
+        yield piece + comma + _joined(list(map(wire.exported, memories)))
+        piece, comma = b"", b","
+    yield piece + b"]}"
+
+
+def _joined(rows: Sequence[object]) -> bytes:
+    return json_bytes(rows)[1:-1]
 
 
 class Document:
@@ -36,7 +60,7 @@ class Document:
 
 
 def imported_session(given: object, place: str, now: datetime) -> Session:
-    row = body(t.ImportedSession, given, place)
+    row = body(m.ImportedSession, given, place)
     return Session(
         id=SessionId(row.id),
         project=project_name(row.project),
@@ -48,7 +72,7 @@ def imported_session(given: object, place: str, now: datetime) -> Session:
 
 
 def imported_memory(given: object, place: str, now: datetime) -> Memory:
-    row = body(t.ImportedObservation, given, place)
+    row = body(m.ImportedObservation, given, place)
     created = _instant(row.created_at, f"{place}.created_at") or now
     updated = _instant(row.updated_at, f"{place}.updated_at") or created
     return Memory(

@@ -6,11 +6,9 @@ answers what the call reads. All refuse with a `MemoryServiceError`.
 
 from collections.abc import Sequence
 
-from .call import Call, given, once
-from .contract import reading
-from .contract.bodies import listed
-from .contract.errors import Invalid
-from .contract.models import (
+from . import reading
+from .call import Call, given, listed, once, present, said
+from .models import (
     Appended,
     Context,
     Found,
@@ -53,14 +51,17 @@ def save(  # noqa: PLR0913 - the fields of a memory, each by its name
         "content": content, "tags": listed(tags), "scope": scope, "topic_key": topic_key,
     }  # fmt: skip
     return Call(
-        method="POST", path=("observations",), body=_present(fields),
+        operation="add_observation", method="POST", path=("observations",), body=present(fields),
         headers=once(idempotency_key), read=reading.saved,
     )  # fmt: skip
 
 
 def get(observation: int) -> Call[Observation]:
     """A memory in full. NotFound if there is none with this id, or it is deleted."""
-    return Call(method="GET", path=("observations", str(observation)), read=reading.observation)
+    return Call(
+        operation="get_observation", method="GET", path=("observations", str(observation)),
+        read=reading.observation,
+    )  # fmt: skip
 
 
 def recent(
@@ -80,8 +81,9 @@ def recent(
         project=project, type=type, scope=scope, tag=tag, limit=limit, before_id=before
     )  # fmt: skip
     return Call(
-        method="GET", path=("observations", "recent"), query=query, read=reading.observations
-    )
+        operation="recent_observations", method="GET", path=("observations", "recent"), query=query,
+        read=reading.observations,
+    )  # fmt: skip
 
 
 def history(observation: int) -> Call[list[Revision]]:
@@ -90,7 +92,7 @@ def history(observation: int) -> Call[list[Revision]]:
     NotFound if there is none with this id.
     """
     path = ("observations", str(observation), "history")
-    return Call(method="GET", path=path, read=reading.revisions)
+    return Call(operation="observation_history", method="GET", path=path, read=reading.revisions)
 
 
 def restore(
@@ -102,8 +104,9 @@ def restore(
     memory holds its topic key by now.
     """
     return Call(
-        method="POST", path=("observations", str(observation), "restore"),
-        body={"revision": revision}, headers=once(idempotency_key), read=reading.observation,
+        operation="restore_observation", method="POST",
+        path=("observations", str(observation), "restore"), body={"revision": revision},
+        headers=once(idempotency_key), read=reading.observation,
     )  # fmt: skip
 
 
@@ -126,8 +129,8 @@ def update(
         "tags": None if tags is None else listed(tags),
     }  # fmt: skip
     return Call(
-        method="PATCH", path=("observations", str(observation)), body=_present(fields),
-        headers=once(idempotency_key), read=reading.observation,
+        operation="update_observation", method="PATCH", path=("observations", str(observation)),
+        body=present(fields), headers=once(idempotency_key), read=reading.observation,
     )  # fmt: skip
 
 
@@ -140,8 +143,8 @@ def delete(
     id of the receipt; None if there was nothing to erase.
     """
     return Call(
-        method="DELETE", path=("observations", str(observation)), query=given(hard=hard),
-        headers=once(idempotency_key), read=reading.erasure,
+        operation="delete_observation", method="DELETE", path=("observations", str(observation)),
+        query=given(hard=hard), headers=once(idempotency_key), read=reading.erasure,
     )  # fmt: skip
 
 
@@ -164,7 +167,7 @@ def search(
         q=query[:MAX_PROMPT], project=project, type=type, scope=scope, tag=tag, limit=limit,
         explain=explain,
     )  # fmt: skip
-    return Call(method="GET", path=("search",), query=asked, read=reading.found)
+    return Call(operation="search", method="GET", path=("search",), query=asked, read=reading.found)
 
 
 def context(  # noqa: PLR0913 - what an agent may say of its turn, each by its name
@@ -193,7 +196,10 @@ def context(  # noqa: PLR0913 - what an agent may say of its turn, each by its n
         tag=tag, limit=limit, explain=explain, max_tokens=max_tokens, max_chars=max_chars,
         content_chars=content_chars, stores=",".join(stores) or None,
     )  # fmt: skip
-    return Call(method="GET", path=("context",), query=asked, read=reading.context)
+    return Call(
+        operation="fetch_context", method="GET", path=("context",), query=asked,
+        read=reading.context,
+    )  # fmt: skip
 
 
 def timeline(observation: int, *, before: int = 3, after: int = 3) -> Call[list[TimelineEntry]]:
@@ -202,12 +208,17 @@ def timeline(observation: int, *, before: int = 3, after: int = 3) -> Call[list[
     NotFound if there is none with this id.
     """
     asked = given(observation_id=observation, before=before, after=after)
-    return Call(method="GET", path=("timeline",), query=asked, read=reading.timeline)
+    return Call(
+        operation="timeline", method="GET", path=("timeline",), query=asked, read=reading.timeline
+    )
 
 
 def stats(project: str | None = None) -> Call[Stats]:
     """How much is stored, in the project or in all."""
-    return Call(method="GET", path=("stats",), query=given(project=project), read=reading.stats)
+    return Call(
+        operation="stats", method="GET", path=("stats",), query=given(project=project),
+        read=reading.stats,
+    )  # fmt: skip
 
 
 def sessions(
@@ -215,7 +226,10 @@ def sessions(
 ) -> Call[list[Session]]:
     """Sessions, newest first; with `before`, those older than that one. At most 1,000."""
     asked = given(project=project, limit=limit, before_id=before)
-    return Call(method="GET", path=("sessions", "recent"), query=asked, read=reading.sessions)
+    return Call(
+        operation="recent_sessions", method="GET", path=("sessions", "recent"), query=asked,
+        read=reading.sessions,
+    )  # fmt: skip
 
 
 def start_session(
@@ -226,8 +240,9 @@ def start_session(
     The id may be any text of 1 to 500 characters.
     """
     return Call(
-        method="POST", path=("sessions",), body={"id": session_id, "project": project},
-        headers=once(idempotency_key), read=reading.session,
+        operation="create_session", method="POST", path=("sessions",),
+        body={"id": session_id, "project": project}, headers=once(idempotency_key),
+        read=reading.session,
     )  # fmt: skip
 
 
@@ -245,8 +260,9 @@ def append_messages(
     messages are more than 1 MiB.
     """
     return Call(
-        method="POST", path=("sessions", session_id, "messages"), query=given(project=project),
-        body={"messages": _said(messages)}, headers=once(idempotency_key), read=reading.appended,
+        operation="append_messages", method="POST", path=("sessions", session_id, "messages"),
+        query=given(project=project), body={"messages": said(messages)},
+        headers=once(idempotency_key), read=reading.appended,
     )  # fmt: skip
 
 
@@ -263,28 +279,14 @@ def end_session(
     known becomes a session of the project. TooLarge if the messages are more
     than the service takes: 256 MiB, if it was not told else.
     """
-    said = _said(messages)
+    told = said(messages)
     return Call(
-        method="POST", path=("sessions", session_id, "end"), query=given(project=project),
-        body={"messages": said} if said else {}, headers=once(idempotency_key),
-        read=reading.session_end,
+        operation="end_session", method="POST", path=("sessions", session_id, "end"),
+        query=given(project=project), body={"messages": told} if told else {},
+        headers=once(idempotency_key), read=reading.session_end,
     )  # fmt: skip
 
 
 def health() -> Call[str]:
     """`ok` if the service runs; Unavailable while it ends. It needs no key."""
-    return Call(method="GET", path=("health",), read=reading.health)
-
-
-def _said(messages: Sequence[object]) -> list[dict[str, str]]:
-    return [_told(message) for message in messages]
-
-
-def _told(message: object) -> dict[str, str]:
-    if not isinstance(message, Message):
-        raise Invalid('Each message is a Message, as Message(role="user", content="Hi.").')
-    return {"role": message.role, "content": message.content}
-
-
-def _present(fields: dict[str, object]) -> dict[str, object]:
-    return {name: value for name, value in fields.items() if value is not None}
+    return Call(operation="health", method="GET", path=("health",), read=reading.health)
