@@ -1,12 +1,16 @@
 """The JSON of answers and refusals, as OpenAPI describes it.
 
-What the nouns of the contract can say they say themselves: `rendering` makes JSON of those.
+Most are nouns of the contract, of which `wire` makes JSON; those of erasures are made here.
 """
 
 from typing import Literal
 
 from pydantic import BaseModel, RootModel
 
+from ...domain.lifecycle.receipts import Receipt
+from ...domain.model.space import Project
+from ...domain.model.totals import Extent
+from ...domain.text.instants import rendered
 from .explain import AnswerExplanation, ItemExplanation
 from .models import Instant
 
@@ -243,3 +247,31 @@ class ImportPlan(BaseModel):
 
 class ImportOutcome(RootModel[ImportAnswer | ImportPlan]):
     """What an import added, or with dry_run=true the plan of one."""
+
+
+def erasure(receipt: Receipt) -> ErasureReceipt:
+    of = receipt.erasure
+    return ErasureReceipt(
+        id=of.id,
+        kind=of.kind.value,
+        project=of.project,
+        observation_ids=list(of.memories),
+        observations=of.observations,
+        revisions=of.revisions,
+        sessions=of.sessions,
+        erased_at=rendered(of.erased_at),
+        bytes_gone_at=None if of.bytes_gone_at is None else rendered(of.bytes_gone_at),
+        goes_on=of.goes_on or None,
+        copies_not_reached=list(receipt.copies_not_reached),
+    )
+
+
+def erasure_plan(project: Project, extent: Extent) -> ErasurePlan:
+    return ErasurePlan(
+        project=project,
+        observations=extent.memories,
+        deleted=extent.deleted,
+        revisions=extent.revisions,
+        sessions=extent.sessions - extent.shared_sessions,
+        sessions_kept=extent.shared_sessions,
+    )

@@ -15,7 +15,7 @@ from ...domain.recall.explain import MOST_EXPLAINED
 from ...domain.text.normalization import cut
 from ...domain.text.query import Corrections, Term
 from ..kit.ids import ENTRY, STORE, public_id
-from .rendering import SummaryLine, held, json_bytes
+from .wire import SummaryLine, held, json_bytes
 
 
 class MatchedTerm(BaseModel):

@@ -24,8 +24,8 @@ from ..kit.openapi import Handler
 from . import answers as a
 from . import spans, wire
 from .operations import AgentOps, Question, project_of
-from .rendering import JSON, response
 from .transfer import Document
+from .wire import JSON, response
 
 ERASURE_ID = "X-Erasure-Id"
 

@@ -1,9 +1,11 @@
-"""What a body of AgentOps REST may hold."""
+"""What a body of AgentOps REST may hold, and how it is read: every fault is named."""
 
-from typing import Annotated, Any
+from collections.abc import Mapping
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from ...domain.errors import InvalidFields
 from ...domain.memories.redactor import (
     MAX_CONTENT,
     MAX_KEY,
@@ -17,6 +19,9 @@ from ...domain.memories.redactor import (
     MAX_TYPE,
 )
 from ...domain.model.space import project_name
+from ...domain.text.normalization import clean
+
+Model = TypeVar("Model", bound=BaseModel)
 
 Given = ConfigDict(strict=True, extra="ignore")
 
@@ -157,3 +162,53 @@ class ImportBody(BaseModel):
     model_config = Given
     sessions: list[ImportedSession] | None = None
     observations: list[ImportedObservation] | None = None
+
+
+def body(model: type[Model], given: object, place: str = "") -> Model:
+    """The body as the model has it; Invalid names every fault. `null` is absent."""
+    if not isinstance(given, Mapping):
+        raise InvalidFields(f"validation failed: {place or 'the body'} must be an object")
+    try:
+        return model.model_validate(_cleaned(given))
+    except ValidationError as error:
+        faults = [_fault(fault, place) for fault in error.errors(include_url=False)]
+        raise InvalidFields(f"validation failed: {'; '.join(faults)}") from None
+
+
+def _cleaned(given: Mapping[str, object]) -> dict[str, object]:
+    return {name: _value(value) for name, value in given.items() if value is not None}
+
+
+def _value(value: object) -> object:
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, list):
+        return [_value(item) for item in value if item is not None]
+    return value
+
+
+_FAULTS = {
+    "missing": "{name} is required",
+    "string_too_short": "{name} is required",
+    "string_pattern_mismatch": "{name} is required",
+    "string_too_long": "{name} exceeds {max_length} chars",
+    "string_type": "{name} must be a string",
+    "too_long": "{name} exceed {max_length} items",
+    "list_type": "{name} must be a list",
+    "int_type": "{name} must be a whole number",
+    "greater_than_equal": "{name} must be {ge} or more",
+    "less_than_equal": "{name} must be {le} or less",
+}
+
+
+def _fault(fault: Mapping[str, object], place: str) -> str:
+    """One fault of a body as a phrase."""
+    location = fault["loc"]
+    assert isinstance(location, tuple)
+    name = place
+    for step in location:
+        name += f"[{step}]" if isinstance(step, int) else f".{step}" if name else str(step)
+    context = fault.get("ctx")
+    details = context if isinstance(context, dict) else {}
+    phrase = _FAULTS.get(str(fault["type"]), "{name} is not valid: {msg}")
+    return phrase.format(name=name, msg=fault["msg"], **details)

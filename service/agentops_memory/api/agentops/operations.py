@@ -32,8 +32,8 @@ from ..kit.ids import STORE, known_uid
 from . import answers as a
 from . import explain, spans, wire
 from . import models as m
-from .rendering import Rows, held
-from .transfer import Document, exported
+from .transfer import Document, exported, import_plan, imported
+from .wire import Rows, held
 
 MOST_STORES = 8  # of one context
 
@@ -71,7 +71,7 @@ class AgentOps:
     clock: Callable[[], datetime]
 
     async def create_session(self, asked: Question) -> c.Session:
-        given = wire.body(m.SessionBody, await asked.body())
+        given = m.body(m.SessionBody, await asked.body())
         idempotency = await asked.idempotency()
         session, project = SessionId(given.id), project_name(given.project)
         opened = await self.sessions.open(asked.caller(), session, project, idempotency=idempotency)
@@ -112,7 +112,7 @@ class AgentOps:
         return held(list(map(wire.session, sessions)))
 
     async def add_observation(self, asked: Question) -> c.Saved:
-        draft = wire.draft(wire.body(m.ObservationBody, await asked.body()))
+        draft = wire.draft(m.body(m.ObservationBody, await asked.body()))
         idempotency = await asked.idempotency()
         outcome = await self.memories.save(asked.caller(), draft, idempotency=idempotency)
         annotate(spans.saved(outcome))
@@ -141,7 +141,7 @@ class AgentOps:
 
     async def restore_observation(self, asked: Question) -> c.Observation:
         memory_id = _memory_id(asked)
-        given = wire.body(m.RestoreBody, await asked.body())
+        given = m.body(m.RestoreBody, await asked.body())
         idempotency = await asked.idempotency()
         restored = await self.memories.restore(
             asked.caller(), memory_id, given.revision, idempotency=idempotency
@@ -151,7 +151,7 @@ class AgentOps:
 
     async def update_observation(self, asked: Question) -> c.Observation:
         memory_id = _memory_id(asked)
-        change = wire.change(wire.body(m.ChangeBody, await asked.body()))
+        change = wire.change(m.body(m.ChangeBody, await asked.body()))
         idempotency = await asked.idempotency()
         amended = await self.memories.amend(
             asked.caller(), memory_id, change, idempotency=idempotency
@@ -176,15 +176,15 @@ class AgentOps:
         if not asks_for(asked, "hard"):
             raise Invalid("A project is erased for good: say hard=true, with dry_run=true to see.")
         if is_dry:
-            return wire.erasure_plan(project, await self.projects.plan_erasure(caller, project))
+            return a.erasure_plan(project, await self.projects.plan_erasure(caller, project))
         erasure = await self.projects.erase(caller, project)
-        return wire.erasure(await self.erasures.get(caller, erasure.id))
+        return a.erasure(await self.erasures.get(caller, erasure.id))
 
     async def get_erasure(self, asked: Question) -> a.ErasureReceipt:
         erasure = ErasureId(clean(asked.path_params["id"]))
         receipt = await self.erasures.get(asked.caller(), erasure)
         annotate(spans.project(receipt.erasure.project))
-        return wire.erasure(receipt)
+        return a.erasure(receipt)
 
     async def search(self, asked: Question) -> c.Found:
         text, filter_ = parameter(asked, "q") or "", _filter(asked, global_too=True)
@@ -236,13 +236,13 @@ class AgentOps:
         """Store what a document holds that was checked."""
         counts = await self.transfer.import_all(caller, document, progress)
         annotate(spans.imported(counts))
-        return wire.imported(counts)
+        return imported(counts)
 
     async def plan_import(self, caller: Caller, document: Document) -> c.ImportPlan:
         """What an import of it would do."""
         plan = await self.transfer.plan_import(caller, document)
         annotate(spans.import_plan(plan))
-        return wire.import_plan(plan)
+        return import_plan(plan)
 
 
 def project_of(asked: HasQuery) -> Project | None:
@@ -253,7 +253,7 @@ def project_of(asked: HasQuery) -> Project | None:
 def _session(asked: Question) -> tuple[SessionId, Project | None]:
     """The session that the path names, and the project of one not known yet."""
     project = project_of(asked)
-    given = wire.body(m.NamedSession, {"id": asked.path_params["id"], "project": project})
+    given = m.body(m.NamedSession, {"id": asked.path_params["id"], "project": project})
     return SessionId(given.id), project
 
 

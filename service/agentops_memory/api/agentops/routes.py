@@ -11,7 +11,7 @@ from ..kit.openapi import Operation, Parameter
 from . import answers as a
 from . import models as m
 from .handlers import ERASURE_ID, Handlers
-from .rendering import JSON, json_bytes
+from .wire import JSON, json_bytes
 
 STATUS = {
     "invalid_input": 400,

@@ -1,21 +1,31 @@
 """Exports and imports, row by row: neither is held, however long it is."""
 
 from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import BinaryIO
 from uuid import UUID
 
+from agentops_memory_client.contract import models as c
+
 from ...domain.errors import InvalidFields
 from ...domain.model.access import Caller
-from ...domain.model.memory import Memory, Session, SessionId
+from ...domain.model.memory import Imported, Memory, Session, SessionId
 from ...domain.model.space import PROJECT_SCOPE, Project, Space, project_name
 from ...domain.text.instants import parsed, rendered
+from ...domain.transfer.decisions import Fate
+from ...domain.transfer.dry_run import CONFLICTS, Conflict, ImportPlan
 from ...domain.transfer.transfer import Transfer
 from ..kit.json_reader import entries
 from . import models as m
-from . import wire
-from .rendering import json_bytes
-from .wire import body, text
+from .wire import columns, json_bytes, session, text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportedObservation(c.Observation):
+    """A memory with the id by which an import knows it again."""
+
+    uid: str
 
 
 async def exported(
@@ -25,11 +35,11 @@ async def exported(
     piece = f'{{"exported_at":"{rendered(now)}","sessions":['.encode()
     comma = b""
     async for sessions in transfer.sessions(caller, project):
-        yield piece + comma + _joined(list(map(wire.session, sessions)))
+        yield piece + comma + _joined(list(map(session, sessions)))
         piece, comma = b"", b","
     piece, comma = piece + b'],"observations":[', b""
     async for memories in transfer.memories(caller, project):
-        yield piece + comma + _joined(list(map(wire.exported, memories)))
+        yield piece + comma + _joined(list(map(exported_memory, memories)))
         piece, comma = b"", b","
     yield piece + b"]}"
 
@@ -60,7 +70,7 @@ class Document:
 
 
 def imported_session(given: object, place: str, now: datetime) -> Session:
-    row = body(m.ImportedSession, given, place)
+    row = m.body(m.ImportedSession, given, place)
     return Session(
         id=SessionId(row.id),
         project=project_name(row.project),
@@ -72,7 +82,7 @@ def imported_session(given: object, place: str, now: datetime) -> Session:
 
 
 def imported_memory(given: object, place: str, now: datetime) -> Memory:
-    row = body(m.ImportedObservation, given, place)
+    row = m.body(m.ImportedObservation, given, place)
     created = _instant(row.created_at, f"{place}.created_at") or now
     updated = _instant(row.updated_at, f"{place}.updated_at") or created
     return Memory(
@@ -107,3 +117,41 @@ def _uid(given: str | None, place: str) -> str:
         return str(UUID(given)) if given else ""
     except ValueError as error:
         raise InvalidFields(f"validation failed: {place}.uid is no UUID") from error
+
+
+def exported_memory(memory: Memory) -> ExportedObservation:
+    return ExportedObservation(**columns(memory), uid=memory.uid)
+
+
+def imported(counts: Imported) -> c.Imported:
+    return c.Imported(
+        imported_sessions=counts.sessions,
+        imported_observations=counts.memories,
+        goes_on=counts.goes_on or None,
+        redacted=counts.redacted,
+    )
+
+
+def import_plan(plan: ImportPlan) -> c.ImportPlan:
+    memories = plan.memories
+    return c.ImportPlan(
+        new_sessions=plan.sessions[Fate.NEW],
+        same_sessions=plan.sessions[Fate.SAME],
+        conflicting_sessions=plan.sessions[Fate.CHANGED],
+        new_observations=memories[Fate.NEW],
+        restored_observations=memories[Fate.RESTORED],
+        same_observations=memories[Fate.SAME] + memories[Fate.RECORDED],
+        conflicting_observations=sum(memories[fate] for fate in CONFLICTS),
+        conflicts=tuple(map(_import_conflict, plan.conflicts)),
+    )
+
+
+def _import_conflict(conflict: Conflict) -> c.ImportConflict:
+    return c.ImportConflict(
+        place=conflict.place,
+        id=conflict.meets,
+        reason="changed" if conflict.fate is Fate.CHANGED else "topic_key",
+        kept="imported" if conflict.fate is Fate.LATER else "stored",
+        project=conflict.project,
+        title=conflict.title,
+    )

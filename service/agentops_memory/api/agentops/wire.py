@@ -1,21 +1,21 @@
-"""Bodies in, nouns out for AgentOps REST. Pure: no storage, no clock, no request."""
+"""Bodies as nouns of the domain, those as nouns of the contract, and these as JSON. Pure."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, TypeVar
+from functools import cache
+from typing import Any, Generic, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, TypeAdapter
+from pydantic_core import to_json
+from starlette.responses import Response
 
 from agentops_memory_client.contract import models as c
 
-from ...domain.errors import InvalidFields
-from ...domain.lifecycle.receipts import Receipt
 from ...domain.model.memory import (
     Change,
     Draft,
     Entered,
-    Imported,
     Memory,
     Revision,
     Saved,
@@ -23,35 +23,23 @@ from ...domain.model.memory import (
     SessionId,
     Text,
 )
-from ...domain.model.space import PROJECT_SCOPE, Project, Space, project_name
-from ...domain.model.totals import Extent, Totals
-from ...domain.text.instants import rendered
-from ...domain.text.normalization import clean
+from ...domain.model.space import PROJECT_SCOPE, Space, project_name
+from ...domain.model.totals import Totals
 from ...domain.text.summary import Message
-from ...domain.transfer.decisions import Fate
-from ...domain.transfer.dry_run import CONFLICTS, Conflict, ImportPlan
-from . import answers as a
+from ..kit.http import MAX_ANSWER, fitting
 from . import models as m
 
-Model = TypeVar("Model", bound=BaseModel)
+T = TypeVar("T")
 
+JSON = "application/json"
+OMITTED = "X-Results-Omitted"
+REDACTED = "X-Redacted"
+NONE: Mapping[str, str] = {}
+IN_HEADERS = {"redacted"}
+EMPTY_IS_TOLD = {c.Stats, c.ImportPlan}  # of which a list without entries is no absent one
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExportedObservation(c.Observation):
-    """A memory with the id by which an import knows it again."""
-
-    uid: str
-
-
-def body(model: type[Model], given: object, place: str = "") -> Model:
-    """The body as the model has it; Invalid names every fault. `null` is absent."""
-    if not isinstance(given, Mapping):
-        raise InvalidFields(f"validation failed: {place or 'the body'} must be an object")
-    try:
-        return model.model_validate(_cleaned(given))
-    except ValidationError as error:
-        faults = [_fault(fault, place) for fault in error.errors(include_url=False)]
-        raise InvalidFields(f"validation failed: {'; '.join(faults)}") from None
+# The most that a part can take beside its content, and a character of that: `\u0000`.
+MOST_BESIDE, MOST_OF_A_CHARACTER = 64 * 1024, 6
 
 
 def draft(given: m.ObservationBody) -> Draft:
@@ -75,7 +63,7 @@ def text(given: m.ObservationBody) -> Text:
 
 def messages(given: Mapping[str, object]) -> Iterator[Message]:
     """The messages in a body, which must have some or an empty list of them."""
-    body(m.Messages, given)
+    m.body(m.Messages, given)
     every = given["messages"]
     assert isinstance(every, list)  # else it was refused
     for place, each in enumerate(every):
@@ -83,7 +71,7 @@ def messages(given: Mapping[str, object]) -> Iterator[Message]:
 
 
 def message(given: object, place: int) -> Message:
-    told = body(m.MessageBody, {} if given is None else given, f"messages[{place}]")
+    told = m.body(m.MessageBody, {} if given is None else given, f"messages[{place}]")
     return Message(role=told.role or "", content=told.content or "")
 
 
@@ -129,39 +117,7 @@ def saved(outcome: Saved) -> c.Saved:
 
 
 def observation(memory: Memory, *, redacted: int = 0) -> c.Observation:
-    return c.Observation(**_columns(memory), redacted=redacted)
-
-
-def exported(memory: Memory) -> ExportedObservation:
-    return ExportedObservation(**_columns(memory), uid=memory.uid)
-
-
-def erasure(receipt: Receipt) -> a.ErasureReceipt:
-    of = receipt.erasure
-    return a.ErasureReceipt(
-        id=of.id,
-        kind=of.kind.value,
-        project=of.project,
-        observation_ids=list(of.memories),
-        observations=of.observations,
-        revisions=of.revisions,
-        sessions=of.sessions,
-        erased_at=rendered(of.erased_at),
-        bytes_gone_at=None if of.bytes_gone_at is None else rendered(of.bytes_gone_at),
-        goes_on=of.goes_on or None,
-        copies_not_reached=list(receipt.copies_not_reached),
-    )
-
-
-def erasure_plan(project: Project, extent: Extent) -> a.ErasurePlan:
-    return a.ErasurePlan(
-        project=project,
-        observations=extent.memories,
-        deleted=extent.deleted,
-        revisions=extent.revisions,
-        sessions=extent.sessions - extent.shared_sessions,
-        sessions_kept=extent.shared_sessions,
-    )
+    return c.Observation(**columns(memory), redacted=redacted)
 
 
 def revision(of: Revision) -> c.Revision:
@@ -197,41 +153,8 @@ def stats(totals: Totals) -> c.Stats:
     )
 
 
-def imported(counts: Imported) -> c.Imported:
-    return c.Imported(
-        imported_sessions=counts.sessions,
-        imported_observations=counts.memories,
-        goes_on=counts.goes_on or None,
-        redacted=counts.redacted,
-    )
-
-
-def import_plan(plan: ImportPlan) -> c.ImportPlan:
-    memories = plan.memories
-    return c.ImportPlan(
-        new_sessions=plan.sessions[Fate.NEW],
-        same_sessions=plan.sessions[Fate.SAME],
-        conflicting_sessions=plan.sessions[Fate.CHANGED],
-        new_observations=memories[Fate.NEW],
-        restored_observations=memories[Fate.RESTORED],
-        same_observations=memories[Fate.SAME] + memories[Fate.RECORDED],
-        conflicting_observations=sum(memories[fate] for fate in CONFLICTS),
-        conflicts=tuple(map(_import_conflict, plan.conflicts)),
-    )
-
-
-def _import_conflict(conflict: Conflict) -> c.ImportConflict:
-    return c.ImportConflict(
-        place=conflict.place,
-        id=conflict.meets,
-        reason="changed" if conflict.fate is Fate.CHANGED else "topic_key",
-        kept="imported" if conflict.fate is Fate.LATER else "stored",
-        project=conflict.project,
-        title=conflict.title,
-    )
-
-
-def _columns(memory: Memory) -> dict[str, Any]:
+def columns(memory: Memory) -> dict[str, Any]:
+    """A memory as the fields of its noun."""
     return {
         "id": memory.id,
         "session_id": memory.session,
@@ -257,40 +180,83 @@ def _seconds(at: datetime) -> datetime:
     return at.replace(microsecond=0)
 
 
-def _cleaned(given: Mapping[str, object]) -> dict[str, object]:
-    return {name: _value(value) for name, value in given.items() if value is not None}
+@dataclass(frozen=True, slots=True)
+class Rows(Generic[T]):
+    """A list, as much of it as one answer can hold."""
+
+    rows: list[T]
+    omitted: int = 0
 
 
-def _value(value: object) -> object:
-    if isinstance(value, str):
-        return clean(value)
-    if isinstance(value, list):
-        return [_value(item) for item in value if item is not None]
-    return value
+@dataclass(frozen=True, slots=True)
+class SummaryLine:
+    """A session in a context."""
+
+    summary: str
 
 
-_FAULTS = {
-    "missing": "{name} is required",
-    "string_too_short": "{name} is required",
-    "string_pattern_mismatch": "{name} is required",
-    "string_too_long": "{name} exceeds {max_length} chars",
-    "string_type": "{name} must be a string",
-    "too_long": "{name} exceed {max_length} items",
-    "list_type": "{name} must be a list",
-    "int_type": "{name} must be a whole number",
-    "greater_than_equal": "{name} must be {ge} or more",
-    "less_than_equal": "{name} must be {le} or less",
-}
+def held(parts: Sequence[T], *, beside: int = 0, centre: int = 0) -> Rows[T]:
+    """The parts that one answer can hold beside so many bytes, the nearest to the centre first."""
+    if not beside and _are_small(parts):
+        return Rows(list(parts))
+    nearest = sorted(range(len(parts)), key=lambda at: abs(at - centre))
+    fit = fitting((json_bytes(parts[at]) for at in nearest), beside=beside)
+    kept = sorted(nearest[: len(fit)])
+    return Rows([parts[at] for at in kept], omitted=len(parts) - len(kept))
 
 
-def _fault(fault: Mapping[str, object], place: str) -> str:
-    """One fault of a body as a phrase."""
-    location = fault["loc"]
-    assert isinstance(location, tuple)
-    name = place
-    for step in location:
-        name += f"[{step}]" if isinstance(step, int) else f".{step}" if name else str(step)
-    context = fault.get("ctx")
-    details = context if isinstance(context, dict) else {}
-    phrase = _FAULTS.get(str(fault["type"]), "{name} is not valid: {msg}")
-    return phrase.format(name=name, msg=fault["msg"], **details)
+def _are_small(parts: Sequence[object]) -> bool:
+    """Whether they fit whatever they say, so that nothing has to be measured."""
+    texts = (getattr(part, name, None) for part in parts for name in ("content", "summary"))
+    characters = sum(map(len, filter(None, texts)))
+    return len(parts) * MOST_BESIDE + characters * MOST_OF_A_CHARACTER < MAX_ANSWER
+
+
+def json_bytes(noun: object) -> bytes:
+    """A noun, or a list of one kind, as JSON; parts without a value are absent."""
+    kind: Any = type(noun)
+    match noun:
+        case BaseModel():
+            return noun.model_dump_json(exclude_none=True).encode()
+        case c.Found():
+            return _found(noun)
+        case c.Context():
+            return b"{%b}" % b",".join(_context(noun))
+        case [first, *_]:
+            kind = list[type(first)]  # type: ignore[misc]
+        case list() | dict():
+            return to_json(noun)
+    return _adapter(kind).dump_json(
+        noun, exclude=IN_HEADERS, exclude_none=True, exclude_defaults=kind not in EMPTY_IS_TOLD
+    )
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+def _found(found: c.Found) -> bytes:
+    """A list of hits; beside their explanation, if one is wanted."""
+    hits = json_bytes(list(found.hits))
+    if found.explanation is None:
+        return hits
+    return b'{"results":%b,"explain":%b}' % (hits, json_bytes(found.explanation))
+
+
+def _context(context: c.Context) -> Iterator[bytes]:
+    summaries = list(map(SummaryLine, context.summaries))
+    yield b'"recent_sessions":%b' % json_bytes(summaries)
+    yield b'"recent_observations":%b' % json_bytes(list(context.observations))
+    if context.explanation is not None:
+        yield b'"explain":%b' % json_bytes(context.explanation)
+
+
+def response(answer: object, status: int = 200, *, headers: Mapping[str, str] = NONE) -> Response:
+    """What an operation answered: JSON, or nothing but headers."""
+    counts = {REDACTED: getattr(answer, "redacted", 0), OMITTED: getattr(answer, "omitted", 0)}
+    every = {**headers, **{name: str(count) for name, count in counts.items() if count}}
+    if answer is None or isinstance(answer, c.Appended):
+        return Response(None, 204, every)
+    noun = answer.rows if isinstance(answer, Rows) else answer
+    return Response(json_bytes(noun), status, every, media_type=JSON)

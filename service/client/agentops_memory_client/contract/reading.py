@@ -107,23 +107,22 @@ def problem(body: bytes) -> str:
     return _read(str, _object(body).get("error"))
 
 
-@cache
-def adapter(kind: Hashable) -> TypeAdapter[Any]:
-    """What reads and writes the JSON of a kind."""
-    return TypeAdapter(cast(Any, kind))
-
-
 def _explanation(given: Mapping[str, Any]) -> Explanation | None:
     told = given.get("explain")
     return None if told is None else _read(dict[str, Any], told)
 
 
 def _read(kind: type[T], given: object) -> T:
-    read: TypeAdapter[T] = adapter(cast(Hashable, kind))
+    read: TypeAdapter[T] = _adapter(cast(Hashable, kind))
     try:
         return read.validate_python(given)
     except ValidationError as error:
         raise UnexpectedAnswer("The service answers with something else than expected.") from error
+
+
+@cache
+def _adapter(kind: Hashable) -> TypeAdapter[Any]:
+    return TypeAdapter(cast(Any, kind))
 
 
 def _object(body: bytes) -> dict[str, Any]:
