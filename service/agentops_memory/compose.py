@@ -49,7 +49,7 @@ from .jobs.schedule import Housekeeping
 from .jobs.scrub import WorkSignal
 from .local import LocalService
 from .mcp import routes as mcp
-from .mcp.connections import Connections
+from .mcp.connection import Connections
 from .mcp.http import McpOverHttp
 from .settings.settings import Settings
 from .storage.sqlite import SqliteEngine, TenantsEngine
