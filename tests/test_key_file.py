@@ -23,7 +23,8 @@ from agentops_memory.domain.model.access import EVERYTHING, Role, TenantId
 from agentops_memory.domain.model.keys import Key, KeyRing, issued
 from agentops_memory.files import keys as key_file
 from agentops_memory.files.audit import record
-from agentops_memory.files.keys import KeyFile, KeyFileRefused, WatchedKeys
+from agentops_memory.files.keys import KeyFile, KeyFileRefused
+from agentops_memory.files.watched_keys import WatchedKeys
 
 from .callers import made_key
 from .files import disk
@@ -397,6 +398,7 @@ def test_processes_that_make_keys_at_once_lose_none(desk: Desk) -> None:
     tokens = [process.stdout.strip() for process in done]
     assert [process.returncode for process in done] == [0] * 16
     assert sum("first key" in process.stderr for process in done) == 1
+    assert not any("are lost" in process.stderr for process in done)
     assert all(map(desk.opens, tokens))
     assert {line["key"] for line in desk.audited()} == desk.file.ring().keys.keys()
 

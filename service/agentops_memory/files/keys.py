@@ -1,6 +1,5 @@
-"""The file of keys: small, private, replaced as a whole, and read again when it has changed."""
+"""The file of keys: small, private, changed under a lock and replaced atomically."""
 
-import logging
 import os
 import stat
 import time
@@ -21,13 +20,10 @@ LARGEST = 16 * 1024 * 1024  # bytes; a key takes about 400
 TIMEOUT = timedelta(seconds=10)  # with another process that changes the file
 DRAFT = ".new"  # what follows the file's name while another is written in its place
 
-UNREADABLE = "The keys cannot be read; the log of the service says why."
 
 By = Mapping[str, object]
 Stamp = tuple[int, ...] | None
 """What tells one state of the file from another; None while there is no file."""
-
-log = logging.getLogger(__name__)
 
 
 class KeyFileRefused(Unavailable):
@@ -92,12 +88,15 @@ class KeyFile:
                 )
 
     def are_lost(self) -> bool:
-        """Whether `require_kept` refuses the keys that there are now."""
-        try:
-            self.require_kept(self.ring())
-        except KeyFileRefused as refusal:
-            return isinstance(refusal, KeysLost)
-        return False
+        """Whether `require_kept` refuses the keys; looked at again under the lock if it does.
+
+        The first key is audited before its file is in place.
+        """
+        if not self._look_lost():
+            return False
+        with suppress(KeyFileRefused), self._locked():
+            return self._look_lost()
+        return True
 
     def stamp(self) -> Stamp:
         """Changes with every change of the file, of the links to it, or of its mode."""
@@ -179,6 +178,13 @@ class KeyFile:
                 self._replace(ring, at, "keys.restored", by, keys=[key.id for key in unknown])
         return unknown
 
+    def _look_lost(self) -> bool:
+        try:
+            self.require_kept(self.ring())
+        except KeyFileRefused as refusal:
+            return isinstance(refusal, KeysLost)
+        return False
+
     @contextmanager
     def _locked(self) -> Iterator[None]:
         # Beside the file itself, whatever link leads there: all must meet at one lock.
@@ -203,64 +209,6 @@ class KeyFile:
             # A change that is not audited is worse than a line about one that then failed.
             record(self._audit, at, action, by, **fields)
             self.made.note() if ring.was_ever_used else self.made.forget()
-
-
-class WatchedKeys:
-    """The KeyStore of a file: a change of it holds from the next question on.
-
-    Once keys were seen, a file that cannot be read or is gone is never taken
-    for one without keys.
-    """
-
-    def __init__(self, file: KeyFile) -> None:
-        self._file = file
-        self._known: tuple[Stamp, KeyRing] | None = None
-        self._may_have_keys = False
-        self._complaint = ""
-
-    def ring(self) -> KeyRing:
-        """The keys now. Unavailable when they cannot be known; the log has the reason once."""
-        try:
-            ring = self._ring()
-        except KeyFileRefused as refusal:
-            self._complain(str(refusal))
-            raise Unavailable(UNREADABLE) from refusal
-        self._complaint = ""
-        return ring
-
-    def read(self) -> KeyRing:
-        """The keys now, for the start: KeyFileRefused has a sentence for the operator."""
-        try:
-            stamp, ring = self._file.read()
-        except KeyFileRefused:
-            self._known, self._may_have_keys = None, True
-            raise
-        if stamp is None and self._may_have_keys:
-            raise KeyFileRefused("The key file is gone; put it back.")
-        self._file.require_kept(ring)
-        if ring.was_ever_used:
-            self._note_keys()
-        self._known, self._may_have_keys = (stamp, ring), ring.was_ever_used
-        return ring
-
-    def _ring(self) -> KeyRing:
-        known = self._known
-        if known is not None and self._file.stamp() == known[0]:
-            return known[1]
-        ring = self.read()
-        log.info("keys read", extra={"keys": len(ring.keys)})
-        return ring
-
-    def _note_keys(self) -> None:
-        try:
-            self._file.made.note()
-        except OSError as error:
-            log.warning("it cannot be noted that there are keys", extra={"reason": str(error)})
-
-    def _complain(self, reason: str) -> None:
-        if reason != self._complaint:
-            log.error("the keys cannot be read", extra={"reason": reason})
-        self._complaint = reason
 
 
 def _contents(path: Path) -> tuple[Stamp, bytes] | None:
