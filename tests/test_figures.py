@@ -16,7 +16,7 @@ from agentops_memory.domain.model.totals import Rows
 from agentops_memory.jobs import gauges as figures
 from agentops_memory.storage.sqlite.engine.tenants import tenant_file
 from agentops_memory.telemetry import Telemetry
-from agentops_memory.telemetry import metrics as m
+from agentops_memory.telemetry import measures as m
 
 from .callers import calling, made_key
 from .engine import locked, turns

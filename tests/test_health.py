@@ -17,7 +17,7 @@ from starlette.responses import JSONResponse
 from agentops_memory.domain.model.access import TenantId
 from agentops_memory.storage.sqlite.engine.tenants import tenant_file
 from agentops_memory.telemetry import Telemetry
-from agentops_memory.telemetry.metrics import INDEX_DRIFT
+from agentops_memory.telemetry.measures import INDEX_DRIFT
 from agentops_memory.web import health
 from agentops_memory.web.app import Gate
 

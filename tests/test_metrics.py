@@ -17,8 +17,8 @@ from starlette.types import Receive, Scope, Send
 from agentops_memory import __version__
 from agentops_memory.storage.sqlite.base import connection
 from agentops_memory.telemetry import Requests, Telemetry
-from agentops_memory.telemetry import metrics as m
-from agentops_memory.telemetry.metrics import MEASURES, Kind
+from agentops_memory.telemetry import measures as m
+from agentops_memory.telemetry.measures import MEASURES, Kind
 from agentops_memory.web.app import route_of
 
 from .callers import calling, made_key

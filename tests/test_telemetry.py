@@ -20,7 +20,7 @@ from agentops_memory.domain.errors import (
 from agentops_memory.domain.ports.engine import Engine
 from agentops_memory.domain.recall.recall import Recall
 from agentops_memory.storage.sqlite import SqliteEngine
-from agentops_memory.telemetry import Telemetry, annotate, event
+from agentops_memory.telemetry import Telemetry, annotate, event, traced
 
 from .otlp import Collector, Event
 from .traced import (
@@ -207,7 +207,7 @@ def test_spans_carry_text_in_any_script_and_survive_broken_text(
 def test_without_an_endpoint_nothing_is_traced(tmp_path: Path) -> None:
     async def main() -> None:
         async with SqliteEngine.opened(tmp_path / "memory.db", clock=lambda: NOW) as engine:
-            assert telemetry.engine(engine) is engine
+            assert traced(engine, telemetry) is engine
 
     telemetry = Telemetry.started(None)
     asyncio.run(main())

@@ -13,7 +13,7 @@ from agentops_memory.domain.model.memory import Draft, SessionId, Text
 from agentops_memory.domain.model.space import Project, Space
 from agentops_memory.domain.ports.engine import Engine
 from agentops_memory.storage.sqlite import SqliteEngine
-from agentops_memory.telemetry import Telemetry
+from agentops_memory.telemetry import Telemetry, traced
 
 from .otlp import COLLECTORS, Collector, grpc_collector
 
@@ -45,7 +45,7 @@ def trace(collector: Collector, folder: Path, work: Work) -> None:
 
     async def main() -> None:
         async with SqliteEngine.opened(folder / "memory.db", clock=lambda: NOW) as engine:
-            await work(telemetry, telemetry.engine(engine))
+            await work(telemetry, traced(engine, telemetry))
 
     telemetry = Telemetry.started(collector.endpoint, collector.protocol)
     try:

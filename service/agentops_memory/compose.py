@@ -56,7 +56,7 @@ from .settings.settings import Settings
 from .storage.sqlite import SqliteEngine, TenantsEngine
 from .storage.sqlite.engine.tenants import tenant_file
 from .storage.sqlite.schema.migrate import OnUpgrade, unannounced
-from .telemetry import Telemetry, hide_by
+from .telemetry import Telemetry, counted, hide_by, traced
 from .web.app import application
 from .web.auth import Identity, is_open_allowed, must_have_keys
 from .web.health import Probes
@@ -116,7 +116,7 @@ async def opened(
             on_opened=housekeeping.put_in_order,
         ) as sqlite,
     ):
-        engine, erased, left = telemetry.engine(sqlite), housekeeping.erased, housekeeping.imports
+        engine, erased, left = traced(sqlite, telemetry), housekeeping.erased, housekeeping.imports
         apis, agents = _protocols(engine, telemetry, settings, redaction, erased, clock, left=left)
         figures, backups = Figures(sqlite, telemetry.metrics), housekeeping.backups()
         probes = Probes(storage=sqlite, metrics=telemetry.metrics, backups=backups)
@@ -195,7 +195,7 @@ async def opened_here(
         quota=settings.tenant_quota,
         kept=settings.retention,
     ) as sqlite:
-        engine = telemetry.engine(sqlite)
+        engine = traced(sqlite, telemetry)
         transfer = Transfer(engine=engine, rules=redaction.rules, step=OWN, rest=OF_OTHERS)
         rest = _agentops(
             engine, telemetry, settings, redaction, WorkSignal(), clock, transfer=transfer
@@ -230,10 +230,10 @@ def _agentops(
     transfer: Transfer,
 ) -> AgentOps:
     """The protocol's operations over the domain's services."""
-    rules, counted = redaction.rules, telemetry.counted
+    rules, count = redaction.rules, partial(counted, metrics=telemetry.metrics)
     audit = AuditFile(settings.audit_file, clock)
     return AgentOps(
-        memories=counted(
+        memories=count(
             Memories(
                 engine=engine,
                 dedupe_window=settings.dedupe_window,
@@ -243,11 +243,11 @@ def _agentops(
         ),
         projects=Projects(engine=engine, audit=audit, on_erased=work_signal.ring),
         erasures=Erasures(engine=engine),
-        sessions=counted(Sessions(engine=engine, rules=rules)),
-        recall=counted(
+        sessions=count(Sessions(engine=engine, rules=rules)),
+        recall=count(
             Recall(engine=engine, features=settings.recall, timeout=settings.recall_limit)
         ),
-        transfer=counted(transfer),
+        transfer=count(transfer),
         clock=clock,
     )
 
@@ -264,9 +264,9 @@ def _memory_stores(
     rules, audit, ring = redaction.rules, AuditFile(settings.audit_file, clock), work_signal.ring
     stores = Stores(engine=engine, policy=POLICY, audit=audit, rules=rules, on_erased=ring)
     return MemoryStores(
-        stores=telemetry.counted(stores),
-        entries=telemetry.counted(
-            Entries(engine=engine, policy=POLICY, rules=rules, on_erased=ring)
+        stores=counted(stores, telemetry.metrics),
+        entries=counted(
+            Entries(engine=engine, policy=POLICY, rules=rules, on_erased=ring), telemetry.metrics
         ),
         versions=Versions(engine=engine, policy=POLICY, audit=audit, on_erased=ring),
         recall=Recall(engine=engine, features=settings.recall, timeout=settings.recall_limit),
@@ -285,9 +285,9 @@ def _anthropic(
     rules, audit, ring = redaction.rules, AuditFile(settings.audit_file, clock), work_signal.ring
     stores = Stores(engine=engine, policy=ANTHROPIC, audit=audit, rules=rules, on_erased=ring)
     return AnthropicStores(
-        stores=telemetry.counted(stores),
-        entries=telemetry.counted(
-            Entries(engine=engine, policy=ANTHROPIC, rules=rules, on_erased=ring)
+        stores=counted(stores, telemetry.metrics),
+        entries=counted(
+            Entries(engine=engine, policy=ANTHROPIC, rules=rules, on_erased=ring), telemetry.metrics
         ),
         versions=Versions(engine=engine, policy=ANTHROPIC, audit=audit, on_erased=ring),
     )

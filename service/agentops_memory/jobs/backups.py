@@ -15,7 +15,7 @@ from ..backup.backup import ServicePaths, make_archive
 from ..backup.schedule import KeptArchive, newest, path_in, prune
 from ..domain.secrets.sanitizing import code_of, is_operational, sentence_of
 from ..telemetry import Metrics
-from ..telemetry.metrics import BACKUP_BYTES, BACKUP_INTERVAL, BACKUP_LAST_SUCCESS, BACKUPS
+from ..telemetry.measures import BACKUP_BYTES, BACKUP_INTERVAL, BACKUP_LAST_SUCCESS, BACKUPS
 from .runner import apart, beside
 
 LOOK = timedelta(minutes=1)  # between two looks at the folder; a start has enough to do

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from ..domain.model.totals import Rows
 from ..telemetry import Metrics
-from ..telemetry import metrics as m
+from ..telemetry import measures as m
 from .runner import beside, log_failure
 
 COUNTED_FOR = timedelta(seconds=15)  # until rows are counted again, at least

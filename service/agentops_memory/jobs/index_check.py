@@ -9,7 +9,7 @@ from ..domain.errors import NotFound
 from ..domain.lifecycle.upkeep import Swept, Upkeep
 from ..domain.model.access import Caller
 from ..telemetry import Metrics
-from ..telemetry.metrics import INDEX_DRIFT, INDEX_PARTITIONS
+from ..telemetry.measures import INDEX_DRIFT, INDEX_PARTITIONS
 from .runner import Seldom, log_failure, repeating
 from .scrub import Callers, WorkSignal
 

@@ -12,7 +12,7 @@ from ..domain.lifecycle.retention import Removed, Retaining
 from ..domain.model.access import Caller
 from ..domain.model.retention import BY_CLOCK, Kind, Retentions
 from ..telemetry import Metrics
-from ..telemetry.metrics import SWEPT_ROWS
+from ..telemetry.measures import SWEPT_ROWS
 from .runner import beside, log_failure, repeating
 from .scrub import Callers, WorkSignal
 from .trusted_clock import SteadyClock

@@ -23,7 +23,7 @@ from ..storage.sqlite import SqliteEngine, TenantsEngine
 from ..storage.sqlite.engine.engine import Listener
 from ..storage.sqlite.schema.migrate import OnUpgrade, unannounced
 from ..telemetry import Metrics
-from ..telemetry.metrics import COMMIT_BATCH_SIZE, COMMIT_SECONDS
+from ..telemetry.measures import COMMIT_BATCH_SIZE, COMMIT_SECONDS
 from .backups import Backups, backing_up
 from .idle_sessions import end_idle, ending
 from .imports import importing

@@ -1,11 +1,10 @@
 """What the service says about itself: log lines, and spans and measurements over OTLP."""
 
-from .logs import configure_logging
-from .metrics import Metrics
-from .redaction import hide_by
+from .logs import configure_logging, hide_by
+from .metrics import Metrics, counted
 from .requests import Requests
-from .spans import Cut, annotate, event
-from .tracing import Telemetry
+from .spans import Cut, Telemetry, annotate, event
+from .step_spans import traced
 
 __all__ = [
     "Cut",
@@ -14,6 +13,8 @@ __all__ = [
     "Telemetry",
     "annotate",
     "configure_logging",
+    "counted",
     "event",
     "hide_by",
+    "traced",
 ]

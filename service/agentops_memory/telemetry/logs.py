@@ -4,17 +4,30 @@ import json
 import logging
 import sys
 from collections.abc import Mapping
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import TextIO
 
 from opentelemetry.trace import Span, format_span_id, format_trace_id, get_current_span
 
+from ..domain.secrets.redaction import DEFAULT_RULES, Rules
 from ..domain.secrets.sanitizing import is_own, message_of, text_of, trace
-from .redaction import hidden
 
 CHATTY = ("mcp", "httpx", "httpcore")  # a line or more a request, some with its whole query
 
 _Fields = dict[str, object]
+
+_rules: ContextVar[Rules] = ContextVar("what is taken out of what leaves", default=DEFAULT_RULES)
+
+
+def hide_by(rules: Rules) -> None:
+    """Let these rules hold for what the current request says from now on: in logs and spans."""
+    _rules.set(rules)
+
+
+def hidden(text: str) -> str:
+    """The text without secrets, by the rules of the current request."""
+    return _rules.get().redacted(text).text
 
 
 def configure_logging(level: str = "INFO", stream: TextIO = sys.stdout) -> None:

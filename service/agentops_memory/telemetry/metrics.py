@@ -1,199 +1,31 @@
-"""The service's measurements, by name, unit and meaning."""
+"""Measurements: where they go, and what came of the domain's operations."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import StrEnum
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import wraps
+from inspect import iscoroutinefunction
+from typing import Any, Protocol, TypeVar, cast
 
-from opentelemetry.trace import INVALID_SPAN, Span
+from opentelemetry.metrics import Counter, Histogram, Meter
+from opentelemetry.metrics import _Gauge as Gauge
+from opentelemetry.trace import INVALID_SPAN, Span, get_current_span, set_span_in_context
 
 from .. import __version__
-
-ANY: tuple[str, ...] = ()  # of a label's values: few, but not known beforehand
-
-
-class Kind(StrEnum):
-    """How a measurement goes: a sum that only grows, the newest value, or how values spread."""
-
-    COUNTER = "counter"
-    GAUGE = "gauge"
-    HISTOGRAM = "histogram"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Measure:
-    """What is measured."""
-
-    name: str
-    kind: Kind = Kind.GAUGE
-    unit: str
-    help: str
-    labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    buckets: tuple[float, ...] = ()  # upper bounds, of a histogram
-
-
-QUICK = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-
-REQUESTS = Measure(
-    name="memory_requests_total",
-    kind=Kind.COUNTER,
-    unit="{request}",
-    help="Requests that were answered.",
-    labels={"method": ANY, "route": ANY, "status": ANY},
-)
-REQUEST_SECONDS = Measure(
-    name="memory_request_seconds",
-    kind=Kind.HISTOGRAM,
-    unit="s",
-    help="How long requests took, until the last byte of the answer was handed over.",
-    labels={"method": ANY, "route": ANY},
-    buckets=QUICK,
-)
-REQUESTS_IN_FLIGHT = Measure(
-    name="memory_requests_in_flight",
-    unit="{request}",
-    help="Requests that are being answered, the one that asks for this included.",
-)
-CONTEXT_METHOD = Measure(
-    name="memory_context_method_total",
-    kind=Kind.COUNTER,
-    unit="{memory}",
-    help="Memories that agents were reminded of, by how they were found.",
-    labels={"method": ("fts5_bm25", "recency")},
-)
-CONTEXT_ANSWERS = Measure(
-    name="memory_context_answers_total",
-    kind=Kind.COUNTER,
-    unit="{answer}",
-    help="Contexts that agents were given: by words, only the newest, nothing, or the newest "
-    "because words took too long.",
-    labels={"outcome": ("found", "recency", "empty", "degraded")},
-)
-DEDUP = Measure(
-    name="memory_dedup_total",
-    kind=Kind.COUNTER,
-    unit="{save}",
-    help="Saves of observations, by what became of them.",
-    labels={"action": ("created", "updated", "deduplicated")},
-)
-REDACTIONS = Measure(
-    name="memory_redactions_total",
-    kind=Kind.COUNTER,
-    unit="{secret}",
-    help="Secrets that were taken out of what was written.",
-)
-WRITE_QUEUE_DEPTH = Measure(
-    name="memory_write_queue_depth",
-    unit="{write}",
-    help="Writes that wait or are being made.",
-)
-COMMIT_BATCH_SIZE = Measure(
-    name="memory_commit_batch_size",
-    kind=Kind.HISTOGRAM,
-    unit="{write}",
-    help="Writes that shared a commit.",
-    buckets=(1, 2, 4, 8, 16, 32, 64),
-)
-COMMIT_SECONDS = Measure(
-    name="memory_commit_seconds",
-    kind=Kind.HISTOGRAM,
-    unit="s",
-    help="How long a batch of writes took, until it was on disk.",
-    buckets=QUICK,
-)
-EVENT_LOOP_LAG = Measure(
-    name="memory_event_loop_lag_seconds",
-    kind=Kind.HISTOGRAM,
-    unit="s",
-    help="By how much a wake-up of the event loop came late, looked at once a second.",
-    buckets=QUICK,
-)
-DATABASE_BYTES = Measure(
-    name="memory_database_bytes",
-    unit="By",
-    help="Size of the databases that are open.",
-)
-WAL_BYTES = Measure(
-    name="memory_wal_bytes",
-    unit="By",
-    help="Size of their write-ahead logs.",
-)
-DISK_FREE_BYTES = Measure(
-    name="memory_disk_free_bytes",
-    unit="By",
-    help="Space that is left where the databases lie.",
-)
-ROWS = Measure(
-    name="memory_rows",
-    unit="{row}",
-    help="Rows of the databases that are open, deleted memories included.",
-    labels={"table": ("memories", "revisions", "sessions")},
-)
-SESSIONS_OPEN = Measure(
-    name="memory_sessions_open",
-    unit="{session}",
-    help="Sessions that have not ended, in the databases that are open.",
-)
-TENANTS_OPEN = Measure(
-    name="memory_tenants_open",
-    unit="{tenant}",
-    help="Tenants whose databases are open, the default one included.",
-)
-INDEX_DRIFT = Measure(
-    name="memory_index_drift_rows",
-    unit="{row}",
-    help="By how many rows the full-text index was out of line with the memories, at the last "
-    "look. It is mended at once; anything but 0 is worth a report.",
-)
-INDEX_PARTITIONS = Measure(
-    name="memory_index_partitions",
-    unit="{partition}",
-    help="Partitions of the full-text index.",
-)
-SWEPT_ROWS = Measure(
-    name="memory_swept_rows_total",
-    kind=Kind.COUNTER,
-    unit="{row}",
-    help="Rows and audit lines that were removed as they were over their time.",
-    labels={"kind": ("deleted", "revisions", "idempotency", "audit", "receipts")},
-)
-BACKUPS = Measure(
-    name="memory_backups_total",
-    kind=Kind.COUNTER,
-    unit="{backup}",
-    help="Backups that the service was to make by itself, by what became of them.",
-    labels={"outcome": ("made", "failed")},
-)
-BACKUP_INTERVAL = Measure(
-    name="memory_backup_interval_seconds",
-    unit="s",
-    help="How old the newest backup may get before the next is made; 0 where the service makes "
-    "none.",
-)
-BACKUP_LAST_SUCCESS = Measure(
-    name="memory_backup_last_success_timestamp_seconds",
-    unit="s",
-    help="When the newest backup in the folder was begun, in seconds since 1970; 0 where there "
-    "is none.",
-)
-BACKUP_BYTES = Measure(
-    name="memory_backup_bytes",
-    unit="By",
-    help="Size of the newest backup.",
-)
-INFO = Measure(
-    name="memory_info",
-    unit="1",
-    help="The version of the service; the value is 1.",
-    labels={"version": (__version__,)},
-)
-MEASURES = (
-    REQUESTS, REQUEST_SECONDS, REQUESTS_IN_FLIGHT, CONTEXT_METHOD, CONTEXT_ANSWERS, DEDUP,
-    REDACTIONS, WRITE_QUEUE_DEPTH, COMMIT_BATCH_SIZE, COMMIT_SECONDS, EVENT_LOOP_LAG,
-    DATABASE_BYTES, WAL_BYTES, DISK_FREE_BYTES, ROWS, SESSIONS_OPEN, TENANTS_OPEN, INDEX_DRIFT,
-    INDEX_PARTITIONS, SWEPT_ROWS, BACKUPS, BACKUP_INTERVAL, BACKUP_LAST_SUCCESS, BACKUP_BYTES,
+from ..domain.memories.idempotency import IdempotentRequest
+from ..domain.model.memory import Amended, Entered, Imported, Saved
+from ..domain.model.search import Context, Method
+from ..domain.model.stores import Written
+from .measures import (
+    CONTEXT_ANSWERS,
+    CONTEXT_METHOD,
+    DEDUP,
     INFO,
-)  # fmt: skip
+    MEASURES,
+    REDACTIONS,
+    Kind,
+    Measure,
+)
+
+Service = TypeVar("Service")
 
 
 class Sink(Protocol):
@@ -256,3 +88,110 @@ class Metrics:
         """Look up what is looked up."""
         for measure, look in self._looks.items():
             self.show(measure, look())
+
+
+class Instruments:
+    """A sink over the instruments of a meter."""
+
+    def __init__(self, meter: Meter) -> None:
+        self._counters: dict[Measure, Counter] = {}
+        self._gauges: dict[Measure, Gauge] = {}
+        self._histograms: dict[Measure, Histogram] = {}
+        for measure in MEASURES:
+            self._make(meter, measure)
+
+    def add(self, measure: Measure, amount: float, labels: Sequence[str], span: Span) -> None:
+        labelled = dict(zip(measure.labels, labels, strict=True))
+        self._counters[measure].add(amount, labelled, set_span_in_context(span))
+
+    def record(self, measure: Measure, value: float, labels: Sequence[str], span: Span) -> None:
+        labelled = dict(zip(measure.labels, labels, strict=True))
+        self._histograms[measure].record(value, labelled, set_span_in_context(span))
+
+    def hold(self, measure: Measure, value: float, labels: Sequence[str]) -> None:
+        self._gauges[measure].set(value, dict(zip(measure.labels, labels, strict=True)))
+
+    def _make(self, meter: Meter, measure: Measure) -> None:
+        given = (measure.name, measure.unit, measure.help)
+        match measure.kind:
+            case Kind.COUNTER:
+                self._counters[measure] = meter.create_counter(*given)
+            case Kind.GAUGE:
+                self._gauges[measure] = meter.create_gauge(*given)
+            case Kind.HISTOGRAM:
+                self._histograms[measure] = meter.create_histogram(
+                    *given, explicit_bucket_boundaries_advisory=measure.buckets
+                )
+
+
+def counted(service: Service, metrics: Metrics) -> Service:
+    """The domain service, with what comes of its operations counted."""
+    return cast("Service", _Counted(service, metrics))
+
+
+class _Counted:
+    """Stands for a service: what its operations answer is counted, by the kind of answer."""
+
+    def __init__(self, service: object, metrics: Metrics) -> None:
+        self._service = service
+        self._metrics = metrics
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._service, name)
+        if iscoroutinefunction(found):
+            found = self._counted(found)
+        setattr(self, name, found)  # found at once from now on
+        return found
+
+    def _counted(
+        self, operation: Callable[..., Awaitable[object]]
+    ) -> Callable[..., Awaitable[object]]:
+        @wraps(operation)
+        async def counting(
+            *args: object, idempotency: IdempotentRequest | None = None, **kwargs: object
+        ) -> object:
+            given = kwargs if idempotency is None else kwargs | {"idempotency": idempotency}
+            outcome = await operation(*args, **given)
+            count = COUNTS.get(type(outcome))
+            if count and not (
+                idempotency and idempotency.is_replay
+            ):  # that was counted when it was done
+                count(self._metrics, outcome)
+            return outcome
+
+        return counting
+
+
+def _saved(metrics: Metrics, saved: Saved) -> None:
+    metrics.count(DEDUP, saved.action.value, span=get_current_span())
+    _redacted(metrics, saved)
+
+
+def _redacted(metrics: Metrics, of: Saved | Amended | Entered | Imported | Written[object]) -> None:
+    if of.redacted:
+        metrics.count(REDACTIONS, by=of.redacted, span=get_current_span())
+
+
+def _reminded(metrics: Metrics, told: Context) -> None:
+    methods = [hit.method for hit in told.found.hits]
+    for method in set(methods):
+        metrics.count(CONTEXT_METHOD, method.value, by=methods.count(method))
+    metrics.count(CONTEXT_ANSWERS, _outcome(told, methods), span=get_current_span())
+
+
+def _outcome(told: Context, methods: list[Method]) -> str:
+    if told.found.is_degraded:
+        return "degraded"
+    if any(method is not Method.RECENCY for method in methods):
+        return "found"
+    return "recency" if methods else "empty"
+
+
+COUNTS: Mapping[type, Callable[[Metrics, Any], None]] = {
+    Saved: _saved,
+    Amended: _redacted,
+    Entered: _redacted,
+    Imported: _redacted,
+    Written: _redacted,
+    Context: _reminded,
+}

@@ -17,7 +17,7 @@ from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST as OPEN_METRICS
 from prometheus_client.openmetrics.exposition import generate_latest as generate_open_metrics
 
-from .metrics import MEASURES, Kind, Measure
+from .measures import MEASURES, Kind, Measure
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 

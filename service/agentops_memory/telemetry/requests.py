@@ -9,7 +9,8 @@ from opentelemetry.trace import INVALID_SPAN, Span
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .logs import trace_ids
-from .metrics import REQUEST_SECONDS, REQUESTS, REQUESTS_IN_FLIGHT, Metrics
+from .measures import REQUEST_SECONDS, REQUESTS, REQUESTS_IN_FLIGHT
+from .metrics import Metrics
 
 QUIET = frozenset({"/health", "/health/live", "/health/ready", "/health/startup", "/metrics"})
 REQUEST_IDS = (b"request-id", b"x-request-id")  # of an answer: what its client calls it by

@@ -15,7 +15,7 @@ from ..domain.model.memory import Memory, Session
 from ..domain.model.search import Hit
 from ..domain.ports.engine import Engine, Transaction
 from ..domain.recall import recall
-from .spans import Attributes, annotate, span
+from .spans import Attributes, Telemetry, annotate, span
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -23,13 +23,13 @@ T = TypeVar("T")
 MOST_STEPS = 64  # spans of one transaction; an import would have several for each row
 
 
-def traced(engine: Engine, tracer: Tracer) -> Engine:
-    """The engine, with spans in the caller's trace for each transaction and its steps.
+def traced(engine: Engine, telemetry: Telemetry) -> Engine:
+    """The engine, with a span for each transaction and for its steps; itself when nothing is sent.
 
     A transaction's span lasts as long as its caller waits, so it shows the queue
     and the commit too.
     """
-    return _TracedEngine(engine, tracer)
+    return _TracedEngine(engine, telemetry.tracer) if telemetry.is_sent else engine
 
 
 class _TracedEngine:

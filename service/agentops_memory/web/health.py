@@ -18,7 +18,7 @@ from ..api.kit.openapi import Handler, Operation
 from ..domain.errors import Refusal
 from ..jobs.gauges import disk_free, wal_size
 from ..telemetry import Metrics
-from ..telemetry.metrics import INDEX_DRIFT
+from ..telemetry.measures import INDEX_DRIFT
 
 HEALTH, LIVE, READY, STARTUP = "/health", "/health/live", "/health/ready", "/health/startup"
 
