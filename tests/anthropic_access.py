@@ -9,10 +9,10 @@ from agentops_memory.api.anthropic_stores.routes import operations
 
 
 class Nothing:
-    """In the place of handlers, where the table alone is looked at."""
+    """In the place of services, where the table alone is looked at."""
 
     def __getattr__(self, name: str) -> object:
-        return name
+        return lambda *_: self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

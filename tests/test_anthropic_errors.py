@@ -8,9 +8,9 @@ from typing import Any
 import anthropic
 import pytest
 
-from agentops_memory.api.agentops.routes import STATUS
-from agentops_memory.api.anthropic_stores.routes import ERRORS, refused
+from agentops_memory.api.anthropic_stores.routes import REFUSALS, refused
 from agentops_memory.api.kit import http
+from agentops_memory.api.kit.refusals import STATUS
 from agentops_memory.domain.errors import Busy, Full, Refusal, TimedOut, TooMany, Unavailable
 from agentops_memory.domain.stores.stores import Stores
 
@@ -284,8 +284,8 @@ def test_what_may_succeed_later_says_so(
 
 
 def test_every_refusal_of_the_domain_has_a_place_in_the_table() -> None:
-    assert set(STATUS) <= set(ERRORS)
-    assert codes() == set(ERRORS)
+    assert {*REFUSALS.statuses, *REFUSALS.types} <= set(STATUS)
+    assert codes() == set(STATUS)
 
 
 @requirement("anthropic:sdk:envelope")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.api.anthropic_stores.rules import POLICY as ANTHROPIC
-from agentops_memory.api.memory_stores.policy import POLICY as SEED
+from agentops_memory.api.anthropic_stores.routes import POLICY as ANTHROPIC
+from agentops_memory.api.memory_stores.routes import POLICY as SEED
 from agentops_memory.domain.stores.rules import Policy
 
 from .anthropic_sdk import STORES

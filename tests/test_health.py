@@ -14,12 +14,13 @@ import httpx
 import pytest
 from starlette.responses import JSONResponse
 
+from agentops_memory.compose import PROTOCOLS
 from agentops_memory.domain.model.access import TenantId
 from agentops_memory.storage.sqlite.engine.tenants import tenant_file
 from agentops_memory.telemetry import Telemetry
 from agentops_memory.telemetry.measures import INDEX_DRIFT
 from agentops_memory.web import health
-from agentops_memory.web.app import Gate
+from agentops_memory.web.app import StartupGate
 
 from .callers import calling, made_key
 from .engine import locked
@@ -292,7 +293,7 @@ def test_while_it_starts_it_is_alive_and_neither_started_nor_ready(tmp_path: Pat
 
 
 def test_while_it_drains_it_is_alive_but_not_ready() -> None:
-    gate = Gate()
+    gate = StartupGate(PROTOCOLS)
     gate.open(JSONResponse({"status": "ok"}))
     gate.drain()
 

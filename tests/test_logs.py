@@ -21,7 +21,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 from starlette.types import Message, Scope
 
-from agentops_memory.api.kit.openapi import Handler
+from agentops_memory.api.kit.protocol import Handler
 from agentops_memory.domain.errors import Unavailable
 from agentops_memory.domain.ports.engine import Engine
 from agentops_memory.telemetry import Metrics, Requests, Telemetry, configure_logging

@@ -13,9 +13,10 @@ import pytest
 from starlette.responses import JSONResponse
 from starlette.types import Message
 
+from agentops_memory.compose import PROTOCOLS
 from agentops_memory.storage.sqlite.schema.migrate import APPLICATION_ID
 from agentops_memory.web import app
-from agentops_memory.web.app import Gate
+from agentops_memory.web.app import StartupGate
 
 from .callers import made_key, revoke
 from .engine import turns
@@ -144,7 +145,7 @@ def test_a_place_is_free_again_once_its_request_is_answered(
     monkeypatch.setattr(app, "MOST_WAITING", 1)
 
     async def statuses() -> list[int]:
-        gate = Gate()
+        gate = StartupGate(PROTOCOLS)
         first = await waiting_at(gate)
         gate.wait("another has the database")
         refused = await first
@@ -156,7 +157,7 @@ def test_a_place_is_free_again_once_its_request_is_answered(
     assert asyncio.run(statuses()) == [503, 200]
 
 
-async def waiting_at(gate: Gate, path: str = "/stats") -> "asyncio.Task[int]":
+async def waiting_at(gate: StartupGate, path: str = "/stats") -> "asyncio.Task[int]":
     """The status of a request that has come to the gate."""
     status: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
@@ -179,7 +180,7 @@ async def waiting_at(gate: Gate, path: str = "/stats") -> "asyncio.Task[int]":
 @pytest.mark.parametrize("probe", ["/health", "/health/ready"])
 def test_a_probe_is_told_of_the_end_of_a_start_that_came_to_nothing(probe: str) -> None:
     async def statuses() -> list[int]:
-        gate = Gate()
+        gate = StartupGate(PROTOCOLS)
         before = await waiting_at(gate, probe)
         gate.close()
         return [await before, await (await waiting_at(gate, probe))]

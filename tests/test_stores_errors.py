@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from agentops_memory.api.kit import http as plumbing
-from agentops_memory.api.memory_stores.answers import ERRORS
+from agentops_memory.api.kit.refusals import STATUS
 from agentops_memory.storage.sqlite.engine import engine
 from agentops_memory.web import http_limits as limits
 
@@ -193,7 +193,7 @@ def test_a_path_that_only_begins_alike_is_not_this_protocols(service: Service, p
 
 
 def test_every_kind_of_refusal_has_a_status_and_a_type() -> None:
-    assert {"stale", "failed", "over_quota"} < codes() <= ERRORS.keys()
+    assert {"stale", "failed", "over_quota"} < codes() <= STATUS.keys()
 
 
 # Who may come in

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from agentops_memory.api.memory_stores.policy import POLICY
+from agentops_memory.api.memory_stores.routes import POLICY
 from agentops_memory.domain.model.access import OPERATOR
 from agentops_memory.domain.model.space import StoreId
 from agentops_memory.domain.model.stores import VersionId

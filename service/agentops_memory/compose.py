@@ -3,28 +3,18 @@
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import (
-    AbstractContextManager,
-    asynccontextmanager,
-    nullcontext,
-)
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from starlette.applications import Starlette
 
-from .api.agentops import AgentOps, Handlers
 from .api.agentops import routes as agentops
-from .api.agentops.answers import Problem
-from .api.anthropic_stores import AnthropicStores
-from .api.anthropic_stores import routes as anthropic
-from .api.anthropic_stores.rules import POLICY as ANTHROPIC
-from .api.kit.endpoint import Api
-from .api.kit.gate import Door
-from .api.kit.openapi import Operation
-from .api.memory_stores import MemoryStores
+from .api.anthropic_stores import routes as anthropic_stores
+from .api.kit.endpoint import Gate
+from .api.kit.protocol import Operation, Protocol, Services, StoreServices
 from .api.memory_stores import routes as memory_stores
-from .api.memory_stores.policy import POLICY
 from .domain.lifecycle.projects import Projects
 from .domain.lifecycle.receipts import Erasures
 from .domain.memories.memories import Memories
@@ -32,10 +22,12 @@ from .domain.memories.redaction_rules import Redaction
 from .domain.memories.redactor import RulesOf
 from .domain.memories.sessions import Sessions
 from .domain.model.access import DEFAULT_TENANT, Caller, TenantId
+from .domain.ports.audit import noop
 from .domain.ports.engine import Engine
 from .domain.ports.keys import KeyStore
 from .domain.recall.recall import Recall
 from .domain.stores.entries import Entries
+from .domain.stores.rules import Policy
 from .domain.stores.stores import Stores
 from .domain.stores.versions import Versions
 from .domain.transfer.transfer import Transfer
@@ -47,7 +39,6 @@ from .files.service_lock import OnWait, service_lock_within
 from .files.watched_keys import WatchedKeys
 from .jobs.gauges import Figures, kept_fresh, watching_the_loop
 from .jobs.schedule import Housekeeping
-from .jobs.scrub import WorkSignal
 from .local import LocalService
 from .mcp import routes as mcp
 from .mcp.connection import Connections
@@ -58,10 +49,9 @@ from .storage.sqlite.engine.tenants import tenant_file
 from .storage.sqlite.schema.migrate import OnUpgrade, unannounced
 from .telemetry import Telemetry, counted, hide_by, traced
 from .web.app import application
-from .web.auth import Identity, is_open_allowed, must_have_keys
+from .web.auth import Identity, Rates, is_open_allowed, must_have_keys
 from .web.health import Probes
 from .web.metrics import Scrape
-from .web.rate_limit import Rates
 
 log = logging.getLogger(__name__)
 
@@ -69,10 +59,15 @@ log = logging.getLogger(__name__)
 OWN, OF_OTHERS = timedelta(milliseconds=50), timedelta(milliseconds=25)
 NO_TRACE: Mapping[str, str] = {}
 
+# What is spoken, in the order in which a path is looked for: the last has the paths of no other.
+PROTOCOLS: tuple[Protocol, ...] = (
+    memory_stores.PROTOCOL,
+    anthropic_stores.PROTOCOL,
+    mcp.PROTOCOL,
+    agentops.PROTOCOL,
+)
 
-def utc_now() -> datetime:
-    """The wall clock."""
-    return datetime.now(UTC)
+utc_now: Callable[[], datetime] = partial(datetime.now, UTC)  # the wall clock
 
 
 @asynccontextmanager
@@ -95,10 +90,10 @@ async def opened(
     exceptions.read()
     redaction = Redaction(exceptions=exceptions.rules)
     keys = WatchedKeys(KeyFile(settings.keys_file, settings.audit_file))
-    door = Door(
+    gate = Gate(
         identify=_identity(settings, keys, clock).caller,
         require_rate=Rates(settings.rate_limit).require,
-        admitted=lambda caller: hide_by(redaction.rules(caller)),
+        rules=redaction.rules,
     )
     housekeeping = Housekeeping(
         settings=settings,
@@ -116,49 +111,33 @@ async def opened(
             on_opened=housekeeping.put_in_order,
         ) as sqlite,
     ):
-        engine, erased, left = traced(sqlite, telemetry), housekeeping.erased, housekeeping.imports
-        apis, agents = _protocols(engine, telemetry, settings, redaction, erased, clock, left=left)
+        engine, rules = traced(sqlite, telemetry), redaction.rules
+        transfer = Transfer(engine=engine, rules=rules, on_left=housekeeping.imports.ring)
+        services = _services(
+            engine,
+            telemetry,
+            settings,
+            rules,
+            clock,
+            transfer=transfer,
+            on_erased=housekeeping.erased.ring,
+        )
+        local = partial(_local, services, telemetry, rules)
+        agents = McpOverHttp(Connections(profile=settings.profile, service=local, clock=clock))
         figures, backups = Figures(sqlite, telemetry.metrics), housekeeping.backups()
         probes = Probes(storage=sqlite, metrics=telemetry.metrics, backups=backups)
-        more = _looked_after(probes, figures, door, settings, telemetry)
+        more = _looked_after(probes, figures, gate, settings, telemetry)
         async with (
             housekeeping.done_for(sqlite, backups),
             watching_the_loop(telemetry.metrics),
             kept_fresh(figures) if telemetry.is_sent else nullcontext(),
             agents.opened(),
         ):
-            yield application(apis, more, door, telemetry)
-
-
-def _protocols(
-    engine: Engine,
-    telemetry: Telemetry,
-    settings: Settings,
-    redaction: Redaction,
-    work_signal: WorkSignal,
-    clock: Callable[[], datetime],
-    *,
-    left: WorkSignal,
-) -> tuple[list[Api], McpOverHttp]:
-    """What is spoken, in the order in which a path is looked for; agents are to be let in."""
-    shared = (engine, telemetry, settings, redaction, work_signal, clock)
-    transfer = Transfer(engine=engine, rules=redaction.rules, on_left=left.ring)
-    rest = _agentops(*shared, transfer=transfer)
-    local = partial(_local, rest, telemetry, redaction.rules)
-    agents = McpOverHttp(Connections(profile=settings.profile, service=local, clock=clock))
-    apis = [
-        memory_stores.protocol(_memory_stores(*shared)),
-        anthropic.protocol(_anthropic(*shared)),
-        mcp.protocol(agents, agentops.refused, Problem),
-        agentops.protocol(
-            Handlers(agentops=rest, max_upload=settings.max_upload, folder=settings.db_path.parent)
-        ),
-    ]
-    return apis, agents
+            yield application(PROTOCOLS, replace(services, agents=agents), more, gate, telemetry)
 
 
 def _looked_after(
-    probes: Probes, figures: Figures, door: Door, settings: Settings, telemetry: Telemetry
+    probes: Probes, figures: Figures, gate: Gate, settings: Settings, telemetry: Telemetry
 ) -> list[Operation]:
     """What those are answered who look after the service."""
     if settings.metrics == "off":
@@ -166,7 +145,7 @@ def _looked_after(
     scrape = Scrape(
         figures=figures,
         exposition=telemetry.exposition(),
-        door=door,
+        gate=gate,
         is_open=settings.metrics == "open",
     )
     return [*probes.operations, scrape.operation]
@@ -195,16 +174,14 @@ async def opened_here(
         quota=settings.tenant_quota,
         kept=settings.retention,
     ) as sqlite:
-        engine = traced(sqlite, telemetry)
-        transfer = Transfer(engine=engine, rules=redaction.rules, step=OWN, rest=OF_OTHERS)
-        rest = _agentops(
-            engine, telemetry, settings, redaction, WorkSignal(), clock, transfer=transfer
-        )
-        yield _local(rest, telemetry, redaction.rules, lambda: Caller(tenant=tenant))
+        engine, rules = traced(sqlite, telemetry), redaction.rules
+        transfer = Transfer(engine=engine, rules=rules, step=OWN, rest=OF_OTHERS)
+        services = _services(engine, telemetry, settings, rules, clock, transfer=transfer)
+        yield _local(services, telemetry, rules, lambda: Caller(tenant=tenant))
 
 
 def _local(
-    rest: AgentOps,
+    services: Services,
     telemetry: Telemetry,
     rules: RulesOf,
     caller: Callable[[], Caller],
@@ -216,80 +193,47 @@ def _local(
         hide_by(rules(caller))
         return telemetry.operation(name, trace)
 
-    return LocalService(agentops=rest, caller=caller, operation=operation)
+    return LocalService(agentops=agentops.core(services), caller=caller, operation=operation)
 
 
-def _agentops(
+def _services(
     engine: Engine,
     telemetry: Telemetry,
     settings: Settings,
-    redaction: Redaction,
-    work_signal: WorkSignal,
+    rules: RulesOf,
     clock: Callable[[], datetime],
     *,
     transfer: Transfer,
-) -> AgentOps:
-    """The protocol's operations over the domain's services."""
-    rules, count = redaction.rules, partial(counted, metrics=telemetry.metrics)
+    on_erased: Callable[[Caller], None] = noop,
+) -> Services:
+    """The domain over the engine, with what comes of its operations counted."""
+    count = partial(counted, metrics=telemetry.metrics)
     audit = AuditFile(settings.audit_file, clock)
-    return AgentOps(
-        memories=count(
-            Memories(
-                engine=engine,
-                dedupe_window=settings.dedupe_window,
-                rules=rules,
-                on_erased=work_signal.ring,
-            )
-        ),
-        projects=Projects(engine=engine, audit=audit, on_erased=work_signal.ring),
-        erasures=Erasures(engine=engine),
+    memories = Memories(
+        engine=engine, dedupe_window=settings.dedupe_window, rules=rules, on_erased=on_erased
+    )
+
+    def stores(policy: Policy) -> StoreServices:
+        made = Stores(engine=engine, policy=policy, audit=audit, rules=rules, on_erased=on_erased)
+        return StoreServices(
+            stores=count(made),
+            entries=count(Entries(engine=engine, policy=policy, rules=rules, on_erased=on_erased)),
+            versions=Versions(engine=engine, policy=policy, audit=audit, on_erased=on_erased),
+        )
+
+    return Services(
+        memories=count(memories),
         sessions=count(Sessions(engine=engine, rules=rules)),
         recall=count(
             Recall(engine=engine, features=settings.recall, timeout=settings.recall_limit)
         ),
         transfer=count(transfer),
+        projects=Projects(engine=engine, audit=audit, on_erased=on_erased),
+        erasures=Erasures(engine=engine),
+        stores=stores,
         clock=clock,
-    )
-
-
-def _memory_stores(
-    engine: Engine,
-    telemetry: Telemetry,
-    settings: Settings,
-    redaction: Redaction,
-    work_signal: WorkSignal,
-    clock: Callable[[], datetime],
-) -> MemoryStores:
-    """The protocol's handlers over the domain's services."""
-    rules, audit, ring = redaction.rules, AuditFile(settings.audit_file, clock), work_signal.ring
-    stores = Stores(engine=engine, policy=POLICY, audit=audit, rules=rules, on_erased=ring)
-    return MemoryStores(
-        stores=counted(stores, telemetry.metrics),
-        entries=counted(
-            Entries(engine=engine, policy=POLICY, rules=rules, on_erased=ring), telemetry.metrics
-        ),
-        versions=Versions(engine=engine, policy=POLICY, audit=audit, on_erased=ring),
-        recall=Recall(engine=engine, features=settings.recall, timeout=settings.recall_limit),
-    )
-
-
-def _anthropic(
-    engine: Engine,
-    telemetry: Telemetry,
-    settings: Settings,
-    redaction: Redaction,
-    work_signal: WorkSignal,
-    clock: Callable[[], datetime],
-) -> AnthropicStores:
-    """The protocol's handlers over the domain's services."""
-    rules, audit, ring = redaction.rules, AuditFile(settings.audit_file, clock), work_signal.ring
-    stores = Stores(engine=engine, policy=ANTHROPIC, audit=audit, rules=rules, on_erased=ring)
-    return AnthropicStores(
-        stores=counted(stores, telemetry.metrics),
-        entries=counted(
-            Entries(engine=engine, policy=ANTHROPIC, rules=rules, on_erased=ring), telemetry.metrics
-        ),
-        versions=Versions(engine=engine, policy=ANTHROPIC, audit=audit, on_erased=ring),
+        max_upload=settings.max_upload,
+        folder=settings.db_path.parent,
     )
 
 

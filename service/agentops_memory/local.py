@@ -17,9 +17,9 @@ from agentops_memory_client.contract.models import Imported, ImportPlan, Progres
 from agentops_memory_client.contract.service import MemoryService
 
 from .api.agentops import AgentOps, wire
-from .api.agentops.routes import STATUS
 from .api.agentops.transfer import Document
 from .api.agentops.wire import Rows
+from .api.kit.refusals import STATUS
 from .domain.errors import Refusal
 from .domain.model.access import Caller
 from .domain.model.space import project_name

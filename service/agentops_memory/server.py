@@ -18,11 +18,9 @@ from . import __version__, compose
 from .domain.errors import SettingRefused
 from .settings.parsing import Address
 from .settings.settings import Settings
-from .telemetry import Requests, Telemetry
-from .web.app import Gate, denied_at, route_of
+from .telemetry import Telemetry
+from .web.app import StartupGate, guarded
 from .web.http_limits import LimitedProtocol
-from .web.origins import local_names
-from .web.security_headers import Origins, SecurityHeaders
 
 T = TypeVar("T")
 
@@ -56,7 +54,7 @@ async def serve(settings: Settings) -> None:
     log.info("stopped")
 
 
-async def _drained(gate: Gate, signals: "_Signals", drain: timedelta) -> None:
+async def _drained(gate: StartupGate, signals: "_Signals", drain: timedelta) -> None:
     """Serve until a signal, and after SIGTERM on through the drain."""
     received = await signals.next()
     gate.drain()
@@ -71,7 +69,7 @@ class Running:
     """A service that answers, and where."""
 
     address: Address
-    gate: Gate
+    gate: StartupGate
 
 
 @asynccontextmanager
@@ -83,7 +81,7 @@ async def running(
     elapsed: Callable[[], float] = time.monotonic,
 ) -> AsyncIterator[Running]:
     """The service on its socket. At the end it finishes what was accepted, then closes."""
-    gate = Gate()
+    gate = StartupGate(compose.PROTOCOLS)
     async with (
         _listening(gate, settings, telemetry) as server,
         compose.opened(
@@ -100,13 +98,6 @@ async def running(
             yield Running(address=server.address, gate=gate)
         finally:
             await server.finish()
-
-
-def _guarded(gate: Gate, settings: Settings, telemetry: Telemetry) -> ASGIApp:
-    """What the socket meets: around the gate, so that no answer is without it."""
-    names = local_names(settings.listen.host)
-    origins = Origins(gate, allowed=settings.allowed_origins, names=names, denied=denied_at)
-    return SecurityHeaders(Requests(origins, telemetry.metrics, route_of))
 
 
 class _Signals:
@@ -215,9 +206,16 @@ class _Server(uvicorn.Server):
 
 @asynccontextmanager
 async def _listening(
-    gate: Gate, settings: Settings, telemetry: Telemetry
+    gate: StartupGate, settings: Settings, telemetry: Telemetry
 ) -> AsyncIterator[_Server]:
-    server = _Server(_guarded(gate, settings, telemetry), _listener(settings.listen))
+    app = guarded(
+        gate,
+        compose.PROTOCOLS,
+        telemetry.metrics,
+        host=settings.listen.host,
+        allowed_origins=settings.allowed_origins,
+    )
+    server = _Server(app, _listener(settings.listen))
     try:
         yield server
     finally:

@@ -13,7 +13,7 @@ from agentops_memory_client.contract.errors import Conflict, NotFound
 from agentops_memory_client.contract.models import Observation
 from agentops_memory_client.contract.service import MemoryService
 
-from ..api.kit.gate import current_caller
+from ..api.kit.endpoint import current_caller
 from ..domain.model.access import Caller, KeyId, TenantId
 from ..settings.profile import Profile
 
@@ -100,7 +100,7 @@ class Connections:
     )
 
     def of(self, asked: "Incoming") -> Connection:
-        """The connection of a request that came in by the door.
+        """The connection of a request that was let in.
 
         One that sends no id, as the protocol has it since 2026-07-28, is that of all
         requests of one program for one project on one day.

@@ -1,4 +1,4 @@
-"""MCP over streamable HTTP: a project's address, behind the same door as everything else.
+"""MCP over streamable HTTP: a project's address, behind the same gate as everything else.
 
 Nothing is kept of a connection but the session that it named, so a restart of the
 service cuts none: a connection is known by the id that it was given at its start
@@ -17,9 +17,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..api.kit.gate import current_caller
-from ..api.kit.http import MAX_BODY, SHORT, NoPath, whole_body
+from ..api.kit.endpoint import current_caller
+from ..api.kit.http import MAX_BODY, SHORT, whole_body
 from ..api.kit.json_reader import parsed, written
+from ..api.kit.refusals import NoPath
 from ..domain.errors import Invalid
 from ..domain.memories.redactor import MAX_PROJECT
 from ..domain.model.space import Project, project_name

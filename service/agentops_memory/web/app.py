@@ -1,11 +1,12 @@
-"""The Starlette application: routes side by side, JSON for every refusal."""
+"""The application: what a request passes, routes side by side, JSON for every refusal."""
 
 import asyncio
 import errno
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
+from itertools import chain
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -14,22 +15,17 @@ from starlette.responses import Response
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ..api.agentops import routes as agentops
-from ..api.agentops.routes import HOT
-from ..api.anthropic_stores import routes as anthropic
-from ..api.kit.endpoint import Api, Endpoint, lies_below, routes
-from ..api.kit.gate import Door
-from ..api.kit.http import Failed, NoMethod, NoPath
-from ..api.kit.openapi import Operation
-from ..api.memory_stores import answers as store_answers
-from ..api.memory_stores.routes import PREFIX as STORES
+from ..api.kit.endpoint import Endpoint, Gate, routes
+from ..api.kit.protocol import READ, SENT, Operation, Protocol, Services, protocol_at
+from ..api.kit.refusals import Failed, NoMethod, NoPath
 from ..domain.errors import Denied, Refusal, Unavailable
 from ..domain.model.access import Role
 from ..domain.secrets.sanitizing import reason
-from ..mcp import routes as mcp
-from ..telemetry import Telemetry
+from ..telemetry import Metrics, Requests, Telemetry
 from .docs import About
 from .health import AS_USUAL, WHILE_STARTING, WHILE_STOPPING, Told, while_waiting
+from .origins import local_names
+from .security_headers import Origins, SecurityHeaders
 
 START_TIMEOUT = timedelta(seconds=5)  # that a request waits for the service to open
 MOST_WAITING = 256  # requests; the headers and the first 64 KiB of the body are in memory
@@ -37,28 +33,56 @@ NO_FILE_LEFT = (errno.EMFILE, errno.ENFILE)
 
 log = logging.getLogger(__name__)
 
-# How a refusal looks that no protocol was asked for, by what the path lies below.
-REFUSED: Mapping[str, Callable[[Refusal], Response]] = {
-    STORES: store_answers.refused,
-    anthropic.PREFIX: anthropic.refused,
-    mcp.PREFIX: lambda refusal: mcp.as_message(refusal, agentops.refused(refusal)),
-    "": agentops.refused,
-}
+
+def guarded(
+    gate: "StartupGate",
+    protocols: Sequence[Protocol],
+    metrics: Metrics,
+    *,
+    host: str,
+    allowed_origins: frozenset[str],
+) -> ASGIApp:
+    """The gate inside all that a request passes before it, so that no answer is without it."""
+
+    def denied(path: str, sentence: str) -> Response:
+        return protocol_at(path, protocols).refused(Denied(sentence))
+
+    *others, last = protocols
+    outermost_first = (
+        SecurityHeaders,
+        partial(Requests, metrics=metrics, route_of=route_of),
+        partial(
+            Origins,
+            allowed=allowed_origins,
+            names=local_names(host),
+            sent={*SENT, *chain.from_iterable(each.sent for each in protocols)},
+            read=list(dict.fromkeys(chain(*(each.read for each in (last, *others)), READ))),
+            denied=denied,
+        ),
+    )
+    app: ASGIApp = gate
+    for middleware in reversed(outermost_first):
+        app = middleware(app)
+    return app
 
 
 def application(
-    apis: Sequence[Api], more: Sequence[Operation], door: Door, telemetry: Telemetry
+    protocols: Sequence[Protocol],
+    services: Services,
+    more: Sequence[Operation],
+    gate: Gate,
+    telemetry: Telemetry,
 ) -> Starlette:
     """The service, once its storage is open, with what more it answers that is of no protocol.
 
     The last protocol has the paths of no other.
     """
-    refusals = _Refusals(apis, door)
-    own = About(apis, more, door).operations
+    served = [(protocol, protocol.operations(services)) for protocol in protocols]
+    own, refusals = About(served, more, gate).operations, _Refusals(protocols, gate)
     application = Starlette(
         routes=[
             *(Route(o.path, o.handler, methods=[o.method]) for o in own),
-            *(route for api in reversed(apis) for route in routes(api, door, telemetry, HOT)),
+            *(route for each in reversed(served) for route in routes(*each, gate, telemetry)),
         ],
         exception_handlers={
             HTTPException: refusals.unknown,
@@ -71,27 +95,29 @@ def application(
     return application
 
 
-@dataclass(frozen=True, slots=True)
 class _Refusals:
     """What no operation answers, in the shape of the protocol that has the path."""
 
-    apis: Sequence[Api]
-    door: Door
+    def __init__(self, protocols: Sequence[Protocol], gate: Gate) -> None:
+        self._protocols = protocols
+        self._gate = gate
 
     async def refused(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, Refusal)
-        return self._api(request).refused(error)
+        return self._protocol(request).refused(error)
 
     async def unknown(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        api = self._api(request)
+        protocol = self._protocol(request)
         try:
-            self.door.enter(request, Role.READER, is_authorization_only=api.is_authorization_only)
+            self._gate.admit(
+                request, Role.READER, is_authorization_only=protocol.is_authorization_only
+            )
         except Refusal as refusal:
-            return api.refused(refusal)
+            return protocol.refused(refusal)
         if error.status_code != 405:
-            return api.refused(NoPath())
-        response = api.refused(NoMethod())
+            return protocol.refused(NoPath())
+        response = protocol.refused(NoMethod())
         response.headers["Allow"] = ", ".join(_methods(request))
         return response
 
@@ -100,18 +126,17 @@ class _Refusals:
         if getattr(error, "errno", None) not in NO_FILE_LEFT:
             raise error
         log.warning("no more files can be opened", extra={"reason": reason(error)})
-        return self._api(request).refused(Unavailable("Too many files are open; try again."))
+        return self._protocol(request).refused(Unavailable("Too many files are open; try again."))
 
     async def failed(self, request: Request, _: Exception) -> Response:
         # The server logs what is raised; this is only the answer.
-        return self._api(request).refused(Failed())
+        return self._protocol(request).refused(Failed())
 
-    def _api(self, request: Request) -> Api:
-        path = request.scope["path"]
-        return next(api for api in self.apis if lies_below(api.prefix, path))
+    def _protocol(self, request: Request) -> Protocol:
+        return protocol_at(request.scope["path"], self._protocols)
 
 
-class Gate:
+class StartupGate:
     """Answers for the service while it starts and while it drains.
 
     While it starts, probes are answered at once, /health with 200, so that none of them
@@ -122,7 +147,8 @@ class Gate:
     everything else is served.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, protocols: Sequence[Protocol]) -> None:
+        self._protocols = protocols
         self._application: ASGIApp | None = None
         self._probes: Told = WHILE_STARTING
         self._refusal = Unavailable("The service is starting; try again.")
@@ -163,8 +189,11 @@ class Gate:
             return
         if self._application is None:
             await self._opened()
-        answer = self._application or _refused_at(scope["path"], self._refusal)
+        answer = self._application or self._refused(scope["path"])
         await answer(scope, receive, send)
+
+    def _refused(self, path: str) -> Response:
+        return protocol_at(path, self._protocols).refused(self._refusal)
 
     async def _opened(self) -> None:
         """Wait for the service to open, while that is a matter of seconds."""
@@ -186,16 +215,6 @@ def route_of(scope: Scope) -> str:
     if isinstance(endpoint, Endpoint):
         return endpoint.operation.path.replace(":path}", "}")
     return scope["path"] if endpoint or scope["path"] in WHILE_STARTING else "none"
-
-
-def denied_at(path: str, sentence: str) -> Response:
-    """The answer to a request that is kept from the service, as the path's protocol shows it."""
-    return _refused_at(path, Denied(sentence))
-
-
-def _refused_at(path: str, refusal: Refusal) -> Response:
-    prefix = next(prefix for prefix in REFUSED if lies_below(prefix, path))
-    return REFUSED[prefix](refusal)
 
 
 def _methods(request: Request) -> list[str]:

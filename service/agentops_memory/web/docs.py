@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -12,9 +11,9 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from .. import __version__
 from ..api.docs_page import Page, page
-from ..api.kit.endpoint import Api
-from ..api.kit.gate import Door
-from ..api.kit.openapi import Operation, document
+from ..api.kit.endpoint import Gate
+from ..api.kit.openapi import Described, document
+from ..api.kit.protocol import Operation
 from ..domain.model.access import Role
 
 TITLE = "agentops-memory"
@@ -33,10 +32,10 @@ class Description(BaseModel):
 class About:
     """The operations that are of no protocol; the description has them with those of the last."""
 
-    def __init__(self, apis: Sequence[Api], more: Sequence[Operation], door: Door) -> None:
-        *self._others, self._last = apis
+    def __init__(self, served: Sequence[Described], more: Sequence[Operation], gate: Gate) -> None:
+        self._served = served
         self._more = more
-        self._door = door
+        self._gate = gate
 
     @property
     def operations(self) -> list[Operation]:
@@ -66,11 +65,11 @@ class About:
         ]
 
     async def _openapi(self, request: Request) -> Response:
-        self._door.enter(request, Role.READER)
+        self._gate.admit(request, Role.READER)
         return JSONResponse(await asyncio.to_thread(lambda: self._described))
 
     async def _docs(self, request: Request) -> Response:
-        self._door.enter(request, Role.READER)
+        self._gate.admit(request, Role.READER)
         shown = await asyncio.to_thread(lambda: self._page)
         return HTMLResponse(shown.content, headers={"Content-Security-Policy": shown.policy})
 
@@ -78,8 +77,9 @@ class About:
 
     @cached_property
     def _described(self) -> dict[str, Any]:
-        last = replace(self._last, operations=[*self._last.operations, *self.operations])
-        told = [api for api in (last, *self._others) if api.is_described]
+        *others, (last, operations) = self._served
+        described = [(last, [*operations, *self.operations]), *others]
+        told = [each for each in described if each[0].problem is not None]
         return document(told, title=TITLE, version=__version__)
 
     @cached_property

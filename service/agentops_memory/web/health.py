@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from ..api.agentops.answers import Health
-from ..api.kit.openapi import Handler, Operation
+from ..api.kit.protocol import Handler, Operation
 from ..domain.errors import Refusal
 from ..jobs.gauges import disk_free, wal_size
 from ..telemetry import Metrics

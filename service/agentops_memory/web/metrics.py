@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ..api.kit.gate import Door, current_caller
-from ..api.kit.openapi import Operation
+from ..api.kit.endpoint import Gate
+from ..api.kit.protocol import Operation
 from ..domain.errors import Denied
 from ..domain.model.access import DEFAULT_TENANT, Caller, Role
 from ..jobs.gauges import Figures
@@ -22,7 +22,7 @@ class Scrape:
 
     figures: Figures
     exposition: Callable[[str], tuple[bytes, str]]  # for a header Accept
-    door: Door
+    gate: Gate
     is_open: bool
 
     @property
@@ -41,8 +41,7 @@ class Scrape:
 
     async def _metrics(self, request: Request) -> Response:
         if not self.is_open:
-            self.door.enter(request, Role.READER, is_limited=False)
-            _require_all(current_caller(request))
+            _require_all(self.gate.admit(request, Role.READER, is_limited=False))
         await self.figures.refresh()
         accept = request.headers.get("accept", "")
         text, media_type = await asyncio.to_thread(self.exposition, accept)

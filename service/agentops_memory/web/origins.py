@@ -1,6 +1,5 @@
 """Which web pages may ask the service: its own, and those of the origins that are allowed."""
 
-import re
 import socket
 from collections.abc import Collection
 from ipaddress import IPv4Address, IPv6Address, ip_address
@@ -39,12 +38,6 @@ def local_names(host: str) -> frozenset[str] | None:
     return frozenset({"localhost", "127.0.0.1", "[::1]", f"[{host}]" if ":" in host else host})
 
 
-def host_of(authority: str) -> str | None:
-    """The host of a Host header, which may name a port: in lower case, without it."""
-    match = _AUTHORITY.fullmatch(authority)
-    return match["host"].lower() if match else None
-
-
 def _is_own(page: str, hosts: Collection[str]) -> bool:
     own = (f"{scheme}://" for scheme in PORTS)
     return bool(hosts) and any(
@@ -66,6 +59,3 @@ def _short_address(host: str) -> IPv4Address | None:
         return IPv4Address(socket.inet_aton(host))
     except (OSError, ValueError):  # the latter for signs that no name has
         return None
-
-
-_AUTHORITY = re.compile(r"(?P<host>\[[^\]\s]+\]|[^:\[\]\s]+)(?::\d*)?", re.ASCII)

@@ -1,30 +1,14 @@
 """What the headers of a request must not say, and what those of every answer say."""
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Collection
 
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .origins import host_of, is_welcome
+from .origins import is_welcome
 
 METHODS = ("GET", "POST", "PATCH", "PUT", "DELETE")
-SENT = (
-    "Authorization", "X-API-Key", "Content-Type", "Idempotency-Key", "X-Idempotency-Key",
-    "X-Request-Id", "traceparent",
-    # What the packages of the Anthropic dialect send of their own accord.
-    "anthropic-version", "anthropic-beta", "anthropic-workspace-id",
-    "anthropic-dangerous-direct-browser-access",
-    "X-Stainless-Arch", "X-Stainless-Async", "X-Stainless-Helper", "X-Stainless-Helper-Method",
-    "X-Stainless-Lang", "X-Stainless-OS", "X-Stainless-Package-Version",
-    "X-Stainless-Read-Timeout", "X-Stainless-Retry-Count", "X-Stainless-Runtime",
-    "X-Stainless-Runtime-Version", "X-Stainless-Stream-Helper", "X-Stainless-Timeout",
-    # What an agent's page sends through MCP.
-    "Mcp-Session-Id", "MCP-Protocol-Version", "Mcp-Method", "Mcp-Name", "X-Memory-Project",
-)  # fmt: skip
-READ = (
-    "X-Redacted", "X-Erasure-Id", "X-Results-Omitted", "X-Request-Id", "request-id",
-    "Retry-After", "x-should-retry", "Idempotent-Replayed", "Mcp-Session-Id",
-)  # fmt: skip
 
 FOREIGN = "This page's origin may not ask the service; MEMORY_ALLOWED_ORIGINS names those that may."
 RENAMED = "A service on this machine alone answers to localhost, 127.0.0.1 and [::1] only."
@@ -44,8 +28,9 @@ class Origins:
 
     A page sends its origin with whatever it may not simply embed. One that is
     neither the service's own nor allowed is refused with 403; an allowed one may
-    read the answers. A service on loopback has `names`, and refuses with 403 to be
-    called by another: a page whose name has come to mean 127.0.0.1 is of its own origin.
+    read the answers, send the headers `sent`, and see those in `read`. A service on
+    loopback has `names`, and refuses with 403 to be called by another: a page whose
+    name has come to mean 127.0.0.1 is of its own origin.
     """
 
     def __init__(
@@ -54,9 +39,11 @@ class Origins:
         *,
         allowed: frozenset[str],
         names: frozenset[str] | None,
+        sent: Collection[str],
+        read: Collection[str],
         denied: Callable[[str, str], ASGIApp],
     ) -> None:
-        self._app = _readable(app, allowed) if allowed else app
+        self._app = _readable(app, allowed, sent, read) if allowed else app
         self._allowed = allowed
         self._names = names
         self._denied = denied  # makes the answer, of the path and a sentence
@@ -95,16 +82,27 @@ class SecurityHeaders:
         await self._app(scope, receive, completed)
 
 
-def _readable(app: ASGIApp, allowed: frozenset[str]) -> ASGIApp:
+def host_of(authority: str) -> str | None:
+    """The host of a Host header, which may name a port: in lower case, without it."""
+    match = _AUTHORITY.fullmatch(authority)
+    return match["host"].lower() if match else None
+
+
+def _readable(
+    app: ASGIApp, allowed: frozenset[str], sent: Collection[str], read: Collection[str]
+) -> ASGIApp:
     return CORSMiddleware(
         app,
         allow_origins=allowed,
         allow_methods=METHODS,
-        allow_headers=SENT,
-        expose_headers=READ,
+        allow_headers=sent,
+        expose_headers=read,
         allow_private_network=True,  # a page from elsewhere that asks this machine, as allowed
     )
 
 
 def _values(scope: Scope, name: bytes) -> list[str]:
     return [value.decode("latin-1") for found, value in scope["headers"] if found == name]
+
+
+_AUTHORITY = re.compile(r"(?P<host>\[[^\]\s]+\]|[^:\[\]\s]+)(?::\d*)?", re.ASCII)

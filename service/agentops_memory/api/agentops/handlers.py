@@ -16,11 +16,11 @@ from ...domain.memories.idempotency import IdempotentRequest
 from ...domain.model.access import Caller
 from ...domain.text.summary import Message
 from ...telemetry import annotate
-from ..kit.gate import current_caller
+from ..kit.endpoint import admission, current_caller
 from ..kit.http import asks_for, is_empty, json_object, spooled
 from ..kit.idempotency import idempotency_of
 from ..kit.json_reader import entries
-from ..kit.openapi import Handler
+from ..kit.protocol import Handler
 from . import answers as a
 from . import spans, wire
 from .operations import AgentOps, Question, project_of
@@ -42,7 +42,7 @@ class Handlers:
         """The handler of an operation of which the answer is all there is to say."""
 
         async def handle(request: Request) -> Response:
-            return response(await operation(self._question(request)), request.state.status)
+            return response(await operation(self._question(request)), admission(request).status)
 
         return handle
 

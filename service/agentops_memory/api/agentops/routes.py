@@ -4,35 +4,17 @@ from typing import Literal
 
 from starlette.responses import Response
 
-from ...domain.errors import Refusal, TooMany
+from ...domain.errors import Refusal
 from ...domain.model.access import Role
-from ..kit.endpoint import Api
-from ..kit.openapi import Operation, Parameter
+from ..kit.protocol import Operation, Parameter, Protocol, Services
+from ..kit.refusals import Refusals
 from . import answers as a
 from . import models as m
 from .handlers import ERASURE_ID, Handlers
-from .wire import JSON, json_bytes
+from .operations import AgentOps
+from .wire import JSON, OMITTED, REDACTED, json_bytes
 
-STATUS = {
-    "invalid_input": 400,
-    "validation_error": 400,
-    "unauthenticated": 401,
-    "denied": 403,
-    "not_found": 404,
-    "no_path": 404,
-    "no_method": 405,
-    "too_slow": 408,
-    "constraint_violation": 409,
-    "too_large": 413,
-    "too_many": 429,
-    "failed": 500,
-    "db_locked": 503,
-    "storage_full": 503,
-    "timed_out": 503,
-    "unavailable": 503,
-    "over_quota": 507,
-}
-HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": "1"}}
+REFUSALS = Refusals()
 HOT = ("fetch_context", "add_observation", "search")  # routes are tried one after another
 
 READ = (503,)
@@ -61,8 +43,24 @@ BUDGET = (
 )
 
 
-def operations(handlers: Handlers) -> tuple[Operation, ...]:
+def core(services: Services) -> AgentOps:
+    """The operations of the protocol, over HTTP or in this process."""
+    return AgentOps(
+        memories=services.memories,
+        sessions=services.sessions,
+        recall=services.recall,
+        transfer=services.transfer,
+        projects=services.projects,
+        erasures=services.erasures,
+        clock=services.clock,
+    )
+
+
+def operations(services: Services) -> tuple[Operation, ...]:
     """Every operation of the protocol."""
+    handlers = Handlers(
+        agentops=core(services), max_upload=services.max_upload, folder=services.folder
+    )
     api, of = handlers.agentops, handlers.of
     return (
         Operation(
@@ -212,29 +210,11 @@ def operations(handlers: Handlers) -> tuple[Operation, ...]:
     )  # fmt: skip
 
 
-def protocol(handlers: Handlers) -> Api:
-    """AgentOps REST, which has every path that is no other protocol's."""
-    return Api(
-        title="AgentOps REST",
-        summary="Sessions and observations, and what to remember of them before each turn.",
-        prefix="",
-        operations=operations(handlers),
-        refused=refused,
-        problem=a.Problem,
-    )
-
-
 def refused(refusal: Refusal) -> Response:
     """The answer to a refused request."""
-    status = STATUS[refusal.code]
     content = json_bytes(a.Problem(error=str(refusal)))
-    return Response(content, status, _headers(refusal, status), media_type=JSON)
-
-
-def _headers(refusal: Refusal, status: int) -> dict[str, str] | None:
-    if isinstance(refusal, TooMany):
-        return {"Retry-After": str(refusal.retry_after)}
-    return HEADERS.get(status)
+    headers = REFUSALS.headers_of(refusal)
+    return Response(content, REFUSALS.status(refusal.code), headers, media_type=JSON)
 
 
 def _rows(name: str, default: int) -> Parameter:
@@ -244,3 +224,15 @@ def _rows(name: str, default: int) -> Parameter:
 
 def _before(noun: str, kind: Literal["string", "id"]) -> Parameter:
     return Parameter(name="before_id", help=f"Only what is older than this {noun}.", kind=kind)
+
+
+PROTOCOL = Protocol(
+    title="AgentOps REST",
+    summary="Sessions and observations, and what to remember of them before each turn.",
+    prefix="",  # every path that is no other protocol's
+    operations=operations,
+    first=HOT,
+    refused=refused,
+    problem=a.Problem,
+    read=(REDACTED, ERASURE_ID, OMITTED),
+)

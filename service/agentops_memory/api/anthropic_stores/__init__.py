@@ -1,5 +1,1 @@
 """Memory stores as the `anthropic` package asks for them, below `/anthropic`."""
-
-from .handlers import AnthropicStores
-
-__all__ = ["AnthropicStores"]

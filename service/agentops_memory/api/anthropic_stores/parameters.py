@@ -1,8 +1,5 @@
 """What a query may say. The first of repeated parameters counts, and an empty one is no default."""
 
-import base64
-import hashlib
-import json
 import re
 from collections.abc import Mapping
 from datetime import datetime
@@ -14,9 +11,12 @@ from ...domain.errors import Invalid
 from ...domain.model.memory import ChangeKind
 from ...domain.model.stores import Span
 from ...domain.text.normalization import clean
-from ..kit.instants import instant
-from .rules import DEFAULT_PAGE, MAX_FULL_PAGE, MAX_PAGE, stored_prefix
-from .wire import DONE
+from ..kit import paging
+from .wire import DONE, stored_prefix
+
+MAX_PAGE = 100
+MAX_FULL_PAGE = 20  # of memories or versions with their contents
+DEFAULT_PAGE = 20
 
 OPERATIONS: Mapping[str, ChangeKind] = {name: deed for deed, name in DONE.items()}
 FROM, TO = "created_at[gte]", "created_at[lte]"
@@ -27,7 +27,6 @@ FILTERS = (
 )  # fmt: skip
 
 _NUMBER = re.compile(r"\d{1,3}", re.ASCII)
-_MARK = 8  # bytes
 
 
 class View(StrEnum):
@@ -104,30 +103,26 @@ def after(request: Request) -> str | None:
     page = given(request, "page")
     if page is None:
         return None
-    try:
-        padded = page + "=" * (-len(page) % 4)
-        cursor = base64.b64decode(padded, altchars=b"-_", validate=True)
-        place = cursor[_MARK:].decode()
-    except ValueError:
-        place = None
-    if place is None or page != next_page(request, place):
+    place = paging.place(_listed(request), page)
+    if place is None:
         raise Invalid("page: it must be the next_page of an earlier page of the same list.")
     return place
 
 
 def next_page(request: Request, after: str) -> str:
     """A cursor to what comes after a place in the list that the request asks for."""
-    listed = [(name, given(request, name)) for name in FILTERS]
-    said = json.dumps([request.scope["path"], listed, after])
-    mark = hashlib.sha256(said.encode()).digest()[:_MARK]
-    return base64.urlsafe_b64encode(mark + after.encode()).decode().rstrip("=")
+    return paging.cursor(_listed(request), after)
+
+
+def _listed(request: Request) -> list[object]:
+    return [request.scope["path"], [(name, given(request, name)) for name in FILTERS]]
 
 
 def _instant(request: Request, name: str) -> datetime | None:
     text = given(request, name)
     if text is None:
         return None
-    at = instant(text, rounds_up=name == FROM)
+    at = paging.instant(text, rounds_up=name == FROM)
     if at is None:
         raise Invalid(f"{name}: it must be an instant in RFC 3339.")
     return at

@@ -2,16 +2,27 @@
 
 from starlette.responses import Response
 
-from ...domain.errors import Refusal, TooMany
+from ...domain.errors import Refusal
 from ...domain.model.access import Role
-from ..kit.endpoint import Api
-from ..kit.openapi import Operation, Parameter
+from ...domain.stores.rules import Policy
+from ..kit.bodies import JSON, REDACTED
+from ..kit.protocol import Operation, Parameter, Protocol, Services
+from ..kit.refusals import Refusals
 from . import models as m
 from . import wire
-from .answers import JSON, REDACTED, REQUEST_ID, new_request_id
 from .handlers import AnthropicStores
-from .parameters import FROM, OPERATIONS, TO, View
-from .rules import MAX_PAGE
+from .parameters import FROM, MAX_PAGE, OPERATIONS, TO, View
+from .wire import REQUEST_ID, new_request_id
+
+POLICY = Policy(
+    paths_nest=False,
+    unchanged_is_change=False,
+    done_is_done=True,
+    repeats_are_refused=False,
+    archived_keeps_entries=False,
+    current_is_redacted=False,
+    redaction_takes_all=True,
+)
 
 PREFIX = "/anthropic"
 STORES = f"{PREFIX}/v1/memory_stores"
@@ -21,41 +32,19 @@ MEMORY = f"{MEMORIES}/{{memory_id}}"
 VERSIONS = f"{STORE}/memory_versions"
 VERSION = f"{VERSIONS}/{{memory_version_id}}"
 
-INVALID, CONFLICT, FAILED = "invalid_request_error", "conflict_error", "api_error"
 BUSY = "overloaded_error"
-
-# What a refusal is to this dialect: its status and the type of its error.
-ERRORS = {
-    "invalid_input": (400, INVALID),
-    "validation_error": (400, INVALID),
-    "too_large": (400, INVALID),
-    "archived": (400, INVALID),
-    "still_current": (400, INVALID),
-    "unauthenticated": (401, "authentication_error"),
-    "denied": (403, "permission_error"),
-    "not_found": (404, "not_found_error"),
-    "no_path": (404, "not_found_error"),
-    "no_method": (405, INVALID),
-    "too_slow": (408, "timeout_error"),
-    "stale": (409, "memory_precondition_failed_error"),
-    "path_taken": (409, "memory_path_conflict_error"),
-    "already_done": (409, CONFLICT),
-    "constraint_violation": (409, CONFLICT),
-    "too_many": (429, "rate_limit_error"),
-    "failed": (500, FAILED),
-    "db_locked": (503, BUSY),
-    "timed_out": (503, BUSY),
-    "unavailable": (503, FAILED),
-    "storage_full": (503, FAILED),
-    "over_quota": (507, FAILED),
-}
 NOT_AGAIN = {"x-should-retry": "false"}  # the client asks three times otherwise
-HEADERS = {
-    401: {"WWW-Authenticate": "Bearer"},
-    409: NOT_AGAIN,
-    503: {"Retry-After": "1"},
-    507: NOT_AGAIN,
-}
+REFUSALS = Refusals(
+    statuses={"too_large": 400, "archived": 400, "still_current": 400},
+    types={
+        "too_slow": "timeout_error",
+        "stale": "memory_precondition_failed_error",
+        "path_taken": "memory_path_conflict_error",
+        "db_locked": BUSY,
+        "timed_out": BUSY,
+    },
+    headers={409: NOT_AGAIN, 507: NOT_AGAIN},
+)
 
 READ = (400, 404, 503)
 WRITE = (*READ, 408, 507)
@@ -77,8 +66,10 @@ CREATED = (
 )
 
 
-def operations(api: AnthropicStores) -> tuple[Operation, ...]:
+def operations(services: Services) -> tuple[Operation, ...]:
     """Every operation of the protocol."""
+    of = services.stores(POLICY)
+    api = AnthropicStores(stores=of.stores, entries=of.entries, versions=of.versions)
     return (
         Operation(
             method="POST", path=STORES, name="anthropic_create_store",
@@ -188,26 +179,31 @@ def operations(api: AnthropicStores) -> tuple[Operation, ...]:
     )  # fmt: skip
 
 
-def protocol(api: AnthropicStores) -> Api:
-    """The Anthropic dialect of memory stores, with every path below its prefix."""
-    return Api(
-        title="Anthropic dialect",
-        summary="The same stores, as the Python package `anthropic` asks for them.",
-        prefix=PREFIX,
-        operations=operations(api),
-        refused=refused,
-        problem=m.AnthropicProblem,
-        too_large=ERRORS["too_large"][0],
-        headers=ANSWERED,
-    )
-
-
 def refused(refusal: Refusal) -> Response:
     """The answer to a refused request."""
-    status, type_ = ERRORS[refusal.code]
-    request_id = new_request_id()
+    request_id, type_ = new_request_id(), REFUSALS.type(refusal.code)
     content = wire.problem(refusal, type_, request_id).model_dump_json(exclude_none=True)
-    headers = {REQUEST_ID: request_id, **HEADERS.get(status, {})}
-    if isinstance(refusal, TooMany):
-        headers["Retry-After"] = str(refusal.retry_after)
-    return Response(content, status, headers, media_type=JSON)
+    headers = {REQUEST_ID: request_id, **REFUSALS.headers_of(refusal)}
+    return Response(content, REFUSALS.status(refusal.code), headers, media_type=JSON)
+
+
+PROTOCOL = Protocol(
+    title="Anthropic dialect",
+    summary="The same stores, as the Python package `anthropic` asks for them.",
+    prefix=PREFIX,
+    operations=operations,
+    refusals=REFUSALS,
+    refused=refused,
+    problem=m.AnthropicProblem,
+    headers=ANSWERED,
+    sent=(
+        # What the packages of this dialect send of their own accord.
+        "anthropic-version", "anthropic-beta", "anthropic-workspace-id",
+        "anthropic-dangerous-direct-browser-access",
+        "X-Stainless-Arch", "X-Stainless-Async", "X-Stainless-Helper", "X-Stainless-Helper-Method",
+        "X-Stainless-Lang", "X-Stainless-OS", "X-Stainless-Package-Version",
+        "X-Stainless-Read-Timeout", "X-Stainless-Retry-Count", "X-Stainless-Runtime",
+        "X-Stainless-Runtime-Version", "X-Stainless-Stream-Helper", "X-Stainless-Timeout",
+    ),
+    read=(REDACTED, REQUEST_ID),
+)  # fmt: skip

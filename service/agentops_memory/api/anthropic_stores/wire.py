@@ -1,12 +1,13 @@
 """JSON in, JSON out for the Anthropic dialect. Pure: no storage, no clock, no request."""
 
-from collections.abc import Mapping
+import unicodedata
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from uuid import uuid4
 
-from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
-from ...domain.errors import InvalidFields, PathTaken, Refusal
+from ...domain.errors import Invalid, InvalidFields, PathTaken, Refusal
 from ...domain.model.access import KeyId
 from ...domain.model.memory import ChangeKind
 from ...domain.model.space import StoreId
@@ -22,30 +23,19 @@ from ...domain.model.stores import (
     StoreDraft,
     Version,
 )
+from ...domain.stores.rules import MAX_PATH
+from ..kit.bodies import Bodies
 from ..kit.ids import ENTRY, STORE, VERSION, public_id
-from ..kit.instants import rendered
+from ..kit.paging import rendered
 from . import models as m
-from .rules import shown_path, stored_path
 
-Model = TypeVar("Model", bound=BaseModel)
+REQUEST_ID = "request-id"
 
 DONE: Mapping[ChangeKind, m.IdempotencyRecord] = {
     ChangeKind.CREATED: "created",
     ChangeKind.UPDATED: "modified",
     ChangeKind.DELETED: "deleted",
 }
-
-
-def body(model: type[Model], given: Mapping[str, object]) -> Model:
-    """The body as the model has it; Invalid names every fault. `null` is absent."""
-    try:
-        return model.model_validate({n: value for n, value in given.items() if value is not None})
-    except ValidationError as error:
-        faults = dict.fromkeys(
-            f"{_place(fault['loc'])}: {_SENTENCES.get(fault['type'], fault['msg'])}"
-            for fault in error.errors(include_url=False)
-        )
-        raise InvalidFields("; ".join(faults)) from None
 
 
 def store_draft(given: m.AnthropicStoreBody) -> StoreDraft:
@@ -135,6 +125,11 @@ def problem(refusal: Refusal, type_: str, request_id: str) -> m.AnthropicProblem
     return m.AnthropicProblem(error=error, request_id=request_id)
 
 
+def new_request_id() -> str:
+    """An id that no other request has."""
+    return f"req_{uuid4().hex}"
+
+
 def store_id(of: StoreId) -> str:
     return public_id(STORE, of)
 
@@ -143,9 +138,37 @@ def memory_id(of: EntryId) -> str:
     return public_id(ENTRY, of)
 
 
+def stored_path(path: str) -> str:
+    """A path as it is stored, without its slash; Invalid for one that the dialect refuses.
+
+    Segments and control characters are the domain's to refuse.
+    """
+    if len(path.encode()) > MAX_PATH:
+        raise Invalid(f"path: it has at most {MAX_PATH:,} bytes, the leading '/' included.")
+    if not unicodedata.is_normalized("NFC", path):
+        raise Invalid("path: it must be in Unicode's normalization form C.")
+    if any(unicodedata.category(sign) in _INVISIBLE for sign in path):
+        raise Invalid("path: it has no format characters, U+2028 or U+2029.")
+    return path.removeprefix("/")
+
+
+def stored_prefix(prefix: str) -> str:
+    """The beginning of stored paths that a prefix means: a folder, or the whole store."""
+    if not (prefix.startswith("/") and prefix.endswith("/")):
+        raise Invalid("path_prefix: it must begin and end with '/'.")
+    return prefix.removeprefix("/")
+
+
+def shown_path(path: str) -> str:
+    """A stored path, or the beginning of some, as this dialect shows it."""
+    return f"/{path}"
+
+
 def _actor(key: KeyId | None) -> m.AnthropicActor | None:
     return None if key is None else m.AnthropicActor(api_key_id=key)
 
+
+_INVISIBLE = ("Cf", "Zl", "Zp")  # format characters, U+2028 and U+2029
 
 # What pydantic says in words of Python.
 _SENTENCES = dict.fromkeys(("dict_type", "model_type"), "Input should be an object")
@@ -167,3 +190,14 @@ _FIELDS = {
 def _place(steps: tuple[int | str, ...]) -> str:
     """Where in a body a fault is."""
     return ".".join(str(step) for step in steps if step in _FIELDS)
+
+
+def _bad_fields(faults: Sequence[ErrorDetails]) -> InvalidFields:
+    """Every fault of a body, as a sentence about its place."""
+    sentences = (
+        f"{_place(fault['loc'])}: {_SENTENCES.get(fault['type'], fault['msg'])}" for fault in faults
+    )
+    return InvalidFields("; ".join(dict.fromkeys(sentences)))
+
+
+BODIES = Bodies(limit=4 * 1024 * 1024, refusal=_bad_fields)

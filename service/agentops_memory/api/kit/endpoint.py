@@ -1,71 +1,90 @@
-"""A protocol as the application serves it: its operations, and the shape of its refusals."""
+"""How a request is served: who may ask is let in, the handler answers, refusals are rendered."""
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 
-from pydantic import BaseModel
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from ...domain.errors import Refusal
-from ...telemetry import Telemetry, annotate
-from .gate import Door
-from .idempotency import REPLAYED, replayed_status
-from .openapi import Operation
+from ...domain.memories.idempotency import IdempotentRequest
+from ...domain.model.access import Caller, KeyId, Role
+from ...domain.secrets.redaction import Rules
+from ...telemetry import Telemetry, annotate, hide_by
+from .protocol import Operation, Protocol
 
+REPLAYED = "Idempotent-Replayed"
 REPLAY = {"memory.idempotent_replay": True}
 
 log = logging.getLogger(__name__)
 
 
+@dataclass(slots=True, kw_only=True)
+class Admission:
+    """What is known of a request that was let in."""
+
+    caller: Callable[[], Caller]  # by what the keys say now
+    status: int = 200  # of the answer to what is not refused
+    body_digest: bytes | None = None  # of a request with an idempotency key, once it was read
+    idempotency: IdempotentRequest | None = None
+
+    @property
+    def replayed_status(self) -> int | None:
+        """The status of the first answer, if the request was done before."""
+        asked = self.idempotency
+        return asked.status if asked is not None and asked.is_replay else None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Api:
-    """A protocol. Its prefix and whatever lies below it are its own, also what is unknown."""
+class Gate:
+    """Lets requests in, before anything of them is read but their headers.
 
-    title: str
-    summary: str  # what it is for, in a sentence
-    prefix: str
-    operations: Sequence[Operation]
-    refused: Callable[[Refusal], Response]
-    problem: type[BaseModel]  # the shape of a refusal
-    is_authorization_only: bool = False  # whether a key counts in the header Authorization alone
-    too_large: int = 413  # the status for a body over its limit
-    headers: Mapping[str, str] = field(default_factory=dict)  # of every answer: what each says
-    is_described: bool = True  # whether OpenAPI can tell of it
+    Refuses with Unauthenticated, Denied or TooMany.
+    """
 
-    def enter(self, door: Door, request: Request, operation: Operation) -> None:
-        """Let a request in that is for one of the operations."""
-        assert operation.role is not None
-        door.enter(
-            request,
-            operation.role,
-            is_limited=operation.is_limited,
-            is_authorization_only=self.is_authorization_only,
-        )
+    identify: Callable[[Mapping[str, str]], Caller]
+    require_rate: Callable[[KeyId | None], None]
+    rules: Callable[[Caller], Rules]  # what is taken out of what is told of a caller's requests
 
-
-def lies_below(prefix: str, path: str) -> bool:
-    """Whether a path is the prefix or lies below it, as everything does below none."""
-    return prefix in ("", path) or path.startswith(f"{prefix}/")
-
-
-def routes(api: Api, door: Door, telemetry: Telemetry, first: Iterable[str] = ()) -> list[Route]:
-    """The operations as Starlette's routes, each in its span; the named ones are tried first."""
-    hot = frozenset(first)
-    asked = sorted(api.operations, key=lambda operation: operation.name not in hot)
-    return [_route(api, operation, door, telemetry) for operation in asked]
+    def admit(
+        self,
+        request: Request,
+        role: Role,
+        *,
+        is_limited: bool = True,
+        is_authorization_only: bool = False,
+    ) -> Caller:
+        """Let the request in if its caller has at least this role."""
+        headers: Mapping[str, str] = request.headers
+        if is_authorization_only:
+            headers = {"authorization": request.headers.get("authorization", "")}
+        identify = partial(self.identify, headers)
+        caller = identify()
+        if is_limited:
+            self.require_rate(caller.key)
+        caller.require(role)
+        hide_by(self.rules(caller))
+        request.state.admission = Admission(caller=identify)
+        return caller
 
 
-def _route(api: Api, operation: Operation, door: Door, telemetry: Telemetry) -> Route:
-    endpoint = Endpoint(api=api, operation=operation, door=door, telemetry=telemetry)
-    route = Route(operation.path, endpoint, methods=[operation.method])
-    # A session id may hold a line break, which a dot alone does not match.
-    route.path_regex = re.compile(route.path_regex.pattern, re.DOTALL)
-    return route
+def admission(request: Request) -> Admission:
+    """What is known of the request, which was let in."""
+    known: Admission = request.state.admission
+    return known
+
+
+def current_caller(request: Request) -> Caller:
+    """Whose request it is, by what the keys say now.
+
+    A body may take long to come, and an answer to be taken: a right that was
+    taken away meanwhile holds no more. Refuses with Unauthenticated then.
+    """
+    return admission(request).caller()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,9 +95,9 @@ class Endpoint:
     server closes the connection: nobody may take a part for the whole.
     """
 
-    api: Api
+    protocol: Protocol
     operation: Operation
-    door: Door
+    gate: Gate
     telemetry: Telemetry
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -91,10 +110,9 @@ class Endpoint:
 
         try:
             with self.telemetry.operation(self.operation.name, request.headers):
-                self.api.enter(self.door, request, self.operation)
-                request.state.status = self.operation.status
+                admitted = self._admitted(request)
                 answer = await self.operation.handler(request)
-                if status := replayed_status(request):
+                if status := admitted.replayed_status:
                     annotate(REPLAY)
                     answer.status_code = status
                     answer.headers[REPLAYED] = "true"
@@ -104,4 +122,38 @@ class Endpoint:
                 told = {"operation": self.operation.name, "reason": str(refusal)}
                 log.warning("an answer is left incomplete", extra=told)
             else:
-                await self.api.refused(refusal)(scope, receive, send)
+                await self.protocol.refused(refusal)(scope, receive, send)
+
+    def _admitted(self, request: Request) -> Admission:
+        operation, protocol = self.operation, self.protocol
+        assert operation.role is not None
+        caller = self.gate.admit(
+            request,
+            operation.role,
+            is_limited=operation.is_limited,
+            is_authorization_only=protocol.is_authorization_only,
+        )
+        if protocol.is_of_stores:
+            caller.require_stores()
+        admitted = admission(request)
+        admitted.status = operation.status
+        return admitted
+
+
+def routes(
+    protocol: Protocol, operations: Sequence[Operation], gate: Gate, telemetry: Telemetry
+) -> list[Route]:
+    """The operations as Starlette's routes, each in its span; the most asked for come first."""
+    in_order = sorted(operations, key=lambda operation: operation.name not in protocol.first)
+    return [
+        _route(Endpoint(protocol=protocol, operation=each, gate=gate, telemetry=telemetry))
+        for each in in_order
+    ]
+
+
+def _route(endpoint: Endpoint) -> Route:
+    operation = endpoint.operation
+    route = Route(operation.path, endpoint, methods=[operation.method])
+    # A session id may hold a line break, which a dot alone does not match.
+    route.path_regex = re.compile(route.path_regex.pattern, re.DOTALL)
+    return route

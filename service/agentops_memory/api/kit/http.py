@@ -1,4 +1,4 @@
-"""Plumbing that the APIs share: bodies, parameters, bounds. No vocabulary."""
+"""Bodies and parameters of requests, within their bounds."""
 
 import asyncio
 import re
@@ -12,9 +12,11 @@ from typing import BinaryIO, Protocol, cast
 from starlette.datastructures import QueryParams
 from starlette.requests import ClientDisconnect, Request
 
-from ...domain.errors import Full, Invalid, Refusal
+from ...domain.errors import Full, Invalid
 from ...domain.text.normalization import clean
+from .endpoint import admission
 from .json_reader import parsed
+from .refusals import Gone, TooLarge, TooSlow
 from .switch_interval import short_switch_interval
 
 MAX_BODY = 1024 * 1024  # bytes
@@ -30,51 +32,6 @@ _NUMBER = re.compile(r"\d+", re.ASCII)
 _SIGNED = re.compile(r"[-+]?\d{1,19}", re.ASCII)
 _DIGITS = 18  # of an amount that are read: no longer one is less than these
 _INT64 = range(-(1 << 63), 1 << 63)
-
-
-class TooLarge(Refusal):
-    """The body is over its limit."""
-
-    code = "too_large"
-
-
-class TooSlow(Refusal):
-    """The body stopped coming."""
-
-    code = "too_slow"
-
-
-class NoPath(Refusal):
-    """The service has nothing at this path."""
-
-    code = "no_path"
-
-    def __init__(self, sentence: str = "There is nothing at this path.") -> None:
-        super().__init__(sentence)
-
-
-class NoMethod(Refusal):
-    """The path does not take this method."""
-
-    code = "no_method"
-
-    def __init__(self) -> None:
-        super().__init__("This path does not take this method.")
-
-
-class Failed(Refusal):
-    """The service did not do what it should; the log has the reason."""
-
-    code = "failed"
-
-    def __init__(self) -> None:
-        super().__init__("The service failed; the log has the reason.")
-
-
-class Gone(Refusal):
-    """The client left before its body was complete."""
-
-    code = "invalid_input"
 
 
 async def json_object(
@@ -125,11 +82,12 @@ async def whole_body(request: Request, limit: int) -> bytes:
 
 async def body_digest(request: Request, limit: int) -> bytes:
     """The SHA-256 of the body of a request with an idempotency key; what is unread is read here."""
-    if not hasattr(request.state, "body_digest"):
+    admitted = admission(request)
+    if admitted.body_digest is None:
         async for _ in _chunks(request, limit):
             pass
-    digest: bytes = request.state.body_digest
-    return digest
+    assert admitted.body_digest is not None  # such a request has a key
+    return admitted.body_digest
 
 
 def is_empty(file: BinaryIO) -> bool:
@@ -228,7 +186,7 @@ async def _chunks(request: Request, limit: int) -> AsyncIterator[bytes]:
             digest.update(chunk)
         yield chunk
     if digest is not None:
-        request.state.body_digest = digest.digest()
+        admission(request).body_digest = digest.digest()
 
 
 async def _next(stream: AsyncIterator[bytes]) -> bytes | None:

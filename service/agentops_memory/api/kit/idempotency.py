@@ -4,10 +4,8 @@ from starlette.requests import Request
 
 from ...domain.errors import Invalid
 from ...domain.memories.idempotency import IdempotentRequest, idempotency
-from .gate import current_caller
+from .endpoint import admission
 from .http import KEY_HEADERS, MAX_BODY, body_digest
-
-REPLAYED = "Idempotent-Replayed"
 
 
 async def idempotency_of(request: Request, *, limit: int = MAX_BODY) -> IdempotentRequest | None:
@@ -22,21 +20,15 @@ async def idempotency_of(request: Request, *, limit: int = MAX_BODY) -> Idempote
         return None
     if len(keys) > 1:
         raise Invalid("A request has one idempotency key; this one has several.")
+    admitted = admission(request)
     path, query = request.scope["path"].encode(), request.scope["query_string"]
-    asked = idempotency(
-        current_caller(request),
+    admitted.idempotency = idempotency(
+        admitted.caller(),
         keys.pop(),
-        request.state.status,
+        admitted.status,
         request.method.encode(),
         path,
         query,
         await body_digest(request, limit),
     )
-    request.state.idempotency = asked
-    return asked
-
-
-def replayed_status(request: Request) -> int | None:
-    """The status of the first answer, if the request was done before and this is that one again."""
-    asked: IdempotentRequest | None = getattr(request.state, "idempotency", None)
-    return asked.status if asked is not None and asked.is_replay else None
+    return admitted.idempotency

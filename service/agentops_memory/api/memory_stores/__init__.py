@@ -1,5 +1,1 @@
 """The Memory Stores API: stores of documents at paths, with versions, below /api/v1/cloud."""
-
-from .handlers import MemoryStores
-
-__all__ = ["MemoryStores"]

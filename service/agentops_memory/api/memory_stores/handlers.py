@@ -1,23 +1,33 @@
 """Each request in three moves: parse, call, render."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ...domain.memories.idempotency import IdempotentRequest
+from ...domain.model.search import Found, Hit
+from ...domain.model.space import StoreId
+from ...domain.model.stores import Entry, EntryId, Slice, Store, Version, VersionId
 from ...domain.recall.recall import Recall
 from ...domain.stores.entries import Entries
 from ...domain.stores.stores import Stores
 from ...domain.stores.versions import Versions
-from ...telemetry import annotate, event
-from ..kit.gate import current_caller
-from ..kit.http import json_object
-from ..kit.idempotency import idempotency_of
-from ..kit.ids import ENTRY, STORE, VERSION
-from . import answers, queries, spans, wire
+from ...telemetry import Cut, annotate, event
+from ..kit import spans
+from ..kit.endpoint import current_caller
+from ..kit.ids import ENTRY, STORE, VERSION, entry_id, public_id, store_id, version_id
+from ..kit.spans import Attributes
 from . import models as m
-from .policy import MAX_BODY
+from . import queries, wire
+from .answers import answered, nothing
+from .wire import BODIES
+
+T = TypeVar("T")
+
+SHOWN_QUERY = 200  # code points of a search
+SHOWN_PATH = 100  # code points of the path of a memory that was found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,115 +40,158 @@ class MemoryStores:
     recall: Recall
 
     async def create_store(self, request: Request) -> Response:
-        draft = wire.store_draft(wire.body(m.StoreBody, await _json(request)))
-        idempotency = await _once(request)
+        draft = wire.store_draft(await BODIES.read(request, m.StoreBody))
+        idempotency = await BODIES.idempotency(request)
         made = await self.stores.create(current_caller(request), draft, idempotency=idempotency)
-        annotate(spans.store(made.value))
-        return answers.json(wire.store(made.value), 201, redacted=made.redacted)
+        annotate(_store_span(made.value))
+        return answered(request, wire.store(made.value), 201, redacted=made.redacted)
 
     async def list_stores(self, request: Request) -> Response:
         seen, page = queries.stores_seen(request), queries.page(request, STORE)
         found = await self.stores.list(current_caller(request), seen, page)
-        annotate(spans.page(found))
-        return answers.json(wire.store_list(found))
+        annotate(_page_span(found))
+        return answered(request, wire.store_list(found))
 
     async def get_store(self, request: Request) -> Response:
-        store = await self.stores.get(current_caller(request), queries.store_id(request))
-        annotate(spans.store(store))
-        return answers.json(wire.store(store))
+        store = await self.stores.get(current_caller(request), _store(request))
+        annotate(_store_span(store))
+        return answered(request, wire.store(store))
 
     async def archive_store(self, request: Request) -> Response:
-        idempotency = await _once(request)
+        idempotency = await BODIES.idempotency(request)
         store = await self.stores.archive(
-            current_caller(request), queries.store_id(request), idempotency=idempotency
+            current_caller(request), _store(request), idempotency=idempotency
         )
-        annotate(spans.store(store))
-        return answers.json(wire.store(store))
+        annotate(_store_span(store))
+        return answered(request, wire.store(store))
 
     async def delete_store(self, request: Request) -> Response:
-        store = queries.store_id(request)
+        store = _store(request)
         annotate(spans.within(store))
-        idempotency = await _once(request)
+        idempotency = await BODIES.idempotency(request)
         await self.stores.delete(current_caller(request), store, idempotency=idempotency)
-        return Response(status_code=204)
+        return nothing(request)
 
     async def create_entry(self, request: Request) -> Response:
-        store = queries.store_id(request)
-        draft = wire.entry_draft(wire.body(m.EntryBody, await _json(request)))
-        idempotency = await _once(request)
+        store = _store(request)
+        draft = wire.entry_draft(await BODIES.read(request, m.EntryBody))
+        idempotency = await BODIES.idempotency(request)
         made = await self.entries.create(
             current_caller(request), store, draft, idempotency=idempotency
         )
-        annotate(spans.entry(made.value))
-        return answers.json(wire.entry(made.value), 201, redacted=made.redacted)
+        annotate(_entry_span(made.value))
+        return answered(request, wire.entry(made.value), 201, redacted=made.redacted)
 
     async def list_entries(self, request: Request) -> Response:
-        store = queries.store_id(request)
+        store = _store(request)
         seen, page = queries.entries_seen(request), queries.page(request, ENTRY)
         found = await self.entries.list(current_caller(request), store, seen, page)
-        annotate(spans.within(store) | spans.page(found))
-        return answers.json(wire.entry_list(found))
+        annotate(spans.within(store) | _page_span(found))
+        return answered(request, wire.entry_list(found))
 
     async def get_entry(self, request: Request) -> Response:
-        store, entry = queries.store_id(request), queries.entry_id(request)
+        store, entry = _store(request), _entry(request)
         found = await self.entries.get(current_caller(request), store, entry)
-        annotate(spans.entry(found))
-        return answers.json(wire.entry(found))
+        annotate(_entry_span(found))
+        return answered(request, wire.entry(found))
 
     async def update_entry(self, request: Request) -> Response:
-        store, entry = queries.store_id(request), queries.entry_id(request)
-        given = wire.body(m.EntryChangeBody, await _json(request))
+        store, entry = _store(request), _entry(request)
+        given = await BODIES.read(request, m.EntryChangeBody)
         change, expected = wire.entry_change(given), wire.expected(given)
-        idempotency = await _once(request)
+        idempotency = await BODIES.idempotency(request)
         amended = await self.entries.amend(
             current_caller(request), store, entry, change, expected, idempotency=idempotency
         )
-        annotate(spans.entry(amended.value))
-        return answers.json(wire.entry(amended.value), redacted=amended.redacted)
+        annotate(_entry_span(amended.value))
+        return answered(request, wire.entry(amended.value), redacted=amended.redacted)
 
     async def delete_entry(self, request: Request) -> Response:
-        store, entry = queries.store_id(request), queries.entry_id(request)
+        store, entry = _store(request), _entry(request)
         annotate(spans.within(store, entry))
-        idempotency = await _once(request)
+        idempotency = await BODIES.idempotency(request)
         await self.entries.delete(current_caller(request), store, entry, idempotency=idempotency)
-        return Response(status_code=204)
+        return nothing(request)
 
     async def search_store(self, request: Request) -> Response:
-        store, text = queries.store_id(request), queries.words(request)
+        store, text = _store(request), queries.words(request)
         found = await self.recall.search_store(
             current_caller(request), store, text, queries.limit(request)
         )
-        annotate(spans.within(store) | spans.search(text, found))
-        for attributes in spans.hits(found.hits):
+        annotate(spans.within(store) | _search_span(text, found))
+        for attributes in _hit_events(found.hits):
             event("search.result", attributes)
-        return answers.json(wire.entry_hits(store, found))
+        return answered(request, wire.entry_hits(store, found))
 
     async def list_versions(self, request: Request) -> Response:
-        store = queries.store_id(request)
+        store = _store(request)
         seen, page = queries.versions_seen(request), queries.page(request, VERSION)
         found = await self.versions.list(current_caller(request), store, seen, page)
-        annotate(spans.within(store) | spans.page(found))
-        return answers.json(wire.version_list(found))
+        annotate(spans.within(store) | _page_span(found))
+        return answered(request, wire.version_list(found))
 
     async def get_version(self, request: Request) -> Response:
-        store, version = queries.store_id(request), queries.version_id(request)
+        store, version = _store(request), _version(request)
         found = await self.versions.get(current_caller(request), store, version)
-        annotate(spans.version(found))
-        return answers.json(wire.version(found))
+        annotate(_version_span(found))
+        return answered(request, wire.version(found))
 
     async def redact_version(self, request: Request) -> Response:
-        store, version = queries.store_id(request), queries.version_id(request)
-        idempotency = await _once(request)
+        store, version = _store(request), _version(request)
+        idempotency = await BODIES.idempotency(request)
         redacted = await self.versions.redact(
             current_caller(request), store, version, idempotency=idempotency
         )
-        annotate(spans.version(redacted))
-        return answers.json(wire.version(redacted))
+        annotate(_version_span(redacted))
+        return answered(request, wire.version(redacted))
 
 
-async def _json(request: Request) -> dict[str, object]:
-    return await json_object(request, limit=MAX_BODY, exact=True)
+def _store(request: Request) -> StoreId:
+    return store_id(request.path_params["store_id"])
 
 
-async def _once(request: Request) -> IdempotentRequest | None:
-    return await idempotency_of(request, limit=MAX_BODY)
+def _entry(request: Request) -> EntryId:
+    return entry_id(request.path_params["entry_id"])
+
+
+def _version(request: Request) -> VersionId:
+    return version_id(request.path_params["version_id"])
+
+
+def _store_span(of: Store) -> Attributes:
+    return {**spans.within(of.id), "memory.store.entry_count": of.entries}
+
+
+def _entry_span(of: Entry) -> Attributes:
+    return {
+        **spans.within(of.store, of.id),
+        "memory.entry.version": of.number,
+        "memory.entry.size": of.size,
+    }
+
+
+def _version_span(of: Version) -> Attributes:
+    return {**spans.version(of), "memory.version.action": of.deed.value}
+
+
+def _page_span(found: Slice[T]) -> Attributes:
+    return {"memory.page.result_count": len(found.items)}
+
+
+def _search_span(text: str, found: Found) -> Attributes:
+    return {
+        "memory.search.query": Cut(text, SHOWN_QUERY),
+        "memory.search.result_count": len(found.hits),
+        "memory.search.degraded": found.is_degraded or None,
+    }
+
+
+def _hit_events(found: Sequence[Hit]) -> Iterator[Attributes]:
+    """The attributes of one event a memory that was found."""
+    for hit in found:
+        yield {
+            "memory.entry.id": public_id(ENTRY, hit.memory.uid),
+            "memory.entry.path": Cut(hit.memory.key or "", SHOWN_PATH),
+            "memory.injected.rank": hit.rank,
+            "memory.injected.method": hit.method.value,
+        }

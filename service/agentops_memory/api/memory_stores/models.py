@@ -17,7 +17,8 @@ from ...domain.stores.rules import (
     require_path,
     size_of,
 )
-from .policy import MAX_NAME
+
+MAX_NAME = 64  # characters of a store's name, trimmed
 
 Given = ConfigDict(strict=True, extra="ignore")
 

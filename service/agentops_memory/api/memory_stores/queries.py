@@ -1,4 +1,4 @@
-"""What the parameters of a request say: ids, pages, bounds, words."""
+"""What the parameters of a request say: pages, bounds, words."""
 
 import re
 from datetime import datetime
@@ -6,39 +6,24 @@ from urllib.parse import parse_qsl
 
 from starlette.requests import Request
 
-from ...domain.model.space import StoreId
 from ...domain.model.stores import (
     EntriesSeen,
     EntryId,
     Page,
     Span,
     StoresSeen,
-    VersionId,
     VersionsSeen,
 )
-from ...domain.stores.rules import NO_ENTRY, NO_STORE, NO_VERSION
 from ...domain.text.normalization import clean
 from ..kit.http import parameter
-from ..kit.ids import ENTRY, STORE, VERSION, known_uid, uid_of
-from ..kit.instants import instant
-from .policy import MOST_SHOWN, SHOWN
+from ..kit.ids import ENTRY, uid_of
+from ..kit.paging import instant
 from .wire import BadField
 
+SHOWN, MOST_SHOWN = 20, 100  # items of a page
 CREATED_FROM, CREATED_TO = "created_at[gte]", "created_at[lte]"
 
 _DIGITS = re.compile(r"[0-9]+")
-
-
-def store_id(request: Request) -> StoreId:
-    return StoreId(known_uid(STORE, request.path_params["store_id"], NO_STORE))
-
-
-def entry_id(request: Request) -> EntryId:
-    return EntryId(known_uid(ENTRY, request.path_params["entry_id"], NO_ENTRY))
-
-
-def version_id(request: Request) -> VersionId:
-    return VersionId(known_uid(VERSION, request.path_params["version_id"], NO_VERSION))
 
 
 def page(request: Request, kind: str) -> Page:

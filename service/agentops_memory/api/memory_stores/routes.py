@@ -1,16 +1,24 @@
 """The route table of the Memory Stores API."""
 
-from starlette.requests import Request
-from starlette.responses import Response
-
 from ...domain.model.access import Role
-from ..kit.endpoint import Api
-from ..kit.gate import current_caller
-from ..kit.openapi import Handler, Operation, Parameter
+from ...domain.stores.rules import Policy
+from ..kit.bodies import REDACTED
+from ..kit.protocol import Operation, Parameter, Protocol, Services
 from . import models as m
-from .answers import ERRORS, REDACTED, REQUEST_ID, refused, request_id
+from .answers import REFUSALS, REQUEST_ID, refused
 from .handlers import MemoryStores
 from .queries import CREATED_FROM, CREATED_TO
+
+POLICY = Policy(
+    paths_nest=True,
+    unchanged_is_change=True,
+    done_is_done=False,
+    repeats_are_refused=True,
+    archived_keeps_entries=True,
+    current_is_redacted=True,
+    redaction_takes_all=False,
+    longest_name=m.MAX_NAME,
+)
 
 PREFIX = "/api/v1/cloud"
 STORES = f"{PREFIX}/memory_stores"
@@ -38,21 +46,25 @@ CREATED = (
 )
 
 
-def operations(api: MemoryStores) -> tuple[Operation, ...]:
+def operations(services: Services) -> tuple[Operation, ...]:
     """Every operation of the protocol."""
+    of = services.stores(POLICY)
+    api = MemoryStores(
+        stores=of.stores, entries=of.entries, versions=of.versions, recall=services.recall
+    )
     return (
         Operation(
             method="POST", path=STORES, name="create_store", status=201,
             role=Role.WRITER,
             summary="Make a memory store; names need not differ.",
-            handler=for_stores(api.create_store), body=m.StoreBody, answer=m.StoreObject,
+            handler=api.create_store, body=m.StoreBody, answer=m.StoreObject,
             takes_key=True, headers=WRITTEN, refusals=BODY,
         ),
         Operation(
             method="GET", path=STORES, name="list_stores",
             role=Role.READER,
             summary="Memory stores, newest first.",
-            handler=for_stores(api.list_stores), answer=m.StoreList,
+            handler=api.list_stores, answer=m.StoreList,
             query=(*PAGE, *CREATED,
                    Parameter(name="name", help="Its beginning, whatever its case."),
                    Parameter(name="include_archived", help="`true` lists archived ones too.",
@@ -63,26 +75,26 @@ def operations(api: MemoryStores) -> tuple[Operation, ...]:
             method="GET", path=STORE, name="get_store",
             role=Role.READER,
             summary="One memory store.",
-            handler=for_stores(api.get_store), answer=m.StoreObject, refusals=(404, *READ),
+            handler=api.get_store, answer=m.StoreObject, refusals=(404, *READ),
         ),
         Operation(
             method="POST", path=f"{STORE}/archive", name="archive_store",
             role=Role.WRITER,
             summary="Close a memory store for good: it is read from then on.",
-            handler=for_stores(api.archive_store), answer=m.StoreObject,
+            handler=api.archive_store, answer=m.StoreObject,
             takes_key=True, refusals=(404, 409, *READ),
         ),
         Operation(
             method="DELETE", path=STORE, name="delete_store", status=204,
             role=Role.ADMIN,
             summary="Delete a memory store with everything in it.",
-            handler=for_stores(api.delete_store), takes_key=True, refusals=(404, *READ),
+            handler=api.delete_store, takes_key=True, refusals=(404, *READ),
         ),
         Operation(
             method="GET", path=f"{STORE}/search", name="search_store",
             role=Role.READER,
             summary="Memories of a store by their words and paths, best first.",
-            handler=for_stores(api.search_store), answer=m.EntryHits,
+            handler=api.search_store, answer=m.EntryHits,
             query=(Parameter(name="q", help="Any text.", kind="words", required=True), LIMIT),
             refusals=(400, 404, *READ),
         ),
@@ -90,14 +102,14 @@ def operations(api: MemoryStores) -> tuple[Operation, ...]:
             method="POST", path=ENTRIES, name="create_entry", status=201,
             role=Role.WRITER,
             summary="Write a memory at a path that is free.",
-            handler=for_stores(api.create_entry), body=m.EntryBody, answer=m.EntryObject,
+            handler=api.create_entry, body=m.EntryBody, answer=m.EntryObject,
             takes_key=True, headers=WRITTEN, refusals=(*BODY, 404, 409),
         ),
         Operation(
             method="GET", path=ENTRIES, name="list_entries",
             role=Role.READER,
             summary="Memories of a store without their contents, newest first.",
-            handler=for_stores(api.list_entries), answer=m.EntryList,
+            handler=api.list_entries, answer=m.EntryList,
             query=(*PAGE, *CREATED,
                    Parameter(name="path_prefix", help="How the path begins, letter by letter.")),
             refusals=(400, 404, *READ),
@@ -106,26 +118,26 @@ def operations(api: MemoryStores) -> tuple[Operation, ...]:
             method="GET", path=ENTRY, name="get_entry",
             role=Role.READER,
             summary="One memory, with its content.",
-            handler=for_stores(api.get_entry), answer=m.EntryObject, refusals=(404, *READ),
+            handler=api.get_entry, answer=m.EntryObject, refusals=(404, *READ),
         ),
         Operation(
             method="PUT", path=ENTRY, name="update_entry",
             role=Role.WRITER,
             summary="Replace the content of a memory, if it is in the state that is expected.",
-            handler=for_stores(api.update_entry), body=m.EntryChangeBody, answer=m.EntryObject,
+            handler=api.update_entry, body=m.EntryChangeBody, answer=m.EntryObject,
             takes_key=True, headers=WRITTEN, refusals=(*BODY, 404, 409),
         ),
         Operation(
             method="DELETE", path=ENTRY, name="delete_entry", status=204,
             role=Role.WRITER,
             summary="Delete a memory; its versions stay.",
-            handler=for_stores(api.delete_entry), takes_key=True, refusals=(404, 409, *READ),
+            handler=api.delete_entry, takes_key=True, refusals=(404, 409, *READ),
         ),
         Operation(
             method="GET", path=VERSIONS, name="list_versions",
             role=Role.READER,
             summary="Versions of a store's memories without their contents, newest first.",
-            handler=for_stores(api.list_versions), answer=m.VersionList,
+            handler=api.list_versions, answer=m.VersionList,
             query=(*PAGE, Parameter(name="entry_id", help="Only those of this memory.")),
             refusals=(400, 404, *READ),
         ),
@@ -133,43 +145,29 @@ def operations(api: MemoryStores) -> tuple[Operation, ...]:
             method="GET", path=VERSION, name="get_version",
             role=Role.READER,
             summary="One version, with its content unless it is redacted.",
-            handler=for_stores(api.get_version), answer=m.VersionObject, refusals=(404, *READ),
+            handler=api.get_version, answer=m.VersionObject, refusals=(404, *READ),
         ),
         Operation(
             method="POST", path=f"{VERSION}/redact", name="redact_version",
             role=Role.ADMIN,
             summary="Take the content out of a version for good.",
-            handler=for_stores(api.redact_version), answer=m.VersionObject,
+            handler=api.redact_version, answer=m.VersionObject,
             takes_key=True, refusals=(404, 409, *READ),
         ),
     )  # fmt: skip
 
 
-def protocol(api: MemoryStores) -> Api:
-    """The Memory Stores API."""
-    return Api(
-        title="Memory Stores",
-        summary="Documents at paths, with immutable versions.",
-        prefix=PREFIX,
-        operations=operations(api),
-        refused=refused,
-        problem=m.StoreProblem,
-        is_authorization_only=True,
-        too_large=ERRORS["too_large"][0],
-        headers=ANSWERED,
-    )
-
-
-def for_stores(handler: Handler) -> Handler:
-    """The handler, for callers who may know of stores: Denied for others, whatever they ask.
-
-    Its answers name the request.
-    """
-
-    async def asked(request: Request) -> Response:
-        current_caller(request).require_stores()
-        response = await handler(request)
-        response.headers[REQUEST_ID] = request_id(request.scope)
-        return response
-
-    return asked
+PROTOCOL = Protocol(
+    title="Memory Stores",
+    summary="Documents at paths, with immutable versions.",
+    prefix=PREFIX,
+    operations=operations,
+    refusals=REFUSALS,
+    refused=refused,
+    problem=m.StoreProblem,
+    headers=ANSWERED,
+    sent=(REQUEST_ID,),
+    read=(REDACTED, REQUEST_ID),
+    is_authorization_only=True,
+    is_of_stores=True,
+)

@@ -1,11 +1,10 @@
 """JSON in, JSON out for the Memory Stores API. Pure: no storage, no clock, no request."""
 
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
-from ...domain.errors import Invalid
+from ...domain.errors import Invalid, Refusal
 from ...domain.model.search import Found, Hit
 from ...domain.model.space import StoreId
 from ...domain.model.stores import (
@@ -18,14 +17,32 @@ from ...domain.model.stores import (
     StoreDraft,
     Version,
 )
-from ...domain.stores.rules import MAX_PAIR_KEY, MAX_PAIR_VALUE, MAX_PAIRS, sha256_of, size_of
-from ...domain.text.normalization import cut
+from ...domain.stores.rules import (
+    MAX_PAIR_KEY,
+    MAX_PAIR_VALUE,
+    MAX_PAIRS,
+    NO_ENTRY,
+    NO_STORE,
+    NO_VERSION,
+    sha256_of,
+    size_of,
+)
+from ...domain.text.normalization import clean, cut
+from ..kit.bodies import Bodies
 from ..kit.ids import ENTRY, STORE, VERSION, public_id
-from ..kit.instants import rendered
+from ..kit.paging import rendered
 from . import models as m
-from .policy import SNIPPET
 
-Model = TypeVar("Model", bound=BaseModel)
+SNIPPET = 300  # characters
+SHOWN_ID = 100  # characters of an id that was not found
+
+# The contract's sentences, by the code of a refusal or by the domain's own sentence.
+BY_CODE = dict.fromkeys(("stale", "path_taken"), "Version or state conflict.")
+NOT_FOUND = {
+    NO_STORE: ("MemoryStore", "store_id"),
+    NO_ENTRY: ("Memory", "entry_id"),
+    NO_VERSION: ("MemoryVersion", "version_id"),
+}
 
 
 class BadField(Invalid):
@@ -34,14 +51,6 @@ class BadField(Invalid):
     def __init__(self, sentence: str, field: str) -> None:
         super().__init__(sentence)
         self.field = field
-
-
-def body(model: type[Model], given: Mapping[str, object]) -> Model:
-    """The body as the model has it; BadField names the first fault. `null` is absent."""
-    try:
-        return model.model_validate({k: value for k, value in given.items() if value is not None})
-    except ValidationError as error:
-        raise _bad_field(error.errors(include_url=False)[0]) from None
 
 
 def store_draft(given: m.StoreBody) -> StoreDraft:
@@ -130,6 +139,23 @@ def entry_hits(store: StoreId, found: Found) -> m.EntryHits:
     return m.EntryHits(data=[_entry_hit(store, hit) for hit in found.hits])
 
 
+def problem(
+    refusal: Refusal, type_: str, ids: Mapping[str, str], request_id: str
+) -> m.StoreProblem:
+    """A refusal; what was not found is named by its id in the path."""
+    field = refusal.field if isinstance(refusal, BadField) else None
+    error = m.StoreError(type=type_, message=_sentence(refusal, ids), param=field)
+    return m.StoreProblem(error=error, request_id=request_id)
+
+
+def _sentence(refusal: Refusal, ids: Mapping[str, str]) -> str:
+    said = BY_CODE.get(refusal.code, str(refusal))
+    kind, name = NOT_FOUND.get(said, ("", ""))
+    if name not in ids:  # or what is answered again is gone, and the path never named it
+        return said
+    return f"{kind} '{cut(clean(ids[name]), SHOWN_ID)}' was not found."
+
+
 def _entry_hit(store: StoreId, hit: Hit) -> m.EntryHit:
     memory = hit.memory
     return m.EntryHit(
@@ -169,11 +195,12 @@ _PAIRS = (
 )
 
 
-def _bad_field(fault: Mapping[str, object]) -> BadField:
-    """A fault of a body as a sentence about its field."""
-    place, kind, details = fault["loc"], str(fault["type"]), fault.get("ctx", {})
-    assert isinstance(place, tuple)
-    assert isinstance(details, dict)
+def _bad_field(faults: Sequence[ErrorDetails]) -> BadField:
+    """The first fault of a body as a sentence about its field."""
+    place, kind, details = faults[0]["loc"], faults[0]["type"], faults[0].get("ctx", {})
     is_inside = len(place) > 1 or kind == "too_long"
     sentence = _PAIRS if is_inside else _FAULTS[kind]
     return BadField(sentence.format(name=place[0], **details), str(place[0]))
+
+
+BODIES = Bodies(limit=4 * 1024 * 1024, refusal=_bad_field)

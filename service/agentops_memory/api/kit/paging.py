@@ -1,6 +1,10 @@
-"""Instants as RFC 3339 and nothing else: read from a query, shown with microseconds."""
+"""Lists in pages: cursors that are of one list, and the instants that bound it, in RFC 3339."""
 
+import base64
+import hashlib
+import json
 import re
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from ...domain.text.instants import parsed
@@ -12,6 +16,26 @@ _RFC_3339 = re.compile(
 )
 _FINER = re.compile(r"\.\d{6}\d*[1-9]", re.ASCII)  # than a microsecond
 _MICROSECOND = timedelta(microseconds=1)
+_MARK = 8  # bytes that tell of which list a cursor is
+
+
+def cursor(listed: Sequence[object], after: str) -> str:
+    """What tells a client where the next page of a list begins: after a place in it.
+
+    `listed` is all that makes the list another one, as JSON can hold it.
+    """
+    mark = hashlib.sha256(json.dumps([*listed, after]).encode()).digest()[:_MARK]
+    return base64.urlsafe_b64encode(mark + after.encode()).decode().rstrip("=")
+
+
+def place(listed: Sequence[object], given: str) -> str | None:
+    """The place after which a page begins; None for what is no cursor of this list."""
+    try:
+        padded = given + "=" * (-len(given) % 4)
+        after = base64.b64decode(padded, altchars=b"-_", validate=True)[_MARK:].decode()
+    except ValueError:
+        return None
+    return after if given == cursor(listed, after) else None
 
 
 def instant(text: str, *, needs_offset: bool = False, rounds_up: bool = False) -> datetime | None:

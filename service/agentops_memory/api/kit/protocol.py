@@ -1,0 +1,136 @@
+"""A protocol as one value: its paths, its operations, its refusals, its headers."""
+
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Literal
+from typing import Protocol as Interface
+
+from pydantic import BaseModel
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ...domain.errors import Refusal
+from ...domain.lifecycle.projects import Projects
+from ...domain.lifecycle.receipts import Erasures
+from ...domain.memories.memories import Memories
+from ...domain.memories.sessions import Sessions
+from ...domain.model.access import Role
+from ...domain.recall.recall import Recall
+from ...domain.stores.entries import Entries
+from ...domain.stores.rules import Policy
+from ...domain.stores.stores import Stores
+from ...domain.stores.versions import Versions
+from ...domain.transfer.transfer import Transfer
+from .refusals import Refusals
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+# CORS, for every protocol: what a page may send, and what it may read of an answer.
+SENT = (
+    "Authorization", "X-API-Key", "Content-Type", "Idempotency-Key", "X-Idempotency-Key",
+    "traceparent",
+)  # fmt: skip
+READ = ("Retry-After", "x-should-retry", "Idempotent-Replayed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """A parameter of the query."""
+
+    name: str
+    help: str
+    kind: Literal["string", "words", "boolean", "true", "integer", "count", "id", "instant"] = (
+        "string"
+    )
+    choices: Sequence[str] = ()  # the only texts that it takes
+    most: int | None = None  # the largest number that it takes
+    required: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """A route: what it answers to, what it takes, what it gives."""
+
+    method: str
+    path: str
+    name: str
+    summary: str
+    handler: Handler
+    answer: type[BaseModel] | None = None
+    is_list: bool = False
+    media_type: str = ""  # of an answer in text that is no JSON
+    status: int = 200
+    body: type[BaseModel] | None = None
+    body_required: bool = True
+    query: Sequence[Parameter] = ()
+    headers: Mapping[str, str] = field(default_factory=dict)  # of the answer: what each says
+    takes_key: bool = False  # whether it is done once for an idempotency key
+    refusals: Sequence[int] = ()
+    role: Role | None = None  # that a caller needs; none for what everybody may ask
+    is_limited: bool = True  # whether it counts against the rate of the caller's key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreServices:
+    """Memory stores, under the rules of one dialect."""
+
+    stores: Stores
+    entries: Entries
+    versions: Versions
+
+
+class Agents(Interface):
+    """The handlers of MCP."""
+
+    async def ask(self, request: Request) -> Response:
+        """One message of an agent."""
+
+    async def end(self, request: Request) -> Response:
+        """The end of a connection."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """What handlers are made over: the domain, and how much of a body the service takes."""
+
+    memories: Memories
+    sessions: Sessions
+    recall: Recall
+    transfer: Transfer
+    projects: Projects
+    erasures: Erasures
+    stores: Callable[[Policy], StoreServices]
+    clock: Callable[[], datetime]
+    max_upload: int  # bytes
+    folder: Path  # where a long body lies while it is read
+    agents: Agents | None = None  # none in a process that serves nobody
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Protocol:
+    """A protocol. Its prefix and whatever lies below it are its own, also what is unknown."""
+
+    title: str
+    summary: str  # what it is for, in a sentence
+    prefix: str
+    operations: Callable[[Services], Sequence[Operation]]
+    first: Collection[str] = ()  # operations that are asked for most: their routes are tried first
+    refusals: Refusals = Refusals()  # noqa: RUF009 - frozen
+    refused: Callable[[Refusal], Response]
+    problem: type[BaseModel] | None = None  # the shape of a refusal; none if OpenAPI cannot tell
+    headers: Mapping[str, str] = field(default_factory=dict)  # of every answer: what each says
+    sent: Sequence[str] = ()  # headers that a page may send, beside SENT
+    read: Sequence[str] = ()  # headers of an answer that a page may read, beside READ
+    is_authorization_only: bool = False  # whether a key counts in the header Authorization alone
+    is_of_stores: bool = False  # whether it is for callers alone who may know of stores
+
+
+def protocol_at(path: str, protocols: Sequence[Protocol]) -> Protocol:
+    """The first of the protocols that has the path; the last one's prefix has every path."""
+    return next(each for each in protocols if _lies_below(each.prefix, path))
+
+
+def _lies_below(prefix: str, path: str) -> bool:
+    return prefix in ("", path) or path.startswith(f"{prefix}/")
