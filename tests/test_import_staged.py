@@ -24,8 +24,7 @@ from hypothesis import strategies as st
 
 from agentops_memory.api.agentops.transfer import Document, imported
 from agentops_memory.api.agentops.wire import json_bytes
-from agentops_memory.api.kit.http import IN_MEMORY
-from agentops_memory.api.kit.switch_interval import INTERVAL
+from agentops_memory.api.kit.http import IN_MEMORY, SWITCH_INTERVAL
 from agentops_memory.cli.errors import TERMINATED
 from agentops_memory.domain.errors import (
     Conflict,
@@ -814,7 +813,7 @@ def test_an_answer_says_that_an_import_goes_on() -> None:
 def test_threads_take_turns_sooner_while_a_long_body_is_read(tmp_path: Path) -> None:
     before, long = sys.getswitchinterval(), b" " * (2 * IN_MEMORY)
     head = raw.request("POST", "/import", content_length=str(len(long) + 2))
-    short = INTERVAL.total_seconds()
+    short = SWITCH_INTERVAL.total_seconds()
     with serving(tmp_path / "memory.db") as service, ExitStack() as open_:
         one, other = (open_.enter_context(raw.wire(service.url)) for _ in range(2))
         assert service.http.post("/import", content=b"{}").is_success
@@ -836,7 +835,7 @@ def test_threads_take_turns_as_before_once_a_long_body_breaks_off(tmp_path: Path
     with serving(tmp_path / "memory.db") as service:
         with raw.wire(service.url) as leaving:
             leaving.send(head, long)
-            until(lambda: sys.getswitchinterval() == pytest.approx(INTERVAL.total_seconds()))
+            until(lambda: sys.getswitchinterval() == pytest.approx(SWITCH_INTERVAL.total_seconds()))
 
         until(lambda: sys.getswitchinterval() == pytest.approx(before))
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from agentops_memory.domain.errors import TooMany
 from agentops_memory.settings.parsing import Rate, rate
-from agentops_memory.web.auth import MOST_KEYS, Rates
+from agentops_memory.web.auth import MOST_KEYS, RateLimiter
 
 from .callers import calling, made_key
 from .service import Service, observation, serving
@@ -32,7 +32,7 @@ class Ticking:
         return self.now
 
 
-def wait(rates: Rates, key: str | None = "a") -> int:
+def wait(rates: RateLimiter, key: str | None = "a") -> int:
     """How many seconds a request is told to wait; 0 when it is let through."""
     try:
         rates.require(key)
@@ -41,7 +41,7 @@ def wait(rates: Rates, key: str | None = "a") -> int:
     return 0
 
 
-def is_let_through(rates: Rates, key: str | None = "a") -> bool:
+def is_let_through(rates: RateLimiter, key: str | None = "a") -> bool:
     return not wait(rates, key)
 
 
@@ -74,7 +74,7 @@ def test_what_is_no_rate_is_refused(text: str) -> None:
 @given(RATES, PAUSES)
 def test_no_more_pass_than_a_bucket_holds_and_time_fills(limit: Rate, pauses: list[int]) -> None:
     clock = Ticking()
-    rates, passed = Rates(limit, clock), []
+    rates, passed = RateLimiter(limit, clock), []
     for pause in pauses:
         clock.now += pause
         if is_let_through(rates):
@@ -89,7 +89,7 @@ def test_no_more_pass_than_a_bucket_holds_and_time_fills(limit: Rate, pauses: li
 @given(RATES, PAUSES)
 def test_who_keeps_to_the_rate_is_never_refused(limit: Rate, pauses: list[int]) -> None:
     clock = Ticking()
-    rates, least = Rates(limit, clock), -(-limit.nanoseconds // limit.count)
+    rates, least = RateLimiter(limit, clock), -(-limit.nanoseconds // limit.count)
     for pause in pauses:
         clock.now += least + pause
 
@@ -101,7 +101,7 @@ def test_who_waits_as_told_is_let_through_and_who_waits_a_second_less_is_not(
     limit: Rate, pauses: list[int], more: int
 ) -> None:
     clock = Ticking()
-    rates = Rates(limit, clock)
+    rates = RateLimiter(limit, clock)
     for pause in [*pauses, *[0] * more]:
         clock.now += pause
         if told := wait(rates):
@@ -115,7 +115,10 @@ def test_who_waits_as_told_is_let_through_and_who_waits_a_second_less_is_not(
 @given(st.lists(st.tuples(st.integers(0, SECOND), st.sampled_from(["a", "b", None]))))
 def test_keys_do_not_take_from_each_other(asked: list[tuple[int, str | None]]) -> None:
     clock, limit = Ticking(), Rate(count=3, unit="s")
-    together, alone = Rates(limit, clock), {key: Rates(limit, clock) for key in ("a", "b", None)}
+    together, alone = (
+        RateLimiter(limit, clock),
+        {key: RateLimiter(limit, clock) for key in ("a", "b", None)},
+    )
     for pause, key in asked:
         clock.now += pause
 
@@ -124,7 +127,7 @@ def test_keys_do_not_take_from_each_other(asked: list[tuple[int, str | None]]) -
 
 def test_after_a_quiet_unit_all_of_its_requests_may_come_at_once() -> None:
     clock = Ticking()
-    rates = Rates(Rate(count=60, unit="m"), clock)
+    rates = RateLimiter(Rate(count=60, unit="m"), clock)
 
     assert [is_let_through(rates) for _ in range(61)] == [True] * 60 + [False]
     clock.now += SECOND
@@ -134,7 +137,7 @@ def test_after_a_quiet_unit_all_of_its_requests_may_come_at_once() -> None:
 
 
 def test_a_refusal_says_how_often_and_how_long() -> None:
-    rates = Rates(Rate(count=1, unit="m"), Ticking())
+    rates = RateLimiter(Rate(count=1, unit="m"), Ticking())
     for key in ("a", None):
         rates.require(key)
 
@@ -147,7 +150,7 @@ def test_a_refusal_says_how_often_and_how_long() -> None:
 
 
 def test_without_a_limit_everything_passes_and_nothing_is_remembered() -> None:
-    rates = Rates(None)
+    rates = RateLimiter(None)
 
     assert all(is_let_through(rates) for _ in range(10_000))
     assert len(rates) == 0
@@ -155,7 +158,7 @@ def test_without_a_limit_everything_passes_and_nothing_is_remembered() -> None:
 
 def test_a_key_is_forgotten_once_its_bucket_is_full_again() -> None:
     clock = Ticking()
-    rates = Rates(Rate(count=10, unit="s"), clock)
+    rates = RateLimiter(Rate(count=10, unit="s"), clock)
     for number in range(1_000):
         clock.now += SECOND // 100
         rates.require(f"key {number}")
@@ -164,7 +167,7 @@ def test_a_key_is_forgotten_once_its_bucket_is_full_again() -> None:
 
 
 def test_of_too_many_keys_the_one_is_forgotten_that_asked_longest_ago() -> None:
-    rates = Rates(Rate(count=2, unit="h"), Ticking())
+    rates = RateLimiter(Rate(count=2, unit="h"), Ticking())
     keys = [f"key {number}" for number in range(MOST_KEYS)]
     for key in [*keys, keys[0], "one more"]:
         rates.require(key)

@@ -49,7 +49,7 @@ from .storage.sqlite.engine.tenants import tenant_file
 from .storage.sqlite.schema.migrate import OnUpgrade, unannounced
 from .telemetry import Telemetry, counted, hide_by, traced
 from .web.app import application
-from .web.auth import Identity, Rates, is_open_allowed, must_have_keys
+from .web.auth import Identity, RateLimiter, is_open_allowed, must_have_keys
 from .web.health import Probes
 from .web.metrics import Scrape
 
@@ -92,7 +92,7 @@ async def opened(
     keys = WatchedKeys(KeyFile(settings.keys_file, settings.audit_file))
     gate = Gate(
         identify=_identity(settings, keys, clock).caller,
-        require_rate=Rates(settings.rate_limit).require,
+        require_rate=RateLimiter(settings.rate_limit).require,
         rules=redaction.rules,
     )
     housekeeping = Housekeeping(

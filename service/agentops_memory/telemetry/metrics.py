@@ -172,15 +172,15 @@ def _redacted(metrics: Metrics, of: Saved | Amended | Entered | Imported | Writt
         metrics.count(REDACTIONS, by=of.redacted, span=get_current_span())
 
 
-def _reminded(metrics: Metrics, told: Context) -> None:
-    methods = [hit.method for hit in told.found.hits]
+def _context(metrics: Metrics, context: Context) -> None:
+    methods = [hit.method for hit in context.found.hits]
     for method in set(methods):
         metrics.count(CONTEXT_METHOD, method.value, by=methods.count(method))
-    metrics.count(CONTEXT_ANSWERS, _outcome(told, methods), span=get_current_span())
+    metrics.count(CONTEXT_ANSWERS, _outcome(context, methods), span=get_current_span())
 
 
-def _outcome(told: Context, methods: list[Method]) -> str:
-    if told.found.is_degraded:
+def _outcome(context: Context, methods: list[Method]) -> str:
+    if context.found.is_degraded:
         return "degraded"
     if any(method is not Method.RECENCY for method in methods):
         return "found"
@@ -193,5 +193,5 @@ COUNTS: Mapping[type, Callable[[Metrics, Any], None]] = {
     Entered: _redacted,
     Imported: _redacted,
     Written: _redacted,
-    Context: _reminded,
+    Context: _context,
 }

@@ -1,4 +1,4 @@
-"""What is told of each request: a line in the log, and its measurements."""
+"""Each request: a line in the log, and its measurements."""
 
 import logging
 import time
@@ -74,7 +74,7 @@ class Requests:
 
 
 def remember(span: Span) -> None:
-    """Let this be the span of the request that it belongs to, of which is told when it is over."""
+    """Let this be the span of its request, which the request's log line and measurements name."""
     spans = _spans.get()
     if spans is not None:
         spans.append(span)

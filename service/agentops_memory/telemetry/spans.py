@@ -1,4 +1,4 @@
-"""Spans: how one begins, what it is told, how it fails; and the collector that they are sent to."""
+"""Spans: how one begins, its attributes and events, how it fails; and where all are sent."""
 
 import logging
 import threading

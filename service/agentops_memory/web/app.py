@@ -22,7 +22,7 @@ from ..domain.errors import Denied, Refusal, Unavailable
 from ..domain.model.access import Role
 from ..domain.secrets.sanitizing import reason
 from ..telemetry import Metrics, Requests, Telemetry
-from .docs import About
+from .docs import DocsEndpoints
 from .health import AS_USUAL, WHILE_STARTING, WHILE_STOPPING, Told, while_waiting
 from .origins import local_names
 from .security_headers import Origins, SecurityHeaders
@@ -78,7 +78,7 @@ def application(
     The last protocol has the paths of no other.
     """
     served = [(protocol, protocol.operations(services)) for protocol in protocols]
-    own, refusals = About(served, more, gate).operations, _Refusals(protocols, gate)
+    own, refusals = DocsEndpoints(served, more, gate).operations, _Refusals(protocols, gate)
     application = Starlette(
         routes=[
             *(Route(o.path, o.handler, methods=[o.method]) for o in own),
@@ -183,9 +183,9 @@ class StartupGate:
         self._no_wait.set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        told = self._probes.get(scope["path"])
-        if told is not None:
-            await told()(scope, receive, send)
+        probe = self._probes.get(scope["path"])
+        if probe is not None:
+            await probe()(scope, receive, send)
             return
         if self._application is None:
             await self._opened()

@@ -98,7 +98,7 @@ def _password(credentials: str) -> str:
         return ""
 
 
-class Rates:
+class RateLimiter:
     """Counts the requests of each key, and those without one together.
 
     It counts in this process alone, and exactly. A key that has not asked for a

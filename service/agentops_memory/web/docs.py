@@ -29,7 +29,7 @@ class Description(BaseModel):
     components: dict[str, Any]
 
 
-class About:
+class DocsEndpoints:
     """The operations that are of no protocol; the description has them with those of the last."""
 
     def __init__(self, served: Sequence[Described], more: Sequence[Operation], gate: Gate) -> None:
@@ -79,8 +79,8 @@ class About:
     def _described(self) -> dict[str, Any]:
         *others, (last, operations) = self._served
         described = [(last, [*operations, *self.operations]), *others]
-        told = [each for each in described if each[0].problem is not None]
-        return document(told, title=TITLE, version=__version__)
+        documented = [each for each in described if each[0].problem is not None]
+        return document(documented, title=TITLE, version=__version__)
 
     @cached_property
     def _page(self) -> Page:

@@ -1,7 +1,9 @@
-"""Where a request ends in what a client sends, and which heads leave no doubt about it."""
+"""A connection's bytes: where a request ends, which heads leave no doubt of it, who closes."""
 
+import asyncio
 import re
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 Headers = Sequence[tuple[bytes, bytes]]  # names in lower case
 
@@ -100,3 +102,27 @@ def require_clear(headers: Headers, version: Callable[[], str]) -> None:
         raise Refused(400, "A request names its host: Host.")
     if found.get(b"transfer-encoding", b"chunked").lower() != b"chunked":
         raise Refused(501, "A body comes as it is or in chunks; there is no other transfer coding.")
+
+
+class HeldTransport:
+    """A transport that leaves closing to the protocol, and takes nothing after it."""
+
+    def __init__(self, wire: asyncio.Transport, finish: Callable[[], None]) -> None:
+        self._wire = wire
+        self._finish = finish
+        self._is_finished = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._wire, name)
+
+    def is_closing(self) -> bool:
+        return self._is_finished or self._wire.is_closing()
+
+    def write(self, data: bytes) -> None:
+        if not self._is_finished:
+            self._wire.write(data)
+
+    def close(self) -> None:
+        if not self.is_closing():
+            self._is_finished = True
+            self._finish()

@@ -21,7 +21,7 @@ from uvicorn.protocols.http.httptools_impl import (
     RequestResponseCycle,
 )
 
-from .http_framing import Framing, Refused, require_clear
+from .http_framing import Framing, HeldTransport, Refused, require_clear
 from .security_headers import ALWAYS
 
 MAX_HEADERS = 64 * 1024  # bytes of request line and headers, and of trailers
@@ -56,8 +56,8 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._wire = transport
-        polite = _Transport(transport, self._finish)
-        super().connection_made(cast(asyncio.Transport, polite))
+        held = HeldTransport(transport, self._finish)
+        super().connection_made(cast(asyncio.Transport, held))
         self._wait(HEADERS_TIME, self._headers_are_late)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -101,11 +101,17 @@ class LimitedProtocol(HttpToolsProtocol):
         self._header_bytes = self._kept_bytes = 0
 
     def on_url(self, url: bytes) -> None:
-        self._count(len(url))
+        self._kept_bytes = 0
+        self._header_bytes += len(url)
+        if self._header_bytes > MAX_HEADERS:
+            raise Refused(431, LARGE)
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._count(len(name) + len(value) + _LINE_SIGNS)
+        self._kept_bytes = 0
+        self._header_bytes += len(name) + len(value) + _LINE_SIGNS
+        if self._header_bytes > MAX_HEADERS:
+            raise Refused(431, LARGE)
         if self._in_headers:
             super().on_header(name, value)
         else:
@@ -158,7 +164,7 @@ class LimitedProtocol(HttpToolsProtocol):
     def _parse(self, part: bytes) -> None:
         is_offer = False
         if self._has_trailers and not self._is_receiving():
-            self._begin_anew()  # for the parser `Connection: close` among them is an end
+            self._reset_parser()  # for the parser `Connection: close` among them is an end
         try:
             self.parser.feed_data(part)
         except httptools.HttpParserUpgrade:
@@ -174,20 +180,14 @@ class LimitedProtocol(HttpToolsProtocol):
         version = self.parser.get_http_version().encode()
         line = b"%s %s HTTP/%s\r\n" % (self.parser.get_method(), self.url, version)
         headers = [b"%s: %s\r\n" % header for header in self.headers if header[0] != b"upgrade"]
-        self._begin_anew()
+        self._reset_parser()
         self._parse(b"".join([line, *headers, b"\r\n"]))
 
-    def _begin_anew(self) -> None:
+    def _reset_parser(self) -> None:
         """Parse what follows with nothing left of what came before."""
         self._has_trailers = False
         self.parser = httptools.HttpRequestParser(self)
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
-
-    def _count(self, size: int) -> None:
-        self._kept_bytes = 0
-        self._header_bytes += size
-        if self._header_bytes > MAX_HEADERS:
-            raise Refused(431, LARGE)
 
     def _is_receiving(self) -> bool:
         """Whether a request has begun to arrive and is not complete."""
@@ -286,27 +286,3 @@ async def _run(
     if cycle.response_started and not cycle.response_complete:
         cycle.disconnected = True  # nothing more is sent
         cycle.transport.close()
-
-
-class _Transport:
-    """A transport that leaves closing to the protocol, and takes nothing after it."""
-
-    def __init__(self, wire: asyncio.Transport, finish: Callable[[], None]) -> None:
-        self._wire = wire
-        self._finish = finish
-        self._is_finished = False
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._wire, name)
-
-    def is_closing(self) -> bool:
-        return self._is_finished or self._wire.is_closing()
-
-    def write(self, data: bytes) -> None:
-        if not self._is_finished:
-            self._wire.write(data)
-
-    def close(self) -> None:
-        if not self.is_closing():
-            self._is_finished = True
-            self._finish()

@@ -56,10 +56,9 @@ class Origins:
             await self._denied(scope["path"], sentence)(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> str | None:
-        hosts = _values(scope, b"host")
+        hosts, origins = _hosts_and_origins(scope)
         if self._names is not None and any(host_of(host) not in self._names for host in hosts):
             return RENAMED
-        origins = _values(scope, b"origin")
         if not all(is_welcome(origin, hosts, self._allowed) for origin in origins):
             return FOREIGN
         return None
@@ -101,8 +100,12 @@ def _readable(
     )
 
 
-def _values(scope: Scope, name: bytes) -> list[str]:
-    return [value.decode("latin-1") for found, value in scope["headers"] if found == name]
+def _hosts_and_origins(scope: Scope) -> tuple[list[str], list[str]]:
+    found: dict[bytes, list[str]] = {b"host": [], b"origin": []}
+    for name, value in scope["headers"]:
+        if name in found:
+            found[name].append(value.decode("latin-1"))
+    return found[b"host"], found[b"origin"]
 
 
 _AUTHORITY = re.compile(r"(?P<host>\[[^\]\s]+\]|[^:\[\]\s]+)(?::\d*)?", re.ASCII)

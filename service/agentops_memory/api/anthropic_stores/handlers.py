@@ -133,8 +133,8 @@ class AnthropicStores:
         found = await self.entries.tree(current_caller(request), store, branch)
         annotate(spans.within(store) | _listed(found.items))
         last = found.items[-1] if found.has_more else None
-        place = last if last is None or isinstance(last, str) else last.path
-        next_page = None if place is None else parameters.next_page(request, place)
+        after = last if last is None or isinstance(last, str) else last.path
+        next_page = None if after is None else parameters.next_page(request, after)
         data = [wire.item(item, full=full) for item in found.items]
         return _answered(m.AnthropicMemoryList(data=data, next_page=next_page))
 

@@ -63,7 +63,7 @@ PairKey = Annotated[str, Field(min_length=1, max_length=MAX_PAIR_KEY), STORABLE]
 PairValue = Annotated[str, Field(max_length=MAX_PAIR_VALUE), STORABLE]
 Pairs = Annotated[dict[PairKey, PairValue], _few(MAX_PAIRS), _most(MAX_PAIRS)]
 Patch = Annotated[dict[PairKey, PairValue | None], _few(MAX_PATCH), _most(MAX_PATCH)]
-IdempotencyRecord = Literal["created", "modified", "deleted"]
+OperationName = Literal["created", "modified", "deleted"]
 Instant = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 
 
@@ -187,7 +187,7 @@ class AnthropicVersion(BaseModel):
     type: Literal["memory_version"] = "memory_version"
     memory_store_id: str
     memory_id: str
-    operation: IdempotencyRecord
+    operation: OperationName
     path: str | None
     content: str | None
     content_sha256: str | None

@@ -12,13 +12,13 @@ from ...domain.model.memory import ChangeKind
 from ...domain.model.stores import Span
 from ...domain.text.normalization import clean
 from ..kit import paging
-from .wire import DONE, stored_prefix
+from .wire import OPERATION_NAMES, stored_prefix
 
 MAX_PAGE = 100
 MAX_FULL_PAGE = 20  # of memories or versions with their contents
 DEFAULT_PAGE = 20
 
-OPERATIONS: Mapping[str, ChangeKind] = {name: deed for deed, name in DONE.items()}
+OPERATIONS: Mapping[str, ChangeKind] = {name: kind for kind, name in OPERATION_NAMES.items()}
 FROM, TO = "created_at[gte]", "created_at[lte]"
 # What makes a list another one, so that a cursor of the one is none of the other.
 FILTERS = (
@@ -84,7 +84,7 @@ def is_shallow(request: Request) -> bool:
 
 
 def operation(request: Request) -> ChangeKind | None:
-    """The deed that an operation names."""
+    """The kind of change that an operation names."""
     text = given(request, "operation")
     if text is None:
         return None
@@ -99,18 +99,18 @@ def created(request: Request) -> Span:
 
 
 def after(request: Request) -> str | None:
-    """The place in the list after which the page begins; Invalid for one in another list."""
+    """The position in the list after which the page begins; Invalid for one in another list."""
     page = given(request, "page")
     if page is None:
         return None
-    place = paging.place(_listed(request), page)
-    if place is None:
+    position = paging.position(_listed(request), page)
+    if position is None:
         raise Invalid("page: it must be the next_page of an earlier page of the same list.")
-    return place
+    return position
 
 
 def next_page(request: Request, after: str) -> str:
-    """A cursor to what comes after a place in the list that the request asks for."""
+    """A cursor to what comes after a position in the list that the request asks for."""
     return paging.cursor(_listed(request), after)
 
 

@@ -31,7 +31,7 @@ from . import models as m
 
 REQUEST_ID = "request-id"
 
-DONE: Mapping[ChangeKind, m.IdempotencyRecord] = {
+OPERATION_NAMES: Mapping[ChangeKind, m.OperationName] = {
     ChangeKind.CREATED: "created",
     ChangeKind.UPDATED: "modified",
     ChangeKind.DELETED: "deleted",
@@ -98,14 +98,14 @@ def item(of: Entry | str, *, full: bool) -> m.AnthropicMemory | m.AnthropicPrefi
 
 
 def version(of: Version, *, full: bool) -> m.AnthropicVersion:
-    """A version; of a redacted one nothing is told, also of what another dialect keeps of it."""
+    """A version; of a redacted one nothing is shown, also of what another dialect keeps of it."""
     if of.redacted_at is not None:
         of = replace(of, path=None, content=None, size=None, sha256=None)
     return m.AnthropicVersion(
         id=public_id(VERSION, of.id),
         memory_store_id=store_id(of.store),
         memory_id=memory_id(of.entry),
-        operation=DONE[of.deed],
+        operation=OPERATION_NAMES[of.deed],
         path=None if of.path is None else shown_path(of.path),
         content=of.content if full else None,
         content_sha256=of.sha256,
@@ -173,7 +173,7 @@ _INVISIBLE = ("Cf", "Zl", "Zp")  # format characters, U+2028 and U+2029
 # What pydantic says in words of Python.
 _SENTENCES = dict.fromkeys(("dict_type", "model_type"), "Input should be an object")
 
-# Of a fault's place only the names of fields are told: a key of metadata may be a secret.
+# Of a fault's path only the names of fields are shown: a key of metadata may be a secret.
 _FIELDS = {
     name
     for model in (
@@ -187,15 +187,15 @@ _FIELDS = {
 }
 
 
-def _place(steps: tuple[int | str, ...]) -> str:
+def _path(steps: tuple[int | str, ...]) -> str:
     """Where in a body a fault is."""
     return ".".join(str(step) for step in steps if step in _FIELDS)
 
 
 def _bad_fields(faults: Sequence[ErrorDetails]) -> InvalidFields:
-    """Every fault of a body, as a sentence about its place."""
+    """Every fault of a body, each with its path."""
     sentences = (
-        f"{_place(fault['loc'])}: {_SENTENCES.get(fault['type'], fault['msg'])}" for fault in faults
+        f"{_path(fault['loc'])}: {_SENTENCES.get(fault['type'], fault['msg'])}" for fault in faults
     )
     return InvalidFields("; ".join(dict.fromkeys(sentences)))
 

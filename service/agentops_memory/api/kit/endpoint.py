@@ -48,7 +48,7 @@ class Gate:
 
     identify: Callable[[Mapping[str, str]], Caller]
     require_rate: Callable[[KeyId | None], None]
-    rules: Callable[[Caller], Rules]  # what is taken out of what is told of a caller's requests
+    rules: Callable[[Caller], Rules]  # redaction of logs and spans
 
     def admit(
         self,
@@ -119,8 +119,8 @@ class Endpoint:
                 await answer(scope, receive, sent)
         except Refusal as refusal:
             if is_begun:
-                told = {"operation": self.operation.name, "reason": str(refusal)}
-                log.warning("an answer is left incomplete", extra=told)
+                fields = {"operation": self.operation.name, "reason": str(refusal)}
+                log.warning("an answer is left incomplete", extra=fields)
             else:
                 await self.protocol.refused(refusal)(scope, receive, send)
 

@@ -20,7 +20,7 @@ _MARK = 8  # bytes that tell of which list a cursor is
 
 
 def cursor(listed: Sequence[object], after: str) -> str:
-    """What tells a client where the next page of a list begins: after a place in it.
+    """What tells a client where the next page of a list begins: after a position in it.
 
     `listed` is all that makes the list another one, as JSON can hold it.
     """
@@ -28,8 +28,8 @@ def cursor(listed: Sequence[object], after: str) -> str:
     return base64.urlsafe_b64encode(mark + after.encode()).decode().rstrip("=")
 
 
-def place(listed: Sequence[object], given: str) -> str | None:
-    """The place after which a page begins; None for what is no cursor of this list."""
+def position(listed: Sequence[object], given: str) -> str | None:
+    """The position after which a page begins; None for what is no cursor of this list."""
     try:
         padded = given + "=" * (-len(given) % 4)
         after = base64.b64decode(padded, altchars=b"-_", validate=True)[_MARK:].decode()

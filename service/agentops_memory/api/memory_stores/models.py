@@ -86,7 +86,7 @@ Content = Annotated[
 Sha256 = Annotated[str, Field(pattern=r"^[0-9A-Fa-f]{64}$")]
 Instant = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 
-ABSENT = Field(default=None, exclude_if=_is_none)  # of what is not told when there is nothing
+ABSENT = Field(default=None, exclude_if=_is_none)  # of what is left out when there is nothing
 
 
 class StoreBody(BaseModel):

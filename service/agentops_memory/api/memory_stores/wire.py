@@ -197,10 +197,10 @@ _PAIRS = (
 
 def _bad_field(faults: Sequence[ErrorDetails]) -> BadField:
     """The first fault of a body as a sentence about its field."""
-    place, kind, details = faults[0]["loc"], faults[0]["type"], faults[0].get("ctx", {})
-    is_inside = len(place) > 1 or kind == "too_long"
+    path, kind, details = faults[0]["loc"], faults[0]["type"], faults[0].get("ctx", {})
+    is_inside = len(path) > 1 or kind == "too_long"
     sentence = _PAIRS if is_inside else _FAULTS[kind]
-    return BadField(sentence.format(name=place[0], **details), str(place[0]))
+    return BadField(sentence.format(name=path[0], **details), str(path[0]))
 
 
 BODIES = Bodies(limit=4 * 1024 * 1024, refusal=_bad_field)
