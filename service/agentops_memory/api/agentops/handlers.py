@@ -17,8 +17,7 @@ from ...domain.model.access import Caller
 from ...domain.text.summary import Message
 from ...telemetry import annotate
 from ..kit.endpoint import admission, current_caller
-from ..kit.http import asks_for, is_empty, json_object, spooled
-from ..kit.idempotency import idempotency_of
+from ..kit.http import asks_for, idempotency_of, is_empty, json_object, spooled
 from ..kit.json_reader import entries
 from ..kit.protocol import Handler
 from . import answers as a

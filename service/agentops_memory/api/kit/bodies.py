@@ -11,8 +11,7 @@ from starlette.responses import Response
 
 from ...domain.errors import Invalid
 from ...domain.memories.idempotency import IdempotentRequest
-from .http import json_object
-from .idempotency import idempotency_of
+from .http import idempotency_of, json_object
 
 JSON = "application/json"
 REDACTED = "X-Redacted"

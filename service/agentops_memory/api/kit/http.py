@@ -1,4 +1,4 @@
-"""Bodies and parameters of requests, within their bounds."""
+"""Bodies, parameters and idempotency keys of requests, within their bounds."""
 
 import asyncio
 import re
@@ -15,6 +15,7 @@ from starlette.datastructures import QueryParams
 from starlette.requests import ClientDisconnect, Request
 
 from ...domain.errors import Full, Invalid
+from ...domain.memories.idempotency import IdempotentRequest, idempotency
 from ...domain.text.normalization import clean
 from .endpoint import admission
 from .json_reader import parsed
@@ -85,14 +86,30 @@ async def whole_body(request: Request, limit: int) -> bytes:
     return b"".join([chunk async for chunk in _chunks(request, limit)])
 
 
-async def body_digest(request: Request, limit: int) -> bytes:
-    """The SHA-256 of the body of a request with an idempotency key; what is unread is read here."""
+async def idempotency_of(request: Request, *, limit: int = MAX_BODY) -> IdempotentRequest | None:
+    """The request under its idempotency key; None if it has no key.
+
+    Asked for after the body was read: what is left of it is read here, up to so
+    many bytes. Invalid for what is no key, and for several keys.
+    """
+    values = (value for name in KEY_HEADERS for value in request.headers.getlist(name))
+    keys = {value.strip(" \t") for value in values}
+    if not keys:
+        return None
+    if len(keys) > 1:
+        raise Invalid("A request has one idempotency key; this one has several.")
     admitted = admission(request)
-    if admitted.body_digest is None:
-        async for _ in _chunks(request, limit):
-            pass
-    assert admitted.body_digest is not None  # such a request has a key
-    return admitted.body_digest
+    path, query = request.scope["path"].encode(), request.scope["query_string"]
+    admitted.idempotency = idempotency(
+        admitted.caller(),
+        keys.pop(),
+        admitted.status,
+        request.method.encode(),
+        path,
+        query,
+        await _body_digest(request, limit),
+    )
+    return admitted.idempotency
 
 
 def is_empty(file: BinaryIO) -> bool:
@@ -218,6 +235,16 @@ async def _chunks(request: Request, limit: int) -> AsyncIterator[bytes]:
         yield chunk
     if digest is not None:
         admission(request).body_digest = digest.digest()
+
+
+async def _body_digest(request: Request, limit: int) -> bytes:
+    """The SHA-256 of the body of a request with an idempotency key; what is unread is read here."""
+    admitted = admission(request)
+    if admitted.body_digest is None:
+        async for _ in _chunks(request, limit):
+            pass
+    assert admitted.body_digest is not None  # such a request has a key
+    return admitted.body_digest
 
 
 async def _next(stream: AsyncIterator[bytes]) -> bytes | None:
