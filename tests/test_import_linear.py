@@ -25,7 +25,7 @@ from agentops_memory.domain.model.memory import UNSAVED
 from agentops_memory.domain.ports.engine import Engine
 from agentops_memory.domain.secrets.redaction import DEFAULT_RULES
 from agentops_memory.domain.text.instants import rendered
-from agentops_memory.domain.transfer.dry_run import planned
+from agentops_memory.domain.transfer.dry_run import dry_run
 from agentops_memory.domain.transfer.rows import import_rows
 from agentops_memory.domain.transfer.transfer import chunks_of
 from agentops_memory.storage.sqlite.base.connection import connect
@@ -78,7 +78,7 @@ def test_an_import_takes_four_times_as_long_for_four_times_as_many_rows(
 @pytest.mark.parametrize("shape", ["titles", "ids, every second", "later states", "earlier states"])
 def test_so_does_the_plan_of_one(tmp_path: Path, shape: str, is_there: bool) -> None:
     def plan(tx: SqliteTransaction, document: Document) -> None:
-        asyncio.run(planned(cast("Engine", _Engine(tx)), OPERATOR, document, DEFAULT_RULES))
+        asyncio.run(dry_run(cast("Engine", _Engine(tx)), OPERATOR, document, DEFAULT_RULES))
 
     steps = []
     for size in (SMALL, LARGE):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from agentops_memory.domain.transfer.overlay import Repeats
+from agentops_memory.domain.transfer.overlay import BloomFilter
 
 from .requirements import requirement
 from .service import Service, serving
@@ -295,11 +295,11 @@ def test_a_plan_refuses_what_the_import_would(service: Service) -> None:
 
 
 def test_rows_that_do_not_repeat_are_not_kept() -> None:
-    repeats = Repeats()
+    repeats = BloomFilter()
     for number in range(1000):
-        repeats.note({("uid", number), ("twin", number)})
+        repeats.add({("uid", number), ("twin", number)})
 
     assert not repeats
-    repeats.note({("uid", 7)})
-    assert repeats.has_any({("uid", 7), ("uid", 2000)})
-    assert not repeats.has_any({("uid", 8)})
+    repeats.add({("uid", 7)})
+    assert repeats.has_repeated({("uid", 7), ("uid", 2000)})
+    assert not repeats.has_repeated({("uid", 8)})

@@ -50,7 +50,7 @@ from agentops_memory.domain.secrets.redaction import DEFAULT_RULES
 from agentops_memory.domain.transfer import rows as importing
 from agentops_memory.domain.transfer import transfer
 from agentops_memory.domain.transfer.rows import (
-    SILENCE,
+    STAGING_TIMEOUT,
     apply_rows,
     discard_rows,
     import_rows,
@@ -214,7 +214,7 @@ def test_any_documents_are_stored_as_by_one_transaction_each(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, parts: Any
 ) -> None:
     monkeypatch.setattr(transfer, "CHUNK", 2)
-    monkeypatch.setattr(importing, "MANY", 2)
+    monkeypatch.setattr(importing, "MAX_APPLIED", 2)
     documents = [
         of(sessions=told, observations=[row | {"type": "t"} for row in saved])
         for told, saved in parts
@@ -248,7 +248,7 @@ async def test_whoever_dies_at_any_step_has_stored_nothing_or_leaves_all_to_be_c
             except Unavailable:
                 assert await exported(engine) == []
         async with opened(path, clock) as engine:  # the next start
-            clock.advance(seconds=2 * SILENCE.total_seconds())
+            clock.advance(seconds=2 * STAGING_TIMEOUT.total_seconds())
             assert await Transfer(engine=engine).resume(OPERATOR)
             found = await exported(engine)
             assert found in ([], whole)
@@ -285,7 +285,7 @@ async def test_others_wait_for_few_rows_alone(tmp_path: Path) -> None:
         )
 
     # Nobody waits for the second.
-    assert [state.applied for state in states] == [importing.FEW, LARGE + 1]
+    assert [state.applied for state in states] == [importing.MAX_APPLIED_CONTENDED, LARGE + 1]
 
 
 def draft() -> Draft:
@@ -466,7 +466,7 @@ async def test_what_nobody_stages_any_more_goes_and_its_stager_is_refused(tmp_pa
         assert not await service.resume(OPERATOR)  # somebody may be at it
         assert left(path)[0] == 1
 
-        clock.advance(seconds=2 * SILENCE.total_seconds())
+        clock.advance(seconds=2 * STAGING_TIMEOUT.total_seconds())
         assert await service.resume(OPERATOR)
         assert left(path) == (0, 0)
         with pytest.raises(Unavailable, match="nothing was stored"):
@@ -480,7 +480,7 @@ async def test_what_is_staged_at_a_time_to_come_goes_once_the_clock_was_put_back
     path, clock = tmp_path / "memory.db", Clock()
     async with opened(path, clock) as engine:
         await staged(engine, document(LARGE), is_last=False)
-        clock.now -= 2 * SILENCE
+        clock.now -= 2 * STAGING_TIMEOUT
 
         assert await Transfer(engine=engine).resume(OPERATOR)
     assert left(path) == (0, 0)
@@ -490,7 +490,7 @@ async def test_what_is_staged_at_a_time_to_come_goes_once_the_clock_was_put_back
 async def test_the_next_imports_forget_none_that_is_not_gone(tmp_path: Path) -> None:
     path, clock = tmp_path / "memory.db", Clock()
     async with opened(path, clock) as engine:
-        half = await staged(engine, document(importing.DISCARDED + 1), is_last=False)
+        half = await staged(engine, document(importing.MAX_DISCARDED + 1), is_last=False)
         assert await engine.write(OPERATOR, discard_rows, half)  # there is more of it
         await staged(engine, document(LARGE))
         clock.advance(days=2)
@@ -521,7 +521,7 @@ async def test_who_completes_an_import_hears_that_another_has_while_others_begin
 async def test_an_import_of_which_some_rows_are_gone_is_not_accepted(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     async with opened(path) as engine:
-        import_ = await staged(engine, document(importing.DISCARDED + 1), is_last=False)
+        import_ = await staged(engine, document(importing.MAX_DISCARDED + 1), is_last=False)
         assert await engine.write(OPERATOR, discard_rows, import_)  # there is more of it
 
         with pytest.raises(Unavailable, match="nothing was stored"):

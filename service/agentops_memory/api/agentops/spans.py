@@ -7,8 +7,8 @@ from ...domain.model.search import Context, Filter, Found, Hit, Method
 from ...domain.model.space import Project
 from ...domain.recall.budget import Budget
 from ...domain.text.query import MAX_PROMPT
-from ...domain.transfer.decisions import Fate
-from ...domain.transfer.dry_run import ImportPlan
+from ...domain.transfer.decisions import RowOutcome
+from ...domain.transfer.dry_run import DryRun
 from ...telemetry import Cut
 
 Attributes = dict[str, str | int | float | bool | Cut | None]
@@ -95,13 +95,13 @@ def imported(counts: Imported) -> Attributes:
     }
 
 
-def import_plan(plan: ImportPlan) -> Attributes:
+def import_plan(plan: DryRun) -> Attributes:
     """What would be stored; without a word of what the document says."""
-    stored = (fate for fate in Fate if fate.is_stored)
+    stored = (outcome for outcome in RowOutcome if outcome.is_stored)
     return {
         "memory.import.dry_run": True,
-        "memory.import.sessions": plan.sessions[Fate.NEW],
-        "memory.import.observations": sum(plan.memories[fate] for fate in stored),
+        "memory.import.sessions": plan.sessions[RowOutcome.NEW],
+        "memory.import.observations": sum(plan.memories[outcome] for outcome in stored),
     }
 
 

@@ -13,8 +13,8 @@ from ...domain.model.access import Caller
 from ...domain.model.memory import Imported, Memory, Session, SessionId
 from ...domain.model.space import PROJECT_SCOPE, Project, Space, project_name
 from ...domain.text.instants import parsed, rendered
-from ...domain.transfer.decisions import Fate
-from ...domain.transfer.dry_run import CONFLICTS, Conflict, ImportPlan
+from ...domain.transfer.decisions import RowOutcome
+from ...domain.transfer.dry_run import CONFLICTS, DryRun, RowConflict
 from ...domain.transfer.transfer import Transfer
 from ..kit.json_reader import entries
 from . import models as m
@@ -132,26 +132,26 @@ def imported(counts: Imported) -> c.Imported:
     )
 
 
-def import_plan(plan: ImportPlan) -> c.ImportPlan:
+def import_plan(plan: DryRun) -> c.ImportPlan:
     memories = plan.memories
     return c.ImportPlan(
-        new_sessions=plan.sessions[Fate.NEW],
-        same_sessions=plan.sessions[Fate.SAME],
-        conflicting_sessions=plan.sessions[Fate.CHANGED],
-        new_observations=memories[Fate.NEW],
-        restored_observations=memories[Fate.RESTORED],
-        same_observations=memories[Fate.SAME] + memories[Fate.RECORDED],
-        conflicting_observations=sum(memories[fate] for fate in CONFLICTS),
+        new_sessions=plan.sessions[RowOutcome.NEW],
+        same_sessions=plan.sessions[RowOutcome.SAME],
+        conflicting_sessions=plan.sessions[RowOutcome.CHANGED],
+        new_observations=memories[RowOutcome.NEW],
+        restored_observations=memories[RowOutcome.RESTORED],
+        same_observations=memories[RowOutcome.SAME] + memories[RowOutcome.RECORDED],
+        conflicting_observations=sum(memories[outcome] for outcome in CONFLICTS),
         conflicts=tuple(map(_import_conflict, plan.conflicts)),
     )
 
 
-def _import_conflict(conflict: Conflict) -> c.ImportConflict:
+def _import_conflict(conflict: RowConflict) -> c.ImportConflict:
     return c.ImportConflict(
         place=conflict.place,
-        id=conflict.meets,
-        reason="changed" if conflict.fate is Fate.CHANGED else "topic_key",
-        kept="imported" if conflict.fate is Fate.LATER else "stored",
+        id=conflict.existing,
+        reason="changed" if conflict.outcome is RowOutcome.CHANGED else "topic_key",
+        kept="imported" if conflict.outcome is RowOutcome.LATER else "stored",
         project=conflict.project,
         title=conflict.title,
     )

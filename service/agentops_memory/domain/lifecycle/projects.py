@@ -15,7 +15,7 @@ from ..model.space import Project
 from ..model.totals import Extent, Listed
 from ..ports.audit import Audit, noop
 from ..ports.engine import Engine, Transaction
-from ..transfer.rows import merged
+from ..transfer.rows import merge_at_key
 
 BATCH = 200  # memories that are erased in one transaction; saves wait for it
 
@@ -156,7 +156,7 @@ def merge(tx: Transaction, project: Project, into: Project) -> Plan:
         memory, held = tx.memories.get(ours), tx.memories.get(theirs)
         assert memory is not None
         assert held is not None
-        merged(tx, held, memory)
+        merge_at_key(tx, held, memory)
         revised(tx, memory, replace(memory, deleted_at=tx.now), ChangeKind.DELETED)
     tx.projects.merge(project, into)
     return plan

@@ -1,4 +1,4 @@
-"""What becomes of a row of an import: decided here alone, for those that do it and those that ask.
+"""Import decisions: what an import does with a row, for the import itself and for its dry run.
 
 Nothing is changed by deciding.
 """
@@ -15,56 +15,56 @@ from ..model.retention import Retentions
 from ..model.space import Space
 
 
-class Fate(StrEnum):
-    """What becomes of a row."""
+class RowOutcome(StrEnum):
+    """What an import does with a row."""
 
     NEW = "new"
-    RESTORED = "restored"  # a deleted memory comes back
+    RESTORED = "restored"  # a soft-deleted memory is live again
     SAME = "same"
-    CHANGED = "changed"  # it is stored, and says something else by now: that stays
-    RECORDED = "recorded"  # what holds its key has its state among the revisions
-    LATER = "later"  # than what holds its key, of which it is the next state
-    EARLIER = "earlier"  # and so a revision of what holds its key
-    TOO_EARLY = "too early"  # for the full history of what holds its key
+    CHANGED = "changed"  # stored, and changed since: the stored state wins
+    RECORDED = "recorded"  # already a revision of the memory at its key
+    LATER = "later"  # becomes the next state of the memory at its key
+    EARLIER = "earlier"  # becomes a revision of the memory at its key
+    TOO_EARLY = "too early"  # for the full history of the memory at its key
 
     @property
     def is_stored(self) -> bool:
         """Whether an import stores something of the row, and counts it."""
-        return self in (Fate.NEW, Fate.RESTORED, Fate.LATER, Fate.EARLIER)
+        return self in (RowOutcome.NEW, RowOutcome.RESTORED, RowOutcome.LATER, RowOutcome.EARLIER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """What becomes of a memory; `meets` is the stored one that it is, or that holds its key.
+class Decision:
+    """The outcome of one memory; `existing` is the stored memory that it is, or that has its key.
 
-    A memory whose stable id belongs to another that nobody may know of has lost it.
+    The uid is empty if it belongs to a memory that the caller may not see.
     """
 
-    fate: Fate
+    outcome: RowOutcome
     memory: Memory
-    meets: Memory | None = None
+    existing: Memory | None = None
 
     @property
-    def is_left_alone(self) -> bool:
-        """Whether it is there already, so that not even its session is looked at."""
-        return self.fate in (Fate.SAME, Fate.CHANGED)
+    def is_present(self) -> bool:
+        """Whether it is stored and live, so that not even its session is looked up."""
+        return self.outcome in (RowOutcome.SAME, RowOutcome.CHANGED)
 
     @property
     def state(self) -> Memory:
-        """What is stored in its place by now, but for the number of its revision."""
-        memory, meets = self.memory, self.meets
-        if meets is None:
+        """The stored state after the import, without the new revision's number."""
+        memory, existing = self.memory, self.existing
+        if existing is None:
             return memory
-        if self.fate is Fate.RESTORED:
-            return replace(meets, text=memory.text, deleted_at=None)
-        if self.fate is Fate.LATER:
-            later = replace(meets, text=memory.text, updated_at=memory.updated_at)
+        if self.outcome is RowOutcome.RESTORED:
+            return replace(existing, text=memory.text, deleted_at=None)
+        if self.outcome is RowOutcome.LATER:
+            later = replace(existing, text=memory.text, updated_at=memory.updated_at)
             return replace(later, last_seen_at=memory.last_seen_at)
-        return meets
+        return existing
 
 
-class KnownMemories(Protocol):
-    """Memories, as tables promise them."""
+class MemoryLookup(Protocol):
+    """The lookups of `MemoryTable` that a decision needs."""
 
     def get(self, memory: MemoryId) -> Memory | None: ...
 
@@ -75,22 +75,22 @@ class KnownMemories(Protocol):
     def at_key(self, space: Space, key: str) -> Memory | None: ...
 
 
-class KnownRevisions(Protocol):
-    """Revisions, as tables promise them."""
+class RevisionLookup(Protocol):
+    """The lookups of `RevisionTable` that a decision needs."""
 
     def holds(self, memory: Memory, state: Memory) -> bool: ...
 
     def count(self, memory: Memory) -> int: ...
 
 
-class KnownSessions(Protocol):
-    """Sessions, as tables promise them."""
+class SessionLookup(Protocol):
+    """The lookups of `SessionTable` that a decision needs."""
 
     def get(self, session: SessionId) -> Session | None: ...
 
 
-class Known(Protocol):
-    """What an import has to know: what is stored, or will be when a row has its turn."""
+class Lookups(Protocol):
+    """The part of a transaction that decisions read; a dry run overlays its own rows."""
 
     @property
     def caller(self) -> Caller: ...
@@ -99,85 +99,88 @@ class Known(Protocol):
     def kept(self) -> Retentions: ...
 
     @property
-    def memories(self) -> KnownMemories: ...
+    def memories(self) -> MemoryLookup: ...
 
     @property
-    def revisions(self) -> KnownRevisions: ...
+    def revisions(self) -> RevisionLookup: ...
 
     @property
-    def sessions(self) -> KnownSessions: ...
+    def sessions(self) -> SessionLookup: ...
 
 
-def verdict(known: Known, memory: Memory) -> Verdict:
-    """What becomes of a memory; Denied if the caller does not act on where it is or comes back."""
-    known.caller.require_space(memory.space)
-    match = known.memories.by_uid(memory.uid) if memory.uid else None
-    if match is not None and known.memories.get(match.id) is None:
-        memory, match = replace(memory, uid=""), None  # that one is none to know of
-    if not memory.uid:
-        match = next(known.memories.twins_of(memory), None)
-    if match is not None and match.deleted_at is None:
-        fate = Fate.SAME if _says_the_same(match, memory) else Fate.CHANGED
-        return Verdict(fate=fate, memory=memory, meets=match)
-    if match is not None:
-        known.caller.require_space(match.space)
-    place = match or memory  # a memory that comes back does so where it was
-    held = known.memories.at_key(place.space, place.key) if place.key else None
-    if held is not None:
-        return Verdict(fate=at_one_key(known, held, memory), memory=memory, meets=held)
-    fate = Fate.NEW if match is None else Fate.RESTORED
-    return Verdict(fate=fate, memory=memory, meets=match)
+def decision(tx: Lookups, memory: Memory) -> Decision:
+    """What an import does with a memory.
 
-
-def session_fate(known: Known, session: Session) -> Fate:
-    """What becomes of a session: a known one is left alone. Denied if it is of others' projects."""
-    known.caller.require_project(session.project)
-    stored = known.sessions.get(session.id)
-    if stored is None:
-        return Fate.NEW
-    known.caller.require_project(stored.project)
-    return Fate.SAME if _by_the_second(stored) == _by_the_second(session) else Fate.CHANGED
-
-
-def _says_the_same(match: Memory, memory: Memory) -> bool:
-    there, here = ((it.text, it.space, it.key) for it in (match, memory))
-    return there == here
-
-
-def at_one_key(known: Known, held: Memory, memory: Memory) -> Fate:
-    """Two memories at one key: the later stays the memory, the other is its revision.
-
-    A full history takes no earlier state: it would go with the next change,
-    and come back with the next import.
+    Denied if the caller may not act on its project, or on that of the deleted memory it restores.
     """
-    if second(memory.updated_at) > second(held.updated_at):  # so no revision is of then
-        return Fate.LATER
-    if known.revisions.holds(held, memory):
-        return Fate.RECORDED
+    tx.caller.require_space(memory.space)
+    match = tx.memories.by_uid(memory.uid) if memory.uid else None
+    if match is not None and tx.memories.get(match.id) is None:
+        memory, match = replace(memory, uid=""), None  # not visible to the caller
+    if not memory.uid:
+        match = next(tx.memories.twins_of(memory), None)
+    if match is not None and match.deleted_at is None:
+        outcome = RowOutcome.SAME if _is_same(match, memory) else RowOutcome.CHANGED
+        return Decision(outcome=outcome, memory=memory, existing=match)
+    if match is not None:
+        tx.caller.require_space(match.space)
+    target = match or memory  # a memory is restored where it was
+    held = tx.memories.at_key(target.space, target.key) if target.key else None
+    if held is not None:
+        return Decision(outcome=outcome_at_key(tx, held, memory), memory=memory, existing=held)
+    outcome = RowOutcome.NEW if match is None else RowOutcome.RESTORED
+    return Decision(outcome=outcome, memory=memory, existing=match)
+
+
+def session_outcome(tx: Lookups, session: Session) -> RowOutcome:
+    """NEW for an unknown session, else SAME or CHANGED; Denied outside the caller's projects."""
+    tx.caller.require_project(session.project)
+    stored = tx.sessions.get(session.id)
+    if stored is None:
+        return RowOutcome.NEW
+    tx.caller.require_project(stored.project)
+    return RowOutcome.SAME if _in_seconds(stored) == _in_seconds(session) else RowOutcome.CHANGED
+
+
+def outcome_at_key(tx: Lookups, held: Memory, memory: Memory) -> RowOutcome:
+    """Resolve two memories at one key: the later stays the memory, the other is its revision.
+
+    A full history takes no earlier state: retention would trim it with the next
+    change, and the next import would bring it back.
+    """
+    if in_seconds(memory.updated_at) > in_seconds(held.updated_at):  # so no revision is of then
+        return RowOutcome.LATER
+    if tx.revisions.holds(held, memory):
+        return RowOutcome.RECORDED
     if memory.updated_at > held.updated_at:
-        return Fate.LATER
-    is_full = known.kept.revisions and known.kept.is_full(known.revisions.count(held))
-    return Fate.TOO_EARLY if is_full else Fate.EARLIER
+        return RowOutcome.LATER
+    is_full = tx.kept.revisions and tx.kept.is_full(tx.revisions.count(held))
+    return RowOutcome.TOO_EARLY if is_full else RowOutcome.EARLIER
 
 
-def earlier(held: Memory, memory: Memory) -> Revision:
-    """A memory as a revision of the one that holds its key."""
+def earlier_revision(held: Memory, memory: Memory) -> Revision:
+    """The memory as an earlier revision of the one that holds its key."""
     return Revision(
         number=held.revision, deed=ChangeKind.UPDATED, at=memory.updated_at, text=memory.text
     )
 
 
-def is_state(revision: Revision, memory: Memory) -> bool:
-    """Whether the revision is this state of the memory; an export has whole seconds."""
-    same_second = second(revision.at) == second(memory.updated_at)
+def is_same_state(revision: Revision, memory: Memory) -> bool:
+    """Whether the revision has the memory's text and second; exports have whole seconds."""
+    same_second = in_seconds(revision.at) == in_seconds(memory.updated_at)
     return same_second and revision.text == memory.text
 
 
-def _by_the_second(session: Session) -> Session:
-    ended_at = session.ended_at and second(session.ended_at)
-    return replace(session, started_at=second(session.started_at), ended_at=ended_at)
-
-
-def second(at: datetime) -> datetime:
-    """The instant as an export has it."""
+def in_seconds(at: datetime) -> datetime:
+    """The instant truncated to whole seconds, as an export has it."""
     return at.replace(microsecond=0)
+
+
+def _is_same(stored: Memory, memory: Memory) -> bool:
+    there, here = ((it.text, it.space, it.key) for it in (stored, memory))
+    return there == here
+
+
+def _in_seconds(session: Session) -> Session:
+    ended_at = session.ended_at and in_seconds(session.ended_at)
+    return replace(session, started_at=in_seconds(session.started_at), ended_at=ended_at)

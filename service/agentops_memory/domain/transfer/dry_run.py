@@ -1,8 +1,8 @@
-"""What an import would do, found out in short reads: nothing is written, and no save waits.
+"""The dry run of an import, in short reads: nothing is written, and no save waits.
 
-A row may meet what an earlier row of its document would have made. So that a large
-document is not held for it, it is read once as if none did, and once more only if
-some may; then what these leave behind is held.
+A row may match what an earlier row of its document would have stored. To bound memory, the
+document is read once to find out which match keys repeat, and a second time, with an overlay
+of the rows that have them, only if any do.
 """
 
 import asyncio
@@ -18,116 +18,117 @@ from ..model.memory import UNSAVED, Memory, MemoryId, Session
 from ..model.space import Project
 from ..ports.engine import Engine, Transaction
 from ..secrets.redaction import Rules
-from .decisions import Fate, Verdict, session_fate, verdict
-from .overlay import Ahead, Foreseen, Repeats
+from .decisions import Decision, RowOutcome, decision, session_outcome
+from .overlay import BloomFilter, OverlaidTransaction, Overlay
 
 Row = TypeVar("Row")
 
-PIECE = 50  # rows that one read decides about
-MOST_CONFLICTS = 100  # that are told one by one
-CONFLICTS = (Fate.CHANGED, Fate.LATER, Fate.EARLIER, Fate.TOO_EARLY)
+BATCH = 50  # rows decided in one read
+MAX_CONFLICTS = 100  # listed one by one
+CONFLICTS = (RowOutcome.CHANGED, RowOutcome.LATER, RowOutcome.EARLIER, RowOutcome.TOO_EARLY)
 
 
-class Document(Protocol):
-    """An import that has been received and checked; it can be read more than once."""
+class ImportDocument(Protocol):
+    """An import that was received and validated; it can be read more than once."""
 
     def sessions(self) -> Iterable[Session]:
-        """The sessions in it."""
+        """Its sessions."""
 
     def memories(self) -> Iterable[Memory]:
-        """The memories in it, without ids; one with an empty uid brought none."""
+        """Its memories, without ids; the uid is empty where none was given."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Conflict:
-    """A memory of a document that is not as the stored one.
+class RowConflict:
+    """A memory of a document that differs from the stored one.
 
-    Its place counts from 0; it meets `UNSAVED` if that is an earlier one of the document.
+    `place` is its index in the document, from 0; `existing` is `UNSAVED` if it
+    conflicts with an earlier memory of the same document.
     """
 
     place: int
-    fate: Fate
-    meets: MemoryId
+    outcome: RowOutcome
+    existing: MemoryId
     project: Project
     title: str
 
 
 @dataclass(slots=True, kw_only=True)
-class ImportPlan:
-    """How many rows would have which fate, and the first conflicts."""
+class DryRun:
+    """How many rows have which outcome, and the first conflicts."""
 
-    sessions: Counter[Fate] = field(default_factory=Counter)
-    memories: Counter[Fate] = field(default_factory=Counter)
-    conflicts: list[Conflict] = field(default_factory=list)
+    sessions: Counter[RowOutcome] = field(default_factory=Counter)
+    memories: Counter[RowOutcome] = field(default_factory=Counter)
+    conflicts: list[RowConflict] = field(default_factory=list)
 
 
-async def planned(engine: Engine, caller: Caller, document: Document, rules: Rules) -> ImportPlan:
-    """What an import of the document would do now, whatever others store meanwhile."""
-    repeats = Repeats()
-    plan = await _read_through(engine, caller, document, rules, Ahead(repeats))
+async def dry_run(engine: Engine, caller: Caller, document: ImportDocument, rules: Rules) -> DryRun:
+    """What an import of the document would do now; changes by others meanwhile may show or not."""
+    repeats = BloomFilter()
+    result = await _pass(engine, caller, document, rules, Overlay(repeats))
     if not repeats:
-        return plan
-    return await _read_through(engine, caller, document, rules, Ahead(repeats, is_kept=True))
+        return result
+    return await _pass(engine, caller, document, rules, Overlay(repeats, is_recording=True))
 
 
-async def _read_through(
-    engine: Engine, caller: Caller, document: Document, rules: Rules, ahead: Ahead
-) -> ImportPlan:
-    plan, redactor = ImportPlan(), Redactor(rules)
+async def _pass(
+    engine: Engine, caller: Caller, document: ImportDocument, rules: Rules, overlay: Overlay
+) -> DryRun:
+    result, redactor = DryRun(), Redactor(rules)
     sessions = enumerate(map(redactor.session, document.sessions()))
-    while some_sessions := await _piece(sessions):
-        await engine.read(caller, _judge_sessions, deque(some_sessions), ahead, plan)
+    while some_sessions := await _batch(sessions):
+        await engine.read(caller, _decide_sessions, deque(some_sessions), overlay, result)
     memories = enumerate(map(redactor.memory, document.memories()))
-    while some := await _piece(memories):
-        await engine.read(caller, _judge_memories, deque(some), ahead, plan)
-    return plan
+    while some := await _batch(memories):
+        await engine.read(caller, _decide_memories, deque(some), overlay, result)
+    return result
 
 
-async def _piece(rows: Iterator[Row]) -> list[Row]:
-    return await asyncio.to_thread(list, islice(rows, PIECE))
+async def _batch(rows: Iterator[Row]) -> list[Row]:
+    return await asyncio.to_thread(list, islice(rows, BATCH))
 
 
-def _judge_sessions(
-    tx: Transaction, sessions: deque[tuple[int, Session]], ahead: Ahead, plan: ImportPlan
+def _decide_sessions(
+    tx: Transaction, sessions: deque[tuple[int, Session]], overlay: Overlay, result: DryRun
 ) -> None:
-    known = Foreseen(tx, ahead)
+    overlaid = OverlaidTransaction(tx, overlay)
     while sessions:
         _, session = sessions[0]
-        fate = session_fate(known, session)
-        known.note_session(session, fate)
-        plan.sessions[fate] += 1
-        sessions.popleft()  # a read that is run again goes on from here
+        outcome = session_outcome(overlaid, session)
+        overlaid.apply_session(session, outcome)
+        result.sessions[outcome] += 1
+        sessions.popleft()  # only now: a retried read resumes here
 
 
-def _judge_memories(
-    tx: Transaction, memories: deque[tuple[int, Memory]], ahead: Ahead, plan: ImportPlan
+def _decide_memories(
+    tx: Transaction, memories: deque[tuple[int, Memory]], overlay: Overlay, result: DryRun
 ) -> None:
-    known = Foreseen(tx, ahead)
+    overlaid = OverlaidTransaction(tx, overlay)
     while memories:
         place, memory = memories[0]
-        found = verdict(known, memory)
-        if not found.is_left_alone:
+        decided = decision(overlaid, memory)
+        if not decided.is_present:
             _require_session(tx, memory)
-        known.note(found)
-        plan.memories[found.fate] += 1
-        if found.fate in CONFLICTS and len(plan.conflicts) < MOST_CONFLICTS:
-            plan.conflicts.append(_conflict(place, found))
+        overlaid.apply(decided)
+        result.memories[decided.outcome] += 1
+        if decided.outcome in CONFLICTS and len(result.conflicts) < MAX_CONFLICTS:
+            result.conflicts.append(_conflict(place, decided))
         memories.popleft()  # as above
 
 
 def _require_session(tx: Transaction, memory: Memory) -> None:
-    """Refuse with Denied a memory in a session of a project that the caller does not act on."""
+    """Raise Denied for a memory in a stored session of a project that is not the caller's."""
     session = tx.sessions.get(memory.session) if memory.session else None
     if session is not None:
         tx.caller.require_project(session.project)
 
 
-def _conflict(place: int, found: Verdict) -> Conflict:
-    assert found.meets is not None  # each of CONFLICTS is with something
-    return Conflict(
+def _conflict(place: int, decided: Decision) -> RowConflict:
+    assert decided.existing is not None  # each of CONFLICTS has one
+    return RowConflict(
         place=place,
-        fate=found.fate,
-        meets=max(found.meets.id, UNSAVED),
-        project=found.memory.space.project,
-        title=found.memory.text.title,
+        outcome=decided.outcome,
+        existing=max(decided.existing.id, UNSAVED),
+        project=decided.memory.space.project,
+        title=decided.memory.text.title,
     )

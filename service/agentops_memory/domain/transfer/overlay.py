@@ -1,4 +1,4 @@
-"""What rows of an import would leave behind, for the rows after them: a plan writes nothing."""
+"""The overlay of a dry run: what earlier rows of a document would have stored, over the tables."""
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterator
@@ -10,200 +10,206 @@ from ..model.memory import UNSAVED, ChangeKind, Memory, MemoryId, Revision, Sess
 from ..model.retention import Retentions
 from ..model.space import Space
 from ..ports.engine import Transaction
-from .decisions import Fate, Verdict, earlier, is_state, second
+from .decisions import Decision, RowOutcome, earlier_revision, in_seconds, is_same_state
 
-BITS = 1 << 25  # 4 MiB: with a million marks one in three hundred is taken for a repeated one
+BLOOM_BITS = 1 << 25  # 4 MiB; a million keys give one false positive in three hundred
 
-Mark = Hashable
+MatchKey = Hashable
+"""A key by which a row finds an earlier one: its uid, topic key, twin or session id."""
+
 Order = tuple[bool, bool, int]
-Place = tuple[Order, MemoryId]
 
 
 @dataclass(slots=True)
-class Repeats:
-    """By what rows may meet, as far as it occurs in more than one row.
+class BloomFilter:
+    """A Bloom filter over match keys that remembers which were added more than once.
 
-    Its size does not follow the document's. Sometimes it is wrong to say that a
-    mark is repeated, and never that it is not.
+    Its size is fixed. A false positive is possible, a false negative is not.
     """
 
-    _seen: bytearray = field(default_factory=lambda: bytearray(BITS // 8))
-    _again: set[int] = field(default_factory=set)
+    _bits: bytearray = field(default_factory=lambda: bytearray(BLOOM_BITS // 8))
+    _repeated: set[int] = field(default_factory=set)
 
-    def note(self, marks: set[Mark]) -> None:
-        """Note the marks of one row."""
-        for mark in map(hash, marks):
-            if all([self._was_set(mark % BITS), self._was_set(mark // BITS % BITS)]):
-                self._again.add(mark)
+    def add(self, keys: set[MatchKey]) -> None:
+        """Add the match keys of one row."""
+        for key in map(hash, keys):
+            if all([self._set(key % BLOOM_BITS), self._set(key // BLOOM_BITS % BLOOM_BITS)]):
+                self._repeated.add(key)
 
-    def has_any(self, marks: set[Mark]) -> bool:
-        return not self._again.isdisjoint(map(hash, marks))
+    def has_repeated(self, keys: set[MatchKey]) -> bool:
+        """Whether any of the keys was added by more than one row."""
+        return not self._repeated.isdisjoint(map(hash, keys))
 
     def __bool__(self) -> bool:
-        return bool(self._again)
+        return bool(self._repeated)
 
-    def _was_set(self, bit: int) -> bool:
+    def _set(self, bit: int) -> bool:
+        """Set a bit; whether it was set before."""
         byte, mask = bit >> 3, 1 << (bit & 7)
-        was_set = bool(self._seen[byte] & mask)
-        self._seen[byte] |= mask
+        was_set = bool(self._bits[byte] & mask)
+        self._bits[byte] |= mask
         return was_set
 
 
 @dataclass(slots=True)
-class Ahead:
-    """What the rows so far would have left behind; kept is only what a later row may meet.
+class Overlay:
+    """What the rows so far would have stored, as far as a later row may match it.
 
-    The first reading finds out what that is, and keeps nothing. A memory that has
-    no id yet has a negative one here.
+    The first pass only fills the Bloom filter; the second, with `is_recording`, stores
+    the rows whose keys repeat. A memory without an id has a negative one here.
     """
 
-    repeats: Repeats
-    is_kept: bool = False
+    repeats: BloomFilter
+    is_recording: bool = False
     sessions: dict[SessionId, Session] = field(default_factory=dict)
     memories: dict[MemoryId, Memory] = field(default_factory=dict)
     revisions: dict[MemoryId, list[Revision]] = field(default_factory=dict)
-    _places: defaultdict[Mark, list["Place"]] = field(default_factory=lambda: defaultdict(list))
+    _heaps: defaultdict[MatchKey, list[tuple[Order, MemoryId]]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
 
-    def with_mark(self, mark: Mark) -> Memory | None:
-        """The memory that has the mark by now; of several the first by id."""
-        places = self._places.get(mark, [])
-        while places:
-            order, id_ = places[0]
+    def find(self, key: MatchKey) -> Memory | None:
+        """The memory that has the match key now; the first in order if several have."""
+        heap = self._heaps.get(key, [])
+        while heap:
+            order, id_ = heap[0]
             memory = self.memories[id_]
-            if in_order(memory) == order and mark in _marks(memory):
+            if in_order(memory) == order and key in _match_keys(memory):
                 return memory
-            heappop(places)  # it was so, and has changed since
+            heappop(heap)  # stale: the memory has changed since
         return None
 
-    def keep(self, memory: Memory, revisions: list[Revision]) -> None:
-        """Keep a memory as it is by now, with its revisions, newest first."""
+    def put(self, memory: Memory, revisions: list[Revision]) -> None:
+        """Store the memory's new state with its revisions, newest first."""
         if memory.id == UNSAVED:
             memory = replace(memory, id=MemoryId(-1 - len(self.memories)))
         self.memories[memory.id], self.revisions[memory.id] = memory, revisions
-        for mark in _marks(memory):
-            heappush(self._places[mark], (in_order(memory), memory.id))
+        for key in _match_keys(memory):
+            heappush(self._heaps[key], (in_order(memory), memory.id))
 
 
-class Foreseen:
-    """What is stored, as the rows so far would have changed it; the tables are its own."""
+class OverlaidTransaction:
+    """The lookups of a transaction, seen through an overlay."""
 
-    def __init__(self, tx: Transaction, ahead: Ahead) -> None:
+    def __init__(self, tx: Transaction, overlay: Overlay) -> None:
         self.caller: Caller = tx.caller
         self.kept: Retentions = tx.kept
-        self.memories = ForeseenMemories(tx, ahead)
-        self.revisions = ForeseenRevisions(tx, ahead)
-        self.sessions = ForeseenSessions(tx, ahead)
-        self._ahead = ahead
+        self.memories = OverlaidMemories(tx, overlay)
+        self.revisions = OverlaidRevisions(tx, overlay)
+        self.sessions = OverlaidSessions(tx, overlay)
+        self._overlay = overlay
 
-    def note_session(self, session: Session, fate: Fate) -> None:
-        """Note what becomes of a session."""
-        marks: set[Mark] = {("session", session.id)}
-        if not self._ahead.is_kept:
-            self._ahead.repeats.note(marks)
-        elif fate is Fate.NEW and self._ahead.repeats.has_any(marks):
-            self._ahead.sessions[session.id] = session
+    def apply_session(self, session: Session, outcome: RowOutcome) -> None:
+        """Apply a session's outcome to the overlay."""
+        overlay = self._overlay
+        keys: set[MatchKey] = {("session", session.id)}
+        if not overlay.is_recording:
+            overlay.repeats.add(keys)
+        elif outcome is RowOutcome.NEW and overlay.repeats.has_repeated(keys):
+            overlay.sessions[session.id] = session
 
-    def note(self, found: Verdict) -> None:
-        """Note what becomes of a memory."""
-        met = [found.memory, found.state, *([found.meets] if found.meets else [])]
-        marks = {mark for memory in met for mark in _marks(memory)}
-        if not self._ahead.is_kept:
-            self._ahead.repeats.note(marks)
-        elif found.fate.is_stored and self._ahead.repeats.has_any(marks):
-            history = self.revisions.newest(found.meets) if found.meets else []
-            self._ahead.keep(*_after(found, history, self.kept))
+    def apply(self, decided: Decision) -> None:
+        """Apply a decision about a memory to the overlay."""
+        overlay, existing = self._overlay, decided.existing
+        involved = [decided.memory, decided.state, *([existing] if existing else [])]
+        keys = {key for memory in involved for key in _match_keys(memory)}
+        if not overlay.is_recording:
+            overlay.repeats.add(keys)
+        elif decided.outcome.is_stored and overlay.repeats.has_repeated(keys):
+            history = self.revisions.newest(existing) if existing else []
+            overlay.put(*_applied(decided, history, self.kept))
 
 
 @dataclass(frozen=True, slots=True)
-class ForeseenMemories:
+class OverlaidMemories:
     """Memories, live or deleted."""
 
     tx: Transaction
-    ahead: Ahead
+    overlay: Overlay
 
     def get(self, memory: MemoryId) -> Memory | None:
-        return self.ahead.memories.get(memory) or self.tx.memories.get(memory)
+        return self.overlay.memories.get(memory) or self.tx.memories.get(memory)
 
     def by_uid(self, uid: str) -> Memory | None:
-        return self.ahead.with_mark(("uid", uid)) or self.tx.memories.by_uid(uid)
+        return self.overlay.find(("uid", uid)) or self.tx.memories.by_uid(uid)
 
     def twins_of(self, memory: Memory) -> Iterator[Memory]:
         stored = self.tx.memories.twins_of(memory)
-        as_stored = next((it for it in stored if it.id not in self.ahead.memories), None)
-        twins = (as_stored, self.ahead.with_mark(_twin(memory)))
+        unchanged = next((it for it in stored if it.id not in self.overlay.memories), None)
+        twins = (unchanged, self.overlay.find(_twin_key(memory)))
         return iter(sorted((it for it in twins if it is not None), key=in_order))
 
     def at_key(self, space: Space, key: str) -> Memory | None:
-        return self.ahead.with_mark(("key", space, key)) or self.tx.memories.at_key(space, key)
+        return self.overlay.find(("key", space, key)) or self.tx.memories.at_key(space, key)
 
 
 @dataclass(frozen=True, slots=True)
-class ForeseenRevisions:
-    """The record of each memory's changes."""
+class OverlaidRevisions:
+    """The revisions of each memory."""
 
     tx: Transaction
-    ahead: Ahead
+    overlay: Overlay
 
     def holds(self, memory: Memory, state: Memory) -> bool:
-        kept = self.ahead.revisions.get(memory.id)
-        if kept is None:
+        overlaid = self.overlay.revisions.get(memory.id)
+        if overlaid is None:
             return self.tx.revisions.holds(memory, state)
-        return any(is_state(revision, state) for revision in kept)
+        return any(is_same_state(revision, state) for revision in overlaid)
 
     def count(self, memory: Memory) -> int:
-        kept = self.ahead.revisions.get(memory.id)
-        return self.tx.revisions.count(memory) if kept is None else len(kept)
+        overlaid = self.overlay.revisions.get(memory.id)
+        return self.tx.revisions.count(memory) if overlaid is None else len(overlaid)
 
     def newest(self, memory: Memory) -> list[Revision]:
-        kept = self.ahead.revisions.get(memory.id)
-        return self.tx.revisions.newest(memory) if kept is None else kept
+        overlaid = self.overlay.revisions.get(memory.id)
+        return self.tx.revisions.newest(memory) if overlaid is None else overlaid
 
 
 @dataclass(frozen=True, slots=True)
-class ForeseenSessions:
-    """Sessions, known by their id alone."""
+class OverlaidSessions:
+    """Sessions, by id."""
 
     tx: Transaction
-    ahead: Ahead
+    overlay: Overlay
 
     def get(self, session: SessionId) -> Session | None:
-        return self.ahead.sessions.get(session) or self.tx.sessions.get(session)
+        return self.overlay.sessions.get(session) or self.tx.sessions.get(session)
 
 
 def in_order(memory: Memory) -> Order:
-    """Of several the first: live ones, then those that have an id, each as they were made."""
+    """The sort key of several matches: live before deleted, stored before new, then by id."""
     return memory.deleted_at is not None, memory.id < 0, abs(memory.id)
 
 
-def _after(
-    found: Verdict, history: list[Revision], kept: Retentions
+def _applied(
+    decided: Decision, history: list[Revision], kept: Retentions
 ) -> tuple[Memory, list[Revision]]:
-    """What an import leaves of a memory that it stores, with its revisions, newest first."""
-    state, deed = found.state, ChangeKind.UPDATED
-    if found.fate is Fate.EARLIER:
+    """A memory as an import would leave it, with its retained revisions, newest first."""
+    state, kind = decided.state, ChangeKind.UPDATED
+    if decided.outcome is RowOutcome.EARLIER:
         newest, *older = history
         newest = replace(newest, number=newest.number + 1)
-        absorbed = [newest, earlier(state, found.memory), *older]
+        absorbed = [newest, earlier_revision(state, decided.memory), *older]
         return replace(state, revision=state.revision + 1), absorbed
-    if found.meets is None:
-        deed = ChangeKind.CREATED
+    if decided.existing is None:
+        kind = ChangeKind.CREATED
     else:
         state = replace(state, revision=state.revision + 1)
-    newest = Revision(number=state.revision, deed=deed, at=state.updated_at, text=state.text)
+    newest = Revision(number=state.revision, deed=kind, at=state.updated_at, text=state.text)
     oldest = kept.oldest(state.revision)
     return state, [newest, *(it for it in history if it.number >= oldest)]
 
 
-def _marks(memory: Memory) -> Iterator[Mark]:
-    """By what a row may meet a memory."""
+def _match_keys(memory: Memory) -> Iterator[MatchKey]:
+    """Every key by which a row may match the memory."""
     if memory.uid:
         yield "uid", memory.uid
     if memory.key:
         yield "key", memory.space, memory.key
-    yield _twin(memory)
+    yield _twin_key(memory)
 
 
-def _twin(memory: Memory) -> Mark:
-    text, created_at = memory.text, second(memory.created_at)
+def _twin_key(memory: Memory) -> MatchKey:
+    text, created_at = memory.text, in_seconds(memory.created_at)
     what = (text.type, text.title, text.content)
     return "twin", memory.space, memory.session, memory.key, what, created_at

@@ -1,4 +1,4 @@
-"""What is done with the rows of an import, each function within one transaction."""
+"""The rows of an import: stored, staged, applied and discarded, a transaction a function."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -13,16 +13,23 @@ from ..memories.writes import created, revised
 from ..model.memory import Imported, Memory, Session
 from ..ports.engine import Transaction
 from ..ports.imports import Import, ImportId, Row
-from .decisions import Fate, Verdict, at_one_key, earlier, session_fate, verdict
+from .decisions import (
+    Decision,
+    RowOutcome,
+    decision,
+    earlier_revision,
+    outcome_at_key,
+    session_outcome,
+)
 
-MANY = 1000  # rows that are applied in one transaction, if there is time
-FEW = 4  # while others wait for it
-DISCARDED = 1000  # rows that are removed in one transaction
-SILENCE = timedelta(minutes=1)  # after which nobody stages the rest of an import any more
+MAX_APPLIED = 1000  # rows applied in one transaction, within its time limit
+MAX_APPLIED_CONTENDED = 4  # while other writers wait
+MAX_DISCARDED = 1000  # staged rows removed in one transaction
+STAGING_TIMEOUT = timedelta(minutes=1)  # without a row, after which an import is abandoned
 
 
 def import_rows(tx: Transaction, rows: Sequence[Row]) -> Imported:
-    """Store rows, as far as the tenant has room."""
+    """Store rows at once; OverQuota when the tenant has no room for them."""
     counts = Counter[type[Row]]()
     with tx.memories.in_bulk():
         for row in rows:
@@ -34,7 +41,10 @@ def import_rows(tx: Transaction, rows: Sequence[Row]) -> Imported:
 def stage_rows(
     tx: Transaction, import_: ImportId | None, rows: Sequence[Row], *, is_last: bool
 ) -> ImportId:
-    """Keep the next rows of an import, a new one if none is named; accept it with the last."""
+    """Stage the next rows of an import, a new one for None; accept it with the last.
+
+    Unavailable if it was discarded after `STAGING_TIMEOUT`.
+    """
     require_room(tx)
     if import_ is None:
         import_ = tx.imports.begin(tx.caller.projects)
@@ -50,12 +60,11 @@ def stage_rows(
 def apply_rows(
     tx: Transaction, import_: ImportId, elapsed: Callable[[], float], limit: timedelta
 ) -> Import:
-    """Store the next rows of an accepted import, for who asked for it; the import as it is then.
+    """Apply the next rows of an accepted import within the time limit; its progress.
 
-    What they take to be indexed is beside the time limit. A row that its caller may not store any
-    more, by what others did meanwhile, is left out, and so is one that is damaged. When a project
-    of the import has got another name, nothing is stored: it is to be asked with the patterns that
-    the import has by now.
+    Indexing is not counted in the limit. A row is skipped if it is corrupt, or if its caller
+    may not store it any more. If a project was renamed meanwhile nothing is applied: the
+    caller has to come again with the import's current patterns.
     """
     before = tx.imports.get(import_)
     if before is None:
@@ -64,12 +73,15 @@ def apply_rows(
         return before
     end, counts, last = elapsed() + limit.total_seconds(), Counter[type[Row]](), 0
     with tx.memories.in_bulk():
-        for number, (place, row) in enumerate(tx.imports.rows(import_), start=1):
+        for number, (position, row) in enumerate(tx.imports.rows(import_), start=1):
             if row is not None:
                 with suppress(Denied):
                     counts[type(row)] += _import_row(tx, row)
-            last = place
-            if number >= (FEW if tx.is_awaited else MANY) or elapsed() > end:
+            last = position
+            if (
+                number >= (MAX_APPLIED_CONTENDED if tx.is_awaited else MAX_APPLIED)
+                or elapsed() > end
+            ):
                 break
         else:
             tx.imports.finish(import_)
@@ -81,11 +93,11 @@ def apply_rows(
 
 
 def discard_rows(tx: Transaction, import_: ImportId) -> bool:
-    return tx.imports.discard(import_, DISCARDED)
+    return tx.imports.discard(import_, MAX_DISCARDED)
 
 
-def silent_imports(tx: Transaction) -> list[ImportId]:
-    return tx.imports.silent(tx.now - SILENCE, tx.now + SILENCE)
+def abandoned_imports(tx: Transaction) -> list[ImportId]:
+    return tx.imports.silent(tx.now - STAGING_TIMEOUT, tx.now + STAGING_TIMEOUT)
 
 
 def unfinished_imports(tx: Transaction) -> list[Import]:
@@ -96,19 +108,19 @@ def is_any_staged(tx: Transaction) -> bool:
     return tx.imports.is_any_staged()
 
 
-def merged(tx: Transaction, held: Memory, memory: Memory) -> bool:
-    """Bring a memory into the one that holds its key; whether something of it was not there yet."""
-    fate = at_one_key(tx, held, memory)
-    return _stored(tx, Verdict(fate=fate, memory=memory, meets=held))
+def merge_at_key(tx: Transaction, held: Memory, memory: Memory) -> None:
+    """Merge a memory into the one that holds its key: the later text wins."""
+    outcome = outcome_at_key(tx, held, memory)
+    _store(tx, Decision(outcome=outcome, memory=memory, existing=held))
 
 
 def _import_row(tx: Transaction, row: Row) -> bool:
-    """Whether something of the row was not there yet."""
+    """Whether something of the row was stored."""
     return _import_session(tx, row) if isinstance(row, Session) else _import_memory(tx, row)
 
 
 def _import_session(tx: Transaction, session: Session) -> bool:
-    is_new = session_fate(tx, session) is Fate.NEW
+    is_new = session_outcome(tx, session) is RowOutcome.NEW
     admitted(tx, session)
     if is_new:
         tx.sessions.close(session)
@@ -116,22 +128,21 @@ def _import_session(tx: Transaction, session: Session) -> bool:
 
 
 def _import_memory(tx: Transaction, memory: Memory) -> bool:
-    found = verdict(tx, memory)
-    if found.is_left_alone:
+    decided = decision(tx, memory)
+    if decided.is_present:
         return False
     session = memory.session
-    assert session is not None  # none of a store is imported
+    assert session is not None  # entries of stores are not imported
     admitted(tx, Session(id=session, project=memory.space.project, started_at=memory.created_at))
-    return _stored(tx, found)
+    _store(tx, decided)
+    return decided.outcome.is_stored
 
 
-def _stored(tx: Transaction, found: Verdict) -> bool:
-    """Do what was decided; whether that was anything."""
-    memory, meets = found.memory, found.meets
-    if meets is None:
+def _store(tx: Transaction, decided: Decision) -> None:
+    memory, existing = decided.memory, decided.existing
+    if existing is None:
         created(tx, replace(memory, uid=memory.uid or tx.new_uid(memory.created_at)))
-    elif found.fate is Fate.EARLIER:
-        tx.revisions.absorb(meets.id, earlier(meets, memory))
-    elif found.fate.is_stored:
-        revised(tx, meets, found.state)
-    return found.fate.is_stored
+    elif decided.outcome is RowOutcome.EARLIER:
+        tx.revisions.absorb(existing.id, earlier_revision(existing, memory))
+    elif decided.outcome.is_stored:
+        revised(tx, existing, decided.state)

@@ -1,9 +1,9 @@
-"""Carrying sessions and memories out of one service and into another, any number of times.
+"""Export and import of sessions and memories; an import is idempotent.
 
-A small import is one transaction. A larger one would keep the saves of others waiting:
-its rows are staged, in short transactions; once all are, the import is accepted; and then
-they are applied, in short transactions again. Whoever dies before it was accepted has stored
-nothing, and whoever dies later leaves it to be completed.
+A small import is one transaction. A larger one would block other writers, so it has two
+phases of short transactions: its rows are staged, and once all are, the import is accepted
+and they are applied. A crash before it is accepted stores nothing; after that, `resume`
+completes it.
 """
 
 import asyncio
@@ -22,39 +22,39 @@ from ..model.space import Project
 from ..ports.audit import noop
 from ..ports.engine import Engine, Transaction
 from ..ports.imports import Import, ImportId, Row
-from .dry_run import Document, ImportPlan, planned
+from .dry_run import DryRun, ImportDocument, dry_run
 from .rows import (
+    abandoned_imports,
     apply_rows,
     discard_rows,
     import_rows,
     is_any_staged,
-    silent_imports,
     stage_rows,
     unfinished_imports,
 )
 
 Progress = Callable[[int, int], None]
 
-PAGE = 500  # rows read at a time, so that a slow reader holds no snapshot
-CHUNK = 200  # rows that are stored or staged together
-STEP = timedelta(milliseconds=250)  # it ends early when others of the same process wait
-CHUNK_SIZE = 1024 * 1024  # characters of content after which they are not more
+PAGE = 500  # rows of one read, so that a slow client holds no snapshot
+CHUNK = 200  # rows stored or staged in one transaction
+CHUNK_SIZE = 1024 * 1024  # characters of content that end a chunk early
+STEP = timedelta(milliseconds=250)  # of applying; shorter while writers of this process wait
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transfer:
     """Export and import of one service.
 
-    `on_left` is told of a caller whose accepted import has to be completed by `resume`.
-    `elapsed` tells seconds, however the clock is put.
+    `on_left` is called with the caller of an import that `resume` may have to complete.
+    `elapsed` is a monotonic clock, in seconds.
     """
 
     engine: Engine
     rules: RulesOf = default_rules
     on_left: Callable[[Caller], None] = noop
     elapsed: Callable[[], float] = time.monotonic
-    step: timedelta = STEP  # of an import that is applied
-    rest: timedelta = timedelta()  # between two of them, for the writers of other processes
+    step: timedelta = STEP
+    rest: timedelta = timedelta()  # between two steps, for the writers of other processes
 
     async def sessions(
         self, caller: Caller, project: Project | None
@@ -77,13 +77,13 @@ class Transfer:
             after = page[-1].id
 
     async def import_all(
-        self, caller: Caller, document: Document, progress: Progress = noop
+        self, caller: Caller, document: ImportDocument, progress: Progress = noop
     ) -> Imported:
-        """Store what is not there yet, whole or not at all; what matches is left alone.
+        """Store what is not stored yet, atomically; what matches a stored row is left unchanged.
 
-        A large import becomes visible piece by piece once it is accepted. When it cannot
-        go on then, the answer says so, and `resume` completes it. `progress` is told how many
-        rows of a large import are stored, and of how many.
+        A large import becomes visible step by step once it is accepted; if it is interrupted
+        then, the answer has `goes_on`, and `resume` completes it. `progress` is called with
+        the rows of a large import that are applied, and all of them.
         """
         caller.require(Role.ADMIN)
         rules = self.rules(caller)
@@ -95,27 +95,24 @@ class Transfer:
             return replace(counts, redacted=redactor.count)
         chunks = chain([first, second], chunks)
         if not caller.projects.are_everything:
-            await planned(self.engine, caller, document, rules)  # refused before it is accepted
+            await dry_run(self.engine, caller, document, rules)  # Denied before it is accepted
             redactor = Redactor(rules)
-            chunks = chunks_of(redactor, document)  # which the plan has read to its end
+            chunks = chunks_of(redactor, document)  # the dry run has exhausted the first
         import_ = await self._staged(caller, chunks)
         counts = await self._applied(caller, import_, progress)
         return replace(counts, redacted=redactor.count)
 
-    async def plan_import(self, caller: Caller, document: Document) -> ImportPlan:
-        """What an import would do by now; nothing is changed, and nobody waits for it.
-
-        How much the tenant may still store is not looked at.
-        """
+    async def plan_import(self, caller: Caller, document: ImportDocument) -> DryRun:
+        """What an import would do now, without changing anything; quotas are not checked."""
         caller.require(Role.ADMIN)
-        return await planned(self.engine, caller, document, self.rules(caller))
+        return await dry_run(self.engine, caller, document, self.rules(caller))
 
     async def resume(self, caller: Caller) -> bool:
-        """Complete what was accepted, and remove what was staged by those who died.
+        """Complete accepted imports, and discard abandoned ones.
 
-        Whether nothing is left; else there is something to look at again after `SILENCE`.
+        False if an import is still being staged: call again after `STAGING_TIMEOUT`.
         """
-        for import_ in await self.engine.read(caller, silent_imports):
+        for import_ in await self.engine.read(caller, abandoned_imports):
             await self._discard(caller, import_)
         for left in await self.engine.read(caller, unfinished_imports):
             async for _ in self._steps(replace(caller, projects=left.projects), left.id):
@@ -123,7 +120,7 @@ class Transfer:
         return not await self.engine.read(caller, is_any_staged)
 
     async def _staged(self, caller: Caller, chunks: Iterator[Sequence[Row]]) -> ImportId:
-        """An import that is accepted, with all rows; if anything fails, nothing is left of it."""
+        """Stage all rows and accept the import; if anything fails, discard it."""
         import_: ImportId | None = None
         rows = await _next(chunks)
         try:
@@ -135,7 +132,7 @@ class Transfer:
                 try:
                     import_ = await asyncio.shield(writing)
                 except asyncio.CancelledError:
-                    import_ = await writing  # which cannot be stopped, and must be undone
+                    import_ = await writing  # a write cannot be cancelled, and is discarded below
                     raise
                 rows = following
         except BaseException:
@@ -161,18 +158,18 @@ class Transfer:
         return counts
 
     async def _steps(self, caller: Caller, import_: ImportId) -> AsyncIterator[Import]:
-        """Apply an import step by step; others save in between."""
+        """Apply an import step by step, with its progress; others may save in between."""
         while True:
             state = await self.engine.write(caller, apply_rows, import_, self.elapsed, self.step)
             yield state
             if state.is_finished:
                 return
-            caller = replace(caller, projects=state.projects)  # they follow a project's new name
+            caller = replace(caller, projects=state.projects)  # a renamed project changes them
             await asyncio.sleep(self.rest.total_seconds())
 
     async def _discard(self, caller: Caller, import_: ImportId) -> None:
-        """Remove what was staged of an import; one that was accepted is left alone."""
-        with suppress(Refusal):  # what is left goes when it has been silent
+        """Remove the staged rows of an import that was not accepted."""
+        with suppress(Refusal):  # `resume` removes what is left
             while await self.engine.write(caller, discard_rows, import_):
                 pass
 
@@ -185,8 +182,8 @@ def memory_page(tx: Transaction, project: Project | None, after: MemoryId) -> li
     return tx.memories.page(project, after, PAGE)
 
 
-def chunks_of(redactor: Redactor, document: Document) -> Iterator[list[Row]]:
-    """The rows of a document without secrets, sessions first, some at a time."""
+def chunks_of(redactor: Redactor, document: ImportDocument) -> Iterator[list[Row]]:
+    """The redacted rows of a document in chunks, sessions first."""
     sessions: Iterator[Row] = map(redactor.session, document.sessions())
     memories: Iterator[Row] = map(redactor.memory, document.memories())
     chunk: list[Row] = []
@@ -202,5 +199,5 @@ def chunks_of(redactor: Redactor, document: Document) -> Iterator[list[Row]]:
 
 
 async def _next(chunks: Iterator[Sequence[Row]]) -> Sequence[Row]:
-    """The next chunk; none at the end. To read one takes too long for the loop."""
+    """The next chunk, empty at the end; parsing it would block the event loop."""
     return await asyncio.to_thread(next, chunks, ())
