@@ -16,9 +16,9 @@ from agentops_memory.domain.errors import NotFound
 from agentops_memory.domain.lifecycle.receipts import Erasures
 from agentops_memory.domain.lifecycle.retention import (
     Removed,
-    Retaining,
-    overdue_memories,
-    overdue_records,
+    RetentionSweep,
+    memories_past_retention,
+    records_past_retention,
     remove_memories,
     remove_records,
 )
@@ -75,7 +75,7 @@ def test_what_is_over_its_time_goes_and_nothing_that_is_younger(service: Service
     live = living(service.path)
     early = START + MONTH - MICROSECOND
 
-    assert run(service, lambda it: it.read(OPERATOR, overdue_memories), early) == []
+    assert run(service, lambda it: it.read(OPERATOR, memories_past_retention), early) == []
     assert swept(service, early) == NOTHING | {Kind.REVISIONS: 3}
     assert swept(service, START + MONTH) == NOTHING | {
         Kind.DELETED: (1 + 2) + (1 + 3), Kind.IDEMPOTENCY: 1, Kind.RECEIPTS: 1 + 1,
@@ -234,14 +234,14 @@ def test_what_was_restored_meanwhile_stays(service: Service) -> None:
         service.http.delete(f"/observations/{saved['id']}")
 
     async def late(engine: SqliteEngine) -> None:
-        due = await engine.read(OPERATOR, overdue_memories)
+        due = await engine.read(OPERATOR, memories_past_retention)
         assert sorted(due) == [1, 2]
         await asyncio.to_thread(service.http.post, "/observations/1/restore", json={"revision": 1})
         step = await engine.write(OPERATOR, remove_memories, due)
-        assert (step.rows, step.seen) == (3, 2)
+        assert (step.rows, step.done) == (3, 2)
         assert not await engine.write(OPERATOR, remove_memories, [])
         nobody = await engine.write(OPERATOR, remove_memories, due)
-        assert (nobody.rows, nobody.seen) == (0, 2)
+        assert (nobody.rows, nobody.done) == (0, 2)
 
     run(service, late, START + MONTH)
 
@@ -257,7 +257,7 @@ def test_a_key_that_was_used_anew_meanwhile_stays(service: Service) -> None:
     service.clock.advance(days=30)
 
     async def late(engine: SqliteEngine) -> None:
-        due = await engine.read(OPERATOR, overdue_records)
+        due = await engine.read(OPERATOR, records_past_retention)
         await asyncio.to_thread(saving)
         assert (await engine.write(OPERATOR, remove_records, due)).rows == 0
 
@@ -273,9 +273,9 @@ def test_a_store_that_is_going_is_left_to_its_own_erasure(tmp_path: Path) -> Non
         ((uid,),) = rows(service.path, "SELECT uid FROM stores")
 
     async def both(engine: SqliteEngine) -> None:
-        assert len(await engine.read(OPERATOR, overdue_memories)) == 1
+        assert len(await engine.read(OPERATOR, memories_past_retention)) == 1
         await engine.write(OPERATOR, delete_store, StoreId(uid))
-        assert await engine.read(OPERATOR, overdue_memories) == []
+        assert await engine.read(OPERATOR, memories_past_retention) == []
         assert (await engine.write(OPERATOR, remove_memories, [MemoryId(1)])).rows == 0
         await Erasures(engine=engine).finish(OPERATOR)
 
@@ -400,7 +400,7 @@ def test_a_clock_that_jumps_in_the_midst_of_a_sweep_makes_nothing_old(service: S
     fill(service)
 
     def swept_by(by: Any, at: Any) -> Removed:
-        return run(service, lambda it: Retaining(engine=it).sweep(OPERATOR, by=by), at, KEPT)
+        return run(service, lambda it: RetentionSweep(engine=it).sweep(OPERATOR, by=by), at, KEPT)
 
     ahead = swept_by(START + MONTH - MICROSECOND, START + 900 * MONTH)
     back = swept_by(START + 900 * MONTH, START - MONTH)
@@ -469,11 +469,11 @@ def test_a_database_that_was_opened_is_swept_when_the_bell_rings(tmp_path: Path)
             async with keeping(keep, list, bell, every):
                 bell.ring(OPERATOR)
                 if every:
-                    while await engine.read(OPERATOR, overdue_memories):  # noqa: ASYNC110
+                    while await engine.read(OPERATOR, memories_past_retention):  # noqa: ASYNC110
                         await asyncio.sleep(0.002)
                 else:
                     await asyncio.sleep(0.01)
-                    assert await engine.read(OPERATOR, overdue_memories)
+                    assert await engine.read(OPERATOR, memories_past_retention)
 
     asyncio.run(with_engine(path, clock, KEPT, rung))
 
@@ -508,7 +508,7 @@ def fill(service: Service) -> None:
 
 def swept(service: Service, at: Any, retentions: Retentions = KEPT) -> Removed:
     """What a sweep removes at that instant, beside the running service."""
-    return run(service, lambda it: Retaining(engine=it).sweep(OPERATOR), at, retentions)
+    return run(service, lambda it: RetentionSweep(engine=it).sweep(OPERATOR), at, retentions)
 
 
 def run(
@@ -558,7 +558,7 @@ def test_a_tenant_that_was_erased_meanwhile_holds_up_no_other(
 ) -> None:
     swept = []
 
-    class Gone(Retaining):
+    class Gone(RetentionSweep):
         async def sweep(self, caller: Caller, *_: object, **__: object) -> Removed:
             swept.append(caller)
             raise NotFound("No such tenant.")
@@ -576,7 +576,7 @@ def keeper(engine: SqliteEngine, clock: Clock, telemetry: Telemetry, audited: li
         return 0
 
     return Keeping(
-        retaining=Retaining(engine=engine),
+        retaining=RetentionSweep(engine=engine),
         kept=KEPT,
         trim_audit=trim,
         clock=SteadyClock(clock=clock, elapsed=clock.elapsed),

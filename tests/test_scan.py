@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.domain.lifecycle import scan as scanning
+from agentops_memory.domain.lifecycle import scan_findings as scanning
 from agentops_memory.domain.lifecycle.scan import Scan, redact
 from agentops_memory.domain.memories.redactor import default_rules
 from agentops_memory.domain.memories.writes import erase
@@ -211,7 +211,7 @@ def test_what_is_erased_while_it_is_scanned_is_passed_over(stored: Path) -> None
 def test_long_histories_are_scanned_part_by_part(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scanning, "MOST_LOOKED_AT", 10_000)
+    monkeypatch.setattr(scanning, "MAX_PAGE_SIZE", 10_000)
     with serving(tmp_path / "memory.db") as service:
         for number in range(6):
             for _ in range(3):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from ..domain.errors import NotFound
-from ..domain.lifecycle.retention import Removed, Retaining
+from ..domain.lifecycle.retention import Removed, RetentionSweep
 from ..domain.model.access import Caller
 from ..domain.model.retention import BY_CLOCK, Kind, Retentions
 from ..telemetry import Metrics
@@ -29,7 +29,7 @@ class Keeping:
     While its clock is not steady, nothing goes by its age.
     """
 
-    retaining: Retaining
+    retaining: RetentionSweep
     kept: Retentions
     trim_audit: TrimAudit
     clock: SteadyClock

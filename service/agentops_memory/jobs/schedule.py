@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from ..domain.lifecycle.receipts import Erasures
-from ..domain.lifecycle.retention import Retaining
+from ..domain.lifecycle.retention import RetentionSweep
 from ..domain.lifecycle.upkeep import Upkeep
 from ..domain.memories.sessions import Sessions
 from ..domain.model.access import Caller
@@ -114,7 +114,7 @@ class Housekeeping:
 
     def _keeping(self, sqlite: TenantsEngine) -> AbstractAsyncContextManager[None]:
         kept = Keeping(
-            retaining=Retaining(engine=sqlite, on_erased=self.erased.ring),
+            retaining=RetentionSweep(engine=sqlite, on_erased=self.erased.ring),
             kept=self.settings.retention,
             trim_audit=partial(trim, self.settings.audit_file),
             clock=SteadyClock(clock=self.clock, elapsed=self.elapsed),

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import click
 
-from ...domain.lifecycle.projects import Plan, Projects
+from ...domain.lifecycle.projects import ProjectPlan, Projects
 from ...domain.lifecycle.receipts import Erasures, Receipt
 from ...domain.model.access import Caller, tenant_id
 from ...domain.model.space import Project, project_name
@@ -216,7 +216,7 @@ def _moved(extent: Extent) -> dict[str, object]:
     }
 
 
-def _merged(plan: Plan) -> dict[str, object]:
+def _merged(plan: ProjectPlan) -> dict[str, object]:
     return {**_moved(plan.extent), "same_keys": plan.same_keys}
 
 

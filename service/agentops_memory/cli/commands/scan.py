@@ -10,7 +10,7 @@ import click
 from ...api.kit.ids import ENTRY, STORE, public_id
 from ...domain.lifecycle.receipts import Erasures
 from ...domain.lifecycle.scan import Scan
-from ...domain.lifecycle.scan_findings import Finding
+from ...domain.lifecycle.scan_findings import SecretFinding
 from ...domain.memories.redaction_rules import Redaction
 from ...domain.model.access import Caller, tenant_id
 from ...domain.secrets.redaction import redacted
@@ -46,14 +46,14 @@ def scan(tenant: str, redact: bool, as_json: bool, **flags: str | None) -> None:
     sys.exit(1 if any(finding.in_names or not redact for finding in findings) else 0)
 
 
-async def _found(settings: Settings, caller: Caller, *, redact: bool) -> list[Finding]:
+async def _found(settings: Settings, caller: Caller, *, redact: bool) -> list[SecretFinding]:
     exceptions = RedactionFile(settings.redaction_file)
     exceptions.read()
     redaction = Redaction(exceptions=exceptions.rules)
     path = tenant_file(settings.db_path, caller.tenant)
     async with SqliteEngine.opened(path, clock=now, features=settings.recall) as engine:
         scan = Scan(engine=engine, rules=redaction.rules)
-        findings: list[Finding] = []
+        findings: list[SecretFinding] = []
         length = await scan.size(caller)
         with click.progressbar(length=length, label="scanning", file=sys.stderr) as bar:
             async for scanned in scan.redact(caller) if redact else scan.look(caller):
@@ -65,7 +65,7 @@ async def _found(settings: Settings, caller: Caller, *, redact: bool) -> list[Fi
     return findings
 
 
-def _sentences(findings: list[Finding], *, redact: bool) -> Iterator[str]:
+def _sentences(findings: list[SecretFinding], *, redact: bool) -> Iterator[str]:
     for finding in findings:
         kinds = [f"{kind} {count}" for kind, count in finding.kinds.items()]
         names = [f"{kind} in a name {count}" for kind, count in finding.in_names.items()]
@@ -78,7 +78,7 @@ def _sentences(findings: list[Finding], *, redact: bool) -> Iterator[str]:
         yield f"{left} in names and paths stay: nothing can take those out"
 
 
-def _as_json(findings: list[Finding]) -> Iterator[str]:
+def _as_json(findings: list[SecretFinding]) -> Iterator[str]:
     for finding in findings:
         shown = dict(_names(finding))
         yield json.dumps(
@@ -86,12 +86,12 @@ def _as_json(findings: list[Finding]) -> Iterator[str]:
         )
 
 
-def _place(finding: Finding) -> str:
+def _place(finding: SecretFinding) -> str:
     names = [f"{kind} {name}" for kind, name in _names(finding)]
     return " of ".join(reversed(names)).replace(" of project ", " of ")
 
 
-def _names(finding: Finding) -> Iterator[tuple[str, object]]:
+def _names(finding: SecretFinding) -> Iterator[tuple[str, object]]:
     """Where a finding stands, from the outside in."""
     if finding.store is not None:
         yield "store", public_id(STORE, finding.store)

@@ -1,4 +1,4 @@
-"""Projects as a whole: listed, renamed, merged into others, erased."""
+"""Whole projects: listed, renamed, merged into others, erased."""
 
 import asyncio
 from collections.abc import Callable
@@ -17,12 +17,12 @@ from ..ports.audit import Audit, noop
 from ..ports.engine import Engine, Transaction
 from ..transfer.rows import merge_at_key
 
-BATCH = 200  # memories that are erased in one transaction; saves wait for it
+BATCH = 200  # memories erased in one transaction; saves wait for it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """What a rename or a merge does: what it moves, and how often two memories become one."""
+class ProjectPlan:
+    """What a rename or a merge moves, and how many pairs of memories share a key."""
 
     extent: Extent
     same_keys: int = 0
@@ -32,10 +32,9 @@ class Plan:
 class Projects:
     """The projects of one service.
 
-    A change needs the role admin and a caller that acts on every project that
-    is named, and on every project there is if there are global memories in it: else
-    it is refused with Denied. A project that holds nothing is refused with NotFound.
-    What is changed is audited first, and not done if it cannot be.
+    A change needs the role admin, and a caller with access to every project it names, or
+    to all projects if one of these holds global memories; else it raises Denied. An empty
+    project raises NotFound. A change is audited first, and not made if that fails.
     """
 
     engine: Engine
@@ -43,57 +42,54 @@ class Projects:
     on_erased: Callable[[Caller], None] = noop
 
     async def list(self, caller: Caller) -> list[Listed]:
-        """The projects that hold anything and that the caller acts on, by name."""
+        """The non-empty projects that the caller has access to, by name."""
         caller.require(Role.READER)
         names = await self.engine.read(caller, names_of_projects)
         return [await self.engine.read(caller, listed, name) for name in names]
 
-    async def plan_rename(self, caller: Caller, project: Project, new: Project) -> Plan:
-        """What `rename` would do, or its refusal; nothing is changed."""
+    async def plan_rename(self, caller: Caller, project: Project, new: Project) -> ProjectPlan:
+        """A dry run of `rename`, with its errors."""
         caller.require(Role.ADMIN)
         return await self.engine.read(caller, planned_rename, project, new)
 
-    async def rename(self, caller: Caller, project: Project, new: Project) -> Plan:
-        """Give a project another name. Refused with Conflict if that one holds anything."""
+    async def rename(self, caller: Caller, project: Project, new: Project) -> ProjectPlan:
+        """Rename a project; Conflict if the new name is that of a non-empty one."""
         plan = await self.plan_rename(caller, project, new)
-        await self._note(caller, "project.renamed", project, plan.extent, to=new)
+        await self._record(caller, "project.renamed", project, plan.extent, to=new)
         return await self.engine.write(caller, rename, project, new)
 
-    async def plan_merge(self, caller: Caller, project: Project, into: Project) -> Plan:
-        """What `merge` would do, or its refusal; nothing is changed."""
+    async def plan_merge(self, caller: Caller, project: Project, into: Project) -> ProjectPlan:
+        """A dry run of `merge`, with its errors."""
         caller.require(Role.ADMIN)
         return await self.engine.read(caller, planned_merge, project, into)
 
-    async def merge(self, caller: Caller, project: Project, into: Project) -> Plan:
-        """Move all of a project into another, which must hold something, too.
+    async def merge(self, caller: Caller, project: Project, into: Project) -> ProjectPlan:
+        """Move everything of a project into another, non-empty one.
 
-        Where both have a live memory at one key, the text that was updated later stays,
-        in the other's memory; the moved one is deleted, and keeps its history.
+        Where both have a live memory at one key, the target's memory takes the text that
+        was updated later; the other is soft-deleted, with its revisions.
         """
         plan = await self.plan_merge(caller, project, into)
-        await self._note(
+        await self._record(
             caller, "project.merged", project, plan.extent, into=into, same_keys=plan.same_keys
         )
         return await self.engine.write(caller, merge, project, into)
 
     async def plan_erasure(self, caller: Caller, project: Project) -> Extent:
-        """What `erase` would remove, or its refusal; nothing is changed.
-
-        That is nothing for a project that was erased and of which `erase` has the receipt.
-        """
+        """A dry run of `erase`, with its errors: empty for a project that was erased before."""
         caller.require(Role.ADMIN)
         return await self.engine.read(caller, planned_erasure, project)
 
     async def erase(
         self, caller: Caller, project: Project, progress: Callable[[Erasure], None] = noop
     ) -> Erasure:
-        """Remove all of a project, a part at a time; others save meanwhile. The receipt.
+        """Erase a project in short transactions, with what is saved into it meanwhile.
 
-        What is saved into it meanwhile goes, too. One that was interrupted goes on where
-        it was. Of a project that was erased and holds nothing the last receipt is answered.
+        An interrupted erasure is resumed. The answer is the receipt: for an empty project
+        that was erased before, the newest one.
         """
         if extent := await self.plan_erasure(caller, project):
-            await self._note(caller, "project.erased", project, extent)
+            await self._record(caller, "project.erased", project, extent)
         begun = await self.engine.write(caller, begin_erasure, project)
         if not begun.goes_on:
             return begun
@@ -102,7 +98,7 @@ class Projects:
         self.on_erased(caller)
         return erasure
 
-    async def _note(
+    async def _record(
         self, caller: Caller, action: str, project: Project, extent: Extent, **fields: object
     ) -> None:
         await asyncio.to_thread(
@@ -126,31 +122,31 @@ def listed(tx: Transaction, project: Project) -> Listed:
     return tx.projects.listed(project)
 
 
-def planned_rename(tx: Transaction, project: Project, new: Project) -> Plan:
+def planned_rename(tx: Transaction, project: Project, new: Project) -> ProjectPlan:
     extent = _extent(tx, project, new)
-    _require_at_rest(tx, project, new)
+    _require_no_erasure(tx, project, new)
     if len(new) > MAX_PROJECT:
         raise Invalid(f"A project's name has at most {MAX_PROJECT} characters.")
     if tx.projects.exists(new):
         raise Conflict("There is a project with the new name; merge the one into the other.")
     require_project(new)
-    return Plan(extent=extent)
+    return ProjectPlan(extent=extent)
 
 
-def rename(tx: Transaction, project: Project, new: Project) -> Plan:
+def rename(tx: Transaction, project: Project, new: Project) -> ProjectPlan:
     plan = planned_rename(tx, project, new)
     tx.projects.rename(project, new)
     return plan
 
 
-def planned_merge(tx: Transaction, project: Project, into: Project) -> Plan:
+def planned_merge(tx: Transaction, project: Project, into: Project) -> ProjectPlan:
     extent = _extent(tx, project, into)
-    _require_at_rest(tx, project, into)
-    _require_held(tx.projects.extent(into))
-    return Plan(extent=extent, same_keys=len(tx.projects.same_keys(project, into)))
+    _require_no_erasure(tx, project, into)
+    _require_not_empty(tx.projects.extent(into))
+    return ProjectPlan(extent=extent, same_keys=len(tx.projects.same_keys(project, into)))
 
 
-def merge(tx: Transaction, project: Project, into: Project) -> Plan:
+def merge(tx: Transaction, project: Project, into: Project) -> ProjectPlan:
     plan = planned_merge(tx, project, into)
     for ours, theirs in tx.projects.same_keys(project, into):
         memory, held = tx.memories.get(ours), tx.memories.get(theirs)
@@ -163,20 +159,20 @@ def merge(tx: Transaction, project: Project, into: Project) -> Plan:
 
 
 def planned_erasure(tx: Transaction, project: Project) -> Extent:
-    _require(tx, project)
+    _require_access(tx, project)
     extent = tx.projects.extent(project)
     if tx.receipts.newest_of(project) is None:
-        _require_held(extent)
+        _require_not_empty(extent)
     return extent
 
 
 def begin_erasure(tx: Transaction, project: Project) -> Erasure:
-    """The receipt that goes on; or an earlier one, of a project that holds nothing."""
-    _require(tx, project)
+    """A new receipt, or that of an unfinished erasure, or the last one of an empty project."""
+    _require_access(tx, project)
     extent, newest = tx.projects.extent(project), tx.receipts.newest_of(project)
     if newest is not None and (newest.goes_on or not extent):
         return newest
-    _require_held(extent)
+    _require_not_empty(extent)
     erasure = Erasure(
         id=ErasureId(tx.new_uid(tx.now)),
         kind=ErasureKind.PROJECT,
@@ -192,13 +188,13 @@ def begin_erasure(tx: Transaction, project: Project) -> Erasure:
 
 
 def erase_some(tx: Transaction, erasure: ErasureId) -> Erasure:
-    """Do a part of an erasure that has begun; the receipt as it is then."""
+    """Erase the next batch; the receipt after it."""
     found = tx.receipts.get(erasure)
-    if found is None:  # nor is the tenant, who was erased meanwhile
+    if found is None:  # the tenant was erased meanwhile
         raise NotFound("No such project.")
-    if not found.goes_on:  # another, who asked for the same, has ended it
+    if not found.goes_on:  # a concurrent request has completed it
         return found
-    _require(tx, found.project)
+    _require_access(tx, found.project)
     if tx.imports.erase_some(found.project, BATCH):
         return found
     memories = tx.projects.some(found.project, BATCH)
@@ -212,15 +208,15 @@ def erase_some(tx: Transaction, erasure: ErasureId) -> Erasure:
 
 
 def _extent(tx: Transaction, project: Project, other: Project) -> Extent:
-    _require(tx, project, other)
+    _require_access(tx, project, other)
     if project == other:
         raise Invalid("The two projects are the same.")
     extent = tx.projects.extent(project)
-    _require_held(extent)
+    _require_not_empty(extent)
     return extent
 
 
-def _require(tx: Transaction, *projects: Project) -> None:
+def _require_access(tx: Transaction, *projects: Project) -> None:
     for project in projects:
         if not project:
             raise Invalid("A project has a name.")
@@ -231,18 +227,18 @@ def _require(tx: Transaction, *projects: Project) -> None:
         raise Denied("A project with global memories is changed with a key for every project.")
 
 
-def _require_held(extent: Extent) -> None:
+def _require_not_empty(extent: Extent) -> None:
     if not extent:
         raise NotFound("No such project.")
 
 
-def _require_at_rest(tx: Transaction, *projects: Project) -> None:
-    if any(_going_on(tx, project) for project in projects):
+def _require_no_erasure(tx: Transaction, *projects: Project) -> None:
+    if any(_is_being_erased(tx, project) for project in projects):
         raise Conflict(
             "The project is being erased, or was begun to be; erase it to the end first."
         )
 
 
-def _going_on(tx: Transaction, project: Project) -> Erasure | None:
+def _is_being_erased(tx: Transaction, project: Project) -> bool:
     newest = tx.receipts.newest_of(project)
-    return newest if newest is not None and newest.goes_on else None
+    return newest is not None and newest.goes_on

@@ -1,4 +1,4 @@
-"""Removing what is over its time, a little at a time, while others save."""
+"""The retention sweep: removes what is past its retention in short transactions."""
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -15,19 +15,19 @@ from ..ports.audit import noop
 from ..ports.engine import Engine, Transaction
 from ..ports.retention import Deleted
 
-AT_ONCE = 200  # rows that go in one transaction; saves wait for it
-FOUND = 1000  # that are looked up together: to find them, a whole index is read
+MAX_REMOVED = 200  # rows of one transaction; saves wait for it
+MAX_FOUND = 1000  # of one lookup, which scans a whole index
 
 Removed = Mapping[Kind, int]
-"""How many rows of each kind went."""
+"""How many rows of each kind were removed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Retaining:
-    """What one service keeps for a time, by the retentions of its transactions.
+class RetentionSweep:
+    """Removes what is past the retention of its kind; several sweeps may run on one database.
 
-    Several may sweep one database: what is gone is gone. What was deleted is erased,
-    with a receipt for each project in each step, so that its bytes follow.
+    Soft-deleted memories are erased, with a receipt for each project and step, so that
+    their bytes are scrubbed.
     """
 
     engine: Engine
@@ -40,102 +40,104 @@ class Retaining:
         *,
         by: "By" = None,
     ) -> Removed:
-        """Remove what is over its time, of these kinds; nothing that is younger goes.
+        """Remove what is past its retention, of these kinds, as of now.
 
-        Nor what was not over its time `by` then, wherever the clock jumps meanwhile.
+        As of `by` if that is earlier, so that a clock that jumps ahead expires nothing.
         """
         removed = {
-            kind: await self._swept(caller, by, *STEPS[kind]) for kind in STEPS if kind in kinds
+            kind: await self._remove_all(caller, by, *STEPS[kind])
+            for kind in STEPS
+            if kind in kinds
         }
         if removed.get(Kind.DELETED):
             self.on_erased(caller)
         return removed
 
-    async def _swept(self, caller: Caller, by: "By", find: "Find", remove: "Remove") -> int:
+    async def _remove_all(self, caller: Caller, by: "By", find: "Find", remove: "Remove") -> int:
         total = 0
-        while due := await self.engine.read(caller, find, by):
+        while found := await self.engine.read(caller, find, by):
             gone = 0
-            while due and (step := await self.engine.write(caller, remove, due, by)):
-                due = due[step.seen :]
+            while found and (step := await self.engine.write(caller, remove, found, by)):
+                found = found[step.done :]
                 gone += step.rows
             if not gone:
-                break  # another sweeps as well; or the file is damaged, and this would not end
+                break  # another sweep has removed them, or the file is corrupt: no endless loop
             total += gone
         return total
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """What one transaction has done: rows that went, and how many of the found are seen to."""
+class SweepStep:
+    """What one transaction did: rows removed, and how many of those found are done."""
 
     rows: int
-    seen: int
+    done: int
 
     def __bool__(self) -> bool:
-        return bool(self.rows or self.seen)
+        return bool(self.rows or self.done)
 
 
 By = datetime | None
 Find = Callable[[Transaction, By], Sequence[Any]]
-Remove = Callable[[Transaction, Sequence[Any], By], Step]
+Remove = Callable[[Transaction, Sequence[Any], By], SweepStep]
 
 
-def overdue_memories(tx: Transaction, by: By = None) -> list[MemoryId]:
+def memories_past_retention(tx: Transaction, by: By = None) -> list[MemoryId]:
     until = _until(tx, Kind.DELETED, by)
-    return tx.past_retention.deleted(until, FOUND) if until else []
+    return tx.past_retention.deleted(until, MAX_FOUND) if until else []
 
 
-def remove_memories(tx: Transaction, due: Sequence[MemoryId], by: By = None) -> Step:
-    """Erase the first of them; of one with a long history the oldest part of that."""
-    until, some = _until(tx, Kind.DELETED, by), due[:AT_ONCE]
+def remove_memories(tx: Transaction, found: Sequence[MemoryId], by: By = None) -> SweepStep:
+    """Erase the first of them; of one with a long history only its oldest revisions."""
+    until, some = _until(tx, Kind.DELETED, by), found[:MAX_REMOVED]
     first = tx.past_retention.first_deleted(some, until) if until else []
-    if not first:  # others have restored or erased them all
-        return Step(rows=0, seen=len(some))
+    if not first:  # restored or erased meanwhile
+        return SweepStep(rows=0, done=len(some))
     if first[0].is_long:
-        return Step(rows=_shortened(tx, first[0]), seen=some.index(first[0].memory))
-    rows = sum(_erased(tx, *group) for group in _by_project(first).items())
-    return Step(rows=rows, seen=some.index(first[-1].memory) + 1)
+        return SweepStep(rows=_shorten(tx, first[0]), done=some.index(first[0].memory))
+    rows = sum(_erase(tx, *group) for group in _by_project(first).items())
+    return SweepStep(rows=rows, done=some.index(first[-1].memory) + 1)
 
 
-def overdue_histories(tx: Transaction, _: By = None) -> list[MemoryId]:
-    return tx.past_retention.with_history(tx.kept.revisions, FOUND) if tx.kept.revisions else []
+def revisions_past_retention(tx: Transaction, _: By = None) -> list[MemoryId]:
+    return tx.past_retention.with_history(tx.kept.revisions, MAX_FOUND) if tx.kept.revisions else []
 
 
-def remove_revisions(tx: Transaction, due: Sequence[MemoryId], _: By = None) -> Step:
-    rows = tx.past_retention.trim(due[:AT_ONCE], tx.kept.revisions)
-    return Step(rows=rows, seen=0 if rows else len(due[:AT_ONCE]))
+def remove_revisions(tx: Transaction, found: Sequence[MemoryId], _: By = None) -> SweepStep:
+    rows = tx.past_retention.trim(found[:MAX_REMOVED], tx.kept.revisions)
+    return SweepStep(rows=rows, done=0 if rows else len(found[:MAX_REMOVED]))
 
 
-def overdue_records(tx: Transaction, by: By = None) -> list[bytes]:
+def records_past_retention(tx: Transaction, by: By = None) -> list[bytes]:
     until = _until(tx, Kind.IDEMPOTENCY, by)
-    return tx.idempotency_records.until(until, FOUND) if until else []
+    return tx.idempotency_records.until(until, MAX_FOUND) if until else []
 
 
-def remove_records(tx: Transaction, due: Sequence[bytes], by: By = None) -> Step:
+def remove_records(tx: Transaction, found: Sequence[bytes], by: By = None) -> SweepStep:
     until = _until(tx, Kind.IDEMPOTENCY, by)
-    rows = tx.idempotency_records.forget(due, until) if until else 0
-    return Step(rows=rows, seen=len(due))
+    rows = tx.idempotency_records.forget(found, until) if until else 0
+    return SweepStep(rows=rows, done=len(found))
 
 
-def overdue_receipts(tx: Transaction, by: By = None) -> list[ErasureId]:
+def receipts_past_retention(tx: Transaction, by: By = None) -> list[ErasureId]:
     until = _until(tx, Kind.RECEIPTS, by)
-    return tx.receipts.settled(until, FOUND) if until else []
+    return tx.receipts.settled(until, MAX_FOUND) if until else []
 
 
-def remove_receipts(tx: Transaction, due: Sequence[ErasureId], _: By = None) -> Step:
+def remove_receipts(tx: Transaction, found: Sequence[ErasureId], _: By = None) -> SweepStep:
     rows = 0
-    for seen, erasure in enumerate(due):
-        if rows >= AT_ONCE:
-            return Step(rows=rows, seen=seen)
-        rows += tx.receipts.forget(erasure, AT_ONCE)
-    return Step(rows=rows, seen=len(due))
+    for done, erasure in enumerate(found):
+        if rows >= MAX_REMOVED:
+            return SweepStep(rows=rows, done=done)
+        rows += tx.receipts.forget(erasure, MAX_REMOVED)
+    return SweepStep(rows=rows, done=len(found))
 
 
 STEPS: Mapping[Kind, tuple[Find, Remove]] = {
-    Kind.DELETED: (overdue_memories, remove_memories),
-    Kind.REVISIONS: (overdue_histories, remove_revisions),
-    Kind.IDEMPOTENCY: (overdue_records, remove_records),
-    Kind.RECEIPTS: (overdue_receipts, remove_receipts),
+    Kind.DELETED: (memories_past_retention, remove_memories),
+    Kind.REVISIONS: (revisions_past_retention, remove_revisions),
+    Kind.IDEMPOTENCY: (records_past_retention, remove_records),
+    Kind.RECEIPTS: (receipts_past_retention, remove_receipts),
 }
 
 
@@ -150,14 +152,14 @@ def _by_project(deleted: Sequence[Deleted]) -> dict[Project, list[MemoryId]]:
     return groups
 
 
-def _erased(tx: Transaction, project: Project, memories: list[MemoryId]) -> int:
+def _erase(tx: Transaction, project: Project, memories: list[MemoryId]) -> int:
     revisions = tx.memories.erase_some(memories)
     tx.receipts.add(_receipt(tx, project, memories, len(memories), revisions))
     return len(memories) + revisions
 
 
-def _shortened(tx: Transaction, one: Deleted) -> int:
-    tx.index.must_purge(one.memory)  # it may hold words of earlier revisions
+def _shorten(tx: Transaction, one: Deleted) -> int:
+    tx.index.must_purge(one.memory)  # it may hold words of the trimmed revisions
     revisions = tx.past_retention.trim([one.memory], keep=1)
     tx.receipts.add(_receipt(tx, one.project, [one.memory], 0, revisions))
     return revisions

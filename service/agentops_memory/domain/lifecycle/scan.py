@@ -1,6 +1,6 @@
-"""Looking for secrets in what is already stored, and taking them out."""
+"""Scans for secrets in what is already stored, and their redaction."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
@@ -10,41 +10,50 @@ from ..model.access import Caller, Role
 from ..model.erasure import Erasure, ErasureId, ErasureKind
 from ..model.memory import UNSAVED, Memory, MemoryId, SessionId, Text
 from ..model.space import Project, StoreId
-from ..model.stores import EntryId, Page, StoresSeen
+from ..model.stores import EntryId
 from ..ports.audit import noop
 from ..ports.engine import Engine, Transaction
 from ..secrets.redaction import Rules
+from ..stores.rules import sha256_of, size_of
 from ..text.normalization import content_hash
 from ..transfer.transfer import Transfer
-from .scan_findings import Finding, Scanned, in_memory, in_past, in_session, in_store, some
-from .scan_stores import redact_entry, redact_past, screened_store
-
-PAGE = 200  # memories, sessions or stores that are looked at together
-MOST_STORES = 100_000  # that are counted
-EVERY_STORE = StoresSeen(with_archived=True)
-MOST_LOOKED_AT = 2 * 1024 * 1024  # characters after which a page ends; a read has a time limit
+from .scan_findings import (
+    ScanPage,
+    SecretFinding,
+    memory_page,
+    redacted_content,
+    redacted_pairs,
+    redacted_store,
+    session_page,
+    size,
+    store_page,
+    version_page,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scan:
-    """Scans of one service: memories, live and deleted, their revisions, sessions, and stores."""
+    """Scans of one service: memories, live and deleted, their revisions, sessions, and stores.
+
+    Both need the role admin.
+    """
 
     engine: Engine
     rules: RulesOf
     on_erased: Callable[[Caller], None] = noop
 
     async def size(self, caller: Caller) -> int:
-        """How many rows a scan looks at."""
+        """How many rows a scan reads."""
         return await self.engine.read(caller, size)
 
-    async def look(self, caller: Caller) -> AsyncIterator[Scanned]:
-        """What would be taken out; nothing is changed."""
+    async def look(self, caller: Caller) -> AsyncIterator[ScanPage]:
+        """The findings, page by page; nothing is changed."""
         async for scanned in self._pages(caller):
             yield scanned
 
-    async def redact(self, caller: Caller) -> AsyncIterator[Scanned]:
-        """Take it out, page by page. Each page that had any leaves a receipt for each project."""
-        await Transfer(engine=self.engine).resume(caller)  # what it stores later is not looked at
+    async def redact(self, caller: Caller) -> AsyncIterator[ScanPage]:
+        """Redact what is found, with an erasure receipt for each page and project."""
+        await Transfer(engine=self.engine).resume(caller)  # a scan does not see staged rows
         rules = self.rules(caller)
         async for scanned in self._pages(caller):
             if found := [finding for finding in scanned.findings if finding.kinds]:
@@ -52,7 +61,7 @@ class Scan:
                 self.on_erased(caller)
             yield scanned
 
-    async def _pages(self, caller: Caller) -> AsyncIterator[Scanned]:
+    async def _pages(self, caller: Caller) -> AsyncIterator[ScanPage]:
         caller.require(Role.ADMIN)
         rules, after = self.rules(caller), UNSAVED
         while memories := await self.engine.read(caller, memory_page, after, rules):
@@ -68,68 +77,20 @@ class Scan:
             yield described
         past = (UNSAVED, 0)
         while versions := await self.engine.read(caller, version_page, past, rules):
-            past, told = versions
-            yield told
+            past, earlier = versions
+            yield earlier
 
 
-def size(tx: Transaction) -> int:
-    stores = tx.stores.page(EVERY_STORE, Page(limit=MOST_STORES)).items
-    return tx.memories.total() + tx.sessions.count(None) + len(stores)
-
-
-def memory_page(tx: Transaction, after: MemoryId, rules: Rules) -> tuple[MemoryId, Scanned] | None:
-    room, rows, findings = MOST_LOOKED_AT, 0, []
-    for memory in tx.memories.every(after, PAGE):
-        revisions = _past_of(tx, memory)
-        findings.append(in_memory(memory, revisions, rules))
-        rows, after = rows + 1, memory.id
-        room -= sum(len(text.content) for text in (memory.text, *revisions))
-        if room < 0:
-            break
-    return (after, Scanned(rows=rows, findings=some(findings))) if rows else None
-
-
-def session_page(tx: Transaction, after: int, rules: Rules) -> tuple[int, Scanned] | None:
-    page = tx.sessions.page(None, after, PAGE)
-    if not page:
-        return None
-    sessions = [session for _, session in page]
-    findings = (in_session(session, tx.transcripts.get(session.id), rules) for session in sessions)
-    return page[-1][0], Scanned(rows=len(sessions), findings=some(findings))
-
-
-def store_page(tx: Transaction, after: str | None, rules: Rules) -> tuple[str, Scanned] | None:
-    page = tx.stores.page(EVERY_STORE, Page(limit=PAGE, after=after)).items
-    # An id that is no UTF-8 is shown as another, after which it may come again.
-    stores = [store for store in page if after is None or store.id < after]
-    if not stores:
-        return None
-    findings = (in_store(store, rules) for store in stores)
-    return stores[-1].id, Scanned(rows=len(stores), findings=some(findings))
-
-
-def version_page(
-    tx: Transaction, after: tuple[MemoryId, int], rules: Rules
-) -> tuple[tuple[MemoryId, int], Scanned] | None:
-    past = tx.versions.past(after, PAGE)
-    if not past:
-        return None
-    findings = [
-        in_past(list(versions), rules) for _, versions in groupby(past, key=lambda it: it.memory)
-    ]
-    return (past[-1].memory, past[-1].number), Scanned(rows=0, findings=some(findings))
-
-
-def redact(tx: Transaction, findings: Sequence[Finding], rules: Rules) -> None:
-    """Take out what was found, or has come since, and leave the receipts."""
-    current = [there for finding in findings if (there := _as_it_is(tx, finding))]
+def redact(tx: Transaction, findings: Sequence[SecretFinding], rules: Rules) -> None:
+    """Redact the rows in which secrets were found, and add the receipts."""
+    current = [it for finding in findings if (it := _current(tx, finding))]
     in_order = sorted(current, key=lambda finding: finding.project)
     for project, found in groupby(in_order, key=lambda finding: finding.project):
         _redact_project(tx, project, list(found), rules)
 
 
-def _as_it_is(tx: Transaction, finding: Finding) -> Finding | None:
-    """The finding with its project's name of now; None if it was erased meanwhile."""
+def _current(tx: Transaction, finding: SecretFinding) -> SecretFinding | None:
+    """The finding with its project's current name; None if its row was erased meanwhile."""
     if finding.store is not None:
         return finding if _is_stored(tx, finding.store, finding.entry) else None
     if finding.memory is not None:
@@ -140,7 +101,7 @@ def _as_it_is(tx: Transaction, finding: Finding) -> Finding | None:
 
 
 def _redact_project(
-    tx: Transaction, project: Project, findings: Sequence[Finding], rules: Rules
+    tx: Transaction, project: Project, findings: Sequence[SecretFinding], rules: Rules
 ) -> None:
     memories = [finding.memory for finding in findings if finding.memory is not None]
     revisions = sum(_redact_one(tx, finding, rules) for finding in findings)
@@ -161,21 +122,21 @@ def _redact_project(
     )
 
 
-def _redact_one(tx: Transaction, finding: Finding, rules: Rules) -> int:
-    """Take the secrets out of what was found but sessions; how many revisions had any."""
+def _redact_one(tx: Transaction, finding: SecretFinding, rules: Rules) -> int:
+    """Redact anything but a session; the number of revisions that were redacted."""
     if finding.store is None:
         return 0 if finding.memory is None else _redact_memory(tx, finding.memory, rules)
     if finding.entry is None:
         _redact_store(tx, finding.store, rules)
     elif finding.numbers:
-        return redact_past(tx, finding.store, finding.entry, finding.numbers, rules)
+        return _redact_versions(tx, finding.store, finding.entry, finding.numbers, rules)
     else:
-        redact_entry(tx, finding.store, finding.entry, rules)
+        _redact_entry(tx, finding.store, finding.entry, rules)
     return 0
 
 
 def _redact_memory(tx: Transaction, id_: MemoryId, rules: Rules) -> int:
-    """Take the secrets out of a memory and its revisions; how many of those had any."""
+    """Redact a memory and its revisions; the number of revisions that had secrets."""
     memory, changed = known(tx, id_), 0
     for revision in tx.revisions.newest(memory)[1:]:
         if revision.text is not None:
@@ -190,7 +151,7 @@ def _redact_memory(tx: Transaction, id_: MemoryId, rules: Rules) -> int:
 
 
 def _without_taken_key(tx: Transaction, memory: Memory, clean: Memory) -> Memory:
-    """Two keys may differ in their secrets alone: the second memory has none then."""
+    """The clean memory, without its key if another has it: keys may differ in secrets alone."""
     if clean.key is None or clean.key == memory.key:
         return clean
     held = tx.memories.at_key(clean.space, clean.key)
@@ -202,8 +163,8 @@ def _redact_session(tx: Transaction, id_: SessionId, rules: Rules) -> int:
     assert session is not None  # this transaction has just seen it
     redactor = Redactor(rules)
     tx.sessions.close(redactor.summary(session))
-    if told := tx.transcripts.get(id_):
-        tx.transcripts.rewrite(id_, redactor.transcript(told))
+    if transcript := tx.transcripts.get(id_):
+        tx.transcripts.rewrite(id_, redactor.transcript(transcript))
     return min(redactor.count, 1)
 
 
@@ -216,12 +177,51 @@ def _is_stored(tx: Transaction, store: StoreId, entry: EntryId | None) -> bool:
 def _redact_store(tx: Transaction, id_: StoreId, rules: Rules) -> None:
     store = tx.stores.get(id_)
     assert store is not None  # this transaction has just seen it
-    _, clean = screened_store(store, rules)
+    _, clean = redacted_store(store, rules)
     tx.stores.replace(clean)
 
 
-def _past_of(tx: Transaction, memory: Memory) -> list[Text]:
-    """What a project's memory said before; entries may have said so much that it is read apart."""
-    if memory.space.is_store:
-        return []
-    return [it.text for it in tx.revisions.newest(memory)[1:] if it.text is not None]
+def _redact_entry(tx: Transaction, store: StoreId, entry: EntryId, rules: Rules) -> None:
+    """Redact an entry's current version; its size and hash follow."""
+    memory = _memory(tx, store, entry)
+    redactor = Redactor(rules)
+    text = redacted_content(redactor, memory.text)
+    if text != memory.text:
+        _measure(tx, memory, memory.revision, text)
+        tx.stores.grow(store, 0, size_of(text.content) - size_of(memory.text.content))
+    tx.memories.replace(
+        replace(
+            memory,
+            text=text,
+            extras=redacted_pairs(redactor, memory.extras),
+            content_hash=content_hash(text.content),
+        )
+    )
+    tx.index.must_purge(memory.id)
+
+
+def _redact_versions(
+    tx: Transaction, store: StoreId, entry: EntryId, numbers: Collection[int], rules: Rules
+) -> int:
+    """Redact earlier versions of an entry; how many had secrets."""
+    memory, changed = _memory(tx, store, entry), 0
+    for past in tx.versions.past((memory.id, min(numbers) - 1), max(numbers)):
+        if past.memory != memory.id or past.number > max(numbers):
+            break
+        clean = redacted_content(Redactor(rules), past.text)
+        if clean != past.text:
+            tx.revisions.rewrite(memory.id, past.number, clean)
+            _measure(tx, memory, past.number, clean)
+            changed += 1
+    tx.index.must_purge(memory.id)
+    return changed
+
+
+def _memory(tx: Transaction, store: StoreId, entry: EntryId) -> Memory:
+    memory = tx.memories.in_store(store, entry)
+    assert memory is not None  # this transaction has just seen it
+    return memory
+
+
+def _measure(tx: Transaction, memory: Memory, number: int, text: Text) -> None:
+    tx.versions.measure(memory.id, number, size_of(text.content), sha256_of(text.content))
