@@ -10,7 +10,7 @@ import pytest
 from agentops_memory.api.agentops import spans
 from agentops_memory.api.kit import http
 from agentops_memory.domain.model.search import Context, Filter, Found
-from agentops_memory.domain.recall import explain_found
+from agentops_memory.domain.recall import explanation
 from agentops_memory.domain.recall.budget import Budget, packed
 from agentops_memory.domain.text.query import understood
 from agentops_memory.storage.sqlite.base import connection
@@ -112,7 +112,7 @@ def test_an_explanation_that_takes_too_long_is_left_out_and_said_to_be(
 ) -> None:
     service.save("apple")
     monkeypatch.setattr(connection, "PROGRESS", 1)
-    monkeypatch.setattr(explain_found, "TIMEOUT", timedelta(seconds=-1))
+    monkeypatch.setattr(explanation, "TIMEOUT", timedelta(seconds=-1))
 
     answer = explained(service, "/search", q="apple", why_not=1)
 

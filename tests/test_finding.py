@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agentops_memory.domain.text.stopwords import STOPWORDS
+from agentops_memory.domain.text.query import STOPWORDS
 
 from .recall import context, search, titles
 from .requirements import requirement

@@ -9,8 +9,8 @@ from agentops_memory.api.kit import http
 from agentops_memory.domain.model.memory import MemoryId
 from agentops_memory.domain.model.search import Filter, Found
 from agentops_memory.domain.model.space import Project
-from agentops_memory.domain.recall import why_not as explain_why_not
-from agentops_memory.domain.recall.why_not import Answer, kept_out_by
+from agentops_memory.domain.recall import explanation
+from agentops_memory.domain.recall.explanation import Answer, failed_filters
 from agentops_memory.storage.sql import memory_lists
 from agentops_memory.storage.sqlite.fts import search
 
@@ -199,7 +199,7 @@ def test_a_read_of_one_project_alone_does_not_reach_global_memories(service: Ser
 
     def filters(seen: Filter) -> tuple[str, ...]:
         found = Answer(found=Found(), seen=seen, limit=1, tiers=(), fills_up=False)
-        return kept_out_by(memory, found)
+        return failed_filters(memory, found)
 
     assert filters(Filter(project=Project("demo"))) == ("project",)
     assert filters(Filter(project=Project("demo"), global_too=True)) == ()
@@ -244,7 +244,7 @@ def test_a_memory_behind_very_many_has_no_place(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(search, "PLACES", 4)
-    monkeypatch.setattr(explain_why_not, "PLACES", 4)
+    monkeypatch.setattr(explanation, "PLACES", 4)
     ids = [saved(service, "apple " + "and pears " * number) for number in range(6)]
 
     assert why_not(service, ids[3], q="apple", limit=1)["place"] == 4

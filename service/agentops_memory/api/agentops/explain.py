@@ -11,7 +11,7 @@ from ...domain.model.memory import MemoryId
 from ...domain.model.search import Context, Found, Hit, Matched, Packed, Reason, Wanted, WhyNot
 from ...domain.model.search import Explanation as Why
 from ...domain.recall.budget import Budget
-from ...domain.recall.explain import MOST_EXPLAINED
+from ...domain.recall.score_shares import MAX_EXPLAINED
 from ...domain.text.normalization import cut
 from ...domain.text.query import Corrections, Term
 from ..kit.ids import ENTRY, STORE, public_id
@@ -206,7 +206,7 @@ def _answer(
         corrected={word: list(terms) for word, terms in found.query.corrections.items()},
         degraded=found.is_degraded,
         timed_out=why.is_timed_out,
-        explained=min(len(found.hits), MOST_EXPLAINED) if wanted.explain else 0,
+        explained=min(len(found.hits), MAX_EXPLAINED) if wanted.explain else 0,
         budget=None if budget is None or packed is None else _budget(budget, packed),
         why_not=_why_not(wanted.why_not, why.why_not),
     )

@@ -1,4 +1,4 @@
-"""Packing a context into a budget of tokens and characters. Pure, first come, first served."""
+"""Packs a context into a budget of tokens and characters, greedily and in order. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -9,12 +9,12 @@ from ..model.search import Context, LeftOut, Packed
 from ..text.normalization import cut
 
 SHOWN = 300  # code points of a memory's content in a context
-MOST_SHOWN = 50_000  # as long as a content can be
+MOST_SHOWN = 50_000  # the length limit of a content
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """The most that a context may take; None is no limit."""
+    """The size limits of a context; None is no limit. `content_chars` are code points."""
 
     max_tokens: int | None = None
     max_chars: int | None = None
@@ -25,7 +25,7 @@ class Budget:
         """Whether there is any limit."""
         return self.max_tokens is not None or self.max_chars is not None
 
-    def room(self, tokens: int, chars: int) -> bool:
+    def fits(self, tokens: int, chars: int) -> bool:
         """Whether so much fits."""
         within_tokens = self.max_tokens is None or tokens <= self.max_tokens
         return within_tokens and (self.max_chars is None or chars <= self.max_chars)
@@ -33,14 +33,14 @@ class Budget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What a line takes of a prompt."""
+    """The size of a line in a prompt."""
 
     tokens: int
     chars: int
 
 
 def packed(context: Context, budget: Budget) -> Context:
-    """The context with what fits: its summaries first, then its memories in their order."""
+    """The context reduced to what fits: summaries first, then memories in order."""
     hits, first = context.found.hits, len(context.summaries)
     entries = [entry_line(hit.memory.text, budget.content_chars) for hit in hits]
     costs = [*map(cost_of, map(summary_line, context.summaries)), *map(cost_of, entries)]
@@ -65,17 +65,17 @@ def packed(context: Context, budget: Budget) -> Context:
 
 
 def fitting(costs: Iterable[Cost], budget: Budget) -> list[bool]:
-    """Which lines fit, in order; one that does not fit is skipped."""
+    """Which lines fit, in order; one that does not is skipped."""
     fits, tokens, chars = [], 0, 0
     for cost in costs:
-        fits.append(budget.room(tokens + cost.tokens, chars + cost.chars))
+        fits.append(budget.fits(tokens + cost.tokens, chars + cost.chars))
         if fits[-1]:
             tokens, chars = tokens + cost.tokens, chars + cost.chars
     return fits
 
 
 def cost_of(line: str) -> Cost:
-    """The cost of a line: a token for each started four bytes, a character for each code point."""
+    """The cost of a line, in tokens of four bytes (rounded up) and in code points."""
     return Cost(tokens=(len(line.encode()) + 3) // 4, chars=len(line))
 
 
@@ -85,5 +85,5 @@ def summary_line(summary: str) -> str:
 
 
 def entry_line(text: Text, content_chars: int) -> str:
-    """A memory as the agent runtime writes it into a prompt, its content cut."""
+    """A memory as the agent runtime writes it into a prompt, its content truncated."""
     return f"- [{text.type}] {text.title}: {cut(text.content, content_chars)}\n"

@@ -17,8 +17,7 @@ from ..stores.rules import known_store
 from ..text.features import ALL, Feature, Features
 from ..text.query import MAX_PROMPT, TIMEOUT, Query, understood, words
 from .budget import Budget, packed
-from .explain_found import explanation
-from .why_not import Answer, reached
+from .explanation import Answer, explanation, reached
 
 SUMMARIES = 3  # of sessions, in a context
 NOTHING = Wanted()

@@ -1,35 +1,35 @@
-"""What finds memories, by name: each can be left out, so that its worth can be measured."""
+"""Feature flags of recall: each can be turned off, so that its effect can be measured."""
 
 from enum import StrEnum
 
 
 class Feature(StrEnum):
-    """One thing that recall does beyond matching words. All of them are on in use."""
+    """Something that recall does beyond matching words; all are on by default."""
 
     ANY_WORD = "any-word"
-    """Any word of a prompt may match; without it every word must."""
+    """Any word of a prompt may match; without it every word has to."""
     STOPWORDS = "stopwords"
-    """Words that say nothing are not looked for."""
+    """Stop words are not searched for."""
     SENTENCES = "sentences"
-    """Each sentence of a prompt is scored apart."""
+    """Each sentence of a prompt is scored separately."""
     SENTENCE_DEPTH = "sentence-depth"
-    """Each of several sentences contributes its best ten memories alone."""
+    """Each of several sentences contributes only its ten best memories."""
     TITLE_WEIGHT = "title-weight"
-    """A word in the title or the tags weighs twice one in the content."""
+    """A word in the title or the tags weighs twice as much as one in the content."""
     ALL_WORDS_FIRST = "all-words-first"
-    """A search lists what has every word before what has any."""
+    """A search ranks memories with every word before those with any."""
     TYPOS = "typos"
-    """A word that nobody wrote is joined by those that differ in one letter."""
+    """A word that occurs nowhere is searched with the words one typo away."""
     CONTEXT = "context"
-    """A memory is found by the end of what was saved just before it, too."""
+    """A memory is indexed with the end of those saved just before it."""
     CONTEXT_GUARD = "context-guard"
-    """Only a short memory is."""
+    """Only a short memory borrows such context."""
     TAGS = "tags"
     """Tags are searched."""
     IDENTIFIERS = "identifiers"
-    """`max_connections` and `HTTPServer` are found by their parts and as a whole."""
+    """Identifiers such as `max_connections` and `HTTPServer` are found by their parts, too."""
     PAIRS = "pairs"
-    """Scripts that set no spaces are searched by pairs of characters."""
+    """Scripts without spaces between words are indexed as character bigrams."""
 
 
 Features = frozenset[Feature]
@@ -44,4 +44,4 @@ INDEXED: Features = frozenset(
         Feature.PAIRS,
     }
 )
-"""Those that decide what the index holds: with another choice of them it is built anew."""
+"""The features that shape the index; it is rebuilt when the choice of them changes."""

@@ -1,4 +1,4 @@
-"""Stable ids: UUIDv7, which order by the instant at which they were made."""
+"""Stable ids: UUIDv7, which sort by the instant of their creation."""
 
 import re
 import secrets
@@ -7,12 +7,12 @@ from threading import Lock
 from uuid import UUID
 
 ENTROPY = 74  # bits
-DIGITS = 32  # of an id, hexadecimal
-STEP = 32  # bits by which two ids of one millisecond differ
+DIGITS = 32  # hexadecimal, of an id
+STEP = 32  # bits of the random increment within one millisecond
 
 
 class Uids:
-    """Makes ids, each of which orders after the one before, also when the clock goes back."""
+    """A monotonic UUIDv7 generator: each id sorts after the one before, whatever the clock does."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -20,41 +20,38 @@ class Uids:
         self._tail = 0
 
     def make(self, at: datetime) -> str:
-        """A fresh UUIDv7 of an instant (RFC 9562 §5.7; its tail counts up by §6.2, method 2).
+        """A new UUIDv7 of the instant, or of the latest one so far if that is later.
 
-        Of the latest instant that was asked for, if that is later.
+        RFC 9562 §5.7; the random part is a monotonic counter (§6.2, method 2). Thread-safe.
         """
         with self._lock:
             milliseconds = max(_milliseconds(at), self._milliseconds)
             if milliseconds == self._milliseconds:
                 self._tail += 1 + secrets.randbits(STEP)
             else:
-                # Half of the room is left for those that follow.
+                # One bit is left for the increments that follow.
                 self._milliseconds, self._tail = milliseconds, secrets.randbits(ENTROPY - 1)
             tail = self._tail
         return _uuid7(milliseconds, tail)
 
 
 def uid_of(at: datetime) -> str:
-    """A fresh UUIDv7 of any instant, whatever was made before."""
+    """A new UUIDv7 of an instant, independent of those made before."""
     return _uuid7(_milliseconds(at), secrets.randbits(ENTROPY))
 
 
 def first_uid(at: datetime) -> str:
-    """What no UUIDv7 of the instant's millisecond, or of a later one, orders before."""
+    """The lower bound of the UUIDv7s of the instant's millisecond."""
     return _uuid7(_milliseconds(at), 0)
 
 
 def uid_after(uid: str) -> str:
-    """A fresh UUIDv7 that orders after another one, as close behind it as two of `Uids` are.
-
-    Of one that is damaged, after the nearest.
-    """
+    """A new UUIDv7 that sorts just after another one, or after `nearest_uid` of a corrupt one."""
     return str(UUID(int=UUID(nearest_uid(uid)).int + 1 + secrets.randbits(STEP)))
 
 
 def nearest_uid(uid: str) -> str:
-    """The id that a damaged one may have been: what is no digit of it is 0."""
+    """A valid id for a corrupt one: characters that are not hexadecimal digits become 0."""
     digits = re.sub("[^0-9a-f]", "0", uid.replace("-", ""))[:DIGITS].ljust(DIGITS, "0")
     return str(UUID(digits))
 

@@ -1,16 +1,16 @@
-"""Instants as text: what is accepted, and what is shown."""
+"""Instants as text: parsing RFC 3339 and rendering it."""
 
 from datetime import UTC, datetime
 from functools import lru_cache
 
-LATEST = datetime(9999, 12, 31, tzinfo=UTC)  # no change is dated later; some room is left
+LATEST = datetime(9999, 12, 31, tzinfo=UTC)  # the latest instant of a change; some room is left
 
-COMMON = 256  # texts whose instant is kept: a row of an import has the same one thrice
+CACHED = 256  # texts; a row of an import repeats its instant
 
 
-@lru_cache(COMMON)
+@lru_cache(CACHED)
 def parsed(text: str) -> datetime | None:
-    """The instant in RFC 3339 text or in `YYYY-MM-DD HH:MM:SS` (UTC); None if there is none."""
+    """The instant of an RFC 3339 text or `YYYY-MM-DD HH:MM:SS` (UTC), in UTC; None if invalid."""
     try:
         at = datetime.fromisoformat(text.strip().upper())  # RFC 3339 allows t and z
         return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)

@@ -1,4 +1,4 @@
-"""Normal forms of text: what is stored, compared, cut and indexed. All pure."""
+"""Text normalization for storage, comparison, truncation and the full-text index. Pure."""
 
 import hashlib
 import json
@@ -11,8 +11,8 @@ from itertools import pairwise
 from .features import ALL, Feature, Features
 
 REPLACEMENT = "\ufffd"
-INDEX_FORMAT = 2  # of what `indexed` and its like return
-COMMON, COMMON_LENGTH = 4096, 64  # identifiers of which the answer is kept, and their length
+INDEX_FORMAT = 2  # of what `indexed` returns
+CACHED, MAX_CACHED = 4096, 64  # identifiers whose expansion is cached, and their length
 
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
@@ -25,29 +25,28 @@ def clean(text: str) -> str:
 
 
 def content_hash(content: str) -> str:
-    """SHA-256 of the content, lower-cased and with white space collapsed; hexadecimal."""
+    """SHA-256 of the content, lower-cased and with whitespace collapsed; hexadecimal."""
     return hashlib.sha256(" ".join(content.lower().split()).encode()).hexdigest()
 
 
 def fingerprint(key: str | None, type_: str, title: str, content_hash: str) -> int:
-    """64 bits of what two memories have in common that say the same, as a signed number."""
+    """A signed 64-bit hash that duplicates share: of key, type, title and content hash."""
     said = json.dumps((key, type_, title, content_hash)).encode()
     return int.from_bytes(hashlib.blake2b(said, digest_size=8).digest(), signed=True)
 
 
 def cut(text: str, limit: int) -> str:
-    """The text, or its first `limit` code points followed by three dots."""
+    """The text truncated to `limit` code points, followed by three dots if it was longer."""
     return text if len(text) <= limit else text[:limit] + "..."
 
 
 def indexed(text: str, features: Features = ALL) -> str:
-    """The text as the full-text index reads it.
+    """The text as it is tokenized by the full-text index.
 
-    Words have their unified form, a run of a script that sets no spaces becomes
-    overlapping pairs and its last character, and an identifier is followed by
-    its parts and its joined form. Running words stay as they are. What this
-    returns for a stored text may change only with `INDEX_FORMAT`, upon which
-    the index is built anew: an entry is taken out by the text that was put in.
+    Words are unified and case-folded, a run of an unspaced script becomes bigrams and its
+    last character, and an identifier is followed by its parts and its joined forms. A
+    change to the result requires a new `INDEX_FORMAT`, which rebuilds the index: FTS5
+    deletes an entry by the text that was inserted.
     """
     text = unified(text)
     if Feature.PAIRS in features and not text.isascii():
@@ -58,11 +57,7 @@ def indexed(text: str, features: Features = ALL) -> str:
 
 
 def unified(text: str) -> str:
-    """The text with one form for each word, and only spaces between words beyond ASCII.
-
-    Compatibility forms are one (NFKC), signs are spaces, and what changes no
-    word is left out.
-    """
+    """The text in NFKC; beyond ASCII, signs become spaces and silent marks are dropped."""
     if text.isascii():
         return text
     if not unicodedata.is_normalized("NFKC", text):
@@ -71,31 +66,31 @@ def unified(text: str) -> str:
 
 
 def spaced(text: str) -> str:
-    """The unified text with spaces round each run of an unspaced script."""
+    """The unified text with spaces around each run of an unspaced script."""
     text = unified(text)
     return text if text.isascii() else _UNSPACED_RUN.sub(r" \g<0> ", text)
 
 
 def pairs(run: str) -> list[str]:
-    """The overlapping pairs of a run of an unspaced script; one character stays itself."""
+    """The character bigrams of a run of an unspaced script; a single character is itself."""
     return ["".join(pair) for pair in pairwise(run)] or [run]
 
 
 @cache
 def piece_pattern(features: Features = ALL) -> re.Pattern[str]:
-    """Finds the pieces of spaced text; the name of the group that matched tells their kind."""
+    """A pattern for the pieces of spaced text; the matched group's name is the kind."""
     kinds = {Feature.PAIRS: _RUN_PIECE, Feature.IDENTIFIERS: _IDENTIFIER_PIECE}
     chosen = [kind for feature, kind in kinds.items() if feature in features]
     return re.compile("|".join([*chosen, _WORD_PIECE]))
 
 
 def words(text: str) -> Iterator[re.Match[str]]:
-    """The words of a text as they are counted: two characters of an unspaced script are one."""
+    """The words of a text for counting: two characters of an unspaced script are one."""
     return _COUNTED.finditer(text)
 
 
 def plain_words(prepared: str) -> list[str]:
-    """The words of letters alone, of which one may be a typo for another."""
+    """The words of letters alone, which are those that are spell-checked."""
     return _PLAIN_WORD.findall(prepared)
 
 
@@ -110,7 +105,7 @@ def parts(identifier: str) -> list[str]:
 
 
 def joined_forms(identifier: str) -> list[str]:
-    """The identifier without its connectors, and each compound name in it likewise."""
+    """The identifier without connectors, and so each compound name in it."""
     identifier = _VERSION.sub("", identifier)
     names = [name for name in _PATH_SIGN.split(identifier) if _CONNECTOR.search(name)]
     return [_CONNECTOR.sub("", form) for form in dict.fromkeys([identifier, *names])]
@@ -142,7 +137,7 @@ _IDENTIFIER = re.compile(
     rf")"
 )
 
-# With their marks, which the index drops; and longer than is compared, as endings are cut.
+# With marks, which the index drops; longer than what is compared, as stemming cuts endings.
 _PLAIN_WORD = re.compile(rf"(?<![{_WORD}])[A-Za-z\x80-\U0010ffff]{{4,48}}(?![{_WORD}])")
 _RUN_PIECE = rf"(?P<run>[{_UNSPACED}]+)"
 _IDENTIFIER_PIECE = rf"(?P<identifier>{_IDENTIFIER.pattern})"
@@ -157,20 +152,20 @@ _SILENT = re.compile(
     "\ufe00-\ufe0f\U000e0100-\U000e01ef]"
 )
 _LETTERS_AND_NUMBERS, _MARKS = ("L", "N"), ("Mn", "Mc", "Co")
-_KNOWN_SIGNS = 16_384  # characters of which the answer is kept
+_CACHED_SIGNS = 16_384  # characters
 
 
 class _Signs(dict[int, str]):
-    """What a character beyond ASCII is in unified text: itself, a space, or nothing."""
+    """A cached translation table to unified text: a character, a space, or nothing."""
 
     def __missing__(self, point: int) -> str:
-        seen = _seen(chr(point))
-        if len(self) < _KNOWN_SIGNS:
-            self[point] = seen
-        return seen
+        unified_sign = _unified_sign(chr(point))
+        if len(self) < _CACHED_SIGNS:
+            self[point] = unified_sign
+        return unified_sign
 
 
-def _seen(character: str) -> str:
+def _unified_sign(character: str) -> str:
     if _SILENT.match(character):
         return ""
     category = unicodedata.category(character)
@@ -189,7 +184,7 @@ def _paired(run: re.Match[str]) -> str:
 
 def _with_parts(match: re.Match[str]) -> str:
     identifier = match.group()
-    return (_expanded if len(identifier) <= COMMON_LENGTH else _expand)(identifier)
+    return (_expanded if len(identifier) <= MAX_CACHED else _expand)(identifier)
 
 
 def _expand(identifier: str) -> str:
@@ -199,4 +194,4 @@ def _expand(identifier: str) -> str:
     return f"{identifier} {split} {joined} "
 
 
-_expanded = lru_cache(COMMON)(_expand)
+_expanded = lru_cache(CACHED)(_expand)

@@ -1,4 +1,4 @@
-"""A prompt becomes terms: the one place where a user's words are understood."""
+"""The query parser: a prompt becomes terms, and never query syntax."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -9,32 +9,44 @@ from typing import NamedTuple
 
 from . import normalization as forms
 from .features import ALL, Feature, Features
-from .stopwords import STOPWORDS
 
-TIMEOUT = timedelta(seconds=2)  # with words, before the newest stand in for the best
+TIMEOUT = timedelta(seconds=2)  # of a full-text search, before the newest stand in for the best
 MAX_PROMPT = 500  # code points; a prompt's intent is at its start
-MAX_TERMS = 64  # a bound on latency; 500 code points of prose hold fewer
+MAX_TERMS = 64  # bounds latency; 500 code points of prose have fewer
 MAX_JOINED = 8  # joined forms of one identifier
-SHORTEST_TYPO = 5  # letters of a word in which one is looked for
-COMMON = 4096  # words whose pieces are kept: a few words make most of any prompt
+SHORTEST_TYPO = 5  # letters of a word that may be misspelt
+CACHED = 4096  # words whose pieces are cached: a few make most of any prompt
 
 _SENTENCE_END = re.compile(r"[.!?;](?=\s)|[\u3002\uff01\uff1f\uff61\r\n\u0085\u2028\u2029]")
 
+STOPWORDS = frozenset(
+    """
+    a about above after again against all am an and any are aren as at be because been before
+    being below between both but by can cannot could couldn d did didn do does doesn doing don
+    down during each few for from further had hadn has hasn have haven having he her here hers
+    herself him himself his how i if in into is isn it its itself just let ll m me might more
+    most must my myself no nor not now o of off on once only or other our ours ourselves out
+    over own re s same shall she should so some such t than that the their theirs them
+    themselves then there these they this those through to too under until up upon us ve very
+    was wasn we were weren what when where which while who whom whose why will with won would
+    wouldn you your yours yourself yourselves
+    """.split()
+)
 
-# A term and a piece are tuples: prompts are full of them, and a tuple is hashed at once.
+# Terms and pieces are tuples, which hash fast.
 
 
 class Term(NamedTuple):
-    """One folded word to look for; with `starts`, every word that starts so."""
+    """A case-folded word to search for; with `starts`, a prefix."""
 
     text: str
     starts: bool = False
 
 
 class Piece(NamedTuple):
-    """A word, an identifier or a run without spaces: there when all of its parts are.
+    """A word, an identifier or a run of an unspaced script: it matches if all of its parts do.
 
-    An identifier is there in one of its joined forms, too.
+    An identifier also matches by one of its joined forms.
     """
 
     parts: tuple[Term, ...]
@@ -42,21 +54,20 @@ class Piece(NamedTuple):
 
     @property
     def terms(self) -> tuple[Term, ...]:
-        """Everything to look for."""
+        """Everything to search for."""
         return self.parts + self.joined
 
 
 Corrections = Mapping[str, tuple[str, ...]]
-"""Words that nobody wrote, and for each those that it may have been meant to be."""
+"""Words of a query that occur in no memory, each with the words it may be a typo of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """What a text asks for: the terms of each sentence, and the pieces that all must occur.
+    """A parsed prompt: the terms of each sentence, and the pieces for a match of every word.
 
-    `path` is the text itself when it may name a topic key (it holds a slash).
-    `using` tells by which techniques it was understood and is to be answered,
-    `timeout` bounds the full-text search.
+    `path` is the text itself if it may be a topic key (it has a slash). `features` are
+    those it was parsed with and is to be answered with; `timeout` bounds the full-text search.
     """
 
     sentences: tuple[tuple[Term, ...], ...] = ()
@@ -76,7 +87,7 @@ class Query:
 
     @property
     def doubtful(self) -> tuple[str, ...]:
-        """The words in which a typo may be, in their order."""
+        """The words that may be misspelt, in order."""
         return tuple(
             piece.parts[0].text
             for piece in self.every
@@ -84,7 +95,7 @@ class Query:
         )
 
     def corrected(self, corrections: Corrections) -> "Query":
-        """The query in which each of these words may also be one of its corrections."""
+        """The query in which each of these words also matches by its corrections."""
         if not corrections:
             return self
         return replace(
@@ -99,7 +110,7 @@ class Query:
 
 
 def understood(prompt: str, features: Features = ALL) -> Query:
-    """The query in a prompt. Any text has one; a text without words has none to find."""
+    """The query of a prompt; any text is one, and one without words is false."""
     prompt = prompt[:MAX_PROMPT]
     sentences: list[tuple[Term, ...]] = []
     every: dict[Piece, None] = {}
@@ -115,7 +126,7 @@ def understood(prompt: str, features: Features = ALL) -> Query:
 
 
 def words(prompt: str, features: Features = ALL) -> tuple[str, ...]:
-    """Every word that a prompt has, looked for or not, each once."""
+    """Every word of a prompt, stop words included, each once."""
     pieces = (
         _piece(kind, text)
         for part in _sentences(prompt, features)
@@ -132,14 +143,14 @@ def _significant(sentence: str, features: Features) -> Iterable[Piece]:
     """The pieces without stop words; all of them when nothing else would be left."""
     found = _found(sentence, features)
     if Feature.STOPWORDS in features:
-        kept = [piece for kind, text in found if (piece := _telling(kind, text))]
+        kept = [piece for kind, text in found if (piece := _without_stopwords(kind, text))]
         if kept:
             return kept
     return [_piece(kind, text) for kind, text in found]
 
 
 def _fitting(pieces: Iterable[Piece], room: int) -> Iterator[Piece]:
-    """The first of the pieces, as many as have room for their terms."""
+    """The first pieces whose terms fit the room."""
     for piece in pieces:
         room -= len(piece.parts) + len(piece.joined)
         if room < 0:
@@ -159,15 +170,15 @@ def _found(sentence: str, features: Features) -> Iterable[tuple[str, str]]:
     return dict.fromkeys((piece.lastgroup or "", piece.group()) for piece in pieces)
 
 
-@lru_cache(COMMON)
-def _telling(kind: str, text: str) -> Piece | None:
-    """The piece without stop words, if anything is left of it."""
+@lru_cache(CACHED)
+def _without_stopwords(kind: str, text: str) -> Piece | None:
+    """The piece without stop words; None if nothing is left."""
     piece = _piece(kind, text)
     kept = tuple(term for term in piece.parts if term.text not in STOPWORDS)
     return piece._replace(parts=kept) if kept or piece.joined else None
 
 
-@lru_cache(COMMON)
+@lru_cache(CACHED)
 def _piece(kind: str, text: str) -> Piece:
     return _KINDS[kind](text)
 

@@ -1,15 +1,15 @@
-"""Whether one word is another with a typo in it."""
+"""Typos: two words at a Damerau-Levenshtein distance of one."""
 
-SHORTEST, LONGEST = 4, 32  # letters of a stem in which a typo is looked for
+SHORTEST, LONGEST = 4, 32  # letters of a stem that may be misspelt
 
 
 def is_compared(stem: str) -> bool:
-    """Whether a stem may be a typo for another, or the other; all its words are long enough."""
+    """Whether a stem is of a length at which typos are corrected."""
     return SHORTEST <= len(stem) <= LONGEST
 
 
 def is_one_edit(word: str, other: str) -> bool:
-    """Whether a letter was left out, added, replaced, or swapped with the next one."""
+    """Whether one deletion, insertion, substitution or transposition turns one into the other."""
     if len(word) > len(other):
         word, other = other, word
     if len(other) - len(word) > 1 or word == other:

@@ -1,4 +1,4 @@
-"""The deterministic summary of a session: no model, the same messages give the same bytes."""
+"""The summary of a session: deterministic, without a language model."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -12,7 +12,7 @@ SHOWN = 200  # code points of the first and the last user message
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """One line of a conversation."""
+    """A message of a conversation."""
 
     role: str
     content: str
@@ -20,21 +20,18 @@ class Message:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transcript:
-    """What a summary needs of a conversation: the counts, and two lines of it."""
+    """The digest of a conversation: its counts, and the first and the last user message."""
 
     messages: int = 0
     user: int = 0
     assistant: int = 0
     first: str = ""
     last: str = ""
-    redacted: int = 0  # secrets that were kept out
+    redacted: int = 0  # secrets removed
 
 
 def transcript(messages: Iterable[Message], clean: Callable[[str], str]) -> Transcript:
-    """The digest of a conversation, however long: few messages are held at a time.
-
-    What is kept of it is cleaned whole before it is cut.
-    """
+    """The digest of a conversation, streamed; messages are redacted before they are truncated."""
     total = assistant = user = 0
     first = last = ""
     for message in messages:
@@ -49,7 +46,7 @@ def transcript(messages: Iterable[Message], clean: Callable[[str], str]) -> Tran
 
 
 def summary(of: Transcript) -> str:
-    """The summary of a conversation; the empty string for one without messages."""
+    """The summary of a conversation; empty for one without messages."""
     if not of.messages:
         return ""
     counts = f"Session: {of.messages} messages ({of.user} user, {of.assistant} assistant). "
@@ -59,7 +56,7 @@ def summary(of: Transcript) -> str:
 
 
 def continued(before: Transcript, after: Transcript) -> Transcript:
-    """The digest of a conversation and what was said after it."""
+    """The digest of a conversation and its continuation."""
     return Transcript(
         messages=before.messages + after.messages,
         user=before.user + after.user,
@@ -70,11 +67,10 @@ def continued(before: Transcript, after: Transcript) -> Transcript:
 
 
 def parsed_summary(text: str) -> Transcript:
-    """The digest that has this summary; that of no messages, if the text is none of ours.
+    """The digest that a summary was rendered from; an empty one if `summary` did not write it.
 
-    Where the first message may end at several places, it ends where most of the two are
-    as long as what was cut, and of those at the earliest: a short one in which ` Ended with: `
-    stands is read up to there.
+    If the first message could end at several places, that at which more of the two
+    messages have the length of a truncated one wins, and of those the earliest.
     """
     counts = _COUNTS.match(text)
     if counts is None:
@@ -86,26 +82,26 @@ def parsed_summary(text: str) -> Transcript:
         for first, last in (_ends(rest) if user > 1 else [(rest, rest)])
     )
     return max(
-        (it for it in read if _is_possible(it) and summary(it) == text),
-        key=_cuts,
+        (it for it in read if _is_consistent(it) and summary(it) == text),
+        key=_truncated,
         default=Transcript(),
     )
 
 
 def _ends(rest: str) -> Iterator[tuple[str, str]]:
-    """The first and the last message, for each place at which the one may end."""
+    """The first and the last message, for each possible end of the first."""
     at = rest.find(ENDED, 0, _LONGEST + len(ENDED))
     while at >= 0:
         yield rest[:at], rest[at + len(ENDED) :]
         at = rest.find(ENDED, at + 1, _LONGEST + len(ENDED))
 
 
-def _is_possible(of: Transcript) -> bool:
+def _is_consistent(of: Transcript) -> bool:
     are_shown = all(cut(it, SHOWN) == it for it in (of.first, of.last))
     return are_shown and of.user + of.assistant <= of.messages
 
 
-def _cuts(of: Transcript) -> int:
+def _truncated(of: Transcript) -> int:
     return sum(len(it) > SHOWN for it in (of.first, of.last))
 
 

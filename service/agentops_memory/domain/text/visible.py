@@ -1,6 +1,6 @@
-"""What a reader sees of a text: two names must not differ by an invisible character alone.
+"""Invisible characters: names must not differ by one, nor a terminal obey one.
 
-Letters of two scripts that look alike are both visible, and so are spaces of any width.
+Homoglyphs count as visible, and so do spaces of any width.
 """
 
 import re
@@ -8,11 +8,11 @@ import unicodedata
 
 
 def invisible(text: str) -> str:
-    """The first character that nobody sees, as `U+200B`; empty for almost every text.
+    """The first invisible character, as `U+200B`; empty if there is none.
 
-    It is a control or format character, a line separator, a filler, or what else Unicode
-    lets a display ignore. Joiners between letters of a script that needs them, and joiners
-    and variation selectors in an emoji, are visible by what they do.
+    Invisible are control and format characters, line separators, fillers and Unicode's
+    Default_Ignorable_Code_Point. Visible by their effect are joiners between letters of
+    a script that needs them, and joiners and variation selectors in an emoji.
     """
     if text.isascii() and text.isprintable():
         return ""
@@ -21,7 +21,7 @@ def invisible(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    r"""The text as a line in which a terminal obeys nothing: what is not seen is `\u200b`."""
+    r"""The text as one line, safe for a terminal: invisible characters are escaped as `\u200b`."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(

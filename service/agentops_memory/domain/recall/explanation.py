@@ -1,19 +1,42 @@
-"""Why a memory is missing from an answer: filter, rank, size, budget or timeout."""
+"""The explanation of an answer: why its memories were found, and why another one was not."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import TypeVar
 
+from ..errors import WITHOUT_WORDS
 from ..model.memory import Memory, MemoryId
-from ..model.search import PLACES, Filter, Found, Method, Packed, Reason, Tier, WhyNot
+from ..model.search import (
+    PLACES,
+    Explained,
+    Explanation,
+    Filter,
+    Found,
+    Hit,
+    Method,
+    Packed,
+    Reason,
+    Source,
+    Tier,
+    Wanted,
+    WhyNot,
+)
 from ..model.space import GLOBAL_SCOPE
 from ..ports.engine import Transaction
-from .explain import explained, own_score
+from ..text.query import Query
+from .score_shares import MAX_EXPLAINED, explained, own_score
+
+TIMEOUT = timedelta(seconds=1)  # of each half of an explanation
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """An answer and how it was made: its candidates, tiers, limit and budget.
+    """An answer and how it was computed: candidates, filter, tiers, limit and budget.
 
-    With `fills_up`, as in a context, the newest memories fill what the words leave.
+    With `fills_up`, as in a context, the newest memories fill the limit.
     """
 
     found: Found
@@ -25,16 +48,57 @@ class Answer:
 
     @property
     def searched(self) -> Filter:
-        """The filter that the full-text search had."""
+        """The filter of the full-text search."""
         return reached(self.seen) if self.fills_up else self.seen
 
 
+def explanation(
+    tx: Transaction, asked: Query, hits: Sequence[Hit], answer: Answer, wanted: Wanted
+) -> Explanation:
+    """Why these hits are in the answer, and why a memory is not; each half may time out."""
+    items = _in_time(tx, lambda: _items(tx, hits, answer)) if wanted.explain else {}
+    why = None
+    if (memory := wanted.why_not) is not None:
+        why = _in_time(tx, lambda: why_not(tx, memory, answer)) or _TIMED_OUT
+    return Explanation(
+        asked=frozenset(asked.terms),
+        items=items or {},
+        why_not=why,
+        is_timed_out=items is None or why is _TIMED_OUT,
+    )
+
+
+_TIMED_OUT = WhyNot(reason=Reason.TIMED_OUT)
+
+
+def _items(tx: Transaction, hits: Sequence[Hit], answer: Answer) -> dict[int, Explained]:
+    found = answer.found
+    shown = [hit.memory.id for hit in hits[:MAX_EXPLAINED]]
+    alone = Source(seen=answer.searched, query=found.query, hits=tuple(hits))
+    items: dict[int, Explained] = {}
+    for source in found.sources or (alone,):
+        for tier in (Tier.EVERY, Tier.ANY):
+            listed = {hit.memory.id for hit in source.hits if hit.tier is tier}
+            if ids := [id_ for id_ in shown if id_ in listed]:
+                parts = tx.search.parts(tier, source.query, source.seen, answer.limit, ids)
+                items |= {id_: explained(part, source.query, tier) for id_, part in parts.items()}
+    return items
+
+
+def _in_time(tx: Transaction, work: Callable[[], T]) -> T | None:
+    try:
+        with tx.search.within(TIMEOUT):
+            return work()
+    except WITHOUT_WORDS:
+        return None
+
+
 def why_not(tx: Transaction, wanted: MemoryId, answer: Answer) -> WhyNot:
-    """What kept a memory out; a deleted one is UNKNOWN, like one that never was."""
+    """What kept a memory out; UNKNOWN for a soft-deleted one, too."""
     memory = tx.memories.get(wanted)
     if memory is None or memory.deleted_at is not None:
         return WhyNot(reason=Reason.UNKNOWN)
-    if filters := kept_out_by(memory, answer):
+    if filters := failed_filters(memory, answer):
         return WhyNot(reason=Reason.FILTER, filters=filters)
     for place, hit in enumerate(answer.found.hits, start=1):
         if hit.memory.id == wanted:
@@ -44,8 +108,8 @@ def why_not(tx: Transaction, wanted: MemoryId, answer: Answer) -> WhyNot:
     return _outranked(tx, wanted, answer)
 
 
-def kept_out_by(memory: Memory, answer: Answer) -> tuple[str, ...]:
-    """The filters that the memory does not pass. A context without a project is global alone."""
+def failed_filters(memory: Memory, answer: Answer) -> tuple[str, ...]:
+    """The names of the filters that the memory fails; only `project` if that is one of them."""
     seen, space = answer.seen, memory.space
     is_open = seen.scope is None and (seen.global_too or seen.project is None)
     is_reached = seen.scope == GLOBAL_SCOPE or (space.scope == GLOBAL_SCOPE and is_open)
@@ -57,7 +121,7 @@ def kept_out_by(memory: Memory, answer: Answer) -> tuple[str, ...]:
         "tag": seen.tag is None or seen.tag in memory.text.tags,
     }
     if not passes["project"]:
-        return ("project",)  # and no more of what another project has
+        return ("project",)  # no more is told of another project's memory
     return tuple(name for name, is_passed in passes.items() if not is_passed)
 
 
@@ -67,22 +131,22 @@ def reached(seen: Filter) -> Filter:
 
 
 def _outranked(tx: Transaction, wanted: MemoryId, answer: Answer) -> WhyNot:
-    """Why a visible memory was not among the candidates."""
+    """Why a memory that passes the filters was not among the candidates."""
     found = answer.found
     is_older = any(hit.method is Method.RECENCY for hit in found.hits)
     if found.is_degraded or (answer.fills_up and not found.query.sentences):
         return WhyNot(reason=Reason.RECENCY, is_older=is_older)
     standing = _standing(tx, wanted, answer)
     if standing.place is not None and standing.place <= answer.limit and not found.sources:
-        # A list ends early when its texts are long; one that was merged, for others' sake, too.
+        # A list ends early when its texts are long; a fused one also in favour of others.
         return replace(standing, reason=Reason.SIZE)
-    # One that words found is kept out by others that words found: no newest are among them.
+    # A memory found by words is outranked by others found by words, not by the newest.
     last = found.hits[-1].rank if standing.reason is Reason.RANK and found.hits else None
     return replace(standing, last_score=last, is_older=is_older)
 
 
 def _standing(tx: Transaction, wanted: MemoryId, answer: Answer) -> WhyNot:
-    """The memory's place among all that the tiers rank, each counted once."""
+    """The memory's place in the ranking of all tiers, each memory counted once."""
     query = answer.found.query
     ahead: set[MemoryId] = set()
     for tier in answer.tiers:
@@ -98,7 +162,7 @@ def _standing(tx: Transaction, wanted: MemoryId, answer: Answer) -> WhyNot:
 
 
 def _unlisted(tx: Transaction, wanted: MemoryId, answer: Answer, *, is_cut: bool) -> WhyNot:
-    """For a memory that no tier ranks: no word matches, or others fill every place."""
+    """For a memory that no tier ranks: no term matches, or it is beyond the places counted."""
     query = answer.found.query
     if not query.sentences or Tier.ANY not in answer.tiers:
         return WhyNot(reason=Reason.NO_MATCHED_TERM)

@@ -1,15 +1,15 @@
-"""Why a memory was found: what its score is made of. The shares come from the score itself."""
+"""The shares of a score: how much of it each field, sentence and term contributed. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
 from ..model.search import OTHER_SENTENCES, Explained, Field, Matched, Parts, SentenceShare, Tier
 from ..text.query import Query, Term
 
-MOST_EXPLAINED = 50  # memories of one answer whose scores are taken apart
+MAX_EXPLAINED = 50  # memories of one answer
 
 
 def explained(parts: Parts, query: Query, tier: Tier) -> Explained:
-    """The parts put together as the score was."""
+    """The score computed again from its parts, with the share of each."""
     matched = tuple(_matched(parts, query, tier))
     counted = {at: score for at, score in enumerate(parts.sentences) if score is not None}
     best = min(counted, key=lambda at: (counted[at], at), default=None)
@@ -24,7 +24,7 @@ def explained(parts: Parts, query: Query, tier: Tier) -> Explained:
 
 
 def own_score(matched: Iterable[Matched]) -> float:
-    """The score that these terms would make, if each sentence counted whatever its depth."""
+    """The score of these terms if each sentence counted, whatever its depth."""
     sentences = sorted(_sums(matched).values())
     return sum(sentences[:1]) + OTHER_SENTENCES * sum(sentences[1:])
 
@@ -38,7 +38,7 @@ def _matched(parts: Parts, query: Query, tier: Tier) -> Iterator[Matched]:
 
 
 def _counting(parts: Parts, query: Query) -> list[Term]:
-    """The terms that count when every piece must occur: parts do where none is missing."""
+    """The terms that count in the tier EVERY: the parts of a piece only if all of them occur."""
     return [
         term
         for piece in query.every
