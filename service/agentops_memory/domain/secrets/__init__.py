@@ -1,1 +1,1 @@
-"""Secrets, known by shape, label or assignment, leave a text. Pure."""
+"""Secret detection, by shape, label or assignment, and redaction. Pure."""

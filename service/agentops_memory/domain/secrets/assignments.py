@@ -1,28 +1,28 @@
-"""What a name that says secret is given: `DB_PASSWORD=...`, `password: ...`, `api_key: ...`."""
+"""Secrets assigned to a telling name: `DB_PASSWORD=...`, `password: ...`, `api_key: ...`."""
 
 import re
 from collections.abc import Mapping
 
-from .tokens import MIN_TURNS, UUID, turns
+from .tokens import MIN_ALTERNATIONS, UUID, alternations
 
 SHORTEST, LONGEST = 8, 256  # characters of a password
-REACH = 160  # characters before a name that are looked at
-LONGEST_WORD = 20  # characters of the words after which a name says nothing
+REACH = 160  # characters of lookbehind before a name
+LONGEST_WORD = 20  # characters of the words that make a name harmless
 
 
 def is_random(secret: str) -> bool:
-    """Whether letters and digits alternate as in no name, and signs stand in mixed case only.
+    """Whether letters and digits alternate as in random text; with signs, only in mixed case.
 
-    So paths, resource names, UUIDs and public keys of SSH are not random.
+    False for paths, resource names, UUIDs and public keys of SSH.
     """
-    if turns(secret) < MIN_TURNS or _PUBLIC.match(secret):
+    if alternations(secret) < MIN_ALTERNATIONS or _PUBLIC.match(secret):
         return False
     has_both_cases = secret != secret.lower() and secret != secret.upper()
     return secret.isalnum() or has_both_cases or _DIGEST.search(secret) is not None
 
 
 def is_named(found: re.Match[str]) -> bool:
-    """Whether this name says secret, and its value is random: no `public_key`, no `page_token`."""
+    """Whether the value is random and the name a secret's: not `public_key` or `page_token`."""
     before = found.string[max(0, found.start() - LONGEST_WORD) : found.start()]
     before = before.rstrip(" _-").lower()
     return (
@@ -35,23 +35,23 @@ def is_named(found: re.Match[str]) -> bool:
 
 
 def is_option(value: str) -> bool:
-    """Whether this may be the password in `mysql -p...`: no variable and no stand-in."""
+    """Whether this may be the password in `mysql -p...`: no variable and no placeholder."""
     return not (_REFERENCE.match(value) or _STAND_IN.fullmatch(value) or _PORTS.fullmatch(value))
 
 
 def is_password(found: re.Match[str]) -> bool:
-    """Whether this match of `ASSIGNMENT` gives a name something that is no mere word."""
+    """Whether this match of `ASSIGNMENT` is an assignment, and its value a secret."""
     return _is_assigned(found) and _is_secret(found)
 
 
 def follows(before: re.Pattern[str], found: re.Match[str]) -> bool:
-    """Whether the pattern ends where this match begins."""
+    """Whether the pattern matches just before this match (a bounded lookbehind)."""
     start = found.start()
     return before.search(found.string, max(0, start - REACH), start) is not None
 
 
 def _is_assigned(found: re.Match[str]) -> bool:
-    """Whether what stands between the name and the value gives the one to the other."""
+    """Whether the text between the name and the value makes it an assignment."""
     between, is_quoted = found["between"].strip(), found["quote"] is not None
     match between:
         case "":
@@ -67,19 +67,19 @@ def _is_assigned(found: re.Match[str]) -> bool:
 
 
 def _is_argument(found: re.Match[str]) -> bool:
-    """Whether the value is the default of a getter, or the next of a list of arguments."""
+    """Whether the value is a getter's default, or the next item of an argument list."""
     return follows(_GETTER, found) or follows(_ITEM, found)
 
 
 def _is_statement(found: re.Match[str]) -> bool:
-    """Whether this is said of a user: `WITH PASSWORD '...'`, `IDENTIFIED BY '...'`."""
+    """Whether this is SQL: `WITH PASSWORD '...'`, `IDENTIFIED BY '...'`."""
     return found["quote"] == "'" and found["name"].lower() in ("password", "identified by")
 
 
 def _is_secret(found: re.Match[str]) -> bool:
-    """Whether the value is neither code, nor a reference, nor a stand-in, nor a word.
+    """Whether the value is no code, reference, placeholder or plain word.
 
-    Beside a name in capitals, as variables have, a word is enough.
+    A word is enough beside a name in capitals, as environment variables have.
     """
     value = _PLACEHOLDER.sub("", found["secret"])
     if (
@@ -102,13 +102,13 @@ def _is_secret(found: re.Match[str]) -> bool:
 
 
 def _is_outcome(found: re.Match[str]) -> bool:
-    """Whether the name is `pass` alone, as of a test or a compiler, and no user is beside it."""
+    """Whether the name is `pass` as in a test's result, and no user name is beside it."""
     is_pass = found["name"].lower().rstrip("_0123456789") == "pass"
     return is_pass and not follows(_PART, found) and not follows(_USER, found)
 
 
 def _is_variable(found: re.Match[str]) -> bool:
-    """Whether a name in capitals, or a line of its own, says that a word is a password."""
+    """Whether a name in capitals, or a line of its own, makes a word a password."""
     if found["name"].isupper():
         return found["quote"] is None or _LOWER.fullmatch(found["secret"]) is not None
     is_tight = found["between"] == "="
@@ -116,7 +116,7 @@ def _is_variable(found: re.Match[str]) -> bool:
 
 
 def _is_name(found: re.Match[str], value: str) -> bool:
-    """Whether this is a name with numbers in it, as variables, files and resources have."""
+    """Whether the value is a name with digits: of a variable, a file or a resource."""
     if _NAME.fullmatch(value):
         return True
     if _is_resource(found, value):
@@ -126,12 +126,12 @@ def _is_name(found: re.Match[str], value: str) -> bool:
 
 
 def _is_resource(found: re.Match[str], value: str) -> bool:
-    """Whether this is the name of a secret, as in Kubernetes."""
+    """Whether the value is the resource name of a secret, as in Kubernetes."""
     return found["name"][:6].lower() == "secret" and _RESOURCE.fullmatch(value) is not None
 
 
 def _is_literal(found: re.Match[str]) -> bool:
-    """Whether this is a literal: in quotes, tight at its sign, or alone in its line."""
+    """Whether the value is a literal: quoted, right after its operator, or alone in its line."""
     if found["between"].strip() in ("(", "|"):
         return False
     if found["quote"] is not None:
@@ -144,7 +144,7 @@ def _is_literal(found: re.Match[str]) -> bool:
 
 
 def _is_pair(found: re.Match[str]) -> bool:
-    """Whether it is among variables, or in a line of pairs: `password=...,user=bob`."""
+    """Whether this is among variables, or in a line of pairs: `password=...,user=bob`."""
     if found["between"] != "=":
         return False
     after, end = found.string, found.end("secret")
@@ -160,13 +160,13 @@ def _is_alone(found: re.Match[str]) -> bool:
 
 
 def _is_complex(value: str) -> bool:
-    """Whether letters, digits and signs are mixed as in no word: `S3cr3tP@ss!`."""
+    """Whether letters, digits and signs are mixed as in a password: `S3cr3tP@ss!`."""
     if _MAIL.fullmatch(value) or len(value) < SHORTEST:
         return False
     has_sign = _SIGN.search(value) is not None
     has_digit = any(sign.isdigit() for sign in value)
     is_mixed = has_digit or value not in (value.lower(), value.upper())
-    return (has_sign and is_mixed) or turns(value) >= MIN_TURNS
+    return (has_sign and is_mixed) or alternations(value) >= MIN_ALTERNATIONS
 
 
 # As in Mailgun's key-..., Mailchimp's ...-us12 and Plaid's access-production-...

@@ -1,4 +1,4 @@
-"""Secrets that are known by the label beside them: `api_key: ...`, `://user:...@host`."""
+"""Secrets recognized by the label beside them: `api_key: ...`, `://user:...@host`."""
 
 import re
 from base64 import b64decode, b64encode
@@ -23,12 +23,12 @@ def _is_any(_: str) -> bool:
 
 
 def _is_no_word(secret: str) -> bool:
-    """Whether this is more than a word: `authentication`, `YOUR_TOKEN`."""
+    """Whether this is not a plain word such as `authentication` or `YOUR_TOKEN`."""
     return _WORD.fullmatch(secret) is None
 
 
 def _is_basic(secret: str) -> bool:
-    """Whether this is a user and a password in base64."""
+    """Whether this is the base64 of `user:password`."""
     try:
         return _PAIR.fullmatch(b64decode(secret).decode("latin-1")) is not None
     except ValueError:
@@ -40,7 +40,7 @@ def _is_credential(secret: str) -> bool:
 
 
 class _Label(NamedTuple):
-    """A pattern for a label and the secret beside it, and what else has to hold."""
+    """A pattern for a label with its secret, and a predicate on the match."""
 
     kind: str
     pattern: re.Pattern[str]
@@ -60,7 +60,7 @@ def _label(
 
 
 def _random(label: str) -> _Label:
-    """Random characters as in `api_key: ...` and `--api-key ...`."""
+    """A label for random characters: `api_key: ...`, `--api-key ...`."""
     between = (
         rf"{_IS}|{TYPE}[ \t]{{0,4}}=[ \t]{{0,4}}{_QUOTE}|(?P<option>[ \t]{{1,4}}{_QUOTE})"
         r"""|(?P<next>\\{0,3}["'],[ \t]{0,4}\\{0,3}["'])"""
@@ -70,7 +70,7 @@ def _random(label: str) -> _Label:
 
 
 def _passwords(label: str) -> list[_Label]:
-    """A password among pairs (;Password=...; or Password=...;Server=...) and in an address."""
+    """Labels for a password in a connection string (;Password=...;) and in a URL's query."""
     value = rf"{_EQUALS}(?!/){_NO_CODE}(?P<secret>{_QUOTED}|{_UNQUOTED}%s)"
     return [
         _label("connection-password", pattern)

@@ -1,4 +1,4 @@
-"""Secrets leave a text before it is stored, indexed, versioned or announced."""
+"""Redaction: secrets leave a text before it is stored, indexed, versioned, logged or traced."""
 
 import re
 from collections import Counter
@@ -18,14 +18,14 @@ KINDS: Mapping[str, str] = {
     VALUE: "a registered value; its placeholder has its id",
     **SHAPES,
 }
-"""Every kind of thing that is taken out, and what it is."""
+"""Every kind of redaction, with its description."""
 
 MARK = "[REDACTED:"
-SHORTEST_VALUE, LONGEST_VALUE = 8, 8192  # characters; a shorter one is found in other words
-LONGEST_ID, LONGEST_NAME = 256, 64  # characters; the name is what a placeholder has of the id
+SHORTEST_VALUE, LONGEST_VALUE = 8, 8192  # characters; a shorter one occurs in words
+LONGEST_ID, LONGEST_NAME = 256, 64  # characters; the name is the id in a placeholder
 MOST_VALUES = 256  # of a run
 MOST_RUNS = 1000  # of a tenant
-ROUNDS = 4  # taking one out may uncover another, once; the rest is margin
+ROUNDS = 4  # a redaction may uncover one more secret; the rest is margin
 
 _PLACEHOLDER = re.compile(re.escape(MARK) + r"([A-Za-z0-9._-]+)\]")
 _UNSAFE = re.compile("[^A-Za-z0-9._-]+")
@@ -37,7 +37,7 @@ _VEIL = "\ud800"  # in no text that is stored
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Redacted:
-    """A text without its secrets, how many were taken out, and how many of each kind."""
+    """A redacted text, with the number of redactions, in all and of each kind."""
 
     text: str
     count: int = 0
@@ -46,12 +46,11 @@ class Redacted:
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """What is taken out of a text: private parts, registered values and well-known shapes.
+    """What is redacted: private parts, registered values and the shapes of secrets.
 
-    A value is (id, value); an id may have several. What is in `allowed`, or of a kind in
-    `allowed_kinds`, stays although it has the shape of a secret; values and private
-    parts never stay. Invalid for a value that may not be registered, and for a kind
-    that is no shape.
+    `values` are pairs of (id, value); an id may have several. `allowed` texts and
+    `allowed_kinds` are exempt from redaction by shape, but not by value or private tag.
+    Raises Invalid for a value that may not be registered and for an unknown kind.
     """
 
     values: tuple[tuple[str, str], ...] = ()
@@ -65,10 +64,9 @@ class Rules:
             raise Invalid(f"{', '.join(sorted(unknown))}: no such kind of secret to allow.")
 
     def redacted(self, text: str) -> Redacted:
-        """The text with a placeholder, `[REDACTED:<kind or id>]`, for everything taken out.
+        """The text with a placeholder, `[REDACTED:<kind or id>]`, for each secret.
 
-        What overlaps is taken out as one, under the name of the longest. Nothing is
-        found in the result again. The time is linear in the text.
+        Overlapping secrets are one, named after the longest. Idempotent; takes linear time.
         """
         if len(text) < SHORTEST_VALUE:  # nor is any shape so short
             return Redacted(text=text)
@@ -92,7 +90,7 @@ class Rules:
                 yield _Part(start, end, kind, kind)
 
     def _veiled(self, text: str) -> str:
-        """The text without our own placeholders: no value is found in one, or across its edge."""
+        """The text with our own placeholders masked, so that no value matches in or across one."""
         if not self.values or MARK not in text:
             return text
         return _PLACEHOLDER.sub(lambda m: _VEIL * len(m[0]) if self._is_ours(m[1]) else m[0], text)
@@ -101,7 +99,7 @@ class Rules:
         return name in KINDS or (name in self._candidates and self._name(name) == name)
 
     def _name(self, value_id: str) -> str:
-        """The name of an id in a placeholder. One that holds a secret itself has another."""
+        """The name of an id in a placeholder; a generic one if the id contains a secret."""
         if value_id not in self._names:
             name = _safe(value_id)
             is_telling = any(value in name for _, value in self.values) or any(secrets(name))
@@ -109,7 +107,7 @@ class Rules:
         return self._names[value_id]
 
     def _occurrences(self, value: str, text: str) -> Iterator[tuple[int, int]]:
-        """Where the value stands; occurrences that overlap are one."""
+        """The spans of a value; overlapping ones are merged."""
         start = end = 0
         at = text.find(value)
         while at >= 0:
@@ -132,17 +130,17 @@ class Rules:
 
     @cached_property
     def _candidates(self) -> frozenset[str]:
-        """What the ids are called, if they hold no secret."""
+        """The names of the ids, as far as these contain no secret."""
         return frozenset(_safe(value_id) for value_id, _ in self.values)
 
     @cached_property
     def _names(self) -> dict[str, str]:
-        """The names that were asked for: each takes a look at all values."""
+        """Cached names: to compute one, all values are searched."""
         return {}
 
     @cached_property
     def _steps(self) -> dict[str, int]:
-        """The periods of the values that were found."""
+        """Cached periods of the values that were found."""
         return {}
 
 
@@ -150,20 +148,20 @@ DEFAULT_RULES = Rules()
 
 
 def redacted(text: str, rules: Rules = DEFAULT_RULES) -> Redacted:
-    """The text without what the rules take out."""
+    """The text redacted by the rules."""
     return rules.redacted(text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One run of an agent, by the name that its tenant has for it."""
+    """One run of an agent, by its tenant's name for it."""
 
     tenant: str
     run: str
 
 
 class Registry:
-    """The values registered for runs, in memory only. Safe to use from several threads."""
+    """The values registered for runs, in memory only. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -171,9 +169,9 @@ class Registry:
         self._all: dict[str, tuple[tuple[str, str], ...]] = {}
 
     def register(self, run: Run, value_id: str, value: str) -> None:
-        """Take the value out of what this run writes, from now on. The same again is fine.
+        """Register a value for redaction from now on; idempotent.
 
-        Invalid for a value that is too short, too long or holds a placeholder; OverQuota
+        Invalid for a value that is too short, too long or contains a placeholder; OverQuota
         when the run has too many values or the tenant too many runs.
         """
         _check(value)
@@ -190,7 +188,7 @@ class Registry:
             self._all.pop(run.tenant, None)
 
     def forget(self, run: Run) -> None:
-        """Drop the values of a run; one without any is fine."""
+        """Drop the values of a run, if it has any."""
         with self._lock:
             runs = self._tenants.get(run.tenant, {})
             runs.pop(run, None)
@@ -199,12 +197,12 @@ class Registry:
             self._all.pop(run.tenant, None)
 
     def values(self, run: Run) -> tuple[tuple[str, str], ...]:
-        """The values of a run with their ids, in the order of their registration."""
+        """The (id, value) pairs of a run, in order of registration."""
         with self._lock:
             return tuple(self._tenants.get(run.tenant, {}).get(run, ()))
 
     def all_of(self, tenant: str) -> tuple[tuple[str, str], ...]:
-        """The values of all runs of a tenant, each once; the same tuple until one changes."""
+        """The distinct (id, value) pairs of a tenant's runs; the same tuple until one changes."""
         with self._lock:
             if tenant not in self._tenants:
                 return ()
@@ -215,7 +213,7 @@ class Registry:
 
 
 class _Part(NamedTuple):
-    """A part of a text that is to go, its kind, and the name in its placeholder."""
+    """A span to redact, its kind, and the name in its placeholder."""
 
     start: int
     end: int
@@ -223,7 +221,7 @@ class _Part(NamedTuple):
     name: str
 
     def joined(self, other: "_Part") -> "_Part":
-        """Both as one, under the name of the longer."""
+        """The union of both, named after the longer."""
         longer = max(self, other, key=lambda part: part.end - part.start)
         return longer._replace(start=self.start, end=max(self.end, other.end))
 
@@ -242,9 +240,9 @@ def _safe(value_id: str) -> str:
 
 
 def _private_parts(text: str) -> Iterator[_Part]:
-    """From each opening tag to the closing tag that matches it, else to the end.
+    """The spans between matching private tags; an unclosed one reaches to the end.
 
-    The parameter of a type is no tag when nothing closes it.
+    A type parameter such as `Local<Private>` is not a tag if nothing closes it.
     """
     depth = start = 0
     last_closing = _last_closing(text) if _TYPE.search(text) else len(text)
@@ -267,8 +265,8 @@ def _last_closing(text: str) -> int:
 
 
 def _period(value: str) -> int:
-    """How far a value must move, at least, to agree with itself: 2 for "ababa"."""
-    borders = [0]  # of each beginning: the longest one that is also its end
+    """The period of a string, the least shift under which it matches itself: 2 for "ababa"."""
+    borders = [0]  # of each prefix: the longest proper one that is also its suffix (KMP)
     border = 0
     for sign in value[1:]:
         while border and sign != value[border]:
@@ -279,7 +277,7 @@ def _period(value: str) -> int:
 
 
 def _merged(parts: Iterable[_Part]) -> list[_Part]:
-    """The parts in their order; those that overlap are one."""
+    """The parts in order, overlapping ones joined."""
     merged: list[_Part] = []
     for part in sorted(parts, key=lambda part: (part.start, -part.end)):
         if merged and part.start < merged[-1].end:

@@ -1,8 +1,8 @@
-"""What may be written down of an exception, or of a library's log line: no text that it quotes.
+"""Sanitized exceptions and log records of libraries, which may quote user data.
 
-The message of an exception can quote whatever was stored or sent: the value that
-SQLite could not decode, the input of a validation error, the key that is missing.
-So messages are left out, but for those that are known to be constant.
+The message of an exception can quote whatever was stored or sent: the value that SQLite
+could not decode, the input of a validation error, the missing key. So only messages that
+are known to be constant are kept.
 """
 
 import errno
@@ -18,14 +18,14 @@ from ..errors import Refusal
 
 OWN = __name__.partition(".")[0]
 WITHHELD = "..."
-MOST_EXCEPTIONS = 20  # of a chain or a group that are told
+MAX_EXCEPTIONS = 20  # of a chain or a group
 
 CAUSE = "\nThe above exception was the direct cause of the following exception:\n\n"
 CONTEXT = "\nDuring handling of the above exception, another exception occurred:\n\n"
 MEMBER = "\nAn exception of the group:\n\n"
 
-# What SQLite's messages begin with, as patterns. What follows in them can be a value, or a word of
-# a query; what the schema names is neither.
+# Prefixes of SQLite's messages, as patterns. What follows may be a value or a word of a query;
+# names of the schema are safe.
 SQLITE_MESSAGES = (
     "attempt to write a readonly database",
     "CHECK constraint failed",
@@ -68,7 +68,7 @@ _WORDS = re.compile(r"[A-Za-z0-9 ,.;/_-]*")
 
 
 def safe_message(error: BaseException) -> str:
-    """The message of an exception, if it cannot quote what was stored or sent; else nothing."""
+    """The message of an exception if it cannot quote user data, else an empty string."""
     if isinstance(error, Refusal):
         return str(error)
     if any(kind.__module__ == "sqlite3" for kind in type(error).__mro__):  # if it is loaded
@@ -80,7 +80,7 @@ def safe_message(error: BaseException) -> str:
 
 
 def code_of(error: BaseException) -> str:
-    """The code of SQLite or of the system that an exception has, of a refusal that of its cause."""
+    """The error code of SQLite or the OS; for a refusal, that of its cause."""
     if name := getattr(error, "sqlite_errorname", None):
         return str(name)
     if isinstance(error, OSError):
@@ -89,24 +89,24 @@ def code_of(error: BaseException) -> str:
 
 
 def reason(error: BaseException) -> str:
-    """Why something failed: its message where that is safe, else its code or type."""
+    """Why something failed: the safe message, else the code or the type."""
     return safe_message(error) or code_of(error) or type(error).__name__
 
 
 def sentence_of(error: BaseException) -> str:
-    """Why something failed, as a sentence, with the file where it was one."""
+    """Why something failed, as a sentence, with the name of the file if there is one."""
     why = (error.strerror if isinstance(error, OSError) else "") or reason(error)
     file = getattr(error, "filename", None)
     return f"{f'{file}: ' if file else ''}{why.removesuffix('.')}."
 
 
 def is_operational(error: BaseException) -> bool:
-    """Whether it is of a disk, a lock or the like, as happens where the program has no fault."""
+    """Whether this is an operational error (disk, lock, corruption), not a bug."""
     return isinstance(error, Refusal | OSError) or code_of(error).startswith(OPERATIONAL)
 
 
 def described(error: BaseException) -> str:
-    """An exception in a line: its type, its message where that is safe, and SQLite's code."""
+    """An exception in one line: its type, its safe message and SQLite's code."""
     kind = type(error)
     name = kind.__qualname__ if kind.__module__ == "builtins" else _qualified(kind)
     code = getattr(error, "sqlite_errorname", "")
@@ -115,15 +115,14 @@ def described(error: BaseException) -> str:
 
 
 def trace(error: BaseException) -> str:
-    """The traceback of an exception, and of those that it comes from or is a group of."""
+    """The traceback of an exception, of its causes, and of the members of a group."""
     return "".join(_sections(error, set()))
 
 
 def message_of(record: LogRecord) -> str:
-    """The message of a log record: our own as it is; of a library's, its constant part.
+    """The message of a log record; a library's arguments are withheld unless they are numbers.
 
-    A library may put anything into its arguments, so of these only numbers are shown.
-    With arguments that do not fit, it is the template.
+    It is the template if the arguments do not fit.
     """
     template, shown = text_of(record.msg), _shown if is_own(record) else _withheld
     if not record.args:
@@ -134,7 +133,7 @@ def message_of(record: LogRecord) -> str:
 
 
 def text_of(value: object) -> str:
-    """Any value as text; of an exception what may be written down."""
+    """Any value as text; an exception is sanitized."""
     if isinstance(value, BaseException):
         return described(value)
     try:
@@ -144,7 +143,7 @@ def text_of(value: object) -> str:
 
 
 def is_own(record: LogRecord) -> bool:
-    """Whether a record is of this program, not of a library."""
+    """Whether a log record is from this package, not from a library."""
     return str(record.name).partition(".")[0] == OWN
 
 
@@ -155,7 +154,7 @@ def _qualified(kind: type) -> str:
 def _sections(error: BaseException, seen: set[int]) -> Iterator[str]:
     seen.add(id(error))
     before, link = _before(error)
-    if before is not None and id(before) not in seen and len(seen) < MOST_EXCEPTIONS:
+    if before is not None and id(before) not in seen and len(seen) < MAX_EXCEPTIONS:
         yield from _sections(before, seen)
         yield link
     if error.__traceback__:
@@ -163,7 +162,7 @@ def _sections(error: BaseException, seen: set[int]) -> Iterator[str]:
         yield from traceback.extract_tb(error.__traceback__).format()
     yield f"{described(error)}\n"
     for member in error.exceptions if isinstance(error, BaseExceptionGroup) else ():
-        if id(member) not in seen and len(seen) < MOST_EXCEPTIONS:
+        if id(member) not in seen and len(seen) < MAX_EXCEPTIONS:
             yield MEMBER
             yield from _sections(member, seen)
 
@@ -192,6 +191,6 @@ def _withheld(value: object) -> object:
 
 
 def _words(text: str) -> str:
-    """The plain words that a text begins with: what a library quotes stands behind a sign."""
+    """The plain words that a text begins with; libraries quote after punctuation."""
     begun = _WORDS.match(text)
     return begun[0].strip() if begun else ""

@@ -1,8 +1,8 @@
-"""Secrets that are known by their shape: tokens, private keys, and what stands beside a label.
+"""Secrets recognized by their shape: tokens, private keys, and labelled values.
 
-Precision goes before reach: a shape is one that ordinary text does not have. What
-only looks random (a hash, an identifier, an image) is no secret here, nor is what
-stands in place of one (`$PASSWORD`, `<token>`, `xxxxxxxx`).
+Precision goes before recall: a shape is one that ordinary text does not have. What only
+looks random (a hash, an identifier, an image) is not a secret, nor is a placeholder
+(`$PASSWORD`, `<token>`, `xxxxxxxx`).
 """
 
 import re
@@ -11,7 +11,7 @@ from itertools import chain
 
 from .assignments import LONGEST
 from .labels import LABELS, PASSWORD
-from .tokens import MIN_TURNS, Span, tokens, turns
+from .tokens import MIN_ALTERNATIONS, SecretSpan, alternations, tokens
 
 SHAPES = {
     "age-key": "secret keys of age (AGE-SECRET-KEY-1...)",
@@ -46,15 +46,15 @@ SHAPES = {
     "vault-token": "tokens of HashiCorp Vault (hvs...., hvb...., hvr....)",
     "webhook": "the secret part of a webhook's address (Slack, Discord, Teams)",
 }
-"""Every kind of shape, and what has it."""
+"""Every kind of shape, with its description."""
 
-BLANK = 8  # equal signs at the end of what was blanked out
+BLANK = 8  # repeated characters at the end of a masked value
 
 
-def secrets(text: str) -> Iterator[Span]:
-    """Everything in a text that has the shape of a secret; spans may overlap.
+def secrets(text: str) -> Iterator[SecretSpan]:
+    """The spans of everything that has the shape of a secret; they may overlap.
 
-    The time is linear in the text, and short for a text without secrets.
+    Takes linear time.
     """
     raw = text.encode("latin-1", "replace")
     lowered = raw.lower()
@@ -65,13 +65,13 @@ def secrets(text: str) -> Iterator[Span]:
         _web_keys(text, lowered),
         _data_sources(text),
     )
-    return (span for span in found if not _stands_for_one(text[span.start : span.end]))
+    return (span for span in found if not _is_placeholder(text[span.start : span.end]))
 
 
-def _labelled(text: str, lowered: bytes) -> Iterator[Span]:
-    """What stands beside a label, tried wherever the first word of a label stands.
+def _labelled(text: str, lowered: bytes) -> Iterator[SecretSpan]:
+    """Labelled secrets: each label is tried only where its keyword occurs.
 
-    `lowered` is the text in Latin-1 and lower case, a byte for each character.
+    `lowered` is the lower-case text in Latin-1, a byte for each character.
     """
     for word, labels in LABELS.items():
         at = lowered.find(word)
@@ -83,51 +83,51 @@ def _labelled(text: str, lowered: bytes) -> Iterator[Span]:
                     continue
                 start, end = found.span("secret")
                 if label.holds(found):
-                    yield Span(start, end, label.kind)
+                    yield SecretSpan(start, end, label.kind)
                     next_at = max(next_at, end)
                 elif label is PASSWORD and end - start > LONGEST:  # else quadratic time
                     next_at = max(next_at, end)
             at = lowered.find(word, next_at)
 
 
-def _private_keys(text: str) -> Iterator[Span]:
-    """Armored keys: to their end, or as far as the armor goes when the end is missing."""
+def _private_keys(text: str) -> Iterator[SecretSpan]:
+    """Armored private keys, up to their END line, or as far as the armor goes without one."""
     if "PRIVATE KEY" not in text:
         return
     for begin in _KEY_BEGIN.finditer(text):
         dashes = text.find("-----", begin.end())
         end = _KEY_END.match(text, dashes) if dashes >= 0 else None
         if end and _KEY_LINE.search(text, begin.end(), dashes):
-            yield Span(begin.start(), end.end(), "private-key")
+            yield SecretSpan(begin.start(), end.end(), "private-key")
         elif not end and (rest := _KEY_REST.match(text, begin.end())):
-            yield Span(begin.start(), rest.end(), "private-key")
+            yield SecretSpan(begin.start(), rest.end(), "private-key")
 
 
-def _web_keys(text: str, lowered: bytes) -> Iterator[Span]:
-    """The secret members of JSON Web Keys."""
+def _web_keys(text: str, lowered: bytes) -> Iterator[SecretSpan]:
+    """The private members of JSON Web Keys."""
     if b'"kty' in lowered:
         for found in _WEB_KEY.finditer(text):
-            yield Span(*found.span("secret"), "private-key")
+            yield SecretSpan(*found.span("secret"), "private-key")
 
 
-def _data_sources(text: str) -> Iterator[Span]:
-    """The password in user:...@tcp(host), as Go has it."""
+def _data_sources(text: str) -> Iterator[SecretSpan]:
+    """The password in user:...@tcp(host), a data source name of Go."""
     if "@tcp(" in text:
         for found in _DATA_SOURCE.finditer(text):
-            yield Span(*found.span("secret"), "connection-password")
+            yield SecretSpan(*found.span("secret"), "connection-password")
 
 
-def _stands_for_one(secret: str) -> bool:
-    """Whether this is a variable, a blank or a placeholder where a secret would stand."""
-    return _is_blank(secret) or _STAND_IN.fullmatch(secret) is not None
+def _is_placeholder(secret: str) -> bool:
+    """Whether this is a variable, a mask or a placeholder in place of a secret."""
+    return _is_masked(secret) or _STAND_IN.fullmatch(secret) is not None
 
 
-def _is_blank(secret: str) -> bool:
-    """Whether it ends in equal signs, and no more than a prefix stands before them."""
+def _is_masked(secret: str) -> bool:
+    """Whether this is at most a prefix, and then one repeated character."""
     end = secret[-BLANK:]
     if len(end) < BLANK or end[0] not in "xX*.0" or end != end[0] * BLANK:
         return False
-    return turns(secret.rstrip(end[0])) <= MIN_TURNS
+    return alternations(secret.rstrip(end[0])) <= MIN_ALTERNATIONS
 
 
 _STAND_IN = re.compile(

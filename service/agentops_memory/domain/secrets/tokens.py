@@ -1,20 +1,20 @@
-"""Tokens that are known by a prefix that their maker gave them, and JSON Web Tokens."""
+"""Tokens recognized by their issuer's prefix, and JSON Web Tokens."""
 
 import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
 
-class Span(NamedTuple):
-    """Where a secret stands in a text, and its kind."""
+class SecretSpan(NamedTuple):
+    """The position of a secret in a text, and its kind."""
 
     start: int
     end: int
     kind: str
 
 
-def tokens(text: str, raw: bytes) -> Iterator[Span]:
-    """The tokens in a text, looked for in the long runs of the characters that make tokens.
+def tokens(text: str, raw: bytes) -> Iterator[SecretSpan]:
+    """The tokens in a text; only long runs of token characters are searched.
 
     `raw` is the text in Latin-1, a byte for each character.
     """
@@ -22,18 +22,18 @@ def tokens(text: str, raw: bytes) -> Iterator[Span]:
         has_sign = any(text.find(sign, start, end) >= 0 for sign in SIGNS)
         pattern, kinds = _ALL if has_sign else _WITHOUT_SIGNS
         for token in pattern.finditer(text, start, end):
-            yield Span(token.start(), token.end(), kinds[(token.lastindex or 0) - 1])
+            yield SecretSpan(token.start(), token.end(), kinds[(token.lastindex or 0) - 1])
         if has_sign and text.find("eyJ", start, end) >= 0:
             for token in _JWT.finditer(text, start, end):
-                yield Span(*token.span("secret"), "jwt")
+                yield SecretSpan(*token.span("secret"), "jwt")
         if text.find("AZDO", start, end) >= 0:
             for token in _AZURE_DEVOPS.finditer(text, start, end):
-                yield Span(*token.span(), "azure-key")
+                yield SecretSpan(*token.span(), "azure-key")
 
 
-def turns(text: str) -> int:
+def alternations(text: str) -> int:
     """How often a letter follows a digit, or a digit a letter."""
-    return len(_TURN.findall(text))
+    return len(_ALTERNATION.findall(text))
 
 
 def _runs(mask: bytes) -> Iterator[tuple[int, int]]:
@@ -45,8 +45,8 @@ def _runs(mask: bytes) -> Iterator[tuple[int, int]]:
 
 
 SIGNS = "_.-"
-MIN_TURNS = 3  # from a letter to a digit or back; words with a version have fewer
-_TURN = re.compile("(?<=[A-Za-z])[0-9]|(?<=[0-9])[A-Za-z]")
+MIN_ALTERNATIONS = 3  # from a letter to a digit or back; words with a version have fewer
+_ALTERNATION = re.compile("(?<=[A-Za-z])[0-9]|(?<=[0-9])[A-Za-z]")
 _BASE64 = "[A-Za-z0-9+/]"
 _SAFE = "[A-Za-z0-9_-]"  # base64url
 _HEX = "[0-9a-f]"
@@ -158,13 +158,13 @@ _ESCAPES = (
 
 
 def _at_start(prefix: str) -> str:
-    """A pattern for this prefix where a word begins."""
+    """A pattern for this prefix at the beginning of a word."""
     escaped = "|".join(f"(?<={escape}{prefix})" for escape in _ESCAPES)
     return f"{prefix}(?:(?<![A-Za-z0-9]{prefix})|{escaped})"
 
 
 def _compiled(*patterns: tuple[str, str]) -> tuple[re.Pattern[str], list[str]]:
-    """One pattern for all of these (kind, pattern), and the kind of each of its groups."""
+    """One alternation of all (kind, pattern), and the kind of each of its groups."""
     return re.compile("|".join(f"{each}()" for _, each in patterns)), [kind for kind, _ in patterns]
 
 
