@@ -1,1 +1,1 @@
-"""What the domain asks of storage: every promise in prose, a module for each noun."""
+"""The ports: what the domain requires of a storage engine, a module for each noun."""

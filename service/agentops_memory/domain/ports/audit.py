@@ -1,4 +1,4 @@
-"""Whom the domain notifies: the audit, and callbacks."""
+"""The audit port, and the callback that does nothing."""
 
 from typing import Protocol
 
@@ -6,11 +6,11 @@ from ..model.access import Caller
 
 
 class Audit(Protocol):
-    """Whoever notes what is changed."""
+    """The audit log."""
 
     def __call__(self, caller: Caller, action: str, **fields: object) -> None:
-        """Note what is about to be done; Unavailable if it cannot be noted."""
+        """Record an action before it is done; Unavailable if that fails."""
 
 
 def noop(*_: object) -> None:
-    """The callback of those who need no notification."""
+    """A callback that ignores its arguments."""

@@ -1,4 +1,4 @@
-"""What the domain asks of storage: every promise in prose."""
+"""The engine port: transactions, and the tables of projects, receipts and idempotency."""
 
 from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
@@ -22,16 +22,16 @@ T = TypeVar("T")
 
 
 class ReceiptTable(Protocol):
-    """The receipts of erasures, of every project: the rules say who may see one."""
+    """The receipts of erasures, of all projects; the domain checks who may see one."""
 
     def add(self, erasure: Erasure) -> None:
         """Store a receipt, in the transaction that erases."""
 
     def extend(self, erasure: ErasureId, memories: Collection[MemoryId], revisions: int) -> None:
-        """Add to a receipt what more has gone."""
+        """Add erased memories and a count of revisions to a receipt."""
 
     def complete(self, erasure: ErasureId, sessions: int) -> None:
-        """Note that the erasure ends now, with so many sessions."""
+        """Mark an erasure as complete, with the count of erased sessions."""
 
     def newest_of(self, project: Project) -> Erasure | None:
         """The receipt of the newest erasure of a whole project with this name."""
@@ -43,55 +43,55 @@ class ReceiptTable(Protocol):
         """The receipt of the erasure that removed a memory; not one of a redaction."""
 
     def pending(self) -> list[ErasureId]:
-        """Those that do not go on and whose bytes may still be in the file, oldest first."""
+        """The complete erasures whose bytes are not scrubbed yet, oldest first."""
 
     def settle(self, erasures: Collection[ErasureId]) -> None:
-        """Note that the bytes are gone now."""
+        """Mark erasures as settled: their bytes are scrubbed."""
 
     def settled(self, until: datetime, most: int) -> list[ErasureId]:
-        """Those whose bytes were gone by then, oldest first, at most so many."""
+        """The erasures settled by then, oldest first, at most `most`."""
 
     def forget(self, erasure: ErasureId, most: int) -> int:
-        """Remove a receipt, or so many of the memories that it names; how many rows went."""
+        """Remove a receipt, or at most `most` of its memories; how many rows were removed."""
 
     def copies(self) -> list[str]:
-        """The names of the copies of the file that lie beside it, which no erasure reaches."""
+        """The names of copies beside the database file, which an erasure does not reach."""
 
 
 class ProjectTable(Protocol):
-    """Projects as a whole: live and deleted memories, revisions, sessions and spaces."""
+    """Whole projects: live and soft-deleted memories, revisions, sessions and spaces."""
 
     def names(self) -> list[Project]:
-        """The projects that hold anything, in order."""
+        """The names of non-empty projects, sorted."""
 
     def exists(self, project: Project) -> bool:
-        """Whether the project holds anything, or will by an import that was accepted."""
+        """Whether the project is non-empty, or will be by an accepted import."""
 
     def rows(self) -> Rows:
-        """All that the database holds, whoever asks."""
+        """The row counts of the database, whoever the caller is."""
 
     def listed(self, project: Project) -> Listed:
-        """What is told of a project in a list."""
+        """A project's entry in a list."""
 
     def extent(self, project: Project) -> Extent:
-        """All that the project holds."""
+        """The counts of what the project holds."""
 
     def has_global(self, project: Project) -> bool:
         """Whether there are global memories among its own, live or deleted."""
 
     def rename(self, project: Project, new: Project) -> None:
-        """Give a project a name that nothing has."""
+        """Rename a project; the new name must be unused."""
 
     def same_keys(self, project: Project, into: Project) -> list[tuple[MemoryId, MemoryId]]:
-        """Live memories of the one at a key that a live memory of the other has in that scope."""
+        """Pairs of live memories of the two projects that share a scope and key."""
 
     def merge(self, project: Project, into: Project) -> None:
-        """Move all of a project into another. No key is held twice any more."""
+        """Move everything of a project into another; no key may conflict."""
 
     def some(self, project: Project, limit: int) -> list[MemoryId]:
-        """Some of its memories to erase together: the newest live ones, then deleted ones.
+        """A batch of memories to erase: the newest live ones, then deleted ones.
 
-        No other one borrows from them. Fewer than the limit if they are long.
+        No other memory borrows context from them. Fewer than the limit if they are long.
         """
 
     def erase_sessions(self, project: Project) -> int:
@@ -103,48 +103,47 @@ class ProjectTable(Protocol):
 
 
 class IdempotencyTable(Protocol):
-    """What was done under idempotency keys. Whether that still counts is for the rules to say."""
+    """Idempotency records, by the digest of their key; the domain checks their retention."""
 
     def get(self, key: bytes) -> IdempotencyRecord | None:
-        """What was done under the key with this digest."""
+        """The record of the key with this digest."""
 
     def add(self, record: IdempotencyRecord) -> None:
-        """Store what was done, in the transaction that does it; it takes the place of another."""
+        """Store a record, in the transaction that it describes; an older one is replaced."""
 
     def until(self, at: datetime, most: int) -> list[bytes]:
-        """The keys of what was done until then, oldest first, at most so many."""
+        """The keys of records up to then, oldest first, at most `most`."""
 
     def forget(self, keys: Sequence[bytes], at: datetime) -> int:
-        """Forget what was done under these keys, if that was until then; how many these were."""
+        """Remove the records of these keys that are up to then; how many were removed."""
 
 
 class Transaction(Protocol):
-    """One snapshot to read, or one change that is made whole or not at all."""
+    """A read snapshot, or an atomic change."""
 
     @property
     def now(self) -> datetime:
-        """The one instant of every row that this transaction writes."""
+        """The instant of the transaction, of every row that it writes."""
 
     @property
     def caller(self) -> Caller:
-        """Who asks. Reads see what the caller may see, and what is changed is checked by the rules.
+        """The caller, whose access limits what reads see; the domain checks changes.
 
-        To a caller with patterns a memory of another project is as one that
-        never was, unless it is global. What a table says of a session, or of a
-        key that is taken, is the whole truth: the rules keep it to themselves.
+        Memories outside the caller's projects are invisible, unless they are global. Lookups
+        of sessions, and of keys in use, are not limited: the domain must not reveal them.
         """
 
     @property
     def room(self) -> int | None:
-        """The bytes that the tenant may still store, below 0 when it has more; None: any number."""
+        """The tenant's remaining quota in bytes, negative if exceeded; None is unlimited."""
 
     @property
     def kept(self) -> Retentions:
-        """How long is kept what is kept for a time."""
+        """The retention of each kind of data."""
 
     @property
     def is_awaited(self) -> bool:
-        """Whether other changes wait until this one ends."""
+        """Whether other writers are waiting for this transaction; it changes meanwhile."""
 
     @property
     def memories(self) -> MemoryTable:
@@ -156,7 +155,7 @@ class Transaction(Protocol):
 
     @property
     def transcripts(self) -> TranscriptTable:
-        """What was told of sessions that go on."""
+        """Transcripts of open sessions."""
 
     @property
     def revisions(self) -> RevisionTable:
@@ -192,27 +191,24 @@ class Transaction(Protocol):
 
     @property
     def versions(self) -> VersionTable:
-        """What stores tell of revisions."""
+        """Versions: what stores record of revisions."""
 
     @property
     def idempotency_records(self) -> IdempotencyTable:
-        """Records of what was done under idempotency keys."""
+        """Idempotency records."""
 
     @property
     def past_retention(self) -> RetentionTable:
-        """What is past its retention."""
+        """Rows past their retention."""
 
     def new_uid(self, at: datetime) -> str:
-        """A fresh stable id (UUIDv7) that orders by the instant.
-
-        Those of `now` order as they were made, in one process and as long as it runs.
-        """
+        """A new stable id (UUIDv7) that sorts by the instant; monotonic within a process."""
 
 
 class Engine(Protocol):
-    """Runs plain functions as transactions on the caller's tenant, and on no other.
+    """Runs plain functions as transactions on the caller's tenant alone.
 
-    Refuses with Unavailable, Busy or Full.
+    Raises Unavailable, Busy or Full.
     """
 
     async def read(
@@ -222,7 +218,7 @@ class Engine(Protocol):
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> T:
-        """Run work on one snapshot. Writing in it is an error."""
+        """Run `work` on one snapshot; it must not write."""
 
     async def write(
         self,
@@ -231,10 +227,9 @@ class Engine(Protocol):
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> T:
-        """Run work alone and commit it whole; if it raises, nothing happened.
+        """Run `work` as the only writer and commit it; rolled back if it raises.
 
-        An answer means that the change is on disk. A cancelled caller does not
-        stop work that has begun.
+        On return the change is durable. Cancellation does not stop work that has begun.
         """
 
     async def blank(self, caller: Caller) -> bool:

@@ -1,4 +1,4 @@
-"""What the domain asks of storage about imports that are stored in many transactions."""
+"""The port of imports that take many transactions."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ Row = Session | Memory
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Import:
-    """An import that is being staged, or that was accepted."""
+    """The progress of an import that is being staged or was accepted."""
 
     id: ImportId
     projects: Patterns  # of its caller
@@ -28,49 +28,49 @@ class Import:
 
 
 class ImportTable(Protocol):
-    """Large imports, and the rows of them that are not stored yet."""
+    """Large imports, and their staged rows."""
 
     def begin(self, projects: Patterns) -> ImportId:
-        """A new import of a caller with these patterns. Those that finished long ago go."""
+        """Start an import of a caller with these patterns; long finished ones are removed."""
 
     def get(self, import_: ImportId) -> Import | None:
         """The import."""
 
     def stage(self, import_: ImportId, rows: Sequence[Row]) -> None:
-        """Keep the next rows of an import."""
+        """Stage the next rows of an import."""
 
     def size(self, import_: ImportId) -> int:
-        """The bytes of this import's rows, and of those of all that are to be completed."""
+        """The size in bytes of the staged rows of this import and of all accepted ones."""
 
     def accept(self, import_: ImportId) -> None:
-        """Note that it will be completed from now on, whatever happens."""
+        """Mark an import as accepted: it will be completed."""
 
     def rows(self, import_: ImportId) -> Iterator[tuple[int, Row | None]]:
-        """The rows that are left, in order, each with its place from 1; None for a damaged one.
+        """The staged rows in order, each with its place from 1; None for a corrupt one.
 
-        To apply them takes a while, so nobody else shares the commit.
+        The transaction that applies them takes no part in a group commit.
         """
 
     def applied(self, import_: ImportId, place: int, sessions: int, memories: int) -> None:
-        """Let go of the rows up to a place, and count what was stored of them."""
+        """Remove the staged rows up to a place, and add to the counts of what was stored."""
 
     def finish(self, import_: ImportId) -> None:
-        """Note that no row is left."""
+        """Mark an import as finished."""
 
     def has_rows(self) -> bool:
-        """Whether rows of any import lie there."""
+        """Whether there are staged rows of any import."""
 
     def is_any_staged(self) -> bool:
-        """Whether there is an import that was not accepted."""
+        """Whether any import is still being staged."""
 
     def unfinished(self) -> list[Import]:
-        """Those that were accepted and are not finished, oldest first."""
+        """The accepted and unfinished imports, oldest first."""
 
     def silent(self, since: datetime, until: datetime) -> list[ImportId]:
-        """Those that were not accepted, and of which nothing was staged between the instants."""
+        """Abandoned imports: not accepted, and without a row staged between the instants."""
 
     def discard(self, import_: ImportId, most: int) -> bool:
-        """Remove so many rows of an import that was not accepted; whether more are left."""
+        """Remove at most `most` rows of an import that was not accepted; whether more are left."""
 
     def erase_some(self, project: Project, most: int) -> int:
-        """Remove so many rows of a project from imports that were accepted; how many went."""
+        """Remove at most `most` rows of a project from accepted imports; how many were removed."""

@@ -1,4 +1,4 @@
-"""What the domain asks of storage about what is past its retention."""
+"""The port of the retention sweep."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ MAX_STEP = 1024 * 1024  # characters of content that one step of a long change t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deleted:
-    """A deleted memory that goes; `is_long` says that its history is too much for one step."""
+    """A soft-deleted memory past its retention; `is_long` if its history exceeds one step."""
 
     memory: MemoryId
     project: Project  # none of an entry of a store
@@ -22,22 +22,22 @@ class Deleted:
 
 
 class RetentionTable(Protocol):
-    """What is past its retention; little enough at a time that saves may wait for it."""
+    """Rows past their retention, in steps short enough for saves to wait."""
 
     def deleted(self, until: datetime, most: int) -> list[MemoryId]:
-        """Memories that were deleted by then, at most so many; not of a store that is going."""
+        """Memories deleted by then, at most `most`; none of a store that is being erased."""
 
     def first_deleted(self, memories: Sequence[MemoryId], until: datetime) -> list[Deleted]:
-        """Those of the memories that are so still, as many as go in one step.
+        """Those of the memories that still are deleted, as many as one step may erase.
 
-        One that is long comes alone, and before none that goes whole.
+        A long one is returned alone, after all others.
         """
 
     def with_history(self, keep: int, most: int) -> list[MemoryId]:
-        """Memories of projects that have more revisions than that, at most so many."""
+        """Memories of projects with more than `keep` revisions, at most `most`."""
 
     def trim(self, memories: Sequence[MemoryId], keep: int) -> int:
-        """Remove revisions beyond the newest `keep`, oldest first, as many as go in one step.
+        """Remove revisions beyond the newest `keep`, oldest first, and their versions; one step.
 
-        With them goes what a store tells of them. How many went; 0 if nothing is left to remove.
+        How many were removed; 0 when none is left.
         """
