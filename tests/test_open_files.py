@@ -172,6 +172,7 @@ def test_what_a_reader_keeps_from_being_rescued_is_rescued_after_it(tmp_path: Pa
             assert_refused(http, LOG_GONE)
 
         assert_refused(http, LOG_GONE)
+        program.line("all commits were copied")  # which follows the refusal
         killed(program)
 
     assert set(stored(path)) == contents
@@ -191,6 +192,7 @@ def test_what_was_saved_after_one_harm_is_rescued_from_the_next(tmp_path: Path) 
 
         assert refused.json() == {"error": LINKED}
         assert_refused(http, LOG_GONE)
+        program.line("all commits were copied")  # which follows the refusal
         killed(program)
 
     assert set(stored(path)) == contents
