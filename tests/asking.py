@@ -13,7 +13,7 @@ from typing import Any, cast
 import httpx
 
 from agentops_memory_client import AsyncMemoryClient, MemoryClient
-from agentops_memory_client.retries import Surroundings
+from agentops_memory_client.transport.retries import Timing
 
 from .service import Service
 
@@ -142,14 +142,14 @@ async def _next(pieces: Any) -> object:
 
 def _blocking(time: Time) -> type[MemoryClient]:
     class Client(MemoryClient):
-        _around = Surroundings(sleep=time.sleep, clock=lambda: time.now, chance=lambda: time.chance)
+        _timing = Timing(sleep=time.sleep, clock=lambda: time.now, random=lambda: time.chance)
 
     return Client
 
 
 def _awaiting(time: Time) -> type[AsyncMemoryClient]:
     class Client(AsyncMemoryClient):
-        _around = Surroundings(sleep=time.slept, clock=lambda: time.now, chance=lambda: time.chance)
+        _timing = Timing(sleep=time.slept, clock=lambda: time.now, random=lambda: time.chance)
 
     return Client
 

@@ -28,7 +28,7 @@ from agentops_memory_client import (
 )
 from agentops_memory_client.contract.errors import BY_STATUS, refused
 from agentops_memory_client.contract.models import Context, Saved
-from agentops_memory_client.exchange import MAX_ANSWER
+from agentops_memory_client.transport.exchange import MAX_ANSWER
 
 from .asking import KINDS, Answering, Road, Time, answering, asking, dripping, saying, silence
 from .callers import made_key

@@ -21,13 +21,13 @@ from agentops_memory_client import (
     Misconfigured,
     Unreachable,
 )
-from agentops_memory_client.address import trust
 from agentops_memory_client.contract import calls
 from agentops_memory_client.contract.models import (
     Saved,
     Stats,
 )
 from agentops_memory_client.contract.service import MemoryService
+from agentops_memory_client.transport.address import tls_context
 
 from .asking import KINDS, Road, answering, asking
 from .callers import made_key
@@ -209,7 +209,7 @@ def test_who_answers_for_the_service_is_verified(served: Service) -> None:
             client.health()
 
     assert Watched.uses == 2
-    assert trust(httpx.URL(url), verify=True) is True
-    unused = trust(httpx.URL(served.url), verify=False)
+    assert tls_context(httpx.URL(url), verify=True) is True
+    unused = tls_context(httpx.URL(served.url), verify=False)
     assert isinstance(unused, ssl.SSLContext)
     assert (unused.verify_mode, unused.cert_store_stats()["x509"]) == (ssl.CERT_REQUIRED, 0)

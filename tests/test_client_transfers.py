@@ -22,7 +22,7 @@ from agentops_memory_client import (
     Unreachable,
 )
 from agentops_memory_client.contract.models import ImportConflict, Imported, ImportPlan
-from agentops_memory_client.upload import PIECE
+from agentops_memory_client.transport.upload import CHUNK
 
 from .asking import KINDS, Road, answering, asking, over, saying
 from .callers import made_key
@@ -78,9 +78,9 @@ def test_an_export_is_carried_to_another_service(
     assert again == Imported(imported_sessions=0, imported_observations=0)
     assert len(told) == 31
     assert told[0] == "漢 \ufffd <b>"
-    assert size == path.stat().st_size > 3 * PIECE
+    assert size == path.stat().st_size > 3 * CHUNK
     assert came[-1] == (size, None)
-    assert went[0] == (PIECE, size)
+    assert went[0] == (CHUNK, size)
     assert went[-1] == (size, size)
     assert sorted(came) == came
     assert sorted(went) == went
@@ -206,12 +206,12 @@ def test_a_file_that_shrinks_on_the_way_is_an_error(
     kind: str, empty: Service, tmp_path: Path
 ) -> None:
     path = tmp_path / "large.json"
-    path.write_bytes(b" " * 4 * PIECE)
+    path.write_bytes(b" " * 4 * CHUNK)
     with (
         asking(kind, empty.url) as client,
         pytest.raises(OSError, match=r"^The file became shorter while it was sent"),
     ):
-        client.import_from(path, lambda *_: os.truncate(path, PIECE))
+        client.import_from(path, lambda *_: os.truncate(path, CHUNK))
 
 
 def test_whoever_is_told_may_stop_a_transfer(kind: str, full: Service, tmp_path: Path) -> None:
@@ -236,7 +236,7 @@ def test_neither_way_holds_the_whole(kind: str, tmp_path: Path) -> None:
     class Long(httpx.SyncByteStream, httpx.AsyncByteStream):
         def __iter__(self) -> Iterator[bytes]:
             yield b"{"
-            yield from (b" " * PIECE for _ in range(size // PIECE))
+            yield from (b" " * CHUNK for _ in range(size // CHUNK))
             yield b"]}"
 
         async def __aiter__(self):  # type: ignore[no-untyped-def]

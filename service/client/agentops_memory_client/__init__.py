@@ -1,6 +1,6 @@
-"""The service from Python: `MemoryClient` waits for each answer, `AsyncMemoryClient` awaits it.
+"""Clients of the service: `MemoryClient` is blocking, `AsyncMemoryClient` async.
 
-The package knows nothing of the server, which shares its `contract`.
+The package is independent of the server, which shares its `contract`.
 """
 
 from importlib import import_module
@@ -24,21 +24,20 @@ from .contract.errors import (
     Unreachable,
 )
 from .contract.models import Context, Found, Message, Progress, SessionEnd
+from .version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from .awaiting import AsyncMemoryClient
-    from .blocking import MemoryClient
+    from .async_client import AsyncMemoryClient
+    from .blocking_client import MemoryClient
 else:
-    _CLIENTS = {"AsyncMemoryClient": ".awaiting", "MemoryClient": ".blocking"}
+    _CLIENTS = {"AsyncMemoryClient": ".async_client", "MemoryClient": ".blocking_client"}
 
     def __getattr__(name):
-        """A client is imported, with httpx, when it is first asked for: a server needs none."""
+        """Import a client, and httpx, on first use: a server needs neither."""
         if name not in _CLIENTS:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         return getattr(import_module(_CLIENTS[name], __name__), name)
 
-
-__version__ = "0.1.0"
 
 __all__ = [
     "AsyncMemoryClient",

@@ -1,32 +1,42 @@
-"""What both clients are made of: where the service is, how patient they are, and a key."""
+"""What both clients share: their parameters, and the headers of every request."""
 
+import os
+import re
 import ssl
 from datetime import timedelta
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
-from .address import DEFAULT, from_environment, located, trust
-from .exchange import Exchange, Line
-from .retries import RETRIES, TIMEOUT, Patience, Surroundings
+import httpx
+
+from .contract.errors import Misconfigured
+from .transport.address import base_and_key, tls_context
+from .transport.exchange import Backend, Exchange
+from .transport.retries import RETRIES, TIMEOUT, RetryPolicy, Timing
+from .version import __version__
+
+DEFAULT_URL = "http://127.0.0.1:7437"
 
 Transport = TypeVar("Transport")
 
+_KEY = re.compile(r"[!-~]+")
+
 
 class Client(Generic[Transport]):
-    """A running service at a url, which may have a path; Misconfigured if it cannot be one.
+    """A client of the service at `url`, which may have a path; Misconfigured if it is invalid.
 
-    `timeout` is how long the service may be silent, and `retries` how often a
-    call is sent again; docs/client.md says when. The `key`, or the password in
-    the url, is sent to the url's host and nowhere else: redirects are not
-    followed, and proxies that the environment names are not used. `verify` is
-    for https: a context of one's own has authorities of one's own. `transport`
-    is httpx's.
+    `timeout` is the connect timeout, and the read timeout between two pieces of
+    an answer; `retries` is how often a call is sent again (docs/client.md says
+    when). The `key`, or the password in the url, is sent to the url's host and
+    nowhere else: redirects are not followed, and the proxy variables of the
+    environment are ignored. `verify` is for https: an SSLContext with
+    certificate authorities of your own. `transport` is httpx's.
     """
 
-    _around: ClassVar[Surroundings[Any]]
+    _timing: ClassVar[Timing[Any]]
 
     def __init__(
         self,
-        url: str = DEFAULT,
+        url: str = DEFAULT_URL,
         *,
         key: str | None = None,
         timeout: timedelta = TIMEOUT,
@@ -34,10 +44,13 @@ class Client(Generic[Transport]):
         verify: ssl.SSLContext | bool = True,
         transport: Transport | None = None,
     ) -> None:
-        base, own_key = located(url, key)
-        patience = Patience(timeout=timeout, retries=retries, around=self._around)
-        line = self._line(transport, trust(base, verify))
-        self._exchange = Exchange.with_service(base, own_key, patience=patience, line=line)
+        base, own_key = base_and_key(url, key)
+        self._exchange = Exchange(
+            base=base,
+            policy=RetryPolicy(timeout=timeout, retries=retries, timing=self._timing),
+            headers=_headers(base, own_key),
+            backend=self._backend(transport, tls_context(base, verify)),
+        )
 
     @classmethod
     def from_environment(
@@ -50,13 +63,31 @@ class Client(Generic[Transport]):
     ) -> Self:
         """A client of the service that MEMORY_URL names, with the key in MEMORY_API_KEY.
 
-        What is given goes before the environment, and an empty variable is an unset one.
+        Arguments take precedence; an empty variable counts as unset.
         """
-        named, known = from_environment(url, key)
+        named = url or os.environ.get("MEMORY_URL") or DEFAULT_URL
+        known = key or os.environ.get("MEMORY_API_KEY") or None
         return cls(named, key=known, timeout=timeout, retries=retries)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._exchange.url!r})"
 
-    def _line(self, transport: Transport | None, trusted: ssl.SSLContext | bool) -> Line:
+    def _backend(self, transport: Transport | None, verify: ssl.SSLContext | bool) -> Backend:
         raise NotImplementedError
+
+
+def _headers(base: httpx.URL, key: str | None) -> httpx.Headers:
+    """The headers of every request. Misconfigured for what cannot be a key."""
+    headers = httpx.Headers(
+        {
+            "Host": base.netloc.decode("ascii"),
+            "Accept": "application/json",
+            "Accept-Encoding": "identity",
+            "User-Agent": f"agentops-memory-python/{__version__}",
+        }
+    )
+    if key and not _KEY.fullmatch(key):
+        raise Misconfigured("The key has characters that no key has.")
+    if key:
+        headers["Authorization"] = f"Bearer {key}"
+    return headers

@@ -3,10 +3,10 @@
 It asks the service through the client alone.
 """
 
+from .backlog import Lost, Report
 from .checkpoint import CheckpointError
+from .conversation.messages import ChatMessage, ToolCall
 from .hooks import HooksRefused, InjectRule, Pattern, SaveRule, ToolHooks
-from .messages import ChatMessage, ToolCall
-from .report import Lost, Report
 from .session import MemorySession
 from .unsent import Unsent
 from .working_memory import WorkingMemory

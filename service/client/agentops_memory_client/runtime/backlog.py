@@ -4,11 +4,11 @@ import logging
 from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import timedelta
 
 from .. import AsyncMemoryClient, SessionEnd
 from .outbox import Outbox, reason
-from .report import Lost, Report
 from .unsent import Unsent
 from .working_memory import WorkingMemory
 
@@ -17,6 +17,23 @@ MOST_UNSENT = 1_000  # writes that are kept while the service is away
 log = logging.getLogger("agentops_memory.runtime.backlog")
 
 _OF_A_RUN = ("start_session", "end_session")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lost:
+    """A write that the service will never have, and why."""
+
+    write: Unsent
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What became of the writes of a session."""
+
+    ended: SessionEnd | None  # None while the service has not taken the end
+    unsent: tuple[Unsent, ...]  # kept in the working memory, and so in its checkpoint
+    lost: tuple[Lost, ...]  # the newest thousand
 
 
 class Backlog:

@@ -15,13 +15,11 @@ from typing import Self
 
 from .. import AsyncMemoryClient
 from . import checkpoint, spans
-from .backlog import Backlog
+from .backlog import Backlog, Report
 from .checkpoint import CheckpointError
+from .conversation.messages import ChatMessage, ToolCall, require
 from .hooks import ToolHooks
-from .kinds import require
-from .messages import ChatMessage, ToolCall
 from .reminder import Reminder
-from .report import Report
 from .unsent import Deed, Unsent
 from .working_memory import WorkingMemory
 

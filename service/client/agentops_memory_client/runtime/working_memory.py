@@ -8,9 +8,8 @@ from typing import Any, Self
 from .. import Message
 from . import checkpoint, document
 from .checkpoint import CheckpointError
-from .kinds import require
-from .messages import ChatMessage, ToolCall, line, tokens, unanswered
-from .trimming import trimmed
+from .conversation.messages import ChatMessage, ToolCall, line, require, tokens, unanswered
+from .conversation.trimming import trimmed
 from .unsent import Unsent
 
 FilePath = str | os.PathLike[str]

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self, TypeVar
 
-from ..kinds import require
-from ..messages import ToolCall
+from ..conversation.messages import ToolCall, require
 from .rules import Capture, InjectRule, Question, SaveRule
 
 Rule = TypeVar("Rule", SaveRule, InjectRule)

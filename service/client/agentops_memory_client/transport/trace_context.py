@@ -1,7 +1,4 @@
-"""The running trace as headers (W3C trace context); none without OpenTelemetry's API.
-
-Whoever traces has the API, so the distribution does not bring it.
-"""
+"""The current span as W3C trace context headers; none without OpenTelemetry's API, an extra."""
 
 from collections.abc import MutableMapping
 
@@ -14,6 +11,6 @@ else:
 
 
 def inject(headers: MutableMapping[str, str]) -> None:
-    """Add the headers of the running trace, if there is one."""
+    """Add the headers of the current span, if there is one."""
     if HAS_TRACING:
         TraceContextTextMapPropagator().inject(headers)

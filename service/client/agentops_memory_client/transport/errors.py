@@ -1,4 +1,4 @@
-"""What can happen on the way, as errors that a caller can act on."""
+"""Failures of HTTP as errors of the client."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -7,32 +7,32 @@ from datetime import timedelta
 
 import httpx
 
-from .contract import reading
-from .contract.errors import MemoryServiceError, Refused, UnexpectedAnswer, Unreachable, refused
+from ..contract import reading
+from ..contract.errors import MemoryServiceError, Refused, UnexpectedAnswer, Unreachable, refused
 
 NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 START = "Does it run? Start it with `agentops-memory serve`."
-_CUT = ("disconnected", "closed connection")  # the words of those who speak HTTP for us
+_CUT = ("disconnected", "closed connection")  # as httpcore words it
 _SECONDS = re.compile(r"[0-9]{1,9}")
 
 
 @contextmanager
-def told(url: str) -> Iterator[None]:
-    """Inside, what goes wrong on the way is Unreachable or UnexpectedAnswer."""
+def translated(url: str) -> Iterator[None]:
+    """Inside, an error of httpx becomes Unreachable or UnexpectedAnswer."""
     try:
         yield
     except httpx.HTTPError as error:
         raise _failure(error, url) from error
 
 
-def late(url: str) -> Unreachable:
-    return _half_done(f"{url} does not answer in time.")
+def timed_out(url: str) -> Unreachable:
+    return _may_be_done(f"{url} does not answer in time.")
 
 
 def refusal(
     url: str, status: int, headers: Mapping[str, str], body: bytes
 ) -> Refused | UnexpectedAnswer:
-    """What an answer without success means."""
+    """The error for an unsuccessful response."""
     if 300 <= status < 400:
         return _unexpected(status, f"{url} redirects ({status}), which is not followed.")
     try:
@@ -41,18 +41,14 @@ def refusal(
         failure = _unexpected(status, f"{url} answers {status}, but not as the service does.")
         failure.retry_after = _retry_after(headers)
         return failure
-    return refused(
-        status,
-        sentence,
-        request_id=headers.get("x-request-id"),
-        retry_after=_retry_after(headers),
-    )
+    request_id, retry_after = headers.get("x-request-id"), _retry_after(headers)
+    return refused(status, sentence, request_id=request_id, retry_after=retry_after)
 
 
-def is_passing(failure: MemoryServiceError, *, is_repeatable: bool) -> bool:
-    """Whether the same call may succeed when it is sent again, and is done once then."""
+def is_retryable(failure: MemoryServiceError, *, is_idempotent: bool) -> bool:
+    """Whether the same call may succeed if sent again, without being executed twice."""
     if isinstance(failure, Unreachable):
-        return is_repeatable or not failure.may_be_done
+        return is_idempotent or not failure.may_be_done
     return getattr(failure, "status", 0) in (429, 503)
 
 
@@ -60,9 +56,9 @@ def _failure(error: httpx.HTTPError, url: str) -> Unreachable | UnexpectedAnswer
     if isinstance(error, NOT_SENT):
         return Unreachable(f"{url} cannot be reached ({_reason(error)}). {START}")
     if isinstance(error, httpx.TimeoutException):
-        return late(url)
+        return timed_out(url)
     if isinstance(error, httpx.NetworkError) or any(word in str(error) for word in _CUT):
-        return _half_done(f"{url} broke off.")
+        return _may_be_done(f"{url} broke off.")
     return UnexpectedAnswer(f"{url} answers, but not as the service does.")
 
 
@@ -72,7 +68,7 @@ def _reason(error: httpx.HTTPError) -> str:
     return str(error) or "no connection in time"
 
 
-def _half_done(sentence: str) -> Unreachable:
+def _may_be_done(sentence: str) -> Unreachable:
     failure = Unreachable(sentence)
     failure.may_be_done = True
     return failure

@@ -1,29 +1,26 @@
-"""Where the service is, and how a question becomes a place below it."""
+"""The service's base URL, and the URL of each call below it."""
 
-import os
 import re
 import ssl
 from urllib.parse import quote, urlencode
 
 import httpx
 
-from .contract.call import Call, T
-from .contract.errors import Invalid, Misconfigured
+from ..contract.call import Call
+from ..contract.errors import Invalid, Misconfigured
 
-URL, KEY = "MEMORY_URL", "MEMORY_API_KEY"  # variables of the environment
-DEFAULT = "http://127.0.0.1:7437"
 PORTS = range(1, 1 << 16)
 
-_LONE = re.compile("[\ud800-\udfff]")
-_DOTS = {".": "%2E", "..": "%2E%2E"}  # as they are, they would mean a folder
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_DOTS = {".": "%2E", "..": "%2E%2E"}  # unquoted they would be relative segments
 
 
-def located(url: str, key: str | None) -> tuple[httpx.URL, str | None]:
-    """The base of all requests, and the key: the one that is given, or the password in the url.
+def base_and_key(url: str, key: str | None) -> tuple[httpx.URL, str | None]:
+    """The base URL without its userinfo, and the key: the given one, or the password in the url.
 
-    Misconfigured, without naming the url or the key, if it cannot be one or brings another key.
+    Misconfigured, without quoting the url or the key, for an invalid url, or one with another key.
     """
-    base = _address(url)
+    base = _parsed(url)
     if not base.userinfo:
         return base, key
     if b":" not in base.userinfo:
@@ -33,7 +30,7 @@ def located(url: str, key: str | None) -> tuple[httpx.URL, str | None]:
     return base.copy_with(username="", password=""), key or base.password or None
 
 
-def _address(url: str) -> httpx.URL:
+def _parsed(url: str) -> httpx.URL:
     try:
         parsed = httpx.URL(url)
     except (httpx.InvalidURL, TypeError, UnicodeError):
@@ -48,27 +45,22 @@ def _address(url: str) -> httpx.URL:
     return parsed
 
 
-def trust(base: httpx.URL, verify: ssl.SSLContext | bool) -> ssl.SSLContext | bool:
-    """Whom to believe. Without TLS nobody: to load the authorities takes 17 ms."""
+def tls_context(base: httpx.URL, verify: ssl.SSLContext | bool) -> ssl.SSLContext | bool:
+    """What httpx verifies with; empty for plain http, as loading the authorities takes 17 ms."""
     return verify if base.scheme == "https" else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
-def from_environment(url: str | None, key: str | None) -> tuple[str, str | None]:
-    """The url and the key; those of the environment in the place of what is not given."""
-    return url or os.environ.get(URL) or DEFAULT, key or os.environ.get(KEY) or None
-
-
-def place(base: httpx.URL, call: Call[T]) -> httpx.URL:
-    """Where the call goes."""
+def call_url(base: httpx.URL, call: Call[object]) -> httpx.URL:
+    """The URL of the call; Invalid if it is too long."""
     path = base.raw_path.partition(b"?")[0].rstrip(b"/").decode("ascii")
-    path += "".join(f"/{_DOTS.get(step) or quote(_clean(step), safe='')}" for step in call.path)
-    query = urlencode({name: _clean(value) for name, value in call.query.items()})
+    path += "".join(f"/{_DOTS.get(step) or quote(_utf8(step), safe='')}" for step in call.path)
+    query = urlencode({name: _utf8(value) for name, value in call.query.items()})
     try:
         return base.copy_with(raw_path=f"{path}?{query}".rstrip("?").encode("ascii"))
     except httpx.InvalidURL as error:
         raise Invalid("What is asked with is longer than the address of a request.") from error
 
 
-def _clean(text: str) -> str:
-    """The text as it can be sent: what has no UTF-8 becomes U+FFFD, as the service has it."""
-    return _LONE.sub("\ufffd", text)
+def _utf8(text: str) -> str:
+    """The text with U+FFFD for each lone surrogate, as the service stores it."""
+    return _SURROGATE.sub("\ufffd", text)

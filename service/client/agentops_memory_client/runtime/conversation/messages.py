@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self, get_args
 
-from .. import Message
+from ... import Message
 
 Role = Literal["system", "user", "assistant", "tool"]
 
@@ -114,6 +114,12 @@ def unanswered(messages: Iterable[ChatMessage]) -> tuple[ToolCall, ...]:
             open_calls[call.id] = call
         open_calls.pop(message.tool_call_id, None)
     return tuple(open_calls.values())
+
+
+def require(name: str, given: object, kind: type) -> None:
+    """TypeError, with the argument's name, if it is of another type."""
+    if not isinstance(given, kind):
+        raise TypeError(f"{name} must be of the type {kind.__name__}, not {type(given).__name__}.")
 
 
 def _check_text(what: str, given: object) -> None:
