@@ -171,7 +171,7 @@ def test_who_waits_too_long_for_another_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, draft = tmp_path / "agent.json", tmp_path / ".agent.json.new"
-    monkeypatch.setattr(checkpoint, "PATIENCE", timedelta())
+    monkeypatch.setattr(checkpoint, "LOCK_TIMEOUT", timedelta())
     write(path, b"old")
     with draft.open("w") as other:
         fcntl.flock(other, fcntl.LOCK_EX)

@@ -94,7 +94,7 @@ contextInjectTools: [{tool: bash, query: from_tool_args}]
         async with client_on(way) as client:
             memory = session(client, hooks=hooks)
             assert await memory.run_tool(MAKE, made) == "made"
-            assert [write.deed for write in memory.report.unsent] == ["save"]
+            assert [write.operation for write in memory.report.unsent] == ["save"]
             async with memory:
                 pass
 
@@ -146,7 +146,7 @@ def test_a_session_that_was_opened_without_a_loop_is_not_open(way: Way) -> None:
 def test_a_stored_write_that_no_client_could_send_holds_no_other_up(
     way: Way, fields: dict[str, Any]
 ) -> None:
-    wrong = Unsent(deed="append_messages", fields=fields, key="1")
+    wrong = Unsent(operation="append_messages", fields=fields, key="1")
     working = WorkingMemory()
     working.unsent.append(wrong)
 

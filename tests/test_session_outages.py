@@ -46,7 +46,7 @@ def test_a_service_that_is_away_stops_nothing_and_is_told_when_it_is_back(
         async with agent(way) as memory:
             assert await one_turn(memory, "First.") == ""
             assert await one_turn(memory, "Second.") == ""
-            assert [write.deed for write in memory.report.unsent] == [
+            assert [write.operation for write in memory.report.unsent] == [
                 "start_session", "append_messages", "append_messages",
             ]  # fmt: skip
             await until(lambda: way.taken("/sessions"))
@@ -106,7 +106,7 @@ def test_a_write_that_the_service_refuses_is_lost_and_the_others_go_on(
     way: Way, service: Service, caplog: pytest.LogCaptureFixture
 ) -> None:
     fields = {"session_id": "s", "project": "demo", "type": "x", "title": "", "content": "y"}
-    wrong = Unsent(deed="save", fields=fields, key="1")
+    wrong = Unsent(operation="save", fields=fields, key="1")
     working = WorkingMemory()
     working.unsent.append(wrong)
 
@@ -136,7 +136,7 @@ def test_a_write_that_may_be_taken_later_is_kept(way: Way, status: int) -> None:
             memory = session(client)
             async with memory:
                 await one_turn(memory, "Deploy it.")
-        assert [write.deed for write in memory.report.unsent] == [
+        assert [write.operation for write in memory.report.unsent] == [
             "start_session", "append_messages", "end_session",
         ]  # fmt: skip
         assert memory.report.lost == ()
@@ -155,7 +155,7 @@ def test_the_oldest_of_too_many_writes_is_given_up(way: Way) -> None:
 
     report = asyncio.run(run()).report
     assert len(report.unsent) == MOST_UNSENT
-    assert [write.deed for write in report.unsent[:: MOST_UNSENT - 1]] == [
+    assert [write.operation for write in report.unsent[:: MOST_UNSENT - 1]] == [
         "start_session", "end_session",
     ]  # fmt: skip
     assert [lost.write.fields["messages"][0]["content"] for lost in report.lost] == ["0", "1"]

@@ -49,7 +49,7 @@ def test_what_cannot_be_told_at_the_end_is_reported_and_told_by_the_next_run(
     with caplog.at_level(logging.WARNING, logger="agentops_memory.runtime"):
         report = asyncio.run(run("First.")).report
     assert report.ended is None
-    assert [write.deed for write in report.unsent] == [
+    assert [write.operation for write in report.unsent] == [
         "start_session", "append_messages", "end_session",
     ]  # fmt: skip
     assert "not all is told" in caplog.text
@@ -81,7 +81,7 @@ def test_a_run_that_was_killed_goes_on_under_the_same_id_and_nothing_is_told_twi
     async def run() -> None:
         working = WorkingMemory.restore(path)
         assert (working.turn, [m.content for m in working.messages][-2]) == (2, "Second.")
-        assert [write.deed for write in working.unsent][-1] == "append_messages"
+        assert [write.operation for write in working.unsent][-1] == "append_messages"
         async with agent(way, working, checkpoint=path) as memory:
             await one_turn(memory, "Third.")
 
@@ -146,7 +146,7 @@ def test_the_start_and_the_end_of_an_earlier_run_are_not_told_by_the_next(
             await one_turn(memory, prompt)
 
     asyncio.run(run("First."))
-    assert [write.deed for write in WorkingMemory.restore(path).unsent] == [
+    assert [write.operation for write in WorkingMemory.restore(path).unsent] == [
         "start_session", "append_messages", "end_session",
     ]  # fmt: skip
 

@@ -27,7 +27,7 @@ values = st.recursive(
 objects = st.dictionaries(texts, values, max_size=3)
 unsent = st.builds(
     Unsent,
-    deed=st.sampled_from(["start_session", "append_messages", "save", "end_session"]),
+    operation=st.sampled_from(["start_session", "append_messages", "save", "end_session"]),
     fields=objects,
     key=texts,
     trace=st.dictionaries(texts, texts, max_size=2),
@@ -41,7 +41,7 @@ WHOLE = json.loads(WorkingMemory([ASKED, calls("a")], session_id="s1").snapshot(
 
 
 def fields(memory: WorkingMemory) -> dict[str, object]:
-    slots = [slot for slot in WorkingMemory.__slots__ if slot != "is_heard"]
+    slots = [slot for slot in WorkingMemory.__slots__ if slot != "is_recorded"]
     return {slot: getattr(memory, slot) for slot in slots}
 
 
@@ -67,12 +67,12 @@ def test_what_is_restored_is_what_was_stored(
         memory.session_id = data.draw(texts.filter(str.strip))
         memory.turn, memory.sequence = data.draw(st.tuples(*2 * [st.integers(0, 2**70)]))
         memory.unsent = data.draw(st.lists(unsent, max_size=2))
-        memory.said = data.draw(st.lists(spoken, max_size=2))
+        memory.pending = data.draw(st.lists(spoken, max_size=2))
 
     memory.checkpoint(path)
 
     assert fields(WorkingMemory.restore(path)) == fields(memory)
-    assert not WorkingMemory.restore(path).is_heard
+    assert not WorkingMemory.restore(path).is_recorded
 
 
 def test_a_new_one_has_a_session_of_its_own_and_nothing_else() -> None:
@@ -81,7 +81,7 @@ def test_a_new_one_has_a_session_of_its_own_and_nothing_else() -> None:
     assert one.session_id != other.session_id
     assert fields(one) == {
         "session_id": one.session_id, "turn": 0, "sequence": 0, "_messages": [],
-        "tool_metadata": {}, "extra": {}, "unsent": [], "said": [],
+        "tool_metadata": {}, "extra": {}, "unsent": [], "pending": [],
     }  # fmt: skip
     assert repr(WorkingMemory([ASKED], session_id="s1", turn=2)) == (
         "WorkingMemory(session_id='s1', turn=2, messages=1)"
@@ -98,12 +98,12 @@ def test_a_budget_that_is_no_number_drops_nothing() -> None:
 
 def test_messages_are_added_all_or_none() -> None:
     memory, wrong = WorkingMemory([ASKED]), {"role": "user", "content": "And?"}
-    memory.is_heard = True
+    memory.is_recorded = True
 
     with pytest.raises(TypeError, match=r"^A message is a ChatMessage, not dict\.$"):
         memory.add(ASKED, wrong)  # type: ignore[arg-type]
 
-    assert (memory.messages, memory.said) == ((ASKED,), [])
+    assert (memory.messages, memory.pending) == ((ASKED,), [])
     memory.add(calls("a"), result("a"))
     assert memory.messages == (ASKED, calls("a"), result("a"))
     assert memory.tokens() == 8 + (4 + 1 + 1) + 5
@@ -112,12 +112,12 @@ def test_messages_are_added_all_or_none() -> None:
 def test_what_is_said_gathers_only_for_a_session() -> None:
     memory = WorkingMemory([ASKED])
     memory.add(ASKED)
-    assert memory.said == []
+    assert memory.pending == []
 
-    memory.is_heard = True
+    memory.is_recorded = True
     memory.add(ChatMessage.system("Be brief."), ASKED, ChatMessage.assistant(" "))
 
-    assert memory.said == [Message(role="user", content=ASKED.content)]
+    assert memory.pending == [Message(role="user", content=ASKED.content)]
 
 
 def test_after_a_crash_it_is_known_which_calls_have_no_result(path: Path) -> None:
@@ -336,7 +336,7 @@ def test_whatever_is_stored_lies_no_deeper_than_what_is_read(path: Path) -> None
     def storing(arguments: Any, fields: Any) -> None:
         call = ToolCall(id="a", name="Read", arguments=arguments)
         memory = WorkingMemory([ChatMessage.assistant("", [call])])
-        memory.unsent.append(Unsent(deed="save", fields=fields, key="k"))
+        memory.unsent.append(Unsent(operation="save", fields=fields, key="k"))
         memory.checkpoint(path)
 
     storing(deep(95), deep(97))

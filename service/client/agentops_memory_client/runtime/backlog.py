@@ -1,4 +1,4 @@
-"""What an agent has to tell the service, until the service has it or never will."""
+"""The writes of a session until the service has accepted or refused them."""
 
 import logging
 from collections import deque
@@ -37,7 +37,7 @@ class Report:
 
 
 class Backlog:
-    """The unsent writes of a working memory: kept there first, then sent, while it is open."""
+    """The unsent writes of a working memory, which are kept there and sent while it is open."""
 
     def __init__(self, client: AsyncMemoryClient, working: WorkingMemory) -> None:
         self._client = client
@@ -53,28 +53,28 @@ class Backlog:
 
     @property
     def report(self) -> Report:
-        """What the service has taken by now, and what it has not."""
+        """What the service has accepted by now, and what it has not."""
         unsent = tuple(self._working.unsent)
         return Report(ended=self._ended, unsent=unsent, lost=tuple(self._lost))
 
     def open(self, start: Unsent) -> None:
-        """Send the start of a run, then what an earlier one has left but its start and its end.
+        """Send the start of this run, then what an earlier one left except its start and end.
 
-        RuntimeError without a loop; then nothing has changed.
+        RuntimeError without a running event loop; nothing has changed then.
         """
-        left = [write for write in self._working.unsent if write.deed not in _OF_A_RUN]
+        left = [write for write in self._working.unsent if write.operation not in _OF_A_RUN]
         self._outbox = Outbox(self._client, self._settled, [start, *left])
         self._working.unsent[:] = [start, *left]
         self._ended = None
 
     async def close(self) -> None:
-        """Send nothing more: the rest waits for the next run."""
+        """Stop sending; the rest is left for the next run."""
         outbox, self._outbox = self._outbox, None
         if outbox is not None:
             await outbox.close()
 
     def keep(self, writes: Iterable[Unsent]) -> None:
-        """Keep the writes until they are settled; the oldest are given up for too many."""
+        """Keep the writes until they are settled; beyond MOST_UNSENT the oldest are lost."""
         unsent = self._working.unsent
         unsent.extend(writes)
         while len(unsent) > MOST_UNSENT:
@@ -90,10 +90,10 @@ class Backlog:
             if self._outbox is not None and id(write) in kept:
                 self._outbox.send(write)
 
-    async def emptied(self, within: timedelta) -> None:
+    async def drain(self, within: timedelta) -> None:
         """Wait until all is sent, or an attempt has failed, or the time is over."""
         if self._outbox is not None:
-            await self._outbox.emptied(within)
+            await self._outbox.drain(within)
 
     def _settled(self, write: Unsent, outcome: object) -> None:
         with suppress(ValueError):
@@ -102,5 +102,5 @@ class Backlog:
             self._ended = outcome
         if isinstance(outcome, (Exception, str)):
             self._lost.append(Lost(write=write, reason=str(outcome)))
-            told = outcome if isinstance(outcome, str) else reason(outcome)
-            log.warning("a write is lost", extra={"deed": write.deed, "reason": told})
+            why = outcome if isinstance(outcome, str) else reason(outcome)
+            log.warning("a write is lost", extra={"deed": write.operation, "reason": why})

@@ -1,4 +1,4 @@
-"""A file that is replaced as a whole, however the process that writes it ends."""
+"""Checkpoint files, which are replaced atomically."""
 
 import errno
 import fcntl
@@ -9,8 +9,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 
-PATIENCE = timedelta(seconds=10)  # with another writer of the same file
-PAUSE = 0.01  # seconds between two looks at its lock
+LOCK_TIMEOUT = timedelta(seconds=10)  # for the lock of another writer
+PAUSE = 0.01  # seconds between two attempts to lock
 
 
 class CheckpointError(ValueError):
@@ -70,7 +70,7 @@ def _made(draft: Path) -> Iterator[int]:
 
 def _ours(draft: Path) -> int:
     """A new file at the path, locked: whoever finds it there waits for us."""
-    end = time.monotonic() + PATIENCE.total_seconds()
+    end = time.monotonic() + LOCK_TIMEOUT.total_seconds()
     while True:
         try:
             file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

@@ -16,7 +16,7 @@ FORMAT = "agentops-memory working memory"
 VERSION = 1
 DEEPEST = 100  # lists and objects in one another, as in what the service takes
 MAX_SESSION_ID = 500  # code points, as the service takes them
-LONGEST_PLACE = 120  # characters of it in a sentence
+MAX_PATH = 120  # characters of it in a sentence
 
 NEWER = f"It is of version {{}}, and this program reads none above {VERSION}; a newer one wrote it."
 KINDS = {str: "text", int: "a whole number", list: "a list", dict: "an object"}
@@ -33,7 +33,7 @@ class State:
     tool_metadata: Mapping[str, Any]
     extra: Mapping[str, Any]
     unsent: Sequence[Unsent]
-    said: Sequence[Message]
+    pending: Sequence[Message]
 
     def __post_init__(self) -> None:
         check_session_id(self.session_id)
@@ -56,7 +56,7 @@ def check_session_id(given: object) -> None:
 def written(state: State) -> bytes:
     """The state as a document; tuples become lists, and nothing else becomes anything else.
 
-    ValueError names the place of what JSON does not have: an object of Python,
+    ValueError names the path of what JSON does not have: an object of Python,
     a key that is no text, a number that is infinite or of too many digits,
     and what lies more than 100 deep.
     """
@@ -88,12 +88,12 @@ def read(document: bytes) -> State:
         tool_metadata=_field(dict, given, "tool_metadata"),
         extra=_field(dict, given, "extra"),
         unsent=_each(given, "unsent", _unsent),
-        said=_each(given, "said", _line),
+        pending=_each(given, "said", _line),
     )
 
 
 def _document(state: State) -> dict[str, Any]:
-    """What a noun has checked is taken as it is; the rest is made plain, with its place."""
+    """Fields that the dataclasses validate are copied; the rest is converted to JSON's types."""
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -104,80 +104,80 @@ def _document(state: State) -> dict[str, Any]:
         "tool_metadata": _plain(state.tool_metadata, "tool_metadata", depth=1),
         "extra": _plain(state.extra, "extra", depth=1),
         "unsent": [_of_unsent(it, f"unsent[{n}]") for n, it in enumerate(state.unsent)],
-        "said": [_of_line(it, f"said[{n}]") for n, it in enumerate(state.said)],
+        "said": [_of_line(it, f"said[{n}]") for n, it in enumerate(state.pending)],
     }
 
 
-def _plain(value: Any, place: str, depth: int = 0) -> Any:
+def _plain(value: Any, path: str, depth: int = 0) -> Any:
     """The value as JSON has it."""
     match value:
         case None | bool() | str():
             return value
         case int() | float():
-            return _number(value, place)
+            return _number(value, path)
         case Mapping() | list() | tuple() if depth >= DEEPEST:
-            raise ValueError(f"{_shown(place)} lies more than {DEEPEST} deep.")
+            raise ValueError(f"{_shown(path)} lies more than {DEEPEST} deep.")
         case Mapping():
-            steps = {key: _step(place, key) for key in value}
+            steps = {key: _step(path, key) for key in value}
             return {key: _plain(value[key], step, depth + 1) for key, step in steps.items()}
         case list() | tuple():
-            return [_plain(it, f"{place}[{n}]", depth + 1) for n, it in enumerate(value)]
+            return [_plain(it, f"{path}[{n}]", depth + 1) for n, it in enumerate(value)]
         case _:
             raise ValueError(
-                f"{_shown(place)} is of the type {type(value).__name__}; JSON has none."
+                f"{_shown(path)} is of the type {type(value).__name__}; JSON has none."
             )
 
 
-def _number(value: float, place: str) -> float:
+def _number(value: float, path: str) -> float:
     """An int or a float; not one that could not be read again."""
     if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError(f"{_shown(place)} is {value}; JSON has none.")
+        raise ValueError(f"{_shown(path)} is {value}; JSON has none.")
     try:
         str(value)
     except ValueError as fault:
-        raise ValueError(f"{_shown(place)} has too many digits.") from fault
+        raise ValueError(f"{_shown(path)} has too many digits.") from fault
     return value
 
 
-def _step(place: str, key: object) -> str:
+def _step(path: str, key: object) -> str:
     if not isinstance(key, str):
         raise ValueError(
-            f"{_shown(place)} has a key of the type {type(key).__name__}; JSON has text."
+            f"{_shown(path)} has a key of the type {type(key).__name__}; JSON has text."
         )
     if key.isidentifier():
-        return f"{place}.{key}" if place else key
-    return f"{place}[{key!r}]"
+        return f"{path}.{key}" if path else key
+    return f"{path}[{key!r}]"
 
 
-def _shown(place: str) -> str:
-    return place if len(place) <= LONGEST_PLACE else f"{place[:LONGEST_PLACE]}..."
+def _shown(path: str) -> str:
+    return path if len(path) <= MAX_PATH else f"{path[:MAX_PATH]}..."
 
 
-def _of_message(message: ChatMessage, place: str) -> dict[str, Any]:
+def _of_message(message: ChatMessage, path: str) -> dict[str, Any]:
     fields: dict[str, Any] = {"role": message.role, "content": message.content}
     if message.tool_calls:
         fields["tool_calls"] = [
-            _of_call(call, f"{place}.tool_calls[{n}]") for n, call in enumerate(message.tool_calls)
+            _of_call(call, f"{path}.tool_calls[{n}]") for n, call in enumerate(message.tool_calls)
         ]
     if message.tool_call_id is not None:
         fields["tool_call_id"] = message.tool_call_id
     return fields
 
 
-def _of_call(call: ToolCall, place: str) -> dict[str, Any]:
-    arguments = _plain(call.arguments, f"{place}.arguments", depth=5)
+def _of_call(call: ToolCall, path: str) -> dict[str, Any]:
+    arguments = _plain(call.arguments, f"{path}.arguments", depth=5)
     return {"id": call.id, "name": call.name, "arguments": arguments}
 
 
-def _of_unsent(unsent: Unsent, place: str) -> dict[str, Any]:
-    fields = _plain(unsent.fields, f"{place}.fields", depth=3)
-    trace = _plain(unsent.trace, f"{place}.trace", depth=3)
-    return {"deed": unsent.deed, "fields": fields, "key": unsent.key, "trace": trace}
+def _of_unsent(unsent: Unsent, path: str) -> dict[str, Any]:
+    fields = _plain(unsent.fields, f"{path}.fields", depth=3)
+    trace = _plain(unsent.trace, f"{path}.trace", depth=3)
+    return {"deed": unsent.operation, "fields": fields, "key": unsent.key, "trace": trace}
 
 
-def _of_line(line: Message, place: str) -> dict[str, Any]:
-    told: dict[str, Any] = _plain({"role": line.role, "content": line.content}, place, depth=2)
-    return told
+def _of_line(line: Message, path: str) -> dict[str, Any]:
+    fields: dict[str, Any] = _plain({"role": line.role, "content": line.content}, path, depth=2)
+    return fields
 
 
 def _message(given: Mapping[str, Any]) -> ChatMessage:
@@ -200,7 +200,7 @@ def _call(given: Mapping[str, Any]) -> ToolCall:
 
 def _unsent(given: Mapping[str, Any]) -> Unsent:
     return Unsent(
-        deed=given.get("deed"),  # type: ignore[arg-type]
+        operation=given.get("deed"),  # type: ignore[arg-type]
         fields=_field(dict, given, "fields"),
         key=_field(str, given, "key"),
         trace=_field(dict, given, "trace"),
@@ -214,13 +214,13 @@ def _line(given: Mapping[str, Any]) -> Message:
 def _each(
     given: Mapping[str, Any], name: str, noun: Callable[[Mapping[str, Any]], T]
 ) -> tuple[T, ...]:
-    """A list of nouns; what is wrong with one is told with its place."""
+    """A list of nouns; an error names the path of the invalid one."""
     nouns = []
-    for place, it in enumerate(_field(list, given, name)):
+    for index, it in enumerate(_field(list, given, name)):
         try:
             nouns.append(noun(_checked("It", it, dict)))
         except ValueError as fault:
-            raise ValueError(f"{name}[{place}]: {fault}") from fault
+            raise ValueError(f"{name}[{index}]: {fault}") from fault
     return tuple(nouns)
 
 

@@ -1,4 +1,4 @@
-"""Writes on their way to the service: in their order, in the background, until they are there."""
+"""Sends writes to the service in the background, in order and with retries."""
 
 import asyncio
 import logging
@@ -14,16 +14,16 @@ from .unsent import Unsent
 
 FIRST_PAUSE = timedelta(seconds=1)
 LONGEST_PAUSE = timedelta(seconds=30)
-HOPELESS = (400, 409, 413)  # what the service says to a write that it will never take
+PERMANENT = (400, 409, 413)  # statuses of writes that would be refused again
 
 log = logging.getLogger("agentops_memory.runtime.outbox")
 
 
 class Outbox:
-    """Sends one write after the other; one that the service cannot take now is tried again.
+    """A queue of writes, sent one after the other; a temporary failure is retried with backoff.
 
-    `settled` is told of each write that needs no further care, with the service's
-    answer or with what is wrong with the write.
+    `settled` is called with each write that is done, and with the service's answer
+    or the exception of a permanent failure.
     """
 
     def __init__(
@@ -35,51 +35,51 @@ class Outbox:
         self._client = client
         self._settled = settled
         self._queue = deque(writes)
-        self._bell = asyncio.Event()  # rung when there is a reason to send
-        self._rest = asyncio.Event()  # set when nothing is left, or nothing goes
+        self._wake = asyncio.Event()  # set when there is a reason to send
+        self._idle = asyncio.Event()  # set when the queue is empty, or an attempt failed
         self._failures = 0
         self._task = asyncio.get_running_loop().create_task(self._send_all())
 
     def send(self, write: Unsent) -> None:
-        """Send it after the others; what waits for its next attempt is not waited for."""
+        """Append it to the queue, and end a backoff in progress."""
         self._queue.append(write)
-        self._bell.set()
+        self._wake.set()
 
     def withdraw(self, write: Unsent) -> None:
-        """Do not send it, if it was not yet."""
+        """Remove it from the queue, if it is there."""
         with suppress(ValueError):
             self._queue.remove(write)
 
-    async def emptied(self, within: timedelta) -> None:
+    async def drain(self, within: timedelta) -> None:
         """Wait until all is sent, or an attempt has failed, or the time is over."""
         if not self._queue:
             return
-        self._rest.clear()
-        self._bell.set()
+        self._idle.clear()
+        self._wake.set()
         with suppress(TimeoutError):
             async with asyncio.timeout(within.total_seconds()):
-                await self._rest.wait()
+                await self._idle.wait()
 
     async def close(self) -> None:
-        """Send nothing more; what was under way may have been done."""
+        """Stop sending; a request in progress may have been executed."""
         self._task.cancel()
-        await asyncio.wait([self._task])  # which raises nothing but what is meant for the caller
+        await asyncio.wait([self._task])  # which raises only a cancellation of the caller
 
     async def _send_all(self) -> None:
         while True:
-            self._bell.clear()
+            self._wake.clear()
             while self._queue and await self._is_settled(self._queue[0]):
                 pass
-            self._rest.set()
+            self._idle.set()
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._pause()):
-                    await self._bell.wait()
+                    await self._wake.wait()
 
     async def _is_settled(self, write: Unsent) -> bool:
         try:
             outcome: object = await self._sent(write)
-        except Exception as failure:  # noqa: BLE001 - an agent's memory must not end unseen
-            if not _is_hopeless(failure):
+        except Exception as failure:  # noqa: BLE001 - the loop must not end unseen
+            if not _is_permanent(failure):
                 self._failed(failure)
                 return False
             outcome = failure
@@ -89,9 +89,9 @@ class Outbox:
         return True
 
     async def _sent(self, write: Unsent) -> object:
-        attributes = {"memory.operation": write.deed}
+        attributes = {"memory.operation": write.operation}
         with spans.span("runtime.deliver", attributes, under=write.trace):
-            method = getattr(self._client, write.deed)
+            method = getattr(self._client, write.operation)
             return await method(**_arguments(write), idempotency_key=write.key)
 
     def _failed(self, failure: Exception) -> None:
@@ -103,7 +103,7 @@ class Outbox:
             )
 
     def _pause(self) -> float | None:
-        """Seconds until the next attempt; None when there is nothing to send."""
+        """Seconds until the next attempt; None while the queue is empty."""
         if not self._queue:
             return None
         pause: timedelta = FIRST_PAUSE * 2 ** min(self._failures - 1, 10)
@@ -111,14 +111,14 @@ class Outbox:
 
 
 def reason(failure: Exception) -> str:
-    """Why it failed: the sentence of a service or client, of all else the type alone."""
+    """The message of a MemoryServiceError; of any other exception its type alone."""
     return str(failure) if isinstance(failure, MemoryServiceError) else type(failure).__name__
 
 
-def _is_hopeless(failure: Exception) -> bool:
-    """Whether the same write fails again: the service refuses it, or the client cannot make it."""
+def _is_permanent(failure: Exception) -> bool:
+    """Whether a retry would fail: refused for its content, or no valid request."""
     if isinstance(failure, Refused):
-        return failure.status in HOPELESS
+        return failure.status in PERMANENT
     return isinstance(failure, TypeError)
 
 

@@ -1,4 +1,4 @@
-"""An agent's memory while it runs: what it is reminded of, and what is told of it."""
+"""The memory of a running agent: what it recalls, and what the service records of it."""
 
 import asyncio
 import logging
@@ -20,13 +20,13 @@ from .checkpoint import CheckpointError
 from .conversation.messages import ChatMessage, ToolCall, require
 from .hooks import ToolHooks
 from .reminder import Reminder
-from .unsent import Deed, Unsent
+from .unsent import Operation, Unsent
 from .working_memory import WorkingMemory
 
 MAX_PROJECT = 200  # code points
-BATCH = 32  # messages told at once: of 5,000 bytes each, they fit into a request
-PATIENCE = timedelta(seconds=2)
-FAREWELL = timedelta(seconds=10)
+BATCH = 32  # messages in a write; of 5,000 bytes each, they fit into a request
+TIMEOUT = timedelta(seconds=2)
+END_TIMEOUT = timedelta(seconds=10)
 
 NO_HOOKS = ToolHooks()
 
@@ -36,16 +36,16 @@ log = logging.getLogger("agentops_memory.runtime.session")
 class MemorySession:
     """The memory of one agent, in a project of the service behind `client`.
 
-    Open inside its `async with`, or from `open` to `end`. The session has the
-    working memory's id, so that one which was restored goes on. All that is added
-    to the working memory is told to the service, turn by turn. With `checkpoint`
-    the working memory is written there at the end of every turn, before the
-    service is told, so that after a crash nothing is told twice.
+    It is open inside its `async with`, or from `open` to `end`, and has the id of
+    its working memory, so that a restored one continues the same session. New
+    messages are sent to the service at the end of each turn. With `checkpoint` the
+    working memory is written to that path before, so that after a crash nothing
+    is recorded twice.
 
-    The service never stops the agent. Memories are waited for as long as
-    `patience`, and left out with a warning; writes wait for nothing, are sent
-    again until the service has them, and `report` tells of the rest. `limit` is
-    how many memories a turn is reminded of: 0 to 50, and none with 0.
+    The service never blocks the agent. `patience` is the timeout for the memories
+    of a turn, which are left out then, with a warning. Writes are sent in the
+    background and retried; `report` lists those not accepted. `limit` is the
+    number of memories in a turn, 0 to 50; 0 disables recall.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class MemorySession:
         project: str,
         hooks: ToolHooks = NO_HOOKS,
         limit: int = 5,
-        patience: timedelta = PATIENCE,
+        patience: timedelta = TIMEOUT,
         checkpoint: str | os.PathLike[str] | None = None,
     ) -> None:
         require("client", client, AsyncMemoryClient)
@@ -67,56 +67,58 @@ class MemorySession:
         self.working = WorkingMemory() if working is None else working
         require("working", self.working, WorkingMemory)
         self.project = project
-        self._reminder = Reminder(client=client, project=project, limit=limit, patience=patience)
+        self._reminder = Reminder(client=client, project=project, limit=limit, timeout=patience)
         self._hooks = hooks
         self._path = None if checkpoint is None else Path(checkpoint)
-        self._disk = _disk()
+        self._checkpoint_writer = _single_thread()
         self._backlog = Backlog(client, self.working)
-        self._asides: set[asyncio.Task[None]] = set()
+        self._lookups: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
         self.open()
         return self
 
     async def __aexit__(self, _kind: object, failure: BaseException | None, _trace: object) -> None:
-        with _behind(failure):
+        with _log_checkpoint_error(failure):
             await self.end()
 
     def open(self) -> None:
-        """Begin to tell the service, with what an earlier run could not; waits for nothing.
+        """Begin to send writes, first those left by an earlier run; does not wait for them.
 
-        RuntimeError if it is open, or another session tells of its working memory.
+        RuntimeError if it is open, or another session with its working memory is.
         """
         if self._backlog.is_open:
             raise RuntimeError("The session is open.")
-        if self.working.is_heard:
+        if self.working.is_recorded:
             raise RuntimeError("Another session is open with this working memory.")
-        self._backlog.open(self._of_this_run("start_session"))
+        self._backlog.open(self._write_of_this_run("start_session"))
         if not self.working.sequence:  # another memory of the same session has its own keys
             self.working.sequence = secrets.randbits(48)
-        self.working.is_heard = True
+        self.working.is_recorded = True
 
-    async def end(self, within: timedelta = FAREWELL) -> Report:
-        """End the session with all that was said, waiting so long for the service at most.
+    async def end(self, within: timedelta = END_TIMEOUT) -> Report:
+        """Send what is left and end the session, waiting at most `within` for the service.
 
-        What the service did not take is in the report, and in the working memory
-        for the next run. A session that ended may be opened again, and goes on.
+        Writes not accepted by then are in the report, and in the working memory for
+        the next run. An ended session may be opened again, and continues.
         """
         require("within", within, timedelta)
         if self._backlog.is_open:
             try:
                 await self._end(within)
             finally:
-                self._disk.shutdown(wait=False)  # its thread; what it is writing it writes
-                self._disk = _disk()
+                self._checkpoint_writer.shutdown(
+                    wait=False
+                )  # its thread; what it is writing it writes
+                self._checkpoint_writer = _single_thread()
         return self.report
 
     @asynccontextmanager
     async def turn(self, prompt: str | None = None) -> AsyncIterator[str]:
-        """A turn of the agent; inside, the text that reminds it, for its prompt.
+        """A turn of the agent; yields the memories as text for the model.
 
-        It begins with the prompt as the user's message; without one, the turn
-        goes on that was under way. When it is over, what was said is told.
+        It begins with the prompt as the user's message; without one it continues
+        the turn in progress. At its end the new messages are recorded.
         RuntimeError if the session is not open.
         """
         self._require_open()
@@ -124,22 +126,22 @@ class MemorySession:
             self.working.add(ChatMessage.user(prompt))
             self.working.turn += 1
         try:
-            yield await self.context(self._asked())
+            yield await self.context(self._last_prompt())
         except BaseException as failure:
-            with _behind(failure):
+            with _log_checkpoint_error(failure):
                 await self._tell(self._batches())
             raise
         await self._tell(self._batches())
 
     async def context(self, prompt: str) -> str:
-        """The memories for a prompt, as text for it; nothing, if the service does not answer.
+        """The memories for a prompt, as text for the model; empty if the service does not answer.
 
-        What is on its way to the service goes first, if it goes quickly.
+        Unsent writes are sent before, for at most half of the timeout.
         """
-        return await self._reminder.context(prompt, self._attributes(), after=self._caught_up)
+        return await self._reminder.context(prompt, self._attributes(), after=self._drain_briefly)
 
     async def tell(self) -> None:
-        """Hand over what was said since; it is in the checkpoint before it is sent.
+        """Record new messages: they are in the checkpoint before they are sent.
 
         RuntimeError if the session is not open.
         """
@@ -147,24 +149,24 @@ class MemorySession:
         await self._tell(self._batches())
 
     async def run_tool(self, call: ToolCall, run: Callable[[], Awaitable[str]]) -> str:
-        """What the tool puts out, with the hooks before and after it."""
+        """The output of `await run()`, with the hooks before and after it."""
         self.before_tool(call)
         output = await run()
         self.after_tool(call, output)
         return output
 
     def before_tool(self, call: ToolCall) -> None:
-        """Look up what the hooks want to know of before the call: for the trace; nobody waits."""
+        """Search as the inject rules say, in the background; the results are in the trace alone."""
         question = self._hooks.question(call)
         if question is None or not self._backlog.is_open:
             return
         work = self._reminder.look_up(call, question, self._attributes())
         task = asyncio.create_task(work)
-        self._asides.add(task)
-        task.add_done_callback(self._asides.discard)
+        self._lookups.add(task)
+        task.add_done_callback(self._lookups.discard)
 
     def after_tool(self, call: ToolCall, output: str) -> None:
-        """Save what the hooks want to keep of the call; nobody waits."""
+        """Save a memory of the call as the save rules say, in the background."""
         capture = self._hooks.capture(call, output)
         if capture is None:
             return
@@ -174,41 +176,41 @@ class MemorySession:
         self._backlog.send([write])
 
     async def checkpoint(self) -> None:
-        """Write the working memory as it is to its checkpoint, on another thread.
+        """Write the working memory to its checkpoint, on another thread.
 
-        CheckpointError or OSError if that cannot be; the one before stays then.
+        CheckpointError or OSError on failure; the previous checkpoint is unchanged then.
         ValueError if the session was given no path.
         """
         if self._path is None:
             raise ValueError("The session has no path for a checkpoint.")
         document = self.working.snapshot()
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._disk, checkpoint.write, self._path, document)
+        await loop.run_in_executor(self._checkpoint_writer, checkpoint.write, self._path, document)
 
     @property
     def report(self) -> Report:
-        """What the service has been told by now, and what it has not."""
+        """What the service has accepted by now, and what it has not."""
         return self._backlog.report
 
     def _require_open(self) -> None:
-        """Else what is said would be told to nobody."""
+        """RuntimeError if it is not: nothing would be recorded."""
         if not self._backlog.is_open:
             raise RuntimeError("The session is not open: use it in `async with`, or open() it.")
 
     async def _end(self, within: timedelta) -> None:
         try:
-            await self._tell([*self._batches(), self._of_this_run("end_session")])
+            await self._tell([*self._batches(), self._write_of_this_run("end_session")])
         finally:
             try:
-                await self._backlog.emptied(within)
+                await self._backlog.drain(within)
             finally:
                 await self._close()
         if self._path is not None:
             await self.checkpoint()
-        self._warn_of_the_rest()
+        self._warn_of_unsent()
 
-    async def _caught_up(self) -> None:
-        await self._backlog.emptied(self._reminder.patience / 2)
+    async def _drain_briefly(self) -> None:
+        await self._backlog.drain(self._reminder.timeout / 2)
 
     async def _tell(self, writes: list[Unsent]) -> None:
         self._backlog.keep(writes)
@@ -219,39 +221,41 @@ class MemorySession:
             self._backlog.send(writes)
 
     def _batches(self) -> list[Unsent]:
-        """What was said since, as writes."""
-        said = [asdict(message) for message in self.working.said]
-        self.working.said.clear()
-        return [self._batch(said[at : at + BATCH]) for at in range(0, len(said), BATCH)]
+        """The pending messages, as writes."""
+        pending = [asdict(message) for message in self.working.pending]
+        self.working.pending.clear()
+        return [self._batch(pending[at : at + BATCH]) for at in range(0, len(pending), BATCH)]
 
     def _batch(self, messages: list[dict[str, str]]) -> Unsent:
         self.working.sequence += 1
         fields = self._fields() | {"messages": messages}
         return Unsent.keyed("append_messages", fields, spans.here(), self.working.sequence)
 
-    def _of_this_run(self, deed: Deed) -> Unsent:
-        """A write that may be done once more, but not by the next run in this one's stead."""
-        return Unsent(deed=deed, fields=self._fields(), key=str(uuid.uuid4()), trace=spans.here())
+    def _write_of_this_run(self, operation: Operation) -> Unsent:
+        """A write whose key is new in every run, so that the next run repeats it."""
+        return Unsent(
+            operation=operation, fields=self._fields(), key=str(uuid.uuid4()), trace=spans.here()
+        )
 
     def _fields(self) -> dict[str, object]:
         return {"session_id": self.working.session_id, "project": self.project}
 
     async def _close(self) -> None:
-        """Nothing is sent from here on; what is looked up has had its time."""
-        self.working.is_heard = False
-        for task in self._asides:
+        """Stop sending, and cancel the searches in progress."""
+        self.working.is_recorded = False
+        for task in self._lookups:
             task.cancel()
         await self._backlog.close()
-        await asyncio.gather(*self._asides, return_exceptions=True)
+        await asyncio.gather(*self._lookups, return_exceptions=True)
 
-    def _warn_of_the_rest(self) -> None:
+    def _warn_of_unsent(self) -> None:
         if self.working.unsent:
             log.warning("not all is told", extra={"unsent": len(self.working.unsent)})
 
-    def _asked(self) -> str:
-        """What the user said last."""
-        said = (m.content for m in reversed(self.working.messages) if m.role == "user")
-        return next(said, "")
+    def _last_prompt(self) -> str:
+        """The content of the last user message."""
+        prompts = (m.content for m in reversed(self.working.messages) if m.role == "user")
+        return next(prompts, "")
 
     def _attributes(self) -> dict[str, str | int]:
         return {
@@ -262,8 +266,8 @@ class MemorySession:
 
 
 @contextmanager
-def _behind(failure: BaseException | None) -> Iterator[None]:
-    """Inside, a checkpoint that cannot be written is told in the log, if there is a failure."""
+def _log_checkpoint_error(failure: BaseException | None) -> Iterator[None]:
+    """Inside, a checkpoint that cannot be written is logged rather than raised, after a failure."""
     try:
         yield
     except (OSError, CheckpointError) as fault:
@@ -272,6 +276,6 @@ def _behind(failure: BaseException | None) -> Iterator[None]:
         log.warning("no checkpoint is written", extra={"reason": str(fault)})
 
 
-def _disk() -> ThreadPoolExecutor:
-    """Where checkpoints are written in their order; a thread only once there is one."""
+def _single_thread() -> ThreadPoolExecutor:
+    """A thread that writes checkpoints in order, started by the first."""
     return ThreadPoolExecutor(max_workers=1, thread_name_prefix="agentops-memory-checkpoint")

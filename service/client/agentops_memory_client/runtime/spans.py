@@ -1,6 +1,6 @@
-"""Spans around what the kit asks of the service, so that the agent's trace goes on there.
+"""Spans around the kit's requests, which the service's spans join.
 
-They have no text of the conversation: the service's own spans tell it, without secrets.
+They contain no text of the conversation; the service's own do, without secrets.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,9 +24,9 @@ Span: TypeAlias = "trace.Span | None"  # None without OpenTelemetry's API
 def span(
     name: str, attributes: Attributes, *, under: Mapping[str, str] | None = None
 ) -> Iterator[Span]:
-    """A span of the trace that runs, or of the one that `under` tells of as headers do.
+    """A span in the current trace, or in that of the trace context headers `under`.
 
-    An exception that passes through is noted on it and goes on.
+    An exception is recorded on it and propagates.
     """
     if not HAS_TRACING:
         yield None
@@ -45,14 +45,14 @@ def span(
 
 
 def here() -> dict[str, str]:
-    """The trace that runs, as headers tell it."""
+    """The current span as W3C trace context headers."""
     headers: dict[str, str] = {}
     inject(headers)
     return headers
 
 
 def failed(running: Span, failure: Exception) -> None:
-    """The span's work failed. Its type is told, for its message may quote the conversation."""
+    """Set the span's status, with the exception's type: its message may quote the conversation."""
     if running is None:
         return
     kind = type(failure)
@@ -62,13 +62,13 @@ def failed(running: Span, failure: Exception) -> None:
 
 
 def counted(running: Span, attribute: str, results: int) -> None:
-    """How many results the service answered with."""
+    """Set the number of results."""
     if running is not None:
         running.set_attribute(attribute, results)
 
 
 def found(running: Span, hits: Found) -> None:
-    """What a search found, an event each."""
+    """Add an event for each hit of a search."""
     if running is None:
         return
     counted(running, "memory.search.result_count", len(hits))

@@ -1,4 +1,4 @@
-"""A write that the service has not taken yet, as it is kept until it has."""
+"""A write that the service has not accepted yet."""
 
 import json
 from collections.abc import Mapping
@@ -6,25 +6,27 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Literal, Self, get_args
 
-Deed = Literal["start_session", "append_messages", "save", "end_session"]
-"""What is to be done, by the name of the client's method."""
+Operation = Literal["start_session", "append_messages", "save", "end_session"]
+"""The name of the client's method."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unsent:
-    """One write, with the key under which it is done once however often it is sent.
+    """One write, with its idempotency key.
 
-    ValueError for one that the client has no method for, or without its key.
+    ValueError for an unknown operation, or fields of the wrong type.
     """
 
-    deed: Deed
+    operation: Operation
     fields: Mapping[str, Any]  # what the client's method takes, as JSON has it
     key: str
-    trace: Mapping[str, str] = field(default_factory=dict)  # where it belongs, as headers tell it
+    trace: Mapping[str, str] = field(
+        default_factory=dict
+    )  # the W3C trace context headers of its turn
 
     def __post_init__(self) -> None:
-        if self.deed not in get_args(Deed):
-            raise ValueError(f"What is unsent is one of {', '.join(get_args(Deed))}.")
+        if self.operation not in get_args(Operation):
+            raise ValueError(f"What is unsent is one of {', '.join(get_args(Operation))}.")
         if not isinstance(self.fields, Mapping) or not isinstance(self.trace, Mapping):
             raise ValueError("The fields and the trace of what is unsent are mappings.")
         if not all(isinstance(text, str) for text in (self.key, *self.trace.values())):
@@ -32,8 +34,14 @@ class Unsent:
 
     @classmethod
     def keyed(
-        cls, deed: Deed, fields: Mapping[str, Any], trace: Mapping[str, str], *told: object
+        cls,
+        operation: Operation,
+        fields: Mapping[str, Any],
+        trace: Mapping[str, str],
+        *parts: object,
     ) -> Self:
-        """A write whose key is made of it and of what else is told: the same again has the same."""
-        text = json.dumps([deed, fields, *told], sort_keys=True)
-        return cls(deed=deed, fields=fields, key=sha256(text.encode()).hexdigest(), trace=trace)
+        """A write whose key is the hash of its operation, its fields and these parts."""
+        text = json.dumps([operation, fields, *parts], sort_keys=True)
+        return cls(
+            operation=operation, fields=fields, key=sha256(text.encode()).hexdigest(), trace=trace
+        )

@@ -1,4 +1,4 @@
-"""The working memory of an agent: its conversation, and what it must not forget in a crash."""
+"""The working memory of an agent: its conversation and state, which survive a crash."""
 
 import os
 import uuid
@@ -18,15 +18,14 @@ FilePath = str | os.PathLike[str]
 class WorkingMemory:
     """What an agent works with: the messages so far, and state of its loop.
 
-    It is one agent's, and not for several threads at once. `turn` and `extra`
-    are the caller's, and so is `tool_metadata`, by the ids of calls; both
-    mappings hold what JSON has. `unsent`, `said` and `sequence` are what a
-    session with the service has still to tell: nothing gathers there before
-    `is_heard` is set.
+    It belongs to one agent, and is not thread-safe. `turn`, `extra` and
+    `tool_metadata` (by the ids of calls) are the caller's; both mappings hold
+    JSON values. `unsent`, `pending`, `sequence` and `is_recorded` are reserved
+    for a MemorySession: nothing is added to them before `is_recorded` is set.
     """
 
     __slots__ = (
-        "_messages", "extra", "is_heard", "said", "sequence", "session_id", "tool_metadata",
+        "_messages", "extra", "is_recorded", "pending", "sequence", "session_id", "tool_metadata",
         "turn", "unsent",
     )  # fmt: skip
 
@@ -48,10 +47,10 @@ class WorkingMemory:
         self.turn = turn
         self.tool_metadata: dict[str, Any] = dict(tool_metadata or {})
         self.extra: dict[str, Any] = dict(extra or {})
-        self.unsent: list[Unsent] = []  # what the service has not taken
-        self.said: list[Message] = []  # what nobody was told yet
-        self.sequence = 0  # counts what was told; a session begins it anywhere
-        self.is_heard = False
+        self.unsent: list[Unsent] = []  # writes that the service has not accepted
+        self.pending: list[Message] = []  # messages not yet in a write
+        self.sequence = 0  # of the writes of messages; a session starts it at random
+        self.is_recorded = False
         self._messages: list[ChatMessage] = []
         self.add(*messages)
 
@@ -72,8 +71,8 @@ class WorkingMemory:
             if not isinstance(message, ChatMessage):
                 raise TypeError(f"A message is a ChatMessage, not {type(message).__name__}.")
         self._messages.extend(messages)
-        if self.is_heard:
-            self.said.extend(filter(None, map(line, messages)))
+        if self.is_recorded:
+            self.pending.extend(filter(None, map(line, messages)))
 
     def tokens(self) -> int:
         """About how many tokens the messages are, as `messages.tokens` has it."""
@@ -150,7 +149,7 @@ class WorkingMemory:
             tool_metadata=self.tool_metadata,
             extra=self.extra,
             unsent=self.unsent,
-            said=self.said,
+            pending=self.pending,
         )
 
     @classmethod
@@ -164,7 +163,7 @@ class WorkingMemory:
         )
         memory.sequence = state.sequence
         memory.unsent = list(state.unsent)
-        memory.said = list(state.said)
+        memory.pending = list(state.pending)
         return memory
 
 

@@ -1,4 +1,4 @@
-"""What is said in a conversation with a model, and how much room it takes."""
+"""The messages of a conversation with a model, and an estimate of their tokens."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -90,15 +90,14 @@ def tokens(messages: Iterable[ChatMessage]) -> int:
 def line(message: ChatMessage) -> Message | None:
     """The message in a session's transcript; None for one that has no text there.
 
-    A call is told by its tool's name alone. System messages are the agent's
-    own, and are not told.
+    A call appears by its tool's name alone; system messages are left out.
     """
     called = (f"[tool_call: {call.name}]" for call in message.tool_calls)
     text = "\n".join(filter(None, (message.content, *called)))
-    told = _bytes(text)[:LONGEST_LINE].decode(errors="ignore")
-    if message.role == "system" or not told.strip():
+    cut = _bytes(text)[:LONGEST_LINE].decode(errors="ignore")
+    if message.role == "system" or not cut.strip():
         return None
-    return Message(role=message.role, content=told)
+    return Message(role=message.role, content=cut)
 
 
 def unanswered(messages: Iterable[ChatMessage]) -> tuple[ToolCall, ...]:

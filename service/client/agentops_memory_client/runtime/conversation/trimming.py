@@ -27,8 +27,8 @@ def trimmed(messages: Sequence[ChatMessage], budget: int) -> tuple[Messages, Mes
     cut = _cut(messages, budget)
     kept: list[ChatMessage] = []
     dropped: list[ChatMessage] = []
-    for place, message in enumerate(messages):
-        stays = place >= cut or message.role == "system"
+    for index, message in enumerate(messages):
+        stays = index >= cut or message.role == "system"
         (kept if stays else dropped).append(message)
     return tuple(kept), tuple(dropped)
 
@@ -45,17 +45,17 @@ def _cut(messages: Sequence[ChatMessage], budget: int) -> int:
         for message, size in zip(messages, sizes, strict=True)
     )
     gone = list(accumulate(may_go, initial=0))
-    enough = next((place for place in starts if gone[place] >= excess), starts[-1])
-    turns = (place for place in starts if place >= enough and messages[place].role == "user")
+    enough = next((index for index in starts if gone[index] >= excess), starts[-1])
+    turns = (index for index in starts if index >= enough and messages[index].role == "user")
     return next(turns, enough)
 
 
 def _starts(messages: Sequence[ChatMessage]) -> Iterator[int]:
     """Where each block begins; system messages are in none."""
     covered = -1
-    for place, end in enumerate(_ends(messages)):
-        if place > covered and messages[place].role != "system":
-            yield place
+    for index, end in enumerate(_ends(messages)):
+        if index > covered and messages[index].role != "system":
+            yield index
         covered = max(covered, end)
 
 
@@ -63,8 +63,8 @@ def _ends(messages: Sequence[ChatMessage]) -> list[int]:
     """For each message where the last result of its calls is, or else itself."""
     ends = list(range(len(messages)))
     called: dict[str | None, int] = {}
-    for place, message in enumerate(messages):
-        called.update((call.id, place) for call in message.tool_calls)
+    for index, message in enumerate(messages):
+        called.update((call.id, index) for call in message.tool_calls)
         if message.tool_call_id in called:
-            ends[called[message.tool_call_id]] = place
+            ends[called[message.tool_call_id]] = index
     return ends

@@ -3,7 +3,7 @@
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from .errors import Enough, Faults
+from .errors import Faults, TooManyFaults
 from .nodes import documents
 from .patterns import Pattern
 from .rules import (
@@ -42,9 +42,9 @@ def rules_in(text: str) -> tuple[Rules, list[str]]:
     lists at the top. Of several documents one may have rules.
     """
     rules, faults = Rules(), Faults()
-    with suppress(Enough):
+    with suppress(TooManyFaults):
         _read(text, rules, faults)
-    return rules, faults.told
+    return rules, faults.messages
 
 
 def _read(text: str, rules: Rules, faults: Faults) -> None:

@@ -10,7 +10,7 @@ from yaml.events import AliasEvent
 from yaml.nodes import MappingNode, Node, ScalarNode
 from yaml.reader import ReaderError
 
-from .errors import Enough, Faults, line, quoted
+from .errors import Faults, TooManyFaults, line, quoted
 
 DEEPEST = 100  # levels
 MOST_NODES = 50_000  # texts, lists and mappings, which take two to three seconds to read
@@ -73,7 +73,7 @@ class _Loader(yaml.SafeLoader):
         if self._nodes > MOST_NODES:
             place = _at(self.peek_event().start_mark)  # type: ignore[no-untyped-call]
             self._faults.add(place, f"This is too long: it has more than {MOST_NODES:,} values.")
-            raise Enough
+            raise TooManyFaults
 
     def compose_mapping_node(self, anchor: Any) -> MappingNode:
         mapping = super().compose_mapping_node(anchor)
@@ -86,8 +86,8 @@ class _Loader(yaml.SafeLoader):
 
 
 def _malformed(error: MarkedYAMLError) -> tuple[str, str]:
-    told = ", ".join(part for part in (error.context, error.problem) if part)
-    return _at(error.problem_mark or error.context_mark), f"This is not YAML: {told}."
+    problem = ", ".join(part for part in (error.context, error.problem) if part)
+    return _at(error.problem_mark or error.context_mark), f"This is not YAML: {problem}."
 
 
 def _unreadable(text: str, error: ReaderError) -> tuple[str, str]:

@@ -58,9 +58,9 @@ def _compiled(text: str) -> Any:
 
 
 def _refusal(text: str, reason: str) -> str:
-    told = f"RE2 does not take the pattern {quoted(text)} and says {quoted(reason)}."
+    message = f"RE2 does not take the pattern {quoted(text)} and says {quoted(reason)}."
     lacks = " It has no lookahead, lookbehind or backreference."
-    return told + lacks if _LACKING.match(reason) else told
+    return message + lacks if _LACKING.match(reason) else message
 
 
 def _utf8(text: str) -> bytes:

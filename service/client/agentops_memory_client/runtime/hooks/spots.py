@@ -75,7 +75,7 @@ class Spot:
         if len(self.node.value) > MOST_ITEMS:
             self.refuse(f"It has more than {MOST_ITEMS:,} items.")
         items = self.node.value[:MOST_ITEMS]
-        return [self.below(f"[{place}]", node) for place, node in enumerate(items)]
+        return [self.below(f"[{index}]", node) for index, node in enumerate(items)]
 
     def text(self, longest: int | None = None) -> str | None:
         """Text that is not blank."""

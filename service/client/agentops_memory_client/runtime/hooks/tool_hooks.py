@@ -33,8 +33,8 @@ class ToolHooks:
         for name, kind in (("save_rules", SaveRule), ("inject_rules", InjectRule)):
             rules = tuple(getattr(self, name))
             object.__setattr__(self, name, rules)
-            for place, rule in enumerate(rules):
-                require(f"{name}[{place}]", rule, kind)
+            for index, rule in enumerate(rules):
+                require(f"{name}[{index}]", rule, kind)
 
     @classmethod
     def from_yaml(cls, text: str) -> Self:
