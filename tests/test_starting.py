@@ -13,7 +13,7 @@ import pytest
 from starlette.responses import JSONResponse
 from starlette.types import Message
 
-from agentops_memory.storage.sqlite.schema.migrate import APPLICATION_ID
+from agentops_memory.storage.sqlite.base.connection import APPLICATION_ID
 from agentops_memory.web import app
 from agentops_memory.web.app import Gate
 

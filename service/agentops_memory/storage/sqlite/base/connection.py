@@ -19,6 +19,7 @@ from .stems import Stems
 
 T = TypeVar("T")
 
+APPLICATION_ID = 0x414D_454D  # "AMEM": the file is ours
 BUSY_TIMEOUT = timedelta(seconds=5)  # another process's transaction
 WAL_SIZE = 64 * 1024 * 1024  # bytes kept of a WAL that has once grown beyond
 CHECKPOINT = 4000  # pages (16 MiB) of WAL that are copied into the file together, with two syncs

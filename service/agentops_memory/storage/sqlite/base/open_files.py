@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ....domain.errors import StartRefused, Unavailable
-from ..schema.migrate import refusing
+from .errors import refusing
 
 GONE = "The database file is gone, or another one is in its place."
 LINKED = "The database file has a second name (a hard link); remove one of the two."

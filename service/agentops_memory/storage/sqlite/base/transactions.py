@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 
-from ..schema.migrate import APPLICATION_ID
-from .connection import limit_time
+from .connection import APPLICATION_ID, limit_time
 
 Check = Callable[[], None]
 

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 from ....domain.errors import Busy
 from ....domain.text.features import Features
 from ..base.connection import connect, read_only
+from ..base.errors import refusing
 from ..base.transactions import Check
-from ..schema.migrate import refusing
 
 T = TypeVar("T")
 

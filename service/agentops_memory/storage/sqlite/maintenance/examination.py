@@ -12,6 +12,7 @@ from ....domain.secrets.sanitizing import reason
 from ....domain.text.features import Features
 from ..base.errors import primary_code
 from ..base.functions import rules
+from ..base.read_only import looked_at
 from ..fts.index import is_by_rules
 from ..fts.partitions import Partitions
 from ..schema import upgrade
@@ -19,7 +20,6 @@ from ..schema.migrate import has_newest_format, is_used, newest_format, version_
 from ..schema.schema import Difference, difference, partition_of, shown
 from . import repair as mending
 from .integrity import faults_found, of_faults, of_soundness
-from .read_only import looked_at
 from .row_checks import of_rows
 from .values import damaged
 

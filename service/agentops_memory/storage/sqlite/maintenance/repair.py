@@ -16,12 +16,12 @@ from ....domain.model.memory import MemoryId
 from ....domain.secrets.sanitizing import reason
 from ....domain.text.features import Features
 from ..base.connection import CHANGING, connect
+from ..base.copies import MENDED, kept_copy
 from ..base.transactions import change
 from ..fts.index import Index
 from ..fts.partitions import Partitions
 from ..schema import schema
 from ..schema.contents import contents
-from ..schema.copies import MENDED, kept_copy
 from ..schema.migrate import without_remains
 from . import value_repair as values_mended
 from .damage import are_harmless, faults_of

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from ....domain.model.findings import Finding, Status
 from ....domain.text.features import ALL
+from ..base.read_only import log_size
 from ..base.table import instant, micros
 from . import repair as mending
-from .read_only import log_size
 
 LONG = 128 * 1024 * 1024  # bytes of a log; it begins again long before, unless it is held
 UNUSED = 64 * 1024 * 1024  # bytes that are worth a word, if they are half of the file

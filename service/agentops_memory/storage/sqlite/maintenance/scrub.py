@@ -23,11 +23,11 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from ..base.connection import Connection
+from ..base.connection import APPLICATION_ID, Connection
 from ..base.errors import primary_code
 from ..base.open_files import FileId, OpenFiles
 from ..base.transactions import change
-from ..schema.migrate import APPLICATION_ID, without_remains
+from ..schema.migrate import without_remains
 from .free_space import remains
 
 TIMEOUT = timedelta(milliseconds=50)  # with reads that need the log, and with other processes

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from ....domain.model.retention import Held, Kind, Retentions
 from ..base.connection import connect
+from ..base.copies import copies_of
 from ..base.errors import translated
 from ..base.table import instant, micros
-from ..schema.copies import copies_of
 from ..tables.retention import NOT_GOING
 
 # Bytes that a row takes beside its texts, with its places in the indexes of its table: what

@@ -3,18 +3,17 @@
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from datetime import datetime, timedelta
 from importlib import resources
 from pathlib import Path
 
 from .... import __version__
 from ....domain.errors import StartRefused
-from ....domain.secrets.sanitizing import reason
 from ....domain.text.features import ALL, Features
 from ....files.audit import private_file
-from ..base.connection import connect, use_wal
-from ..base.errors import REMEDY, is_damage
+from ..base.connection import APPLICATION_ID, connect, use_wal
+from ..base.errors import refusing
 from ..base.functions import rules
 from ..base.hard_links import require_one_name
 from ..fts.index import bring_to_rules, is_by_rules
@@ -23,7 +22,6 @@ from . import upgrade
 
 __all__ = ["StartRefused", "migrated", "statements"]
 
-APPLICATION_ID = 0x414D_454D  # "AMEM": the file is ours
 MIGRATIONS = resources.files(__package__) / "migrations"
 TIMEOUT = timedelta(seconds=60)  # another process may be migrating
 
@@ -198,16 +196,3 @@ def newest_format() -> int:
 def _scripts() -> list[str]:
     scripts = [script for script in MIGRATIONS.iterdir() if script.name.endswith(".sql")]
     return [script.read_text("utf-8") for script in sorted(scripts, key=lambda it: it.name)]
-
-
-@contextmanager
-def refusing(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except sqlite3.DatabaseError as error:
-        remedy = f" It is damaged, or no database at all: {REMEDY}" if is_damage(error) else ""
-        raise StartRefused(
-            f"The database {path} cannot be used: {reason(error)}.{remedy}"
-        ) from error
-    except OSError as error:
-        raise StartRefused(f"The database {path} cannot be used: {reason(error)}.") from error

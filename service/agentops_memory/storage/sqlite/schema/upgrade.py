@@ -14,9 +14,9 @@ from ....domain.secrets.sanitizing import reason
 from ....domain.text.ids import uid_of
 from ....domain.text.instants import parsed
 from ....domain.text.normalization import clean, content_hash
+from ..base.copies import kept_copy
 from ..base.table import instant, micros, tag_array
 from ..maintenance.drop_damaged import forgetting
-from .copies import kept_copy
 
 log = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ from ....domain.model.memory import MemoryId
 from ....domain.model.space import NO_PROJECT, Project
 from ....domain.text.ids import first_uid
 from ....domain.text.normalization import REPLACEMENT
+from ..base.copies import copies_of
 from ..base.table import Table, count, instant, member, micros
-from ..schema.copies import copies_of
 
 MOST_NAMED = 1000  # memories that a receipt names
 

@@ -6,7 +6,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from ....domain.text.features import ALL, Features
-from ..base.connection import connect
+from .connection import connect
 
 UNCHANGING = "mode=ro&immutable=1"
 READING = "mode=ro"
