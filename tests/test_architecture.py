@@ -21,7 +21,7 @@ ALLOWED: dict[str, set[str]] = {
     "server": {"compose", "domain", "settings", "telemetry", "web", ""},
     "compose": {"api.*", "domain.*", "files", "jobs", "local", "mcp", "settings", "storage.*",
                 "telemetry", "web"},
-    "web": {"api.*", "domain", "domain.model", "domain.secrets", "jobs", "mcp", "settings",
+    "web": {"api.*", "domain", "domain.model", "domain.ports", "domain.secrets", "mcp", "settings",
             "telemetry", ""},
     "jobs": {"backup", "domain.*", "files", "settings", "storage.*", "telemetry"},
     "doctor": {"backup", "domain.*", "files", "jobs", "settings", "storage.*", "web", ""},

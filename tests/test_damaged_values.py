@@ -15,7 +15,7 @@ from agentops_memory.doctor.doctor import Patient, findings_of, mended
 from agentops_memory.domain.model.access import OPERATOR
 from agentops_memory.domain.model.findings import Finding, Status
 from agentops_memory.domain.ports.engine import Transaction
-from agentops_memory.jobs import index_repair as mending
+from agentops_memory.jobs import index as jobs
 from agentops_memory.storage.sqlite.base.connection import connect
 from agentops_memory.storage.sqlite.maintenance import values
 from agentops_memory.storage.sqlite.maintenance.values import DERIVED, TABLES, Kind
@@ -381,7 +381,7 @@ def test_what_is_met_is_a_warning_of_readiness_until_it_is_mended(
     path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(health, "TOLD_FOR", timedelta(0))
-    monkeypatch.setattr(mending, "PAUSE", timedelta(milliseconds=5))
+    monkeypatch.setattr(jobs, "PAUSE", timedelta(milliseconds=5))
     damage(path, "memories", "content", NO_TEXT)
     with serving(path, MEMORY_SWEEP_EVERY="5ms") as service:
         assert service.http.get("/context?project=demo&query=apple").status_code == 200

@@ -29,7 +29,7 @@ from agentops_memory.domain.model.retention import FOR_EVER, WHAT, Kind, Retenti
 from agentops_memory.domain.model.space import StoreId
 from agentops_memory.domain.stores.stores import delete_store
 from agentops_memory.jobs.retention import Keeping, keeping
-from agentops_memory.jobs.scrub import WorkSignal
+from agentops_memory.jobs.runner import WorkSignal
 from agentops_memory.jobs.trusted_clock import SteadyClock
 from agentops_memory.settings.settings import VARIABLES
 from agentops_memory.storage.sqlite import SqliteEngine
@@ -193,7 +193,7 @@ def test_no_step_takes_more_than_saves_may_wait_for(
 
     async def one_step(engine: SqliteEngine) -> None:
         assert (await engine.write(OPERATOR, remove_memories, [MemoryId(4)])).rows == 4
-        assert await engine.read(OPERATOR, lambda tx: tx.index.to_purge())
+        assert await engine.read(OPERATOR, lambda tx: tx.partitions.to_purge())
 
     run(service, one_step, START + MONTH)
     ids = "SELECT number FROM {} WHERE memory_id = 4 ORDER BY number"
@@ -467,7 +467,7 @@ def test_a_database_that_was_opened_is_swept_when_the_bell_rings(tmp_path: Path)
         clock.advance(days=30)
         for every in (timedelta(), never):
             async with keeping(keep, list, bell, every):
-                bell.ring(OPERATOR)
+                bell.set(OPERATOR)
                 if every:
                     while await engine.read(OPERATOR, overdue_memories):  # noqa: ASYNC110
                         await asyncio.sleep(0.002)

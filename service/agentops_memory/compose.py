@@ -34,6 +34,7 @@ from .domain.memories.sessions import Sessions
 from .domain.model.access import DEFAULT_TENANT, Caller, TenantId
 from .domain.ports.audit import Audit
 from .domain.ports.engine import Engine
+from .domain.ports.maintenance import noop
 from .domain.recall.recall import Recall
 from .domain.stores.entries import Entries
 from .domain.stores.stores import Stores
@@ -45,8 +46,8 @@ from .files.keys import KeyFile, WatchedKeys
 from .files.redaction import RedactionFile
 from .files.service_turn import Waits, its_turn, unheard
 from .jobs.gauges import Figures, kept_fresh, watching_the_loop
+from .jobs.runner import WorkSignal
 from .jobs.schedule import Housekeeping
-from .jobs.scrub import WorkSignal
 from .local import LocalService
 from .mcp import routes as mcp
 from .mcp.connections import Connections
@@ -54,7 +55,7 @@ from .mcp.http import McpOverHttp
 from .settings.settings import Settings
 from .storage.sqlite import SqliteEngine, TenantsEngine
 from .storage.sqlite.engine.tenants import tenant_file
-from .storage.sqlite.schema.migrate import OnUpgrade, unannounced
+from .storage.sqlite.schema.migrate import OnUpgrade
 from .telemetry import Telemetry, hide_by
 from .web.app import application
 from .web.auth import Identity, is_open_allowed, must_have_keys
@@ -82,7 +83,7 @@ async def opened(
     clock: Callable[[], datetime] = utc_now,
     elapsed: Callable[[], float] = time.monotonic,
     waits: Waits = unheard,
-    on_upgrade: OnUpgrade = unannounced,
+    on_upgrade: OnUpgrade = noop,
 ) -> AsyncIterator[Starlette]:
     """The application over its open database, which no other service has meanwhile.
 
@@ -141,7 +142,7 @@ def _protocols(
 ) -> tuple[list[Api], McpOverHttp]:
     """What is spoken, in the order in which a path is looked for; agents are to be let in."""
     shared = (engine, telemetry, settings, redaction, work_signal, clock)
-    transfer = Transfer(engine=engine, rules=redaction.rules, on_left=left.ring)
+    transfer = Transfer(engine=engine, rules=redaction.rules, on_left=left.set)
     rest = _agentops(*shared, transfer=transfer)
     local = partial(_local, rest, telemetry, redaction.rules)
     agents = McpOverHttp(Connections(profile=settings.profile, service=local, clock=clock))
@@ -161,7 +162,7 @@ def _looked_after(
     if settings.metrics == "off":
         return probes.operations
     scrape = Scrape(
-        figures=figures,
+        refresh=figures.refresh,
         exposition=telemetry.exposition(),
         door=door,
         is_open=settings.metrics == "open",
@@ -242,10 +243,10 @@ def _agentops(
                 engine=engine,
                 dedupe_window=settings.dedupe_window,
                 rules=rules,
-                on_erased=work_signal.ring,
+                on_erased=work_signal.set,
             )
         ),
-        projects=Projects(engine=engine, audit=_audit(settings, clock), on_erased=work_signal.ring),
+        projects=Projects(engine=engine, audit=_audit(settings, clock), on_erased=work_signal.set),
         erasures=Erasures(engine=engine),
         sessions=counted(Sessions(engine=engine, rules=rules)),
         recall=counted(
@@ -267,7 +268,7 @@ def _memory_stores(
     clock: Callable[[], datetime],
 ) -> MemoryStores:
     """The protocol's handlers over the domain's services."""
-    rules, audit, ring = redaction.rules, _audit(settings, clock), work_signal.ring
+    rules, audit, ring = redaction.rules, _audit(settings, clock), work_signal.set
     stores = Stores(engine=engine, policy=POLICY, audit=audit, rules=rules, on_erased=ring)
     return MemoryStores(
         stores=telemetry.counted(stores),
@@ -288,7 +289,7 @@ def _anthropic(
     clock: Callable[[], datetime],
 ) -> AnthropicStores:
     """The protocol's handlers over the domain's services."""
-    rules, audit, ring = redaction.rules, _audit(settings, clock), work_signal.ring
+    rules, audit, ring = redaction.rules, _audit(settings, clock), work_signal.set
     stores = Stores(engine=engine, policy=ANTHROPIC, audit=audit, rules=rules, on_erased=ring)
     return AnthropicStores(
         stores=telemetry.counted(stores),

@@ -7,14 +7,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from ..domain.errors import NotFound
 from ..domain.lifecycle.retention import Removed, Retaining
 from ..domain.model.access import Caller
 from ..domain.model.retention import BY_CLOCK, Kind, Retentions
 from ..telemetry import Metrics
 from ..telemetry.metrics import SWEPT_ROWS
-from .runner import beside, log_failure, repeating
-from .scrub import Callers, WorkSignal
+from .runner import Callers, WorkSignal, attempted, background, repeating
 from .trusted_clock import SteadyClock
 
 TrimAudit = Callable[[datetime], int]
@@ -39,7 +37,8 @@ class Keeping:
         """Remove what is over its time, of each tenant; what fails is tried the next time."""
         by = self.clock.proven()
         for caller in callers:
-            await self._sweep_one(caller, by)
+            failure = "what is over its time goes later"
+            await attempted(self._is_swept(caller, by), log, failure, tenant=caller.tenant)
 
     async def sweep_audit(self) -> None:
         """Remove audit lines that are over their time; what fails is tried the next time."""
@@ -47,30 +46,23 @@ class Keeping:
         until = self.kept.until(Kind.AUDIT, by) if by else None
         if until is None:
             return
-        try:
-            lines = await asyncio.to_thread(self.trim_audit, until)
-        except Exception as error:  # noqa: BLE001 - the next sweep tries again
-            log_failure(log, "audit lines go later", error)
-        else:
-            self._tell({Kind.AUDIT: lines})
 
-    async def _sweep_one(self, caller: Caller, by: datetime | None) -> None:
+        async def is_trimmed() -> bool:
+            return self._tell({Kind.AUDIT: await asyncio.to_thread(self.trim_audit, until)})
+
+        await attempted(is_trimmed(), log, "audit lines go later")
+
+    async def _is_swept(self, caller: Caller, by: datetime | None) -> bool:
         kinds = frozenset(Kind) if by else frozenset(Kind) - BY_CLOCK
-        try:
-            removed = await self.retaining.sweep(caller, kinds, by=by)
-        except NotFound:
-            pass  # the tenant was erased
-        except Exception as error:  # noqa: BLE001 - the next tenant's may be well
-            log_failure(log, "what is over its time goes later", error, tenant=caller.tenant)
-        else:
-            self._tell(removed, tenant=caller.tenant)
+        return self._tell(await self.retaining.sweep(caller, kinds, by=by), tenant=caller.tenant)
 
-    def _tell(self, removed: Removed, **fields: object) -> None:
+    def _tell(self, removed: Removed, **fields: object) -> bool:
         gone = {kind.value: rows for kind, rows in removed.items() if rows}
         for kind, rows in gone.items():
             self.metrics.count(SWEPT_ROWS, kind, by=rows)
         if gone:
             log.info("what was over its time was removed", extra={**gone, **fields})
+        return True
 
 
 @asynccontextmanager
@@ -88,10 +80,10 @@ async def keeping(
 
     async def sweep_opened() -> None:
         while True:
-            await kept.sweep(await opened.heard(timedelta()))
+            await kept.sweep(await opened.wait())
 
     if not every:
         yield
         return
-    async with repeating(every, sweep), beside(sweep_opened()):
+    async with repeating(every, sweep), background(sweep_opened()):
         yield

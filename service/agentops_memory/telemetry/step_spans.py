@@ -14,6 +14,7 @@ from ..domain.model.access import Caller
 from ..domain.model.memory import Memory, Session
 from ..domain.model.search import Hit
 from ..domain.ports.engine import Engine, Transaction
+from ..domain.ports.maintenance import Maintenance
 from ..domain.recall import recall
 from .spans import Attributes, annotate, span
 
@@ -58,9 +59,9 @@ class _TracedEngine:
         with span(self._tracer, span_name(work)):
             return await self._engine.write(caller, self._carried(work), *args, **kwargs)
 
-    async def blank(self, caller: Caller) -> bool:
-        with span(self._tracer, "store.blank"):
-            return await self._engine.blank(caller)
+    @property
+    def maintenance(self) -> Maintenance:
+        return self._engine.maintenance
 
     def _carried(
         self, work: Callable[Concatenate[Transaction, P], T]
@@ -85,7 +86,6 @@ class _TracedTransaction:
         self.sessions = _stepped(tx.sessions, STEPS["sessions"], tracer, left)
         self.transcripts = tx.transcripts
         self.revisions = tx.revisions
-        self.index = tx.index
         self.projects = tx.projects
         self.erasures = tx.erasures
         self.imports = tx.imports

@@ -1,7 +1,7 @@
 """GET /metrics: the measurements, for Prometheus."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from starlette.requests import Request
@@ -11,7 +11,6 @@ from ..api.kit.gate import Door, current_caller
 from ..api.kit.openapi import Operation
 from ..domain.errors import Denied
 from ..domain.model.access import DEFAULT_TENANT, Caller, Role
-from ..jobs.gauges import Figures
 
 PATH = "/metrics"
 
@@ -20,7 +19,7 @@ PATH = "/metrics"
 class Scrape:
     """The measurements of all tenants together; to none but the default one, unless it is open."""
 
-    figures: Figures
+    refresh: Callable[[], Awaitable[None]]
     exposition: Callable[[str], tuple[bytes, str]]  # for a header Accept
     door: Door
     is_open: bool
@@ -43,7 +42,7 @@ class Scrape:
         if not self.is_open:
             self.door.enter(request, Role.READER, is_limited=False)
             _require_all(current_caller(request))
-        await self.figures.refresh()
+        await self.refresh()
         accept = request.headers.get("accept", "")
         text, media_type = await asyncio.to_thread(self.exposition, accept)
         return Response(text, media_type=media_type)

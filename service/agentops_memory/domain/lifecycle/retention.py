@@ -157,7 +157,7 @@ def _erased(tx: Transaction, project: Project, memories: list[MemoryId]) -> int:
 
 
 def _shortened(tx: Transaction, one: Deleted) -> int:
-    tx.index.must_purge(one.memory)  # it may hold words of earlier revisions
+    tx.memories.must_scrub(one.memory)  # it may hold words of earlier revisions
     revisions = tx.past_retention.trim([one.memory], keep=1)
     tx.erasures.add(_receipt(tx, one.project, [one.memory], 0, revisions))
     return revisions

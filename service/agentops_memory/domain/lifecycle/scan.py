@@ -185,7 +185,7 @@ def _redact_memory(tx: Transaction, id_: MemoryId, rules: Rules) -> int:
             changed += bool(redactor.count)
     clean = _without_taken_key(tx, memory, Redactor(rules).memory(memory))
     tx.memories.replace(replace(clean, content_hash=content_hash(clean.text.content)))
-    tx.index.must_purge(id_)
+    tx.memories.must_scrub(id_)
     return changed
 
 

@@ -65,7 +65,7 @@ def redact_entry(tx: Transaction, store: StoreId, entry: EntryId, rules: Rules) 
             content_hash=content_hash(text.content),
         )
     )
-    tx.index.must_purge(memory.id)
+    tx.memories.must_scrub(memory.id)
 
 
 def redact_past(
@@ -81,7 +81,7 @@ def redact_past(
             tx.revisions.rewrite(memory.id, past.number, clean)
             _measure(tx, memory, past.number, clean)
             changed += 1
-    tx.index.must_purge(memory.id)
+    tx.memories.must_scrub(memory.id)
     return changed
 
 

@@ -7,14 +7,16 @@ from typing import Concatenate, ParamSpec, Protocol, TypeVar
 from ..model.access import Caller
 from ..model.erasure import Erasure, ErasureId
 from ..model.idempotency import IdempotencyRecord
+from ..model.maintenance import Condition
 from ..model.memory import MemoryId
 from ..model.retention import Retentions
 from ..model.space import Project
 from ..model.totals import Extent, Listed, Rows
 from .imports import ImportTable
+from .maintenance import Maintenance
 from .memories import MemoryTable, RevisionTable, SessionTable, TranscriptTable
 from .retention import RetentionTable
-from .search import IndexTable, SearchTable
+from .search import SearchTable
 from .stores import EntryTable, StoreTable, VersionTable
 
 P = ParamSpec("P")
@@ -42,20 +44,11 @@ class ReceiptTable(Protocol):
     def of(self, memory: MemoryId) -> Erasure | None:
         """The receipt of the erasure that removed a memory; not one of a redaction."""
 
-    def pending(self) -> list[ErasureId]:
-        """Those that do not go on and whose bytes may still be in the file, oldest first."""
-
-    def settle(self, erasures: Collection[ErasureId]) -> None:
-        """Note that the bytes are gone now."""
-
     def settled(self, until: datetime, most: int) -> list[ErasureId]:
         """Those whose bytes were gone by then, oldest first, at most so many."""
 
     def forget(self, erasure: ErasureId, most: int) -> int:
         """Remove a receipt, or so many of the memories that it names; how many rows went."""
-
-    def copies(self) -> list[str]:
-        """The names of the copies of the file that lie beside it, which no erasure reaches."""
 
 
 class ProjectTable(Protocol):
@@ -167,10 +160,6 @@ class Transaction(Protocol):
         """Search."""
 
     @property
-    def index(self) -> IndexTable:
-        """The full-text index."""
-
-    @property
     def projects(self) -> ProjectTable:
         """Projects."""
 
@@ -237,9 +226,23 @@ class Engine(Protocol):
         stop work that has begun.
         """
 
-    async def blank(self, caller: Caller) -> bool:
-        """Leave nothing in the tenant's file and its log of what was deleted before.
+    @property
+    def maintenance(self) -> Maintenance:
+        """What the engine does for its own storage."""
 
-        False while a read or another process holds it back; then nothing is promised.
-        Changes wait a moment now and then, not until the end.
+
+class Storage(Engine, Protocol):
+    """The engine of a service, as those see it who look after that."""
+
+    @property
+    def waiting(self) -> int:
+        """How many writes wait or are being made."""
+
+    def callers(self) -> Sequence[Caller]:
+        """The operator of each tenant whose storage is open, the default one first."""
+
+    async def probe(self) -> Condition:
+        """Write to the disk what is there, and tell what is known of all storage that is open.
+
+        Refuses as a write of the default tenant does, and with Damaged while damage is known.
         """

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 
+from ....domain.ports.maintenance import noop
 from .connection import APPLICATION_ID, limit_time
 
 Check = Callable[[], None]
@@ -24,21 +25,15 @@ def snapshot(database: sqlite3.Connection, limit: timedelta) -> Iterator[None]:
         yield
 
 
-def nothing() -> None:
-    """For a change that nothing is to keep from."""
-
-
 @contextmanager
-def change(
-    database: sqlite3.Connection, patient_until: float, check: Check = nothing
-) -> Iterator[None]:
+def change(database: sqlite3.Connection, deadline: float, check: Check = noop) -> Iterator[None]:
     """A transaction that is committed whole; if anything raises, nothing happened.
 
     `check` raises where it must not be committed after all; and once more afterwards, where
     what was committed must not be acknowledged: nobody can tell if it stays.
     """
     with _freed(database), carried():
-        _begin(database, patient_until)
+        _begin(database, deadline)
         yield
         check()
         _commit(database)
@@ -80,10 +75,10 @@ def _release(error: BaseException) -> None:
                 frame.clear()
 
 
-def _begin(database: sqlite3.Connection, patient_until: float) -> None:
-    patience = max(patient_until - time.monotonic(), 0)
+def _begin(database: sqlite3.Connection, deadline: float) -> None:
+    timeout = max(deadline - time.monotonic(), 0)
     # In tenths of a second: each distinct statement takes a place among the cached ones.
-    database.execute(f"PRAGMA busy_timeout = {round(patience, 1) * 1000:.0f}")
+    database.execute(f"PRAGMA busy_timeout = {round(timeout, 1) * 1000:.0f}")
     database.execute("BEGIN IMMEDIATE")
 
 

@@ -47,8 +47,8 @@ class SqliteTransaction:
         self.caller = caller
         self.kept = kept
         self.is_alone = is_alone
-        partitions = Partitions(connection, is_alone=is_alone)
-        self.index = Index(connection, partitions)
+        self.partitions = Partitions(connection, is_alone=is_alone)
+        self.index = Index(connection, self.partitions)
         self.memories = Memories(connection, self.index, caller.projects)
         self.sessions = Sessions(connection, caller.projects)
         self.transcripts = Transcripts(connection, now)
@@ -61,7 +61,7 @@ class SqliteTransaction:
         self.versions = Versions(connection)
         self.done = DoneRecords(connection)
         self.past_retention = Overdue(connection)
-        self.search = Search(connection, self.memories, partitions, caller.projects)
+        self.search = Search(connection, self.memories, self.partitions, caller.projects)
 
     @property
     def is_awaited(self) -> bool:

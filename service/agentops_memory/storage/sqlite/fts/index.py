@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from ....domain.errors import Unavailable
-from ....domain.model.erasure import Purge
 from ....domain.model.memory import MemoryId
 from ....domain.model.space import GLOBAL_SCOPE, Space
 from ....domain.text.neighbours import NEIGHBOURS
@@ -125,16 +124,12 @@ class Index(Table):
             self._take_out(area, entries)
             self._terms.forget(area, entries.values())
 
-    def partitions(self) -> list[int]:
-        return self._partitions.all()
-
-    def drift(self, partition: int) -> int:
-        return self._partitions.drift(partition)
-
     def is_exact(self, partition: int) -> bool:
+        """Whether it holds just what the memories say, word for word. Asked in a write."""
         return self._partitions.is_exact(partition) and self._terms.are_exact(partition)
 
     def rebuild(self, partition: int) -> None:
+        """Fill it afresh from the memories."""
         self._require_own_rules()
         self._partitions.rebuild(partition)
         self._terms.rebuild(partition)
@@ -144,17 +139,13 @@ class Index(Table):
         for partition in self._partitions_of(memories):
             self.rebuild(partition)
 
-    def is_readable(self, partition: int) -> bool:
-        return self._partitions.is_readable(partition)
-
-    def is_damaged(self, partition: int) -> bool:
-        return not self._partitions.is_exact(partition)
-
     def make_anew(self, partition: int) -> None:
+        """Put one that is made of the memories in its place, and read nothing of the old one."""
         self._require_own_rules()
         self._partitions.make_anew(partition)
 
     def must_purge(self, memory: MemoryId) -> None:
+        """Note that words of a memory are to leave the storage of its partitions for good."""
         row = self._execute(
             "SELECT area FROM spaces WHERE id = (SELECT space_id FROM memories WHERE id = :id)",
             id=memory,
@@ -162,19 +153,8 @@ class Index(Table):
         if row is not None:
             self._partitions.must_purge(self._partitions.holding(row[0]))
 
-    def to_purge(self) -> dict[int, int]:
-        return self._partitions.to_purge()
-
-    def purged(self, notes: Mapping[int, int]) -> None:
-        self._partitions.purged(notes)
-
-    def purge(self, partition: int, begun: Purge | None) -> Purge | None:
-        return self._partitions.purge(partition, begun)
-
-    def is_crowded(self) -> bool:
-        return bool(self._partitions.crowded())
-
     def relieve(self) -> bool:
+        """Move one project out of a crowded partition; false if none can."""
         self._require_own_rules()
         for area, number, others in self._partitions.crowded():
             target = self._partitions.place(is_store=number >= FIRST_OF_STORES)

@@ -3,13 +3,12 @@
 import sqlite3
 from collections.abc import Iterable, Mapping
 
-from ....domain.model.erasure import Purge
 from ..base.errors import NeedsTransactionOfItsOwn, is_damage
 from ..base.stems import TOKENIZER
 from ..base.table import Table
 from ..maintenance.damage import is_readable
 from ..maintenance.drop_damaged import forgetting
-from .segments import Level, beginning, is_clean, is_merging, levels, needs_another
+from .segments import Level, Purge, beginning, is_clean, is_merging, levels, needs_another
 
 MOST = 256  # partitions of projects; each is a table, and opening a file reads the names of all
 AREAS = 8  # projects in a partition, before a new one is begun

@@ -7,8 +7,6 @@ only if nothing older lies on a higher level, so what is to be merged must be ch
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ....domain.model.erasure import Purge
-
 COOKIE = 4  # bytes before the numbers of a structure record
 
 
@@ -18,6 +16,18 @@ class Level:
 
     merging: int
     segments: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Purge:
+    """How far a partition of the index has been rid of what it no longer holds.
+
+    What is to go lies at this level of its storage; `is_last` tells that nothing older
+    lies above, so that no trace has to be kept for it.
+    """
+
+    level: int
+    is_last: bool
 
 
 def levels(record: bytes) -> list[Level]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from .... import __version__
 from ....domain.errors import StartRefused
+from ....domain.ports.maintenance import noop
 from ....domain.text.features import ALL, Features
 from ....files.audit import private_file
 from ..base.connection import APPLICATION_ID, connect, use_wal
@@ -27,10 +28,6 @@ TIMEOUT = timedelta(seconds=60)  # another process may be migrating
 
 OnUpgrade = Callable[[], None]
 """Called before a file that is not empty is upgraded or written anew: that may take long."""
-
-
-def unannounced() -> None:
-    """For those who need not hear of an upgrade."""
 
 
 def require_current(path: Path, features: Features = ALL, *, may_be_new: bool = False) -> None:
@@ -58,7 +55,7 @@ def require_current(path: Path, features: Features = ALL, *, may_be_new: bool = 
 
 
 def migrated(
-    path: Path, now: datetime, features: Features = ALL, on_upgrade: OnUpgrade = unannounced
+    path: Path, now: datetime, features: Features = ALL, on_upgrade: OnUpgrade = noop
 ) -> None:
     """Make the file if it is missing, upgrade it if it is the original's, and migrate it.
 
@@ -83,9 +80,7 @@ def has_newest_format(database: sqlite3.Connection) -> bool:
     return version_of(database) == newest_format()
 
 
-def without_remains(
-    database: sqlite3.Connection, path: Path, on_rewrite: OnUpgrade = unannounced
-) -> bool:
+def without_remains(database: sqlite3.Connection, path: Path, on_rewrite: OnUpgrade = noop) -> bool:
     """Write the file anew if its free pages may hold what was deleted; whether they do not now."""
     if database.execute("SELECT 1 FROM remains").fetchone() is None:
         return True

@@ -130,6 +130,9 @@ class Memories(Table):
         with self._index.following(memory):
             self._execute("DELETE FROM memories WHERE id = :id", id=memory)
 
+    def must_scrub(self, memory: MemoryId) -> None:
+        self._index.must_purge(memory)
+
     def erase_some(self, memories: Sequence[MemoryId]) -> int:
         ids = json.dumps(memories)
         self._index.forget(sorted(memories))

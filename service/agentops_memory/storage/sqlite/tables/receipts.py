@@ -3,7 +3,6 @@
 import sqlite3
 from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 from ....domain.model.erasure import Erasure, ErasureId, ErasureKind
@@ -11,7 +10,6 @@ from ....domain.model.memory import MemoryId
 from ....domain.model.space import NO_PROJECT, Project
 from ....domain.text.ids import first_uid
 from ....domain.text.normalization import REPLACEMENT
-from ..base.copies import copies_of
 from ..base.table import Table, count, instant, member, micros
 
 MOST_NAMED = 1000  # memories that a receipt names
@@ -96,12 +94,14 @@ class Erasures(Table):
         return None if row is None else _erasure(row, self._memories(row[0]))
 
     def pending(self) -> list[ErasureId]:
+        """Those that do not go on and whose bytes may still be in the file, oldest first."""
         rows = self._execute(
             "SELECT id FROM erasures WHERE bytes_gone_at IS NULL AND NOT goes_on ORDER BY id"
         )
         return _addressed(rows)
 
     def settle(self, erasures: Collection[ErasureId]) -> None:
+        """Note that the bytes are gone now."""
         self._connection.executemany(
             """UPDATE erasures
                   SET bytes_gone_at = :now
@@ -135,10 +135,6 @@ class Erasures(Table):
         if names >= most:
             return names
         return names + self._execute("DELETE FROM erasures WHERE id = :id", id=erasure).rowcount
-
-    def copies(self) -> list[str]:
-        ((_, _, file),) = self._execute("SELECT * FROM pragma_database_list WHERE name = 'main'")
-        return [copy.name for copy in copies_of(Path(file))]
 
     def _name(self, erasure: ErasureId, memories: Collection[MemoryId]) -> None:
         self._connection.executemany(
