@@ -2,12 +2,15 @@
 
 import logging
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from ....domain.errors import Busy, Conflict, Damaged, Full, Refusal, StartRefused, Unavailable
 from ....domain.secrets.sanitizing import reason
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -80,3 +83,31 @@ class RunAgain(Exception):
 
 class NeedsTransactionOfItsOwn(RunAgain):
     """Work must not share a commit: it makes a table, which no savepoint can undo, or is long."""
+
+
+class Undecodable(RunAgain):
+    """A text was no UTF-8. From now on the connection reads it with U+FFFD in its place.
+
+    That costs a call for each text, so a connection begins strict.
+    """
+
+
+def decoded(text: bytes | str) -> str:
+    """A text of the file, without what is no UTF-8."""
+    return text if isinstance(text, str) else text.decode("utf-8", "replace")
+
+
+def decoding(database: sqlite3.Connection, work: Callable[[], T]) -> T:
+    """What work on a connection answers. Undecodable for a text that it cannot decode."""
+    try:
+        return work()
+    except sqlite3.OperationalError as error:
+        if not _is_of_decoding(error):
+            raise
+        database.text_factory = decoded
+        raise Undecodable from error
+
+
+def _is_of_decoding(error: sqlite3.OperationalError) -> bool:
+    """SQLite has a code for each of its errors; this one is Python's own."""
+    return not hasattr(error, "sqlite_errorcode")

@@ -12,7 +12,7 @@ from ....domain.text.features import ALL, INDEXED, Feature, Features
 from ....domain.text.neighbours import borrowed, borrows
 from ....domain.text.normalization import INDEX_FORMAT, fingerprint, indexed, plain_words
 from ....domain.text.spelling import is_compared
-from .decoding import decoded
+from .errors import decoded
 from .stems import TOKENIZER, Stems
 from .table import tag_tuple
 

@@ -20,19 +20,16 @@ from ....domain.model.retention import USUAL, Retentions
 from ....domain.ports.maintenance import noop
 from ....domain.text.features import ALL, Features
 from ....domain.text.ids import Uids
-from ..base.connection import BUSY_TIMEOUT, READ_LIMIT, Connection, connection
-from ..base.decoding import Undecodable, decoding
-from ..base.errors import DAMAGED, REMEDY, translated
-from ..base.open_files import OpenFiles
-from ..base.transactions import snapshot
+from ..base.connection import BUSY_TIMEOUT, READ_LIMIT, Connection, connection, snapshot
+from ..base.errors import DAMAGED, REMEDY, Undecodable, decoding, translated
+from ..base.open_files import OpenFiles, WriteAheadLog
 from ..maintenance.damage import Damage, OnDamage, is_intact
-from ..maintenance.scrub import UnusedBytes, file_in_use, left_to_others, opening
+from ..maintenance.scrub import FreeSpace, file_in_use, left_to_others, opening
 from ..maintenance.values import damaged_at
 from ..schema.migrate import OnUpgrade, has_newest_format, migrated
 from .maintenance import SqliteMaintenance
 from .readers import Readers
 from .transaction import SqliteTransaction
-from .wal import WriteAheadLog
 from .writer import Admission, OnCommit, Writer
 
 P = ParamSpec("P")
@@ -66,7 +63,7 @@ class SqliteEngine:
         self,
         writer: Writer,
         readers: Readers,
-        unused: UnusedBytes,
+        free_space: FreeSpace,
         damage: Damage,
         clock: Callable[[], datetime],
         transactions: Callable[..., SqliteTransaction],
@@ -75,7 +72,7 @@ class SqliteEngine:
         self._transaction = transactions
         self._writer = writer
         self._readers = readers
-        self._unused = unused
+        self._free_space = free_space
         self._clock = clock
 
     @classmethod
@@ -114,12 +111,12 @@ class SqliteEngine:
                     ):
                         if not files.are_in_place():
                             raise StartRefused(f"{path} was replaced while it was opened.")
-                        unused = UnusedBytes(database, path, files)
+                        free_space = FreeSpace(database, path, files)
                         damage = Damage(path, listener.damaged)
                         transactions = partial(
                             SqliteTransaction, quota=quota, kept=kept, uids=Uids()
                         )
-                        yield cls(writer, readers, unused, damage, clock, transactions)
+                        yield cls(writer, readers, free_space, damage, clock, transactions)
                 finally:
                     if files.has_another_log():
                         left_to_others(files.database)
@@ -229,9 +226,13 @@ class SqliteEngine:
         """How many values are known to be damaged; not all of many are counted."""
         return len(self._damage.values)
 
-    async def blank(self, caller: Caller) -> bool:
+    async def scrub_file(self, caller: Caller) -> bool:
+        """Leave nothing of what was deleted in the file and its log; false while that is held back.
+
+        Changes wait a moment now and then, not until the end.
+        """
         with self._translated(caller):
-            return await self._unused.blank()
+            return await self._free_space.scrub()
 
     @contextmanager
     def _translated(self, caller: Caller) -> Iterator[None]:

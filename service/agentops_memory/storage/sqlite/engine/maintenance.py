@@ -32,7 +32,7 @@ class Database(Protocol):
     async def read(self, caller: Caller, work: Work[T]) -> T: ...
     async def write(self, caller: Caller, work: Work[T]) -> T: ...
     async def check(self, caller: Caller, *, thorough: bool) -> Condition: ...
-    async def blank(self, caller: Caller) -> bool: ...
+    async def scrub_file(self, caller: Caller) -> bool: ...
 
 
 class Databases(Protocol):
@@ -88,8 +88,8 @@ class SqliteMaintenance:
             await self._purge(caller, number)
         progress("the file")
         async with self.databases.used(caller) as database:
-            is_blank = await database.blank(caller)
-        if not is_blank:
+            is_scrubbed = await database.scrub_file(caller)
+        if not is_scrubbed:
             return Scrubbed(pending=len(erasures))
         await self._write(caller, lambda tx: _settle(tx, erasures, notes))
         return Scrubbed(settled=len(erasures))

@@ -12,9 +12,8 @@ from typing import Any, TypeVar
 
 from ....domain.errors import Busy
 from ....domain.text.features import Features
-from ..base.connection import connect, read_only
+from ..base.connection import Check, connect, read_only
 from ..base.errors import refusing
-from ..base.transactions import Check
 
 T = TypeVar("T")
 

@@ -14,10 +14,9 @@ from ....domain.model.access import DEFAULT_TENANT, TenantId, tenant_id
 from ....domain.text.features import ALL, Features
 from ....files.audit import owned_like, private_file
 from ....files.fsync import sync
-from ..base.connection import connect
+from ..base.connection import change, connect
 from ..base.errors import primary_code, translated
 from ..base.hard_links import require_one_name
-from ..base.transactions import change
 from ..schema.migrate import migrated
 from .tenants import tenant_file, tenants_folder
 

@@ -239,7 +239,8 @@ class TenantsEngine:
         """See to it that the database is opened, by the first of those who want it together."""
         if tenant not in self._opening:
             task = self._opening[tenant] = asyncio.create_task(self._open_one(tenant))
-            task.add_done_callback(_look_at)  # perhaps nobody waits for it any more
+            # Looked at, for perhaps nobody waits for it any more.
+            task.add_done_callback(lambda it: it.cancelled() or it.exception())
         # One who leaves does not stop the others' database from opening.
         await asyncio.shield(self._opening[tenant])
 
@@ -295,8 +296,3 @@ class TenantsEngine:
         for tenant, database in list(self._open.items()):
             self._forget(tenant, database)
         await asyncio.gather(*self._closing, return_exceptions=True)
-
-
-def _look_at(task: asyncio.Task[None]) -> None:
-    if not task.cancelled():
-        task.exception()

@@ -9,7 +9,7 @@ import asyncio
 import sqlite3
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -19,9 +19,8 @@ from typing import Any, Protocol, TypeVar, cast
 
 from ....domain.errors import Busy, Refusal, Unavailable
 from ....domain.ports.maintenance import noop
-from ..base.connection import Connection
+from ..base.connection import Check, Connection, carried, change
 from ..base.errors import RunAgain
-from ..base.transactions import Check, carried, change
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -179,9 +178,8 @@ class Writer:
             self._on_commit(done, time.monotonic() - began)
 
     def _settle_all(self, batch: Iterable["_Change"], outcome: Outcome) -> None:
-        for it in list(batch):
-            if it in self._queue:
-                self._settle(it, outcome)
+        for it in [it for it in batch if it in self._queue]:
+            self._settle(it, outcome)
 
     def _settle(self, settled: "_Change", outcome: Outcome) -> None:
         self._queue.remove(settled)
@@ -242,8 +240,11 @@ def together(
     outcomes: list[Outcome | None] = []
     try:
         with change(database, deadline, check):
-            for work in _timely(works):
-                outcomes.append(_in_savepoint(work, database))  # noqa: PERF401 - some may raise
+            end = time.monotonic() + LONGEST.total_seconds()
+            for work in works:
+                outcomes.append(_in_savepoint(work, database))
+                if time.monotonic() > end:
+                    break
     except _TransactionEnded as ended:
         return [*([None] * len(outcomes)), ended.outcome]
     except sqlite3.Error:  # of BEGIN or COMMIT: alone, each meets it or does not
@@ -293,11 +294,3 @@ def _outcome(work: Callable[[], object]) -> Outcome:
 
 def _is_to_run_again(outcome: Outcome) -> bool:
     return isinstance(outcome, Failed) and isinstance(outcome.error, RunAgain)
-
-
-def _timely(works: Sequence[Work[object]]) -> Iterator[Work[object]]:
-    end = time.monotonic() + LONGEST.total_seconds()
-    for work in works:
-        yield work
-        if time.monotonic() > end:
-            return

@@ -11,17 +11,17 @@ _FREE = struct.Struct(">HH")
 Span = tuple[int, int]
 
 
-def remains(page: bytes) -> list[Span]:
-    """The unused parts of a page that are not all zero; none of one that is no b-tree's.
+def dirty_spans(page: bytes) -> list[Span]:
+    """The free parts of a page that are not all zero; none of one that is no b-tree's.
 
     Not for the first page of a file. What cannot be understood counts as used.
     """
     if page[0] not in _HEADERS:
         return []
-    return [(start, end) for start, end in _unused(page) if page[start:end].strip(b"\0")]
+    return [(start, end) for start, end in _free(page) if page[start:end].strip(b"\0")]
 
 
-def _unused(page: bytes) -> list[Span]:
+def _free(page: bytes) -> list[Span]:
     kind, free, rows, begin, _ = _HEAD.unpack_from(page)
     gap = _HEADERS[kind] + 2 * rows
     begin = begin or 1 << 16

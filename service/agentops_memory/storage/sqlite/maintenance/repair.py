@@ -15,9 +15,8 @@ from ....domain.model.findings import some_of
 from ....domain.model.memory import MemoryId
 from ....domain.secrets.sanitizing import reason
 from ....domain.text.features import Features
-from ..base.connection import CHANGING, connect
+from ..base.connection import CHANGING, change, connect
 from ..base.copies import MENDED, kept_copy
-from ..base.transactions import change
 from ..fts.index import Index
 from ..fts.partitions import Partitions
 from ..schema import schema

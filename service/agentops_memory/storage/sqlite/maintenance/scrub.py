@@ -1,7 +1,7 @@
-"""The unused bytes of a database file, blanked, so that nothing that was deleted can be read there.
+"""The free space of a database file is scrubbed: nothing that was deleted can be read there.
 
 SQLite writes zeros over what is deleted (`secure_delete`). But when it moves rows to another page,
-a copy of them stays in the unused part of the old one, and no later deletion knows of it. It has
+a copy of them stays in the free space of the old one, and no later deletion knows of it. It has
 no statement for that, so this writes into the file itself: while it holds the lock of writers, with
 an empty log, and nothing but bytes that no page uses.
 """
@@ -23,12 +23,11 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from ..base.connection import APPLICATION_ID, Connection
+from ..base.connection import APPLICATION_ID, Connection, change
 from ..base.errors import primary_code
 from ..base.open_files import FileId, OpenFiles
-from ..base.transactions import change
 from ..schema.migrate import without_remains
-from .free_space import remains
+from .free_space import dirty_spans
 
 TIMEOUT = timedelta(milliseconds=50)  # with reads that need the log, and with other processes
 TRIES = 3  # held back so often, a walk is given up
@@ -41,32 +40,32 @@ FRAME_HEADER = 24  # bytes before each page in the log
 SHARED_RANGE = (0x40000000 + 2, 510)  # of SQLite's locks: https://sqlite.org/lockingv3.html
 
 
-class UnusedBytes:
-    """The bytes of a file that hold nothing; `writer` is the one connection that writes."""
+class FreeSpace:
+    """The free bytes of a file's pages; `writer` is the one connection that writes."""
 
     def __init__(self, writer: Connection, path: Path, files: OpenFiles) -> None:
         self._writer = writer
         self._path = path
         self._files = files
 
-    async def blank(self) -> bool:
-        """Blank them, and empty the log; false while something holds that back."""
+    async def scrub(self) -> bool:
+        """Write zeros over them, and truncate the log; false while something holds that back."""
         if not self._files.are_in_place():
             return False
         if not await self._writer.run(partial(without_remains, path=self._path)):
             return False
-        walk, tries = Blanking(self._path, self._files), TRIES
+        walk, tries = Walk(self._path, self._files), TRIES
         while tries:
             match await self._writer.run(walk.step):
-                case Progress.DONE:
+                case WalkState.DONE:
                     return True
-                case Progress.HELD_BACK:
+                case WalkState.HELD_BACK:
                     tries -= 1
                     await asyncio.sleep(TIMEOUT.total_seconds())
         return False
 
 
-class Progress(Enum):
+class WalkState(Enum):
     """What came of a step."""
 
     HELD_BACK = auto()
@@ -74,7 +73,7 @@ class Progress(Enum):
     DONE = auto()
 
 
-class Blanking:
+class Walk:
     """One walk over a file, in steps; a page that changes behind it is walked again.
 
     All steps run on the one connection of this process that writes, between its
@@ -83,42 +82,42 @@ class Blanking:
 
     def __init__(self, path: Path, files: OpenFiles) -> None:
         self._files = files  # that the connection has open: the paths may lead to others by now
-        self._log = _Log(path)
+        self._log = _WalFile(path)
         self._next = FIRST_PAGE
         self._again: set[int] = set()
         self._identity = b""  # of the log after the last step
         self._version = -1  # of the data, which differs when another connection has written
 
-    def step(self, database: sqlite3.Connection) -> Progress:
+    def step(self, database: sqlite3.Connection) -> WalkState:
         """Go on. Once DONE, what was deleted before this step is neither in the file nor its log.
 
         HELD_BACK while a read needs the log, or another process writes; and for good
         when the paths lead to other files.
         """
         if not self._files.are_in_place():
-            return Progress.HELD_BACK
+            return WalkState.HELD_BACK
         self._note_changes()
         try:
-            return self._stepped(database) if _empty_log(database) else Progress.HELD_BACK
+            return self._stepped(database) if _truncate_log(database) else WalkState.HELD_BACK
         except sqlite3.OperationalError as error:
             if primary_code(error) != sqlite3.SQLITE_BUSY:
                 raise
-            return Progress.HELD_BACK
+            return WalkState.HELD_BACK
 
-    def _stepped(self, database: sqlite3.Connection) -> Progress:
+    def _stepped(self, database: sqlite3.Connection) -> WalkState:
         with change(database, time.monotonic() + TIMEOUT.total_seconds()):
             ((version,),) = database.execute("PRAGMA data_version")
             if version != self._version:
                 self._begin_again()
                 self._version = version
             if self._log.identity() or not self._files.are_in_place():
-                return Progress.HELD_BACK  # another process was quicker
-            progress = self._blank(database)
+                return WalkState.HELD_BACK  # another process was quicker
+            came = self._scrub(database)
             # A commit: whoever else has pages in memory reads them again before writing.
             database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         database.execute("PRAGMA shrink_memory")  # and so does this connection
         self._identity = self._log.identity()
-        return progress
+        return came
 
     def _note_changes(self) -> None:
         if self._identity and self._log.identity() == self._identity:
@@ -130,22 +129,22 @@ class Blanking:
         self._next = FIRST_PAGE
         self._again.clear()
 
-    def _blank(self, database: sqlite3.Connection) -> Progress:
+    def _scrub(self, database: sqlite3.Connection) -> WalkState:
         ((size,),) = database.execute("PRAGMA page_size")
         ((page_map,),) = database.execute("PRAGMA auto_vacuum")
         file = _descriptor(self._files.database)
         end = os.fstat(file).st_size // size + 1
         if page_map or end > MOST_PAGES:
-            return Progress.HELD_BACK  # which page is one of rows cannot be told
+            return WalkState.HELD_BACK  # which page is one of rows cannot be told
         until = min(self._next + PAGES, end)
         pages = {page for page in self._again if FIRST_PAGE <= page < end}
-        _blank_pages(file, size, pages.union(range(self._next, until)))
+        _scrub_pages(file, size, pages.union(range(self._next, until)))
         self._again.clear()
         self._next = max(self._next, until)
-        return Progress.DONE if self._next >= end else Progress.MORE
+        return WalkState.DONE if self._next >= end else WalkState.MORE
 
 
-class _Log:
+class _WalFile:
     """The write-ahead log as a file: https://sqlite.org/fileformat2.html#walformat."""
 
     def __init__(self, path: Path) -> None:
@@ -171,7 +170,7 @@ class _Log:
                 log.seek(size, os.SEEK_CUR)
 
 
-def _empty_log(database: sqlite3.Connection) -> bool:
+def _truncate_log(database: sqlite3.Connection) -> bool:
     (_, pages, copied) = database.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
     if copied < pages:
         return False  # a read of an older state: no use to wait for it, while changes wait
@@ -180,12 +179,12 @@ def _empty_log(database: sqlite3.Connection) -> bool:
     return not is_blocked
 
 
-def _blank_pages(file: int, size: int, pages: Iterable[int]) -> None:
+def _scrub_pages(file: int, size: int, pages: Iterable[int]) -> None:
     is_changed = False
     for first, count in _runs(pages):
         block = os.pread(file, count * size, (first - 1) * size)
         for place in range(0, len(block), size):
-            for start, end in remains(block[place : place + size]):
+            for start, end in dirty_spans(block[place : place + size]):
                 os.pwrite(file, bytes(end - start), (first - 1) * size + place + start)
                 is_changed = True
     if is_changed:
@@ -200,7 +199,7 @@ def _runs(pages: Iterable[int]) -> Iterator[tuple[int, int]]:
 
 
 # A process loses all its POSIX locks on a file with the first descriptor of it that it closes,
-# and SQLite's are such. So what is opened to blank a file stays open for as long as anybody has
+# and SQLite's are such. So what is opened to scrub a file stays open for as long as anybody has
 # a connection to it. A path may come to lead to another file, when a tenant is erased.
 
 

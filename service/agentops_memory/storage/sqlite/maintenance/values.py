@@ -18,7 +18,7 @@ from ....domain.model.erasure import ErasureKind
 from ....domain.model.memory import ChangeKind
 from ....domain.text.normalization import REPLACEMENT, clean
 from ..base.connection import PROGRESS, connect, read_only
-from ..base.decoding import decoded
+from ..base.errors import decoded
 from ..base.table import FIRST, MOST, micros
 from ..tables.idempotency import ids_of
 
