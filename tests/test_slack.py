@@ -17,11 +17,11 @@ from agentops_memory.domain.model.access import OPERATOR
 from agentops_memory.domain.model.memory import MemoryId
 from agentops_memory.storage.sqlite import SqliteEngine
 from agentops_memory.storage.sqlite.base.connection import connect, connection
-from agentops_memory.storage.sqlite.base.open_files import OpenFiles
+from agentops_memory.storage.sqlite.base.open_files import OpenFiles, file_in_use
 from agentops_memory.storage.sqlite.engine import engine
 from agentops_memory.storage.sqlite.engine.tenant_files import remove
 from agentops_memory.storage.sqlite.maintenance import scrub as slack
-from agentops_memory.storage.sqlite.maintenance.free_space import dirty_spans as unused_remains
+from agentops_memory.storage.sqlite.maintenance.scrub import dirty_spans as unused_remains
 
 from .engine import draft, locked
 from .erasing import erased, gone, receipt, remains
@@ -97,7 +97,7 @@ def test_a_page_that_is_written_behind_the_walk_is_blanked_before_its_end(
 ) -> None:
     monkeypatch.setattr(slack, "PAGES", 3)
     with (
-        slack.file_in_use(planted) as file,
+        file_in_use(planted) as file,
         closing(connect(planted)) as database,
         closing(connect(planted)) as other,
     ):

@@ -23,7 +23,6 @@ from ..storage.sqlite import SqliteEngine, TenantsEngine
 from ..storage.sqlite.engine.engine import Listener
 from ..storage.sqlite.schema.migrate import OnUpgrade
 from ..telemetry import Metrics
-from ..telemetry.metrics import COMMIT_BATCH_SIZE, COMMIT_SECONDS
 from .backups import Backups, backing_up
 from .imports import importing
 from .index import checking, repairing, tidying
@@ -69,7 +68,9 @@ class Housekeeping:
             features=self.settings.recall,
             quota=self.settings.tenant_quota,
             kept=self.settings.retention,
-            listener=Listener(committed=self._committed, damaged=damaged, upgrading=upgrading),
+            listener=Listener(
+                committed=self.metrics.committed, damaged=damaged, upgrading=upgrading
+            ),
         ) as engine:
             yield engine
 
@@ -121,7 +122,3 @@ class Housekeeping:
             metrics=self.metrics,
         )
         return keeping(kept, sqlite.callers, self._opened, self.settings.sweep_every)
-
-    def _committed(self, changes: int, seconds: float) -> None:
-        self.metrics.observe(COMMIT_BATCH_SIZE, changes)
-        self.metrics.observe(COMMIT_SECONDS, seconds)

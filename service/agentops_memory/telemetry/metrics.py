@@ -238,6 +238,11 @@ class Metrics:
         for sink in self._sinks:
             sink.record(measure, value, labels, span)
 
+    def committed(self, changes: int, seconds: float) -> None:
+        """Add a commit."""
+        self.observe(COMMIT_BATCH_SIZE, changes)
+        self.observe(COMMIT_SECONDS, seconds)
+
     def show(self, measure: Measure, value: float, *labels: str) -> None:
         """Let this be a gauge's value from now on."""
         self._shown[measure] = value

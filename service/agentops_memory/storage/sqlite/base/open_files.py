@@ -5,12 +5,18 @@ again. Where one of them is removed or replaced, what is committed goes where th
 does not look, or two processes write over each other's commits.
 """
 
+import fcntl
 import logging
 import os
 import sqlite3
-from contextlib import suppress
+import struct
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 from ....domain.errors import StartRefused, Unavailable
 from .connection import Connection
@@ -31,6 +37,8 @@ Identity = tuple[int, int, int]
 EVERY = 32  # batches between two looks at the log
 LONG = 5000  # pages (20 MiB) after which it is to begin again
 TIMEOUT = timedelta(milliseconds=250)  # with reads that began before
+
+SHARED_RANGE = (0x40000000 + 2, 510)  # of SQLite's locks: https://sqlite.org/lockingv3.html
 
 log = logging.getLogger(__name__)
 
@@ -195,3 +203,72 @@ def _size(name: str) -> int:
     with suppress(OSError):
         return os.stat(name).st_size  # noqa: PTH116 - as above
     return 0
+
+
+# A process loses all its POSIX locks on a file with the first descriptor of it that it closes,
+# and SQLite's are such. So what is opened to scrub a file stays open for as long as anybody has
+# a connection to it. A path may come to lead to another file, when a tenant is erased.
+
+
+@contextmanager
+def opening(path: Path) -> Iterator[None]:
+    """Inside, connections are made to the file at the path, if there is one already."""
+    with _counted(_opening, path):
+        yield
+
+
+@contextmanager
+def file_in_use(path: Path) -> Iterator[FileId]:
+    """Inside, there are connections to the file that is at the path now."""
+    with _guard:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        found = os.fstat(descriptor)
+        file = found.st_dev, found.st_ino
+        _held.append((file, path, descriptor))
+    with _counted(_users, file):
+        yield file
+
+
+def left_to_others(file: FileId) -> None:
+    """See to it that SQLite, with the last connection, does not copy and remove the file's log.
+
+    It does that under an exclusive lock, and by name. A shared lock of another owner (`F_OFD`,
+    which Linux has alone) keeps it from that, until the last connection is closed.
+    """
+    lock = struct.pack("hhqqi4x", fcntl.F_RDLCK, os.SEEK_SET, *SHARED_RANGE, 0)
+    with suppress(AttributeError, OSError):
+        fcntl.fcntl(descriptor_of(file), fcntl.F_OFD_SETLK, lock)
+
+
+@contextmanager
+def _counted(counter: Counter[Any], key: object) -> Iterator[None]:
+    with _guard:
+        counter[key] += 1
+    try:
+        yield
+    finally:
+        with _guard:
+            counter[key] -= 1
+            if not counter[key]:
+                del counter[key]
+            _close_unused()
+
+
+def _close_unused() -> None:
+    for entry in list(_held):
+        file, path, descriptor = entry
+        if not _users[file] and not _opening[path]:
+            os.close(descriptor)
+            _held.remove(entry)
+
+
+def descriptor_of(file: FileId) -> int:
+    """The descriptor that is open for as long as the file is in use."""
+    with _guard:
+        return next(descriptor for it, _, descriptor in _held if it == file)
+
+
+_opening: Counter[Path] = Counter()
+_users: Counter[FileId] = Counter()
+_held: list[tuple[FileId, Path, int]] = []
+_guard = threading.Lock()

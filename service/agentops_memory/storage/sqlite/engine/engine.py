@@ -22,9 +22,9 @@ from ....domain.text.features import ALL, Features
 from ....domain.text.ids import Uids
 from ..base.connection import BUSY_TIMEOUT, READ_LIMIT, Connection, connection, snapshot
 from ..base.errors import DAMAGED, REMEDY, Undecodable, decoding, translated
-from ..base.open_files import OpenFiles, WriteAheadLog
+from ..base.open_files import OpenFiles, WriteAheadLog, file_in_use, left_to_others, opening
 from ..maintenance.damage import Damage, OnDamage, is_intact
-from ..maintenance.scrub import FreeSpace, file_in_use, left_to_others, opening
+from ..maintenance.scrub import FreeSpace
 from ..maintenance.values import damaged_at
 from ..schema.migrate import OnUpgrade, has_newest_format, migrated
 from .maintenance import SqliteMaintenance

@@ -7,27 +7,21 @@ an empty log, and nothing but bytes that no page uses.
 """
 
 import asyncio
-import fcntl
 import os
 import sqlite3
 import struct
-import threading
 import time
-from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
 from datetime import timedelta
 from enum import Enum, auto
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 from ..base.connection import APPLICATION_ID, Connection, change
 from ..base.errors import primary_code
-from ..base.open_files import FileId, OpenFiles
+from ..base.open_files import OpenFiles, descriptor_of
 from ..schema.migrate import without_remains
-from .free_space import dirty_spans
 
 TIMEOUT = timedelta(milliseconds=50)  # with reads that need the log, and with other processes
 TRIES = 3  # held back so often, a walk is given up
@@ -37,7 +31,13 @@ FIRST_PAGE = 2  # the one before holds the schema, and no user's text
 LOG_HEADER = 32  # bytes
 LOG_IDENTITY = 24  # bytes of it that say which log this is
 FRAME_HEADER = 24  # bytes before each page in the log
-SHARED_RANGE = (0x40000000 + 2, 510)  # of SQLite's locks: https://sqlite.org/lockingv3.html
+LEAST_FREE = 4  # bytes of a free block: the place of the next one, and its own size
+
+_HEADERS = {2: 12, 5: 12, 10: 8, 13: 8}  # bytes of a page's header, by the kind of b-tree page
+_HEAD = struct.Struct(">BHHHB")  # kind, first free block, rows, beginning of the rows, fragments
+_FREE = struct.Struct(">HH")
+
+Span = tuple[int, int]
 
 
 class FreeSpace:
@@ -132,7 +132,7 @@ class Walk:
     def _scrub(self, database: sqlite3.Connection) -> WalkState:
         ((size,),) = database.execute("PRAGMA page_size")
         ((page_map,),) = database.execute("PRAGMA auto_vacuum")
-        file = _descriptor(self._files.database)
+        file = descriptor_of(self._files.database)
         end = os.fstat(file).st_size // size + 1
         if page_map or end > MOST_PAGES:
             return WalkState.HELD_BACK  # which page is one of rows cannot be told
@@ -198,69 +198,29 @@ def _runs(pages: Iterable[int]) -> Iterator[tuple[int, int]]:
         yield members[0], len(members)
 
 
-# A process loses all its POSIX locks on a file with the first descriptor of it that it closes,
-# and SQLite's are such. So what is opened to scrub a file stays open for as long as anybody has
-# a connection to it. A path may come to lead to another file, when a tenant is erased.
+def dirty_spans(page: bytes) -> list[Span]:
+    """The free parts of a page that are not all zero; none of one that is no b-tree's.
 
-
-@contextmanager
-def opening(path: Path) -> Iterator[None]:
-    """Inside, connections are made to the file at the path, if there is one already."""
-    with _counted(_opening, path):
-        yield
-
-
-@contextmanager
-def file_in_use(path: Path) -> Iterator[FileId]:
-    """Inside, there are connections to the file that is at the path now."""
-    with _guard:
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        found = os.fstat(descriptor)
-        file = found.st_dev, found.st_ino
-        _files.append((file, path, descriptor))
-    with _counted(_users, file):
-        yield file
-
-
-def left_to_others(file: FileId) -> None:
-    """See to it that SQLite, with the last connection, does not copy and remove the file's log.
-
-    It does that under an exclusive lock, and by name. A shared lock of another owner (`F_OFD`,
-    which Linux has alone) keeps it from that, until the last connection is closed.
+    Not for the first page of a file. What cannot be understood counts as used.
     """
-    lock = struct.pack("hhqqi4x", fcntl.F_RDLCK, os.SEEK_SET, *SHARED_RANGE, 0)
-    with suppress(AttributeError, OSError):
-        fcntl.fcntl(_descriptor(file), fcntl.F_OFD_SETLK, lock)
+    if page[0] not in _HEADERS:
+        return []
+    return [(start, end) for start, end in _free(page) if page[start:end].strip(b"\0")]
 
 
-@contextmanager
-def _counted(counter: Counter[Any], key: object) -> Iterator[None]:
-    with _guard:
-        counter[key] += 1
-    try:
-        yield
-    finally:
-        with _guard:
-            counter[key] -= 1
-            if not counter[key]:
-                del counter[key]
-            _close_unused()
-
-
-def _close_unused() -> None:
-    for entry in list(_files):
-        file, path, descriptor = entry
-        if not _users[file] and not _opening[path]:
-            os.close(descriptor)
-            _files.remove(entry)
-
-
-def _descriptor(file: FileId) -> int:
-    with _guard:
-        return next(descriptor for it, _, descriptor in _files if it == file)
-
-
-_opening: Counter[Path] = Counter()
-_users: Counter[FileId] = Counter()
-_files: list[tuple[FileId, Path, int]] = []
-_guard = threading.Lock()
+def _free(page: bytes) -> list[Span]:
+    kind, free, rows, begin, _ = _HEAD.unpack_from(page)
+    gap = _HEADERS[kind] + 2 * rows
+    begin = begin or 1 << 16
+    if not gap <= begin <= len(page):
+        return []
+    spans, least = [(gap, begin)], begin
+    while free:
+        if not least <= free <= len(page) - LEAST_FREE:
+            return []
+        following, size = _FREE.unpack_from(page, free)
+        if size < LEAST_FREE or free + size > len(page):
+            return []
+        spans.append((free + LEAST_FREE, free + size))
+        free, least = following, free + size
+    return spans
