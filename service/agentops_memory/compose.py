@@ -191,7 +191,7 @@ async def opened_here(
         clock=clock,
         features=settings.recall,
         quota=settings.tenant_quota,
-        kept=settings.retention,
+        retention=settings.retention,
     ) as sqlite:
         engine = telemetry.engine(sqlite)
         transfer = Transfer(engine=engine, rules=redaction.rules, step=OWN, rest=OF_OTHERS)

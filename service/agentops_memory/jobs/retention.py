@@ -13,7 +13,7 @@ from ..domain.model.retention import BY_CLOCK, Kind, Retentions
 from ..telemetry import Metrics
 from ..telemetry.metrics import SWEPT_ROWS
 from .runner import Callers, WorkSignal, attempted, background, repeating
-from .trusted_clock import SteadyClock
+from .trusted_clock import TrustedClock
 
 TrimAudit = Callable[[datetime], int]
 
@@ -21,16 +21,16 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Keeping:
+class RetentionSweep:
     """What a service keeps for a time: its databases, and the audit file that they share.
 
     While its clock is not steady, nothing goes by its age.
     """
 
     retaining: Retaining
-    kept: Retentions
+    retention: Retentions
     trim_audit: TrimAudit
-    clock: SteadyClock
+    clock: TrustedClock
     metrics: Metrics
 
     async def sweep(self, callers: Iterable[Caller]) -> None:
@@ -43,7 +43,7 @@ class Keeping:
     async def sweep_audit(self) -> None:
         """Remove audit lines that are over their time; what fails is tried the next time."""
         by = self.clock.proven()
-        until = self.kept.until(Kind.AUDIT, by) if by else None
+        until = self.retention.until(Kind.AUDIT, by) if by else None
         if until is None:
             return
 
@@ -66,8 +66,8 @@ class Keeping:
 
 
 @asynccontextmanager
-async def keeping(
-    kept: Keeping, callers: Callers, opened: WorkSignal, every: timedelta
+async def enforcing(
+    kept: RetentionSweep, callers: Callers, opened: WorkSignal, every: timedelta
 ) -> AsyncIterator[None]:
     """Inside, what is over its time goes now and again, and where a database was just opened.
 

@@ -26,11 +26,11 @@ from ..telemetry import Metrics
 from .backups import Backups, backing_up
 from .imports import importing
 from .index import checking, repairing, tidying
-from .retention import Keeping, keeping
+from .retention import RetentionSweep, enforcing
 from .runner import WorkSignal
 from .scrub import scrubbing
 from .sessions import end_idle, ending
-from .trusted_clock import SteadyClock
+from .trusted_clock import TrustedClock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +67,7 @@ class Housekeeping:
             clock=self.clock,
             features=self.settings.recall,
             quota=self.settings.tenant_quota,
-            kept=self.settings.retention,
+            retention=self.settings.retention,
             listener=Listener(
                 committed=self.metrics.committed, damaged=damaged, upgrading=upgrading
             ),
@@ -108,17 +108,17 @@ class Housekeeping:
             scrubbing(Erasures(engine=sqlite), sqlite.callers, self.erased, every),
             importing(Transfer(engine=sqlite), sqlite.callers, self.imports, every),
             ending(sessions, sqlite.callers, idle=idle, every=every),
-            self._keeping(sqlite),
+            self._enforcing(sqlite),
             backing_up(backups) if backups else nullcontext(),
         ):
             yield
 
-    def _keeping(self, sqlite: TenantsEngine) -> AbstractAsyncContextManager[None]:
-        kept = Keeping(
+    def _enforcing(self, sqlite: TenantsEngine) -> AbstractAsyncContextManager[None]:
+        kept = RetentionSweep(
             retaining=Retaining(engine=sqlite, on_erased=self.erased.set),
-            kept=self.settings.retention,
+            retention=self.settings.retention,
             trim_audit=partial(trim, self.settings.audit_file),
-            clock=SteadyClock(clock=self.clock, elapsed=self.elapsed),
+            clock=TrustedClock(clock=self.clock, elapsed=self.elapsed),
             metrics=self.metrics,
         )
-        return keeping(kept, sqlite.callers, self._opened, self.settings.sweep_every)
+        return enforcing(kept, sqlite.callers, self._opened, self.settings.sweep_every)

@@ -80,19 +80,19 @@ class _TracedTransaction:
         self._tx = tx
         self.now = tx.now
         self.caller = tx.caller
-        self.kept = tx.kept
+        self.retention = tx.retention
         self.new_uid = tx.new_uid
         self.memories = _stepped(tx.memories, STEPS["memories"], tracer, left)
         self.sessions = _stepped(tx.sessions, STEPS["sessions"], tracer, left)
         self.transcripts = tx.transcripts
         self.revisions = tx.revisions
         self.projects = tx.projects
-        self.erasures = tx.erasures
+        self.receipts = tx.receipts
         self.imports = tx.imports
         self.stores = tx.stores
         self.entries = tx.entries
         self.versions = tx.versions
-        self.done = tx.done
+        self.idempotency = tx.idempotency
         self.past_retention = tx.past_retention
         self.search = _stepped(tx.search, STEPS["search"], tracer, left)
 

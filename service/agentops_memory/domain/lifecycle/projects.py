@@ -165,7 +165,7 @@ def merge(tx: Transaction, project: Project, into: Project) -> Plan:
 def planned_erasure(tx: Transaction, project: Project) -> Extent:
     _require(tx, project)
     extent = tx.projects.extent(project)
-    if tx.erasures.newest_of(project) is None:
+    if tx.receipts.newest_of(project) is None:
         _require_held(extent)
     return extent
 
@@ -173,7 +173,7 @@ def planned_erasure(tx: Transaction, project: Project) -> Extent:
 def begin_erasure(tx: Transaction, project: Project) -> Erasure:
     """The receipt that goes on; or an earlier one, of a project that holds nothing."""
     _require(tx, project)
-    extent, newest = tx.projects.extent(project), tx.erasures.newest_of(project)
+    extent, newest = tx.projects.extent(project), tx.receipts.newest_of(project)
     if newest is not None and (newest.goes_on or not extent):
         return newest
     _require_held(extent)
@@ -187,13 +187,13 @@ def begin_erasure(tx: Transaction, project: Project) -> Erasure:
         erased_at=tx.now,
         goes_on=True,
     )
-    tx.erasures.add(erasure)
+    tx.receipts.add(erasure)
     return erasure
 
 
 def erase_some(tx: Transaction, erasure: ErasureId) -> Erasure:
     """Do a part of an erasure that has begun; the receipt as it is then."""
-    found = tx.erasures.get(erasure)
+    found = tx.receipts.get(erasure)
     if found is None:  # nor is the tenant, who was erased meanwhile
         raise NotFound("No such project.")
     if not found.goes_on:  # another, who asked for the same, has ended it
@@ -203,10 +203,10 @@ def erase_some(tx: Transaction, erasure: ErasureId) -> Erasure:
         return found
     memories = tx.projects.some(found.project, BATCH)
     if memories:
-        tx.erasures.extend(erasure, memories, tx.memories.erase_some(memories))
+        tx.receipts.extend(erasure, memories, tx.memories.erase_some(memories))
     else:
-        tx.erasures.complete(erasure, tx.projects.erase_sessions(found.project))
-    now = tx.erasures.get(erasure)
+        tx.receipts.complete(erasure, tx.projects.erase_sessions(found.project))
+    now = tx.receipts.get(erasure)
     assert now is not None
     return now
 
@@ -244,5 +244,5 @@ def _require_at_rest(tx: Transaction, *projects: Project) -> None:
 
 
 def _going_on(tx: Transaction, project: Project) -> Erasure | None:
-    newest = tx.erasures.newest_of(project)
+    newest = tx.receipts.newest_of(project)
     return newest if newest is not None and newest.goes_on else None

@@ -67,7 +67,7 @@ class Erasures:
 
 def receipt(tx: Transaction, erasure: ErasureId) -> tuple[Erasure, bool]:
     """The receipt, and whether rows of imports that are half-way may hold what was erased."""
-    found = tx.erasures.get(erasure)
+    found = tx.receipts.get(erasure)
     is_of_store = found is not None and found.project == NO_PROJECT
     if found is None or is_of_store or not tx.caller.projects.match(found.project):
         raise NotFound("No such erasure.")

@@ -98,28 +98,32 @@ def remove_memories(tx: Transaction, due: Sequence[MemoryId], by: By = None) -> 
 
 
 def overdue_histories(tx: Transaction, _: By = None) -> list[MemoryId]:
-    return tx.past_retention.with_history(tx.kept.revisions, FOUND) if tx.kept.revisions else []
+    return (
+        tx.past_retention.with_history(tx.retention.revisions, FOUND)
+        if tx.retention.revisions
+        else []
+    )
 
 
 def remove_revisions(tx: Transaction, due: Sequence[MemoryId], _: By = None) -> Step:
-    rows = tx.past_retention.trim(due[:AT_ONCE], tx.kept.revisions)
+    rows = tx.past_retention.trim(due[:AT_ONCE], tx.retention.revisions)
     return Step(rows=rows, seen=0 if rows else len(due[:AT_ONCE]))
 
 
 def overdue_records(tx: Transaction, by: By = None) -> list[bytes]:
     until = _until(tx, Kind.IDEMPOTENCY, by)
-    return tx.done.until(until, FOUND) if until else []
+    return tx.idempotency.until(until, FOUND) if until else []
 
 
 def remove_records(tx: Transaction, due: Sequence[bytes], by: By = None) -> Step:
     until = _until(tx, Kind.IDEMPOTENCY, by)
-    rows = tx.done.forget(due, until) if until else 0
+    rows = tx.idempotency.forget(due, until) if until else 0
     return Step(rows=rows, seen=len(due))
 
 
 def overdue_receipts(tx: Transaction, by: By = None) -> list[ErasureId]:
     until = _until(tx, Kind.RECEIPTS, by)
-    return tx.erasures.settled(until, FOUND) if until else []
+    return tx.receipts.settled(until, FOUND) if until else []
 
 
 def remove_receipts(tx: Transaction, due: Sequence[ErasureId], _: By = None) -> Step:
@@ -127,7 +131,7 @@ def remove_receipts(tx: Transaction, due: Sequence[ErasureId], _: By = None) -> 
     for seen, erasure in enumerate(due):
         if rows >= AT_ONCE:
             return Step(rows=rows, seen=seen)
-        rows += tx.erasures.forget(erasure, AT_ONCE)
+        rows += tx.receipts.forget(erasure, AT_ONCE)
     return Step(rows=rows, seen=len(due))
 
 
@@ -140,7 +144,7 @@ STEPS: Mapping[Kind, tuple[Find, Remove]] = {
 
 
 def _until(tx: Transaction, kind: Kind, by: By) -> datetime | None:
-    return tx.kept.until(kind, min(tx.now, by or tx.now))
+    return tx.retention.until(kind, min(tx.now, by or tx.now))
 
 
 def _by_project(deleted: Sequence[Deleted]) -> dict[Project, list[MemoryId]]:
@@ -152,14 +156,14 @@ def _by_project(deleted: Sequence[Deleted]) -> dict[Project, list[MemoryId]]:
 
 def _erased(tx: Transaction, project: Project, memories: list[MemoryId]) -> int:
     revisions = tx.memories.erase_some(memories)
-    tx.erasures.add(_receipt(tx, project, memories, len(memories), revisions))
+    tx.receipts.add(_receipt(tx, project, memories, len(memories), revisions))
     return len(memories) + revisions
 
 
 def _shortened(tx: Transaction, one: Deleted) -> int:
     tx.memories.must_scrub(one.memory)  # it may hold words of earlier revisions
     revisions = tx.past_retention.trim([one.memory], keep=1)
-    tx.erasures.add(_receipt(tx, one.project, [one.memory], 0, revisions))
+    tx.receipts.add(_receipt(tx, one.project, [one.memory], 0, revisions))
     return revisions
 
 

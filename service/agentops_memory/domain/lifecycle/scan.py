@@ -147,7 +147,7 @@ def _redact_project(
     sessions = sum(
         _redact_session(tx, finding.session, rules) for finding in findings if finding.session
     )
-    tx.erasures.add(
+    tx.receipts.add(
         Erasure(
             id=ErasureId(tx.new_uid(tx.now)),
             kind=ErasureKind.REDACTION,

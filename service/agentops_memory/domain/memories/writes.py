@@ -117,7 +117,7 @@ def erase(tx: Transaction, memory: MemoryId) -> ErasureId | None:
         erased_at=tx.now,
     )
     tx.memories.erase(memory)
-    tx.erasures.add(erasure)
+    tx.receipts.add(erasure)
     return erasure.id
 
 
@@ -130,7 +130,7 @@ def erased_again(tx: Transaction, ids: Ids, memory: MemoryId) -> ErasureId | Non
     forgotten_again(tx, ids, memory)
     if "erasure" not in ids:
         return None
-    receipt = tx.erasures.get(ErasureId(str(ids["erasure"])))
+    receipt = tx.receipts.get(ErasureId(str(ids["erasure"])))
     if receipt is None or not tx.caller.projects.match(receipt.project):
         return None
     return receipt.id
@@ -213,13 +213,13 @@ def _record(tx: Transaction, memory: Memory, deed: ChangeKind) -> None:
     tx.revisions.add(
         memory.id, Revision(number=memory.revision, deed=deed, at=at, text=memory.text)
     )
-    if tx.kept.oldest(memory.revision) > 1 and not memory.space.is_store:
-        tx.past_retention.trim([memory.id], tx.kept.revisions)
+    if tx.retention.oldest(memory.revision) > 1 and not memory.space.is_store:
+        tx.past_retention.trim([memory.id], tx.retention.revisions)
 
 
 def _earlier(tx: Transaction, memory: MemoryId) -> ErasureId | None:
     """The receipt of an earlier erasure, for a caller who lost the answer."""
-    erasure = tx.erasures.of(memory)
+    erasure = tx.receipts.of(memory)
     if erasure is None or not tx.caller.projects.match(erasure.project):
         return None
     return erasure.id

@@ -95,7 +95,7 @@ class ProjectTable(Protocol):
         """
 
 
-class DoneTable(Protocol):
+class IdempotencyTable(Protocol):
     """What was done under idempotency keys. Whether that still counts is for the rules to say."""
 
     def get(self, key: bytes) -> IdempotencyRecord | None:
@@ -132,7 +132,7 @@ class Transaction(Protocol):
         """The bytes that the tenant may still store, below 0 when it has more; None: any number."""
 
     @property
-    def kept(self) -> Retentions:
+    def retention(self) -> Retentions:
         """How long is kept what is kept for a time."""
 
     @property
@@ -164,7 +164,7 @@ class Transaction(Protocol):
         """Projects."""
 
     @property
-    def erasures(self) -> ReceiptTable:
+    def receipts(self) -> ReceiptTable:
         """Receipts of erasures."""
 
     @property
@@ -184,7 +184,7 @@ class Transaction(Protocol):
         """What stores tell of revisions."""
 
     @property
-    def done(self) -> DoneTable:
+    def idempotency(self) -> IdempotencyTable:
         """What was done under idempotency keys."""
 
     @property

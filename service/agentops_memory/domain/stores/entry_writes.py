@@ -206,7 +206,7 @@ def _add_version(
 def erased(tx: Transaction, memory: MemoryId) -> None:
     """Record that the bytes of a memory's earlier text are to be erased."""
     tx.memories.must_scrub(memory)
-    tx.erasures.add(
+    tx.receipts.add(
         Erasure(
             id=ErasureId(tx.new_uid(tx.now)),
             kind=ErasureKind.REDACTION,

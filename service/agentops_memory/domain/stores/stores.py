@@ -167,7 +167,7 @@ def delete_store(tx: Transaction, store: StoreId) -> None:
         erased_at=tx.now,
         goes_on=True,
     )
-    tx.erasures.add(erasure)
+    tx.receipts.add(erasure)
     tx.stores.delete(store, erasure.id)
 
 
@@ -220,9 +220,9 @@ def erase_some_of_store(tx: Transaction) -> None:
     if erasure is None:
         return
     if revisions := tx.stores.erase_history(erasure, HISTORY):
-        tx.erasures.extend(erasure, (), revisions)
+        tx.receipts.extend(erasure, (), revisions)
     elif memories := tx.stores.some(erasure, BATCH):
-        tx.erasures.extend(erasure, memories, tx.memories.erase_some(memories))
+        tx.receipts.extend(erasure, memories, tx.memories.erase_some(memories))
     else:
         tx.stores.remove(erasure)
-        tx.erasures.complete(erasure, 0)
+        tx.receipts.complete(erasure, 0)

@@ -96,7 +96,7 @@ class Known(Protocol):
     def caller(self) -> Caller: ...
 
     @property
-    def kept(self) -> Retentions: ...
+    def retention(self) -> Retentions: ...
 
     @property
     def memories(self) -> KnownMemories: ...
@@ -156,7 +156,7 @@ def at_one_key(known: Known, held: Memory, memory: Memory) -> Fate:
         return Fate.RECORDED
     if memory.updated_at > held.updated_at:
         return Fate.LATER
-    is_full = known.kept.revisions and known.kept.is_full(known.revisions.count(held))
+    is_full = known.retention.revisions and known.retention.is_full(known.revisions.count(held))
     return Fate.TOO_EARLY if is_full else Fate.EARLIER
 
 

@@ -89,7 +89,7 @@ class Foreseen:
 
     def __init__(self, tx: Transaction, ahead: Ahead) -> None:
         self.caller: Caller = tx.caller
-        self.kept: Retentions = tx.kept
+        self.retention: Retentions = tx.retention
         self.memories = ForeseenMemories(tx, ahead)
         self.revisions = ForeseenRevisions(tx, ahead)
         self.sessions = ForeseenSessions(tx, ahead)
@@ -111,7 +111,7 @@ class Foreseen:
             self._ahead.repeats.note(marks)
         elif found.fate.is_stored and self._ahead.repeats.has_any(marks):
             history = self.revisions.newest(found.meets) if found.meets else []
-            self._ahead.keep(*_after(found, history, self.kept))
+            self._ahead.keep(*_after(found, history, self.retention))
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,7 +84,7 @@ class SqliteEngine:
         clock: Callable[[], datetime],
         features: Features = ALL,
         quota: int | None = None,
-        kept: Retentions = USUAL,
+        retention: Retentions = USUAL,
         listener: Listener = SILENT,
     ) -> AsyncIterator["SqliteEngine"]:
         """An engine over the file, made or brought up to date first; checkpointed at the end.
@@ -114,7 +114,7 @@ class SqliteEngine:
                         free_space = FreeSpace(database, path, files)
                         damage = Damage(path, listener.damaged)
                         transactions = partial(
-                            SqliteTransaction, quota=quota, kept=kept, uids=Uids()
+                            SqliteTransaction, quota=quota, retention=retention, uids=Uids()
                         )
                         yield cls(writer, readers, free_space, damage, clock, transactions)
                 finally:

@@ -79,7 +79,7 @@ class SqliteMaintenance:
         )
 
     async def scrub(self, caller: Caller, progress: Progress = noop) -> Scrubbed:
-        erasures = await self._read(caller, lambda tx: tx.erasures.pending())
+        erasures = await self._read(caller, lambda tx: tx.receipts.pending())
         if not erasures:
             return Scrubbed()
         notes = await self._read(caller, lambda tx: tx.partitions.to_purge())
@@ -191,7 +191,7 @@ def _purge(tx: SqliteTransaction, number: int, begun: Purge | None) -> Purge | N
 
 def _settle(tx: SqliteTransaction, erasures: Sequence[ErasureId], notes: dict[int, int]) -> None:
     tx.partitions.purged(notes)
-    tx.erasures.settle(erasures)
+    tx.receipts.settle(erasures)
 
 
 def _size(file: Path) -> int:

@@ -35,7 +35,7 @@ class SqliteTransaction:
         *,
         is_alone: bool = True,
         quota: int | None = None,
-        kept: Retentions = USUAL,
+        retention: Retentions = USUAL,
         uids: Uids | None = None,
         others: Callable[[], int] = lambda: 0,
     ) -> None:
@@ -45,7 +45,7 @@ class SqliteTransaction:
         self._others = others
         self.now = now
         self.caller = caller
-        self.kept = kept
+        self.retention = retention
         self.is_alone = is_alone
         self.partitions = Partitions(connection, is_alone=is_alone)
         self.index = Index(connection, self.partitions)
@@ -55,11 +55,11 @@ class SqliteTransaction:
         self.revisions = Revisions(connection)
         self.imports = Imports(connection, now, is_alone=is_alone)
         self.projects = Projects(connection, self.index, self.imports, caller.projects)
-        self.erasures = Erasures(connection, now)
+        self.receipts = Erasures(connection, now)
         self.stores = Stores(connection, self.index)
         self.entries = Entries(connection)
         self.versions = Versions(connection)
-        self.done = DoneRecords(connection)
+        self.idempotency = DoneRecords(connection)
         self.past_retention = Overdue(connection)
         self.search = Search(connection, self.memories, self.partitions, caller.projects)
 
