@@ -49,16 +49,15 @@ class Figures:
     async def _count(self) -> None:
         clock = asyncio.get_running_loop().time
         began = clock()
-        await attempted(self._is_counted(), log, "rows could not be counted")
+        await attempted(self._show_rows(), log, "rows could not be counted")
         self._count_again_at = clock() + max(COUNTED_FOR.total_seconds(), REST * (clock() - began))
 
-    async def _is_counted(self) -> bool:
+    async def _show_rows(self) -> None:
         async with asyncio.timeout(TIMEOUT.total_seconds()):
             counts = await counted(self._storage)
         for table in m.ROWS.labels["table"]:
             self._metrics.show(m.ROWS, sum(getattr(rows, table) for rows in counts), table)
         self._metrics.show(m.SESSIONS_OPEN, sum(rows.sessions_open for rows in counts))
-        return True
 
 
 async def counted(storage: Storage) -> list[Rows]:

@@ -4,9 +4,8 @@ import logging
 from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 
-from ..domain.model.access import Caller
 from ..domain.transfer.transfer import Transfer
-from .runner import Callers, WorkSignal, attempted, background, on_signal
+from .runner import Callers, Job, WorkSignal, background
 
 log = logging.getLogger(__name__)
 
@@ -19,9 +18,5 @@ def importing(
     Another process may have left one, so all tenants are looked at, as often as that; an
     interval of 0 means only at the start.
     """
-
-    async def is_completed(caller: Caller) -> bool:
-        failure = "an import goes on later"
-        return await attempted(transfer.resume(caller), log, failure, tenant=caller.tenant)
-
-    return background(on_signal(is_completed, callers, left, every))
+    job = Job(transfer.resume, log, "an import goes on later")
+    return background(job.run_on_signal(callers, left, every))

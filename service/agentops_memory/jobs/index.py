@@ -5,6 +5,7 @@ import logging
 from collections.abc import Iterable
 from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
+from functools import partial
 
 from ..domain.errors import Damaged
 from ..domain.model.access import Caller
@@ -12,11 +13,12 @@ from ..domain.model.maintenance import Tidied
 from ..domain.ports.maintenance import Maintenance
 from ..telemetry import Metrics
 from ..telemetry.metrics import INDEX_DRIFT, INDEX_PARTITIONS
-from .runner import Callers, Seldom, WorkSignal, attempted, background, repeating
+from .runner import Callers, Job, WorkSignal, background, repeating
 
 log = logging.getLogger(__name__)
 
 PAUSE = timedelta(minutes=1)  # between two repairs: saves wait while a part is checked
+REST = 100  # times what it took to check all values, until they are checked again
 AT_ONCE = timedelta(microseconds=1)
 
 
@@ -38,14 +40,17 @@ def checking(
     maintenance: Maintenance, callers: Callers, every: timedelta
 ) -> AbstractAsyncContextManager[None]:
     """Inside, each tenant's values are checked as often, but a hundredth of the time."""
-    seldom = Seldom()
+    job = Job(maintenance.check, log, "the values were not looked at; that is tried again")
+    due_at = 0.0
 
     async def check() -> None:
-        for caller in callers():
-            failure = "the values were not looked at; that is tried again"
-            await attempted(_is_checked(maintenance, caller), log, failure, tenant=caller.tenant)
+        nonlocal due_at
+        clock = asyncio.get_running_loop().time
+        if (began := clock()) >= due_at:
+            await job.run(callers())
+            due_at = clock() + (clock() - began) * REST
 
-    return repeating(every, lambda: seldom.run(check))
+    return repeating(every, check)
 
 
 def repairing(maintenance: Maintenance, damage: WorkSignal) -> AbstractAsyncContextManager[None]:
@@ -62,16 +67,13 @@ async def tidy(
     """Tidy each tenant's index once, and say what was wrong with it."""
     found: list[Tidied] = []
 
-    async def is_tidy(caller: Caller) -> bool:
+    async def tidied(caller: Caller) -> None:
         found.append(await maintenance.tidy(caller))
         _tell(found[-1])
         if found[-1].is_damaged:
             damage.set(caller)
-        return True
 
-    for caller in callers:
-        failure = "no sweep now; the next one tries again"
-        await attempted(is_tidy(caller), log, failure, tenant=caller.tenant)
+    await Job(tidied, log, "no sweep now; the next one tries again").run(callers)
     metrics.show(INDEX_DRIFT, sum(one.drift for one in found))
     metrics.show(INDEX_PARTITIONS, sum(one.parts for one in found))
 
@@ -84,26 +86,14 @@ def _tell(tidied: Tidied) -> None:
         log.info("projects moved to other partitions", extra={"projects": tidied.moved})
 
 
-async def _is_checked(maintenance: Maintenance, caller: Caller) -> bool:
-    await maintenance.check(caller)
-    return True
-
-
 async def _repair_again_and_again(maintenance: Maintenance, damage: WorkSignal) -> None:
+    repair = partial(_is_repaired, maintenance)
+    job = Job(repair, log, "nothing is mended now; it is tried again")
     damaged: list[Caller] = []
     while True:
         signalled = await damage.wait(AT_ONCE if damaged else None)
         due = {caller.tenant: caller for caller in [*damaged, *signalled]}
-        damaged = [
-            caller
-            for caller in due.values()
-            if not await attempted(
-                _is_repaired(maintenance, caller),
-                log,
-                "nothing is mended now; it is tried again",
-                tenant=caller.tenant,
-            )
-        ]
+        damaged = await job.run(due.values())
         await asyncio.sleep(PAUSE.total_seconds())
 
 

@@ -12,7 +12,7 @@ from ..domain.model.access import Caller
 from ..domain.model.retention import BY_CLOCK, Kind, Retentions
 from ..telemetry import Metrics
 from ..telemetry.metrics import SWEPT_ROWS
-from .runner import Callers, WorkSignal, attempted, background, repeating
+from .runner import Callers, Job, WorkSignal, attempted, background, repeating
 from .trusted_clock import TrustedClock
 
 TrimAudit = Callable[[datetime], int]
@@ -36,38 +36,33 @@ class RetentionSweep:
     async def sweep(self, callers: Iterable[Caller]) -> None:
         """Remove what is over its time, of each tenant; what fails is tried the next time."""
         by = self.clock.proven()
-        for caller in callers:
-            failure = "what is over its time goes later"
-            await attempted(self._is_swept(caller, by), log, failure, tenant=caller.tenant)
+        kinds = frozenset(Kind) if by else frozenset(Kind) - BY_CLOCK
+
+        async def sweep(caller: Caller) -> None:
+            self._tell(await self.retaining.sweep(caller, kinds, by=by), tenant=caller.tenant)
+
+        await Job(sweep, log, "what is over its time goes later").run(callers)
 
     async def sweep_audit(self) -> None:
         """Remove audit lines that are over their time; what fails is tried the next time."""
         by = self.clock.proven()
-        until = self.retention.until(Kind.AUDIT, by) if by else None
-        if until is None:
-            return
+        if until := self.retention.until(Kind.AUDIT, by) if by else None:
+            await attempted(self._trim(until), log, "audit lines go later")
 
-        async def is_trimmed() -> bool:
-            return self._tell({Kind.AUDIT: await asyncio.to_thread(self.trim_audit, until)})
+    async def _trim(self, until: datetime) -> None:
+        self._tell({Kind.AUDIT: await asyncio.to_thread(self.trim_audit, until)})
 
-        await attempted(is_trimmed(), log, "audit lines go later")
-
-    async def _is_swept(self, caller: Caller, by: datetime | None) -> bool:
-        kinds = frozenset(Kind) if by else frozenset(Kind) - BY_CLOCK
-        return self._tell(await self.retaining.sweep(caller, kinds, by=by), tenant=caller.tenant)
-
-    def _tell(self, removed: Removed, **fields: object) -> bool:
+    def _tell(self, removed: Removed, **fields: object) -> None:
         gone = {kind.value: rows for kind, rows in removed.items() if rows}
         for kind, rows in gone.items():
             self.metrics.count(SWEPT_ROWS, kind, by=rows)
         if gone:
             log.info("what was over its time was removed", extra={**gone, **fields})
-        return True
 
 
 @asynccontextmanager
 async def enforcing(
-    kept: RetentionSweep, callers: Callers, opened: WorkSignal, every: timedelta
+    due: RetentionSweep, callers: Callers, opened: WorkSignal, every: timedelta
 ) -> AsyncIterator[None]:
     """Inside, what is over its time goes now and again, and where a database was just opened.
 
@@ -75,12 +70,12 @@ async def enforcing(
     """
 
     async def sweep() -> None:
-        await kept.sweep(callers())
-        await kept.sweep_audit()
+        await due.sweep(callers())
+        await due.sweep_audit()
 
     async def sweep_opened() -> None:
         while True:
-            await kept.sweep(await opened.wait())
+            await due.sweep(await opened.wait())
 
     if not every:
         yield

@@ -7,6 +7,7 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from logging import Logger
 from typing import Any, TypeVar
@@ -69,46 +70,59 @@ async def background(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
 
 
 def repeating(
-    every: timedelta, work: Callable[[], Awaitable[None]]
+    every: timedelta, work: Callable[[], Awaitable[object]]
 ) -> AbstractAsyncContextManager[None]:
     """Inside, the work is done after each such interval; an interval of 0 means never."""
     return background(_again_and_again(every, work)) if every else nullcontext()
 
 
-async def _again_and_again(every: timedelta, work: Callable[[], Awaitable[None]]) -> None:
+async def _again_and_again(every: timedelta, work: Callable[[], Awaitable[object]]) -> None:
     while True:
         await asyncio.sleep(every.total_seconds())
         await work()
 
 
-async def on_signal(
-    is_done: Callable[[Caller], Awaitable[bool]],
-    callers: Callers,
-    signal: WorkSignal,
-    every: timedelta,
-) -> None:
-    """Do what there is for each tenant: at the start, when the signal is set, and so often.
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Work for one tenant after another. What fails is told, and holds up no other tenant's.
 
-    What is not done then is tried again after a pause. An interval of 0 means never.
+    Work that answers False is held back, and wants to be tried again.
     """
-    due, pause, clock = list(callers()), SHORTEST_PAUSE, asyncio.get_running_loop().time
-    while True:
-        begun = clock()
-        held_back = [caller for caller in due if not await is_done(caller)]
-        await asyncio.sleep(clock() - begun)  # it rests as long as it worked
-        pause = min(2 * pause, LONGEST_PAUSE) if held_back else SHORTEST_PAUSE
-        signalled = await signal.wait(pause if held_back else every or None)
-        due = held_back + [caller for caller in signalled if caller not in held_back]
-        due = due or list(callers())
+
+    work: Callable[[Caller], Awaitable[object]]
+    log: Logger
+    failure: str  # as the log has it
+
+    async def run(self, callers: Iterable[Caller]) -> list[Caller]:
+        """Do the work for each of them; whose is held back."""
+        return [caller for caller in callers if not await self._is_done(caller)]
+
+    async def run_on_signal(self, callers: Callers, signal: WorkSignal, every: timedelta) -> None:
+        """Do it at the start for all, when the signal is set for those, and so often for all.
+
+        What is held back is tried again after a pause. An interval of 0 means never.
+        """
+        due, pause, clock = list(callers()), SHORTEST_PAUSE, asyncio.get_running_loop().time
+        while True:
+            begun = clock()
+            held_back = await self.run(due)
+            await asyncio.sleep(clock() - begun)  # it rests as long as it worked
+            pause = min(2 * pause, LONGEST_PAUSE) if held_back else SHORTEST_PAUSE
+            signalled = await signal.wait(pause if held_back else every or None)
+            due = held_back + [caller for caller in signalled if caller not in held_back]
+            due = due or list(callers())
+
+    async def _is_done(self, caller: Caller) -> bool:
+        return await attempted(self.work(caller), self.log, self.failure, tenant=caller.tenant)
 
 
-async def attempted(work: Awaitable[bool], log: Logger, failure: str, **fields: object) -> bool:
+async def attempted(work: Awaitable[object], log: Logger, failure: str, **fields: object) -> bool:
     """Whether nothing is left to do; what fails is told, and may be tried again.
 
     What a fault of the program ends is not: it would end it as often as it is tried.
     """
     try:
-        return await work
+        return await work is not False
     except NotFound:
         return True  # the tenant was erased
     except Exception as error:  # noqa: BLE001 - the next tenant's may be well
@@ -126,23 +140,6 @@ def log_failure(log: Logger, sentence: str, error: Exception, **fields: object) 
         log.warning(sentence, extra={"reason": reason(error), "code": code, **fields})
     else:
         log.error(sentence, exc_info=error, extra=fields)
-
-
-class Seldom:
-    """Lets work have no more than a hundredth of the time, however long it takes."""
-
-    SHARE = 100
-
-    def __init__(self) -> None:
-        self._due_at = 0.0
-
-    async def run(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Do the work, unless that would be too soon after the last time."""
-        clock = asyncio.get_running_loop().time
-        began = clock()
-        if began >= self._due_at:
-            await work()
-            self._due_at = clock() + (clock() - began) * self.SHARE
 
 
 async def run_in_thread(work: Callable[[GoOn], T]) -> T:

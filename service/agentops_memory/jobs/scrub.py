@@ -3,10 +3,11 @@
 import logging
 from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
+from functools import partial
 
 from ..domain.lifecycle.receipts import Erasures
 from ..domain.model.access import Caller
-from .runner import Callers, WorkSignal, attempted, background, on_signal
+from .runner import Callers, Job, WorkSignal, background
 
 log = logging.getLogger(__name__)
 
@@ -20,11 +21,8 @@ def scrubbing(
     often as that; an interval of 0 means only at the start.
     """
 
-    async def is_scrubbed(caller: Caller) -> bool:
-        failure = "no scrub now; it is tried again"
-        return await attempted(_is_scrubbed(erasures, caller), log, failure, tenant=caller.tenant)
-
-    return background(on_signal(is_scrubbed, callers, erased, every))
+    job = Job(partial(_is_scrubbed, erasures), log, "no scrub now; it is tried again")
+    return background(job.run_on_signal(callers, erased, every))
 
 
 async def _is_scrubbed(erasures: Erasures, caller: Caller) -> bool:

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from ..domain.memories.sessions import Sessions
 from ..domain.model.access import Caller
-from .runner import Callers, attempted, repeating
+from .runner import Callers, Job, repeating
 
 log = logging.getLogger(__name__)
 
@@ -25,12 +25,9 @@ def ending(
 async def end_idle(sessions: Sessions, callers: Iterable[Caller], idle: timedelta) -> None:
     """End each tenant's idle sessions, and say how many; what fails is tried the next time."""
 
-    async def is_done(caller: Caller) -> bool:
+    async def end(caller: Caller) -> None:
         if ended := await sessions.end_idle(caller, idle):
             extra = {"sessions": ended, "tenant": caller.tenant}
             log.info("idle sessions have ended", extra=extra)
-        return True
 
-    for caller in callers:
-        failure = "idle sessions go on; they end later"
-        await attempted(is_done(caller), log, failure, tenant=caller.tenant)
+    await Job(end, log, "idle sessions go on; they end later").run(callers)
