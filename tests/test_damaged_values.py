@@ -19,7 +19,7 @@ from agentops_memory.jobs import index as jobs
 from agentops_memory.storage.sqlite.base.connection import connect
 from agentops_memory.storage.sqlite.maintenance import values
 from agentops_memory.storage.sqlite.maintenance.values import DERIVED, TABLES, Kind
-from agentops_memory.storage.sqlite.schema.migrate import laid_out
+from agentops_memory.storage.sqlite.schema.migrate import apply_migrations
 from agentops_memory.web import health
 
 from .agents import agent
@@ -88,7 +88,7 @@ def test_no_more_rows_are_read_than_are_told_however_many_values_of_a_row_are_da
 
 def test_it_is_told_of_every_column_what_it_holds() -> None:
     with closing(connect(Path(":memory:"))) as database:
-        laid_out(database)
+        apply_migrations(database)
         columns = database.execute(
             """SELECT t.name, c.name
                  FROM pragma_table_list t, pragma_table_info(t.name) c

@@ -21,7 +21,7 @@ from pathlib import Path
 from ..base.connection import APPLICATION_ID, Connection, change
 from ..base.errors import primary_code
 from ..base.open_files import OpenFiles, descriptor_of
-from ..schema.migrate import without_remains
+from ..schema.migrate import vacuum_remains
 
 TIMEOUT = timedelta(milliseconds=50)  # with reads that need the log, and with other processes
 TRIES = 3  # held back so often, a walk is given up
@@ -52,7 +52,7 @@ class FreeSpace:
         """Write zeros over them, and truncate the log; false while something holds that back."""
         if not self._files.are_in_place():
             return False
-        if not await self._writer.run(partial(without_remains, path=self._path)):
+        if not await self._writer.run(partial(vacuum_remains, path=self._path)):
             return False
         walk, tries = Walk(self._path, self._files), TRIES
         while tries:

@@ -27,7 +27,7 @@ MIGRATIONS = resources.files(__package__) / "migrations"
 TIMEOUT = timedelta(seconds=60)  # another process may be migrating
 
 OnUpgrade = Callable[[], None]
-"""Called before a file that is not empty is upgraded or written anew: that may take long."""
+"""Called before a file that is not empty is upgraded or rewritten: that may take long."""
 
 
 def require_current(path: Path, features: Features = ALL, *, may_be_new: bool = False) -> None:
@@ -59,7 +59,7 @@ def migrated(
 ) -> None:
     """Make the file if it is missing, upgrade it if it is the original's, and migrate it.
 
-    An index that was made by other rules is built anew.
+    An index that was made by other rules is rebuilt.
     Refused with StartRefused when the file cannot be used; then it stays as it is.
     """
     with refusing(path):
@@ -72,7 +72,7 @@ def migrated(
                     on_upgrade()
                 _migrate(database, path, now, features)
             use_wal(database, TIMEOUT)
-            without_remains(database, path, on_upgrade)
+            vacuum_remains(database, path, on_upgrade)
 
 
 def has_newest_format(database: sqlite3.Connection) -> bool:
@@ -80,12 +80,12 @@ def has_newest_format(database: sqlite3.Connection) -> bool:
     return version_of(database) == newest_format()
 
 
-def without_remains(database: sqlite3.Connection, path: Path, on_rewrite: OnUpgrade = noop) -> bool:
-    """Write the file anew if its free pages may hold what was deleted; whether they do not now."""
+def vacuum_remains(database: sqlite3.Connection, path: Path, on_rewrite: OnUpgrade = noop) -> bool:
+    """Vacuum the file if its free pages may hold what was deleted; whether they do not now."""
     if database.execute("SELECT 1 FROM remains").fetchone() is None:
         return True
     on_rewrite()
-    if not upgrade.compact(database, path):
+    if not upgrade.vacuum(database, path):
         return False
     database.execute("DELETE FROM remains")
     return True
@@ -103,7 +103,7 @@ def statements(number: int) -> Iterator[str]:
         yield statement
 
 
-def laid_out(database: sqlite3.Connection, after: int = 0) -> None:
+def apply_migrations(database: sqlite3.Connection, after: int = 0) -> None:
     """Run every migration after one, or all of them."""
     for number in range(after + 1, newest_format() + 1):
         for statement in statements(number):
@@ -141,7 +141,7 @@ def _step(database: sqlite3.Connection, path: Path, now: datetime) -> None:
     elif version == 0 and is_used(database):
         raise StartRefused(f"{path} is a database of another program.")
     _require_small_ids(database, path)
-    laid_out(database, after=version)
+    apply_migrations(database, after=version)
     database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     database.execute(f"PRAGMA user_version = {len(_scripts())}")
 
