@@ -13,7 +13,7 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 
-from agentops_memory.api.agentops.imports import Document
+from agentops_memory.api.agentops.transfer import Document
 from agentops_memory.domain.memories.redactor import Redactor
 from agentops_memory.domain.model.access import OPERATOR
 from agentops_memory.domain.secrets.redaction import DEFAULT_RULES

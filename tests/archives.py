@@ -8,7 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from agentops_memory.backup.archive_reading import COMMENT
+from agentops_memory.backup.archive import COMMENT
 from agentops_memory.storage.sqlite.base.connection import connect
 
 from .terminal import Terminal

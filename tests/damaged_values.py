@@ -10,8 +10,8 @@ from typing import Any
 
 import httpx
 
+from agentops_memory.storage.sql.rows import micros
 from agentops_memory.storage.sqlite.base.connection import connect
-from agentops_memory.storage.sqlite.base.table import micros
 from agentops_memory.storage.sqlite.maintenance.values import TABLES, Kind
 
 from .service import START, Service, serving

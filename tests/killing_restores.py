@@ -9,15 +9,15 @@ from types import FrameType
 from typing import Any
 
 from agentops_memory.backup import restore as restores
-from agentops_memory.backup.archives import Scope
-from agentops_memory.files import fsync as syncing
+from agentops_memory.backup.backup import Scope
+from agentops_memory.files import atomic
 from agentops_memory.settings.settings import settings
 from agentops_memory.storage.sqlite.base import copies
 from agentops_memory.storage.sqlite.maintenance import replacing
 
 from .archives import at
 
-TRACED = {module.__file__ for module in (copies, replacing, syncing)}
+TRACED = {module.__file__ for module in (copies, replacing, atomic)}
 
 
 def before_each_line(archive: Path, path: Path) -> None:

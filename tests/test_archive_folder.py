@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from agentops_memory.backup.archive_folder import newest, place_in, prune
-from agentops_memory.backup.archives import Scope, archived
+from agentops_memory.backup.backup import Scope, make_archive
+from agentops_memory.backup.schedule import newest, path_in, prune
 from agentops_memory.domain.model.access import DEFAULT_TENANT
 from agentops_memory.settings.settings import settings
 
@@ -26,8 +26,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with serving(database) as service:
         service.save("apple")
     place = settings({"MEMORY_DB_PATH": str(database)})
-    archived(place, folder / "whole.zip", now=START)
-    archived(place, folder / "some.zip", Scope(tenants=[DEFAULT_TENANT]), now=START)
+    make_archive(place, folder / "whole.zip", now=START)
+    make_archive(place, folder / "some.zip", Scope(tenants=[DEFAULT_TENANT]), now=START)
     return folder
 
 
@@ -141,4 +141,4 @@ def test_after_a_clock_that_was_wrong_backups_go_on(folder: Path, whole: bytes) 
 
 def at(folder: Path, days: float) -> Path:
     made_at: datetime = START + days * DAY
-    return place_in(folder, made_at)
+    return path_in(folder, made_at)

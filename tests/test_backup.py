@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from agentops_memory.backup.archive_reading import ArchiveRefused
-from agentops_memory.backup.archives import Scope, archived
+from agentops_memory.backup.archive import ArchiveRefused
+from agentops_memory.backup.backup import Scope, make_archive
 from agentops_memory.domain.model.access import TenantId
 from agentops_memory.files import drafts
 from agentops_memory.files import keys as key_file
@@ -207,7 +207,7 @@ def test_a_thread_of_the_service_can_make_one_and_hears_how_far_it_is(
     now = datetime(2026, 11, 22, 4, 20, tzinfo=UTC)
 
     def make() -> None:
-        archived(place, tmp_path, Scope(), now=now, told=lambda *it: heard.append(it))
+        make_archive(place, tmp_path, Scope(), now=now, progress=lambda *it: heard.append(it))
 
     thread = threading.Thread(target=make)
     thread.start()
@@ -227,7 +227,7 @@ def test_keys_are_taken_after_every_change_that_the_audit_in_it_tells_of(
     of_old = made_key(path).split("_")[1]
     place, now = settings({"MEMORY_DB_PATH": str(path)}), datetime(2026, 11, 22, tzinfo=UTC)
     backup = threading.Thread(
-        target=lambda: archived(place, to, Scope(with_keys=True), now=now), daemon=True
+        target=lambda: make_archive(place, to, Scope(with_keys=True), now=now), daemon=True
     )
 
     def told_but_not_done(*arguments: Any, **fields: Any) -> None:
@@ -271,7 +271,7 @@ def test_a_tenant_that_is_erased_meanwhile_is_left_out_and_a_line_half_written_a
         if tenant_file(path, TenantId("zeta")).exists():
             at(path).say("tenants", "erase", "zeta", "--yes")
 
-    made = archived(place, tmp_path / "a.zip", Scope(), now=now, told=erase)
+    made = make_archive(place, tmp_path / "a.zip", Scope(), now=now, progress=erase)
 
     with zipfile.ZipFile(made.path) as archive:
         assert archive.namelist() == ["audit.jsonl", "tenants/acme.db", "manifest.json"]
@@ -296,7 +296,7 @@ def test_an_archive_that_the_disk_has_spoiled_gets_no_name(tmp_path: Path) -> No
                 file.write(bytes(8))
 
     with pytest.raises(ArchiveRefused, match="cannot be used"):
-        archived(place, tmp_path / "a.zip", Scope(), now=now, told=spoil)
+        make_archive(place, tmp_path / "a.zip", Scope(), now=now, progress=spoil)
 
     assert not (tmp_path / "a.zip").exists()
 

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from benchmarks.seeding import Size, seeded
 
-from agentops_memory.backup.archive_reading import Archive
+from agentops_memory.backup.archive import Archive
 from agentops_memory.jobs.runner import HURRY
 
 from .files import assert_sound
@@ -22,7 +22,7 @@ MEMORIES = 3_000
 SAVES = 1_000
 OFTEN = f"""
 from datetime import timedelta
-from agentops_memory import backing_up
+from agentops_memory.jobs import backups as backing_up
 backing_up.LOOK = timedelta(milliseconds=20)
 {PROGRAM}
 """

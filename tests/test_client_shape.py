@@ -20,14 +20,14 @@ from agentops_memory_client import (
     MemoryClient,
     Misconfigured,
     Unreachable,
-    calls,
 )
 from agentops_memory_client.address import trust
+from agentops_memory_client.contract import calls
 from agentops_memory_client.contract.models import (
     Saved,
     Stats,
 )
-from agentops_memory_client.contract.port import MemoryService
+from agentops_memory_client.contract.service import MemoryService
 
 from .asking import KINDS, Road, answering, asking
 from .callers import made_key

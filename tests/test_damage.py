@@ -18,7 +18,7 @@ from agentops_memory.domain.ports.maintenance import Maintenance
 from agentops_memory.jobs import index as jobs
 from agentops_memory.jobs.runner import WorkSignal
 from agentops_memory.storage.sqlite import SqliteEngine
-from agentops_memory.storage.sqlite.maintenance.drop_damaged import forgetting
+from agentops_memory.storage.sqlite.base.damaged import drop_statements
 from agentops_memory.web import health
 
 from .callers import calling, made_key
@@ -308,7 +308,7 @@ def test_what_leaves_the_schema_leaves_it_with_its_indexes_whatever_it_is_called
         database.execute("""CREATE TABLE "o'dd" (x UNIQUE, y)""")
         database.execute("CREATE TABLE other (x)")
         database.execute("""CREATE INDEX "it's" ON other (x)""")
-        for statement in forgetting(["o'dd", "it's"]):
+        for statement in drop_statements(["o'dd", "it's"]):
             database.execute(statement)
 
         assert database.execute("SELECT name FROM sqlite_schema").fetchall() == [("other",)]

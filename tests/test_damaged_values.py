@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from agentops_memory.doctor.doctor import Patient, findings_of, mended
+from agentops_memory.doctor.doctor import DoctorContext, findings_of, fixed
 from agentops_memory.domain.model.access import OPERATOR
 from agentops_memory.domain.model.findings import Finding, Status
 from agentops_memory.domain.ports.engine import Transaction
@@ -241,7 +241,7 @@ def test_the_doctor_names_the_values_of_a_table_and_mends_them(table: str, path:
     (found,) = _of_values(path)
     assert found.status is Status.FAILED
     assert re.search(rf"this is damaged: {table} \S+: \w+ \(", found.sentence)
-    (done,) = mended([found])
+    (done,) = fixed([found])
 
     assert done.status is Status.OK, done
     assert [it.status for it in _of_values(path)] == [Status.OK]
@@ -259,7 +259,7 @@ def test_all_is_well_after_the_doctor_has_mended_a_column(
 ) -> None:
     damage(path, table, column, value)
 
-    assert [it.status for it in mended(findings_of(patient_of(path)))] == [Status.OK]
+    assert [it.status for it in fixed(findings_of(patient_of(path)))] == [Status.OK]
 
     wrong = {it.code for it in findings_of(patient_of(path, thorough=True)) if _is_wrong(it)}
     assert wrong == ({"references"} if (table, column) in NAMED else set())
@@ -273,7 +273,7 @@ def test_an_instant_is_mended_by_the_nearest_that_is_known_of_its_row(path: Path
         database.execute("UPDATE sessions SET started_at = started_at + 86400000000")
     kept = rows(path, "SELECT id, created_at, updated_at FROM memories ORDER BY id")
     damage(path, "memories", "updated_at", "1 << 62")
-    (done,) = mended(_of_values(path))
+    (done,) = fixed(_of_values(path))
 
     assert "updated_at of memories 1 is now 2030-01-01T12:01:00Z" in done.sentence
     assert rows(path, "SELECT id, created_at, updated_at FROM memories ORDER BY id") == kept
@@ -284,7 +284,7 @@ def test_instants_are_mended_by_the_newest_that_is_none_of_the_damaged(path: Pat
     damage(path, "done", "at", "-(1 << 62)")
     ((newest,),) = rows(path, "SELECT max(updated_at) FROM memories")
 
-    (done,) = mended(_of_values(path))
+    (done,) = fixed(_of_values(path))
 
     assert done.status is Status.OK
     assert rows(path, "SELECT at FROM done") == [(newest,)]
@@ -297,7 +297,7 @@ def test_a_memory_was_not_changed_by_its_deletion_as_far_as_that_is_mended(path:
     kept = rows(path, deleted)
     damage(path, "memories", "updated_at", "1 << 62")
 
-    (done,) = mended(_of_values(path))
+    (done,) = fixed(_of_values(path))
 
     assert kept
     assert done.status is Status.OK
@@ -310,7 +310,7 @@ def test_the_number_of_a_memory_s_state_is_mended_by_those_revisions_that_have_o
     damage(path, "memories", "revision", BAD[Kind.COUNT][0])
     damage(path, "revisions", "number", f"number + CASE id WHEN 1 THEN {1 << 62} ELSE 0 END")
 
-    (done,) = mended(_of_values(path))
+    (done,) = fixed(_of_values(path))
 
     assert done.status is Status.OK
     assert rows(path, "SELECT revision FROM memories WHERE id = 1") == [(2,)]
@@ -322,7 +322,7 @@ def test_what_a_store_holds_is_counted_without_what_was_deleted(path: Path) -> N
     for column in ("entries", "size"):
         damage(path, "stores", column, BAD[Kind.COUNT][0])
 
-    (done,) = mended(_of_values(path))
+    (done,) = fixed(_of_values(path))
 
     assert done.status is Status.OK
     assert rows(path, counted) == kept
@@ -331,7 +331,7 @@ def test_what_a_store_holds_is_counted_without_what_was_deleted(path: Path) -> N
 def test_what_was_mended_is_known_again_when_it_is_imported(path: Path) -> None:
     damage(path, "memories", "title", NO_TEXT)
 
-    (done,) = mended(_of_values(path))
+    (done,) = fixed(_of_values(path))
 
     assert done.status is Status.OK
     with serving(path) as service:
@@ -349,7 +349,7 @@ def test_the_names_of_pairs_are_looked_at_as_what_they_name(
 ) -> None:
     damage(path, table, column, '\'{"\\ud800": "a"}\'')
 
-    (done,) = mended(_of_values(path))
+    (done,) = fixed(_of_values(path))
 
     assert done.status is Status.OK
     assert f"{column} of {table}" in done.sentence
@@ -369,7 +369,7 @@ def test_two_texts_that_would_be_the_same_where_that_cannot_be_stay_apart(path: 
         database.execute("UPDATE memories SET key = CAST(x'61ff' AS TEXT) WHERE id = 1")
         database.execute("UPDATE memories SET key = CAST(x'61fe' AS TEXT) WHERE id = 5")
 
-    (done,) = mended(_of_values(path))
+    (done,) = fixed(_of_values(path))
 
     assert done.status is Status.OK
     assert rows(path, "SELECT key FROM memories WHERE id IN (1, 5) ORDER BY id") == [
@@ -391,7 +391,7 @@ def test_what_is_met_is_a_warning_of_readiness_until_it_is_mended(
         assert service.http.get("/health/ready").status_code == 200
         assert service.save("goes on")["action"] == "created"
 
-        (done,) = mended(_of_values(path))
+        (done,) = fixed(_of_values(path))
         assert done.status is Status.OK
         until(lambda: _database(service)["status"] == "ok")
 
@@ -425,5 +425,5 @@ def _is_wrong(finding: Finding) -> bool:
     return finding.status in (Status.WARNING, Status.FAILED)
 
 
-def patient_of(path: Path, *, thorough: bool = False) -> Patient:
+def patient_of(path: Path, *, thorough: bool = False) -> DoctorContext:
     return replace(patient(path, thorough=thorough), now=START + timedelta(hours=1))

@@ -13,18 +13,19 @@ from typing import Any
 
 import pytest
 
-from agentops_memory.backup.archive_folder import place_in
-from agentops_memory.backup.archives import archived
-from agentops_memory.doctor.doctor import Patient, findings_of, mended
-from agentops_memory.doctor.settings import of_environment, usable
+from agentops_memory.backup.backup import make_archive
+from agentops_memory.backup.schedule import path_in
+from agentops_memory.doctor.doctor import DoctorContext, findings_of, fixed
+from agentops_memory.doctor.settings import check_environment, settings_or_defaults
 from agentops_memory.domain.model.findings import CODES, Finding, Status
 from agentops_memory.domain.model.retention import USUAL
 from agentops_memory.domain.text.features import ALL
 from agentops_memory.files.drafts import drafts
-from agentops_memory.files.service_lock import served_alone
+from agentops_memory.files.service_lock import service_lock
 from agentops_memory.storage.sqlite.base.connection import connect
+from agentops_memory.storage.sqlite.base.read_only import Subject
 from agentops_memory.storage.sqlite.maintenance import examination
-from agentops_memory.storage.sqlite.maintenance.storage_stats import holdings
+from agentops_memory.storage.sqlite.maintenance.storage_stats import storage_stats
 from agentops_memory.storage.sqlite.schema.migration_plan import planned
 
 from .damages import CASES, Case, beside, running
@@ -55,10 +56,10 @@ def path(sound: Path, tmp_path: Path) -> Path:
     return copy
 
 
-def patient(path: Path, *, thorough: bool = False, **environment: str) -> Patient:
+def patient(path: Path, *, thorough: bool = False, **environment: str) -> DoctorContext:
     variables = {"MEMORY_DB_PATH": str(path), **environment}
-    return Patient(
-        usable=usable(variables, {}),
+    return DoctorContext(
+        usable=settings_or_defaults(variables, {}),
         environment=variables,
         now=datetime.now(UTC),
         is_thorough=thorough,
@@ -126,7 +127,7 @@ def test_a_damage_is_found_and_mended_where_that_is_promised(name: str, path: Pa
     assert all(it.remedy or it.status is Status.OK for it in found)
     if case.is_mended:
         kept = rows(path)
-        assert {it.status for it in mended(found)} == {Status.OK}, [*mended(found)]
+        assert {it.status for it in fixed(found)} == {Status.OK}, [*fixed(found)]
         assert wrong(findings_of(patient(path, thorough=True))) == []
         assert rows(path) == kept
 
@@ -147,8 +148,10 @@ def test_every_finding_is_documented() -> None:
 def test_every_code_that_is_found_is_one_of_those() -> None:
     texts = [path.read_text("utf-8") for path in PACKAGE.rglob("*.py")]
 
-    found = {code for text in texts for code in re.findall(r'\bcode="([a-z-]+)",?\n? ', text)}
-    assert found - {"error"} <= CODES.keys()
+    made = re.compile(r'\b(?:ok|note|warn|failed)\(\s*"([a-z-]+)"')
+    found = {code for text in texts for code in made.findall(text)}
+    assert found
+    assert found <= CODES.keys()
 
 
 def sentences() -> set[str]:
@@ -238,7 +241,7 @@ def test_every_tenant_is_looked_at_or_one(path: Path) -> None:
 def test_a_variable_that_is_no_setting_is_noticed(
     variables: dict[str, str], status: Status, said: str
 ) -> None:
-    (found,) = of_environment(variables)
+    (found,) = check_environment(variables)
 
     assert (found.status, found.remedy[: len(said)]) == (status, said)
 
@@ -260,7 +263,7 @@ def test_sizes_are_measured_by_the_quota(path: Path) -> None:
 
 
 def test_who_serves_is_named(path: Path) -> None:
-    with served_alone(path):
+    with service_lock(path):
         found = findings_of(patient(path))
 
     assert [it.sentence for it in found if it.code == "served" and "process" in it.sentence]
@@ -287,7 +290,7 @@ def test_a_file_that_is_in_use_is_looked_at_and_mended(path: Path) -> None:
     with closing(connect(path)) as database:
         database.execute("UPDATE memories SET title = 'another' WHERE id = 1")
         found = findings_of(patient(path, thorough=True))
-        done = list(mended(found))
+        done = list(fixed(found))
 
         assert [(it.code, it.status) for it in wrong(found)] == [("index", Status.WARNING)]
         assert [it.sentence for it in done] == ["Partition 0 was filled afresh."]
@@ -299,7 +302,7 @@ def test_what_cannot_be_mended_stays_and_is_told(path: Path) -> None:
     running("UPDATE memories SET key = 'same'")(path)
     kept = rows(path)
 
-    (done,) = mended(findings_of(patient(path)))
+    (done,) = fixed(findings_of(patient(path)))
 
     assert done.status is Status.FAILED
     assert "It stays: SQLite refuses: UNIQUE constraint failed" in done.sentence
@@ -312,7 +315,7 @@ def test_what_would_still_be_damaged_is_left_as_it_was(path: Path) -> None:
     CASES["damaged rows"].damage(path)
     before = hashlib.sha256(path.read_bytes()).hexdigest()
 
-    (done,) = mended(found)
+    (done,) = fixed(found)
 
     assert "It stays: " in done.sentence
     assert hashlib.sha256(path.read_bytes()).hexdigest() == before
@@ -339,7 +342,7 @@ def test_what_somebody_else_keeps_there_stays(path: Path) -> None:
     os.utime(folder, (1, 1))
     there = everything(path.parent)
 
-    assert [it.sentence for it in mended(findings_of(patient(path)))] == [
+    assert [it.sentence for it in fixed(findings_of(patient(path)))] == [
         "Removed memory.db.keys.new."
     ]
     del there["memory.db.keys.new"]
@@ -360,7 +363,7 @@ def test_no_link_is_followed_to_close_what_is_not_ours(path: Path, tmp_path: Pat
 
         found = findings_of(patient(path))
         assert {it.code for it in found if it.is_fixable} <= {"mode"}
-        [*mended(found)]
+        [*fixed(found)]
 
         assert (theirs.stat().st_mode & 0o777, path.stat().st_mode & 0o777) == (
             0o644,
@@ -374,7 +377,7 @@ def test_a_link_that_is_put_in_place_meanwhile_is_not_followed(path: Path, tmp_p
     theirs = path.rename(tmp_path / "theirs")
     path.symlink_to(theirs)
 
-    (done,) = mended(found)
+    (done,) = fixed(found)
 
     assert "It stays: " in done.sentence
     assert theirs.stat().st_mode & 0o777 == 0o644
@@ -390,7 +393,7 @@ def test_a_database_behind_a_link_is_looked_at_with_its_log(path: Path, tmp_path
 
         assert [it.code for it in wrong(findings_of(patient(link)))] == ["references"]
         assert planned(link, ALL).size > path.stat().st_size
-        assert holdings(link, USUAL, datetime.now(UTC)).log
+        assert storage_stats(link, USUAL, datetime.now(UTC)).log
 
 
 def test_backups_that_are_not_made_or_would_be_lost_are_noticed(path: Path) -> None:
@@ -405,7 +408,7 @@ def test_backups_that_are_not_made_or_would_be_lost_are_noticed(path: Path) -> N
     assert told(now) == [" cannot be looked at: No such file or directory."]
     folder.mkdir()
     assert told(now) == [f"There is no backup in {folder}.", same_disk]
-    archived(patient(path).settings, place_in(folder, now), now=now)
+    make_archive(patient(path).settings, path_in(folder, now), now=now)
     assert told(now + timedelta(hours=2)) == [same_disk]
     (late, _) = told(now + timedelta(hours=2, minutes=1))
     assert late.endswith("older than twice MEMORY_BACKUP_EVERY.")
@@ -448,7 +451,7 @@ def test_a_file_that_changes_while_it_is_looked_at_is_looked_at_again(
 ) -> None:
     looks = []
 
-    def looked(subject: examination.Subject) -> list[Finding]:
+    def looked(subject: Subject) -> list[Finding]:
         looks.append(subject)
         if len(looks) == 1:
             os.utime(path, (1, 1))

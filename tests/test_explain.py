@@ -8,9 +8,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from agentops_memory.domain.model.search import WEIGHTS
 from agentops_memory.storage.sqlite.base.connection import connect
-from agentops_memory.storage.sqlite.base.stems import TOKENIZER
-from agentops_memory.storage.sqlite.fts.scores import WEIGHTS
+from agentops_memory.storage.sqlite.base.functions import TOKENIZER
 
 from .explaining import assert_true, explained, plain_of
 from .service import Service, serving

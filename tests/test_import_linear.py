@@ -18,7 +18,7 @@ from uuid import UUID
 
 import pytest
 
-from agentops_memory.api.agentops.imports import Document
+from agentops_memory.api.agentops.transfer import Document
 from agentops_memory.domain.memories.redactor import Redactor
 from agentops_memory.domain.model.access import OPERATOR, Caller
 from agentops_memory.domain.model.memory import UNSAVED

@@ -22,8 +22,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agentops_memory.api.agentops import wire
-from agentops_memory.api.agentops.imports import Document
+from agentops_memory.api.agentops.transfer import Document, imported
+from agentops_memory.api.agentops.wire import json_bytes
 from agentops_memory.api.kit.http import IN_MEMORY
 from agentops_memory.api.kit.switch_interval import INTERVAL
 from agentops_memory.cli.errors import TERMINATED
@@ -804,13 +804,11 @@ def test_the_next_start_completes_what_was_accepted(tmp_path: Path) -> None:
 
 
 def test_an_answer_says_that_an_import_goes_on() -> None:
-    whole, part = (
-        wire.imported(Imported(sessions=1, memories=2, goes_on=it)) for it in (False, True)
-    )
+    whole, part = (imported(Imported(sessions=1, memories=2, goes_on=it)) for it in (False, True))
 
-    assert wire.json_bytes(whole) == b'{"imported_sessions":1,"imported_observations":2}'
-    assert reading.imported(wire.json_bytes(part), {}).goes_on
-    assert not reading.imported(wire.json_bytes(whole), {}).goes_on
+    assert json_bytes(whole) == b'{"imported_sessions":1,"imported_observations":2}'
+    assert reading.imported(json_bytes(part), {}).goes_on
+    assert not reading.imported(json_bytes(whole), {}).goes_on
 
 
 def test_threads_take_turns_sooner_while_a_long_body_is_read(tmp_path: Path) -> None:

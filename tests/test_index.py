@@ -19,8 +19,7 @@ from agentops_memory.domain.model.space import Space, project_name
 from agentops_memory.domain.text.query import understood
 from agentops_memory.storage.sqlite.base.connection import connect
 from agentops_memory.storage.sqlite.engine.transaction import SqliteTransaction
-from agentops_memory.storage.sqlite.fts import index, partitions
-from agentops_memory.storage.sqlite.fts import vocabulary as terms
+from agentops_memory.storage.sqlite.fts import documents, index, partitions
 from agentops_memory.storage.sqlite.fts.partitions import Partitions, table
 
 from .database import assert_index_is_whole, imported
@@ -188,8 +187,8 @@ def small_partitions() -> Iterator[None]:
     """Inside, a few projects and memories fill a partition, and bulks of new ones are small."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(index, "BULK", 3)
-        patched.setattr(index, "BULK_SIZE", 40)
-        patched.setattr(terms, "NOTED", 3)
+        patched.setattr(index, "MAX_STEP", 40)
+        patched.setattr(documents, "NOTED", 3)
         for name, value in {"AREAS": 3, "ROWS": 4, "CROWDED": 2}.items():
             patched.setattr(partitions, name, value)
         yield

@@ -11,7 +11,7 @@ from agentops_memory.settings.settings import settings
 from agentops_memory.telemetry import Telemetry
 from agentops_memory_client.contract.errors import Invalid
 from agentops_memory_client.contract.models import Imported
-from agentops_memory_client.contract.port import TransferService
+from agentops_memory_client.contract.service import MemoryService as TransferService
 
 from .service import observation
 

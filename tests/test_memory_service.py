@@ -12,7 +12,7 @@ from agentops_memory.telemetry import Telemetry
 from agentops_memory_client import AsyncMemoryClient
 from agentops_memory_client.contract.errors import MemoryServiceError
 from agentops_memory_client.contract.models import Message
-from agentops_memory_client.contract.port import MemoryService
+from agentops_memory_client.contract.service import MemoryService
 
 from .service import Clock, serving
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.files.service_lock import served_alone
+from agentops_memory.files.service_lock import service_lock
 
 from .damages import running
 from .files import NEWEST, assert_sound, rows
@@ -86,7 +86,7 @@ def test_one_that_is_refused_stays_and_the_others_go_on(path: Path, terminal: Te
 
 
 def test_nothing_is_done_while_a_service_has_the_databases(path: Path, terminal: Terminal) -> None:
-    with served_alone(path):
+    with service_lock(path):
         before = everything(path.parent)
 
         refused, told = terminal.run("migrate"), terminal.run("migrate", "--dry-run")

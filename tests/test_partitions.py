@@ -337,7 +337,7 @@ def test_an_import_that_replaces_what_it_brought_before_leaves_the_index_exact(
 def test_long_memories_of_an_import_are_indexed_before_more_are_held(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(index, "BULK_SIZE", 20)
+    monkeypatch.setattr(index, "MAX_STEP", 20)
     seen = Filter(project=project_name("demo"))
 
     def found_in_bulk(tx: Transaction) -> list[int]:

@@ -16,9 +16,10 @@ from typing import Any
 import pytest
 
 from agentops_memory.backup import restore as restores
-from agentops_memory.backup.archives import Scope
+from agentops_memory.backup.backup import Scope
+from agentops_memory.backup.plan import RestoreRefused
 from agentops_memory.domain.model.access import TenantId
-from agentops_memory.files.service_lock import served_alone
+from agentops_memory.files.service_lock import service_lock
 from agentops_memory.settings.settings import settings
 from agentops_memory.storage.sqlite.base.connection import connect
 from agentops_memory.storage.sqlite.base.copies import copies_of, kept_name
@@ -106,7 +107,7 @@ def test_nothing_happens_while_anybody_has_the_database_open(
     monkeypatch.setattr(replacing, "TIMEOUT", timedelta(milliseconds=10))
     archive, before = backed_up(path, tmp_path), path.read_bytes()
 
-    with served_alone(path):
+    with service_lock(path):
         served = at(path).run("restore", archive, "--force")
     with closing(connect(path)) as other:
         other.execute("SELECT count(*) FROM memories").fetchone()
@@ -505,7 +506,7 @@ def test_keys_that_are_reset_while_an_archive_is_verified_stay_away(
     with restores.prepared(place, archive, Scope(with_keys=True)) as ready:
         assert [key.id for key in ready.plan.keys.opening] == [kept.split("_")[1]]  # type: ignore[union-attr]
         at(path).say("keys", "reset", "--open")
-        with pytest.raises(restores.RestoreRefused, match=r"keys are not: .* changed meanwhile"):
+        with pytest.raises(RestoreRefused, match=r"keys are not: .* changed meanwhile"):
             ready.carry_out(at=datetime.now(UTC), by={}, is_forced=True)
 
     assert not key_file(path).ring().keys

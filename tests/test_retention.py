@@ -32,10 +32,10 @@ from agentops_memory.jobs.retention import RetentionSweep, enforcing
 from agentops_memory.jobs.runner import WorkSignal
 from agentops_memory.jobs.trusted_clock import TrustedClock
 from agentops_memory.settings.settings import VARIABLES
+from agentops_memory.storage.sql import past_retention
 from agentops_memory.storage.sqlite import SqliteEngine
 from agentops_memory.storage.sqlite.base.connection import connect
-from agentops_memory.storage.sqlite.maintenance.storage_stats import holdings
-from agentops_memory.storage.sqlite.tables import retention as overdue
+from agentops_memory.storage.sqlite.maintenance.storage_stats import storage_stats
 from agentops_memory.telemetry import Telemetry
 
 from .callers import calling, made_key
@@ -96,11 +96,11 @@ def test_what_is_shown_to_go_is_what_goes(service: Service) -> None:
     service.save("A walnut.")
     for hours in (-1, 0, 1):
         at = START + MONTH + timedelta(hours=hours)
-        shown = {it.kind: it for it in holdings(service.path, KEPT, at).held}
+        shown = {it.kind: it for it in storage_stats(service.path, KEPT, at).held}
 
         gone_now = swept(service, at)
 
-        after = {it.kind: it for it in holdings(service.path, KEPT, at).held}
+        after = {it.kind: it for it in storage_stats(service.path, KEPT, at).held}
         assert {kind: it.past_retention for kind, it in shown.items()} == gone_now
         for kind, before in shown.items():
             is_receipt = kind is Kind.RECEIPTS  # what is deleted leaves others
@@ -108,11 +108,11 @@ def test_what_is_shown_to_go_is_what_goes(service: Service) -> None:
             assert after[kind].rows == before.rows - gone_now[kind] or is_receipt
             assert (after[kind].size < before.size) == bool(gone_now[kind]) or is_receipt
     assert {it.oldest for it in shown.values()} == {START, LATER, None}
-    assert not holdings(service.path, Retentions(), at).held[0].past_retention
+    assert not storage_stats(service.path, Retentions(), at).held[0].past_retention
     for number in range(6):
         walnut = service.save(f"walnut {number}", topic_key="walnuts")["id"]
     service.http.delete(f"/observations/{walnut}")
-    told = {it.kind: it.past_retention for it in holdings(service.path, KEPT, at + MONTH).held}
+    told = {it.kind: it.past_retention for it in storage_stats(service.path, KEPT, at + MONTH).held}
     assert told == swept(service, at + MONTH)  # its revisions go with it, and once
 
 
@@ -176,7 +176,7 @@ def test_a_request_is_answered_as_after_a_hard_deletion(service: Service) -> Non
 def test_no_step_takes_more_than_saves_may_wait_for(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(overdue, "ROWS", 4)
+    monkeypatch.setattr(past_retention, "MAX_ROWS", 4)
     for number in range(3):
         for change in range(3 * number + 1):
             service.save(f"pear {number} {change}", topic_key=f"pears/{number}")
@@ -193,7 +193,7 @@ def test_no_step_takes_more_than_saves_may_wait_for(
 
     async def one_step(engine: SqliteEngine) -> None:
         assert (await engine.write(OPERATOR, remove_memories, [MemoryId(4)])).rows == 4
-        assert await engine.read(OPERATOR, lambda tx: tx.partitions.to_purge())
+        assert await engine.read(OPERATOR, lambda tx: tx.purges.noted())
 
     run(service, one_step, START + MONTH)
     ids = "SELECT number FROM {} WHERE memory_id = 4 ORDER BY number"
@@ -213,7 +213,7 @@ def test_no_step_takes_more_than_saves_may_wait_for(
 
 
 def test_a_step_is_small_in_bytes_too(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(overdue, "BULK_SIZE", 1000)
+    monkeypatch.setattr(past_retention, "MAX_STEP", 1000)
     for number in range(6):
         saved = service.save(f"{number}" * 400)
         service.http.delete(f"/observations/{saved['id']}")

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from agentops_memory.backup.archive_reading import Archive
+from agentops_memory.backup.archive import Archive
 from agentops_memory.domain.errors import SettingRefused, Unavailable
 from agentops_memory.jobs import backups as backing_up
 from agentops_memory.jobs.backups import Backups
@@ -239,7 +239,7 @@ def test_the_same_reason_with_other_figures_is_told_once(
     def archived(*_: object, **__: object) -> None:
         raise Unavailable(next(reason))
 
-    monkeypatch.setattr(backing_up, "archived", archived)
+    monkeypatch.setattr(backing_up, "make_archive", archived)
     monkeypatch.setattr(backing_up, "TIMEOUT", timedelta(0))
     backups = to_make(folder)
     for _ in reasons:

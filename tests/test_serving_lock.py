@@ -13,8 +13,13 @@ import pytest
 
 from agentops_memory.domain.errors import StartRefused
 from agentops_memory.files import service_lock as serving_lock
-from agentops_memory.files.service_lock import UNNAMED, InUse, holder, served_alone
-from agentops_memory.files.service_turn import its_turn
+from agentops_memory.files.service_lock import (
+    UNNAMED,
+    InUse,
+    holder,
+    service_lock,
+    service_lock_within,
+)
 
 
 def test_one_holds_a_database_and_all_others_are_told_who_it_is(tmp_path: Path) -> None:
@@ -22,24 +27,24 @@ def test_one_holds_a_database_and_all_others_are_told_who_it_is(tmp_path: Path) 
     link.symlink_to(database)
     assert holder(database) is None
 
-    with served_alone(database):
+    with service_lock(database):
         found = holder(link)
         assert found is not None
         assert (found.host, found.pid) == (socket.gethostname(), os.getpid())
         assert abs(datetime.now(UTC) - found.since) < timedelta(minutes=1)
         for path in (database, link):
-            with pytest.raises(InUse) as refused, served_alone(path):
+            with pytest.raises(InUse) as refused, service_lock(path):
                 pass
             assert f"{path} is served by {found}. End that service" in str(refused.value)
         assert stat.S_IMODE((tmp_path / "new" / "memory.db.lock").stat().st_mode) == 0o600
 
     assert holder(database) is None
-    with served_alone(database):
+    with service_lock(database):
         assert holder(database) not in (None, UNNAMED)
 
 
 def test_a_fault_inside_is_not_taken_for_one_of_the_lock_and_lets_go(tmp_path: Path) -> None:
-    with pytest.raises(ConnectionError), served_alone(tmp_path / "memory.db"):
+    with pytest.raises(ConnectionError), service_lock(tmp_path / "memory.db"):
         raise ConnectionError
 
     assert holder(tmp_path / "memory.db") is None
@@ -55,10 +60,10 @@ def test_a_holder_whose_name_cannot_be_read_holds_it_nevertheless(
     tmp_path: Path, record: str
 ) -> None:
     database, lock = tmp_path / "memory.db", tmp_path / "memory.db.lock"
-    with served_alone(database):
+    with service_lock(database):
         lock.write_text(record)
         assert holder(database) == UNNAMED
-        with pytest.raises(InUse, match="is served by another service"), served_alone(database):
+        with pytest.raises(InUse, match="is served by another service"), service_lock(database):
             pass
 
 
@@ -69,7 +74,7 @@ def test_a_lock_that_cannot_be_is_a_sentence(tmp_path: Path) -> None:
     for name in ("memory.db", "file/memory.db", "link"):
         with (
             pytest.raises(StartRefused, match=r"The lock .*\.lock cannot be taken: [A-Z].+\."),
-            served_alone(tmp_path / name),
+            service_lock(tmp_path / name),
         ):
             pass
 
@@ -81,22 +86,22 @@ def test_a_lock_that_is_removed_while_it_is_taken_is_another_ones(
         (tmp_path / "memory.db.lock").unlink()
         return True
 
-    monkeypatch.setattr(serving_lock, "_is_taken", taken)
-    with pytest.raises(InUse), served_alone(tmp_path / "memory.db"):
+    monkeypatch.setattr(serving_lock, "has_locked", taken)
+    with pytest.raises(InUse), service_lock(tmp_path / "memory.db"):
         pass
 
 
 def test_its_turn_tells_for_what_it_waits_and_when_that_is_over(tmp_path: Path) -> None:
     database, told = tmp_path / "memory.db", list[str]()
     first = ExitStack()
-    first.enter_context(served_alone(database))
+    first.enter_context(service_lock(database))
 
     def waits(reason: str) -> None:
         told.append(reason)
         first.close()
 
     async def wait() -> None:
-        async with its_turn(database, timedelta(seconds=10), waits):
+        async with service_lock_within(database, timedelta(seconds=10), waits):
             assert holder(database) is not None
 
     asyncio.run(wait())
@@ -112,5 +117,5 @@ def test_one_who_looks_is_not_taken_for_a_service(
         assert holder(tmp_path / "memory.db") is None
         monkeypatch.setattr("time.sleep", lambda _: fcntl.flock(look, fcntl.LOCK_UN))
 
-        with served_alone(tmp_path / "memory.db"):
+        with service_lock(tmp_path / "memory.db"):
             assert holder(tmp_path / "memory.db") not in (None, UNNAMED)

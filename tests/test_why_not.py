@@ -11,8 +11,8 @@ from agentops_memory.domain.model.search import Filter, Found
 from agentops_memory.domain.model.space import Project
 from agentops_memory.domain.recall import why_not as explain_why_not
 from agentops_memory.domain.recall.why_not import Answer, kept_out_by
+from agentops_memory.storage.sql import memory_lists
 from agentops_memory.storage.sqlite.fts import search
-from agentops_memory.storage.sqlite.tables import memories
 
 from .files import reading
 from .service import Service
@@ -233,7 +233,7 @@ def test_a_memory_that_one_list_cannot_hold_is_said_to_be(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = [saved(service, "apple " + "and pears " * number) for number in range(5)]
-    monkeypatch.setattr(memories, "MAX_LIST", 20)
+    monkeypatch.setattr(memory_lists, "MAX_LIST", 20)
 
     told = why_not(service, ids[4], q="apple")
 

@@ -13,9 +13,9 @@ from functools import partial
 
 from starlette.applications import Starlette
 
-from .api.agentops import AgentOps
+from .api.agentops import AgentOps, Handlers
 from .api.agentops import routes as agentops
-from .api.agentops.models import Problem
+from .api.agentops.answers import Problem
 from .api.anthropic_stores import AnthropicStores
 from .api.anthropic_stores import routes as anthropic
 from .api.anthropic_stores.rules import POLICY as ANTHROPIC
@@ -32,25 +32,25 @@ from .domain.memories.redaction_rules import Redaction
 from .domain.memories.redactor import RulesOf
 from .domain.memories.sessions import Sessions
 from .domain.model.access import DEFAULT_TENANT, Caller, TenantId
-from .domain.ports.audit import Audit
 from .domain.ports.engine import Engine
+from .domain.ports.keys import KeyStore
 from .domain.ports.maintenance import noop
 from .domain.recall.recall import Recall
 from .domain.stores.entries import Entries
 from .domain.stores.stores import Stores
 from .domain.stores.versions import Versions
 from .domain.transfer.transfer import Transfer
-from .files.audit import record
+from .files.audit import AuditFile
 from .files.file_systems import require_local
 from .files.keys import KeyFile, WatchedKeys
 from .files.redaction import RedactionFile
-from .files.service_turn import Waits, its_turn, unheard
+from .files.service_lock import OnWait, service_lock_within
 from .jobs.gauges import Figures, kept_fresh, watching_the_loop
 from .jobs.runner import WorkSignal
 from .jobs.schedule import Housekeeping
 from .local import LocalService
 from .mcp import routes as mcp
-from .mcp.connections import Connections
+from .mcp.connection import Connections
 from .mcp.http import McpOverHttp
 from .settings.settings import Settings
 from .storage.sqlite import SqliteEngine, TenantsEngine
@@ -82,12 +82,12 @@ async def opened(
     *,
     clock: Callable[[], datetime] = utc_now,
     elapsed: Callable[[], float] = time.monotonic,
-    waits: Waits = unheard,
+    on_wait: OnWait | None = None,
     on_upgrade: OnUpgrade = noop,
 ) -> AsyncIterator[Starlette]:
     """The application over its open database, which no other service has meanwhile.
 
-    `elapsed` tells seconds, however the clock is put. `waits` is told what it waits for
+    `elapsed` tells seconds, however the clock is put. `on_wait` is told what it waits for
     before all that, and nothing once it goes on; `on_upgrade` is called on the loop.
     """
     require_local(settings.db_path, is_network_allowed=settings.allow_network_fs)
@@ -108,7 +108,7 @@ async def opened(
         on_upgrade=on_upgrade,
     )
     async with (
-        its_turn(settings.db_path, settings.lock_wait, waits),
+        service_lock_within(settings.db_path, settings.lock_wait, on_wait),
         TenantsEngine.opened(
             settings.db_path,
             housekeeping.engine,
@@ -150,7 +150,9 @@ def _protocols(
         memory_stores.protocol(_memory_stores(*shared)),
         anthropic.protocol(_anthropic(*shared)),
         mcp.protocol(agents, agentops.refused, Problem),
-        agentops.protocol(rest),
+        agentops.protocol(
+            Handlers(agentops=rest, max_upload=settings.max_upload, folder=settings.db_path.parent)
+        ),
     ]
     return apis, agents
 
@@ -210,19 +212,11 @@ def _local(
 ) -> LocalService:
     """The services behind the REST API, for one caller in this process."""
 
-    def operation(name: str) -> AbstractContextManager[object]:
-        hide_by(rules(caller()))
+    def operation(name: str, caller: Caller) -> AbstractContextManager[object]:
+        hide_by(rules(caller))
         return telemetry.operation(name, trace)
 
-    return LocalService(
-        memories=rest.memories,
-        sessions_=rest.sessions,
-        recall=rest.recall,
-        transfer=rest.transfer,
-        clock=rest.clock,
-        caller=caller,
-        operation=operation,
-    )
+    return LocalService(agentops=rest, caller=caller, operation=operation)
 
 
 def _agentops(
@@ -235,8 +229,9 @@ def _agentops(
     *,
     transfer: Transfer,
 ) -> AgentOps:
-    """The protocol's handlers over the domain's services."""
+    """The protocol's operations over the domain's services."""
     rules, counted = redaction.rules, telemetry.counted
+    audit = AuditFile(settings.audit_file, clock)
     return AgentOps(
         memories=counted(
             Memories(
@@ -246,7 +241,7 @@ def _agentops(
                 on_erased=work_signal.set,
             )
         ),
-        projects=Projects(engine=engine, audit=_audit(settings, clock), on_erased=work_signal.set),
+        projects=Projects(engine=engine, audit=audit, on_erased=work_signal.set),
         erasures=Erasures(engine=engine),
         sessions=counted(Sessions(engine=engine, rules=rules)),
         recall=counted(
@@ -254,8 +249,6 @@ def _agentops(
         ),
         transfer=counted(transfer),
         clock=clock,
-        max_upload=settings.max_upload,
-        folder=settings.db_path.parent,
     )
 
 
@@ -268,7 +261,7 @@ def _memory_stores(
     clock: Callable[[], datetime],
 ) -> MemoryStores:
     """The protocol's handlers over the domain's services."""
-    rules, audit, ring = redaction.rules, _audit(settings, clock), work_signal.set
+    rules, audit, ring = redaction.rules, AuditFile(settings.audit_file, clock), work_signal.set
     stores = Stores(engine=engine, policy=POLICY, audit=audit, rules=rules, on_erased=ring)
     return MemoryStores(
         stores=telemetry.counted(stores),
@@ -289,7 +282,7 @@ def _anthropic(
     clock: Callable[[], datetime],
 ) -> AnthropicStores:
     """The protocol's handlers over the domain's services."""
-    rules, audit, ring = redaction.rules, _audit(settings, clock), work_signal.set
+    rules, audit, ring = redaction.rules, AuditFile(settings.audit_file, clock), work_signal.set
     stores = Stores(engine=engine, policy=ANTHROPIC, audit=audit, rules=rules, on_erased=ring)
     return AnthropicStores(
         stores=telemetry.counted(stores),
@@ -300,16 +293,7 @@ def _anthropic(
     )
 
 
-def _audit(settings: Settings, clock: Callable[[], datetime]) -> Audit:
-    """Notes what callers change, by their keys."""
-
-    def note(caller: Caller, action: str, **fields: object) -> None:
-        record(settings.audit_file, clock(), action, {"key": caller.key}, **fields)
-
-    return note
-
-
-def _identity(settings: Settings, keys: WatchedKeys, clock: Callable[[], datetime]) -> Identity:
+def _identity(settings: Settings, keys: KeyStore, clock: Callable[[], datetime]) -> Identity:
     """Who may come in; SettingRefused or KeyFileRefused when nobody could, or keys are unknown."""
     ring, host = keys.read(), settings.listen.host
     must_have_keys(ring, settings.auth, host)

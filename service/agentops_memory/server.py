@@ -91,7 +91,7 @@ async def running(
             telemetry,
             clock=clock,
             elapsed=elapsed,
-            waits=gate.wait,
+            on_wait=gate.wait,
             on_upgrade=gate.upgrade,
         ) as application,
     ):

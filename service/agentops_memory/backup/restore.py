@@ -9,49 +9,52 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from ..domain.errors import Conflict, NotFound, Refusal, Unavailable
+from ..domain.errors import Conflict, Refusal, Unavailable
 from ..domain.model.access import TenantId
-from ..files.audit import line, owned_like, private_file, record
+from ..files.atomic import created, owned_like, placed, sync
+from ..files.audit import line, record
 from ..files.audit_trail import AUDIT_RESTORED, Since, since
 from ..files.drafts import drafts
-from ..files.fsync import named, sync
-from ..files.keys import By
-from ..files.service_lock import InUse, served_alone
+from ..files.keys import By, KeyFile
+from ..files.service_lock import InUse, service_lock
 from ..storage.sqlite.engine.tenant_files import tenants_of
 from ..storage.sqlite.engine.tenants import tenant_file
-from ..storage.sqlite.maintenance.replacing import replaced, require_files
-from .archive_files import Place
-from .archive_reading import Archive
-from .archive_writing import Meter
-from .archives import Scope, Told, unheard
-from .manifest import AUDIT, KEYS, REDACTION, Manifest, TenantPart
-from .restore_plan import Plan, Replacement, replacement
-from .restored_keys import KeysPlan, bring_back, planned_keys, read_ring
-from .unpacking import Unpacking
+from ..storage.sqlite.maintenance.replacing import replace_database, require_files
+from ..storage.sqlite.maintenance.snapshots import SnapshotRefused, verified
+from ..storage.sqlite.schema.migrate import newest_format
+from .archive import Archive, ArchiveRefused, Meter, OnRead, Progress
+from .backup import Scope, ServicePaths
+from .manifest import AUDIT, REDACTION, Manifest, Member, TenantPart
+from .plan import (
+    KeysPlan,
+    Replacement,
+    RestorePlan,
+    RestoreRefused,
+    files_to_put_back,
+    planned_keys,
+    replacement,
+    tenants_to_restore,
+)
 
 UNPACKED_AND_EXAMINED = 2  # times that each byte is met
-
-
-class NotInArchive(NotFound):
-    """The archive does not have what was asked for."""
-
-
-class RestoreRefused(Refusal):
-    """Nothing was restored; the sentence says why."""
-
-    code = "restore_refused"
 
 
 class DatabaseThere(Conflict):
     """A database would be replaced."""
 
 
+class NoRoom(Refusal):
+    """The disk has too little space for what is to be unpacked."""
+
+    code = "restore_refused"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restore:
     """A restore that is ready."""
 
-    plan: Plan
-    place: Place
+    plan: RestorePlan
+    paths: ServicePaths
     files: Mapping[str, Path]  # what was taken from the archive beside databases
 
     def carry_out(self, *, at: datetime, by: By, is_forced: bool = False) -> list[Path]:
@@ -63,18 +66,19 @@ class Restore:
         if self.plan.to_replace and not is_forced:
             names = ", ".join(str(it.path) for it in self.plan.to_replace)
             raise DatabaseThere(f"There is a database already: {names}.")
-        with _explained(self.place.db_path.parent):
-            self._put_back(AUDIT, self.place.audit_file, line(at, AUDIT_RESTORED, by))
+        with _explained(self.paths.db_path.parent):
+            self._put_back(AUDIT, self.paths.audit_file, line(at, AUDIT_RESTORED, by))
             self._note(at, by)
-            kept = [file for it in self.plan.replacements for file in _put(it, self.place.db_path)]
-            self._put_back(REDACTION, self.place.redaction_file)
-        if self.plan.keys:
+            kept = [file for it in self.plan.replacements for file in _put(it, self.paths.db_path)]
+            self._put_back(REDACTION, self.paths.redaction_file)
+        if self.plan.keys and self.plan.keys.new:
             self._bring_back(self.plan.keys, at, by)
         return kept
 
     def _bring_back(self, keys: KeysPlan, at: datetime, by: By) -> None:
+        file = KeyFile(self.paths.keys_file, self.paths.audit_file)
         try:
-            bring_back(keys, self.place, at=at, by=by)
+            file.bring_back(keys.new, keys.stamp, at=at, by=by)
         except Unavailable as refusal:
             raise RestoreRefused(
                 f"The databases are in their place, but the keys are not: {refusal}"
@@ -82,7 +86,7 @@ class Restore:
 
     def _note(self, at: datetime, by: By) -> None:
         record(
-            self.place.audit_file,
+            self.paths.audit_file,
             at,
             "archive.restored",
             by,
@@ -95,17 +99,21 @@ class Restore:
         if not self.plan.files.get(name):
             return
         with drafts(path.parent) as own:
-            with private_file(own / name, os.O_WRONLY | os.O_EXCL, like=path.parent) as file:
-                with self.files[name].open("rb") as source, os.fdopen(os.dup(file), "wb") as into:
+            with created(own / name, like=path.parent) as into:
+                with self.files[name].open("rb") as source:
                     shutil.copyfileobj(source, into)
-                    into.write(end)
-                os.fsync(file)
-            named(own / name, path)
+                into.write(end)
+            placed(own / name, path)
 
 
 @contextmanager
 def prepared(
-    place: Place, archive: Path, scope: Scope, *, told: Told = unheard, is_dry: bool = False
+    paths: ServicePaths,
+    archive: Path,
+    scope: Scope,
+    *,
+    progress: Progress | None = None,
+    is_dry: bool = False,
 ) -> Iterator[Restore]:
     """A restore of these tenants, or of all that the archive has, of which all was verified.
 
@@ -113,80 +121,61 @@ def prepared(
     service has it, where the archive is not whole, and where it needs a newer program.
     """
     with ExitStack() as held:
-        with _explained(place.db_path.parent):
+        with _explained(paths.db_path.parent):
             source = held.enter_context(Archive.opened(archive))
             if not is_dry:
-                held.enter_context(_alone(place.db_path))
-            restore = _restore(place, archive, source, Unpacking(source, held), scope, told)
+                _lock(paths.db_path, held)
+            restore = _restore(paths, archive, Unpacking(source, held), scope, progress)
         yield restore
 
 
+def _lock(database: Path, held: ExitStack) -> None:
+    try:
+        held.enter_context(service_lock(database))
+    except InUse as refusal:
+        raise RestoreRefused(str(refusal)) from refusal
+
+
 def _restore(
-    place: Place, path: Path, source: Archive, unpacking: Unpacking, scope: Scope, told: Told
+    paths: ServicePaths,
+    archive: Path,
+    unpacking: "Unpacking",
+    scope: Scope,
+    progress: Progress | None,
 ) -> Restore:
-    manifest = source.manifest
-    files = unpacking.files(place.db_path)
-    after = _since(place, files)
-    parts = _wanted(manifest, scope, after)
-    places = {it.tenant: _place_of(place, it.tenant) for it in parts}
+    manifest = unpacking.manifest
+    files = unpacking.files(paths.db_path)
+    after = _since(paths.audit_file, files)
+    parts = tenants_to_restore(manifest, scope, after)
+    places = {it.tenant: _path_of(paths, it.tenant) for it in parts}
     for database in places.values():
         require_files(database)
-    meter = Meter(UNPACKED_AND_EXAMINED * sum(it.member.size for it in parts), told)
+    meter = Meter(UNPACKED_AND_EXAMINED * sum(it.member.size for it in parts), progress)
     found = unpacking.databases(parts, places, meter.add)
     tenants = set(places)
-    plan = Plan(
-        archive=path,
+    plan = RestorePlan(
+        archive=archive,
         manifest=manifest,
         replacements=tuple(replacement(it, places[it.tenant], found[it.tenant]) for it in parts),
         left_out=tuple(it.tenant for it in manifest.tenants if it.tenant in after.erased - tenants),
-        staying=tuple(it for it in tenants_of(place.db_path) if it not in tenants),
+        staying=tuple(it for it in tenants_of(paths.db_path) if it not in tenants),
         is_known=after.is_known,
-        files=_to_put_back(place, files, is_whole=manifest.is_of_all and not scope.tenants),
-        keys=_keys(place, files, scope.tenants, after) if scope.with_keys else None,
+        files=files_to_put_back(paths, files, is_whole=manifest.is_of_all and not scope.tenants),
+        keys=planned_keys(paths, files, scope.tenants, after) if scope.with_keys else None,
     )
-    return Restore(plan=plan, place=place, files=files)
+    return Restore(plan=plan, paths=paths, files=files)
 
 
-def _place_of(place: Place, tenant: TenantId) -> Path:
-    """Where the tenant's database is to be, whatever links lead there."""
-    return Path(os.path.realpath(tenant_file(place.db_path, tenant)))
-
-
-def _since(place: Place, files: Mapping[str, Path]) -> Since:
+def _since(audit: Path, files: Mapping[str, Path]) -> Since:
     if AUDIT not in files:
-        return since(place.audit_file, ())
+        return since(audit, ())
     with files[AUDIT].open("rb") as lines:
-        return since(place.audit_file, lines)
+        return since(audit, lines)
 
 
-def _wanted(manifest: Manifest, scope: Scope, after: Since) -> list[TenantPart]:
-    """The tenants that were named; else all but those that were erased since."""
-    there = {part.tenant for part in manifest.tenants}
-    for tenant in scope.tenants:
-        if tenant not in there:
-            raise NotInArchive(f"The archive does not have the tenant {tenant}.")
-    return [
-        part
-        for part in manifest.tenants
-        if part.tenant in scope.tenants or not (scope.tenants or part.tenant in after.erased)
-    ]
-
-
-def _to_put_back(place: Place, files: Mapping[str, Path], *, is_whole: bool) -> dict[str, bool]:
-    where = {AUDIT: place.audit_file, REDACTION: place.redaction_file}
-    return {
-        name: is_whole and not os.path.lexists(path)
-        for name, path in where.items()
-        if name in files
-    }
-
-
-def _keys(
-    place: Place, files: Mapping[str, Path], tenants: Collection[TenantId], after: Since
-) -> KeysPlan:
-    if KEYS not in files:
-        raise RestoreRefused("The archive has no keys: it was made without --keys.")
-    return planned_keys(place, read_ring(files[KEYS]), tenants, after)
+def _path_of(paths: ServicePaths, tenant: TenantId) -> Path:
+    """Where the tenant's database is to be, whatever links lead there."""
+    return Path(os.path.realpath(tenant_file(paths.db_path, tenant)))
 
 
 def _put(it: Replacement, database: Path) -> tuple[Path, ...]:
@@ -200,17 +189,87 @@ def _put(it: Replacement, database: Path) -> tuple[Path, ...]:
     owned_like(it.draft, it.path)
     if it.is_there:
         shutil.copymode(it.path, it.draft)
-    return replaced(it.path, it.draft)
+    return replace_database(it.path, it.draft)
 
 
-@contextmanager
-def _alone(database: Path) -> Iterator[None]:
-    with ExitStack() as held:
+class Unpacking:
+    """An archive on its way into drafts beside the databases; they are gone when `held` ends."""
+
+    def __init__(self, archive: Archive, held: ExitStack) -> None:
+        self._archive = archive
+        self.manifest = archive.manifest
+        self._held = held
+        self._folders: dict[Path, Path] = {}
+
+    def files(self, near: Path) -> Mapping[str, Path]:
+        """What is in the archive beside databases, by its names there."""
+        members = self.manifest.others
+        self._require_room(near, sum(member.size for member in members))
+        return {member.name: self._unpacked(member, near) for member in members}
+
+    def databases(
+        self, parts: Collection[TenantPart], places: Mapping[TenantId, Path], on_read: OnRead
+    ) -> Mapping[TenantId, Path]:
+        """The databases of these tenants, each beside its place; ArchiveRefused if one is bad.
+
+        That is one of a newer format, and one that does not hold what the manifest says.
+        """
+        for part in parts:
+            _require_known(part, self.manifest)
+        for part in parts:
+            self._require_room(places[part.tenant], sum(it.member.size for it in parts))
+        return {it.tenant: self._database(it, places[it.tenant], on_read) for it in parts}
+
+    def _database(self, part: TenantPart, path: Path, on_read: OnRead) -> Path:
+        draft = self._unpacked(part.member, path, on_read)
         try:
-            held.enter_context(served_alone(database))
-        except InUse as refusal:
-            raise RestoreRefused(str(refusal)) from refusal
-        yield
+            found = verified(draft)
+        except SnapshotRefused as refusal:
+            raise ArchiveRefused(
+                f"The database of the tenant {part.tenant} in the archive is damaged."
+            ) from refusal
+        expected = part.contents
+        if (found.format, found.counts) != (expected.format, expected.counts):
+            raise ArchiveRefused(
+                f"The database of the tenant {part.tenant} holds something else than the archive's "
+                "manifest says."
+            )
+        on_read(part.member.size)
+        return draft
+
+    def _unpacked(self, member: Member, near: Path, on_read: OnRead | None = None) -> Path:
+        draft = self._folder(near) / member.name.replace("/", "-")
+        with created(draft) as into:
+            self._archive.copy(member, into, on_read)
+        return draft
+
+    def _folder(self, near: Path) -> Path:
+        """A folder for drafts on the disk of that path."""
+        there = _there(near)
+        if there not in self._folders:
+            self._folders[there] = self._held.enter_context(drafts(there))
+        return self._folders[there]
+
+    def _require_room(self, near: Path, needed: int) -> None:
+        free = shutil.disk_usage(_there(near)).free
+        if free < needed:
+            raise NoRoom(
+                f"What is in the archive needs {needed:,} bytes free in {_there(near)}; there are "
+                f"{free:,}."
+            )
+
+
+def _require_known(part: TenantPart, manifest: Manifest) -> None:
+    if part.contents.format > newest_format():
+        raise ArchiveRefused(
+            f"The database of the tenant {part.tenant} has format {part.contents.format}, made by "
+            f"agentops-memory {manifest.program}; this one knows formats up to {newest_format()}."
+        )
+
+
+def _there(path: Path) -> Path:
+    """The nearest folder above that there is."""
+    return next(folder for folder in path.absolute().parents if folder.is_dir())
 
 
 @contextmanager

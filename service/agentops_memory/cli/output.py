@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from agentops_memory_client.contract.port import Progress
+from agentops_memory_client.contract.models import Progress
 
 from ..domain.text.visible import printable
 

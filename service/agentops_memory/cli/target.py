@@ -6,22 +6,19 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
-
-from agentops_memory_client.contract.port import MemoryService, TransferService
 
 from ..settings.settings import Settings, settings
 from .errors import file_errors
 from .options import URL
 from .output import say
 
+if TYPE_CHECKING:
+    from agentops_memory_client.contract.service import MemoryService  # which needs pydantic
+
 T = TypeVar("T")
-
-
-class Memories(MemoryService, TransferService, Protocol):
-    """What a command can ask."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +47,7 @@ class Target:
 
 def run_on_target(
     given: Mapping[str, str | None],
-    work: Callable[[Memories], Awaitable[T]],
+    work: Callable[["MemoryService"], Awaitable[T]],
     *,
     may_make: bool = False,
 ) -> T:
@@ -65,7 +62,7 @@ def run_on_target(
 
 
 @asynccontextmanager
-async def _opened(target: Target, *, may_make: bool) -> AsyncIterator[Memories]:
+async def _opened(target: Target, *, may_make: bool) -> AsyncIterator["MemoryService"]:
     if target.url is not None:
         async with service_at(target.url) as memories:
             yield memories
@@ -84,7 +81,7 @@ async def _opened(target: Target, *, may_make: bool) -> AsyncIterator[Memories]:
 
 
 @asynccontextmanager
-async def service_at(url: str) -> AsyncIterator[Memories]:
+async def service_at(url: str) -> AsyncIterator["MemoryService"]:
     """A running service, for the owner of the key that the environment has."""
     from agentops_memory_client import AsyncMemoryClient  # noqa: PLC0415
 

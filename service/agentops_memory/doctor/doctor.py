@@ -11,29 +11,32 @@ from pathlib import Path
 from .. import __version__
 from ..domain.errors import Refusal, SettingRefused
 from ..domain.model.access import DEFAULT_TENANT, TenantId
-from ..domain.model.findings import GARBAGE, Finding, Status
+from ..domain.model.findings import GARBAGE, Finding, Status, failed, note, ok
 from ..domain.secrets.sanitizing import sentence_of
+from ..files.audit import DRAFT
+from ..files.keys import DRAFT as KEYS_DRAFT
 from ..files.keys import KeyFile, KeyFileRefused
 from ..files.service_lock import holder
 from ..settings.settings import Settings
 from ..storage.sqlite.base import library
+from ..storage.sqlite.base.read_only import Subject
 from ..storage.sqlite.engine.tenant_files import tenants_of, unnamed_in
 from ..storage.sqlite.engine.tenants import MOST_OPEN, tenant_file
-from ..storage.sqlite.maintenance.examination import Subject, examined
+from ..storage.sqlite.maintenance.examination import check_database
 from ..web.auth import must_have_keys
 from . import files
 from . import private_files as private
-from .backups import of_backups
-from .settings import Usable, of_environment, of_settings
+from .backups import check_backups
+from .settings import UsableSettings, check_environment, check_settings
 
-Look = Callable[[], Iterable[Finding]]
+Check = Callable[[], Iterable[Finding]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patient:
+class DoctorContext:
     """What is examined, and when."""
 
-    usable: Usable
+    usable: UsableSettings
     environment: Mapping[str, str]
     now: datetime
     tenant: TenantId | None = None  # all of them
@@ -44,170 +47,163 @@ class Patient:
         return self.usable.settings
 
 
-def findings_of(patient: Patient) -> list[Finding]:
+def findings_of(context: DoctorContext) -> list[Finding]:
     """All that is found, first what tenants share. Nothing is changed, and nothing is raised."""
-    found = [it for code, look in _shared(patient).items() for it in _safely(code, look)]
-    for tenant in _tenants(patient):
-        look = partial(_of_tenant, patient, tenant)
-        found += [replace(it, tenant=tenant) for it in _safely("file", look)]
+    found = [it for code, check in _shared(context).items() for it in _safely(code, check)]
+    for tenant in _tenants(context):
+        check = partial(_check_tenant, context, tenant)
+        found += [replace(it, tenant=tenant) for it in _safely("file", check)]
     return found
 
 
-def mended(findings: Iterable[Finding]) -> Iterator[Finding]:
+def fixed(findings: Iterable[Finding]) -> Iterator[Finding]:
     """What came of each finding about which something is done: ok if it was done."""
     for finding in findings:
-        if finding.mend is None:
+        if finding.fix is None:
             continue
         try:
-            yield replace(finding, status=Status.OK, sentence=finding.mend(), remedy="", mend=None)
+            yield replace(finding, status=Status.OK, sentence=finding.fix(), remedy="", fix=None)
         except (Refusal, OSError) as error:
             yield replace(finding, sentence=f"{finding.sentence} It stays: {sentence_of(error)}")
 
 
-def _shared(patient: Patient) -> dict[str, Look]:
+def _shared(context: DoctorContext) -> dict[str, Check]:
     """How each thing is looked at that concerns all tenants."""
-    place = patient.settings
+    settings = context.settings
     return {
-        "program": _of_program,
-        "settings": lambda: of_settings(patient.usable),
-        "environment": lambda: of_environment(patient.environment),
-        "served": lambda: _of_holder(place.db_path),
-        "keys": lambda: private.of_keys(place.keys_file, place.audit_file, patient.now),
-        "auth": lambda: _of_auth(place),
-        "redaction": lambda: private.of_redaction(place.redaction_file),
-        "audit": lambda: private.of_audit(place.audit_file),
-        "tenants": lambda: _of_tenants(place.db_path),
-        "file-system": lambda: _of_folder(place.db_path),
-        "leftovers": lambda: _of_leftovers(place),
-        "backup": lambda: of_backups(place, patient.now),
+        "program": _check_program,
+        "settings": lambda: check_settings(context.usable),
+        "environment": lambda: check_environment(context.environment),
+        "served": lambda: _check_holder(settings.db_path),
+        "keys": lambda: private.check_keys(settings.keys_file, settings.audit_file, context.now),
+        "auth": lambda: _check_auth(settings),
+        "redaction": lambda: private.check_redaction(settings.redaction_file),
+        "audit": lambda: private.check_audit(settings.audit_file),
+        "tenants": lambda: _check_tenants(settings.db_path),
+        "file-system": lambda: _check_folder(settings.db_path),
+        "leftovers": lambda: _check_leftovers(settings),
+        "backup": lambda: check_backups(settings, context.now),
     }
 
 
-def _safely(code: str, look: Look) -> list[Finding]:
-    """What a look finds, with what keeps it from going on."""
+def _safely(code: str, check: Check) -> list[Finding]:
+    """What a check finds, with what keeps it from going on."""
     findings: list[Finding] = []
     try:
-        findings.extend(look())
+        findings.extend(check())
     except (OSError, Refusal, *GARBAGE) as error:
         findings.append(
-            Finding(
-                code=code,
-                status=Status.FAILED,
-                sentence=f"It cannot be looked at: {sentence_of(error)}",
-                remedy="Run this as the user of the service, where its files are.",
+            failed(
+                code,
+                f"It cannot be looked at: {sentence_of(error)}",
+                "Run this as the user of the service, where its files are.",
             )
         )
     return findings
 
 
-def _tenants(patient: Patient) -> list[TenantId]:
-    if patient.tenant is not None:
-        return [patient.tenant]
+def _tenants(context: DoctorContext) -> list[TenantId]:
+    if context.tenant is not None:
+        return [context.tenant]
     try:
-        there = tenants_of(patient.settings.db_path)
+        there = tenants_of(context.settings.db_path)
     except OSError:
         there = []
     return list(dict.fromkeys([DEFAULT_TENANT, *there]))
 
 
-def _of_tenant(patient: Patient, tenant: TenantId) -> Iterator[Finding]:
-    place = patient.settings
-    path = tenant_file(place.db_path, tenant)
-    found = files.of_file(path)
+def _check_tenant(context: DoctorContext, tenant: TenantId) -> Iterator[Finding]:
+    settings = context.settings
+    path = tenant_file(settings.db_path, tenant)
+    found = files.check_file(path)
     yield found
     if found.status is not Status.OK:
         return
     path = Path(os.path.realpath(path))  # SQLite follows links; what it makes lies beside the file
-    yield from files.of_access(path)
+    yield from files.check_access(path)
     if tenant != DEFAULT_TENANT:
-        yield files.of_leftovers(path)
-    yield from examined(
+        yield files.check_leftovers(path)
+    yield from check_database(
         Subject(
             path=path,
-            features=place.recall,
-            now=patient.now,
-            quota=place.tenant_quota,
-            session_idle=place.session_idle,
-            is_thorough=patient.is_thorough,
+            features=settings.recall,
+            now=context.now,
+            quota=settings.tenant_quota,
+            session_idle=settings.session_idle,
+            is_thorough=context.is_thorough,
         )
     )
 
 
-def _of_program() -> Iterator[Finding]:
-    told = f"agentops-memory {__version__}, Python {platform.python_version()}, "
-    told += f"SQLite {library.version()}."
-    lack = library.lack()
-    yield Finding(
-        code="program",
-        status=Status.FAILED if lack else Status.OK,
-        sentence=f"{told} {lack}".strip(),
-        remedy="Use a Python whose SQLite has it, as that of the image." if lack else "",
-    )
+def _check_program() -> Iterator[Finding]:
+    versions = f"agentops-memory {__version__}, Python {platform.python_version()}, "
+    versions += f"SQLite {library.version()}."
+    if lack := library.lack():
+        remedy = "Use a Python whose SQLite has it, as that of the image."
+        yield failed("program", f"{versions} {lack}", remedy)
+    else:
+        yield ok("program", versions)
 
 
-def _of_holder(path: Path) -> Iterator[Finding]:
+def _check_holder(path: Path) -> Iterator[Finding]:
     found = holder(path)
     if found is None:
-        yield Finding(code="served", sentence="No service has it now.")
+        yield ok("served", "No service has it now.")
     else:
-        yield Finding(code="served", sentence=f"It is served by {found}.")
+        yield ok("served", f"It is served by {found}.")
 
 
-def _of_auth(place: Settings) -> Iterator[Finding]:
-    file = KeyFile(place.keys_file, place.audit_file)
+def _check_auth(settings: Settings) -> Iterator[Finding]:
+    file = KeyFile(settings.keys_file, settings.audit_file)
     ring = file.ring()
     try:
         file.require_kept(ring)
-        must_have_keys(ring, place.auth, place.listen.host)
+        must_have_keys(ring, settings.auth, settings.listen.host)
     except (KeyFileRefused, SettingRefused) as refusal:
-        yield Finding(
-            code="auth",
-            status=Status.FAILED,
-            sentence=f"A start would be refused. {refusal}",
-            remedy="`agentops-memory keys create --name NAME --role admin` makes a key.",
+        yield failed(
+            "auth",
+            f"A start would be refused. {refusal}",
+            "`agentops-memory keys create --name NAME --role admin` makes a key.",
         )
         return
     if ring.was_ever_used:
-        yield Finding(code="auth", sentence="Only keys let somebody in.")
+        yield ok("auth", "Only keys let somebody in.")
     else:
-        yield Finding(
-            code="auth",
-            status=Status.NOTE,
-            sentence=f"No key was ever made: whoever reaches {place.listen} may do everything.",
-            remedy="The first key closes it: `agentops-memory keys create`.",
+        yield note(
+            "auth",
+            f"No key was ever made: whoever reaches {settings.listen} may do everything.",
+            "The first key closes it: `agentops-memory keys create`.",
         )
 
 
-def _of_tenants(path: Path) -> Iterator[Finding]:
+def _check_tenants(path: Path) -> Iterator[Finding]:
     there, unnamed = tenants_of(path), unnamed_in(path)
-    many = len(there) - 1 > MOST_OPEN
     if unnamed:
-        yield Finding(
-            code="tenants",
-            status=Status.NOTE,
-            sentence=f"No tenant can be called as these files are: {', '.join(unnamed)}.",
-            remedy="The service never opens them; move them away.",
+        yield note(
+            "tenants",
+            f"No tenant can be called as these files are: {', '.join(unnamed)}.",
+            "The service never opens them; move them away.",
         )
-    yield Finding(
-        code="tenants",
-        status=Status.NOTE if many else Status.OK,
-        sentence=f"There are {len(there):,} databases."
-        + f" At most {MOST_OPEN} beside the default one are open at a time." * many,
-        remedy="If `Too many databases are in use` is answered, split them over services."
-        if many
-        else "",
-    )
+    count = f"There are {len(there):,} databases."
+    if len(there) - 1 > MOST_OPEN:
+        yield note(
+            "tenants",
+            f"{count} At most {MOST_OPEN} beside the default one are open at a time.",
+            "If `Too many databases are in use` is answered, split them over services.",
+        )
+    else:
+        yield ok("tenants", count)
 
 
-def _of_folder(path: Path) -> Iterator[Finding]:
+def _check_folder(path: Path) -> Iterator[Finding]:
     if path.parent.is_dir():
-        yield files.of_file_system(path)
-        yield files.of_space(path)
+        yield files.check_file_system(path)
+        yield files.check_space(path)
 
 
-def _of_leftovers(place: Settings) -> Iterator[Finding]:
-    if not place.db_path.parent.is_dir():
+def _check_leftovers(settings: Settings) -> Iterator[Finding]:
+    if not settings.db_path.parent.is_dir():
         return
-    keys, audit = place.keys_file, place.audit_file
-    drafts = keys.with_name(f"{keys.name}.new"), audit.with_name(f"{audit.name}.part")
-    yield files.of_leftovers(place.db_path, drafts)
+    keys, audit = settings.keys_file, settings.audit_file
+    drafts = keys.with_name(f"{keys.name}{KEYS_DRAFT}"), audit.with_name(f"{audit.name}{DRAFT}")
+    yield files.check_leftovers(settings.db_path, drafts)

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
-from ..domain.model.findings import Finding, Mend, Status
+from ..domain.model.findings import Finding, Fix, failed, note, ok, warn
 from ..files.drafts import leftovers, remove_leftovers
 from ..files.file_systems import file_system, is_network
 from ..storage.sqlite.base.copies import copies_of, draft_of
@@ -21,10 +21,11 @@ FEW = 1000  # inodes free
 QUIET = timedelta(hours=1)  # in which nobody wrote into what is taken for left over
 OTHERS = stat.S_IROTH | stat.S_IWOTH | stat.S_IXOTH
 MIB = 1024 * 1024
+MAKE_ROOM = "Make room, or make the disk larger: what cannot be stored is refused with 503."
 BESIDE = ("-wal", "-shm", "-journal")  # of SQLite
 
 
-def of_file(path: Path) -> Finding:
+def check_file(path: Path) -> Finding:
     """Whether there is a file that can be read."""
     try:
         status = path.stat()
@@ -37,108 +38,98 @@ def of_file(path: Path) -> Finding:
         return _no_file(f"{path} is {what}.")
     if not os.access(path, os.R_OK):
         return _no_file(f"{path} cannot be read by the user {os.geteuid()}.")
-    return _of_names(path, status.st_nlink)
+    return _check_names(path, status.st_nlink)
 
 
-def _of_names(path: Path, number: int) -> Finding:
+def _check_names(path: Path, number: int) -> Finding:
     """Whether it has one name, and what lies beside that is SQLite's."""
     if number > 1:
-        return Finding(
-            code="file",
-            status=Status.FAILED,
-            sentence=f"{path} has {number} names (hard links).",
-            remedy=f"{REMEDY} One that a killed restore left goes with the next start.",
+        return failed(
+            "file",
+            f"{path} has {number} names (hard links).",
+            f"{REMEDY} One that a killed restore left goes with the next start.",
         )
     real = Path(os.path.realpath(path))
     if odd := [file for file in _beside(real) if not stat.S_ISREG(file.lstat().st_mode)]:
-        return Finding(
-            code="file",
-            status=Status.FAILED,
-            sentence=f"{odd[0]} is no ordinary file, as what SQLite keeps there always is.",
-            remedy="Somebody else put it there: move it away, with the service stopped.",
+        return failed(
+            "file",
+            f"{odd[0]} is no ordinary file, as what SQLite keeps there always is.",
+            "Somebody else put it there: move it away, with the service stopped.",
         )
-    return Finding(code="file", sentence=f"{path} is there.")
+    return ok("file", f"{path} is there.")
 
 
-def of_access(path: Path) -> Iterator[Finding]:
+def check_access(path: Path) -> Iterator[Finding]:
     """Who else may read it, whether it can be written, and what lies beside it."""
-    yield of_mode("mode", path)
-    yield _of_folder(path)
-    yield _of_owners(path)
-    yield _of_open_files(path)
-    yield from _of_journal(path)
-    yield _of_copies(path)
+    yield check_mode("mode", path)
+    yield _check_folder(path)
+    yield _check_owners(path)
+    yield _check_open_files(path)
+    yield from _check_journal(path)
+    yield _check_copies(path)
 
 
-def of_mode(code: str, path: Path) -> Finding:
+def check_mode(code: str, path: Path) -> Finding:
     """Whether others than the owner and the group may read the file, or write it."""
     files = [file for file in (path, *_beside(path)) if _is_open_to_others(file)]
     if not files:
-        return Finding(code=code, sentence=f"Nobody else may read {path.name}.")
-    return Finding(
-        code=code,
-        status=Status.WARNING,
-        sentence=f"Every user of this machine may read {path}.",
-        remedy="`agentops-memory doctor --fix` closes it, as `chmod o-rwx` does.",
-        mend=partial(_closed_to_others, files),
+        return ok(code, f"Nobody else may read {path.name}.")
+    return warn(
+        code,
+        f"Every user of this machine may read {path}.",
+        "`agentops-memory doctor --fix` closes it, as `chmod o-rwx` does.",
+        fix=partial(_closed_to_others, files),
     )
 
 
-def of_file_system(path: Path) -> Finding:
+def check_file_system(path: Path) -> Finding:
     kind = file_system(path)
     if kind is not None and is_network(kind):
-        return Finding(
-            code="file-system",
-            status=Status.WARNING,
-            sentence=f"{path.parent} is on a network file system ({kind}), where two machines can "
+        return warn(
+            "file-system",
+            f"{path.parent} is on a network file system ({kind}), where two machines can "
             "damage a database.",
-            remedy="Put it on a disk of this machine; a start refuses it unless "
+            "Put it on a disk of this machine; a start refuses it unless "
             "MEMORY_ALLOW_NETWORK_FS=1.",
         )
     if os.statvfs(path.parent).f_flag & os.ST_RDONLY:
-        return Finding(
-            code="file-system",
-            status=Status.FAILED,
-            sentence=f"The file system of {path.parent} is read-only.",
-            remedy="Mount it for writing; the kernel's log says if it did that after an error.",
+        return failed(
+            "file-system",
+            f"The file system of {path.parent} is read-only.",
+            "Mount it for writing; the kernel's log says if it did that after an error.",
         )
-    return Finding(code="file-system", sentence=f"It is on {kind or 'one of an unknown kind'}.")
+    return ok("file-system", f"It is on {kind or 'one of an unknown kind'}.")
 
 
-def of_space(path: Path) -> Finding:
+def check_space(path: Path) -> Finding:
     """How much room there is where the file lies."""
     found = os.statvfs(path.parent)
     free, inodes = found.f_bavail * found.f_frsize, found.f_favail
     has_inodes = found.f_files > 0  # some file systems count none
-    told = f"There are {free / MIB:,.0f} MiB free, and {inodes:,} inodes."
+    room = f"There are {free / MIB:,.0f} MiB free, and {inodes:,} inodes."
     if free >= LITTLE and (inodes >= FEW or not has_inodes):
-        return Finding(code="space", sentence=told)
+        return ok("space", room)
     is_out = free < NOTHING or (has_inodes and inodes == 0)
-    return Finding(
-        code="space",
-        status=Status.FAILED if is_out else Status.WARNING,
-        sentence=told,
-        remedy="Make room, or make the disk larger: what cannot be stored is refused with 503.",
-    )
+    finding = failed if is_out else warn
+    return finding("space", room, MAKE_ROOM)
 
 
-def of_leftovers(path: Path, more: Iterable[Path] = ()) -> Finding:
+def check_leftovers(path: Path, more: Iterable[Path] = ()) -> Finding:
     """Drafts of processes that were killed: those that nobody has open, nor wrote an hour long."""
     files = [file for file in (*_drafts(path), *more) if _is_left_over(file)]
     drafts = [*files, *leftovers(path.parent)]
     if not drafts:
-        return Finding(code="leftovers", sentence="No draft of a killed process is there.")
+        return ok("leftovers", "No draft of a killed process is there.")
     names = ", ".join(file.name for file in drafts)
-    return Finding(
-        code="leftovers",
-        status=Status.WARNING,
-        sentence=f"A process that was killed left {names} in {path.parent}.",
-        remedy="`agentops-memory doctor --fix` removes it.",
-        mend=partial(_removed, files, path.parent),
+    return warn(
+        "leftovers",
+        f"A process that was killed left {names} in {path.parent}.",
+        "`agentops-memory doctor --fix` removes it.",
+        fix=partial(_removed, files, path.parent),
     )
 
 
-def closing(path: Path) -> Mend:
+def closing(path: Path) -> Fix:
     """Lets nobody but the owner read a file of the service."""
     return partial(_closed_to_others, [path])
 
@@ -150,77 +141,71 @@ def _not_there(path: Path) -> Finding:
 
 
 def _no_file(sentence: str) -> Finding:
-    return Finding(
-        code="file",
-        status=Status.FAILED,
-        sentence=sentence,
-        remedy="Is it the right path (--db, MEMORY_DB_PATH), the right volume, the right user?",
+    return failed(
+        "file",
+        sentence,
+        "Is it the right path (--db, MEMORY_DB_PATH), the right volume, the right user?",
     )
 
 
-def _of_folder(path: Path) -> Finding:
+def _check_folder(path: Path) -> Finding:
     shut = [it for it in (path.parent, path, *_beside(path)) if not os.access(it, os.W_OK)]
     if not shut:
-        return Finding(code="folder", sentence="It and its folder can be written.")
-    return Finding(
-        code="folder",
-        status=Status.WARNING,
-        sentence=f"The user {os.geteuid()} cannot write {', '.join(map(str, shut))}.",
-        remedy="If the service is that user, give it the folder and what is in it: `chown -R`.",
+        return ok("folder", "It and its folder can be written.")
+    return warn(
+        "folder",
+        f"The user {os.geteuid()} cannot write {', '.join(map(str, shut))}.",
+        "If the service is that user, give it the folder and what is in it: `chown -R`.",
     )
 
 
-def _of_owners(path: Path) -> Finding:
+def _check_owners(path: Path) -> Finding:
     owners = {file.stat().st_uid for file in (path, *_beside(path))}
     if len(owners) == 1:
-        return Finding(code="owner", sentence=f"It belongs to the user {owners.pop()}.")
-    return Finding(
-        code="owner",
-        status=Status.WARNING,
-        sentence=f"{path} and the files beside it belong to several users: "
+        return ok("owner", f"It belongs to the user {owners.pop()}.")
+    return warn(
+        "owner",
+        f"{path} and the files beside it belong to several users: "
         f"{', '.join(map(str, sorted(owners)))}.",
-        remedy="Give all of them to the user of the service: `chown`.",
+        "Give all of them to the user of the service: `chown`.",
     )
 
 
-def _of_open_files(path: Path) -> Finding:
+def _check_open_files(path: Path) -> Finding:
     """Whether a process has files open that are at their paths no more, as far as can be seen."""
     every = {f"{path}{suffix} (deleted)": f"{path.name}{suffix}" for suffix in ("", *BESIDE)}
     gone = sorted({every[name] for name in _open_names() if name in every})
     if not gone:
-        return Finding(code="open-files", sentence="Nobody has another file open in their place.")
-    return Finding(
-        code="open-files",
-        status=Status.FAILED,
-        sentence=f"A process has {' and '.join(gone)} open, removed or replaced since.",
-        remedy="Restart the service with SIGTERM; until then it refuses what it cannot keep.",
+        return ok("open-files", "Nobody has another file open in their place.")
+    return failed(
+        "open-files",
+        f"A process has {' and '.join(gone)} open, removed or replaced since.",
+        "Restart the service with SIGTERM; until then it refuses what it cannot keep.",
     )
 
 
-def _of_journal(path: Path) -> Iterator[Finding]:
+def _check_journal(path: Path) -> Iterator[Finding]:
     journal = path.with_name(f"{path.name}-journal")
     if journal.exists() and journal.stat().st_size:
-        yield Finding(
-            code="journal",
-            status=Status.WARNING,
-            sentence=f"{journal} is of a transaction that was cut off; what is found here is of "
+        yield warn(
+            "journal",
+            f"{journal} is of a transaction that was cut off; what is found here is of "
             "a file in the midst of it.",
-            remedy="Keep both together: a start of the service undoes that transaction.",
+            "Keep both together: a start of the service undoes that transaction.",
         )
 
 
-def _of_copies(path: Path) -> Finding:
+def _check_copies(path: Path) -> Finding:
     drafts = _drafts(path)
     copies = [file for file in copies_of(path) if file not in drafts]
     if not copies:
-        return Finding(code="copies", sentence="There is none.")
+        return ok("copies", "There is none.")
     oldest = datetime.fromtimestamp(min(file.stat().st_mtime for file in copies), UTC)
-    return Finding(
-        code="copies",
-        status=Status.NOTE,
-        sentence=f"{', '.join(file.name for file in copies)}: copies that still hold what was "
+    return note(
+        "copies",
+        f"{', '.join(file.name for file in copies)}: copies that still hold what was "
         f"erased since they were made ({oldest:%Y-%m-%d} or later).",
-        remedy="Remove them when nobody needs the way back.",
+        "Remove them when nobody needs the way back.",
     )
 
 

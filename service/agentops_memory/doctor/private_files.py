@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from ..domain.errors import Refusal
-from ..domain.model.findings import Finding, Status
+from ..domain.model.findings import Finding, failed, note, ok, warn
 from ..domain.model.keys import Key, KeyRing
 from ..files.keys import KeyFile
 from ..files.redaction import RedactionFile
@@ -18,96 +18,86 @@ SOON = timedelta(days=7)  # in which an old secret of a key ends
 LONGEST_AUDIT = 64 * 1024 * 1024  # bytes at the end of the audit file that are looked at
 
 
-def of_keys(path: Path, audit: Path, now: datetime) -> Iterator[Finding]:
+def check_keys(path: Path, audit: Path, now: datetime) -> Iterator[Finding]:
     """The file of keys, and whether any of them opens something now."""
-    yield from _of_privacy("keys", path)
+    yield from _check_privacy("keys", path)
     try:
         file = KeyFile(path, audit)
         ring = file.ring()
         file.require_kept(ring)
     except Refusal as refusal:
-        yield Finding(
-            code="keys",
-            status=Status.FAILED,
-            sentence=str(refusal),
-            remedy="Put back the file from a copy; until then nobody is let in.",
+        yield failed(
+            "keys", str(refusal), "Put back the file from a copy; until then nobody is let in."
         )
         return
-    yield _of_ring(ring)
-    yield from _of_ending(ring, now)
+    yield _check_ring(ring)
+    yield from _check_ending(ring, now)
 
 
-def of_redaction(path: Path) -> Iterator[Finding]:
+def check_redaction(path: Path) -> Iterator[Finding]:
     """What is not taken for a secret; nobody need have written it."""
     try:
         RedactionFile(path).read()
     except Refusal as refusal:
-        yield Finding(
-            code="redaction",
-            status=Status.FAILED,
-            sentence=str(refusal),
-            remedy="Mend it or move it away: the next start would be refused.",
+        yield failed(
+            "redaction", str(refusal), "Mend it or move it away: the next start would be refused."
         )
     else:
-        yield Finding(code="redaction", sentence="It can be read, or there is none.")
+        yield ok("redaction", "It can be read, or there is none.")
 
 
-def of_audit(path: Path) -> Iterator[Finding]:
+def check_audit(path: Path) -> Iterator[Finding]:
     """Whether every line of the audit is whole."""
-    yield from _of_privacy("audit", path)
+    yield from _check_privacy("audit", path)
     try:
         broken = _broken_lines(path)
     except OSError as error:
-        yield Finding(
-            code="audit",
-            status=Status.FAILED,
-            sentence=f"The audit file {path} cannot be read: {error.strerror}.",
-            remedy="Give it to the user of the service: keys cannot be changed without it.",
+        yield failed(
+            "audit",
+            f"The audit file {path} cannot be read: {error.strerror}.",
+            "Give it to the user of the service: keys cannot be changed without it.",
         )
         return
     if broken:
-        yield Finding(
-            code="audit",
-            status=Status.WARNING,
-            sentence=f"{broken:,} lines of {path} are not whole: a full disk or a crash cut them "
+        yield warn(
+            "audit",
+            f"{broken:,} lines of {path} are not whole: a full disk or a crash cut them "
             "short, or somebody changed them.",
-            remedy="Leave them, as they are evidence; what follows is written on lines of its own.",
+            "Leave them, as they are evidence; what follows is written on lines of its own.",
         )
     else:
-        yield Finding(code="audit", sentence="Every line of it is whole.")
+        yield ok("audit", "Every line of it is whole.")
 
 
-def _of_privacy(code: str, path: Path) -> Iterator[Finding]:
+def _check_privacy(code: str, path: Path) -> Iterator[Finding]:
     try:
         mode = path.stat().st_mode
     except OSError:
         return
     if stat.S_ISREG(mode) and mode & stat.S_IRWXO:
-        yield Finding(
-            code=code,
-            status=Status.WARNING,
-            sentence=f"Every user of this machine may read {path}.",
-            remedy="`agentops-memory doctor --fix` closes it, as `chmod o-rwx` does. A mounted "
+        yield warn(
+            code,
+            f"Every user of this machine may read {path}.",
+            "`agentops-memory doctor --fix` closes it, as `chmod o-rwx` does. A mounted "
             "secret gets its mode from `defaultMode`.",
-            mend=None if path.is_symlink() else closing(path),
+            fix=None if path.is_symlink() else closing(path),
         )
 
 
-def _of_ring(ring: KeyRing) -> Finding:
+def _check_ring(ring: KeyRing) -> Finding:
     if not ring.keys:
-        return Finding(code="keys", sentence="No key was ever made, or all were reset.")
+        return ok("keys", "No key was ever made, or all were reset.")
     working = [key for key in ring.keys.values() if key.revoked_at is None]
     if working:
-        return Finding(code="keys", sentence=f"{len(working)} of {len(ring.keys)} keys work.")
-    return Finding(
-        code="keys",
-        status=Status.WARNING,
-        sentence="Every key is revoked, so nobody is let in.",
-        remedy="`agentops-memory keys create --name NAME --role admin` makes one.",
+        return ok("keys", f"{len(working)} of {len(ring.keys)} keys work.")
+    return warn(
+        "keys",
+        "Every key is revoked, so nobody is let in.",
+        "`agentops-memory keys create --name NAME --role admin` makes one.",
     )
 
 
-def _of_ending(ring: KeyRing, now: datetime) -> Iterator[Finding]:
+def _check_ending(ring: KeyRing, now: datetime) -> Iterator[Finding]:
     for key in ring.keys.values():
         if not any(secret.works_at(now) for secret in key.secrets) and key.revoked_at is None:
             yield _ended(key)
@@ -116,21 +106,19 @@ def _of_ending(ring: KeyRing, now: datetime) -> Iterator[Finding]:
             for secret in key.secrets
             if secret.until is not None and now < secret.until < now + SOON
         ):
-            yield Finding(
-                code="keys",
-                status=Status.NOTE,
-                sentence=f"An older secret of the key {key.id} ({key.name}) ends at "
+            yield note(
+                "keys",
+                f"An older secret of the key {key.id} ({key.name}) ends at "
                 f"{ends[0]:%Y-%m-%d %H:%M} (UTC).",
-                remedy="Whoever uses it needs the newer one by then.",
+                "Whoever uses it needs the newer one by then.",
             )
 
 
 def _ended(key: Key) -> Finding:
-    return Finding(
-        code="keys",
-        status=Status.WARNING,
-        sentence=f"No secret of the key {key.id} ({key.name}) works any more.",
-        remedy=f"`agentops-memory keys rotate {key.id}` gives it a new one.",
+    return warn(
+        "keys",
+        f"No secret of the key {key.id} ({key.name}) works any more.",
+        f"`agentops-memory keys rotate {key.id}` gives it a new one.",
     )
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from ..domain.errors import SettingRefused
-from ..domain.model.findings import Finding, Status
+from ..domain.model.findings import Finding, failed, note, ok, warn
 from ..settings.settings import VARIABLES, Settings, settings
 
 Flags = Mapping[str, str | None]
@@ -19,41 +19,40 @@ OF_A_CLUSTER = re.compile(r".*_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_\w+)?
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Usable:
+class UsableSettings:
     """The settings, with a default in place of each that cannot be used, and those refusals."""
 
     settings: Settings
     refusals: tuple[str, ...]
 
 
-def usable(environment: Mapping[str, str], flags: Flags) -> Usable:
+def settings_or_defaults(environment: Mapping[str, str], flags: Flags) -> UsableSettings:
     """The settings that can be used. A file that cannot be named is SettingRefused."""
     refusals: list[str] = []
-    left, told = dict(environment), dict(flags)
+    left, given = dict(environment), dict(flags)
     while True:
         try:
-            return Usable(settings=settings(left, told), refusals=tuple(refusals))
+            return UsableSettings(settings=settings(left, given), refusals=tuple(refusals))
         except SettingRefused as refusal:
             wrong = _of(str(refusal))
-            if wrong is None or not (left.pop(wrong[0], None) or told.get(wrong[1])):
+            if wrong is None or not (left.pop(wrong[0], None) or given.get(wrong[1])):
                 raise
-            told[wrong[1]] = None
+            given[wrong[1]] = None
             refusals.append(str(refusal))
 
 
-def of_settings(found: Usable) -> Iterator[Finding]:
+def check_settings(found: UsableSettings) -> Iterator[Finding]:
     for refusal in found.refusals:
-        yield Finding(
-            code="settings",
-            status=Status.FAILED,
-            sentence=refusal,
-            remedy="A start would be refused; `agentops-memory serve --help` tells what it takes.",
+        yield failed(
+            "settings",
+            refusal,
+            "A start would be refused; `agentops-memory serve --help` tells what it takes.",
         )
     if not found.refusals:
-        yield Finding(code="settings", sentence="Each can be used.")
+        yield ok("settings", "Each can be used.")
 
 
-def of_environment(environment: Mapping[str, str]) -> Iterator[Finding]:
+def check_environment(environment: Mapping[str, str]) -> Iterator[Finding]:
     unknown = sorted(
         name
         for name in environment
@@ -62,17 +61,15 @@ def of_environment(environment: Mapping[str, str]) -> Iterator[Finding]:
     for name in unknown:
         yield _unknown(name)
     if not unknown:
-        yield Finding(code="environment", sentence="No variable looks like one and is none.")
+        yield ok("environment", "No variable looks like one and is none.")
 
 
 def _unknown(name: str) -> Finding:
     near = get_close_matches(name, KNOWN, n=1, cutoff=0.75)
-    return Finding(
-        code="environment",
-        status=Status.WARNING if near else Status.NOTE,
-        sentence=f"{name} is no setting, and changes nothing.",
-        remedy=f"Was {near[0]} meant?" if near else "docs/configuration.md names those there are.",
-    )
+    sentence = f"{name} is no setting, and changes nothing."
+    if near:
+        return warn("environment", sentence, f"Was {near[0]} meant?")
+    return note("environment", sentence, "docs/configuration.md names those there are.")
 
 
 def _of(refusal: str) -> tuple[str, str] | None:

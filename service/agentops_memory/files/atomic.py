@@ -1,54 +1,159 @@
-"""Files that are there at the end, whole: written aside, then put in their place."""
+"""Files that change as a whole: locked, written beside their place, on disk before they have it."""
 
+import fcntl
 import os
-import sys
-import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
+from errno import EEXIST
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
-from ..cli.errors import FileRefused
+from ..domain.errors import Refusal
 
-if TYPE_CHECKING:
-    from ..settings.settings import Settings
+PAUSE = 0.002  # seconds between two tries to take a lock
 
 
-def refuse_own(to: str, place: "Settings") -> None:
-    """Refuse to write over what the service itself lives on."""
-    from ..storage.sqlite.engine.tenants import tenants_folder  # noqa: PLC0415
-
-    target, database = Path(os.path.realpath(to)), Path(os.path.realpath(place.db_path))
-    own = [Path(os.path.realpath(file)) for file in (place.keys_file, place.redaction_file)]
-    is_beside = target.parent == database.parent and target.name.startswith(database.name)
-    in_folder = Path(os.path.realpath(tenants_folder(place.db_path))) in target.parents
-    if to != "-" and (is_beside or in_folder or target in own):
-        raise FileRefused(f"{target} is a file of the service itself; name another.")
+class LockTimeout(Exception):
+    """Another process keeps the lock."""
 
 
 @contextmanager
-def written(to: str) -> Iterator[BinaryIO]:
-    """A file that is there at the end, whole; if anything raises, it is as it was."""
-    if to == "-":
-        if sys.stdout is None:
-            raise FileRefused("Standard output is closed.")
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
-        return
-    target = Path(os.path.realpath(to))
-    if target.exists() and not target.is_file():
-        with target.open("wb") as file:  # a device or a pipe
-            yield file
-        return
+def os_errors_as(refusal: type[Refusal], sentence: str) -> Iterator[None]:
+    """Raise what the system refuses as a refusal: the sentence, and the system's reason."""
     try:
-        descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=".export-")
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                yield file
-                file.flush()
-                os.fsync(descriptor)
-            Path(name).replace(target)
-        finally:
-            Path(name).unlink(missing_ok=True)
+        yield
     except OSError as error:
-        raise FileRefused(f"{target} cannot be written: {error.strerror}.") from error
+        raise refusal(f"{sentence}: {error.strerror}.") from error
+
+
+@contextmanager
+def opened(path: Path, flags: int = 0) -> Iterator[int]:
+    """A descriptor to read the file; for a pipe, too, which does not wait for its other end."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def private_file(path: Path, flags: int, *, like: Path | None = None) -> Iterator[int]:
+    """A descriptor of the file, made if it is missing, for its owner alone to read.
+
+    What root makes belongs to whom the file `like` or, without it, the folder
+    belongs: the service, which is another user, must be able to use it.
+    """
+    owner = _owner(like or path) if os.geteuid() == 0 else None
+    every = os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    descriptor = os.open(path, flags | every, 0o600)
+    try:
+        if owner is not None:
+            os.fchown(descriptor, *owner)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def created(path: Path, *, like: Path | None = None) -> Iterator[BinaryIO]:
+    """A new private file, as above, on disk at the end; FileExistsError if the name is taken."""
+    with private_file(path, os.O_RDWR | os.O_EXCL, like=like) as descriptor:
+        with os.fdopen(os.dup(descriptor), "w+b") as file:
+            yield file
+        os.fsync(descriptor)
+
+
+@contextmanager
+def replaced(path: Path, suffix: str) -> Iterator[Path]:
+    """Where a draft is to be made, which takes the file's place at the end, on disk.
+
+    If anything raises, the file stays as it was. One process at a time may do this.
+    """
+    draft = path.with_name(f"{path.name}{suffix}")
+    draft.unlink(missing_ok=True)  # a process that was killed left it
+    try:
+        yield draft
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+    sync(path.parent)
+
+
+def placed(draft: Path, path: Path) -> None:
+    """Move what is ready to a name, on disk when this returns; FileExistsError if that is taken."""
+    try:
+        path.hardlink_to(draft)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without such links
+        if os.path.lexists(path):
+            raise FileExistsError(EEXIST, os.strerror(EEXIST), str(path)) from None
+        draft.rename(path)
+    else:
+        draft.unlink()
+    sync(path.parent)
+
+
+def owned_like(made: Path, like: Path) -> None:
+    """Give what root has made to whom another file or folder belongs."""
+    if os.geteuid() == 0:
+        os.chown(made, *_owner(like))
+
+
+def sync(file_or_folder: Path) -> None:
+    """Wait until the file's contents, or the folder's names, survive a power cut."""
+    descriptor = os.open(file_or_folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def locked(path: Path, flags: int, timeout: timedelta | None = None) -> Iterator[int]:
+    """A descriptor of the file at the path, made if it is missing, with an exclusive lock on it.
+
+    LockTimeout if another process keeps the lock; without a timeout it is waited for.
+    """
+    while True:
+        with private_file(path, flags) as file:
+            if not has_locked(file, fcntl.LOCK_EX, timeout):
+                raise LockTimeout
+            if is_at(path, file):  # else it was replaced while the lock was waited for
+                yield file
+                return
+
+
+def has_locked(file: int, kind: int, timeout: timedelta | None = timedelta(0)) -> bool:
+    """Take the kernel's lock (`flock`) on an open file; whether that was possible in time."""
+    if timeout is None:
+        fcntl.flock(file, kind)
+        return True
+    end = time.monotonic() + timeout.total_seconds()
+    while True:
+        try:
+            fcntl.flock(file, kind | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= end:
+                return False
+        else:
+            return True
+        time.sleep(PAUSE)
+
+
+def is_at(path: Path, file: int) -> bool:
+    """Whether the open file still is the one at the path."""
+    try:
+        return os.path.samestat(os.fstat(file), os.lstat(path))
+    except FileNotFoundError:
+        return False
+
+
+def _owner(path: Path) -> tuple[int, int]:
+    try:
+        status = os.lstat(path)
+    except FileNotFoundError:
+        status = path.parent.stat()
+    return status.st_uid, status.st_gid

@@ -1,17 +1,32 @@
 """The audit: who changed what an operator answers for, one line of JSON each, only ever added."""
 
-import fcntl
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 from ..domain.errors import Unavailable
+from ..domain.model.access import Caller
 from ..domain.model.retention import Held, Kind
 from ..domain.text.instants import rendered
-from .fsync import sync
+from .atomic import created, locked, os_errors_as, replaced
+
+DRAFT = ".part"  # what follows the file's name while another is written in its place
+
+
+@dataclass(frozen=True, slots=True)
+class AuditFile:
+    """The Audit of a file; `by` says who a caller is, by default the key."""
+
+    path: Path
+    clock: Callable[[], datetime]
+    by: Callable[[Caller], Mapping[str, object]] = lambda caller: {"key": caller.key}
+
+    def __call__(self, caller: Caller, action: str, **fields: object) -> None:
+        record(self.path, self.clock(), action, self.by(caller), **fields)
 
 
 def record(
@@ -22,41 +37,14 @@ def record(
     `by` says who: `{"user": "ada", "uid": 1000}` or `{"key": "..."}`. Secrets have
     no place here. Unavailable, with a sentence for the operator, if it cannot be written.
     """
-    try:
-        _append(path, line(at, action, by, **fields))
-    except OSError as error:
-        raise Unavailable(
-            f"The audit file {path} cannot be written, so nothing was changed: {error.strerror}."
-        ) from error
+    sentence = f"The audit file {path} cannot be written, so nothing was changed"
+    with os_errors_as(Unavailable, sentence), locked(path, os.O_RDWR | os.O_APPEND) as file:
+        _append(file, line(at, action, by, **fields))
 
 
 def line(at: datetime, action: str, by: Mapping[str, object], **fields: object) -> bytes:
     """A line of an audit."""
     return json.dumps({"at": rendered(at), "action": action, "by": by, **fields}).encode() + b"\n"
-
-
-@contextmanager
-def private_file(path: Path, flags: int, *, like: Path | None = None) -> Iterator[int]:
-    """A descriptor of the file, made if it is missing, for its owner alone to read.
-
-    What root makes belongs to whom the file `like` or, without it, the folder
-    belongs: the service, which is another user, must be able to use it.
-    """
-    owner = _owner(like or path) if os.geteuid() == 0 else None
-    every = os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-    descriptor = os.open(path, flags | every, 0o600)
-    try:
-        if owner is not None:
-            os.fchown(descriptor, *owner)
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def owned_like(made: Path, like: Path) -> None:
-    """Give what root has made to whom another file or folder belongs, as above."""
-    if os.geteuid() == 0:
-        os.chown(made, *_owner(like))
 
 
 def trim(path: Path, until: datetime) -> int:
@@ -70,59 +58,31 @@ def trim(path: Path, until: datetime) -> int:
     """
     if not path.exists():
         return 0
-    try:
-        with _locked(path, os.O_RDONLY) as file:
-            return _trimmed(path, file, until)
-    except OSError as error:
-        raise Unavailable(f"The audit file {path} cannot be trimmed: {error.strerror}.") from error
-
-
-def _append(path: Path, line: bytes) -> None:
-    with _locked(path, os.O_RDWR | os.O_APPEND) as file:
-        size = os.fstat(file).st_size
-        if size and os.pread(file, 1, size - 1) != b"\n":
-            line = b"\n" + line  # a full disk or a crash cut the last one short
-        if os.write(file, line) != len(line):
-            raise OSError(0, "the disk is full")
-        os.fsync(file)
+    sentence = f"The audit file {path} cannot be trimmed"
+    with os_errors_as(Unavailable, sentence), locked(path, os.O_RDONLY) as file:
+        return _trimmed(path, file, until)
 
 
 def measured(path: Path, until: datetime | None) -> Held:
     """How much there is, and how many lines are as old as that, or older."""
     rows, size, oldest, past_retention = 0, 0, None, 0
-    try:
-        with path.open("rb") as lines:
-            for line, is_over in _judged(lines, until):
-                at = _instant(line)
-                rows, size = rows + 1, size + len(line)
-                past_retention += is_over
-                oldest = min(filter(None, (oldest, at)), default=None)
-    except FileNotFoundError:
-        pass
-    except OSError as error:
-        raise Unavailable(f"The audit file {path} cannot be read: {error.strerror}.") from error
+    sentence = f"The audit file {path} cannot be read"
+    with os_errors_as(Unavailable, sentence), suppress(FileNotFoundError), path.open("rb") as lines:
+        for line, is_over in _judged(lines, until):
+            at = _instant(line)
+            rows, size = rows + 1, size + len(line)
+            past_retention += is_over
+            oldest = min(filter(None, (oldest, at)), default=None)
     return Held(kind=Kind.AUDIT, rows=rows, size=size, oldest=oldest, past_retention=past_retention)
 
 
-@contextmanager
-def _locked(path: Path, flags: int) -> Iterator[int]:
-    """A descriptor of the file that is at the path, for nobody else to change inside.
-
-    While it was waited for, another file may have been put in its place.
-    """
-    while True:
-        with private_file(path, flags) as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            if _is_at(path, file):
-                yield file
-                return
-
-
-def _is_at(path: Path, file: int) -> bool:
-    try:
-        return os.path.samestat(os.fstat(file), os.lstat(path))
-    except FileNotFoundError:
-        return False
+def _append(file: int, line: bytes) -> None:
+    size = os.fstat(file).st_size
+    if size and os.pread(file, 1, size - 1) != b"\n":
+        line = b"\n" + line  # a full disk or a crash cut the last one short
+    if os.write(file, line) != len(line):
+        raise OSError(0, "the disk is full")
+    os.fsync(file)
 
 
 def _trimmed(path: Path, file: int, until: datetime) -> int:
@@ -130,24 +90,10 @@ def _trimmed(path: Path, file: int, until: datetime) -> int:
         old = sum(is_over for _, is_over in _judged(lines, until))
         if old:
             lines.seek(0)
-            judged = _judged(lines, until)
-            _replace(path, file, (line for line, is_over in judged if not is_over))
+            with replaced(path, DRAFT) as draft, created(draft, like=path) as left:
+                os.fchmod(left.fileno(), os.fstat(file).st_mode & 0o777)
+                left.writelines(it for it, is_over in _judged(lines, until) if not is_over)
     return old
-
-
-def _replace(path: Path, file: int, lines: Iterable[bytes]) -> None:
-    draft = path.with_name(f"{path.name}.part")
-    draft.unlink(missing_ok=True)  # a process that was killed left it
-    try:
-        with private_file(draft, os.O_WRONLY | os.O_EXCL, like=path) as target:
-            os.fchmod(target, os.fstat(file).st_mode & 0o777)
-            with os.fdopen(os.dup(target), "wb") as written:
-                written.writelines(lines)
-            os.fsync(target)
-        draft.replace(path)
-        sync(path.parent)
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 def _judged(lines: Iterable[bytes], until: datetime | None) -> Iterator[tuple[bytes, bool]]:
@@ -169,11 +115,3 @@ def _instant(line: bytes) -> datetime | None:
     except (ValueError, TypeError, LookupError):
         return None
     return at if at.tzinfo else None
-
-
-def _owner(path: Path) -> tuple[int, int]:
-    try:
-        status = os.lstat(path)
-    except FileNotFoundError:
-        status = path.parent.stat()
-    return status.st_uid, status.st_gid

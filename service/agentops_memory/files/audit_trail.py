@@ -1,6 +1,7 @@
 """What the audit tells: whether keys were made, and what was revoked and erased since a backup."""
 
 import json
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -11,6 +12,7 @@ from typing import Any
 
 from ..domain.model.access import KeyId, TenantId
 from ..domain.model.keys import Key
+from .atomic import private_file, sync
 
 OF_KEYS = ("key.", "keys.")  # how actions begin that concern keys
 KEYS_RESET = "keys.reset"
@@ -69,8 +71,35 @@ def since(audit: Path, archived: Iterable[bytes]) -> Since:
     )
 
 
-def were_keys_made(audit: Path) -> bool:
-    """Whether it tells of keys, and not of their reset after that."""
+class KeysMade:
+    """That a service has keys, known apart from their file: to lose that opens it to nobody.
+
+    The audit tells, but its lines go with time, and keys may be made elsewhere and mounted. So
+    it is noted by an empty file, too, which only a reset removes. Each method may raise an OSError.
+    """
+
+    def __init__(self, audit: Path) -> None:
+        self._audit = audit
+        self._note = audit.with_suffix(".closed")
+
+    def is_known(self) -> bool:
+        """Whether the note or the audit says that keys were made since the last reset."""
+        return self._note.exists() or _were_keys_made(self._audit)
+
+    def note(self) -> None:
+        """Say so from now on; on disk when this returns."""
+        if not self._note.exists():
+            with private_file(self._note, os.O_WRONLY, like=self._note.parent):
+                pass
+            sync(self._note.parent)
+
+    def forget(self) -> None:
+        """They were reset, as the audit tells already."""
+        self._note.unlink(missing_ok=True)
+
+
+def _were_keys_made(audit: Path) -> bool:
+    """Whether the audit tells of keys, and not of their reset after that."""
     if not audit.exists():
         return False
     are_there = False

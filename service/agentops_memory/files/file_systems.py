@@ -64,9 +64,9 @@ def file_system(path: Path) -> str | None:
 
     Such as ext4, nfs4 or fuse.sshfs; None where nobody can tell.
     """
-    place = _nearest(Path(os.path.realpath(path)))  # first: to look at it may mount it
+    path = _nearest(Path(os.path.realpath(path)))  # first: to look at it may mount it
     with suppress(OSError):
-        return kind_at(place, MOUNTS.read_text("utf-8", "surrogateescape"))
+        return kind_at(path, MOUNTS.read_text("utf-8", "surrogateescape"))
     return None
 
 
@@ -80,15 +80,15 @@ def is_network(kind: str) -> bool:
     return kind in SHARED | LENT or (is_fuse and kind not in LOCAL_FUSE)
 
 
-def kind_at(place: Path, mounts: str) -> str | None:
-    """The kind of file system at a place, by the table of mounts; the latest covers others."""
+def kind_at(path: Path, mounts: str) -> str | None:
+    """The kind of file system at a path, by the table of mounts; the latest covers others."""
     kind, depth = None, 0
     for line in mounts.split("\n"):
         fields = [_ESCAPED.sub(_letter, field) for field in line.split(" ")]
         if len(fields) < LEAST_FIELDS or SEPARATOR not in fields:
             continue
         point = Path(fields[MOUNT_POINT])
-        if place.is_relative_to(point) and len(point.parts) >= depth:
+        if path.is_relative_to(point) and len(point.parts) >= depth:
             kind, depth = fields[fields.index(SEPARATOR) + 1], len(point.parts)
     return kind
 

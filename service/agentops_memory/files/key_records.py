@@ -24,7 +24,7 @@ def written(ring: KeyRing, at: datetime) -> bytes:
     return json.dumps(document, indent=1).encode() + b"\n"
 
 
-def told(key: Key) -> dict[str, object]:
+def public_fields(key: Key) -> dict[str, object]:
     return {
         "name": key.name,
         "tenant": key.tenant,
@@ -36,7 +36,7 @@ def told(key: Key) -> dict[str, object]:
 def _record(key: Key) -> dict[str, object]:
     return {
         "id": key.id,
-        **told(key),
+        **public_fields(key),
         "created_at": _rendered(key.created_at),
         "revoked_at": key.revoked_at and _rendered(key.revoked_at),
         "secrets": [
@@ -57,7 +57,7 @@ def _rendered(at: datetime) -> str:
 def read(data: bytes) -> KeyRing:
     """The keys in the bytes; a ValueError says what is wrong, and shows only ids and names."""
     document = _fields(_loaded(data), _DOCUMENT)
-    keys = [_key(place, record) for place, record in enumerate(document["keys"], 1)]
+    keys = [_key(number, record) for number, record in enumerate(document["keys"], 1)]
     by_id = {key.id: key for key in keys}
     if len(by_id) < len(keys):
         raise ValueError("two of its keys have the same id")
@@ -86,18 +86,18 @@ def _distinct(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return fields
 
 
-def _key(place: int, record: object) -> Key:
+def _key(number: int, record: object) -> Key:
     try:
         key = Key(**_fields(record, _KEY))
         if not key.secrets and key.revoked_at is None:
             raise ValueError("it has no secret")
     except ValueError as fault:
-        raise ValueError(f"{_label(place, record)}: {fault}") from fault
+        raise ValueError(f"{_label(number, record)}: {fault}") from fault
     return key
 
 
-def _label(place: int, record: object) -> str:
-    label = f"key number {place}"
+def _label(number: int, record: object) -> str:
+    label = f"key number {number}"
     if isinstance(record, dict):
         with suppress(*_FAULTS):
             label = f"key {key_id(record['id'])}"

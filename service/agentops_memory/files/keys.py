@@ -1,6 +1,5 @@
 """The file of keys: small, private, replaced as a whole, and read again when it has changed."""
 
-import fcntl
 import logging
 import os
 import stat
@@ -14,14 +13,13 @@ from ..domain.errors import Unavailable
 from ..domain.model.access import KeyId, TenantId
 from ..domain.model.keys import Key, KeyRing, revoked, rotated
 from . import key_records
-from .audit import private_file, record
-from .audit_trail import KEYS_RESET
-from .fsync import sync
-from .keys_made import KeysMade
+from .atomic import LockTimeout, created, locked, opened, os_errors_as, replaced
+from .audit import record
+from .audit_trail import KEYS_RESET, KeysMade
 
 LARGEST = 16 * 1024 * 1024  # bytes; a key takes about 400
 TIMEOUT = timedelta(seconds=10)  # with another process that changes the file
-PAUSE = 0.01  # seconds between two looks at the lock
+DRAFT = ".new"  # what follows the file's name while another is written in its place
 
 UNREADABLE = "The keys cannot be read; the log of the service says why."
 
@@ -73,7 +71,7 @@ class KeyFile:
 
     def read(self) -> tuple[Stamp, KeyRing]:
         """The keys, and the stamp of the file at the time or earlier."""
-        with _explained(self._path, "read"):
+        with os_errors_as(KeyFileRefused, f"The key file {self._path} cannot be read"):
             if (found := _contents(self._path)) is None:
                 return None, KeyRing()
         try:
@@ -85,7 +83,7 @@ class KeyFile:
         """Refuse with KeysLost a ring without keys if some were made, and never reset."""
         if ring.was_ever_used:
             return
-        with _explained(self._audit, "read", "audit file"):
+        with os_errors_as(KeyFileRefused, f"The audit file {self._audit} cannot be read"):
             if self.made.is_known():
                 raise KeysLost(
                     f"Keys were made, but the key file {self._path} is gone, or has none. Put it "
@@ -108,15 +106,14 @@ class KeyFile:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise _refusal(self._path, "read", error) from error
+            sentence = f"The key file {self._path} cannot be read: {error.strerror}."
+            raise KeyFileRefused(sentence) from error
 
     def create(self, key: Key, *, at: datetime, by: By) -> bool:
         """Add a key; whether it is the first, which closes the service."""
         with self._locked():
             ring = self.ring()
-            self._replace(
-                ring.with_key(key), at, "key.created", by, key=key.id, **key_records.told(key)
-            )
+            self._put(ring, key, at, "key.created", by)
         return not ring.was_ever_used
 
     def revoke(self, which: KeyId, *, at: datetime, by: By) -> Key:
@@ -125,12 +122,9 @@ class KeyFile:
         with self._locked():
             ring = self.ring()
             key = ring.key(which)
-            if key.revoked_at is not None:
-                return key
-            key = revoked(key, at)
-            self._replace(
-                ring.with_key(key), at, "key.revoked", by, key=key.id, **key_records.told(key)
-            )
+            if key.revoked_at is None:
+                key = revoked(key, at)
+                self._put(ring, key, at, "key.revoked", by)
         return key
 
     def revoke_all(self, tenant: TenantId, *, at: datetime, by: By) -> tuple[Key, ...]:
@@ -154,9 +148,7 @@ class KeyFile:
         with self._locked():
             ring = self.ring()
             key, token = rotated(ring.key(which), at, keep_old_for)
-            self._replace(
-                ring.with_key(key), at, "key.rotated", by, key=key.id, **key_records.told(key)
-            )
+            self._put(ring, key, at, "key.rotated", by)
         return key, token
 
     def reset(self, *, at: datetime, by: By) -> int:
@@ -191,26 +183,30 @@ class KeyFile:
     def _locked(self) -> Iterator[None]:
         # Beside the file itself, whatever link leads there: all must meet at one lock.
         lock = Path(f"{os.path.realpath(self._path)}.lock")
-        with _explained(self._path, "changed"), private_file(lock, os.O_RDWR) as file:
-            _lock(file, time.monotonic() + TIMEOUT.total_seconds())
-            yield
+        with os_errors_as(KeyFileRefused, f"The key file {self._path} cannot be changed"):
+            try:
+                with locked(lock, os.O_RDWR, TIMEOUT):
+                    yield
+            except LockTimeout as timeout:
+                sentence = "Another process is changing the keys; try again."
+                raise KeyFileRefused(sentence) from timeout
+
+    def _put(self, ring: KeyRing, key: Key, at: datetime, action: str, by: By) -> None:
+        self._replace(
+            ring.with_key(key), at, action, by, key=key.id, **key_records.public_fields(key)
+        )
 
     def _replace(self, ring: KeyRing, at: datetime, action: str, by: By, **fields: object) -> None:
-        # A change that is not audited is worse than a line about one that then failed.
         real = Path(os.path.realpath(self._path))
-        draft = real.with_name(f"{real.name}.new")
-        try:
+        with replaced(real, DRAFT) as draft:
             _write(draft, key_records.written(ring, at), like=real)
+            # A change that is not audited is worse than a line about one that then failed.
             record(self._audit, at, action, by, **fields)
             self.made.note() if ring.was_ever_used else self.made.forget()
-            draft.replace(real)
-        finally:
-            draft.unlink(missing_ok=True)
-        sync(real.parent)
 
 
 class WatchedKeys:
-    """The keys as the file has them at each question: a change holds from the next one on.
+    """The KeyStore of a file: a change of it holds from the next question on.
 
     Once keys were seen, a file that cannot be read or is gone is never taken
     for one without keys.
@@ -267,43 +263,19 @@ class WatchedKeys:
         self._complaint = reason
 
 
-@contextmanager
-def _explained(path: Path, what: str, noun: str = "key file") -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise _refusal(path, what, error, noun) from error
-
-
-def _refusal(path: Path, what: str, error: OSError, noun: str = "key file") -> KeyFileRefused:
-    return KeyFileRefused(f"The {noun} {path} cannot be {what}: {error.strerror}.")
-
-
-def _lock(file: int, end: float) -> None:
-    while True:
-        with suppress(BlockingIOError):
-            return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if time.monotonic() > end:
-            raise KeyFileRefused("Another process is changing the keys; try again.")
-        time.sleep(PAUSE)
-
-
 def _contents(path: Path) -> tuple[Stamp, bytes] | None:
     """The stamp and the bytes of the file; None if there is none, nor a link to one."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with opened(path) as file:
+            # The stamp first: a change while it is read shows at the next look.
+            status = os.fstat(file)
+            if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST:
+                raise KeyFileRefused(f"The key file {path} cannot be used: it is no file of keys.")
+            return _stamp(status), os.read(file, LARGEST)
     except FileNotFoundError:
         if path.is_symlink():
             raise
         return None
-    try:
-        # The stamp first: a change while it is read shows at the next look.
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST:
-            raise KeyFileRefused(f"The key file {path} cannot be used: it is no file of keys.")
-        return _stamp(status), os.read(descriptor, LARGEST)
-    finally:
-        os.close(descriptor)
 
 
 def _stamp(status: os.stat_result) -> Stamp:
@@ -312,12 +284,10 @@ def _stamp(status: os.stat_result) -> Stamp:
 
 
 def _write(draft: Path, document: bytes, *, like: Path) -> None:
-    draft.unlink(missing_ok=True)  # of a process that was killed
-    with private_file(draft, os.O_WRONLY | os.O_EXCL, like=like) as file:
-        if os.write(file, document) != len(document):
+    with created(draft, like=like) as file:
+        if os.write(file.fileno(), document) != len(document):
             raise OSError(0, "the disk is full")
-        os.utime(file, ns=2 * (_later_than(like),))
-        os.fsync(file)
+        os.utime(file.fileno(), ns=2 * (_later_than(like),))
 
 
 def _later_than(path: Path) -> int:

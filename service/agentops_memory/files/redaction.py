@@ -11,6 +11,7 @@ from typing import Any
 from ..domain.errors import Invalid, Refusal
 from ..domain.model.access import TenantId, tenant_id
 from ..domain.secrets.redaction import DEFAULT_RULES, Rules
+from .atomic import opened
 
 LARGEST = 1024 * 1024  # bytes
 
@@ -72,8 +73,7 @@ def _read(path: Path) -> Exceptions:
 
 
 def _contents(path: Path) -> bytes:
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as file:
+    with opened(path) as descriptor, os.fdopen(os.dup(descriptor), "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise _refused(path, "it is no file")
         return file.read(LARGEST)

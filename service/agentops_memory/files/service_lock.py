@@ -4,24 +4,31 @@ It is the kernel's (`flock`), so a process that dies lets go of it, and it holds
 containers of one machine. The file stays for good: removing it would let a second service in.
 """
 
+import asyncio
 import fcntl
 import json
+import logging
 import os
 import socket
-import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from ..domain.errors import StartRefused
 from ..domain.text.instants import parsed, rendered
-from .audit import private_file
+from .atomic import has_locked, is_at, opened, os_errors_as, private_file
 
-TRIES = 3  # whoever only looks holds the lock for a moment
-PAUSE = 0.002  # seconds
+log = logging.getLogger(__name__)
+
+LOOKED_AT = timedelta(milliseconds=5)  # whoever only looks holds the lock for a moment
+RETRY = timedelta(milliseconds=100)  # after which it is tried again whether the other has ended
 LONGEST = 4096  # bytes of a record
+LONGER = "Or let this one wait longer for it, with MEMORY_LOCK_WAIT."
+
+OnWait = Callable[[str], None]
+"""Is told what is waited for; nothing once that is over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,19 +57,32 @@ class InUse(StartRefused):
         self.holder = holder
 
 
+@asynccontextmanager
+async def service_lock_within(
+    database: Path, wait: timedelta, on_wait: OnWait | None = None
+) -> AsyncIterator[None]:
+    """Inside, this service has the database alone; StartRefused when another keeps it too long."""
+    with ExitStack() as held:
+        await _wait_for_lock(held, database, wait, on_wait)
+        if on_wait is not None:
+            on_wait("")
+        yield
+
+
 @contextmanager
-def served_alone(database: Path) -> Iterator[None]:
+def service_lock(database: Path) -> Iterator[None]:
     """Inside, no other service can have the database; InUse at once if one has it now.
 
     StartRefused if there can be no lock beside the file.
     """
     lock = _lock_of(database)
     with ExitStack() as held:
-        with _explained(lock):
-            file = held.enter_context(_made(lock))
-            if not _is_taken(file, fcntl.LOCK_EX, TRIES):
+        with os_errors_as(StartRefused, f"The lock {lock} cannot be taken"):
+            lock.parent.mkdir(parents=True, exist_ok=True)
+            file = held.enter_context(private_file(lock, os.O_RDWR, like=lock.parent))
+            if not has_locked(file, fcntl.LOCK_EX, LOOKED_AT):
                 raise InUse(database, _record(file))
-            if not _is_at(lock, file):  # it was removed meanwhile, and another may be there
+            if not is_at(lock, file):  # it was removed meanwhile, and another may be there
                 raise InUse(database, UNNAMED)
             _note(file)
         held.callback(_forget, file)
@@ -72,51 +92,40 @@ def served_alone(database: Path) -> Iterator[None]:
 def holder(database: Path) -> Holder | None:
     """Who has the database now; none if nobody has. StartRefused if the lock cannot be read."""
     lock = _lock_of(database)
-    with _explained(lock):
+    with os_errors_as(StartRefused, f"The lock {lock} cannot be taken"):
         if not lock.exists():
             return None
-        with _opened(lock) as file:
-            return None if _is_taken(file, fcntl.LOCK_SH) else _record(file)
+        with opened(lock, os.O_NOFOLLOW) as file:
+            return None if has_locked(file, fcntl.LOCK_SH) else _record(file)
+
+
+async def _wait_for_lock(
+    held: ExitStack, database: Path, wait: timedelta, on_wait: OnWait | None
+) -> None:
+    loop = asyncio.get_running_loop()
+    began, end = loop.time(), loop.time() + wait.total_seconds()
+    while True:
+        try:
+            return held.enter_context(service_lock(database))
+        except InUse as refusal:
+            if loop.time() >= end:
+                raise StartRefused(f"{refusal} {LONGER}") from refusal
+            if loop.time() - began < RETRY.total_seconds():
+                log.warning(
+                    "another service has the database; waiting for its end",
+                    extra={"holder": str(refusal.holder), "seconds": wait.total_seconds()},
+                )
+            if on_wait is not None:
+                on_wait(
+                    f"Another service has the database: {refusal.holder}. This one waits for it."
+                )
+        await asyncio.sleep(min(RETRY.total_seconds(), end - loop.time()))
 
 
 def _lock_of(database: Path) -> Path:
     """Beside the file itself, whatever links lead to it."""
     found = Path(os.path.realpath(database))
     return found.with_name(f"{found.name}.lock")
-
-
-@contextmanager
-def _made(lock: Path) -> Iterator[int]:
-    lock.parent.mkdir(parents=True, exist_ok=True)
-    with private_file(lock, os.O_RDWR, like=lock.parent) as file:
-        yield file
-
-
-@contextmanager
-def _opened(lock: Path) -> Iterator[int]:
-    file = os.open(lock, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
-    try:
-        yield file
-    finally:
-        os.close(file)
-
-
-def _is_taken(file: int, kind: int, tries: int = 1) -> bool:
-    """Whether the lock is ours now."""
-    for left in reversed(range(tries)):
-        try:
-            fcntl.flock(file, kind | fcntl.LOCK_NB)
-        except BlockingIOError:
-            time.sleep(PAUSE if left else 0)
-        else:
-            return True
-    return False
-
-
-def _is_at(path: Path, file: int) -> bool:
-    with suppress(FileNotFoundError):
-        return os.path.samestat(path.stat(), os.fstat(file))
-    return False
 
 
 def _note(file: int) -> None:
@@ -146,11 +155,3 @@ def _record(file: int) -> Holder:
     if not (isinstance(host, str) and host.isprintable() and isinstance(pid, int) and since):
         return UNNAMED
     return Holder(host=host, pid=pid, since=since)
-
-
-@contextmanager
-def _explained(lock: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise StartRefused(f"The lock {lock} cannot be taken: {error.strerror}.") from error

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from ..backup.archive_files import Place
-from ..backup.archive_folder import Kept, newest, place_in, prune
-from ..backup.archives import archived
+from ..backup.backup import ServicePaths, make_archive
+from ..backup.schedule import KeptArchive, newest, path_in, prune
 from ..domain.secrets.sanitizing import code_of, is_operational, sentence_of
 from ..telemetry import Metrics
 from ..telemetry.metrics import BACKUP_BYTES, BACKUP_INTERVAL, BACKUP_LAST_SUCCESS, BACKUPS
@@ -31,13 +30,13 @@ log = logging.getLogger(__name__)
 class Backups:
     """The archives that a service makes by itself, and how it stands with them."""
 
-    place: Place
+    place: ServicePaths
     folder: Path
     every: timedelta
     keep: int
     metrics: Metrics
     clock: Callable[[], datetime]
-    _newest: Kept | None = None
+    _newest: KeptArchive | None = None
     _fault: str | None = None
     _try_again_at: float = 0.0
 
@@ -93,8 +92,10 @@ class Backups:
 
     async def _make(self) -> None:
         loop, now = asyncio.get_running_loop(), self.clock()
-        began, target = loop.time(), place_in(self.folder, now)
-        made = await run_in_thread(lambda go_on: archived(self.place, target, now=now, told=go_on))
+        began, target = loop.time(), path_in(self.folder, now)
+        made = await run_in_thread(
+            lambda go_on: make_archive(self.place, target, now=now, progress=go_on)
+        )
         self.metrics.count(BACKUPS, "made")
         seconds = round(loop.time() - began, 3)
         extra = {"archive": str(made.path), "bytes": made.size, "seconds": seconds}

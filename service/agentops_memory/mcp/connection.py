@@ -1,16 +1,30 @@
-"""One agent's connection: the project that it works on, and the session that it saves into."""
+"""An agent's connection: which one asks, its project, and the session that it saves into."""
 
-from collections import OrderedDict
-from dataclasses import dataclass
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from hashlib import sha256
+from typing import TYPE_CHECKING, cast
+
+from starlette.requests import Request
 
 from agentops_memory_client.contract.errors import Conflict, NotFound
 from agentops_memory_client.contract.models import Observation
-from agentops_memory_client.contract.port import MemoryService
+from agentops_memory_client.contract.service import MemoryService
 
+from ..api.kit.gate import current_caller
+from ..domain.model.access import Caller, KeyId, TenantId
 from ..settings.profile import Profile
 
+if TYPE_CHECKING:
+    from .server import Incoming
+
+SESSION = "Mcp-Session-Id"
 GLOBAL = "global"  # the scope whose memories every project sees
 MOST_NAMED = 1000  # connections of one key of which is remembered which session they named
+
+Owner = tuple[TenantId, KeyId | None]  # one has no room in what another names
 
 
 class SessionNames:
@@ -72,3 +86,55 @@ class Connection:
                 f"Memory {memory} is of another project, and global: it is read here only."
             )
         return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connections:
+    """The connections of a service. What is not told by a request is not known of it."""
+
+    profile: Profile
+    service: Callable[[Callable[[], Caller], Mapping[str, str]], MemoryService]  # caller, trace
+    clock: Callable[[], datetime]
+    names: defaultdict[Owner, SessionNames] = field(
+        default_factory=lambda: defaultdict(SessionNames)
+    )
+
+    def of(self, asked: "Incoming") -> Connection:
+        """The connection of a request that came in by the door.
+
+        One that sends no id, as the protocol has it since 2026-07-28, is that of all
+        requests of one program for one project on one day.
+        """
+        request = cast(Request, asked.request)
+        caller: Caller = request.state.caller
+        id_ = request.headers.get(SESSION)
+        told = id_ or f"{_program(asked)} {self.clock():%Y-%m-%d}"
+        return Connection(
+            service=self.service(lambda: current_caller(request), _trace(asked, request)),
+            project=request.state.project,
+            profile=self.profile,
+            own_session=_own_session(caller, request.state.project, told),
+            names=self.names[caller.tenant, caller.key],
+            is_lasting=id_ is not None,
+        )
+
+
+def _own_session(caller: Caller, project: str, told: str) -> str:
+    """The session of a connection: another for each key and project, whatever id it sends."""
+    parts = (caller.tenant, caller.key, project, told)
+    return f"mcp-{sha256(repr(parts).encode()).hexdigest()[:24]}"
+
+
+def _program(asked: "Incoming") -> str:
+    """The name of the program that asks, if it tells it."""
+    told = asked.session.client_params
+    return told.client_info.name if told is not None else ""
+
+
+def _trace(asked: "Incoming", request: Request) -> Mapping[str, str]:
+    """The trace that the message belongs to, or else its HTTP request."""
+    told = (asked.meta or {}).get("traceparent")
+    if isinstance(told, str):
+        return {"traceparent": told}
+    of_request: dict[str, str] = request.state.trace
+    return of_request

@@ -25,10 +25,10 @@ from ..domain.memories.redactor import MAX_PROJECT
 from ..domain.model.space import Project, project_name
 from ..domain.text.normalization import clean
 from ..telemetry import annotate
-from .connections import SESSION, Connections
+from .connection import SESSION, Connections
 
 if TYPE_CHECKING:
-    from .transport import Transport
+    from .server import Transport
 
 PROJECT = "X-Memory-Project"
 
@@ -73,7 +73,8 @@ class McpOverHttp:
         request.state.trace = {}
         _TRACE.inject(request.state.trace)
         message, body = await _message(request)
-        current_caller(request)  # again: the body may have come slowly, and the key may be gone
+        # Again: the body may have come slowly, and the key may be gone.
+        request.state.caller = current_caller(request)
         transport = await self._transport()
         is_new = SESSION not in request.headers and message.get("method") == "initialize"
 
@@ -139,7 +140,7 @@ def _has_failed(task: "asyncio.Task[Transport]") -> bool:
 
 def _loaded(connections: Connections) -> "Transport":
     # Not at the top, as said above.
-    from .transport import Transport  # noqa: PLC0415
+    from .server import Transport  # noqa: PLC0415
 
     return Transport(connections)
 

@@ -1,5 +1,6 @@
 """The protocol's server: tools, a resource and a prompt over whichever service is behind them."""
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from itertools import islice
@@ -8,16 +9,20 @@ from typing import Any
 import mcp_types as types
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.exceptions import MCPError
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic import BaseModel, ValidationError
+from starlette.types import Receive, Scope, Send
 
 from agentops_memory_client.contract.errors import MemoryServiceError, Refused, Unreachable
 
 from .. import __version__
+from ..api.kit.http import MAX_BODY
 from ..settings.profile import Profile
 from . import arguments as a
-from .connection import Connection
-from .guide import guide, instructions
+from .connection import Connection, Connections
+from .texts import guide, instructions
 from .tools import Tool, context, offered
 
 log = logging.getLogger(__name__)
@@ -123,6 +128,44 @@ class MemoryServer:
         text = guide(self._profile, self._connection(asked).project)
         message = types.PromptMessage(role="user", content=types.TextContent(text=text))
         return types.GetPromptResult(messages=[message])
+
+
+class Transport:
+    """The SDK's server for the connections of a service."""
+
+    def __init__(self, connections: Connections) -> None:
+        server = MemoryServer(connections.profile, connections.of).served()
+        _prefer_connections(server)
+        self._manager = StreamableHTTPSessionManager(
+            server, json_response=True, stateless=True, max_request_body_size=MAX_BODY
+        )
+
+    async def host(self, ready: asyncio.Event, end: asyncio.Event) -> None:
+        """Be ready to answer, until the end."""
+        async with self._manager.run():
+            ready.set()
+            await end.wait()
+
+    async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request whose connection can be told."""
+        await self._manager.handle_request(scope, receive, send)
+
+
+def _prefer_connections(server: "Server[Any]") -> None:
+    """Let a client that asks which versions there are choose one with a handshake.
+
+    Only these have connections, each of which is a session of its own. A client
+    that speaks a later one without asking is served all the same.
+    """
+
+    async def discover(_: Incoming, __: types.RequestParams) -> types.DiscoverResult:
+        return types.DiscoverResult(
+            supported_versions=list(HANDSHAKE_PROTOCOL_VERSIONS),
+            capabilities=server.get_capabilities(),
+            instructions=server.instructions,
+        )
+
+    server.add_request_handler("server/discover", types.RequestParams, discover)
 
 
 async def _told(answer: Awaitable[str]) -> str:

@@ -1,5 +1,7 @@
 """The tools as a table: what each is called, what it takes, what it does."""
 
+import re
+import unicodedata
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -7,14 +9,19 @@ from typing import Any
 from agentops_memory_client.contract.errors import Conflict, Invalid
 from agentops_memory_client.contract.models import Message, Session
 
+from ..domain.memories.redactor import MAX_KEY
 from ..domain.text.query import MAX_PROMPT
 from ..settings.profile import Profile
 from . import arguments as a
-from . import tool_text as sentences
+from . import texts
 from .connection import Connection
-from .topic_keys import suggested_key
 
 NEAR_KEYS = 5
+MOST_WORDS = 6  # of a title, in a topic key
+LITTLE = frozenset(
+    "a an and are as at be by for from has have in into is it its of on or our that the their "
+    "this to use used uses using was we were will with".split()
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,14 +54,14 @@ async def save(agent: Connection, given: a.Save) -> str:
     title = given.title
     if outcome.redacted:  # told as it is stored
         title = (await agent.service.get(outcome.id)).title
-    return sentences.saved(outcome, given.type, title, session)
+    return texts.saved(outcome, given.type, title, session)
 
 
 async def search(agent: Connection, given: a.Search) -> str:
     query = given.query[:MAX_PROMPT]
     hits = await agent.service.search(query, project=agent.project, limit=given.limit)
     hint = "; mem_get has the whole" if agent.profile.offers("mem_get") else ""
-    return sentences.found(hits, query, hint=hint)
+    return texts.found(hits, query, hint=hint)
 
 
 async def context(agent: Connection, given: a.Context) -> str:
@@ -65,11 +72,11 @@ async def context(agent: Connection, given: a.Context) -> str:
     told = await agent.service.context(
         project=agent.project, query=query, limit=limit, explain=True
     )
-    return sentences.context(told, order="those that fit first" if query else "newest first")
+    return texts.context(told, order="those that fit first" if query else "newest first")
 
 
 async def get(agent: Connection, given: a.OfMemory) -> str:
-    return sentences.memory(await agent.seen(given.id))
+    return texts.memory(await agent.seen(given.id))
 
 
 async def update(agent: Connection, given: a.Update) -> str:
@@ -78,28 +85,28 @@ async def update(agent: Connection, given: a.Update) -> str:
         given.id, type=given.type, title=given.title, content=given.content, tags=given.tags
     )
     is_same = now.revision_count == before.revision_count
-    return sentences.memory(now, "Nothing changed." if is_same else "Updated.")
+    return texts.memory(now, "Nothing changed." if is_same else "Updated.")
 
 
 async def delete(agent: Connection, given: a.OfMemory) -> str:
     await agent.owned(given.id)
     await agent.service.delete(given.id)
-    return sentences.deleted(given.id)
+    return texts.deleted(given.id)
 
 
 async def history(agent: Connection, given: a.OfMemory) -> str:
     await agent.seen(given.id)
-    return sentences.history(given.id, await agent.service.history(given.id))
+    return texts.history(given.id, await agent.service.history(given.id))
 
 
 async def timeline(agent: Connection, given: a.Timeline) -> str:
     await agent.owned(given.id)
     entries = await agent.service.timeline(given.id, before=given.before, after=given.after)
-    return sentences.timeline(given.id, entries)
+    return texts.timeline(given.id, entries)
 
 
 async def stats(agent: Connection, _: a.Nothing) -> str:
-    return sentences.stats(await agent.service.stats(agent.project), agent.project)
+    return texts.stats(await agent.service.stats(agent.project), agent.project)
 
 
 async def session_start(agent: Connection, given: a.SessionStart) -> str:
@@ -130,9 +137,22 @@ async def suggest_topic_key(agent: Connection, given: a.SuggestTopicKey) -> str:
     also = await agent.service.search(given.title[:MAX_PROMPT], project=agent.project)
     hits = [hit for hit in [*also, *near] if hit.topic_key]
     if await _is_held(agent, {hit.id for hit in hits if hit.topic_key == key}):
-        return sentences.in_use(key)
+        return texts.in_use(key)
     used = dict.fromkeys(hit.topic_key for hit in hits if hit.topic_key not in (None, key))
-    return sentences.suggested(key, [each for each in used if each][:NEAR_KEYS])
+    return texts.suggested(key, [each for each in used if each][:NEAR_KEYS])
+
+
+def suggested_key(type_: str, title: str) -> str:
+    """`type/words-of-the-title`, in lower case, without little words; as long as a key may be."""
+    words = _words(title)
+    telling = [word for word in words if word not in LITTLE] or words
+    key = f"{'-'.join(_words(type_)) or 'note'}/{'-'.join(telling[:MOST_WORDS]) or 'untitled'}"
+    return key[:MAX_KEY]
+
+
+def _words(text: str) -> list[str]:
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    return re.findall(r"\w+", folded.replace("_", " "))
 
 
 async def _is_held(agent: Connection, ids: Collection[int]) -> bool:

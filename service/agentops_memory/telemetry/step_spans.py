@@ -20,7 +20,6 @@ from .spans import Attributes, annotate, span
 
 P = ParamSpec("P")
 T = TypeVar("T")
-Table = TypeVar("Table")
 
 MOST_STEPS = 64  # spans of one transaction; an import would have several for each row
 
@@ -69,32 +68,30 @@ class _TracedEngine:
         context = copy_context()  # it travels along, onto the thread of the transaction
 
         def carried(tx: Transaction, /, *args: P.args, **kwargs: P.kwargs) -> T:
-            return context.run(work, _TracedTransaction(tx, self._tracer), *args, **kwargs)
+            traced = cast("Transaction", _TracedTransaction(tx, self._tracer))
+            return context.run(work, traced, *args, **kwargs)
 
         return carried
 
 
 class _TracedTransaction:
+    """Stands for a transaction: some of its tables leave spans."""
+
     def __init__(self, tx: Transaction, tracer: Tracer) -> None:
-        left = iter(range(MOST_STEPS))
         self._tx = tx
+        self._tracer = tracer
+        self._left = iter(range(MOST_STEPS))
         self.now = tx.now
         self.caller = tx.caller
         self.retention = tx.retention
         self.new_uid = tx.new_uid
-        self.memories = _stepped(tx.memories, STEPS["memories"], tracer, left)
-        self.sessions = _stepped(tx.sessions, STEPS["sessions"], tracer, left)
-        self.transcripts = tx.transcripts
-        self.revisions = tx.revisions
-        self.projects = tx.projects
-        self.receipts = tx.receipts
-        self.imports = tx.imports
-        self.stores = tx.stores
-        self.entries = tx.entries
-        self.versions = tx.versions
-        self.idempotency = tx.idempotency
-        self.past_retention = tx.past_retention
-        self.search = _stepped(tx.search, STEPS["search"], tracer, left)
+
+    def __getattr__(self, table: str) -> Any:
+        part = getattr(self._tx, table)
+        if table in STEPS:
+            part = _Stepped(part, STEPS[table], self._tracer, self._left)
+        setattr(self, table, part)
+        return part
 
     @property
     def is_awaited(self) -> bool:
@@ -116,10 +113,6 @@ class Step:
 
     span: str
     decided: Callable[..., Attributes]
-
-
-def _stepped(table: Table, steps: Mapping[str, Step], tracer: Tracer, room: Iterator[int]) -> Table:
-    return cast("Table", _Stepped(table, steps, tracer, room))
 
 
 class _Stepped:

@@ -3,11 +3,11 @@
 from base64 import b64decode
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Protocol
 
 from ..domain.errors import Invalid, SettingRefused, Unauthenticated
 from ..domain.model.access import Caller
 from ..domain.model.keys import KeyRing, parsed
+from ..domain.ports.keys import KeyStore
 from .origins import is_loopback
 
 KEYS, NONE = "keys", "none"  # of MEMORY_AUTH; unset, the address decides
@@ -18,17 +18,12 @@ CREATE = "create one with `agentops-memory keys create --name NAME --role admin`
 ANYBODY = Caller()
 
 
-class Keys(Protocol):
-    """The keys, as whoever changes them last left them."""
-
-    def ring(self) -> KeyRing:
-        """The keys now; Unavailable when they cannot be known."""
-
-
 class Identity:
     """Tells the callers of requests; a change of the keys holds from the next one on."""
 
-    def __init__(self, keys: Keys, *, is_open_allowed: bool, clock: Callable[[], datetime]) -> None:
+    def __init__(
+        self, keys: KeyStore, *, is_open_allowed: bool, clock: Callable[[], datetime]
+    ) -> None:
         self._keys = keys
         self._is_open_allowed = is_open_allowed
         self._clock = clock

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from ..api.agentops.models import Health
+from ..api.agentops.answers import Health
 from ..api.kit.openapi import Handler, Operation
 from ..domain.errors import Refusal
 from ..domain.model.access import OPERATOR

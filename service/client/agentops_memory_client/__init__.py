@@ -23,8 +23,7 @@ from .contract.errors import (
     UnexpectedAnswer,
     Unreachable,
 )
-from .contract.models import Context, Found, Message, SessionEnd
-from .contract.port import Progress
+from .contract.models import Context, Found, Message, Progress, SessionEnd
 
 if TYPE_CHECKING:
     from .awaiting import AsyncMemoryClient

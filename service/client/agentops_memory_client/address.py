@@ -7,7 +7,7 @@ from urllib.parse import quote, urlencode
 
 import httpx
 
-from .call import Call, T
+from .contract.call import Call, T
 from .contract.errors import Invalid, Misconfigured
 
 URL, KEY = "MEMORY_URL", "MEMORY_API_KEY"  # variables of the environment

@@ -8,11 +8,12 @@ from typing import Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar
 
 import httpx
 
-from . import calls, transfers
-from .call import Call
+from . import transfers
 from .client import Client
+from .contract import calls
+from .contract.call import Call, shown_as
+from .contract.service import MemoryService, awaiting
 from .exchange import Exchange
-from .methods import shown_as
 from .retries import Surroundings
 
 T = TypeVar("T")
@@ -47,17 +48,6 @@ class _Line:
         return await asyncio.to_thread(work, *args, **kwargs)
 
 
-def awaiting(
-    question: Callable[P, Call[T]],
-) -> Callable[Concatenate["AsyncMemoryClient", P], Coroutine[Any, Any, T]]:
-    """The method that asks the question."""
-
-    async def ask(self: "AsyncMemoryClient", /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self._exchange.ask(question(*args, **kwargs))
-
-    return shown_as(question, ask)
-
-
 def transferring(
     work: Callable[Concatenate[Exchange, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate["AsyncMemoryClient", P], Coroutine[Any, Any, T]]:
@@ -82,7 +72,7 @@ def streaming(
     return shown_as(work, stream, beside=1)
 
 
-class AsyncMemoryClient(Client[httpx.AsyncBaseTransport]):
+class AsyncMemoryClient(MemoryService, Client[httpx.AsyncBaseTransport]):
     """A running service, asked from asyncio; many tasks may ask at once.
 
     Use it in `async with`, or call `aclose` at the end. What it is given, `Client` says.
@@ -111,21 +101,10 @@ class AsyncMemoryClient(Client[httpx.AsyncBaseTransport]):
     ) -> None:
         await self.aclose()
 
-    save = awaiting(calls.save)
-    get = awaiting(calls.get)
-    recent = awaiting(calls.recent)
-    history = awaiting(calls.history)
-    restore = awaiting(calls.restore)
-    update = awaiting(calls.update)
-    delete = awaiting(calls.delete)
-    search = awaiting(calls.search)
-    context = awaiting(calls.context)
-    timeline = awaiting(calls.timeline)
-    stats = awaiting(calls.stats)
-    sessions = awaiting(calls.sessions)
-    start_session = awaiting(calls.start_session)
-    append_messages = awaiting(calls.append_messages)
-    end_session = awaiting(calls.end_session)
+    async def _ask(self, call: Call[T], /) -> T:
+        """What the service answers to a call, which is sent as often as it takes and may be."""
+        return await self._exchange.ask(call)
+
     health = awaiting(calls.health)
     export = streaming(transfers.export)
     export_to = transferring(transfers.export_to)

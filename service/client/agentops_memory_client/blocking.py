@@ -12,11 +12,11 @@ from typing import Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar
 
 import httpx
 
-from . import calls, transfers
-from .call import Call
+from . import transfers
 from .client import Client
+from .contract import calls
+from .contract.call import Call, shown_as
 from .exchange import Exchange
-from .methods import shown_as
 from .retries import Surroundings
 
 T = TypeVar("T")

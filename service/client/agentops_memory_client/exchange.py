@@ -11,7 +11,7 @@ import httpx
 
 from . import __version__
 from .address import place
-from .call import Call
+from .contract.call import Call
 from .contract.errors import MemoryServiceError, Misconfigured, UnexpectedAnswer
 from .errors import is_passing, late, refusal, told
 from .retries import Attempts, Patience

@@ -9,11 +9,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from .call import Call, T, given
 from .contract import reading
+from .contract.call import Call, T, given
 from .contract.errors import UnexpectedAnswer
-from .contract.models import Imported, ImportPlan
-from .contract.port import Progress
+from .contract.models import Imported, ImportPlan, Progress
 from .exchange import Exchange
 from .upload import Upload
 
@@ -28,7 +27,10 @@ async def export(
     Unreachable if the answer is cut, UnexpectedAnswer if it is something else:
     what came until then is no export.
     """
-    call = Call(method="GET", path=("export",), query=given(project=project), read=_unread)
+    call = Call(
+        operation="export", method="GET", path=("export",), query=given(project=project),
+        read=_unread,
+    )  # fmt: skip
     answer = await exchange.opened(call)
     said = answer.headers.get("content-length")
     total, done, first, last = int(said) if said else None, 0, b"", b""
@@ -86,7 +88,7 @@ async def plan_import(
 
 def _import(read: Callable[[bytes, reading.Headers], T], *, is_dry: bool) -> Call[T]:
     return Call(
-        method="POST", path=("import",), query=given(dry_run=is_dry), read=read,
+        operation="import", method="POST", path=("import",), query=given(dry_run=is_dry), read=read,
         is_repeatable=is_dry, within=IMPORT,
     )  # fmt: skip
 

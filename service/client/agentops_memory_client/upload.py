@@ -7,7 +7,7 @@ from typing import BinaryIO
 
 import httpx
 
-from .contract.port import Progress
+from .contract.models import Progress
 
 PIECE = 64 * 1024  # bytes of a file that are held
 

@@ -1,94 +1,277 @@
-"""The domain's nouns as responses: JSON, within the bound of one answer."""
+"""The JSON of answers and refusals, as OpenAPI describes it.
 
-from collections.abc import Iterable, Mapping
+Most are nouns of the contract, of which `wire` makes JSON; those of erasures are made here.
+"""
 
-from pydantic import BaseModel
-from starlette.responses import Response
+from typing import Literal
 
-from ...domain.model.search import Context, Found, Wanted
-from ...domain.recall.budget import Budget
-from ..kit.http import fitting
-from . import explain as why
-from . import wire
+from pydantic import BaseModel, RootModel
 
-JSON = "application/json"
-OMITTED = "X-Results-Omitted"
-REDACTED = "X-Redacted"
-NONE: Mapping[str, str] = {}
+from ...domain.lifecycle.receipts import Receipt
+from ...domain.model.space import Project
+from ...domain.model.totals import Extent
+from ...domain.text.instants import rendered
+from .explain import AnswerExplanation, ItemExplanation
+from .models import Instant
 
 
-def json(
-    model: BaseModel, status: int = 200, *, redacted: int = 0, headers: Mapping[str, str] = NONE
-) -> Response:
-    """One model; and how many secrets were kept out of what was written."""
-    every = {**headers, REDACTED: str(redacted)} if redacted else headers
-    return Response(wire.json_bytes(model), status, every, media_type=JSON)
+class Problem(BaseModel):
+    """Every refusal."""
+
+    error: str
 
 
-def nothing(*, redacted: int = 0) -> Response:
-    """No content; and how many secrets were kept out of what was written."""
-    return Response(status_code=204, headers={REDACTED: str(redacted)} if redacted else None)
+class Health(BaseModel):
+    """GET /health."""
+
+    status: str
 
 
-def json_list(models: Iterable[BaseModel], count: int) -> Response:
-    items = fitting(wire.json_bytes(model) for model in models)
-    return _answer(wire.json_array(items), omitted=count - len(items))
+class SessionOpened(BaseModel):
+    """A session as POST /sessions answers it."""
+
+    id: str
+    project: str
+    started_at: Instant
+    message_count: int
 
 
-def json_around(centre: int, models: Iterable[BaseModel]) -> Response:
-    """A list of which the parts nearest to the centre fit first."""
-    items = [wire.json_bytes(model) for model in models]
-    nearest = sorted(range(len(items)), key=lambda at: abs(at - centre))
-    kept = sorted(nearest[: len(fitting(items[at] for at in nearest))])
-    content = wire.json_array(items[at] for at in kept)
-    return _answer(content, omitted=len(items) - len(kept))
+class SessionRow(SessionOpened):
+    """A session as lists and exports show it."""
+
+    ended_at: Instant | None = None
+    summary: str | None = None
 
 
-def search(found: Found, wanted: Wanted) -> Response:
-    """A list of hits; beside their explanation, if one is wanted."""
-    if not wanted:
-        return json_list(map(wire.search_hit, found.hits), len(found.hits))
-    models = (
-        wire.search_hit(hit, why.item(hit, place, found) if wanted.explain else None)
-        for place, hit in enumerate(found.hits, start=1)
+class SessionEnded(BaseModel):
+    """The answer to a session's end."""
+
+    session_id: str
+    summary: str
+    message_count: int
+
+
+class ObservationSaved(BaseModel):
+    """The answer to a save."""
+
+    id: int
+    action: str
+    revision_count: int
+    duplicate_count: int
+
+
+class Observation(BaseModel):
+    """An observation in full."""
+
+    id: int
+    session_id: str
+    type: str
+    title: str
+    content: str
+    tags: list[str] | None = None
+    project: str
+    scope: str
+    topic_key: str | None = None
+    normalized_hash: str
+    revision_count: int
+    duplicate_count: int
+    last_seen_at: Instant
+    promoted_to: str | None = None
+    created_at: Instant
+    updated_at: Instant
+
+
+class ErasureReceipt(BaseModel):
+    """What was erased, and how far it is gone; at most a thousand ids are named."""
+
+    id: str
+    kind: str
+    project: str
+    observation_ids: list[int]
+    observations: int
+    revisions: int
+    sessions: int
+    erased_at: Instant
+    bytes_gone_at: Instant | None = None
+    goes_on: bool | None = None
+    copies_not_reached: list[str]
+
+
+class ErasurePlan(BaseModel):
+    """What the erasure of a project would remove.
+
+    `deleted` are those of the observations that are deleted already; `sessions_kept` stay,
+    without a summary, for the observations of other projects in them.
+    """
+
+    project: str
+    observations: int
+    deleted: int
+    revisions: int
+    sessions: int
+    sessions_kept: int
+
+
+class ProjectErasure(RootModel[ErasureReceipt | ErasurePlan]):
+    """The receipt of the erasure of a project, or with dry_run=true the plan of one."""
+
+
+class RevisionRow(BaseModel):
+    """One change of an observation; a deletion has no text."""
+
+    revision: int
+    action: str
+    created_at: Instant
+    type: str | None = None
+    title: str | None = None
+    content: str | None = None
+    tags: list[str] | None = None
+
+
+class SearchHit(BaseModel):
+    """A found observation; the lower its rank, the better."""
+
+    id: int
+    type: str
+    title: str
+    content: str
+    rank: float
+    topic_key: str | None = None
+    explain: ItemExplanation | None = None
+
+
+class ExplainedSearch(BaseModel):
+    """What a search found, and why."""
+
+    results: list[SearchHit]
+    explain: AnswerExplanation
+
+
+class SearchAnswer(RootModel[list[SearchHit] | ExplainedSearch]):
+    """A list; an object if it is to be explained."""
+
+
+class SummaryLine(BaseModel):
+    """A session in a context."""
+
+    summary: str
+
+
+class ObservationLine(BaseModel):
+    """An observation in a context, its content cut."""
+
+    type: str
+    title: str
+    content: str
+    explain: ItemExplanation | None = None
+
+
+class ContextAnswer(BaseModel):
+    """What an agent is reminded of."""
+
+    recent_sessions: list[SummaryLine]
+    recent_observations: list[ObservationLine]
+    explain: AnswerExplanation | None = None
+
+
+class TimelineEntry(BaseModel):
+    """An observation in a timeline."""
+
+    id: int
+    type: str
+    title: str
+    content: str
+    created_at: Instant
+
+
+class Stats(BaseModel):
+    """How much is stored."""
+
+    total_sessions: int
+    total_observations: int
+    projects: list[str]
+
+
+class ExportedObservation(Observation):
+    """An observation with the id by which an import knows it again."""
+
+    uid: str
+
+
+class Export(BaseModel):
+    """GET /export; written piece by piece, so this is its description."""
+
+    exported_at: Instant
+    sessions: list[SessionRow]
+    observations: list[ExportedObservation]
+
+
+class ImportAnswer(BaseModel):
+    """What an import added.
+
+    One that goes on is accepted, has added so much by now, and adds the rest by itself.
+    """
+
+    imported_sessions: int
+    imported_observations: int
+    goes_on: Literal[True] | None = None
+
+
+class ImportConflict(BaseModel):
+    """An observation of a document that is not as the stored one, and which of them stays.
+
+    Its place in the list counts from 0; the id is 0 if the stored one is an earlier
+    row of the document.
+    """
+
+    place: int
+    id: int
+    reason: str
+    kept: str
+    project: str
+    title: str
+
+
+class ImportPlan(BaseModel):
+    """What an import would do; the first hundred conflicts are named."""
+
+    new_sessions: int
+    same_sessions: int
+    conflicting_sessions: int
+    new_observations: int
+    restored_observations: int
+    same_observations: int
+    conflicting_observations: int
+    conflicts: list[ImportConflict]
+
+
+class ImportOutcome(RootModel[ImportAnswer | ImportPlan]):
+    """What an import added, or with dry_run=true the plan of one."""
+
+
+def erasure(receipt: Receipt) -> ErasureReceipt:
+    of = receipt.erasure
+    return ErasureReceipt(
+        id=of.id,
+        kind=of.kind.value,
+        project=of.project,
+        observation_ids=list(of.memories),
+        observations=of.observations,
+        revisions=of.revisions,
+        sessions=of.sessions,
+        erased_at=rendered(of.erased_at),
+        bytes_gone_at=None if of.bytes_gone_at is None else rendered(of.bytes_gone_at),
+        goes_on=of.goes_on or None,
+        copies_not_reached=list(receipt.copies_not_reached),
     )
-    explanation = why.answer(found, wanted)
-    items = fitting(map(wire.json_bytes, models), beside=len(wire.json_bytes(explanation)))
-    shown = why.shown(explanation, found.hits[: len(items)])
-    content = b'{"results":%b,"explain":%b}' % (wire.json_array(items), wire.json_bytes(shown))
-    return _answer(content, omitted=len(found.hits) - len(items))
 
 
-def context(told: Context, budget: Budget, wanted: Wanted) -> Response:
-    """Summaries, then memories; and their explanation, if one is wanted."""
-    lines = [
-        *map(wire.json_bytes, map(wire.context_summary, told.summaries)),
-        *map(wire.json_bytes, _context_lines(told, budget, wanted)),
-    ]
-    explanation = (
-        why.answer(told.found, wanted, budget=budget, packed=told.packed) if wanted else None
+def erasure_plan(project: Project, extent: Extent) -> ErasurePlan:
+    return ErasurePlan(
+        project=project,
+        observations=extent.memories,
+        deleted=extent.deleted,
+        revisions=extent.revisions,
+        sessions=extent.sessions - extent.shared_sessions,
+        sessions_kept=extent.shared_sessions,
     )
-    beside = len(wire.json_bytes(explanation)) if explanation else 0
-    fit, first = fitting(lines, beside=beside), len(told.summaries)
-    content = b'{"recent_sessions":%b,"recent_observations":%b' % (
-        wire.json_array(fit[:first]),
-        wire.json_array(fit[first:]),
-    )
-    if explanation:
-        shown = why.shown(explanation, told.found.hits[: max(len(fit) - first, 0)])
-        content += b',"explain":%b' % wire.json_bytes(shown)
-    return _answer(content + b"}", omitted=len(lines) - len(fit))
-
-
-def _context_lines(told: Context, budget: Budget, wanted: Wanted) -> Iterable[BaseModel]:
-    for at, hit in enumerate(told.found.hits):
-        explain = None
-        if wanted.explain and told.packed:
-            is_cut = len(hit.memory.text.content) > budget.content_chars
-            explain = why.item(hit, told.packed.places[at], told.found, is_cut=is_cut)
-        yield wire.context_line(hit, budget.content_chars, explain)
-
-
-def _answer(content: bytes, *, omitted: int) -> Response:
-    headers = {OMITTED: str(omitted)} if omitted else None
-    return Response(content, headers=headers, media_type=JSON)

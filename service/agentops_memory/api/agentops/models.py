@@ -1,9 +1,11 @@
-"""The JSON of AgentOps REST: what a body may hold, and what an answer holds."""
+"""What a body of AgentOps REST may hold, and how it is read: every fault is named."""
 
-from typing import Annotated, Any
+from collections.abc import Mapping
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, RootModel
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from ...domain.errors import InvalidFields
 from ...domain.memories.redactor import (
     MAX_CONTENT,
     MAX_KEY,
@@ -17,7 +19,9 @@ from ...domain.memories.redactor import (
     MAX_TYPE,
 )
 from ...domain.model.space import project_name
-from .explain_models import AnswerExplanation, ItemExplanation
+from ...domain.text.normalization import clean
+
+Model = TypeVar("Model", bound=BaseModel)
 
 Given = ConfigDict(strict=True, extra="ignore")
 
@@ -128,178 +132,83 @@ class RestoreBody(BaseModel):
     revision: Positive
 
 
-class Problem(BaseModel):
-    """Every refusal."""
+class ImportedSession(BaseModel):
+    """A session in an import."""
 
-    error: str
-
-
-class Health(BaseModel):
-    """GET /health."""
-
-    status: str
-
-
-class SessionOpened(BaseModel):
-    """A session as POST /sessions answers it."""
-
-    id: str
-    project: str
-    started_at: Instant
-    message_count: int
-
-
-class SessionRow(SessionOpened):
-    """A session as lists and exports show it."""
-
+    model_config = Given
+    id: SessionKey
+    project: ProjectName
+    started_at: Instant | None = None
     ended_at: Instant | None = None
-    summary: str | None = None
+    summary: Summary | None = None
+    message_count: Count | None = None
 
 
-class SessionEnded(BaseModel):
-    """The answer to a session's end."""
+class ImportedObservation(ObservationBody):
+    """An observation in an import."""
 
-    session_id: str
-    summary: str
-    message_count: int
-
-
-class ObservationSaved(BaseModel):
-    """The answer to a save."""
-
-    id: int
-    action: str
-    revision_count: int
-    duplicate_count: int
+    uid: str | None = None
+    revision_count: Count | None = None
+    duplicate_count: Count | None = None
+    last_seen_at: Instant | None = None
+    promoted_to: Promotion | None = None
+    created_at: Instant | None = None
+    updated_at: Instant | None = None
 
 
-class Observation(BaseModel):
-    """An observation in full."""
+class ImportBody(BaseModel):
+    """POST /import; read piece by piece, so this is its description."""
 
-    id: int
-    session_id: str
-    type: str
-    title: str
-    content: str
-    tags: list[str] | None = None
-    project: str
-    scope: str
-    topic_key: str | None = None
-    normalized_hash: str
-    revision_count: int
-    duplicate_count: int
-    last_seen_at: Instant
-    promoted_to: str | None = None
-    created_at: Instant
-    updated_at: Instant
+    model_config = Given
+    sessions: list[ImportedSession] | None = None
+    observations: list[ImportedObservation] | None = None
 
 
-class ErasureReceipt(BaseModel):
-    """What was erased, and how far it is gone; at most a thousand ids are named."""
-
-    id: str
-    kind: str
-    project: str
-    observation_ids: list[int]
-    observations: int
-    revisions: int
-    sessions: int
-    erased_at: Instant
-    bytes_gone_at: Instant | None = None
-    goes_on: bool | None = None
-    copies_not_reached: list[str]
+def body(model: type[Model], given: object, place: str = "") -> Model:
+    """The body as the model has it; Invalid names every fault. `null` is absent."""
+    if not isinstance(given, Mapping):
+        raise InvalidFields(f"validation failed: {place or 'the body'} must be an object")
+    try:
+        return model.model_validate(_cleaned(given))
+    except ValidationError as error:
+        faults = [_fault(fault, place) for fault in error.errors(include_url=False)]
+        raise InvalidFields(f"validation failed: {'; '.join(faults)}") from None
 
 
-class ErasurePlan(BaseModel):
-    """What the erasure of a project would remove.
-
-    `deleted` are those of the observations that are deleted already; `sessions_kept` stay,
-    without a summary, for the observations of other projects in them.
-    """
-
-    project: str
-    observations: int
-    deleted: int
-    revisions: int
-    sessions: int
-    sessions_kept: int
+def _cleaned(given: Mapping[str, object]) -> dict[str, object]:
+    return {name: _value(value) for name, value in given.items() if value is not None}
 
 
-class ProjectErasure(RootModel[ErasureReceipt | ErasurePlan]):
-    """The receipt of the erasure of a project, or with dry_run=true the plan of one."""
+def _value(value: object) -> object:
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, list):
+        return [_value(item) for item in value if item is not None]
+    return value
 
 
-class RevisionRow(BaseModel):
-    """One change of an observation; a deletion has no text."""
-
-    revision: int
-    action: str
-    created_at: Instant
-    type: str | None = None
-    title: str | None = None
-    content: str | None = None
-    tags: list[str] | None = None
-
-
-class SearchHit(BaseModel):
-    """A found observation; the lower its rank, the better."""
-
-    id: int
-    type: str
-    title: str
-    content: str
-    rank: float
-    topic_key: str | None = None
-    explain: ItemExplanation | None = None
+_FAULTS = {
+    "missing": "{name} is required",
+    "string_too_short": "{name} is required",
+    "string_pattern_mismatch": "{name} is required",
+    "string_too_long": "{name} exceeds {max_length} chars",
+    "string_type": "{name} must be a string",
+    "too_long": "{name} exceed {max_length} items",
+    "list_type": "{name} must be a list",
+    "int_type": "{name} must be a whole number",
+    "greater_than_equal": "{name} must be {ge} or more",
+    "less_than_equal": "{name} must be {le} or less",
+}
 
 
-class ExplainedSearch(BaseModel):
-    """What a search found, and why."""
-
-    results: list[SearchHit]
-    explain: AnswerExplanation
-
-
-class SearchAnswer(RootModel[list[SearchHit] | ExplainedSearch]):
-    """A list; an object if it is to be explained."""
-
-
-class SummaryLine(BaseModel):
-    """A session in a context."""
-
-    summary: str
-
-
-class ObservationLine(BaseModel):
-    """An observation in a context, its content cut."""
-
-    type: str
-    title: str
-    content: str
-    explain: ItemExplanation | None = None
-
-
-class ContextAnswer(BaseModel):
-    """What an agent is reminded of."""
-
-    recent_sessions: list[SummaryLine]
-    recent_observations: list[ObservationLine]
-    explain: AnswerExplanation | None = None
-
-
-class TimelineEntry(BaseModel):
-    """An observation in a timeline."""
-
-    id: int
-    type: str
-    title: str
-    content: str
-    created_at: Instant
-
-
-class Stats(BaseModel):
-    """How much is stored."""
-
-    total_sessions: int
-    total_observations: int
-    projects: list[str]
+def _fault(fault: Mapping[str, object], place: str) -> str:
+    """One fault of a body as a phrase."""
+    location = fault["loc"]
+    assert isinstance(location, tuple)
+    name = place
+    for step in location:
+        name += f"[{step}]" if isinstance(step, int) else f".{step}" if name else str(step)
+    context = fault.get("ctx")
+    details = context if isinstance(context, dict) else {}
+    phrase = _FAULTS.get(str(fault["type"]), "{name} is not valid: {msg}")
+    return phrase.format(name=name, msg=fault["msg"], **details)

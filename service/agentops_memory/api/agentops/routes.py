@@ -8,10 +8,10 @@ from ...domain.errors import Refusal, TooMany
 from ...domain.model.access import Role
 from ..kit.endpoint import Api
 from ..kit.openapi import Operation, Parameter
+from . import answers as a
 from . import models as m
-from . import transfer_models as t
-from . import wire
-from .handlers import ERASURE_ID, AgentOps
+from .handlers import ERASURE_ID, Handlers
+from .wire import JSON, json_bytes
 
 STATUS = {
     "invalid_input": 400,
@@ -61,49 +61,50 @@ BUDGET = (
 )
 
 
-def operations(api: AgentOps) -> tuple[Operation, ...]:
+def operations(handlers: Handlers) -> tuple[Operation, ...]:
     """Every operation of the protocol."""
+    api, of = handlers.agentops, handlers.of
     return (
         Operation(
             method="POST", path="/sessions", name="create_session", status=201,
             role=Role.WRITER, is_limited=False,
             summary="Open a session; a known id is answered with what is stored.",
-            handler=api.create_session, body=m.SessionBody, answer=m.SessionOpened,
+            handler=of(api.create_session), body=m.SessionBody, answer=a.SessionOpened,
             takes_key=True, refusals=(*BODY, 404),
         ),
         Operation(
             method="GET", path="/sessions/recent", name="recent_sessions",
             role=Role.READER,
             summary="Sessions, newest first.",
-            handler=api.recent_sessions, answer=m.SessionRow, is_list=True,
+            handler=of(api.recent_sessions), answer=a.SessionRow, is_list=True,
             query=(PROJECT, _rows("limit", 5), _before("session", "string")), refusals=(400, *READ),
         ),
         Operation(
             method="POST", path="/sessions/{id:path}/messages", name="append_messages", status=204,
             role=Role.WRITER,
             summary="Tell a session's messages as they come; an end without any sums them up.",
-            handler=api.append_messages, body=m.AppendBody, query=(LATE,),
+            handler=of(api.append_messages), body=m.AppendBody, query=(LATE,),
             takes_key=True, refusals=(*BODY, 404),
         ),
         Operation(
             method="POST", path="/sessions/{id:path}/end", name="end_session",
             role=Role.WRITER, is_limited=False,
             summary="End a session with its transcript; the last transcript wins.",
-            handler=api.end_session, body=m.EndBody, body_required=False, answer=m.SessionEnded,
+            handler=of(api.end_session), body=m.EndBody, body_required=False, answer=a.SessionEnded,
             query=(LATE,), takes_key=True, refusals=(*BODY, 404),
         ),
         Operation(
             method="POST", path="/observations", name="add_observation", status=201,
             role=Role.WRITER,
             summary="Save an observation: by topic key, as a duplicate, or as new.",
-            handler=api.add_observation, body=m.ObservationBody, answer=m.ObservationSaved,
+            handler=of(api.add_observation), body=m.ObservationBody, answer=a.ObservationSaved,
             takes_key=True, refusals=(*BODY, 404, 409),
         ),
         Operation(
             method="GET", path="/observations/recent", name="recent_observations",
             role=Role.READER,
             summary="Observations, newest first.",
-            handler=api.recent_observations, answer=m.Observation, is_list=True,
+            handler=of(api.recent_observations), answer=a.Observation, is_list=True,
             query=(PROJECT, TYPE, SCOPE, TAG, _rows("limit", 20), _before("observation", "id")),
             refusals=(400, *READ),
         ),
@@ -111,34 +112,34 @@ def operations(api: AgentOps) -> tuple[Operation, ...]:
             method="GET", path="/observations/{id}", name="get_observation",
             role=Role.READER,
             summary="One observation.",
-            handler=api.get_observation, answer=m.Observation, refusals=(400, 404, *READ),
+            handler=of(api.get_observation), answer=a.Observation, refusals=(400, 404, *READ),
         ),
         Operation(
             method="GET", path="/observations/{id}/history", name="observation_history",
             role=Role.READER,
             summary="The revisions of an observation, newest first.",
-            handler=api.observation_history, answer=m.RevisionRow, is_list=True,
+            handler=of(api.observation_history), answer=a.RevisionRow, is_list=True,
             refusals=(400, 404, *READ),
         ),
         Operation(
             method="POST", path="/observations/{id}/restore", name="restore_observation",
             role=Role.WRITER,
             summary="Bring a revision back as a new one.",
-            handler=api.restore_observation, body=m.RestoreBody, answer=m.Observation,
+            handler=of(api.restore_observation), body=m.RestoreBody, answer=a.Observation,
             takes_key=True, refusals=(*BODY, 404, 409),
         ),
         Operation(
             method="PATCH", path="/observations/{id}", name="update_observation",
             role=Role.WRITER,
             summary="Change parts of an observation.",
-            handler=api.update_observation, body=m.ChangeBody, answer=m.Observation,
+            handler=of(api.update_observation), body=m.ChangeBody, answer=a.Observation,
             takes_key=True, refusals=(*BODY, 404),
         ),
         Operation(
             method="DELETE", path="/observations/{id}", name="delete_observation", status=204,
             role=Role.WRITER,
             summary="Delete an observation; with hard=true, without a trace.",
-            handler=api.delete_observation,
+            handler=handlers.delete_observation,
             query=(Parameter(name="hard", help="`true` removes the row.", kind="boolean"),),
             headers={ERASURE_ID: "The receipt of a hard deletion, also of an earlier one."},
             takes_key=True, refusals=(400, *READ),
@@ -147,7 +148,7 @@ def operations(api: AgentOps) -> tuple[Operation, ...]:
             method="DELETE", path="/projects/{name:path}", name="delete_project",
             role=Role.ADMIN,
             summary="Erase a project for good, with its sessions and its global memories.",
-            handler=api.delete_project, answer=m.ProjectErasure,
+            handler=handlers.delete_project, answer=a.ProjectErasure,
             query=(Parameter(name="hard", help="Must be said.", kind="true", required=True),
                    Parameter(name="dry_run", help="`true` changes nothing and tells what would go.",
                              kind="boolean")),
@@ -158,13 +159,13 @@ def operations(api: AgentOps) -> tuple[Operation, ...]:
             method="GET", path="/erasures/{id:path}", name="get_erasure",
             role=Role.READER,
             summary="The receipt of an erasure, and whether its bytes are gone.",
-            handler=api.get_erasure, answer=m.ErasureReceipt, refusals=(404, *READ),
+            handler=of(api.get_erasure), answer=a.ErasureReceipt, refusals=(404, *READ),
         ),
         Operation(
             method="GET", path="/search", name="search",
             role=Role.READER,
             summary="Observations by their words, best first.",
-            handler=api.search, answer=m.SearchAnswer,
+            handler=of(api.search), answer=a.SearchAnswer,
             query=(Parameter(name="q", help="Any text; none finds nothing."),
                    PROJECT, TYPE, SCOPE, TAG, _rows("limit", 10), EXPLAIN, WHY_NOT),
             refusals=(400, *READ),
@@ -173,7 +174,7 @@ def operations(api: AgentOps) -> tuple[Operation, ...]:
             method="GET", path="/context", name="fetch_context",
             role=Role.READER,
             summary="What to remind an agent of before a turn.",
-            handler=api.fetch_context, answer=m.ContextAnswer,
+            handler=of(api.fetch_context), answer=a.ContextAnswer,
             query=(Parameter(name="query", help="The prompt; its first 500 characters count."),
                    PROJECT, SCOPE, TAG, TYPE, _rows("limit", 5), STORES, *BUDGET, EXPLAIN, WHY_NOT),
             refusals=(400, 404, *READ),
@@ -182,7 +183,7 @@ def operations(api: AgentOps) -> tuple[Operation, ...]:
             method="GET", path="/timeline", name="timeline",
             role=Role.READER,
             summary="An observation among its neighbours in time.",
-            handler=api.timeline, answer=m.TimelineEntry, is_list=True,
+            handler=of(api.timeline), answer=a.TimelineEntry, is_list=True,
             query=(Parameter(name="observation_id", help="Its id.", kind="id", required=True),
                    _rows("before", 3), _rows("after", 3)),
             refusals=(400, 404, *READ),
@@ -191,19 +192,19 @@ def operations(api: AgentOps) -> tuple[Operation, ...]:
             method="GET", path="/stats", name="stats",
             role=Role.READER,
             summary="How much is stored.",
-            handler=api.stats, answer=m.Stats, query=(PROJECT,), refusals=READ,
+            handler=of(api.stats), answer=a.Stats, query=(PROJECT,), refusals=READ,
         ),
         Operation(
             method="GET", path="/export", name="export",
             role=Role.ADMIN,
             summary="Every session and every observation, streamed.",
-            handler=api.export, answer=t.Export, query=(PROJECT,), refusals=READ,
+            handler=handlers.export, answer=a.Export, query=(PROJECT,), refusals=READ,
         ),
         Operation(
             method="POST", path="/import", name="import",
             role=Role.ADMIN,
             summary="Store what an export holds and this service does not, whole or not at all.",
-            handler=api.import_all, body=t.ImportBody, answer=t.ImportOutcome,
+            handler=handlers.import_all, body=m.ImportBody, answer=a.ImportOutcome,
             query=(Parameter(name="dry_run", help="`true` changes nothing and tells what would be "
                              "stored.", kind="boolean"),),
             refusals=BODY,
@@ -211,23 +212,23 @@ def operations(api: AgentOps) -> tuple[Operation, ...]:
     )  # fmt: skip
 
 
-def protocol(api: AgentOps) -> Api:
+def protocol(handlers: Handlers) -> Api:
     """AgentOps REST, which has every path that is no other protocol's."""
     return Api(
         title="AgentOps REST",
         summary="Sessions and observations, and what to remember of them before each turn.",
         prefix="",
-        operations=operations(api),
+        operations=operations(handlers),
         refused=refused,
-        problem=m.Problem,
+        problem=a.Problem,
     )
 
 
 def refused(refusal: Refusal) -> Response:
     """The answer to a refused request."""
     status = STATUS[refusal.code]
-    content = wire.json_bytes(m.Problem(error=str(refusal)))
-    return Response(content, status, _headers(refusal, status), media_type="application/json")
+    content = json_bytes(a.Problem(error=str(refusal)))
+    return Response(content, status, _headers(refusal, status), media_type=JSON)
 
 
 def _headers(refusal: Refusal, status: int) -> dict[str, str] | None:

@@ -1,16 +1,21 @@
-"""JSON in, JSON out for AgentOps REST. Pure: no storage, no clock, no request."""
+"""Bodies as nouns of the domain, those as nouns of the contract, and these as JSON. Pure."""
 
-from collections.abc import Iterable, Mapping
-from typing import TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
+from typing import Any, Generic, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, TypeAdapter
+from pydantic_core import to_json
+from starlette.responses import Response
 
-from ...domain.errors import InvalidFields
-from ...domain.lifecycle.receipts import Receipt
+from agentops_memory_client.contract import models as c
+
 from ...domain.model.memory import (
     Change,
     Draft,
-    Imported,
+    Entered,
     Memory,
     Revision,
     Saved,
@@ -18,29 +23,23 @@ from ...domain.model.memory import (
     SessionId,
     Text,
 )
-from ...domain.model.search import Hit
-from ...domain.model.space import PROJECT_SCOPE, Project, Space, project_name
-from ...domain.model.totals import Extent, Totals
-from ...domain.text.instants import rendered
-from ...domain.text.normalization import clean, cut
-from ...domain.transfer.decisions import Fate
-from ...domain.transfer.dry_run import CONFLICTS, Conflict, ImportPlan
+from ...domain.model.space import PROJECT_SCOPE, Space, project_name
+from ...domain.model.totals import Totals
+from ...domain.text.summary import Message
+from ..kit.http import MAX_ANSWER, fitting
 from . import models as m
-from . import transfer_models as t
-from .explain_models import ItemExplanation
 
-Model = TypeVar("Model", bound=BaseModel)
+T = TypeVar("T")
 
+JSON = "application/json"
+OMITTED = "X-Results-Omitted"
+REDACTED = "X-Redacted"
+NONE: Mapping[str, str] = {}
+IN_HEADERS = {"redacted"}
+EMPTY_IS_TOLD = {c.Stats, c.ImportPlan}  # of which a list without entries is no absent one
 
-def body(model: type[Model], given: object, place: str = "") -> Model:
-    """The body as the model has it; Invalid names every fault. `null` is absent."""
-    if not isinstance(given, Mapping):
-        raise InvalidFields(f"validation failed: {place or 'the body'} must be an object")
-    try:
-        return model.model_validate(_cleaned(given))
-    except ValidationError as error:
-        faults = [_fault(fault, place) for fault in error.errors(include_url=False)]
-        raise InvalidFields(f"validation failed: {'; '.join(faults)}") from None
+# The most that a part can take beside its content, and a character of that: `\u0000`.
+MOST_BESIDE, MOST_OF_A_CHARACTER = 64 * 1024, 6
 
 
 def draft(given: m.ObservationBody) -> Draft:
@@ -62,231 +61,202 @@ def text(given: m.ObservationBody) -> Text:
     return Text(type=given.type, title=given.title, content=given.content, tags=tags)
 
 
-def session_opened(session: Session) -> m.SessionOpened:
-    return m.SessionOpened(
-        id=session.id,
-        project=session.project,
-        started_at=rendered(session.started_at),
-        message_count=session.message_count,
+def messages(given: Mapping[str, object]) -> Iterator[Message]:
+    """The messages in a body, which must have some or an empty list of them."""
+    m.body(m.Messages, given)
+    every = given["messages"]
+    assert isinstance(every, list)  # else it was refused
+    for place, each in enumerate(every):
+        yield message(each, place)
+
+
+def message(given: object, place: int) -> Message:
+    told = m.body(m.MessageBody, {} if given is None else given, f"messages[{place}]")
+    return Message(role=told.role or "", content=told.content or "")
+
+
+def session_opened(opened: Entered) -> c.Session:
+    """A session as it began, whatever became of it."""
+    return c.Session(
+        id=opened.session.id,
+        project=opened.session.project,
+        started_at=_seconds(opened.session.started_at),
+        message_count=opened.session.message_count,
+        redacted=opened.redacted,
     )
 
 
-def session_row(session: Session) -> m.SessionRow:
-    return m.SessionRow(
-        id=session.id,
-        project=session.project,
-        started_at=rendered(session.started_at),
-        message_count=session.message_count,
-        ended_at=None if session.ended_at is None else rendered(session.ended_at),
-        summary=session.summary or None,
+def session(of: Session) -> c.Session:
+    return c.Session(
+        id=of.id,
+        project=of.project,
+        started_at=_seconds(of.started_at),
+        message_count=of.message_count,
+        ended_at=None if of.ended_at is None else _seconds(of.ended_at),
+        summary=of.summary or None,
     )
 
 
-def session_ended(session: Session) -> m.SessionEnded:
-    return m.SessionEnded(
-        session_id=session.id, summary=session.summary, message_count=session.message_count
+def session_ended(ended: Entered) -> c.SessionEnd:
+    return c.SessionEnd(
+        session_id=ended.session.id,
+        summary=ended.session.summary,
+        message_count=ended.session.message_count,
+        redacted=ended.redacted,
     )
 
 
-def saved(outcome: Saved) -> m.ObservationSaved:
-    return m.ObservationSaved(
+def saved(outcome: Saved) -> c.Saved:
+    return c.Saved(
         id=outcome.memory.id,
         action=outcome.action.value,
         revision_count=outcome.memory.revision,
         duplicate_count=outcome.memory.duplicates,
+        redacted=outcome.redacted,
     )
 
 
-def observation(memory: Memory) -> m.Observation:
-    return m.Observation.model_validate(_columns(memory))
+def observation(memory: Memory, *, redacted: int = 0) -> c.Observation:
+    return c.Observation(**columns(memory), redacted=redacted)
 
 
-def exported(memory: Memory) -> t.ExportedObservation:
-    return t.ExportedObservation.model_validate(_columns(memory) | {"uid": memory.uid})
-
-
-def erasure(receipt: Receipt) -> m.ErasureReceipt:
-    of = receipt.erasure
-    return m.ErasureReceipt(
-        id=of.id,
-        kind=of.kind.value,
-        project=of.project,
-        observation_ids=list(of.memories),
-        observations=of.observations,
-        revisions=of.revisions,
-        sessions=of.sessions,
-        erased_at=rendered(of.erased_at),
-        bytes_gone_at=None if of.bytes_gone_at is None else rendered(of.bytes_gone_at),
-        goes_on=of.goes_on or None,
-        copies_not_reached=list(receipt.copies_not_reached),
-    )
-
-
-def erasure_plan(project: Project, extent: Extent) -> m.ErasurePlan:
-    return m.ErasurePlan(
-        project=project,
-        observations=extent.memories,
-        deleted=extent.deleted,
-        revisions=extent.revisions,
-        sessions=extent.sessions - extent.shared_sessions,
-        sessions_kept=extent.shared_sessions,
-    )
-
-
-def revision(of: Revision) -> m.RevisionRow:
-    row = m.RevisionRow(revision=of.number, action=of.deed.value, created_at=rendered(of.at))
+def revision(of: Revision) -> c.Revision:
+    at = _seconds(of.at)
     if of.text is None:
-        return row
-    return row.model_copy(
-        update={
-            "type": of.text.type,
-            "title": of.text.title,
-            "content": of.text.content,
-            "tags": list(of.text.tags) or None,
-        }
+        return c.Revision(revision=of.number, action=of.deed.value, created_at=at)
+    return c.Revision(
+        revision=of.number,
+        action=of.deed.value,
+        created_at=at,
+        type=of.text.type,
+        title=of.text.title,
+        content=of.text.content,
+        tags=of.text.tags,
     )
 
 
-def search_hit(hit: Hit, explain: ItemExplanation | None = None) -> m.SearchHit:
-    return m.SearchHit(
-        id=hit.memory.id,
-        type=hit.memory.text.type,
-        title=hit.memory.text.title,
-        content=hit.memory.text.content,
-        rank=hit.rank,
-        topic_key=hit.memory.key,
-        explain=explain,
-    )
-
-
-def context_summary(summary: str) -> m.SummaryLine:
-    return m.SummaryLine(summary=summary)
-
-
-def context_line(
-    hit: Hit, content_chars: int, explain: ItemExplanation | None = None
-) -> m.ObservationLine:
-    text = hit.memory.text
-    content = cut(text.content, content_chars)
-    return m.ObservationLine(type=text.type, title=text.title, content=content, explain=explain)
-
-
-def timeline_entry(memory: Memory) -> m.TimelineEntry:
-    return m.TimelineEntry(
+def timeline_entry(memory: Memory) -> c.TimelineEntry:
+    return c.TimelineEntry(
         id=memory.id,
         type=memory.text.type,
         title=memory.text.title,
         content=memory.text.content,
-        created_at=rendered(memory.created_at),
+        created_at=_seconds(memory.created_at),
     )
 
 
-def stats(totals: Totals) -> m.Stats:
-    return m.Stats(
+def stats(totals: Totals) -> c.Stats:
+    return c.Stats(
         total_sessions=totals.sessions,
         total_observations=totals.memories,
-        projects=list(totals.projects),
+        projects=totals.projects,
     )
 
 
-def imported(counts: Imported) -> t.ImportAnswer:
-    return t.ImportAnswer(
-        imported_sessions=counts.sessions,
-        imported_observations=counts.memories,
-        goes_on=counts.goes_on or None,
-    )
-
-
-def import_plan(plan: ImportPlan) -> t.ImportPlan:
-    memories = plan.memories
-    return t.ImportPlan(
-        new_sessions=plan.sessions[Fate.NEW],
-        same_sessions=plan.sessions[Fate.SAME],
-        conflicting_sessions=plan.sessions[Fate.CHANGED],
-        new_observations=memories[Fate.NEW],
-        restored_observations=memories[Fate.RESTORED],
-        same_observations=memories[Fate.SAME] + memories[Fate.RECORDED],
-        conflicting_observations=sum(memories[fate] for fate in CONFLICTS),
-        conflicts=list(map(_import_conflict, plan.conflicts)),
-    )
-
-
-def _import_conflict(conflict: Conflict) -> t.ImportConflict:
-    return t.ImportConflict(
-        place=conflict.place,
-        id=conflict.meets,
-        reason="changed" if conflict.fate is Fate.CHANGED else "topic_key",
-        kept="imported" if conflict.fate is Fate.LATER else "stored",
-        project=conflict.project,
-        title=conflict.title,
-    )
-
-
-def json_bytes(model: BaseModel) -> bytes:
-    """A model as JSON; parts without a value are absent."""
-    return model.model_dump_json(exclude_none=True).encode()
-
-
-def json_array(items: Iterable[bytes]) -> bytes:
-    """A JSON array of rendered items."""
-    return b"[" + b",".join(items) + b"]"
-
-
-def _columns(memory: Memory) -> dict[str, object]:
+def columns(memory: Memory) -> dict[str, Any]:
+    """A memory as the fields of its noun."""
     return {
         "id": memory.id,
         "session_id": memory.session,
         "type": memory.text.type,
         "title": memory.text.title,
         "content": memory.text.content,
-        "tags": list(memory.text.tags) or None,
+        "tags": memory.text.tags,
         "project": memory.space.project,
         "scope": memory.space.scope,
         "topic_key": memory.key,
         "normalized_hash": memory.content_hash,
         "revision_count": memory.revision,
         "duplicate_count": memory.duplicates,
-        "last_seen_at": rendered(memory.last_seen_at),
+        "last_seen_at": _seconds(memory.last_seen_at),
         "promoted_to": memory.promoted_to,
-        "created_at": rendered(memory.created_at),
-        "updated_at": rendered(memory.updated_at),
+        "created_at": _seconds(memory.created_at),
+        "updated_at": _seconds(memory.updated_at),
     }
 
 
-def _cleaned(given: Mapping[str, object]) -> dict[str, object]:
-    return {name: _value(value) for name, value in given.items() if value is not None}
+def _seconds(at: datetime) -> datetime:
+    """The instant as it is shown: in whole seconds."""
+    return at.replace(microsecond=0)
 
 
-def _value(value: object) -> object:
-    if isinstance(value, str):
-        return clean(value)
-    if isinstance(value, list):
-        return [_value(item) for item in value if item is not None]
-    return value
+@dataclass(frozen=True, slots=True)
+class Rows(Generic[T]):
+    """A list, as much of it as one answer can hold."""
+
+    rows: list[T]
+    omitted: int = 0
 
 
-_FAULTS = {
-    "missing": "{name} is required",
-    "string_too_short": "{name} is required",
-    "string_pattern_mismatch": "{name} is required",
-    "string_too_long": "{name} exceeds {max_length} chars",
-    "string_type": "{name} must be a string",
-    "too_long": "{name} exceed {max_length} items",
-    "list_type": "{name} must be a list",
-    "int_type": "{name} must be a whole number",
-    "greater_than_equal": "{name} must be {ge} or more",
-    "less_than_equal": "{name} must be {le} or less",
-}
+@dataclass(frozen=True, slots=True)
+class SummaryLine:
+    """A session in a context."""
+
+    summary: str
 
 
-def _fault(fault: Mapping[str, object], place: str) -> str:
-    """One fault of a body as a phrase."""
-    location = fault["loc"]
-    assert isinstance(location, tuple)
-    name = place
-    for step in location:
-        name += f"[{step}]" if isinstance(step, int) else f".{step}" if name else str(step)
-    context = fault.get("ctx")
-    details = context if isinstance(context, dict) else {}
-    phrase = _FAULTS.get(str(fault["type"]), "{name} is not valid: {msg}")
-    return phrase.format(name=name, msg=fault["msg"], **details)
+def held(parts: Sequence[T], *, beside: int = 0, centre: int = 0) -> Rows[T]:
+    """The parts that one answer can hold beside so many bytes, the nearest to the centre first."""
+    if not beside and _are_small(parts):
+        return Rows(list(parts))
+    nearest = sorted(range(len(parts)), key=lambda at: abs(at - centre))
+    fit = fitting((json_bytes(parts[at]) for at in nearest), beside=beside)
+    kept = sorted(nearest[: len(fit)])
+    return Rows([parts[at] for at in kept], omitted=len(parts) - len(kept))
+
+
+def _are_small(parts: Sequence[object]) -> bool:
+    """Whether they fit whatever they say, so that nothing has to be measured."""
+    texts = (getattr(part, name, None) for part in parts for name in ("content", "summary"))
+    characters = sum(map(len, filter(None, texts)))
+    return len(parts) * MOST_BESIDE + characters * MOST_OF_A_CHARACTER < MAX_ANSWER
+
+
+def json_bytes(noun: object) -> bytes:
+    """A noun, or a list of one kind, as JSON; parts without a value are absent."""
+    kind: Any = type(noun)
+    match noun:
+        case BaseModel():
+            return noun.model_dump_json(exclude_none=True).encode()
+        case c.Found():
+            return _found(noun)
+        case c.Context():
+            return b"{%b}" % b",".join(_context(noun))
+        case [first, *_]:
+            kind = list[type(first)]  # type: ignore[misc]
+        case list() | dict():
+            return to_json(noun)
+    return _adapter(kind).dump_json(
+        noun, exclude=IN_HEADERS, exclude_none=True, exclude_defaults=kind not in EMPTY_IS_TOLD
+    )
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+def _found(found: c.Found) -> bytes:
+    """A list of hits; beside their explanation, if one is wanted."""
+    hits = json_bytes(list(found.hits))
+    if found.explanation is None:
+        return hits
+    return b'{"results":%b,"explain":%b}' % (hits, json_bytes(found.explanation))
+
+
+def _context(context: c.Context) -> Iterator[bytes]:
+    summaries = list(map(SummaryLine, context.summaries))
+    yield b'"recent_sessions":%b' % json_bytes(summaries)
+    yield b'"recent_observations":%b' % json_bytes(list(context.observations))
+    if context.explanation is not None:
+        yield b'"explain":%b' % json_bytes(context.explanation)
+
+
+def response(answer: object, status: int = 200, *, headers: Mapping[str, str] = NONE) -> Response:
+    """What an operation answered: JSON, or nothing but headers."""
+    counts = {REDACTED: getattr(answer, "redacted", 0), OMITTED: getattr(answer, "omitted", 0)}
+    every = {**headers, **{name: str(count) for name, count in counts.items() if count}}
+    if answer is None or isinstance(answer, c.Appended):
+        return Response(None, 204, every)
+    noun = answer.rows if isinstance(answer, Rows) else answer
+    return Response(json_bytes(noun), status, every, media_type=JSON)

@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from hashlib import sha256
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO, Protocol, cast
 
+from starlette.datastructures import QueryParams
 from starlette.requests import ClientDisconnect, Request
 
 from ...domain.errors import Full, Invalid, Refusal
@@ -137,13 +138,21 @@ def is_empty(file: BinaryIO) -> bool:
     return not any(chunk.strip() for chunk in iter(lambda: file.read(IN_MEMORY), b""))
 
 
-def parameter(request: Request, name: str) -> str | None:
+class HasQuery(Protocol):
+    """A request, or what stands for one."""
+
+    @property
+    def query_params(self) -> QueryParams:
+        """The parameters of the query."""
+
+
+def parameter(request: HasQuery, name: str) -> str | None:
     """The first value of a query parameter; an empty one is an unset one."""
     values = request.query_params.getlist(name)
     return clean(values[0]) or None if values else None
 
 
-def row_count(request: Request, name: str, default: int) -> int:
+def row_count(request: HasQuery, name: str, default: int) -> int:
     """A number of rows: the default unless it is a positive number, and at most 1,000."""
     text = parameter(request, name) or ""
     if not _NUMBER.fullmatch(text):
@@ -160,7 +169,7 @@ def whole_number(text: str | None, name: str) -> int:
     return number
 
 
-def amount(request: Request, name: str, least: int = 0) -> int | None:
+def amount(request: HasQuery, name: str, least: int = 0) -> int | None:
     """A whole number, at least so large; none if it is unset, and anything else is Invalid."""
     text = parameter(request, name)
     if text is None:
@@ -171,12 +180,12 @@ def amount(request: Request, name: str, least: int = 0) -> int | None:
     return number
 
 
-def is_true(request: Request, name: str) -> bool:
+def is_true(request: HasQuery, name: str) -> bool:
     """Whether a flag is set."""
     return (parameter(request, name) or "").lower() in ("1", "t", "true", "yes")
 
 
-def asks_for(request: Request, name: str) -> bool:
+def asks_for(request: HasQuery, name: str) -> bool:
     """Whether a flag is set that must not be misread; Invalid unless it is true or false."""
     values = [value.lower() for value in request.query_params.getlist(name)]
     if any(value not in ("true", "false", "1", "0") for value in values):

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import click
 
-from ...backup.archives import Scope, archived, made
+from ...backup.backup import Scope, archive_draft, make_archive
 from ...backup.manifest import Manifest, document
 from ...domain.model.access import tenant_id
 from ...domain.model.findings import some_of
-from ...files.atomic import refuse_own
 from ...settings.settings import Settings, settings
 from ..errors import file_errors
 from ..options import force_option, json_option, scope_option, setting_options
 from ..output import counted, is_terminal, no_progress, one_line, progress_bar, say, size
+from ..output_file import refuse_own
 from ..service_files import now, require_local_files
 
 STDOUT = "-"
@@ -65,7 +65,7 @@ def scope_of(tenants: Sequence[str], *, with_keys: bool) -> Scope:
 def _write(settings: Settings, to: Path, scope: Scope, *, force: bool, as_json: bool) -> None:
     with progress_bar("Backing up") as progress:
         told = progress or no_progress
-        archive = archived(settings, to, scope, now=now(), is_forced=force, told=told)
+        archive = make_archive(settings, to, scope, now=now(), is_forced=force, progress=told)
     manifest = archive.manifest
     if as_json:
         fields = {"archive": str(archive.path), "bytes": archive.size, **document(manifest)}
@@ -80,8 +80,11 @@ def _stream(settings: Settings, scope: Scope) -> None:
         raise click.UsageError("An archive is nothing for a terminal; name a file.")
     folder = settings.db_path.parent
     with (
-        progress_bar("Backing up") as progress,
-        made(settings, folder, scope, now=now(), told=progress or no_progress) as (manifest, draft),
+        progress_bar("Backing up") as bar,
+        archive_draft(settings, folder, scope, now=now(), progress=bar or no_progress) as (
+            manifest,
+            draft,
+        ),
         draft.open("rb") as source,
     ):
         shutil.copyfileobj(source, sys.stdout.buffer)

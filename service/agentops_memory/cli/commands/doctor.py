@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import click
 
-from ...doctor.doctor import Patient, findings_of, mended
-from ...doctor.settings import usable
+from ...doctor.doctor import DoctorContext, findings_of, fixed
+from ...doctor.settings import settings_or_defaults
 from ...domain.model.access import tenant_id
 from ...domain.model.findings import Finding, Status, has_failed, worst_first
 from ..options import json_option, setting_options
@@ -35,17 +35,17 @@ def doctor(
     A service may be running meanwhile. No row is ever changed. Exits with 1 if
     something failed, and with 0 if there are warnings alone.
     """
-    patient = Patient(
-        usable=usable(os.environ, flags),
+    context = DoctorContext(
+        usable=settings_or_defaults(os.environ, flags),
         environment=os.environ,
         now=now(),
         tenant=None if tenant is None else tenant_id(tenant),
         is_thorough=thorough,
     )
-    findings = findings_of(patient)
-    done = list(mended(findings)) if fix else []
+    findings = findings_of(context)
+    done = list(fixed(findings)) if fix else []
     if done:
-        findings = findings_of(replace(patient, now=now()))
+        findings = findings_of(replace(context, now=now()))
     lines = [_document(findings, done)] if as_json else _lines(findings, done)
     for line in lines:
         click.echo(line)

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import click
 
-from agentops_memory_client.contract.port import MemoryService
+from agentops_memory_client.contract.service import MemoryService
 
 from ...compose import opened_here
 from ...domain.errors import Invalid

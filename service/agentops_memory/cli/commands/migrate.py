@@ -7,7 +7,7 @@ import click
 
 from ...domain.errors import Refusal, Unavailable
 from ...domain.model.access import TenantId
-from ...files.service_lock import served_alone
+from ...files.service_lock import service_lock
 from ...settings.settings import Settings, settings
 from ...storage.sqlite.engine.tenant_files import tenants_of
 from ...storage.sqlite.engine.tenants import tenant_file
@@ -34,7 +34,7 @@ def migrate(dry_run: bool, **flags: str | None) -> None:
     if dry_run:
         done = [_is_planned(chosen, tenant) for tenant in tenants]
     else:
-        with served_alone(chosen.db_path):
+        with service_lock(chosen.db_path):
             done = [_is_done(chosen, tenant) for tenant in tenants]
     sys.exit(0 if all(done) else 1)
 

@@ -17,7 +17,7 @@ from ...domain.ports.audit import Audit
 from ...domain.text.instants import rendered
 from ...domain.text.normalization import clean
 from ...domain.text.visible import printable
-from ...files.audit import record
+from ...files.audit import AuditFile
 from ...settings.settings import Settings, settings
 from ...storage.sqlite import SqliteEngine
 from ..options import (
@@ -186,10 +186,7 @@ def _on_engine(
 
 
 def _audit(settings: Settings) -> Audit:
-    def note(caller: Caller, action: str, **fields: object) -> None:  # noqa: ARG001 - the user
-        record(settings.audit_file, now(), action, user(), **fields)
-
-    return note
+    return AuditFile(settings.audit_file, now, by=lambda _: user())
 
 
 def _name(text: str) -> Project:

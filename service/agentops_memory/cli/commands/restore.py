@@ -10,9 +10,8 @@ from typing import Any
 
 import click
 
+from ...backup.plan import KeysPlan, Replacement, RestorePlan
 from ...backup.restore import prepared
-from ...backup.restore_plan import Plan, Replacement
-from ...backup.restored_keys import KeysPlan
 from ...domain.errors import Refusal
 from ...domain.model.erasure import Erasure
 from ...domain.text.instants import rendered
@@ -72,7 +71,11 @@ def restore(
             with progress_bar("Verifying") as progress:
                 it = held.enter_context(
                     prepared(
-                        chosen, Path(archive), scope, told=progress or no_progress, is_dry=dry_run
+                        chosen,
+                        Path(archive),
+                        scope,
+                        progress=progress or no_progress,
+                        is_dry=dry_run,
                     )
                 )
             if not as_json:
@@ -98,7 +101,7 @@ def _print(sentence: str) -> None:
     click.echo(one_line(sentence))
 
 
-def _show(plan: Plan) -> None:
+def _show(plan: RestorePlan) -> None:
     made_at, program = rendered(plan.manifest.made_at), one_line(plan.manifest.program)
     _print(f"An archive of {made_at}, made by agentops-memory {program}; all of it is whole.")
     print_table(HEADINGS, [_row(it) for it in plan.replacements])
@@ -128,7 +131,7 @@ def _now(it: Replacement) -> str:
     return f"{counted(it.now.counts.observations, 'observation')}, changed {_changed(it.now)}"
 
 
-def _notes(plan: Plan) -> Iterator[str]:
+def _notes(plan: RestorePlan) -> Iterator[str]:
     if sentence := damage(plan.manifest):
         yield sentence
     for tenant in plan.left_out:
@@ -183,7 +186,7 @@ def _of_keys(keys: KeysPlan, *, is_known: bool) -> Iterator[str]:
         yield f"Known, and as they are now: {counted(len(keys.known), 'key')} of the archive."
 
 
-def _close(plan: Plan, kept: Sequence[Path], *, dry_run: bool) -> None:
+def _close(plan: RestorePlan, kept: Sequence[Path], *, dry_run: bool) -> None:
     if dry_run:
         _print("Nothing was changed.")
         return
@@ -193,7 +196,7 @@ def _close(plan: Plan, kept: Sequence[Path], *, dry_run: bool) -> None:
         _print(f"What was there is kept: {file}.")
 
 
-def _document(plan: Plan, kept: Sequence[Path]) -> dict[str, Any]:
+def _document(plan: RestorePlan, kept: Sequence[Path]) -> dict[str, Any]:
     return {
         "archive": str(plan.archive),
         "made_at": rendered(plan.manifest.made_at),

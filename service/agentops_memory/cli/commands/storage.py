@@ -12,7 +12,7 @@ from ...domain.text.instants import rendered
 from ...files.audit import measured
 from ...settings.settings import Settings
 from ...storage.sqlite.engine.tenant_files import tenants_of
-from ...storage.sqlite.maintenance.storage_stats import Holdings, holdings
+from ...storage.sqlite.maintenance.storage_stats import StorageStats, storage_stats
 from ..errors import file_errors
 from ..json_output import print_json
 from ..output import print_table, show, size
@@ -46,12 +46,12 @@ def _tenants(settings: Settings, name: str | None) -> Sequence[str]:
     return tenants_of(settings.db_path)
 
 
-def _stats(settings: Settings, tenant: str, at: datetime) -> Holdings:
+def _stats(settings: Settings, tenant: str, at: datetime) -> StorageStats:
     _, path = usable_file(settings, tenant, may_make=False)
-    return holdings(path, settings.retention, at)
+    return storage_stats(path, settings.retention, at)
 
 
-def _print(every: Mapping[str, Holdings], audit: Held, retention: Retentions) -> None:
+def _print(every: Mapping[str, StorageStats], audit: Held, retention: Retentions) -> None:
     for tenant, found in every.items():
         show(f"{tenant}: {size(found.database)}", bold=True)
         show(
@@ -70,7 +70,9 @@ def _row(held: Held, retention: Retentions) -> tuple[object, ...]:
     return held.kind, f"{held.rows:,}", size(held.size), oldest, _kept(held.kind, retention), going
 
 
-def _document(every: Mapping[str, Holdings], audit: Held, retention: Retentions) -> dict[str, Any]:
+def _document(
+    every: Mapping[str, StorageStats], audit: Held, retention: Retentions
+) -> dict[str, Any]:
     tenants = [
         {
             "tenant": tenant,

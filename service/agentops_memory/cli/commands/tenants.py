@@ -12,7 +12,6 @@ import click
 from ...domain.errors import NotFound, Refusal, Unavailable
 from ...domain.model.access import DEFAULT_TENANT, Caller, TenantId, tenant_id
 from ...domain.transfer.transfer import Transfer
-from ...files.atomic import refuse_own, written
 from ...files.audit import record
 from ...files.file_systems import require_local
 from ...settings.settings import Settings, settings
@@ -21,6 +20,7 @@ from ...storage.sqlite.engine import tenant_files
 from ...storage.sqlite.engine.tenants import tenant_file
 from ..options import dry_run_option, json_option, setting_options, yes_option
 from ..output import confirm, print_table, say
+from ..output_file import refuse_own, written
 from ..service_files import key_file, make_folder, now, on_database, user
 
 HEADINGS = ("TENANT", "BYTES", "OBSERVATIONS", "SESSIONS", "STORES", "KEYS")
@@ -187,8 +187,8 @@ def _counts(plan: Mapping[str, Any]) -> str:
 
 async def _export(file: BinaryIO, engine: SqliteEngine, caller: Caller) -> None:
     # Not at the top: the other commands would wait for the API.
-    from ...api.agentops.exports import document  # noqa: PLC0415
+    from ...api.agentops.transfer import exported  # noqa: PLC0415
 
-    pieces: AsyncIterator[bytes] = document(Transfer(engine=engine), caller, None, now())
+    pieces: AsyncIterator[bytes] = exported(Transfer(engine=engine), caller, None, now())
     async for piece in pieces:
         await asyncio.to_thread(file.write, piece)

@@ -19,15 +19,16 @@ import click
 
 from agentops_memory_client.contract.errors import MemoryServiceError
 from agentops_memory_client.contract.models import ImportConflict, Imported, ImportPlan
+from agentops_memory_client.contract.service import MemoryService
 
 from ...domain.errors import Invalid
-from ...files.atomic import refuse_own, written
 from ..engram import LEFT_OUT, converted, is_engram
 from ..errors import FileRefused, FileThere, NotWhole, file_errors
 from ..json_output import print_json
 from ..options import force_option, json_option, project_option, target_options
 from ..output import counted, is_terminal, one_line, print_table, progress_bar, say, show
-from ..target import Memories, Target, run_on_target
+from ..output_file import refuse_own, written
+from ..target import Target, run_on_target
 
 # Completed as a path; what is wrong with one is told as of any file, and not as wrong use.
 FILE = click.Path(allow_dash=True, readable=False)
@@ -59,7 +60,7 @@ def export(file: str, project: str | None, force: bool, **where: str | None) -> 
     if project:
         say(f"Only the project {one_line(project)} is exported.")
 
-    async def work(memories: Memories) -> None:
+    async def work(memories: MemoryService) -> None:
         with (
             written(file) as target,
             progress_bar("exporting", beside_output=file == "-") as progress,
@@ -89,12 +90,12 @@ def import_(file: str, dry_run: bool, as_json: bool, **where: str | None) -> Non
             _print_imported(imported, as_json=as_json)
 
 
-async def _planned(memories: Memories, path: Path) -> ImportPlan:
+async def _planned(memories: MemoryService, path: Path) -> ImportPlan:
     with progress_bar("looking") as progress:
         return await memories.plan_import(path, progress=progress)
 
 
-async def _imported(memories: Memories, path: Path) -> Imported:
+async def _imported(memories: MemoryService, path: Path) -> Imported:
     with progress_bar("importing") as progress:
         return await memories.import_from(path, progress=progress)
 

@@ -112,12 +112,12 @@ def remove_revisions(tx: Transaction, due: Sequence[MemoryId], _: By = None) -> 
 
 def overdue_records(tx: Transaction, by: By = None) -> list[bytes]:
     until = _until(tx, Kind.IDEMPOTENCY, by)
-    return tx.idempotency.until(until, FOUND) if until else []
+    return tx.idempotency_records.until(until, FOUND) if until else []
 
 
 def remove_records(tx: Transaction, due: Sequence[bytes], by: By = None) -> Step:
     until = _until(tx, Kind.IDEMPOTENCY, by)
-    rows = tx.idempotency.forget(due, until) if until else 0
+    rows = tx.idempotency_records.forget(due, until) if until else 0
     return Step(rows=rows, seen=len(due))
 
 

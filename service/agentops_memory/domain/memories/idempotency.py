@@ -95,7 +95,7 @@ def is_due(tx: Transaction, idempotency: IdempotentRequest | None) -> bool:
 
 def _done(tx: Transaction, idempotency: IdempotentRequest) -> IdempotencyRecord | None:
     """The record of the request, within its retention."""
-    done = tx.idempotency.get(idempotency.key)
+    done = tx.idempotency_records.get(idempotency.key)
     until = tx.retention.until(Kind.IDEMPOTENCY, tx.now)
     if done is None or (until is not None and done.at <= until):
         return None
@@ -113,7 +113,7 @@ def _record(tx: Transaction, idempotency: IdempotentRequest, ids: Ids) -> None:
         ids=ids,
         at=tx.now,
     )
-    tx.idempotency.add(record)
+    tx.idempotency_records.add(record)
 
 
 def _digest(*parts: bytes) -> bytes:

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from .access import TenantId
 
-Mend = Callable[[], str]
+Fix = Callable[[], str]
 """Does what is safe about a finding, and says in a sentence what it did."""
 
 
@@ -34,12 +34,32 @@ class Finding:
     status: Status = Status.OK
     tenant: TenantId | None = None  # whose database; none for what all of them share
     remedy: str = ""  # a sentence or a command
-    mend: Mend | None = field(default=None, compare=False, repr=False)
+    fix: Fix | None = field(default=None, compare=False, repr=False)
 
     @property
     def is_fixable(self) -> bool:
         """Whether `--fix` does something about it."""
-        return self.mend is not None
+        return self.fix is not None
+
+
+def ok(code: str, sentence: str) -> Finding:
+    """Nothing is wrong with it."""
+    return Finding(code=code, sentence=sentence)
+
+
+def note(code: str, sentence: str, remedy: str = "") -> Finding:
+    """Nothing is wrong, but an operator may want to know."""
+    return Finding(code=code, status=Status.NOTE, sentence=sentence, remedy=remedy)
+
+
+def warn(code: str, sentence: str, remedy: str, *, fix: Fix | None = None) -> Finding:
+    """It works, and something should be done."""
+    return Finding(code=code, status=Status.WARNING, sentence=sentence, remedy=remedy, fix=fix)
+
+
+def failed(code: str, sentence: str, remedy: str, *, fix: Fix | None = None) -> Finding:
+    """Something does not work, or is lost."""
+    return Finding(code=code, status=Status.FAILED, sentence=sentence, remedy=remedy, fix=fix)
 
 
 CODES = {

@@ -101,7 +101,7 @@ class IdempotencyTable(Protocol):
     def get(self, key: bytes) -> IdempotencyRecord | None:
         """What was done under the key with this digest."""
 
-    def add(self, done: IdempotencyRecord) -> None:
+    def add(self, record: IdempotencyRecord) -> None:
         """Store what was done, in the transaction that does it; it takes the place of another."""
 
     def until(self, at: datetime, most: int) -> list[bytes]:
@@ -184,12 +184,12 @@ class Transaction(Protocol):
         """What stores tell of revisions."""
 
     @property
-    def idempotency(self) -> IdempotencyTable:
-        """What was done under idempotency keys."""
+    def idempotency_records(self) -> IdempotencyTable:
+        """Records of what was done under idempotency keys."""
 
     @property
     def past_retention(self) -> RetentionTable:
-        """What is over its time."""
+        """What is past its retention."""
 
     def new_uid(self, at: datetime) -> str:
         """A fresh stable id (UUIDv7) that orders by the instant.

@@ -10,6 +10,9 @@ from ..model.search import Filter
 from ..model.space import Project, Space, StoreId
 from ..text.summary import Transcript
 
+MAX_LIST = 4 * 1024 * 1024  # characters of content in one list, whatever its limit
+MAX_PAGE = 1024 * 1024  # the same of a page of an export, which holds it twice more as JSON
+
 
 class MemoryTable(Protocol):
     """Memories. "Live" means not deleted; without that word, deleted ones count too.
@@ -66,7 +69,9 @@ class MemoryTable(Protocol):
     def erase_some(self, memories: Sequence[MemoryId]) -> int:
         """Remove memories with their revisions; how many those were. No other borrows from them."""
 
-    def newest(self, seen: Filter, limit: int, *, before: MemoryId | None = None) -> list[Memory]:
+    def newest(
+        self, filter_: Filter, limit: int, *, before: MemoryId | None = None
+    ) -> list[Memory]:
         """Live memories, newest first by creation, ties by id; only those older than `before`.
 
         A list ends early when its texts would pass the bound of one answer.
@@ -133,10 +138,10 @@ class TranscriptTable(Protocol):
     def get(self, session: SessionId) -> Transcript | None:
         """What was told of the session."""
 
-    def put(self, session: SessionId, told: Transcript) -> None:
+    def put(self, session: SessionId, transcript: Transcript) -> None:
         """Store what was told of the session up to now."""
 
-    def rewrite(self, session: SessionId, told: Transcript) -> None:
+    def rewrite(self, session: SessionId, transcript: Transcript) -> None:
         """Store the texts of what was told; when that was stays as it is."""
 
     def drop(self, session: SessionId) -> None:

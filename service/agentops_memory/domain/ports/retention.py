@@ -1,4 +1,4 @@
-"""What the domain asks of storage about what is over its time."""
+"""What the domain asks of storage about what is past its retention."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,6 +7,9 @@ from typing import Protocol
 
 from ..model.memory import MemoryId
 from ..model.space import Project
+
+MAX_ROWS = 200  # memories and revisions that go in one step; saves wait for it
+MAX_STEP = 1024 * 1024  # characters of content that one step of a long change touches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +22,7 @@ class Deleted:
 
 
 class RetentionTable(Protocol):
-    """What is over its time; little enough at a time that saves may wait for it."""
+    """What is past its retention; little enough at a time that saves may wait for it."""
 
     def deleted(self, until: datetime, most: int) -> list[MemoryId]:
         """Memories that were deleted by then, at most so many; not of a store that is going."""

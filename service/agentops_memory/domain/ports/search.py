@@ -16,16 +16,16 @@ class SearchTable(Protocol):
     Over several projects ranks are comparable only roughly.
     """
 
-    def within(self, patience: timedelta) -> AbstractContextManager[None]:
+    def within(self, timeout: timedelta) -> AbstractContextManager[None]:
         """Inside, reads that take longer in all raise TimedOut; the transaction goes on.
 
         So it does when they meet damage, and raise Damaged.
         """
 
-    def keyed(self, path: str, seen: Filter, limit: int) -> list[Hit]:
+    def keyed(self, path: str, filter_: Filter, limit: int) -> list[Hit]:
         """Memories whose key contains the path literally, newest first."""
 
-    def lookalikes(self, words: Collection[str], seen: Filter) -> Corrections:
+    def lookalikes(self, words: Collection[str], filter_: Filter) -> Corrections:
         """What words may have meant that neither the project nor a global memory has.
 
         Up to three that differ in one letter, not the first; of more the most
@@ -33,10 +33,10 @@ class SearchTable(Protocol):
         project or store is asked.
         """
 
-    def every(self, query: Query, seen: Filter, limit: int) -> list[Hit]:
+    def every(self, query: Query, filter_: Filter, limit: int) -> list[Hit]:
         """Memories in which all pieces of the query occur, best first, ties by id."""
 
-    def best(self, query: Query, seen: Filter, limit: int) -> list[Hit]:
+    def best(self, query: Query, filter_: Filter, limit: int) -> list[Hit]:
         """Memories in which any term occurs, best first, ties by id.
 
         A memory's rank is its best sentence's plus 0.4 times the sum of the
@@ -44,7 +44,7 @@ class SearchTable(Protocol):
         """
 
     def ranking(
-        self, tier: Tier, query: Query, seen: Filter, limit: int
+        self, tier: Tier, query: Query, filter_: Filter, limit: int
     ) -> list[tuple[MemoryId, float]]:
         """All that a tier would list, best first, with their ranks; at most 10,000.
 
@@ -52,13 +52,13 @@ class SearchTable(Protocol):
         """
 
     def parts(
-        self, tier: Tier, query: Query, seen: Filter, limit: int, ids: Collection[MemoryId]
+        self, tier: Tier, query: Query, filter_: Filter, limit: int, ids: Collection[MemoryId]
     ) -> Mapping[MemoryId, Parts]:
         """What made the ranks of these memories, for a tier and a limit that listed them.
 
-        A memory in sight that was not listed has the terms that it matches, too;
-        one out of sight is left out.
+        A visible memory that was not listed has the terms that it matches, too;
+        one that is not visible is left out.
         """
 
-    def backfill(self, seen: Filter, limit: int, but: Collection[MemoryId]) -> list[Hit]:
+    def backfill(self, filter_: Filter, limit: int, but: Collection[MemoryId]) -> list[Hit]:
         """The newest memories that are not among `but`."""

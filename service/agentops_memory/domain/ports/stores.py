@@ -36,7 +36,7 @@ class StoreTable(Protocol):
     def grow(self, store: StoreId, entries: int, size: int) -> None:
         """Count so many more live entries, and so many more bytes in them; or fewer."""
 
-    def page(self, seen: StoresSeen, at: Page) -> Slice[Store]:
+    def page(self, filter_: StoresSeen, at: Page) -> Slice[Store]:
         """Stores, from high ids to low ones."""
 
     def delete(self, store: StoreId, erasure: ErasureId) -> None:
@@ -67,7 +67,7 @@ class EntryTable(Protocol):
     def beside(self, store: StoreId, path: str) -> list[Entry]:
         """Those that lie above a path, and two of those below it, without their contents."""
 
-    def page(self, store: StoreId, seen: EntriesSeen, at: Page) -> Slice[Entry]:
+    def page(self, store: StoreId, filter_: EntriesSeen, at: Page) -> Slice[Entry]:
         """Entries from high ids to low ones, without their contents."""
 
     def from_path(self, store: StoreId, first: str, prefix: str, limit: int) -> Iterator[Entry]:
@@ -87,7 +87,7 @@ class VersionTable(Protocol):
     def get(self, store: StoreId, version: VersionId) -> Version | None:
         """The version, with its content if it has any left."""
 
-    def page(self, store: StoreId, seen: VersionsSeen, at: Page) -> Slice[Version]:
+    def page(self, store: StoreId, filter_: VersionsSeen, at: Page) -> Slice[Version]:
         """Versions from high ids to low ones."""
 
     def redact(self, version: Version) -> None:

@@ -1,12 +1,18 @@
-"""What the service answers, as frozen nouns. Names and meanings are those of AgentOps REST."""
+"""What the service answers, as frozen nouns. Names and meanings are those of AgentOps REST.
 
-from collections.abc import Iterator, Mapping
+Their fields stand in the order of the JSON; `redacted` and `omitted` are headers there.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
 Action = Literal["created", "updated", "deduplicated"]
 Explanation = Mapping[str, Any]  # as docs/api.md describes it
+
+Progress = Callable[[int, int | None], None]
+"""What is told of a transfer after each piece: bytes done, and bytes in all if they are known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,17 +73,17 @@ class Observation:
     type: str
     title: str
     content: str
+    tags: tuple[str, ...] = ()
     project: str
     scope: str
+    topic_key: str | None = None
     normalized_hash: str
     revision_count: int
     duplicate_count: int
     last_seen_at: datetime
+    promoted_to: str | None = None
     created_at: datetime
     updated_at: datetime
-    tags: tuple[str, ...] = ()
-    topic_key: str | None = None
-    promoted_to: str | None = None
     redacted: int = 0  # secrets that were kept out of what was sent
 
 

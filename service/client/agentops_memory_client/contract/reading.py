@@ -1,7 +1,6 @@
 """The JSON of AgentOps REST as nouns. What a newer service adds is ignored."""
 
-from collections.abc import Hashable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Hashable, Mapping
 from functools import cache
 from typing import Any, TypeVar, cast
 
@@ -28,40 +27,39 @@ from .models import (
 )
 
 T = TypeVar("T")
-Written = TypeVar("Written", Session, SessionEnd, Saved, Observation, Imported)
 
 REDACTED = "x-redacted"
 OMITTED = "x-results-omitted"
 ERASURE = "x-erasure-id"
 Headers = Mapping[str, str]  # of any case that the mapping finds in lower case
+Reader = Callable[[bytes, Headers], T]
 
 
-def session(body: bytes, headers: Headers) -> Session:
-    return _written(Session, body, headers)
+def _noun(kind: type[T]) -> Reader[T]:
+    """The reader of a noun, which may tell how many secrets were kept out of what was sent."""
+
+    def read(body: bytes, headers: Headers) -> T:
+        given = _parsed(body)
+        if isinstance(given, dict):
+            given["redacted"] = _count(headers, REDACTED)
+        return _read(kind, given)
+
+    return read
 
 
-def session_end(body: bytes, headers: Headers) -> SessionEnd:
-    return _written(SessionEnd, body, headers)
+def _nouns(kind: type[T]) -> Reader[list[T]]:
+    return lambda body, _: _read(list[kind], _parsed(body))  # type: ignore[valid-type]
 
 
-def sessions(body: bytes, _: Headers) -> list[Session]:
-    return _read(list[Session], _parsed(body))
-
-
-def saved(body: bytes, headers: Headers) -> Saved:
-    return _written(Saved, body, headers)
-
-
-def observation(body: bytes, headers: Headers) -> Observation:
-    return _written(Observation, body, headers)
-
-
-def observations(body: bytes, _: Headers) -> list[Observation]:
-    return _read(list[Observation], _parsed(body))
-
-
-def revisions(body: bytes, _: Headers) -> list[Revision]:
-    return _read(list[Revision], _parsed(body))
+session, sessions = _noun(Session), _nouns(Session)
+session_end = _noun(SessionEnd)
+saved = _noun(Saved)
+observation, observations = _noun(Observation), _nouns(Observation)
+revisions = _nouns(Revision)
+timeline = _nouns(TimelineEntry)
+stats = _noun(Stats)
+imported = _noun(Imported)
+import_plan = _noun(ImportPlan)
 
 
 def found(body: bytes, headers: Headers) -> Found:
@@ -84,22 +82,6 @@ def context(body: bytes, headers: Headers) -> Context:
         omitted=_count(headers, OMITTED),
         explanation=_explanation(given),
     )
-
-
-def timeline(body: bytes, _: Headers) -> list[TimelineEntry]:
-    return _read(list[TimelineEntry], _parsed(body))
-
-
-def stats(body: bytes, _: Headers) -> Stats:
-    return _read(Stats, _parsed(body))
-
-
-def imported(body: bytes, headers: Headers) -> Imported:
-    return _written(Imported, body, headers)
-
-
-def import_plan(body: bytes, _: Headers) -> ImportPlan:
-    return _read(ImportPlan, _parsed(body))
 
 
 def erasure(body: bytes, headers: Headers) -> str | None:
@@ -130,14 +112,10 @@ def _explanation(given: Mapping[str, Any]) -> Explanation | None:
     return None if told is None else _read(dict[str, Any], told)
 
 
-def _written(kind: type[Written], body: bytes, headers: Headers) -> Written:
-    return replace(_read(kind, _parsed(body)), redacted=_count(headers, REDACTED))
-
-
 def _read(kind: type[T], given: object) -> T:
-    adapter: TypeAdapter[T] = _adapter(cast(Hashable, kind))
+    read: TypeAdapter[T] = _adapter(cast(Hashable, kind))
     try:
-        return adapter.validate_python(given)
+        return read.validate_python(given)
     except ValidationError as error:
         raise UnexpectedAnswer("The service answers with something else than expected.") from error
 

@@ -17,8 +17,7 @@ import aiosqlite
 from ....domain.ports.maintenance import noop
 from ....domain.text.features import ALL, Features
 from .errors import decoded, primary_code
-from .functions import registered
-from .stems import Stems
+from .functions import Stems, registered
 
 T = TypeVar("T")
 
@@ -203,7 +202,7 @@ def _freed(database: sqlite3.Connection) -> Iterator[None]:
 def _release(error: BaseException) -> None:
     """Drop the variables of work that raised: a cursor among them would hold its snapshot."""
     for frame, _ in traceback.walk_tb(error.__traceback__):
-        # An error that is raised anew still knows coroutines that go on.
+        # An error that is raised again still knows coroutines that go on.
         if not frame.f_code.co_flags & SUSPENDABLE:
             with suppress(RuntimeError):  # it runs
                 frame.clear()

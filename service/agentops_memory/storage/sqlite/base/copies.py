@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 from ....domain.errors import StartRefused
-from ....files.fsync import sync
+from ....files.atomic import sync
 
 SUFFIX = "before-upgrade"
 RESTORED = "before-restore"

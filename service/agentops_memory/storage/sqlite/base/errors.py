@@ -1,4 +1,9 @@
-"""What SQLite and its file refuse, in the domain's words: the one translation."""
+"""What SQLite and its file refuse, in the domain's words: the one translation.
+
+A text that is no UTF-8 is no refusal: it is read with U+FFFD in the place of what cannot be
+decoded. That costs a call for each text, so a connection begins strict, and gives it up with the
+first text that it cannot decode.
+"""
 
 import logging
 import sqlite3
@@ -10,9 +15,9 @@ from typing import TypeVar
 from ....domain.errors import Busy, Conflict, Damaged, Full, Refusal, StartRefused, Unavailable
 from ....domain.secrets.sanitizing import reason
 
-T = TypeVar("T")
-
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _PRIMARY = 0xFF  # an extended result code holds the primary one in its low byte
 
@@ -86,10 +91,7 @@ class NeedsTransactionOfItsOwn(RunAgain):
 
 
 class Undecodable(RunAgain):
-    """A text was no UTF-8. From now on the connection reads it with U+FFFD in its place.
-
-    That costs a call for each text, so a connection begins strict.
-    """
+    """A text was no UTF-8. From now on the connection replaces what it cannot decode."""
 
 
 def decoded(text: bytes | str) -> str:

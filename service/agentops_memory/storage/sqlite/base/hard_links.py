@@ -9,8 +9,8 @@ from datetime import timedelta
 from pathlib import Path
 
 from ....domain.errors import StartRefused
+from ....files.atomic import sync
 from ....files.drafts import remove_leftovers
-from ....files.fsync import sync
 from .copies import copies_of
 
 TIMEOUT = timedelta(seconds=1)  # with another command that removes them

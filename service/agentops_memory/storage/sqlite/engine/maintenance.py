@@ -17,7 +17,7 @@ from ....domain.model.maintenance import Condition, Repaired, Scrubbed, Sizes, T
 from ....domain.model.totals import Rows
 from ....domain.ports.maintenance import Progress, noop
 from ..base.copies import copies_of
-from ..fts.segments import Purge
+from ..fts.purges import Purge
 from .transaction import SqliteTransaction
 
 T = TypeVar("T")
@@ -61,7 +61,7 @@ class SqliteMaintenance:
         numbers = await self._partitions(caller)
         damaged = [number for number in numbers if await self._is_damaged(caller, number)]
         for number in damaged:
-            await self._make_anew(caller, number)
+            await self._recreate(caller, number)
         return Repaired(rebuilt=tuple(damaged))
 
     async def tidy(self, caller: Caller) -> Tidied:
@@ -82,7 +82,7 @@ class SqliteMaintenance:
         erasures = await self._read(caller, lambda tx: tx.receipts.pending())
         if not erasures:
             return Scrubbed()
-        notes = await self._read(caller, lambda tx: tx.partitions.to_purge())
+        notes = await self._read(caller, lambda tx: tx.purges.noted())
         for number in notes:
             progress(f"partition {number}")
             await self._purge(caller, number)
@@ -126,7 +126,7 @@ class SqliteMaintenance:
         try:
             await self._write(caller, lambda tx: tx.index.rebuild(number))
         except Damaged:
-            await self._make_anew(caller, number)
+            await self._recreate(caller, number)
 
     async def _partitions(self, caller: Caller) -> list[int]:
         return await self._read(caller, lambda tx: tx.partitions.all())
@@ -134,8 +134,8 @@ class SqliteMaintenance:
     async def _drift(self, caller: Caller, number: int) -> int:
         return await self._read(caller, lambda tx: tx.partitions.drift(number))
 
-    async def _make_anew(self, caller: Caller, number: int) -> None:
-        await self._write(caller, lambda tx: tx.index.make_anew(number))
+    async def _recreate(self, caller: Caller, number: int) -> None:
+        await self._write(caller, lambda tx: tx.index.recreate(number))
 
     async def _relieve(self, caller: Caller) -> int:
         """Move projects out of crowded partitions; how many."""
@@ -186,11 +186,11 @@ def _is_next_readable(tx: SqliteTransaction) -> bool:
 
 
 def _purge(tx: SqliteTransaction, number: int, begun: Purge | None) -> Purge | None:
-    return tx.partitions.purge(number, begun)
+    return tx.purges.purge(number, begun)
 
 
 def _settle(tx: SqliteTransaction, erasures: Sequence[ErasureId], notes: dict[int, int]) -> None:
-    tx.partitions.purged(notes)
+    tx.purges.forget(notes)
     tx.receipts.settle(erasures)
 
 

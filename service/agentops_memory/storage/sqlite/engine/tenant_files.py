@@ -3,8 +3,7 @@
 import os
 import sqlite3
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -12,8 +11,7 @@ from pathlib import Path
 from ....domain.errors import Conflict, Invalid, Unavailable
 from ....domain.model.access import DEFAULT_TENANT, TenantId, tenant_id
 from ....domain.text.features import ALL, Features
-from ....files.audit import owned_like, private_file
-from ....files.fsync import sync
+from ....files.atomic import os_errors_as, owned_like, private_file, sync
 from ..base.connection import change, connect
 from ..base.errors import primary_code, translated
 from ..base.hard_links import require_one_name
@@ -97,7 +95,7 @@ def require_new(path: Path, tenant: TenantId) -> None:
 def make(path: Path, tenant: TenantId, now: datetime, features: Features = ALL) -> Path:
     """Make a tenant's database, of a service whose own is at the path; Conflict if it is there."""
     file = tenant_file(path, tenant)
-    with _explained(file, "made"):
+    with os_errors_as(Unavailable, f"The database {file} cannot be made"):
         if not file.parent.exists():
             file.parent.mkdir(parents=True)
             owned_like(file.parent, path if path.exists() else path.parent)
@@ -124,7 +122,7 @@ def remove(path: Path) -> list[Path]:
     require_one_name(path)
     _close_to_changes(path)
     files = files_of(path)
-    with _explained(path, "removed"):
+    with os_errors_as(Unavailable, f"The database {path} cannot be removed"):
         # The database last: while it is there, nobody begins another whose log this would take.
         for file in files:
             file.unlink(missing_ok=True)
@@ -154,11 +152,3 @@ def _forbid_changes(path: Path) -> None:
                         BEFORE {deed} ON {table}
                         BEGIN SELECT RAISE(ABORT, 'the tenant was erased'); END"""
                 )
-
-
-@contextmanager
-def _explained(path: Path, what: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise Unavailable(f"The database {path} cannot be {what}: {error.strerror}.") from error

@@ -1,31 +1,39 @@
 """One transaction: its instant and its tables."""
 
 import sqlite3
+import time
 from collections.abc import Callable
 from datetime import datetime
+from functools import cached_property
 
 from ....domain.model.access import Caller
 from ....domain.model.retention import USUAL, Retentions
 from ....domain.text.ids import Uids, uid_of
+from ...sql.entries import Entries
+from ...sql.idempotency_records import IdempotencyRecords
+from ...sql.imports import Imports
+from ...sql.memories import Memories, Spaces
+from ...sql.memory_lists import MemoryLists
+from ...sql.past_retention import PastRetention
+from ...sql.projects import Projects
+from ...sql.receipts import Receipts
+from ...sql.revisions import Revisions
+from ...sql.sessions import Sessions, Transcripts
+from ...sql.stores import Stores
+from ...sql.versions import Versions
+from ..base.dialect import SQLITE
+from ..base.errors import NeedsTransactionOfItsOwn
 from ..fts.index import Index
 from ..fts.partitions import Partitions
+from ..fts.purges import Purges
 from ..fts.search import Search
-from ..tables.entries import Entries
-from ..tables.idempotency import DoneRecords
-from ..tables.imports import Imports
-from ..tables.memories import Memories
-from ..tables.projects import Projects
-from ..tables.receipts import Erasures
-from ..tables.retention import Overdue
-from ..tables.revisions import Revisions
-from ..tables.sessions import Sessions
-from ..tables.stores import Stores
-from ..tables.transcripts import Transcripts
-from ..tables.versions import Versions
 
 
 class SqliteTransaction:
-    """The tables of a connection on which a transaction has begun, or a savepoint in one."""
+    """The tables of a connection on which a transaction has begun, or a savepoint in one.
+
+    Each is made when it is asked for: a request needs few of them.
+    """
 
     def __init__(  # noqa: PLR0913 - all that a transaction is bound to
         self,
@@ -47,21 +55,8 @@ class SqliteTransaction:
         self.caller = caller
         self.retention = retention
         self.is_alone = is_alone
-        self.partitions = Partitions(connection, is_alone=is_alone)
-        self.index = Index(connection, self.partitions)
-        self.memories = Memories(connection, self.index, caller.projects)
-        self.sessions = Sessions(connection, caller.projects)
-        self.transcripts = Transcripts(connection, now)
-        self.revisions = Revisions(connection)
-        self.imports = Imports(connection, now, is_alone=is_alone)
-        self.projects = Projects(connection, self.index, self.imports, caller.projects)
-        self.receipts = Erasures(connection, now)
-        self.stores = Stores(connection, self.index)
-        self.entries = Entries(connection)
-        self.versions = Versions(connection)
-        self.idempotency = DoneRecords(connection)
-        self.past_retention = Overdue(connection)
-        self.search = Search(connection, self.memories, self.partitions, caller.projects)
+        self._projects = caller.projects
+        self._begun = time.monotonic()
 
     @property
     def is_awaited(self) -> bool:
@@ -73,6 +68,79 @@ class SqliteTransaction:
 
     def new_uid(self, at: datetime) -> str:
         return self._uids.make(at) if at == self.now else uid_of(at)
+
+    @cached_property
+    def memories(self) -> Memories:
+        return Memories(self._connection, SQLITE, self._projects, self.index, self._spaces)
+
+    @cached_property
+    def sessions(self) -> Sessions:
+        return Sessions(self._connection, SQLITE, self._projects)
+
+    @cached_property
+    def transcripts(self) -> Transcripts:
+        return Transcripts(self._connection, SQLITE, self.now)
+
+    @cached_property
+    def revisions(self) -> Revisions:
+        return Revisions(self._connection, SQLITE)
+
+    @cached_property
+    def imports(self) -> Imports:
+        return Imports(self._connection, SQLITE, self.now, self._require_alone)
+
+    @cached_property
+    def projects(self) -> Projects:
+        return Projects(self._connection, SQLITE, self._projects, self.index, self.imports)
+
+    @cached_property
+    def receipts(self) -> Receipts:
+        return Receipts(self._connection, SQLITE, self.now)
+
+    @cached_property
+    def stores(self) -> Stores:
+        return Stores(self._connection, SQLITE, self.index, self._spaces)
+
+    @cached_property
+    def entries(self) -> Entries:
+        return Entries(self._connection, SQLITE)
+
+    @cached_property
+    def versions(self) -> Versions:
+        return Versions(self._connection, SQLITE)
+
+    @cached_property
+    def idempotency_records(self) -> IdempotencyRecords:
+        return IdempotencyRecords(self._connection, SQLITE)
+
+    @cached_property
+    def past_retention(self) -> PastRetention:
+        return PastRetention(self._connection, SQLITE)
+
+    @cached_property
+    def index(self) -> Index:
+        return Index(self._connection, self.partitions)
+
+    @cached_property
+    def search(self) -> Search:
+        lists = MemoryLists(self._connection, SQLITE, self._projects)
+        return Search(self._connection, lists, self.partitions, self._projects, self._begun)
+
+    @cached_property
+    def partitions(self) -> Partitions:
+        return Partitions(self._connection, is_alone=self.is_alone)
+
+    @cached_property
+    def purges(self) -> Purges:
+        return Purges(self._connection, self.partitions)
+
+    @cached_property
+    def _spaces(self) -> Spaces:
+        return Spaces(self._connection, SQLITE, self.index)
+
+    def _require_alone(self) -> None:
+        if not self.is_alone:
+            raise NeedsTransactionOfItsOwn
 
 
 def _stored(connection: sqlite3.Connection) -> int:

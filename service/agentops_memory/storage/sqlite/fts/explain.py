@@ -8,17 +8,17 @@ from typing import Any
 from ....domain.model.memory import MemoryId
 from ....domain.model.search import Field, Parts, TermScore, Tier
 from ....domain.text.query import Query, Term
-from ..base.table import Table
-from .match import any_of, in_columns
-from .partitions import GLOBAL_AREA, OWN_COLUMNS, row_number, table
-from .scope import Sight
-from .scores import Asked, Scores, weighted
+from ...sql.index import GLOBAL_AREA
+from ..base.dialect import SqliteTable
+from .partitions import OWN_COLUMNS, row_number, table
+from .scores import IndexQuery, Scores, any_of, in_columns, weighted
+from .visibility import VisibleRows
 
 _ENDLESS = 1e18  # a weight under which BM25 is as good as at its limit
 _FIELDS = tuple(Field)  # in the order of the columns
 
 
-class Explanations(Table):
+class Explanations(SqliteTable):
     """The parts of scores in one transaction."""
 
     def __init__(self, connection: sqlite3.Connection, scores: Scores) -> None:
@@ -26,25 +26,27 @@ class Explanations(Table):
         self._scores = scores
 
     def of(
-        self, asked: Asked, tier: Tier, query: Query, ids: Collection[MemoryId]
+        self, index_query: IndexQuery, tier: Tier, query: Query, ids: Collection[MemoryId]
     ) -> dict[MemoryId, Parts]:
-        """The parts of these memories' scores; a memory out of sight has none."""
+        """The parts of these memories' scores; a memory that is not visible has none."""
         terms = list(dict.fromkeys(_terms(tier, query)))
         found: dict[MemoryId, Parts] = {}
-        for number, rows in self._rows(ids, asked.sight).items():
-            added = self._added(asked, number, tier, terms, rows)
+        for number, rows in self._rows(ids, index_query.visible).items():
+            added = self._added(index_query, number, tier, terms, rows)
             sentences: dict[MemoryId, dict[int, float]] = {}
-            for at, id_, score in self._scores.of_sentences(asked, number, rows):
+            for at, id_, score in self._scores.of_sentences(index_query, number, rows):
                 sentences.setdefault(id_, {})[at] = score
             for id_ in rows:
                 counted = sentences.get(id_, {})
                 found[id_] = Parts(
-                    sentences=tuple(counted.get(at) for at in range(len(asked.matches))),
+                    sentences=tuple(counted.get(at) for at in range(len(index_query.matches))),
                     terms=added.get(id_, {}),
                 )
         return found
 
-    def _rows(self, ids: Collection[MemoryId], sight: Sight) -> dict[int, dict[MemoryId, int]]:
+    def _rows(
+        self, ids: Collection[MemoryId], visible: VisibleRows
+    ) -> dict[int, dict[MemoryId, int]]:
         """The memories' row numbers, by the partition in which they are seen."""
         places = self._execute(
             """SELECT m.id, s.area, s.partition
@@ -56,14 +58,14 @@ class Explanations(Table):
         rows: dict[int, dict[MemoryId, int]] = {}
         for id_, area, partition in places:
             row = row_number(area, id_)
-            for number in sight.spans if area == GLOBAL_AREA else (partition,):
-                if any(first <= row <= last for first, last in sight.spans.get(number, ())):
+            for number in visible.spans if area == GLOBAL_AREA else (partition,):
+                if any(first <= row <= last for first, last in visible.spans.get(number, ())):
                     rows.setdefault(number, {})[id_] = row
         return rows
 
     def _added(
         self,
-        asked: Asked,
+        index_query: IndexQuery,
         number: int,
         tier: Tier,
         terms: list[Term],
@@ -71,9 +73,9 @@ class Explanations(Table):
     ) -> dict[MemoryId, dict[Term, TermScore]]:
         """What each term adds to the scores of these rows of a partition."""
         name = table(number)
-        alone = [_alone(at, asked.weights) for at in range(len(_FIELDS))]
+        alone = [_alone(at, index_query.weights) for at in range(len(_FIELDS))]
         endless = (_ENDLESS,) * len(_FIELDS)
-        scores = ", ".join(weighted(name, w) for w in (asked.weights, endless, *alone))
+        scores = ", ".join(weighted(name, w) for w in (index_query.weights, endless, *alone))
         found = self._execute(
             f"""SELECT wanted.key, {name}.rowid, {scores}
                   FROM json_each(:matches) wanted

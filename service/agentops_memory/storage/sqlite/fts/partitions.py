@@ -1,14 +1,12 @@
 """SQL for the partitions of the full-text index: which there are, and the state of each."""
 
 import sqlite3
-from collections.abc import Iterable, Mapping
 
+from ...sql.index import GLOBAL_AREA
+from ..base.damaged import drop_statements, is_readable
+from ..base.dialect import SqliteTable
 from ..base.errors import NeedsTransactionOfItsOwn, is_damage
-from ..base.stems import TOKENIZER
-from ..base.table import Table
-from ..maintenance.damage import is_readable
-from ..maintenance.drop_damaged import forgetting
-from .segments import Level, Purge, beginning, is_clean, is_merging, levels, needs_another
+from ..base.functions import TOKENIZER
 
 MOST = 256  # partitions of projects; each is a table, and opening a file reads the names of all
 AREAS = 8  # projects in a partition, before a new one is begun
@@ -18,16 +16,12 @@ MOVABLE = 20_000  # live memories of a project that moves; it takes about 0.1 ms
 FIRST = 0  # the partition that there always is
 FIRST_OF_STORES = 1024  # stores have partitions of their own: their words are not projects' words
 MOST_OF_STORES = 64
-GLOBAL_AREA = 0  # of global memories, which every partition has
 OWN_COLUMNS = ("title", "content", "tags")  # a memory's own words, not those that it borrows
 AREA = 40  # bits of a row number below its area: room for the ids of memories
 MOST_IDS = 1 << AREA
-NO_ROW = 0  # the number of no memory's row
-MERGES = 4  # one after another, before a small partition is filled afresh instead
-PURGED = 250  # pages of the index that are merged while changes wait
 
 
-class Partitions(Table):
+class Partitions(SqliteTable):
     """The partitions of one transaction; only one that is alone can make one."""
 
     def __init__(self, connection: sqlite3.Connection, *, is_alone: bool) -> None:
@@ -126,53 +120,18 @@ class Partitions(Table):
         """Whether what a partition stores can be read, page by page."""
         return all(is_readable(self._connection, name) for name in _stored(number))
 
-    def make_anew(self, number: int) -> None:
+    def recreate(self, number: int) -> None:
         """Make a partition in the place of one that is damaged, of which no page is read.
 
-        Those that it took hold its words until the file is written anew.
+        Those that it took hold its words until the file is vacuumed.
         """
         if not self._is_alone:
             raise NeedsTransactionOfItsOwn
         self._execute("DELETE FROM partitions WHERE number = :number", number=number)
         self._execute("INSERT INTO remains (one) VALUES (1) ON CONFLICT DO NOTHING")
-        for statement in forgetting([table(number), text_of(number), *_stored(number)]):
+        for statement in drop_statements([table(number), text_of(number), *_stored(number)]):
             self._execute(statement)
         self._make(number)
-
-    def must_purge(self, numbers: Iterable[int]) -> None:
-        """Note that words were deleted in partitions which are to leave their storage, too."""
-        self._connection.executemany(
-            """INSERT INTO purges (partition)
-               VALUES (:number)
-                   ON CONFLICT DO UPDATE
-                  SET notes = notes + 1""",
-            [{"number": number} for number in numbers],
-        )
-
-    def to_purge(self) -> dict[int, int]:
-        """The partitions of which that was noted, and how often."""
-        return dict(
-            self._execute(
-                "SELECT partition, notes FROM purges JOIN partitions ON number = partition"
-            ).fetchall()
-        )
-
-    def purged(self, notes: Mapping[int, int]) -> None:
-        """Forget the notes on partitions, but those of which more were made meanwhile."""
-        self._connection.executemany(
-            "DELETE FROM purges WHERE partition = :number AND notes = :notes",
-            [{"number": number, "notes": count} for number, count in notes.items()],
-        )
-
-    def purge(self, number: int, begun: Purge | None) -> Purge | None:
-        """Merge a part of what a partition stores; None when nothing deleted is left in it."""
-        if begun is None:
-            return self._begin_purge(number)
-        if is_merging(self._structure(number), begun):
-            self._merge(number, PURGED)
-        if is_merging(self._structure(number), begun):
-            return begun
-        return None if begun.is_last else self._begin_purge(number)
 
     def is_exact(self, number: int) -> bool:
         """Whether a partition holds just what the memories say, word for word.
@@ -215,36 +174,6 @@ class Partitions(Table):
             count=count,
         )
         return row.fetchone() is not None
-
-    def _begin_purge(self, number: int) -> Purge | None:
-        # Again at once, for a later save may put the result of a small merge back where it was.
-        for _ in range(MERGES):
-            if is_clean(self._structure(number)):
-                return None
-            if needs_another(self._structure(number)):
-                self._stir(number)
-            begun = beginning(self._structure(number))
-            self._merge(number, -PURGED)  # below zero: all segments, not those of one level
-            if is_merging(self._structure(number), begun):
-                return begun
-            if begun.is_last:
-                return None
-        self.rebuild(number)  # so small that FTS5 moves each result to and fro
-        return None
-
-    def _merge(self, number: int, pages: int) -> None:
-        name = table(number)
-        self._execute(f"INSERT INTO {name} ({name}, rank) VALUES ('merge', :pages)", pages=pages)
-
-    def _stir(self, number: int) -> None:
-        """Add segments that hold nothing in the end: FTS5 merges no segment alone."""
-        name = table(number)
-        self._execute(f"INSERT INTO {name} (rowid, title) VALUES ({NO_ROW}, 'x')")
-        self._execute(f"INSERT INTO {name} ({name}, rowid, title) VALUES ('delete', {NO_ROW}, 'x')")
-
-    def _structure(self, number: int) -> list[Level]:
-        ((record,),) = self._execute(f"SELECT block FROM {table(number)}_data WHERE id = 10")
-        return levels(record)
 
     def _emptiest(self, first: int, last: int) -> int:
         """The partition between two numbers with the fewest projects, or stores; perhaps none."""

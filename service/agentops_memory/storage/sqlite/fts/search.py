@@ -1,5 +1,6 @@
 """SQL for recall: FTS5 and its BM25, and the newest where words find too little."""
 
+import json
 import sqlite3
 import time
 from collections.abc import Collection, Iterable, Iterator
@@ -10,47 +11,47 @@ from heapq import nsmallest
 from ....domain.errors import Damaged, TimedOut
 from ....domain.model.access import Patterns
 from ....domain.model.memory import Memory, MemoryId
-from ....domain.model.search import PLACES, Filter, Hit, Method, Parts, Tier
+from ....domain.model.search import KEYED_RANK, PLACES, Filter, Hit, Method, Parts, Tier
+from ....domain.model.space import GLOBAL_SCOPE
 from ....domain.text.query import Corrections, Query
+from ....domain.text.spelling import is_one_edit
+from ...sql.memory_lists import MemoryLists
 from ..base.connection import READ_LIMIT, interrupt_at
+from ..base.dialect import SqliteTable
 from ..base.errors import is_damage, primary_code
-from ..base.filters import clauses, parameters
-from ..base.table import Table
-from ..tables.memories import Memories
+from . import scores
 from .explain import Explanations
-from .partitions import Partitions
-from .scope import Sights
-from .scores import Asked, Scores, asked
-from .spelling import Lookalikes
+from .partitions import OWN_COLUMNS, Partitions, area_of, table
+from .scores import IndexQuery, Scores, in_columns
+from .visibility import Span, Visibility
 
-KEYED_RANK = -1000.0
+MOST_WORDS = 4  # of a query that are corrected
+MOST_TERMS = 3  # that one word may have meant
 AFTERWARDS = timedelta(seconds=1)  # left of a read for what it does when words took too long
 
 
-class Search(Table):
+class Search:
     """Recall in one transaction."""
 
     def __init__(
         self,
         connection: sqlite3.Connection,
-        memories: Memories,
+        memories: MemoryLists,
         partitions: Partitions,
         projects: Patterns,
+        begun: float,
     ) -> None:
-        super().__init__(connection)
         self.met_damage = False  # where something else could stand in
-        self._projects = projects
-        self._end = time.monotonic() + READ_LIMIT.total_seconds()
+        self._connection = connection
+        self._end = begun + READ_LIMIT.total_seconds()
         self._memories = memories
-        self._sights = Sights(connection, partitions, projects)
+        self._visibility = Visibility(connection, partitions, projects)
         self._scores = Scores(connection)
-        self._explanations = Explanations(connection, self._scores)
-        self._lookalikes = Lookalikes(connection, self._sights)
 
     @contextmanager
-    def within(self, patience: timedelta) -> Iterator[None]:
+    def within(self, timeout: timedelta) -> Iterator[None]:
         latest = self._end - AFTERWARDS.total_seconds()
-        end = min(time.monotonic() + patience.total_seconds(), latest)
+        end = min(time.monotonic() + timeout.total_seconds(), latest)
         interrupt_at(self._connection, end)
         try:
             yield
@@ -64,76 +65,139 @@ class Search(Table):
         finally:
             interrupt_at(self._connection, self._end)
 
-    def keyed(self, path: str, seen: Filter, limit: int) -> list[Hit]:
-        found = self._memories.loaded(self._at_keys(path, seen, limit))
+    def keyed(self, path: str, filter_: Filter, limit: int) -> list[Hit]:
+        found = self._memories.loaded(self._memories.at_keys(path, filter_, limit))
         return [Hit(memory=memory, rank=KEYED_RANK, method=Method.TOPIC_KEY) for memory in found]
 
-    def lookalikes(self, words: Collection[str], seen: Filter) -> Corrections:
-        return self._lookalikes.of(words, seen)
+    def lookalikes(self, words: Collection[str], filter_: Filter) -> Corrections:
+        return Spelling(self._connection, self._visibility).corrections(words, filter_)
 
-    def every(self, query: Query, seen: Filter, limit: int) -> list[Hit]:
-        return self._matching(Tier.EVERY, query, seen, limit)
+    def every(self, query: Query, filter_: Filter, limit: int) -> list[Hit]:
+        return self._matching(Tier.EVERY, query, filter_, limit)
 
-    def best(self, query: Query, seen: Filter, limit: int) -> list[Hit]:
-        return self._matching(Tier.ANY, query, seen, limit)
+    def best(self, query: Query, filter_: Filter, limit: int) -> list[Hit]:
+        return self._matching(Tier.ANY, query, filter_, limit)
 
     def ranking(
-        self, tier: Tier, query: Query, seen: Filter, limit: int
+        self, tier: Tier, query: Query, filter_: Filter, limit: int
     ) -> list[tuple[MemoryId, float]]:
         if tier is Tier.KEY:
-            return [(id_, KEYED_RANK) for id_ in self._at_keys(query.path or "", seen, PLACES)]
-        asked = self._asked(tier, query, seen, limit)
-        best = nsmallest(PLACES, self._scored(asked.without_limit, PLACES))
+            keyed = self._memories.at_keys(query.path or "", filter_, PLACES)
+            return [(id_, KEYED_RANK) for id_ in keyed]
+        index_query = self._index_query(tier, query, filter_, limit)
+        best = nsmallest(PLACES, self._scored(index_query.without_limit, PLACES))
         return [(id_, score) for score, id_ in best]
 
     def parts(
-        self, tier: Tier, query: Query, seen: Filter, limit: int, ids: Collection[MemoryId]
+        self, tier: Tier, query: Query, filter_: Filter, limit: int, ids: Collection[MemoryId]
     ) -> dict[MemoryId, Parts]:
-        return self._explanations.of(self._asked(tier, query, seen, limit), tier, query, ids)
+        index_query = self._index_query(tier, query, filter_, limit)
+        return Explanations(self._connection, self._scores).of(index_query, tier, query, ids)
 
-    def backfill(self, seen: Filter, limit: int, but: Collection[MemoryId]) -> list[Hit]:
-        memories = self._memories.newest(seen, limit + len(but))
+    def backfill(self, filter_: Filter, limit: int, but: Collection[MemoryId]) -> list[Hit]:
+        memories = self._memories.newest(filter_, limit + len(but))
         found = [memory for memory in memories if memory.id not in but][:limit]
         return [Hit(memory=memory, rank=0.0, method=Method.RECENCY) for memory in found]
 
-    def _at_keys(self, path: str, seen: Filter, limit: int) -> Iterator[MemoryId]:
-        where = clauses(seen, self._projects, memory="m")
-        # The index of keys is read alone; few memories have one, and fewer this one.
-        rows = self._execute(
-            f"""SELECT m.id
-                  FROM spaces s
-                  JOIN memories m INDEXED BY memories_at_key ON m.space_id = s.id
-                 WHERE {where.on_spaces} AND m.key IS NOT NULL AND m.deleted_at IS NULL
-                       AND instr(m.key, :path) > 0 {where.on_memories}
-              ORDER BY m.created_at DESC, m.id DESC
-                 LIMIT :limit""",
-            path=path,
-            limit=limit,
-            **parameters(seen, self._projects),
-        )
-        return (id_ for (id_,) in rows)
-
-    def _matching(self, tier: Tier, query: Query, seen: Filter, limit: int) -> list[Hit]:
-        asked = self._asked(tier, query, seen, limit)
+    def _matching(self, tier: Tier, query: Query, filter_: Filter, limit: int) -> list[Hit]:
+        index_query = self._index_query(tier, query, filter_, limit)
         return [
             Hit(memory=memory, rank=score, method=Method.FULL_TEXT, tier=tier)
-            for memory, score in self._best(asked, limit)
+            for memory, score in self._best(index_query, limit)
         ]
 
-    def _best(self, asked: Asked, limit: int) -> Iterable[tuple[Memory, float]]:
-        if len(asked.sight.spans) == 1:
-            (number,) = asked.sight.spans
-            return self._scores.best_memories(asked, number, limit)
-        scores = {id_: score for score, id_ in nsmallest(limit, self._scored(asked, limit))}
+    def _best(self, query: IndexQuery, limit: int) -> Iterable[tuple[Memory, float]]:
+        if len(query.visible.spans) == 1:
+            (number,) = query.visible.spans
+            return self._scores.best_memories(query, number, limit)
+        scores = {id_: score for score, id_ in nsmallest(limit, self._scored(query, limit))}
         return ((memory, scores[memory.id]) for memory in self._memories.loaded(scores))
 
-    def _asked(self, tier: Tier, query: Query, seen: Filter, limit: int) -> Asked:
-        return asked(tier, query, self._sights.of(seen), limit)
+    def _index_query(self, tier: Tier, query: Query, filter_: Filter, limit: int) -> IndexQuery:
+        return scores.index_query(tier, query, self._visibility.of(filter_), limit)
 
-    def _scored(self, asked: Asked, limit: int) -> Iterator[tuple[float, MemoryId]]:
+    def _scored(self, query: IndexQuery, limit: int) -> Iterator[tuple[float, MemoryId]]:
         """The best of every partition."""
         return (
             (score, id_)
-            for number in asked.sight.spans
-            for id_, score in self._scores.best(asked, number, limit)
+            for number in query.visible.spans
+            for id_, score in self._scores.best(query, number, limit)
         )
+
+
+class Spelling(SqliteTable):
+    """Corrections in one transaction, by the terms of a project and the global ones."""
+
+    def __init__(self, connection: sqlite3.Connection, visibility: Visibility) -> None:
+        super().__init__(connection)
+        self._visibility = visibility
+
+    def corrections(self, words: Collection[str], filter_: Filter) -> Corrections:
+        """What the unknown ones among the words may have meant."""
+        if filter_.project is None and filter_.store is None and filter_.scope != GLOBAL_SCOPE:
+            return {}
+        ((number, spans),) = self._visibility.of(filter_).spans.items()
+        likely: dict[str, list[str]] = {}
+        for word, form, term in self._near(words, [area_of(first) for first, _ in spans]):
+            if is_one_edit(form, term):
+                likely.setdefault(word, []).append(term)
+        return {word: self._frequent(terms, number, spans) for word, terms in likely.items()}
+
+    def _near(self, words: Collection[str], areas: list[int]) -> list[tuple[str, str, str]]:
+        """Words that none of the areas has, their forms, and terms that begin or end alike.
+
+        One that is one edit away does: the edit lies in one of the halves. The rows
+        come as one: row by row, searches side by side hold each other up more.
+        """
+        ((rows,),) = self._execute(
+            f"""  WITH area AS MATERIALIZED (SELECT value FROM json_each(:areas)),
+                       unknown AS MATERIALIZED
+                       (SELECT key AS word, value AS form, length(value) AS length,
+                               length(value) / 2 AS middle
+                          FROM json_each(forms_of(:words)) word
+                         WHERE value <> ''
+                           AND NOT EXISTS (SELECT 1
+                                             FROM terms
+                                            WHERE area IN area AND length = length(word.value)
+                                                  AND term = word.value)
+                         LIMIT {MOST_WORDS})
+                SELECT json_group_array(json_array(word, form, term))
+                  FROM (SELECT DISTINCT word, form, term
+                          FROM unknown
+                          JOIN terms
+                            ON terms.area IN area
+                           AND terms.length IN (unknown.length - 1, unknown.length,
+                                                unknown.length + 1)
+                           AND term >= substr(form, 1, 1)
+                           AND term < char(unicode(form) + 1)
+                           AND (substr(term, 1, middle) = substr(form, 1, middle)
+                                OR substr(term, middle + 1 - unknown.length)
+                                   = substr(form, middle + 1 - unknown.length)))""",
+            words=json.dumps(words),
+            areas=json.dumps(areas),
+        )
+        near: list[tuple[str, str, str]] = json.loads(rows)
+        return near
+
+    def _frequent(self, terms: list[str], number: int, spans: list[Span]) -> tuple[str, ...]:
+        """The most frequent of the terms, ties in the order of the alphabet."""
+        if len(terms) <= MOST_TERMS:
+            return tuple(sorted(terms))
+        counts = {term: self._count(term, number, spans) for term in terms}
+        return tuple(sorted(terms, key=lambda term: (-counts[term], term))[:MOST_TERMS])
+
+    def _count(self, term: str, number: int, spans: list[Span]) -> int:
+        """How many memories have the term."""
+        name = table(number)
+        counts = (
+            self._execute(
+                f"""SELECT count(*)
+                      FROM {name}
+                     WHERE {name} MATCH :match AND rowid BETWEEN :first AND :last""",
+                match=in_columns(OWN_COLUMNS, f'"{term}"'),
+                first=first,
+                last=last,
+            ).fetchone()
+            for first, last in spans
+        )
+        return sum(count for (count,) in counts)

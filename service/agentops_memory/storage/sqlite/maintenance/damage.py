@@ -9,13 +9,11 @@ from pathlib import Path
 from ....domain.model.access import Caller
 from ....domain.ports.maintenance import noop
 from ..base.connection import PROGRESS, connect, read_only
+from ..base.damaged import is_readable
 from ..base.errors import REMEDY, is_damage
 from .values import Value
 
-MOST = 100  # faults that SQLite tells of, pages that nothing uses after all others
-NO_FAULTS = ("ok", "*** in database main ***")
 LOOSE = "is never used"
-OF_A_VALUE = "CHECK constraint failed in "  # of which `values` tells more
 
 log = logging.getLogger(__name__)
 
@@ -75,26 +73,6 @@ def is_intact(path: Path, is_stopped: Callable[[], bool]) -> bool:
             if not is_damage(error):
                 raise
             return False
-
-
-def is_readable(database: sqlite3.Connection, table: str) -> bool:
-    """Whether SQLite can read a table and its indexes, page by page."""
-    try:
-        return not _faults(database, f'PRAGMA quick_check("{table}")')
-    except sqlite3.DatabaseError as error:
-        if not is_damage(error):
-            raise
-        return False
-
-
-def faults_of(database: sqlite3.Connection, check: str = "quick_check") -> list[str]:
-    """What SQLite finds wrong with the file, pages that nothing uses too; but for values."""
-    return _faults(database, f"PRAGMA {check}({MOST})")
-
-
-def _faults(database: sqlite3.Connection, check: str) -> list[str]:
-    lines = [line for (report,) in database.execute(check) for line in report.splitlines()]
-    return [line for line in lines if line not in NO_FAULTS and not line.startswith(OF_A_VALUE)]
 
 
 def are_harmless(faults: Iterable[str]) -> bool:

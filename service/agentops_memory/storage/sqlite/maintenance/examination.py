@@ -2,25 +2,21 @@
 
 import sqlite3
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from datetime import datetime, timedelta
-from functools import partial
 from pathlib import Path
 
-from ....domain.model.findings import GARBAGE, Finding, Status, some_of
+from ....domain.model.findings import GARBAGE, Finding, failed, note, ok, some_of, warn
 from ....domain.secrets.sanitizing import reason
-from ....domain.text.features import Features
 from ..base.errors import primary_code
 from ..base.functions import rules
-from ..base.read_only import looked_at
+from ..base.read_only import Subject, open_read_only
 from ..fts.index import is_by_rules
 from ..fts.partitions import Partitions
 from ..schema import upgrade
 from ..schema.migrate import has_newest_format, is_used, newest_format, version_of
 from ..schema.schema import Difference, difference, partition_of, shown
 from . import repair as mending
-from .integrity import faults_found, of_faults, of_soundness
-from .row_checks import of_rows
+from .integrity import check_integrity, check_older
+from .row_checks import check_rows
 from .values import damaged
 
 TRIES = 2  # a file that changed while it was read as if nobody used it is read again
@@ -33,22 +29,10 @@ ACCESS = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
-    """What is examined: a database file, and what it is measured by."""
-
-    path: Path
-    features: Features
-    now: datetime
-    quota: int | None  # bytes
-    session_idle: timedelta
-    is_thorough: bool
+Check = Callable[[sqlite3.Connection, Subject], Iterator[Finding]]
 
 
-Part = Callable[[sqlite3.Connection, Subject], Iterator[Finding]]
-
-
-def examined(subject: Subject) -> list[Finding]:
+def check_database(subject: Subject) -> list[Finding]:
     """All that is found of a file which is there; what cannot be looked at is a finding, too."""
     findings: list[Finding] = []
     for _ in range(TRIES):
@@ -61,12 +45,12 @@ def examined(subject: Subject) -> list[Finding]:
 
 def _found(subject: Subject) -> list[Finding]:
     try:
-        with looked_at(subject.path, subject.features) as database:
-            findings = _safely("format", of_format, database, subject)
+        with open_read_only(subject.path, subject.features) as database:
+            findings = _safely("format", check_format, database, subject)
             if not is_ours(database):
-                return findings + _safely("integrity", of_older, database, subject)
-            for code, part in PARTS.items():
-                findings += _safely(code, part, database, subject)
+                return findings + _safely("integrity", check_older, database, subject)
+            for code, check in CHECKS.items():
+                findings += _safely(code, check, database, subject)
             return findings
     except (sqlite3.Error, OSError) as error:
         return [_unreadable("integrity", error)]
@@ -80,97 +64,81 @@ def is_ours(database: sqlite3.Connection) -> bool:
         return False
 
 
-def of_format(database: sqlite3.Connection, _: Subject) -> Iterator[Finding]:
+def check_format(database: sqlite3.Connection, _: Subject) -> Iterator[Finding]:
     version, newest = version_of(database), newest_format()
     if version == newest:
-        yield Finding(code="format", sentence=f"It has format {version}, the newest.")
+        yield ok("format", f"It has format {version}, the newest.")
     elif version > newest:
-        yield Finding(
-            code="format",
-            status=Status.FAILED,
-            sentence=f"It has format {version}, made by a newer version of this program; this one "
+        yield failed(
+            "format",
+            f"It has format {version}, made by a newer version of this program; this one "
             f"knows formats up to {newest}.",
-            remedy="Start the newer version, or restore a backup: `agentops-memory restore`.",
+            "Start the newer version, or restore a backup: `agentops-memory restore`.",
         )
     elif version:
         yield _older(f"It has format {version}, and this program makes format {newest}.")
     elif not is_used(database):
-        yield Finding(
-            code="format",
-            status=Status.NOTE,
-            sentence="Nothing was ever stored in it.",
-            remedy="A start makes it a database; if it held something, restore a backup: "
+        yield note(
+            "format",
+            "Nothing was ever stored in it.",
+            "A start makes it a database; if it held something, restore a backup: "
             "`agentops-memory restore`.",
         )
     elif upgrade.is_original(database):
         yield _older("It is a database of the original, which a start rewrites after a copy of it.")
     else:
-        yield Finding(
-            code="format",
-            status=Status.FAILED,
-            sentence="It is a database of another program.",
-            remedy="Name the right file with --db or MEMORY_DB_PATH.",
+        yield failed(
+            "format",
+            "It is a database of another program.",
+            "Name the right file with --db or MEMORY_DB_PATH.",
         )
 
 
-def of_older(database: sqlite3.Connection, subject: Subject) -> Iterator[Finding]:
-    """Whether SQLite finds a file of another format sound; more of it is not known."""
-    faults = faults_found(database, is_thorough=subject.is_thorough)
-    yield of_faults(faults, is_thorough=subject.is_thorough)
-
-
-def of_schema(database: sqlite3.Connection, subject: Subject) -> Iterator[Finding]:
+def check_schema(database: sqlite3.Connection, subject: Subject) -> Iterator[Finding]:
     found = difference(database)
     if found.is_of_an_erased_tenant:
-        yield Finding(
-            code="schema",
-            status=Status.FAILED,
-            sentence="The tenant was erased, and then its files could not be removed; nothing can "
+        yield failed(
+            "schema",
+            "The tenant was erased, and then its files could not be removed; nothing can "
             "be saved here any more.",
-            remedy="Erase it again with `agentops-memory tenants erase`, or restore a backup.",
+            "Erase it again with `agentops-memory tenants erase`, or restore a backup.",
         )
     elif found.further:
-        yield Finding(
-            code="schema",
-            status=Status.NOTE,
-            sentence=f"Beyond the migrations there are: {shown(found.further)}.",
-            remedy="Whoever made that may remove it; the service has no use for it.",
+        yield note(
+            "schema",
+            f"Beyond the migrations there are: {shown(found.further)}.",
+            "Whoever made that may remove it; the service has no use for it.",
         )
     yield from _missing_indexes(subject, found)
     others = _others(found)
     if others:
-        yield Finding(
-            code="schema",
-            status=Status.FAILED,
-            sentence=f"Missing, or not as the migrations make it: {shown(others)}.",
-            remedy=RESTORE,
+        yield failed(
+            "schema", f"Missing, or not as the migrations make it: {shown(others)}.", RESTORE
         )
     elif not (found.missing or found.changed or found.further):
-        yield Finding(code="schema", sentence="It is that of the migrations.")
+        yield ok("schema", "It is that of the migrations.")
 
 
-def of_values(database: sqlite3.Connection, subject: Subject) -> Iterator[Finding]:
+def check_values(database: sqlite3.Connection, subject: Subject) -> Iterator[Finding]:
     found = damaged(database)
     if not found:
-        yield Finding(code="values", sentence="Each is what its column holds.")
+        yield ok("values", "Each is what its column holds.")
         return
-    yield Finding(
-        code="values",
-        status=Status.FAILED,
-        sentence=f"Of what is stored, this is damaged: {some_of(found)}.",
-        remedy="`agentops-memory doctor --fix` puts what is nearest in its place and keeps a copy "
+    yield failed(
+        "values",
+        f"Of what is stored, this is damaged: {some_of(found)}.",
+        "`agentops-memory doctor --fix` puts what is nearest in its place and keeps a copy "
         "of the file; `agentops-memory restore` brings back what a backup has.",
-        mend=partial(mending.mend_values, subject.path, subject.features, subject.now),
+        fix=subject.fix(mending.mend_values, subject.now),
     )
 
 
-def of_index(database: sqlite3.Connection, subject: Subject) -> Iterator[Finding]:
+def check_index(database: sqlite3.Connection, subject: Subject) -> Iterator[Finding]:
     if not is_by_rules(database, rules(subject.features)):
-        yield Finding(
-            code="index",
-            status=Status.WARNING,
-            sentence="The full-text index was made by other rules than those of these settings.",
-            remedy="A start builds it anew: see `agentops-memory migrate --dry-run`.",
+        yield warn(
+            "index",
+            "The full-text index was made by other rules than those of these settings.",
+            "A start builds it anew: see `agentops-memory migrate --dry-run`.",
         )
         return
     partitions = Partitions(database, is_alone=False)
@@ -182,68 +150,60 @@ def of_index(database: sqlite3.Connection, subject: Subject) -> Iterator[Finding
     if not wrong:
         is_exact = subject.is_thorough and not _is_cut(subject.path)
         how = "word for word" if is_exact else "by the number of rows"
-        yield Finding(code="index", sentence=f"Its partitions ({len(numbers)}) are in line, {how}.")
+        yield ok("index", f"Its partitions ({len(numbers)}) are in line, {how}.")
 
 
-PARTS: dict[str, Part] = {
-    "schema": of_schema,
-    "integrity": lambda database, subject: of_soundness(
-        database, subject.path, subject.features, is_thorough=subject.is_thorough
-    ),
-    "values": of_values,
-    "index": of_index,
-    "size": lambda database, subject: of_rows(
-        database, subject.path, subject.now, quota=subject.quota, idle=subject.session_idle
-    ),
+CHECKS: dict[str, Check] = {
+    "schema": check_schema,
+    "integrity": check_integrity,
+    "values": check_values,
+    "index": check_index,
+    "size": check_rows,
 }
 
 
-def _safely(code: str, part: Part, database: sqlite3.Connection, subject: Subject) -> list[Finding]:
-    """What a part finds, with what keeps it from going on."""
+def _safely(
+    code: str, check: Check, database: sqlite3.Connection, subject: Subject
+) -> list[Finding]:
+    """What a check finds, with what keeps it from going on."""
     findings: list[Finding] = []
     try:
-        findings.extend(part(database, subject))
+        findings.extend(check(database, subject))
     except (sqlite3.Error, OSError, *GARBAGE) as error:
         findings.append(_unreadable(code, error))
     return findings
 
 
 def _unreadable(code: str, error: Exception) -> Finding:
-    return Finding(
-        code=code,
-        status=Status.FAILED,
-        sentence=f"It cannot be read: {reason(error)}.",
-        remedy=ACCESS if primary_code(error) in SHUT else RESTORE,
+    return failed(
+        code,
+        f"It cannot be read: {reason(error)}.",
+        ACCESS if primary_code(error) in SHUT else RESTORE,
     )
 
 
 def _older(sentence: str) -> Finding:
-    return Finding(
-        code="format",
-        status=Status.WARNING,
-        sentence=sentence,
-        remedy="A start brings it up to date: see `agentops-memory migrate --dry-run`.",
+    return warn(
+        "format", sentence, "A start brings it up to date: see `agentops-memory migrate --dry-run`."
     )
 
 
 def _missing_indexes(subject: Subject, found: Difference) -> Iterator[Finding]:
     if indexes := found.missing_indexes:
-        yield Finding(
-            code="schema",
-            status=Status.FAILED,
-            sentence=f"Missing: {shown(('index', name) for name in indexes)}.",
-            remedy="`agentops-memory doctor --fix` makes them anew.",
-            mend=partial(mending.make_indexes, subject.path, subject.features, indexes),
+        yield failed(
+            "schema",
+            f"Missing: {shown(('index', name) for name in indexes)}.",
+            "`agentops-memory doctor --fix` makes them anew.",
+            fix=subject.fix(mending.make_indexes, indexes),
         )
 
 
 def _broken(subject: Subject, number: int) -> Finding:
-    return Finding(
-        code="index",
-        status=Status.FAILED,
-        sentence=f"Partition {number} of the full-text index is not whole.",
-        remedy="`agentops-memory doctor --fix` makes it anew from the memories.",
-        mend=partial(mending.make_partition, subject.path, subject.features, number),
+    return failed(
+        "index",
+        f"Partition {number} of the full-text index is not whole.",
+        "`agentops-memory doctor --fix` makes it anew from the memories.",
+        fix=subject.fix(mending.make_partition, number),
     )
 
 
@@ -274,12 +234,11 @@ def _other_words(subject: Subject, number: int) -> Iterator[Finding]:
     except sqlite3.Error as error:
         if primary_code(error) not in SHUT:
             raise
-        yield Finding(
-            code="index",
-            status=Status.NOTE,
-            sentence=f"Partition {number} of the full-text index was not compared word for word: "
+        yield note(
+            "index",
+            f"Partition {number} of the full-text index was not compared word for word: "
             f"{reason(error)}.",
-            remedy=ACCESS,
+            ACCESS,
         )
         return
     if not is_exact:
@@ -287,12 +246,11 @@ def _other_words(subject: Subject, number: int) -> Iterator[Finding]:
 
 
 def _wrong_partition(subject: Subject, number: int, what: str) -> Finding:
-    return Finding(
-        code="index",
-        status=Status.WARNING,
-        sentence=f"Partition {number} of the full-text index {what}.",
-        remedy="The service mends it with its next sweep, `agentops-memory doctor --fix` now.",
-        mend=partial(mending.rebuild, subject.path, subject.features, number),
+    return warn(
+        "index",
+        f"Partition {number} of the full-text index {what}.",
+        "The service mends it with its next sweep, `agentops-memory doctor --fix` now.",
+        fix=subject.fix(mending.rebuild, number),
     )
 
 

@@ -2,15 +2,14 @@
 
 import sqlite3
 from collections.abc import Iterator
-from functools import partial
-from pathlib import Path
 
-from ....domain.model.findings import Finding, Status
+from ....domain.model.findings import Finding, failed, ok, warn
 from ....domain.secrets.sanitizing import reason
-from ....domain.text.features import Features
+from ..base.damaged import faults_of
+from ..base.read_only import Subject
 from ..schema.schema import partition_of, tables
 from . import repair as mending
-from .damage import are_harmless, faults_of
+from .damage import are_harmless
 
 SHOWN = 3  # faults that a sentence names
 DAMAGED = (
@@ -19,34 +18,28 @@ DAMAGED = (
 )
 
 
-def of_soundness(
-    database: sqlite3.Connection, path: Path, features: Features, *, is_thorough: bool
-) -> Iterator[Finding]:
-    faults = faults_found(database, is_thorough=is_thorough)
+def check_integrity(database: sqlite3.Connection, subject: Subject) -> Iterator[Finding]:
+    faults = _faults_found(database, subject)
     if not faults:
-        yield of_faults(faults, is_thorough=is_thorough)
+        yield _sound(subject)
     elif are_harmless(faults):
-        yield _of_loose_pages(path, features)
-    elif data := unreadable(database):
-        yield from _located(path, features, faults, data)
+        yield _loose_pages(subject)
+    elif damaged := _unreadable(database):
+        yield from _located(subject, faults, damaged)
     else:
-        yield _of_indexes(path, features, faults)
-    yield from of_references(database)
+        yield _damaged_indexes(subject, faults)
+    yield from check_references(database)
 
 
-def of_faults(faults: list[str], *, is_thorough: bool) -> Finding:
-    if faults:
-        return Finding(
-            code="integrity",
-            status=Status.FAILED,
-            sentence=f"The file is damaged: {_told(faults)}.",
-            remedy=DAMAGED,
-        )
-    how = "in full" if is_thorough else "quickly; --thorough looks into the indexes, too"
-    return Finding(code="integrity", sentence=f"SQLite finds it sound ({how}).")
+def check_older(database: sqlite3.Connection, subject: Subject) -> Iterator[Finding]:
+    """Whether SQLite finds a file of another format sound; more of it is not known."""
+    if faults := _faults_found(database, subject):
+        yield failed("integrity", f"The file is damaged: {_first_of(faults)}.", DAMAGED)
+    else:
+        yield _sound(subject)
 
 
-def of_references(database: sqlite3.Connection) -> Iterator[Finding]:
+def check_references(database: sqlite3.Connection) -> Iterator[Finding]:
     """Whether what rows name is there."""
     rows = database.execute('SELECT DISTINCT "table", parent FROM pragma_foreign_key_check')
     dangling = [f"rows of {table} name rows of {parent} that are gone" for table, parent in rows]
@@ -59,26 +52,30 @@ def of_references(database: sqlite3.Connection) -> Iterator[Finding]:
     if lost:
         dangling.append(f"{lost:,} memories belong to no session and no store")
     if dangling:
-        yield Finding(
-            code="references",
-            status=Status.FAILED,
-            sentence=f"Of what is stored, {'; '.join(dangling)}.",
-            remedy="The service goes on with the rest. `agentops-memory restore` brings back "
+        yield failed(
+            "references",
+            f"Of what is stored, {'; '.join(dangling)}.",
+            "The service goes on with the rest. `agentops-memory restore` brings back "
             "what a backup has.",
         )
     else:
-        yield Finding(code="references", sentence="Every row that another one names is there.")
+        yield ok("references", "Every row that another one names is there.")
 
 
-def faults_found(database: sqlite3.Connection, *, is_thorough: bool) -> list[str]:
+def _sound(subject: Subject) -> Finding:
+    how = "in full" if subject.is_thorough else "quickly; --thorough looks into the indexes, too"
+    return ok("integrity", f"SQLite finds it sound ({how}).")
+
+
+def _faults_found(database: sqlite3.Connection, subject: Subject) -> list[str]:
     """What SQLite finds wrong with the file, or why it cannot look."""
     try:
-        return faults_of(database, "integrity_check" if is_thorough else "quick_check")
+        return faults_of(database, "integrity_check" if subject.is_thorough else "quick_check")
     except sqlite3.DatabaseError as error:
         return [reason(error)]
 
 
-def unreadable(database: sqlite3.Connection) -> list[str]:
+def _unreadable(database: sqlite3.Connection) -> list[str]:
     """The tables whose rows cannot all be read, whatever their indexes hold."""
     return [table for table in tables(database) if not _is_readable(database, table)]
 
@@ -93,54 +90,48 @@ def _is_readable(database: sqlite3.Connection, table: str) -> bool:
     return True
 
 
-def _located(
-    path: Path, features: Features, faults: list[str], damaged: list[str]
-) -> Iterator[Finding]:
+def _located(subject: Subject, faults: list[str], damaged: list[str]) -> Iterator[Finding]:
     """Where the damage is: what the full-text index holds can be made anew, rows cannot."""
     numbers = {number for it in damaged if (number := partition_of(it)) is not None}
     data = [table for table in damaged if partition_of(table) is None]
     for number in sorted(numbers):
-        yield Finding(
-            code="integrity",
-            status=Status.FAILED,
-            sentence=f"Partition {number} of the full-text index is damaged: {_told(faults)}.",
-            remedy="`agentops-memory doctor --fix` makes it anew from the memories.",
-            mend=None if data else partial(mending.make_partition, path, features, number),
+        yield failed(
+            "integrity",
+            f"Partition {number} of the full-text index is damaged: {_first_of(faults)}.",
+            "`agentops-memory doctor --fix` makes it anew from the memories.",
+            fix=None if data else subject.fix(mending.make_partition, number),
         )
     if data:
-        yield Finding(
-            code="integrity",
-            status=Status.FAILED,
-            sentence=f"The file is damaged, in the tables {', '.join(data)}: {_told(faults)}.",
-            remedy=DAMAGED,
+        yield failed(
+            "integrity",
+            f"The file is damaged, in the tables {', '.join(data)}: {_first_of(faults)}.",
+            DAMAGED,
         )
 
 
-def _of_loose_pages(path: Path, features: Features) -> Finding:
-    return Finding(
-        code="integrity",
-        status=Status.WARNING,
-        sentence="Nothing is damaged, but the file has pages that nothing uses, as an index that "
+def _loose_pages(subject: Subject) -> Finding:
+    return warn(
+        "integrity",
+        "Nothing is damaged, but the file has pages that nothing uses, as an index that "
         "was made anew leaves them.",
-        remedy="`agentops-memory doctor --fix` writes the file anew; so does the next start where "
+        "`agentops-memory doctor --fix` writes the file anew; so does the next start where "
         "the service made that index.",
-        mend=partial(mending.write_anew, path, features),
+        fix=subject.fix(mending.write_anew),
     )
 
 
-def _of_indexes(path: Path, features: Features, faults: list[str]) -> Finding:
-    return Finding(
-        code="integrity",
-        status=Status.FAILED,
-        sentence=f"All rows can be read, but the file is damaged elsewhere, in an index or among "
-        f"its unused pages: {_told(faults)}.",
-        remedy="`agentops-memory doctor --fix` makes the indexes anew; if that is not enough, "
+def _damaged_indexes(subject: Subject, faults: list[str]) -> Finding:
+    return failed(
+        "integrity",
+        f"All rows can be read, but the file is damaged elsewhere, in an index or among "
+        f"its unused pages: {_first_of(faults)}.",
+        "`agentops-memory doctor --fix` makes the indexes anew; if that is not enough, "
         "restore a backup: `agentops-memory restore`.",
-        mend=partial(mending.reindex, path, features),
+        fix=subject.fix(mending.reindex),
     )
 
 
-def _told(faults: list[str]) -> str:
+def _first_of(faults: list[str]) -> str:
     """The first of the faults, in one line."""
     more = f" and {len(faults) - SHOWN} more" if len(faults) > SHOWN else ""
     return "; ".join(faults[:SHOWN]) + more

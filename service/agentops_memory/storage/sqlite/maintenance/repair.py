@@ -17,14 +17,14 @@ from ....domain.secrets.sanitizing import reason
 from ....domain.text.features import Features
 from ..base.connection import CHANGING, change, connect
 from ..base.copies import MENDED, kept_copy
+from ..base.damaged import drop_statements, faults_of
 from ..fts.index import Index
 from ..fts.partitions import Partitions
 from ..schema import schema
 from ..schema.contents import contents
 from ..schema.migrate import vacuum_remains
 from . import value_repair
-from .damage import are_harmless, faults_of
-from .drop_damaged import forgetting
+from .damage import are_harmless
 
 TIMEOUT = timedelta(seconds=10)  # with another process's transaction
 
@@ -39,7 +39,7 @@ def rebuild(path: Path, features: Features, number: int) -> str:
 def make_partition(path: Path, features: Features, number: int) -> str:
     """Make a partition of the full-text index again, with its tables."""
     with _repairing(path, features) as database:
-        Index(database, Partitions(database, is_alone=True)).make_anew(number)
+        Index(database, Partitions(database, is_alone=True)).recreate(number)
     return f"Partition {number} was made anew."
 
 
@@ -117,7 +117,7 @@ def _memories(done: Iterable[value_repair.RepairedValue]) -> list[MemoryId]:
 
 
 def _forget(database: sqlite3.Connection, names: Iterable[str]) -> None:
-    for statement in forgetting(names):
+    for statement in drop_statements(names):
         database.execute(statement)
 
 

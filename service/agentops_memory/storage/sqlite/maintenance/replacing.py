@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ....domain.errors import Busy, Refusal
 from ....domain.secrets.sanitizing import reason
-from ....files.fsync import named, sync
+from ....files.atomic import placed, sync
 from ..base.copies import RESTORED, kept_name
 from ..base.errors import primary_code
 
@@ -40,7 +40,7 @@ def require_files(path: Path) -> None:
             raise ReplaceRefused(f"What is at {file} is no file; move it away.")
 
 
-def replaced(path: Path, draft: Path) -> tuple[Path, ...]:
+def replace_database(path: Path, draft: Path) -> tuple[Path, ...]:
     """Put the draft, a whole database on the same disk, at the path; what is kept of the old one.
 
     At any moment there is a database at the path, the old one or the new. Nobody can
@@ -66,7 +66,7 @@ def replaced(path: Path, draft: Path) -> tuple[Path, ...]:
 def _placed(path: Path, draft: Path) -> tuple[Path, ...]:
     logs = _logs_put_aside(path, path.with_name(f"{path.name}.{RESTORED}-lost"))
     try:
-        named(draft, path)
+        placed(draft, path)
     except FileExistsError as error:
         raise StillOpen(f"Another program has just made {path}.") from error
     return logs

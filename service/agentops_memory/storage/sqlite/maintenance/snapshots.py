@@ -10,18 +10,20 @@ from pathlib import Path
 
 from ....domain.errors import Busy, Refusal
 from ....domain.secrets.sanitizing import reason
-from ....files.audit import private_file
-from ....files.fsync import sync
+from ....files.atomic import private_file, sync
 from ..base.connection import CHANGING, connect
+from ..base.damaged import faults_of
 from ..base.errors import primary_code
 from ..base.hard_links import require_one_name
 from ..schema.contents import Contents, contents
 from ..schema.upgrade import is_original
-from .damage import faults_of
 from .values import damaged
 
 TIMEOUT = timedelta(seconds=5)  # with another process that holds a lock
 OFTEN = 10_000  # virtual machine steps between two looks at how far it is
+
+Progress = Callable[[float], None]
+"""Is told which part of the work is done."""
 
 
 class SnapshotRefused(Refusal):
@@ -30,11 +32,7 @@ class SnapshotRefused(Refusal):
     code = "backup_refused"
 
 
-def ignored(_: float) -> None:
-    """For those who need not hear how far it is."""
-
-
-def snapshot(source: Path, target: Path, progress: Callable[[float], None] = ignored) -> Contents:
+def snapshot(source: Path, target: Path, progress: Progress) -> Contents:
     """Copy what the source holds now into a new file, on disk when this returns.
 
     A read transaction of its own: no write waits for it. Pages that nothing uses are
@@ -45,12 +43,12 @@ def snapshot(source: Path, target: Path, progress: Callable[[float], None] = ign
         with private_file(target, os.O_RDWR | os.O_EXCL), closing(_opened(source)) as database:
             _copy(database, target, progress)
         sync(target)
-        return examined(target)
+        return verified(target)
     except sqlite3.Error as error:
         raise _refusal(source, error) from error
 
 
-def examined(path: Path) -> Contents:
+def verified(path: Path) -> Contents:
     """What a database holds that nobody else uses; SnapshotRefused if it is damaged."""
     try:
         with closing(_opened(path)) as database:
@@ -71,22 +69,22 @@ def _opened(path: Path) -> sqlite3.Connection:
     return connect(path, busy_timeout=TIMEOUT, mode=CHANGING)
 
 
-def _copy(database: sqlite3.Connection, target: Path, progress: Callable[[float], None]) -> None:
+def _copy(database: sqlite3.Connection, target: Path, progress: Progress) -> None:
     ((pages, unused, size),) = database.execute(
         """SELECT p.page_count, f.freelist_count, s.page_size
              FROM pragma_page_count p, pragma_freelist_count f, pragma_page_size s"""
     )
-    whole = max((pages - unused) * size, 1)
+    total = max((pages - unused) * size, 1)
     raised: list[BaseException] = []
 
-    def tell() -> int:
+    def report() -> int:
         try:
-            progress(min(target.stat().st_size / whole, 1.0))
+            progress(min(target.stat().st_size / total, 1.0))
         except BaseException as error:  # noqa: BLE001 - raised once SQLite has stopped
             raised.append(error)
         return len(raised)
 
-    database.set_progress_handler(tell, OFTEN)
+    database.set_progress_handler(report, OFTEN)
     try:
         # As bytes: a name need not be UTF-8.
         database.execute("VACUUM INTO CAST(? AS TEXT)", (os.fsencode(target.absolute()),))

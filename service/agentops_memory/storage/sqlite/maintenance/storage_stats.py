@@ -11,11 +11,11 @@ from datetime import datetime
 from pathlib import Path
 
 from ....domain.model.retention import Held, Kind, Retentions
+from ...sql.past_retention import NOT_GOING
+from ...sql.rows import instant, micros
 from ..base.connection import connect
 from ..base.copies import copies_of
 from ..base.errors import translated
-from ..base.table import instant, micros
-from ..tables.retention import NOT_GOING
 
 # Bytes that a row takes beside its texts, with its places in the indexes of its table: what
 # SQLite's dbstat says of files with thousands of them.
@@ -23,7 +23,7 @@ MEMORY, REVISION, RECORD, RECEIPT, NAME = 400, 60, 165, 100, 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Holdings:
+class StorageStats:
     """What a database file is made of, in bytes, and what it keeps for a time."""
 
     database: int  # with what is free, and the index
@@ -34,27 +34,27 @@ class Holdings:
     held: tuple[Held, ...]
 
 
-def holdings(path: Path, kept: Retentions, now: datetime) -> Holdings:
+def storage_stats(path: Path, retention: Retentions, now: datetime) -> StorageStats:
     """What is in the file at the path, while others may be using it."""
     path = Path(os.path.realpath(path))  # where SQLite has the log
     with translated(), closing(connect(path)) as database:
-        look = _Look(database, kept, now)
-        return Holdings(
+        queries = _Queries(database, retention, now)
+        return StorageStats(
             database=path.stat().st_size,
-            free=look.number("PRAGMA freelist_count") * look.number("PRAGMA page_size"),
-            index=look.index(),
+            free=queries.number("PRAGMA freelist_count") * queries.number("PRAGMA page_size"),
+            index=queries.index(),
             log=_size(path.with_name(f"{path.name}-wal")),
             copies=sum(map(_size, copies_of(path))),
-            held=(look.deleted(), look.revisions(), look.records(), look.receipts()),
+            held=(queries.deleted(), queries.revisions(), queries.records(), queries.receipts()),
         )
 
 
-class _Look:
+class _Queries:
     """What is read of one file, by the same conditions by which a sweep removes."""
 
-    def __init__(self, database: sqlite3.Connection, kept: Retentions, now: datetime) -> None:
+    def __init__(self, database: sqlite3.Connection, retention: Retentions, now: datetime) -> None:
         self._database = database
-        self._kept = kept
+        self._retention = retention
         self._now = now
 
     def number(self, statement: str) -> int:
@@ -84,7 +84,7 @@ class _Look:
 
     def revisions(self) -> Held:
         """Those of live observations; a sweep also trims what deleted ones have too many."""
-        keep = self._kept.revisions
+        keep = self._retention.revisions
         return self._held(
             Kind.REVISIONS,
             f"""SELECT total(live * count), total(live * size), min(CASE WHEN live THEN first END),
@@ -133,7 +133,7 @@ class _Look:
 
     def _until(self, kind: Kind) -> int:
         """The instant until which it is over its time; one before everything if it never is."""
-        until = None if kind is Kind.REVISIONS else self._kept.until(kind, self._now)
+        until = None if kind is Kind.REVISIONS else self._retention.until(kind, self._now)
         return -(1 << 62) if until is None else micros(until)
 
 

@@ -9,9 +9,8 @@ from datetime import datetime
 from ....domain.text.ids import nearest_uid
 from ....domain.text.instants import rendered
 from ....domain.text.normalization import content_hash
+from ...sql.rows import MOST, ids_of, instant, json_of, map_of, micros, tag_array, tag_tuple
 from ..base.errors import decoded
-from ..base.table import MOST, instant, json_of, map_of, micros, tag_array, tag_tuple
-from ..tables.idempotency import ids_of
 from .values import (
     EARLIEST,
     IS_NONE,

@@ -17,10 +17,9 @@ from typing import Any
 from ....domain.model.erasure import ErasureKind
 from ....domain.model.memory import ChangeKind
 from ....domain.text.normalization import REPLACEMENT, clean
+from ...sql.rows import FIRST, MOST, ids_of, micros
 from ..base.connection import PROGRESS, connect, read_only
 from ..base.errors import decoded
-from ..base.table import FIRST, MOST, micros
-from ..tables.idempotency import ids_of
 
 
 class Kind(Enum):

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from ....domain.model.erasure import Erasure, ErasureId
 from ....domain.model.findings import GARBAGE
+from ...sql.receipts import receipts
+from ...sql.rows import instant
 from ..base.connection import CHANGING, connect
-from ..base.table import instant
-from ..tables.receipts import receipts
 from .migrate import version_of
 
 UNREADABLE = (sqlite3.Error, OSError, *GARBAGE)

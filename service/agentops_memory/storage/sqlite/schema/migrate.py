@@ -12,7 +12,7 @@ from .... import __version__
 from ....domain.errors import StartRefused
 from ....domain.ports.maintenance import noop
 from ....domain.text.features import ALL, Features
-from ....files.audit import private_file
+from ....files.atomic import private_file
 from ..base.connection import APPLICATION_ID, connect, use_wal
 from ..base.errors import refusing
 from ..base.functions import rules

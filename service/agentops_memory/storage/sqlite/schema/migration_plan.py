@@ -16,7 +16,7 @@ from ....files.drafts import drafts
 from ..base.connection import connect
 from ..base.errors import refusing
 from ..base.functions import rules
-from ..base.read_only import log_size, looked_at
+from ..base.read_only import log_size, open_read_only
 from ..fts.index import is_by_rules
 from . import upgrade
 from .migrate import is_used, migrated, newest_format, version_of
@@ -64,7 +64,7 @@ def planned(path: Path, features: Features) -> Plan:
     if not path.is_file():
         raise StartRefused(f"There is no database at {path}.")
     path = Path(os.path.realpath(path))  # where SQLite has the log
-    with refusing(path), looked_at(path, features) as database:
+    with refusing(path), open_read_only(path, features) as database:
         before, after = version_of(database), newest_format()
         is_original = not before and upgrade.is_original(database)
         if before > after:
@@ -105,7 +105,7 @@ def tried(plan: Plan, now: datetime, features: Features) -> timedelta:
 def _copied(path: Path, features: Features) -> Iterator[Path]:
     with drafts(path.parent) as folder:
         copy = folder / path.name
-        with looked_at(path, features) as source, closing(sqlite3.connect(copy)) as target:
+        with open_read_only(path, features) as source, closing(sqlite3.connect(copy)) as target:
             source.backup(target)
         yield copy
 

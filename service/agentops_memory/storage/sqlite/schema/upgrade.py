@@ -14,9 +14,9 @@ from ....domain.secrets.sanitizing import reason
 from ....domain.text.ids import uid_of
 from ....domain.text.instants import parsed
 from ....domain.text.normalization import clean, content_hash
+from ...sql.rows import instant, micros, tag_array
 from ..base.copies import kept_copy
-from ..base.table import instant, micros, tag_array
-from ..maintenance.drop_damaged import forgetting
+from ..base.damaged import drop_statements
 
 log = logging.getLogger(__name__)
 
@@ -41,11 +41,11 @@ def upgrade(database: sqlite3.Connection, path: Path, schema: Iterable[str], now
     _require_space(path)
     copy = kept_copy(path, _contents)
     _register(database, now)
-    _run(database, forgetting(["observations_fts"]))
+    _run(database, drop_statements(["observations_fts"]))
     sound = _is_sound(database)
     _run(database, [*_RENAME, *schema, *_CONVERT])
     displaced = _displaced(database)
-    removing = _dropping if sound else forgetting
+    removing = _dropping if sound else drop_statements
     # Not earlier: a statement that writes over freed pages keeps what was on them in memory.
     _run(database, [*_TIDY, *removing(_remains(database))])
     log.warning(

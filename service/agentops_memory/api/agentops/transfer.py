@@ -1,0 +1,157 @@
+"""Exports and imports, row by row: neither is held, however long it is."""
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import BinaryIO
+from uuid import UUID
+
+from agentops_memory_client.contract import models as c
+
+from ...domain.errors import InvalidFields
+from ...domain.model.access import Caller
+from ...domain.model.memory import Imported, Memory, Session, SessionId
+from ...domain.model.space import PROJECT_SCOPE, Project, Space, project_name
+from ...domain.text.instants import parsed, rendered
+from ...domain.transfer.decisions import Fate
+from ...domain.transfer.dry_run import CONFLICTS, Conflict, ImportPlan
+from ...domain.transfer.transfer import Transfer
+from ..kit.json_reader import entries
+from . import models as m
+from .wire import columns, json_bytes, session, text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportedObservation(c.Observation):
+    """A memory with the id by which an import knows it again."""
+
+    uid: str
+
+
+async def exported(
+    transfer: Transfer, caller: Caller, project: Project | None, now: datetime
+) -> AsyncIterator[bytes]:
+    """The JSON of every session and every memory of the project, or of all."""
+    piece = f'{{"exported_at":"{rendered(now)}","sessions":['.encode()
+    comma = b""
+    async for sessions in transfer.sessions(caller, project):
+        yield piece + comma + _joined(list(map(session, sessions)))
+        piece, comma = b"", b","
+    piece, comma = piece + b'],"observations":[', b""
+    async for memories in transfer.memories(caller, project):
+        yield piece + comma + _joined(list(map(exported_memory, memories)))
+        piece, comma = b"", b","
+    yield piece + b"]}"
+
+
+def _joined(rows: Sequence[object]) -> bytes:
+    return json_bytes(rows)[1:-1]
+
+
+class Document:
+    """An import in a file, read anew each time it is asked for."""
+
+    def __init__(self, file: BinaryIO, now: datetime) -> None:
+        self._file = file
+        self._now = now
+
+    def check(self) -> None:
+        """Read it whole; Invalid names the first row that is wrong by its place."""
+        for name, place, given in entries(self._file, _ROWS):
+            _ROWS[name](given, f"{name}[{place}]", self._now)
+
+    def sessions(self) -> Iterator[Session]:
+        for _, place, given in entries(self._file, ("sessions",)):
+            yield imported_session(given, f"sessions[{place}]", self._now)
+
+    def memories(self) -> Iterator[Memory]:
+        for _, place, given in entries(self._file, ("observations",)):
+            yield imported_memory(given, f"observations[{place}]", self._now)
+
+
+def imported_session(given: object, place: str, now: datetime) -> Session:
+    row = m.body(m.ImportedSession, given, place)
+    return Session(
+        id=SessionId(row.id),
+        project=project_name(row.project),
+        started_at=_instant(row.started_at, f"{place}.started_at") or now,
+        ended_at=_instant(row.ended_at, f"{place}.ended_at"),
+        summary=row.summary or "",
+        message_count=row.message_count or 0,
+    )
+
+
+def imported_memory(given: object, place: str, now: datetime) -> Memory:
+    row = m.body(m.ImportedObservation, given, place)
+    created = _instant(row.created_at, f"{place}.created_at") or now
+    updated = _instant(row.updated_at, f"{place}.updated_at") or created
+    return Memory(
+        uid=_uid(row.uid, place),
+        session=SessionId(row.session_id),
+        space=Space(project=project_name(row.project), scope=row.scope or PROJECT_SCOPE),
+        key=row.topic_key or None,
+        text=text(row),
+        revision=row.revision_count or 1,
+        duplicates=row.duplicate_count or 1,
+        last_seen_at=_instant(row.last_seen_at, f"{place}.last_seen_at") or updated,
+        promoted_to=row.promoted_to or None,
+        created_at=created,
+        updated_at=updated,
+    )
+
+
+_ROWS = {"sessions": imported_session, "observations": imported_memory}
+
+
+def _instant(given: str | None, name: str) -> datetime | None:
+    if not given:
+        return None
+    at = parsed(given)
+    if at is None:
+        raise InvalidFields(f"validation failed: {name} is no RFC 3339 time")
+    return at
+
+
+def _uid(given: str | None, place: str) -> str:
+    try:
+        return str(UUID(given)) if given else ""
+    except ValueError as error:
+        raise InvalidFields(f"validation failed: {place}.uid is no UUID") from error
+
+
+def exported_memory(memory: Memory) -> ExportedObservation:
+    return ExportedObservation(**columns(memory), uid=memory.uid)
+
+
+def imported(counts: Imported) -> c.Imported:
+    return c.Imported(
+        imported_sessions=counts.sessions,
+        imported_observations=counts.memories,
+        goes_on=counts.goes_on or None,
+        redacted=counts.redacted,
+    )
+
+
+def import_plan(plan: ImportPlan) -> c.ImportPlan:
+    memories = plan.memories
+    return c.ImportPlan(
+        new_sessions=plan.sessions[Fate.NEW],
+        same_sessions=plan.sessions[Fate.SAME],
+        conflicting_sessions=plan.sessions[Fate.CHANGED],
+        new_observations=memories[Fate.NEW],
+        restored_observations=memories[Fate.RESTORED],
+        same_observations=memories[Fate.SAME] + memories[Fate.RECORDED],
+        conflicting_observations=sum(memories[fate] for fate in CONFLICTS),
+        conflicts=tuple(map(_import_conflict, plan.conflicts)),
+    )
+
+
+def _import_conflict(conflict: Conflict) -> c.ImportConflict:
+    return c.ImportConflict(
+        place=conflict.place,
+        id=conflict.meets,
+        reason="changed" if conflict.fate is Fate.CHANGED else "topic_key",
+        kept="imported" if conflict.fate is Fate.LATER else "stored",
+        project=conflict.project,
+        title=conflict.title,
+    )

@@ -1,0 +1,168 @@
+"""The operations of AgentOps REST without HTTP, for agents and commands in this process."""
+
+import asyncio
+import os
+import stat
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, TypeVar, cast
+
+from starlette.datastructures import QueryParams
+
+from agentops_memory_client.contract.call import Call
+from agentops_memory_client.contract.errors import refused
+from agentops_memory_client.contract.models import Imported, ImportPlan, Progress
+from agentops_memory_client.contract.service import MemoryService
+
+from .api.agentops import AgentOps, wire
+from .api.agentops.routes import STATUS
+from .api.agentops.transfer import Document
+from .api.agentops.wire import Rows
+from .domain.errors import Refusal
+from .domain.model.access import Caller
+from .domain.model.space import project_name
+from .domain.text.normalization import clean
+from .domain.text.summary import Message
+
+T = TypeVar("T")
+StrPath = str | os.PathLike[str]
+
+# Readings of a document: it is checked, then come sessions and observations. What is staged of
+# a large import takes about three times as long to be stored.
+IMPORT, PLAN, STORING = 3, 5, 9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalService(MemoryService):
+    """The operations for one caller, who is told anew for each: a key may be taken away.
+
+    A call reaches its operation once, so an idempotency key means nothing here.
+    """
+
+    agentops: AgentOps
+    caller: Callable[[], Caller]
+    operation: Callable[[str, Caller], AbstractContextManager[object]]  # the span of one
+
+    async def _ask(self, call: Call[T], /) -> T:
+        with self._asked(call.operation) as caller:
+            operation = getattr(self.agentops, call.operation)
+            answer = await operation(_Question(call, caller))
+            return cast(T, answer.rows if isinstance(answer, Rows) else answer)
+
+    async def export(
+        self, project: str | None = None, *, progress: Progress | None = None
+    ) -> AsyncGenerator[bytes, None]:
+        with _refusing():  # and no span: one cannot lie around what is handed out in between
+            done, named = 0, project_name(clean(project or "")) or None
+            async for piece in self.agentops.export(self.caller(), named):
+                self.caller()  # refuses by now, perhaps: then nothing more is told
+                yield piece
+                done += len(piece)
+                if progress:
+                    progress(done, None)
+
+    async def import_from(self, path: StrPath, *, progress: Progress | None = None) -> Imported:
+        with self._asked("import") as caller:
+            await self.agentops.transfer.resume(caller)  # perhaps of this file, and killed
+            async with self._document(path, IMPORT + STORING, progress) as (document, file):
+                return await self.agentops.import_all(self.caller(), document, file.stored)
+
+    async def plan_import(self, path: StrPath, *, progress: Progress | None = None) -> ImportPlan:
+        with self._asked("import"):
+            async with self._document(path, PLAN, progress) as (document, _):
+                return await self.agentops.plan_import(self.caller(), document)
+
+    @contextmanager
+    def _asked(self, operation: str) -> Iterator[Caller]:
+        with _refusing():
+            caller = self.caller()
+            with self.operation(operation, caller):
+                yield caller
+
+    @asynccontextmanager
+    async def _document(
+        self, path: StrPath, readings: int, progress: Progress | None
+    ) -> AsyncIterator[tuple[Document, "_WatchedFile"]]:
+        """The file as a document that has been checked. OSError if it cannot be read."""
+        with _opened(Path(path)) as file:
+            watched = _WatchedFile(file, os.fstat(file.fileno()).st_size, readings, progress)
+            document = Document(cast(BinaryIO, watched), self.agentops.clock())
+            await asyncio.to_thread(document.check)
+            yield document, watched
+            watched.tell(watched.size)
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """What a call asks, whose steps are a noun, its id, and perhaps what of it is meant."""
+
+    call: Call[Any]
+    asking: Caller
+
+    @property
+    def path_params(self) -> Mapping[str, str]:
+        return {"id": self.call.path[1]}
+
+    @property
+    def query_params(self) -> QueryParams:
+        return QueryParams(self.call.query)
+
+    def caller(self) -> Caller:
+        return self.asking
+
+    async def body(self) -> Mapping[str, object]:
+        return self.call.body or {}
+
+    @asynccontextmanager
+    async def transcript(self) -> AsyncIterator[Iterator[Message]]:
+        yield wire.messages({"messages": [], **(self.call.body or {})})
+
+    async def idempotency(self) -> None:
+        return None
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    """Inside, what the domain refuses is refused as the contract has it."""
+    try:
+        yield
+    except Refusal as refusal:
+        raise refused(STATUS[refusal.code], str(refusal)) from refusal
+
+
+def _opened(path: Path) -> BinaryIO:
+    file = path.open("rb")
+    if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        return file
+    file.close()
+    raise OSError(f"{path} is no regular file, so that it cannot be read again.")
+
+
+@dataclass(slots=True)
+class _WatchedFile:
+    """A file that tells how far it has been read, of all readings."""
+
+    file: BinaryIO
+    size: int
+    readings: int
+    progress: Progress | None
+    _done: int = 0
+
+    def seek(self, at: int) -> int:
+        return self.file.seek(at)
+
+    def read(self, size: int) -> bytes:
+        piece = self.file.read(size)
+        self._done += len(piece)
+        self.tell(min(self._done // self.readings, self.size))
+        return piece
+
+    def stored(self, rows: int, of: int) -> None:
+        """Tell that so many of its rows are stored, after it was read."""
+        self.tell(self.size * (IMPORT * of + STORING * rows) // (self.readings * of))
+
+    def tell(self, done: int) -> None:
+        if self.progress:
+            self.progress(done, self.size)

@@ -1,0 +1,59 @@
+"""SQL for the records of what was done under idempotency keys."""
+
+import json
+from collections.abc import Sequence
+from datetime import datetime
+
+from ...domain.model.idempotency import IdempotencyRecord
+from .rows import ids_of, instant, micros
+from .table import Table
+
+SUCCESSES = range(200, 300)  # statuses
+
+
+class IdempotencyRecords(Table):
+    """The records of one transaction."""
+
+    def get(self, key: bytes) -> IdempotencyRecord | None:
+        row = self._execute(
+            "SELECT request, status, ids, at FROM done WHERE key = :key", key=key
+        ).fetchone()
+        if row is None:
+            return None
+        request, status, ids, at = row
+        return IdempotencyRecord(
+            key=key,
+            request=request,
+            status=status if status in SUCCESSES else SUCCESSES.start,
+            ids=ids_of(ids),
+            at=instant(at),
+        )
+
+    def add(self, record: IdempotencyRecord) -> None:
+        self._execute(
+            """INSERT INTO done (key, request, status, ids, at)
+               VALUES (:key, :request, :status, :ids, :at)
+                   ON CONFLICT (key) DO UPDATE
+                  SET request = excluded.request, status = excluded.status,
+                      ids = excluded.ids, at = excluded.at""",
+            key=record.key,
+            request=record.request,
+            status=record.status,
+            ids=json.dumps(record.ids),
+            at=micros(record.at),
+        )
+
+    def until(self, at: datetime, most: int) -> list[bytes]:
+        rows = self._execute(
+            "SELECT key FROM done WHERE at <= :at ORDER BY at LIMIT :most",
+            at=micros(at),
+            most=most,
+        )
+        return [key for (key,) in rows]
+
+    def forget(self, keys: Sequence[bytes], at: datetime) -> int:
+        gone = self._connection.executemany(
+            "DELETE FROM done WHERE key = :key AND at <= :at",
+            [{"key": key, "at": micros(at)} for key in keys],
+        )
+        return gone.rowcount

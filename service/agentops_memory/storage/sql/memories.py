@@ -1,0 +1,253 @@
+"""SQL for memories, and the spaces that they lie in; whatever changes a row updates the index."""
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from datetime import datetime
+from functools import cache
+from typing import Any
+
+from ...domain.model.access import Patterns
+from ...domain.model.memory import Memory, MemoryId, Text
+from ...domain.model.search import Filter
+from ...domain.model.space import Project, Space, StoreId
+from ...domain.text.normalization import content_hash, fingerprint
+from .index import Index
+from .memory_lists import MemoryLists
+from .rows import MEMORY, memory_of, memory_row, micros
+from .table import OF_A_PROJECT, Connection, Dialect, Table
+
+# As `memories_by_second` counts seconds.
+SECOND = "({} + 62135596800000000) / 1000000"
+
+
+class Spaces(Table):
+    """The spaces of one transaction."""
+
+    def __init__(self, connection: Connection, dialect: Dialect, index: Index) -> None:
+        super().__init__(connection, dialect)
+        self._index = index
+        self._known: dict[Space, tuple[int, int]] = {}
+
+    def placed(self, space: Space) -> tuple[int, int]:
+        """The space's id and its area of the index; made with a project's first memory."""
+        if space not in self._known:
+            id_, area = self._find(space) or self.add(space)
+            self._index.prepare(area)
+            self._known[space] = id_, area
+        return self._known[space]
+
+    def add(self, space: Space) -> tuple[int, int]:
+        """Make a space; its id and its area of the index."""
+        area, partition = self._index.place(space)
+        id_ = self._inserted(
+            """INSERT INTO spaces (project, scope, area, partition)
+               VALUES (:project, :scope, :area, :partition)""",
+            area=area,
+            partition=partition,
+            **names_of(space),
+        )
+        return id_, area
+
+    def _find(self, space: Space) -> Any:
+        of_store = "s.id = (SELECT space_id FROM stores WHERE uid = :scope)"
+        condition = of_store if space.is_store else named(space)
+        return self._execute(
+            f"SELECT s.id, s.area FROM spaces s WHERE {condition}", **names_of(space)
+        ).fetchone()
+
+
+class Memories(MemoryLists):
+    """The memories of one transaction."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        dialect: Dialect,
+        projects: Patterns,
+        index: Index,
+        spaces: Spaces,
+    ) -> None:
+        super().__init__(connection, dialect, projects)
+        self._index = index
+        self._spaces = spaces
+
+    def get(self, memory: MemoryId) -> Memory | None:
+        return self._one(f"m.id = :id AND {self._readable}", id=memory, **self._patterns())
+
+    def in_store(self, store: StoreId, uid: str) -> Memory | None:
+        space = "(SELECT space_id FROM stores WHERE uid = :store)"
+        return self._one(f"m.uid = :uid AND m.space_id = {space}", uid=uid, store=store)
+
+    def at_key(self, space: Space, key: str) -> Memory | None:
+        return self._one(
+            f"{named(space)} AND m.key = :key AND m.deleted_at IS NULL", key=key, **names_of(space)
+        )
+
+    def twin(self, space: Space, key: str | None, text: Text, since: datetime) -> Memory | None:
+        rows = self._saying(
+            space,
+            key,
+            text,
+            "memories_by_hash",
+            """m.deleted_at IS NULL AND m.created_at >= :since
+               ORDER BY m.created_at DESC, m.id DESC""",
+            since=micros(since),
+        )
+        return next(rows, None)
+
+    def twins_of(self, memory: Memory) -> Iterator[Memory]:
+        return self._saying(
+            memory.space,
+            memory.key,
+            memory.text,
+            "memories_by_second",
+            f"""{SECOND.format("m.created_at")} = {SECOND.format(":created_at")}
+                AND m.session_id = :session AND m.content = :content
+                ORDER BY m.deleted_at IS NOT NULL, m.id""",
+            session=memory.session,
+            created_at=micros(memory.created_at),
+            content=memory.text.content,
+        )
+
+    def by_uid(self, uid: str) -> Memory | None:
+        return self._one("m.uid = :uid", uid=uid)
+
+    def in_bulk(self) -> AbstractContextManager[None]:
+        return self._index.in_bulk()
+
+    def insert(self, memory: Memory) -> Memory:
+        space, area = self._spaces.placed(memory.space)
+        id_ = self._inserted(
+            """INSERT INTO memories (uid, space_id, session_id, key, type, title, content, tags,
+                                     content_hash, fingerprint, revision, duplicates,
+                                     last_seen_at, promoted_to, created_at, updated_at, deleted_at,
+                                     extras)
+               VALUES (:uid, :space_id, :session_id, :key, :type, :title, :content, :tags,
+                       :content_hash, :fingerprint, :revision, :duplicates, :last_seen_at,
+                       :promoted_to, :created_at, :updated_at, :deleted_at, :extras)""",
+            space_id=space,
+            **memory_row(memory),
+        )
+        stored = replace(memory, id=MemoryId(id_))
+        self._index.add(stored.id, area, len(memory.text.content))
+        return stored
+
+    def replace(self, memory: Memory) -> None:
+        with self._index.following(memory.id):
+            self._execute(
+                """UPDATE memories
+                      SET key = :key, type = :type, title = :title, content = :content,
+                          tags = :tags, content_hash = :content_hash,
+                          fingerprint = :fingerprint, revision = :revision,
+                          duplicates = :duplicates, last_seen_at = :last_seen_at,
+                          promoted_to = :promoted_to, updated_at = :updated_at,
+                          deleted_at = :deleted_at, extras = :extras
+                    WHERE id = :id""",
+                **memory_row(memory),
+            )
+
+    def count_duplicate(self, memory: Memory) -> None:
+        self._execute(
+            """UPDATE memories
+                  SET duplicates = :duplicates, last_seen_at = :last_seen_at
+                WHERE id = :id""",
+            id=memory.id,
+            duplicates=memory.duplicates,
+            last_seen_at=micros(memory.last_seen_at),
+        )
+
+    def erase(self, memory: MemoryId) -> None:
+        self._index.must_purge(memory)
+        with self._index.following(memory):
+            self._execute("DELETE FROM memories WHERE id = :id", id=memory)
+
+    def must_scrub(self, memory: MemoryId) -> None:
+        self._index.must_purge(memory)
+
+    def erase_some(self, memories: Sequence[MemoryId]) -> int:
+        ids, given = json.dumps(memories), f"(SELECT value FROM {self._sql.ids('given')})"
+        self._index.forget(sorted(memories))
+        ((revisions,),) = self._execute(
+            f"SELECT count(*) FROM revisions WHERE memory_id IN {given}", ids=ids
+        )
+        self._execute(f"DELETE FROM memories WHERE id IN {given}", ids=ids)
+        return int(revisions)
+
+    def total(self) -> int:
+        return int(self._execute("SELECT count(*) FROM memories").fetchone()[0])
+
+    def count(self, project: Project | None) -> int:
+        filter_ = Filter(project=project)
+        row = self._execute(
+            f"""SELECT count(*)
+                  FROM memories {self._sql.hint("memories_by_time")}
+                 WHERE deleted_at IS NULL
+                       AND space_id IN {self._clauses(filter_, memory="memories").spaces}""",
+            **self._values(filter_),
+        ).fetchone()
+        return int(row[0])
+
+    def projects(self) -> set[Project]:
+        rows = self._execute(
+            f"""SELECT DISTINCT project
+                  FROM spaces s
+                 WHERE {OF_A_PROJECT} AND {self._acts_on("project")}
+                   AND EXISTS (SELECT 1
+                                 FROM memories {self._sql.hint("memories_by_time")}
+                                WHERE space_id = s.id AND deleted_at IS NULL)""",
+            **self._patterns(),
+        )
+        return {project for (project,) in rows}
+
+    def _one(self, condition: str, **values: object) -> Memory | None:
+        row = self._execute(
+            f"""SELECT {MEMORY}
+                  FROM memories m
+                  JOIN spaces s ON s.id = m.space_id
+                 WHERE {condition}
+                 LIMIT 1""",
+            **values,
+        ).fetchone()
+        return None if row is None else memory_of(row)
+
+    def _saying(
+        self, space: Space, key: str | None, text: Text, index: str, which: str, **values: object
+    ) -> Iterator[Memory]:
+        """Memories of a space with this key, type, title and hash: which, in the index's order."""
+        hash_ = content_hash(text.content)
+        rows = self._execute(
+            _saying(self._sql, named(space), index, which, has_key=key is not None),
+            fingerprint=fingerprint(key, text.type, text.title, hash_),
+            hash=hash_,
+            key=key,
+            type=text.type,
+            title=text.title,
+            **names_of(space),
+            **values,
+        )
+        return map(memory_of, rows)
+
+
+@cache
+def _saying(sql: Dialect, space: str, index: str, which: str, *, has_key: bool) -> str:
+    return f"""SELECT {MEMORY}
+                 FROM memories m {sql.hint(index)}
+                {sql.leads} spaces s ON s.id = m.space_id
+                WHERE m.space_id = (SELECT s.id FROM spaces s WHERE {space})
+                      AND m.fingerprint = :fingerprint AND m.content_hash = :hash
+                      AND {"m.key = :key" if has_key else "m.key IS NULL"}
+                      AND m.type = :type AND m.title = :title
+                      AND {which}"""
+
+
+def named(space: Space) -> str:
+    """The condition that `spaces s` is this space; one of a store has no project."""
+    project = "s.project IS NULL" if space.is_store else "s.project = :project"
+    return f"{project} AND s.scope = :scope"
+
+
+def names_of(space: Space) -> dict[str, object]:
+    """The values that `named` names."""
+    return {"project": space.project or None, "scope": space.scope}

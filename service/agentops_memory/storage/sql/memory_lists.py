@@ -1,0 +1,150 @@
+"""SQL for lists of memories, each as long as one answer can be."""
+
+import json
+from collections.abc import Iterable, Iterator
+from functools import cache
+
+from ...domain.model.memory import Memory, MemoryId
+from ...domain.model.search import Filter
+from ...domain.model.space import Project
+from ...domain.ports.memories import MAX_LIST, MAX_PAGE
+from .rows import MEMORY, memory_of, micros, portion
+from .table import GLOBAL, OF_A_PROJECT, Dialect, FilteredTable
+
+
+class MemoryLists(FilteredTable):
+    """The lists of memories of one transaction."""
+
+    def newest(
+        self, filter_: Filter, limit: int, *, before: MemoryId | None = None
+    ) -> list[Memory]:
+        where = self._clauses(filter_, memory="n")
+        condition = f"n.deleted_at IS NULL {where.on_memories}"
+        if before is not None:
+            condition += """ AND (n.created_at, n.id)
+                               < (SELECT created_at, id FROM memories WHERE id = :before)"""
+        statement = (
+            _newest_of_all(self._sql, condition)
+            if where.everywhere
+            else _newest_of_each(self._sql, where.on_spaces, condition)
+        )
+        rows = self._execute(statement, limit=limit, before=before, **self._values(filter_))
+        return self.loaded(id_ for (id_,) in rows)
+
+    def at_keys(self, path: str, filter_: Filter, limit: int) -> Iterator[MemoryId]:
+        """The memories whose key contains the path, newest first."""
+        where = self._clauses(filter_, memory="m")
+        # The index of keys is read alone; few memories have one, and fewer this one.
+        rows = self._execute(
+            f"""SELECT m.id
+                  FROM spaces s
+                  JOIN memories m {self._sql.hint("memories_at_key")} ON m.space_id = s.id
+                 WHERE {where.on_spaces} AND m.key IS NOT NULL AND m.deleted_at IS NULL
+                       AND {self._sql.contains("m.key", ":path")} {where.on_memories}
+              ORDER BY m.created_at DESC, m.id DESC
+                 LIMIT :limit""",
+            path=path,
+            limit=limit,
+            **self._values(filter_),
+        )
+        return (id_ for (id_,) in rows)
+
+    def loaded(self, ids: Iterable[MemoryId]) -> list[Memory]:
+        """The memories with these ids, in their order, as far as one answer can hold them."""
+        rows = self._execute(_loading(self._sql), ids=json.dumps(list(ids)))
+        return listed(map(memory_of, rows))
+
+    def around(self, memory: Memory, before: int, after: int) -> list[Memory]:
+        spaces = f"s.project = :project AND {self._readable}"
+
+        def side(sign: str, order: str, count: int) -> list[Memory]:
+            condition = f"n.deleted_at IS NULL AND (n.created_at, n.id) {sign} (:created_at, :id)"
+            rows = self._execute(
+                _newest_of_each(self._sql, spaces, condition, order),
+                project=memory.space.project,
+                created_at=micros(memory.created_at),
+                id=memory.id,
+                limit=count,
+                **self._patterns(),
+            )
+            return self.loaded(id_ for (id_,) in rows)
+
+        return [*reversed(side("<", "DESC", before)), memory, *side(">", "ASC", after)]
+
+    def page(self, project: Project | None, after: MemoryId, limit: int) -> list[Memory]:
+        rows = self._execute(
+            f"""SELECT {MEMORY}
+                  FROM memories m
+                  JOIN spaces s ON s.id = m.space_id
+                 WHERE m.id > :after AND m.deleted_at IS NULL AND {OF_A_PROJECT}
+                       AND (CAST(:project AS TEXT) IS NULL OR s.project = :project)
+                       AND {self._acts_on("s.project")}
+              ORDER BY m.id
+                 LIMIT :limit""",
+            project=project,
+            after=after,
+            limit=limit,
+            **self._patterns(),
+        )
+        return portion(map(memory_of, rows), MAX_PAGE, _size)
+
+    def every(self, after: MemoryId, limit: int) -> list[Memory]:
+        rows = self._execute(
+            f"""SELECT {MEMORY}
+                  FROM memories m
+                  JOIN spaces s ON s.id = m.space_id
+                 WHERE m.id > :after AND {self._acts_on("s.project")}
+              ORDER BY m.id
+                 LIMIT :limit""",
+            after=after,
+            limit=limit,
+            **self._patterns(),
+        )
+        return portion(map(memory_of, rows), MAX_PAGE, _size)
+
+    @property
+    def _readable(self) -> str:
+        """What a caller may know of: the projects that it acts on, and what is global."""
+        return f"{OF_A_PROJECT} AND ({self._acts_on('s.project')} OR {GLOBAL})"
+
+
+@cache
+def _loading(sql: Dialect) -> str:
+    return f"""SELECT {MEMORY}
+                 FROM {sql.ids("found")}
+                {sql.leads} memories m ON m.id = found.value
+                 JOIN spaces s ON s.id = m.space_id
+             ORDER BY found.key"""
+
+
+def _newest_of_all(sql: Dialect, condition: str) -> str:
+    # A memory of a project has a session; one of a store has none.
+    return f"""SELECT n.id
+                 FROM memories n {sql.hint("memories_in_time")}
+                WHERE n.session_id IS NOT NULL AND {condition}
+             ORDER BY n.created_at DESC, n.id DESC
+                LIMIT :limit"""
+
+
+def _newest_of_each(sql: Dialect, spaces: str, condition: str, order: str = "DESC") -> str:
+    # Each space is read along its own index, and only its newest are sorted.
+    return f"""SELECT m.id
+                 FROM spaces s
+                 JOIN memories m
+                   ON m.id IN (SELECT n.id
+                                 FROM memories n {sql.hint("memories_by_time")}
+                                WHERE n.space_id = s.id AND {condition}
+                             ORDER BY n.created_at {order}, n.id {order}
+                                LIMIT :limit)
+                WHERE {spaces}
+             ORDER BY m.created_at {order}, m.id {order}
+                LIMIT :limit"""
+
+
+def listed(memories: Iterable[Memory]) -> list[Memory]:
+    """The first of the memories, as many as one answer can hold."""
+    return portion(memories, MAX_LIST, _size)
+
+
+def _size(memory: Memory) -> int:
+    return len(memory.text.content)

@@ -1,0 +1,113 @@
+"""SQL for what is past its retention: found by the indexes that there are, erased in steps."""
+
+import json
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from itertools import islice
+
+from ...domain.model.memory import MemoryId
+from ...domain.model.space import NO_PROJECT
+from ...domain.ports.retention import MAX_ROWS, MAX_STEP, Deleted
+from .revisions import erase_revisions
+from .rows import micros, portion
+from .table import Table
+
+# A store that is going is left to its own erasure.
+NOT_GOING = "m.space_id NOT IN (SELECT space_id FROM stores WHERE erasure_id IS NOT NULL)"
+
+
+class PastRetention(Table):
+    """What is past its retention, as one transaction sees it."""
+
+    def deleted(self, until: datetime, most: int) -> list[MemoryId]:
+        # That index alone holds the instant for all of them, and none of their texts.
+        rows = self._execute(
+            f"""SELECT m.id
+                  FROM memories m {self._sql.hint("memories_in_session")}
+                 WHERE m.deleted_at <= :until AND {NOT_GOING}
+                 LIMIT :most""",
+            until=micros(until),
+            most=most,
+        )
+        return [MemoryId(id_) for (id_,) in rows]
+
+    def first_deleted(self, memories: Sequence[MemoryId], until: datetime) -> list[Deleted]:
+        # No more of a history is looked at than is needed to see that it is long.
+        rows = self._execute(
+            f"""SELECT m.id, s.project, length(m.content),
+                       (SELECT count(*)
+                          FROM (SELECT 1
+                                  FROM revisions
+                                 WHERE memory_id = m.id
+                                 LIMIT {MAX_ROWS}) first),
+                       (SELECT coalesce(sum(length(content)), 0)
+                          FROM (SELECT content
+                                  FROM revisions
+                                 WHERE memory_id = m.id
+                                 LIMIT {MAX_ROWS}) first)
+                  FROM {self._sql.ids("found")}
+                 {self._sql.leads} memories m ON m.id = found.value
+                  JOIN spaces s ON s.id = m.space_id
+                 WHERE m.deleted_at <= :until AND {NOT_GOING}""",
+            ids=json.dumps(memories),
+            until=micros(until),
+        )
+        first: list[Deleted] = []
+        room, size = MAX_ROWS, MAX_STEP
+        for id_, project, length, revisions, lengths in rows:
+            is_long = revisions > 1 and (revisions >= MAX_ROWS or lengths >= MAX_STEP)
+            room -= 1 + revisions
+            size -= length + lengths
+            if first and (is_long or room < 0 or size < 0):
+                break
+            first.append(
+                Deleted(memory=MemoryId(id_), project=project or NO_PROJECT, is_long=is_long)
+            )
+            if is_long:
+                break
+        return first
+
+    def with_history(self, keep: int, most: int) -> list[MemoryId]:
+        rows = self._execute(
+            f"""SELECT r.memory_id
+                 FROM (SELECT memory_id
+                         FROM revisions
+                     GROUP BY memory_id
+                       HAVING min(number) <= max(number) - :keep) r
+                 {self._sql.leads} memories m ON m.id = r.memory_id
+                WHERE m.session_id IS NOT NULL
+                LIMIT :most""",
+            keep=keep,
+            most=most,
+        )
+        return [MemoryId(id_) for (id_,) in rows]
+
+    def trim(self, memories: Sequence[MemoryId], keep: int) -> int:
+        going = portion(
+            islice(self._beyond_all(memories, keep), MAX_ROWS), MAX_STEP, lambda row: int(row[2])
+        )
+        return erase_revisions(self._connection, ((memory, number) for memory, number, _ in going))
+
+    def _beyond_all(
+        self, memories: Sequence[MemoryId], keep: int
+    ) -> Iterator[tuple[MemoryId, int, int]]:
+        """Revisions beyond the newest, each by its memory and number, with the size of its text."""
+        for memory in memories:
+            for number, length in self._beyond(memory, keep):
+                yield memory, number, length
+
+    def _beyond(self, memory: MemoryId, keep: int) -> list[tuple[int, int]]:
+        """The first of a memory's revisions beyond the newest, with the sizes of their texts."""
+        rows = self._execute(
+            f"""SELECT number, coalesce(length(content), 0)
+                  FROM revisions
+                 WHERE memory_id = :memory
+                       AND number <= (SELECT max(number) - :keep
+                                        FROM revisions
+                                       WHERE memory_id = :memory)
+              ORDER BY number
+                 LIMIT {MAX_ROWS}""",
+            memory=memory,
+            keep=keep,
+        )
+        return rows.fetchall()

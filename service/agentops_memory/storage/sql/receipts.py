@@ -1,0 +1,166 @@
+"""SQL for the receipts of erasures."""
+
+from collections.abc import Collection, Iterable
+from datetime import datetime, timedelta
+
+from ...domain.model.erasure import Erasure, ErasureId
+from ...domain.model.memory import MemoryId
+from ...domain.model.space import Project
+from ...domain.text.ids import first_uid
+from ...domain.text.normalization import REPLACEMENT
+from .rows import RECEIPT, micros, receipt_of
+from .table import Connection, Dialect, Table
+
+MOST_NAMED = 1000  # memories that a receipt names
+
+
+class Receipts(Table):
+    """The receipts of one transaction."""
+
+    def __init__(self, connection: Connection, dialect: Dialect, now: datetime) -> None:
+        super().__init__(connection, dialect)
+        self._now = now
+
+    def add(self, erasure: Erasure) -> None:
+        self._execute(
+            """INSERT INTO erasures (id, kind, project, observations, revisions, sessions,
+                                     erased_at, goes_on)
+               VALUES (:id, :kind, :project, :observations, :revisions, :sessions, :erased_at,
+                       :goes_on)""",
+            id=erasure.id,
+            kind=erasure.kind.value,
+            project=erasure.project or None,
+            observations=erasure.observations,
+            revisions=erasure.revisions,
+            sessions=erasure.sessions,
+            erased_at=micros(erasure.erased_at),
+            goes_on=erasure.goes_on,
+        )
+        self._name(erasure.id, erasure.memories)
+
+    def extend(self, erasure: ErasureId, memories: Collection[MemoryId], revisions: int) -> None:
+        self._execute(
+            """UPDATE erasures
+                  SET observations = observations + :observations,
+                      revisions = revisions + :revisions
+                WHERE id = :id""",
+            id=erasure,
+            observations=len(memories),
+            revisions=revisions,
+        )
+        self._name(erasure, memories)
+
+    def complete(self, erasure: ErasureId, sessions: int) -> None:
+        self._execute(
+            """UPDATE erasures
+                  SET sessions = :sessions, erased_at = :now, goes_on = :goes_on
+                WHERE id = :id""",
+            id=erasure,
+            goes_on=False,
+            sessions=sessions,
+            now=micros(self._now),
+        )
+
+    def newest_of(self, project: Project) -> Erasure | None:
+        row = self._execute(
+            f"""SELECT {RECEIPT}
+                  FROM erasures e
+                 WHERE e.project = :project AND e.kind = 'project'
+              ORDER BY e.id DESC
+                 LIMIT 1""",
+            project=project,
+        ).fetchone()
+        return None if row is None else receipt_of(row, self._memories(row[0]))
+
+    def get(self, erasure: ErasureId) -> Erasure | None:
+        row = self._execute(
+            f"SELECT {RECEIPT} FROM erasures e WHERE e.id = :id", id=erasure
+        ).fetchone()
+        return None if row is None else receipt_of(row, self._memories(erasure))
+
+    def of(self, memory: MemoryId) -> Erasure | None:
+        row = self._execute(
+            f"""SELECT {RECEIPT}
+                  FROM erased d
+                  JOIN erasures e ON e.id = d.erasure_id
+                 WHERE d.memory_id = :memory AND e.kind IN ('observation', 'project')
+              ORDER BY e.id DESC
+                 LIMIT 1""",
+            memory=memory,
+        ).fetchone()
+        return None if row is None else receipt_of(row, self._memories(row[0]))
+
+    def pending(self) -> list[ErasureId]:
+        """Those that do not go on and whose bytes may still be in the file, oldest first."""
+        rows = self._execute(
+            "SELECT id FROM erasures WHERE bytes_gone_at IS NULL AND NOT goes_on ORDER BY id"
+        )
+        return _addressed(rows)
+
+    def settle(self, erasures: Collection[ErasureId]) -> None:
+        """Note that the bytes are gone now."""
+        self._connection.executemany(
+            """UPDATE erasures
+                  SET bytes_gone_at = :now
+                WHERE id = :id AND bytes_gone_at IS NULL""",
+            [{"id": erasure, "now": micros(self._now)} for erasure in erasures],
+        )
+
+    def settled(self, until: datetime, most: int) -> list[ErasureId]:
+        rows = self._execute(
+            """SELECT id
+                 FROM erasures
+                WHERE id < :first AND bytes_gone_at <= :until AND NOT goes_on
+             ORDER BY id
+                LIMIT :most""",
+            first=first_uid(until + timedelta(milliseconds=1)),
+            until=micros(until),
+            most=most,
+        )
+        return _addressed(rows)
+
+    def forget(self, erasure: ErasureId, most: int) -> int:
+        names = self._execute(
+            """DELETE FROM erased
+                WHERE (memory_id, erasure_id) IN (SELECT memory_id, erasure_id
+                                                    FROM erased
+                                                   WHERE erasure_id = :id
+                                                   LIMIT :most)""",
+            id=erasure,
+            most=most,
+        ).rowcount
+        if names >= most:
+            return names
+        return names + self._execute("DELETE FROM erasures WHERE id = :id", id=erasure).rowcount
+
+    def _name(self, erasure: ErasureId, memories: Collection[MemoryId]) -> None:
+        self._connection.executemany(
+            "INSERT INTO erased (memory_id, erasure_id) VALUES (:memory, :erasure)",
+            [{"memory": memory, "erasure": erasure} for memory in memories],
+        )
+
+    def _memories(self, erasure: ErasureId) -> tuple[MemoryId, ...]:
+        return _memories(self._connection, erasure)
+
+
+def _addressed(rows: Iterable[tuple[str]]) -> list[ErasureId]:
+    """Those that can be found by their ids: one that is no UTF-8 waits until it is mended."""
+    return [ErasureId(id_) for (id_,) in rows if REPLACEMENT not in id_]
+
+
+def receipts(database: Connection) -> list[Erasure]:
+    """Every receipt there is, the oldest first."""
+    rows = database.execute(f"SELECT {RECEIPT} FROM erasures e ORDER BY e.erased_at, e.id", {})
+    return [receipt_of(row, _memories(database, row[0])) for row in rows.fetchall()]
+
+
+def _memories(database: Connection, erasure: ErasureId) -> tuple[MemoryId, ...]:
+    rows = database.execute(
+        f"""SELECT memory_id
+              FROM erased
+             WHERE erasure_id = :id
+          ORDER BY memory_id
+             LIMIT {MOST_NAMED}""",
+        {"id": erasure},
+    )
+    return tuple(MemoryId(id_) for (id_,) in rows)

@@ -1,0 +1,201 @@
+"""SQL for sessions, and for what was said so far in those that go on."""
+
+from datetime import datetime
+
+from ...domain.model.memory import Session, SessionId
+from ...domain.model.space import Project
+from ...domain.text.summary import Transcript
+from .rows import SESSION, count, instant, micros, session_of
+from .table import Connection, Dialect, FilteredTable, Table
+
+NUMBER = "(SELECT number FROM sessions WHERE id = :session)"
+
+
+class Sessions(FilteredTable):
+    """The sessions of one transaction."""
+
+    def get(self, session: SessionId) -> Session | None:
+        row = self._execute(f"SELECT {SESSION} FROM sessions WHERE id = :id", id=session).fetchone()
+        return None if row is None else session_of(row)
+
+    def open(self, session: Session) -> Session:
+        known = self.get(session.id)
+        if known is not None:
+            return known
+        self._execute(
+            """INSERT INTO sessions (id, project, started_at)
+               VALUES (:id, :project, :started_at)""",
+            id=session.id,
+            project=session.project,
+            started_at=micros(session.started_at),
+        )
+        return session
+
+    def close(self, session: Session) -> None:
+        self._execute(
+            """UPDATE sessions
+                  SET ended_at = :ended_at, summary = :summary, message_count = :message_count
+                WHERE id = :id""",
+            id=session.id,
+            ended_at=None if session.ended_at is None else micros(session.ended_at),
+            summary=session.summary,
+            message_count=session.message_count,
+        )
+
+    def grow(self, session: Session) -> None:
+        self._execute(
+            "UPDATE sessions SET message_count = :message_count WHERE id = :id",
+            id=session.id,
+            message_count=session.message_count,
+        )
+
+    def newest(
+        self, project: Project | None, limit: int, *, before: SessionId | None = None
+    ) -> list[Session]:
+        conditions = [self._acts_on("project")]
+        if project is not None:
+            conditions.append("project = :project")
+        if before is not None:
+            conditions.append(
+                """(started_at, number)
+                 < (SELECT started_at, number FROM sessions WHERE id = :before)"""
+            )
+        rows = self._execute(
+            f"""SELECT {SESSION}
+                  FROM sessions
+                 WHERE {" AND ".join(conditions)}
+              ORDER BY started_at DESC, number DESC
+                 LIMIT :limit""",
+            project=project,
+            before=before,
+            limit=limit,
+            **self._patterns(),
+        )
+        return [session_of(row) for row in rows]
+
+    def summaries(self, project: Project, limit: int) -> list[str]:
+        rows = self._execute(
+            f"""SELECT summary
+                  FROM sessions
+                 WHERE project = :project AND summary <> ''
+                       AND {self._acts_on("project")}
+              ORDER BY started_at DESC, number DESC
+                 LIMIT :limit""",
+            project=project,
+            limit=limit,
+            **self._patterns(),
+        )
+        return [summary for (summary,) in rows]
+
+    def page(self, project: Project | None, after: int, limit: int) -> list[tuple[int, Session]]:
+        rows = self._execute(
+            f"""SELECT number, {SESSION}
+                  FROM sessions
+                 WHERE number > :after
+                       AND (CAST(:project AS TEXT) IS NULL OR project = :project)
+                       AND {self._acts_on("project")}
+              ORDER BY number
+                 LIMIT :limit""",
+            project=project,
+            after=after,
+            limit=limit,
+            **self._patterns(),
+        )
+        return [(number, session_of(row)) for number, *row in rows]
+
+    def count(self, project: Project | None) -> int:
+        row = self._execute(
+            f"""SELECT count(*)
+                  FROM sessions
+                 WHERE (CAST(:project AS TEXT) IS NULL OR project = :project)
+                       AND {self._acts_on("project")}""",
+            project=project,
+            **self._patterns(),
+        ).fetchone()
+        return int(row[0])
+
+    def projects(self) -> set[Project]:
+        rows = self._execute(
+            f"""SELECT project
+                  FROM (SELECT DISTINCT project FROM sessions) known
+                 WHERE {self._acts_on("project")}""",
+            **self._patterns(),
+        )
+        return {project for (project,) in rows}
+
+
+class Transcripts(Table):
+    """The transcripts of one transaction."""
+
+    def __init__(self, connection: Connection, dialect: Dialect, now: datetime) -> None:
+        super().__init__(connection, dialect)
+        self._now = now
+
+    def get(self, session: SessionId) -> Transcript | None:
+        row = self._execute(
+            f"""SELECT messages, "user", assistant, first, last
+                  FROM transcripts
+                 WHERE session = {NUMBER}""",
+            session=session,
+        ).fetchone()
+        return None if row is None else _transcript(*row)
+
+    def put(self, session: SessionId, transcript: Transcript) -> None:
+        self._execute(
+            f"""INSERT INTO transcripts (session, messages, "user", assistant, first, last,
+                                         heard_at)
+                VALUES ({NUMBER}, :messages, :user, :assistant, :first, :last, :now)
+                    ON CONFLICT (session) DO UPDATE
+                   SET messages = excluded.messages, "user" = excluded."user",
+                       assistant = excluded.assistant, first = excluded.first,
+                       last = excluded.last, heard_at = excluded.heard_at""",
+            session=session,
+            messages=transcript.messages,
+            user=transcript.user,
+            assistant=transcript.assistant,
+            first=transcript.first,
+            last=transcript.last,
+            now=micros(self._now),
+        )
+
+    def rewrite(self, session: SessionId, transcript: Transcript) -> None:
+        self._execute(
+            f"UPDATE transcripts SET first = :first, last = :last WHERE session = {NUMBER}",
+            session=session,
+            first=transcript.first,
+            last=transcript.last,
+        )
+
+    def drop(self, session: SessionId) -> None:
+        self._execute(f"DELETE FROM transcripts WHERE session = {NUMBER}", session=session)
+
+    def idle(self, until: datetime, limit: int) -> list[tuple[SessionId, datetime]]:
+        now, at_the_latest = micros(self._now), micros(until)
+        rows = self._execute(
+            """SELECT s.id, t.heard_at
+                 FROM (SELECT session, heard_at
+                         FROM transcripts
+                        WHERE heard_at <= :until
+                        UNION ALL
+                       SELECT session, heard_at
+                         FROM transcripts
+                        WHERE heard_at > :ahead
+                     ORDER BY heard_at, session
+                        LIMIT :limit) t
+                 JOIN sessions s ON s.number = t.session
+             ORDER BY t.heard_at, t.session""",
+            until=at_the_latest,
+            ahead=now + (now - at_the_latest),
+            limit=limit,
+        )
+        return [(SessionId(id_), instant(heard_at)) for id_, heard_at in rows]
+
+
+def _transcript(messages: int, user: int, assistant: int, first: str, last: str) -> Transcript:
+    return Transcript(
+        messages=count(messages),
+        user=count(user),
+        assistant=count(assistant),
+        first=first,
+        last=last,
+    )

@@ -1,0 +1,99 @@
+"""Rows of imports as the JSON that is staged, and back."""
+
+import json
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from ...domain.model.memory import Memory, Session, SessionId, Text
+from ...domain.model.space import Project, Space
+from ...domain.ports.imports import Row
+from ...domain.text.normalization import clean
+from .rows import instant, micros, parsed
+
+log = logging.getLogger(__name__)
+
+SESSION, MEMORY = "session", "observation"  # the first element of a row
+SCOPE_AT = 3  # the element of a memory's row that is its scope
+
+
+def staged(row: Row) -> tuple[str, str]:
+    """The project of a row, and the row as JSON."""
+    if isinstance(row, Session):
+        return row.project, _json(SESSION, _session_values(row))
+    return row.space.project, _json(MEMORY, _memory_values(row))
+
+
+def _json(kind: str, values: Sequence[object]) -> str:
+    return json.dumps([kind, *values], ensure_ascii=False)
+
+
+def row_of(project: Project, row: str) -> Row | None:
+    """The inverse of `staged`; None, and an error in the log, if it is damaged."""
+    try:
+        elements: list[Any] = parsed(row, list)
+        kind, *values = elements
+        if _can_be_stored(values):
+            return (_session if kind == SESSION else _memory)(project, *values)
+    except (ValueError, TypeError):
+        pass
+    log.error("a row of an import is damaged, and was left out")
+    return None
+
+
+def _can_be_stored(value: object) -> bool:
+    """Whether it is as it was staged: whole numbers, and texts that can be stored."""
+    if isinstance(value, list):
+        return all(map(_can_be_stored, value))
+    return value is None or type(value) is int or (isinstance(value, str) and clean(value) == value)
+
+
+def _session_values(session: Session) -> tuple[object, ...]:
+    ended_at = None if session.ended_at is None else micros(session.ended_at)
+    started_at = micros(session.started_at)
+    return session.id, started_at, ended_at, session.summary, session.message_count
+
+
+def _session(
+    project: Project,
+    id_: SessionId,
+    started_at: int,
+    ended_at: int | None,
+    summary: str,
+    message_count: int,
+) -> Session:
+    return Session(
+        id=id_,
+        project=project,
+        started_at=instant(started_at),
+        ended_at=None if ended_at is None else instant(ended_at),
+        summary=summary,
+        message_count=message_count,
+    )
+
+
+def _memory_values(memory: Memory) -> tuple[object, ...]:
+    text, instants = memory.text, (memory.last_seen_at, memory.created_at, memory.updated_at)
+    return (
+        memory.uid, memory.session, memory.space.scope, memory.key,
+        (text.type, text.title, text.content, text.tags),
+        memory.revision, memory.duplicates, memory.promoted_to, *map(micros, instants),
+    )  # fmt: skip
+
+
+def _memory(project: Project, *values: Any) -> Memory:
+    (uid, session, scope, key, (type_, title, content, tags), revision, duplicates, promoted_to,
+     last_seen_at, created_at, updated_at) = values  # fmt: skip
+    return Memory(
+        uid=uid,
+        session=session,
+        space=Space(project=project, scope=scope),
+        key=key,
+        text=Text(type=type_, title=title, content=content, tags=tuple(tags)),
+        revision=revision,
+        duplicates=duplicates,
+        promoted_to=promoted_to,
+        last_seen_at=instant(last_seen_at),
+        created_at=instant(created_at),
+        updated_at=instant(updated_at),
+    )

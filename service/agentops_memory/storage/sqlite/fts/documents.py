@@ -1,0 +1,228 @@
+"""SQL for what the full-text index holds of each memory: a document, and the stems of its words."""
+
+import json
+import sqlite3
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from ....domain.model.memory import MemoryId
+from ....domain.text.neighbours import NEIGHBOURS
+from ....domain.text.normalization import plain_words
+from ...sql.index import GLOBAL_AREA
+from ..base.dialect import SqliteTable
+from .partitions import FIRST, OWN_COLUMNS, Partitions, row_number, span_of, table
+
+# The areas of a partition; the first one answers for the global memories, too.
+AREAS = f"""SELECT area FROM spaces WHERE partition = :partition
+             UNION
+            SELECT {GLOBAL_AREA} WHERE :partition = {FIRST}"""
+# Every term that there should be, once.
+TERMS = """SELECT DISTINCT area, length(value), value
+             FROM memory_text, json_each(forms(title || char(10) || content || char(10) || tags))"""
+
+NOTED = 2000  # words of an area that a transaction remembers to have noted
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """What the index holds of one live memory: prepared text, by column."""
+
+    area: int
+    title: str
+    content: str
+    context: str
+    tags: str
+
+    @property
+    def own(self) -> str:
+        """The memory's own words, without those that it borrows."""
+        return "\n".join((self.title, self.content, self.tags))
+
+
+class Documents(SqliteTable):
+    """The documents of one transaction."""
+
+    def __init__(self, connection: sqlite3.Connection, partitions: Partitions) -> None:
+        super().__init__(connection)
+        self._partitions = partitions
+
+    def between(self, area: int, first: MemoryId, last: MemoryId) -> dict[MemoryId, Document]:
+        """Those of the live memories of an area between two."""
+        rows = self._execute(
+            """SELECT id, area, title, content, context, tags
+                 FROM memory_text
+                WHERE area = :area AND id BETWEEN :first AND :last
+             ORDER BY id""",
+            area=area,
+            first=first,
+            last=last,
+        )
+        return {id_: Document(*columns) for id_, *columns in rows}
+
+    def of(self, ids: Collection[MemoryId]) -> dict[MemoryId, Document]:
+        """Those of live memories."""
+        documents = {}
+        for id_ in ids:
+            # By its space, too: the view reads along spaces, and would look into each of them.
+            row = self._execute(
+                """SELECT area, title, content, context, tags
+                     FROM memory_text
+                    WHERE id = :id AND space_id = (SELECT space_id FROM memories WHERE id = :id)""",
+                id=id_,
+            ).fetchone()
+            if row is not None:
+                documents[id_] = Document(*row)
+        return documents
+
+    def borrowers(self, memory: MemoryId) -> list[MemoryId]:
+        """The memories that borrow from a memory: its next ones in the session."""
+        rows = self._execute(
+            f"""SELECT n.id
+                  FROM memories m
+                  JOIN memories n {self._sql.hint("memories_in_session")}
+                    ON n.session_id = m.session_id AND n.space_id = m.space_id
+                 WHERE m.id = :id AND n.id > m.id AND n.deleted_at IS NULL
+              ORDER BY n.id
+                 LIMIT {NEIGHBOURS}""",
+            id=memory,
+        )
+        return [id_ for (id_,) in rows]
+
+    def by_area(
+        self, memories: Sequence[MemoryId], at_once: int
+    ) -> Iterator[tuple[int, dict[MemoryId, Document]]]:
+        """Those of many memories, some of one area at a time."""
+        for start in range(0, len(memories), at_once):
+            areas: dict[int, dict[MemoryId, Document]] = {}
+            for id_, document in self.of(memories[start : start + at_once]).items():
+                areas.setdefault(document.area, {})[id_] = document
+            yield from areas.items()
+
+    def put_in(self, area: int, documents: Mapping[MemoryId, Document]) -> None:
+        for number in self._partitions.holding(area):
+            self._connection.executemany(
+                f"""INSERT INTO {table(number)} (rowid, title, content, context, tags)
+                    VALUES (:row, :title, :content, :context, :tags)""",
+                [_row(id_, it) for id_, it in documents.items()],
+            )
+
+    def take_out(self, area: int, documents: Mapping[MemoryId, Document]) -> None:
+        for number in self._partitions.holding(area):
+            name = table(number)
+            self._connection.executemany(
+                f"""INSERT INTO {name} ({name}, rowid, title, content, context, tags)
+                    VALUES ('delete', :row, :title, :content, :context, :tags)""",
+                [_row(id_, it) for id_, it in documents.items()],
+            )
+
+
+class Terms(SqliteTable):
+    """The terms of one transaction: each stem once in an area, as long as a memory has it."""
+
+    def __init__(self, connection: sqlite3.Connection, partitions: Partitions) -> None:
+        super().__init__(connection)
+        self._partitions = partitions
+        self._noted: dict[int, set[str]] = {}  # words whose terms are there, by area
+
+    def note(self, area: int, documents: Iterable[Document]) -> None:
+        """Store what the documents bring."""
+        noted = self._noted.setdefault(area, set())
+        words = {word for document in documents for word in plain_words(document.own)} - noted
+        self._execute(
+            """INSERT INTO terms (area, length, term)
+               SELECT :area, length(value), value
+                 FROM json_each(forms_of(:words))
+                WHERE value <> ''
+                   ON CONFLICT DO NOTHING""",
+            area=area,
+            words=json.dumps(list(words)),
+        )
+        if len(noted) < NOTED:
+            noted |= words
+
+    def follow(self, old: Document | None, new: Document | None) -> None:
+        """Bring the terms in line when a memory has changed; the index knows of it already."""
+        if old:
+            self._forget(old.area, old.own, new.own if new else "")
+        if new:
+            self.note(new.area, [new])
+
+    def forget(self, area: int, documents: Iterable[Document]) -> None:
+        """Drop what documents brought that the index no longer has, unless others have it."""
+        self._forget(area, "\n".join(document.own for document in documents), "")
+
+    def merge(self, area: int, into: int) -> None:
+        """Let the terms of an area be another's."""
+        self._noted.clear()
+        self._execute(
+            """INSERT INTO terms (area, length, term)
+               SELECT :into, length, term
+                 FROM terms
+                WHERE area = :area
+                   ON CONFLICT DO NOTHING""",
+            area=area,
+            into=into,
+        )
+        self._execute("DELETE FROM terms WHERE area = :area", area=area)
+
+    def are_exact(self, partition: int) -> bool:
+        """Whether the terms of a partition's projects are those of their memories."""
+        row = self._execute(
+            f"""  WITH kept AS (SELECT area, length, term FROM terms WHERE area IN ({AREAS})),
+                       afresh AS MATERIALIZED ({TERMS} WHERE area IN ({AREAS}))
+                SELECT 1 FROM (SELECT * FROM kept EXCEPT SELECT * FROM afresh)
+                 UNION ALL
+                SELECT 1 FROM (SELECT * FROM afresh EXCEPT SELECT * FROM kept)""",
+            partition=partition,
+        )
+        return row.fetchone() is None
+
+    def rebuild(self, partition: int) -> None:
+        """Find the terms of a partition's projects again."""
+        self._noted.clear()
+        self._execute(f"DELETE FROM terms WHERE area IN ({AREAS})", partition=partition)
+        self._execute(
+            f"INSERT INTO terms (area, length, term) {TERMS} WHERE area IN ({AREAS})",
+            partition=partition,
+        )
+
+    def rebuild_all(self) -> None:
+        """Find all terms again."""
+        self._noted.clear()
+        self._execute("DELETE FROM terms")
+        self._execute(f"INSERT INTO terms (area, length, term) {TERMS}")
+
+    def _forget(self, area: int, text: str, kept: str) -> None:
+        """Drop the terms of a text that the index no longer has, unless others have them."""
+        self._noted.clear()
+        (number, *_) = self._partitions.holding(area)
+        first, last = span_of(area)
+        self._execute(
+            f"""DELETE FROM terms
+                 WHERE area = :area
+                   AND (length, term) IN (
+                           SELECT length(value), value
+                             FROM json_each(forms(:text))
+                            WHERE value NOT IN (SELECT value FROM json_each(forms(:kept)))
+                              AND NOT EXISTS (
+                                      SELECT 1
+                                        FROM {table(number)}
+                                       WHERE {table(number)} MATCH
+                                             '{{{" ".join(OWN_COLUMNS)}}} : "' || value || '"'
+                                             AND rowid BETWEEN :first AND :last))""",
+            area=area,
+            text=text,
+            kept=kept,
+            first=first,
+            last=last,
+        )
+
+
+def _row(memory: MemoryId, document: Document) -> dict[str, object]:
+    return {
+        "row": row_number(document.area, memory),
+        "title": document.title,
+        "content": document.content,
+        "context": document.context,
+        "tags": document.tags,
+    }

@@ -1,0 +1,162 @@
+"""SQL by which deleted words leave the storage of a partition, too.
+
+FTS5 stores an index as segments on levels. A deletion is a mark in a new segment; the words stay
+in the older ones. A merge leaves both out only if nothing older lies on a higher level, so what
+is to be merged must be chosen.
+"""
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from ..base.dialect import SqliteTable
+from .partitions import Partitions, table
+
+NO_ROW = 0  # the number of no memory's row
+MERGES = 4  # one after another, before a small partition is filled afresh instead
+PAGES = 250  # of the index that are merged while changes wait
+COOKIE = 4  # bytes before the numbers of a structure record
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Level:
+    """How many segments a level has, oldest first, and how many of them are being merged."""
+
+    merging: int
+    segments: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Purge:
+    """How far a partition of the index has been rid of what it no longer holds.
+
+    What is to go lies at this level of its storage; `is_last` tells that nothing older
+    lies above, so that no trace has to be kept for it.
+    """
+
+    level: int
+    is_last: bool
+
+
+class Purges(SqliteTable):
+    """The purges of one transaction."""
+
+    def __init__(self, connection: sqlite3.Connection, partitions: Partitions) -> None:
+        super().__init__(connection)
+        self._partitions = partitions
+
+    def note(self, numbers: Iterable[int]) -> None:
+        """Note that words were deleted in partitions which are to leave their storage, too."""
+        self._connection.executemany(
+            """INSERT INTO purges (partition)
+               VALUES (:number)
+                   ON CONFLICT DO UPDATE
+                  SET notes = notes + 1""",
+            [{"number": number} for number in numbers],
+        )
+
+    def noted(self) -> dict[int, int]:
+        """The partitions of which that was noted, and how often."""
+        return dict(
+            self._execute(
+                "SELECT partition, notes FROM purges JOIN partitions ON number = partition"
+            ).fetchall()
+        )
+
+    def forget(self, notes: Mapping[int, int]) -> None:
+        """Forget the notes on partitions, but those of which more were made meanwhile."""
+        self._connection.executemany(
+            "DELETE FROM purges WHERE partition = :number AND notes = :notes",
+            [{"number": number, "notes": count} for number, count in notes.items()],
+        )
+
+    def purge(self, number: int, begun: Purge | None) -> Purge | None:
+        """Merge a part of what a partition stores; None when nothing deleted is left in it."""
+        if begun is None:
+            return self._begin(number)
+        if is_merging(self._structure(number), begun):
+            self._merge(number, PAGES)
+        if is_merging(self._structure(number), begun):
+            return begun
+        return None if begun.is_last else self._begin(number)
+
+    def _begin(self, number: int) -> Purge | None:
+        # Again at once, for a later save may put the result of a small merge back where it was.
+        for _ in range(MERGES):
+            if is_clean(self._structure(number)):
+                return None
+            if needs_another(self._structure(number)):
+                self._stir(number)
+            begun = beginning(self._structure(number))
+            self._merge(number, -PAGES)  # below zero: all segments, not those of one level
+            if is_merging(self._structure(number), begun):
+                return begun
+            if begun.is_last:
+                return None
+        self._partitions.rebuild(number)  # so small that FTS5 moves each result to and fro
+        return None
+
+    def _merge(self, number: int, pages: int) -> None:
+        name = table(number)
+        self._execute(f"INSERT INTO {name} ({name}, rank) VALUES ('merge', :pages)", pages=pages)
+
+    def _stir(self, number: int) -> None:
+        """Add segments that hold nothing in the end: FTS5 merges no segment alone."""
+        name = table(number)
+        self._execute(f"INSERT INTO {name} (rowid, title) VALUES ({NO_ROW}, 'x')")
+        self._execute(f"INSERT INTO {name} ({name}, rowid, title) VALUES ('delete', {NO_ROW}, 'x')")
+
+    def _structure(self, number: int) -> list[Level]:
+        ((record,),) = self._execute(f"SELECT block FROM {table(number)}_data WHERE id = 10")
+        return levels(record)
+
+
+def levels(record: bytes) -> list[Level]:
+    """The levels in a structure record, the newest segments first."""
+    numbers = _numbers(record)
+    count, _, _ = (next(numbers) for _ in range(3))
+    return [_level(numbers) for _ in range(count)]
+
+
+def is_clean(structure: list[Level]) -> bool:
+    """Whether there cannot be anything to merge away: no segment, or the result of a last merge."""
+    total = sum(level.segments for level in structure)
+    return total == 0 or (total == 1 and structure[-1].segments == 1)
+
+
+def needs_another(structure: list[Level]) -> bool:
+    """Whether a merge of everything would do nothing, since there is one segment alone."""
+    return sum(level.segments for level in structure) < 2
+
+
+def beginning(structure: list[Level]) -> Purge:
+    """Which level FTS5 merges when it is told to merge everything."""
+    total, top = sum(level.segments for level in structure), len(structure) - 1
+    for number, level in enumerate(structure):
+        if level.segments == total:
+            return Purge(level=number, is_last=number >= top - 1)
+        if level.segments == level.merging == total - 1:
+            return Purge(level=number, is_last=number == top - 1)
+    return Purge(level=len(structure), is_last=True)  # all are put on a new one
+
+
+def is_merging(structure: list[Level], purge: Purge) -> bool:
+    """Whether a merge that has begun goes on."""
+    return any(level.merging for level in structure[purge.level :])
+
+
+def _level(numbers: Iterator[int]) -> Level:
+    level = Level(merging=next(numbers), segments=next(numbers))
+    for _ in range(3 * level.segments):  # its id, its first and its last page
+        next(numbers)
+    return level
+
+
+def _numbers(record: bytes) -> Iterator[int]:
+    """Numbers of seven bits a byte, the highest first; each byte but the last has its top bit."""
+    number = 0
+    for byte in record[COOKIE:]:
+        number = number << 7 | byte & 0x7F
+        if byte < 0x80:
+            yield number
+            number = 0

@@ -1,1 +1,0 @@
-"""The SQL of the record, a module for each table."""

@@ -1,0 +1,96 @@
+"""A question to the service as a noun: what is sent, and how its answer is read."""
+
+import functools
+import inspect
+import re
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Generic, TypeVar, get_args, get_origin
+
+from .errors import Invalid
+from .models import Message
+from .reading import Headers
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+IDEMPOTENCY_KEY = "Idempotency-Key"
+_SELF = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_VISIBLE = re.compile(r"[!-~]{1,255}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call(Generic[T_co]):
+    """One question. To make it sends nothing."""
+
+    operation: str  # its name in AgentOps REST
+    method: str
+    path: tuple[str, ...]  # its steps, as they are meant and not as they are sent
+    read: Callable[[bytes, Headers], T_co]
+    query: Mapping[str, str] = field(default_factory=dict)
+    body: Mapping[str, Any] | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    is_repeatable: bool = True  # whether to send it twice is to ask it once
+    within: timedelta | None = None  # the time that its answer may take, if it may take longer
+
+
+def once(key: str | None) -> Mapping[str, str]:
+    """The headers that let a write be done once, however often it is sent.
+
+    Without a key a new one is made. Invalid for what cannot be one.
+    """
+    if key is not None and not _VISIBLE.fullmatch(key):
+        raise Invalid("An idempotency key has 1 to 255 visible ASCII characters.")
+    return {IDEMPOTENCY_KEY: key or str(uuid.uuid4())}
+
+
+def given(**parameters: object) -> dict[str, str]:
+    """The parameters of a query that are there: neither None nor a flag that is not set."""
+    return {
+        name: "true" if value is True else str(value)
+        for name, value in parameters.items()
+        if value is not None and value is not False
+    }
+
+
+def said(messages: Sequence[object]) -> list[dict[str, str]]:
+    """The messages of a transcript. Invalid for what is no Message."""
+    return [_told(message) for message in messages]
+
+
+def _told(message: object) -> dict[str, str]:
+    if not isinstance(message, Message):
+        raise Invalid('Each message is a Message, as Message(role="user", content="Hi.").')
+    return {"role": message.role, "content": message.content}
+
+
+def present(fields: dict[str, object]) -> dict[str, object]:
+    """The fields of a body that are there."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def listed(tags: Sequence[str]) -> object:
+    """The tags as a list; a text is none, and is left for the service to refuse."""
+    return tags if isinstance(tags, str) else list(tags)
+
+
+def shown_as(question: Callable[..., object], method: Method, *, beside: int = 0) -> Method:
+    """The method, as `help` and `inspect` see the question with `self` before its parameters.
+
+    It answers what a call reads. The first parameters that stand beside the
+    question are not shown.
+    """
+    signature = inspect.signature(question)
+    answer = signature.return_annotation
+    if get_origin(answer) is Call:
+        (answer,) = get_args(answer)
+    parameters = list(signature.parameters.values())[beside:]
+    functools.update_wrapper(method, question, ("__name__", "__qualname__", "__doc__"), ())
+    method.__dict__["__signature__"] = inspect.Signature(
+        [_SELF, *parameters], return_annotation=answer
+    )
+    method.__annotations__ = {one.name: one.annotation for one in parameters} | {"return": answer}
+    return method
