@@ -7,11 +7,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from agentops_memory.domain.lifecycle.upkeep import Swept, Upkeep
 from agentops_memory.domain.memories import writes
 from agentops_memory.domain.model.access import Caller
+from agentops_memory.domain.model.maintenance import Tidied
 from agentops_memory.domain.model.space import Space, project_name
 from agentops_memory.storage.sqlite import SqliteEngine
+from agentops_memory.storage.sqlite.engine.maintenance import SqliteMaintenance
 
 from .engine import Work, draft, run
 from .files import rows
@@ -65,21 +66,21 @@ def inside(path: Path, number: int) -> list[tuple[Any, ...]]:
     ]
 
 
-def keeping(path: Path, work: Callable[[Upkeep], Awaitable[None]]) -> None:
-    """Run work with the upkeep of a file."""
+def keeping(path: Path, work: Callable[[SqliteMaintenance], Awaitable[None]]) -> None:
+    """Run work with the maintenance of a file."""
 
     async def test(database: SqliteEngine) -> None:
-        await work(Upkeep(engine=database))
+        await work(database.maintenance)
 
     run(path, test)
 
 
-def swept(path: Path) -> Swept:
+def swept(path: Path) -> Tidied:
     """What a sweep found and did."""
-    results: list[Swept] = []
+    results: list[Tidied] = []
 
-    async def work(upkeep: Upkeep) -> None:
-        results.append(await asyncio.wait_for(upkeep.sweep(Caller()), 10))
+    async def work(maintenance: SqliteMaintenance) -> None:
+        results.append(await asyncio.wait_for(maintenance.tidy(Caller()), 10))
 
     keeping(path, work)
     return results[0]

@@ -16,7 +16,7 @@ import pytest
 
 from agentops_memory.domain.errors import Full, OverQuota
 from agentops_memory.jobs import runner as background
-from agentops_memory.jobs.runner import MODEST, GoOn, Stopped, apart, log_failure
+from agentops_memory.jobs.runner import MODEST, GoOn, Stopped, log_failure, run_in_thread
 from agentops_memory.telemetry.logs import JsonFormatter
 
 NICEST = 19
@@ -25,8 +25,8 @@ NICEST = 19
 def test_what_a_thread_answers_or_raises_is_what_is_awaited() -> None:
     async def both() -> str:
         with pytest.raises(ZeroDivisionError):
-            await apart(lambda _: 1 / 0)
-        return await apart(lambda _: threading.current_thread().name)
+            await run_in_thread(lambda _: 1 / 0)
+        return await run_in_thread(lambda _: threading.current_thread().name)
 
     assert asyncio.run(both()) != threading.current_thread().name
 
@@ -64,7 +64,7 @@ async def cancelled_in(work: Callable[[GoOn], object]) -> None:
         begun.set()
         return work(go_on)
 
-    task = asyncio.create_task(apart(begin))
+    task = asyncio.create_task(run_in_thread(begin))
     await asyncio.to_thread(begun.wait, 30)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -80,7 +80,7 @@ def test_a_thread_apart_lets_the_others_go_first(nicer: int) -> None:
 
     def both() -> tuple[int, int]:
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), niceness() + nicer)
-        return asyncio.run(apart(niceness)), niceness()
+        return asyncio.run(run_in_thread(niceness)), niceness()
 
     with ThreadPoolExecutor(1) as thread:
         apart_from, own = thread.submit(both).result()

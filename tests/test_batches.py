@@ -12,7 +12,7 @@ from agentops_memory.domain.model.access import OPERATOR
 from agentops_memory.domain.ports.engine import Transaction
 from agentops_memory.storage.sqlite import SqliteEngine
 from agentops_memory.storage.sqlite.base.errors import NeedsTransactionOfItsOwn
-from agentops_memory.storage.sqlite.engine import batches, engine, writer
+from agentops_memory.storage.sqlite.engine import engine, writer
 
 from .engine import (
     SOON,
@@ -127,7 +127,7 @@ def test_what_a_batch_has_no_room_for_goes_to_the_next_in_order(
     if bound == "members":
         monkeypatch.setattr(writer, "MEMBERS", 5)
     else:
-        monkeypatch.setattr(batches, "LONGEST", timedelta())
+        monkeypatch.setattr(writer, "LONGEST", timedelta())
 
     async def test(database: SqliteEngine) -> None:
         await save(database, "before")

@@ -12,11 +12,12 @@ from typing import Any, cast
 import pytest
 
 from agentops_memory.domain.errors import Damaged, StartRefused
-from agentops_memory.domain.lifecycle.upkeep import Upkeep
 from agentops_memory.domain.model.access import OPERATOR, Caller
-from agentops_memory.domain.ports.engine import Engine
-from agentops_memory.jobs import index_repair as mending
-from agentops_memory.jobs.scrub import WorkSignal
+from agentops_memory.domain.model.maintenance import Condition, Repaired
+from agentops_memory.domain.ports.maintenance import Maintenance
+from agentops_memory.jobs import index as jobs
+from agentops_memory.jobs.runner import WorkSignal
+from agentops_memory.storage.sqlite import SqliteEngine
 from agentops_memory.storage.sqlite.base.damaged import drop_statements
 from agentops_memory.web import health
 
@@ -35,7 +36,7 @@ REMEDY = "`agentops-memory doctor` tells how far, and `agentops-memory restore` 
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mending, "PAUSE", timedelta(milliseconds=5))
+    monkeypatch.setattr(jobs, "PAUSE", timedelta(milliseconds=5))
     monkeypatch.setattr(health, "TOLD_FOR", timedelta(0))
 
 
@@ -93,20 +94,21 @@ def test_who_only_searches_lets_a_damaged_index_be_mended_too(
 def test_what_stays_damaged_is_looked_at_again_without_a_bell() -> None:
     looks, third = list[Caller](), asyncio.Event()
 
-    class Untouched(Upkeep):
-        async def mend(self, caller: Caller) -> tuple[int, ...]:  # noqa: ARG002
-            return ()
+    class Untouched:
+        async def repair(self, _: Caller) -> Repaired:
+            return Repaired(rebuilt=())
 
-    async def is_whole(caller: Caller) -> bool:
-        looks.append(caller)
-        if len(looks) == 3:
-            third.set()
-        return third.is_set()
+        async def check(self, caller: Caller, *, thorough: bool) -> Condition:
+            assert thorough
+            looks.append(caller)
+            if len(looks) == 3:
+                third.set()
+            return Condition(is_intact=third.is_set())
 
     async def test() -> None:
-        bell, upkeep = WorkSignal(), Untouched(engine=cast("Engine", None))
-        async with asyncio.timeout(10), mending.mending(upkeep, is_whole, bell):
-            bell.ring(OPERATOR)
+        bell, maintenance = WorkSignal(), cast("Maintenance", Untouched())
+        async with asyncio.timeout(10), jobs.repairing(maintenance, bell):
+            bell.set(OPERATOR)
             await third.wait()  # nobody else rings
             await asyncio.sleep(0.05)  # ten pauses, in which it is left alone
 
@@ -119,23 +121,17 @@ def test_what_cannot_be_mended_for_damage_is_looked_at_again_without_a_word(
 ) -> None:
     looks, third = list[Caller](), asyncio.Event()
 
-    class Broken(Upkeep):
-        async def mend(self, caller: Caller) -> tuple[int, ...]:
+    class Broken:
+        async def repair(self, caller: Caller) -> Repaired:
             looks.append(caller)
             if len(looks) == 3:
                 third.set()
             raise Damaged(DAMAGED["error"])
 
-    async def is_whole(_: Caller) -> bool:
-        return True
-
     async def test() -> None:
-        bell = WorkSignal()
-        async with (
-            asyncio.timeout(10),
-            mending.mending(Broken(engine=cast("Engine", None)), is_whole, bell),
-        ):
-            bell.ring(OPERATOR)
+        bell, maintenance = WorkSignal(), cast("Maintenance", Broken())
+        async with asyncio.timeout(10), jobs.repairing(maintenance, bell):
+            bell.set(OPERATOR)
             await third.wait()
 
     asyncio.run(test())
@@ -177,10 +173,14 @@ async def filled(path: Path) -> None:
             await save(engine, f"apple {number} " + "long " * 900)
 
 
+async def is_intact(engine: SqliteEngine) -> bool:
+    return (await engine.maintenance.check(OPERATOR, thorough=True)).is_intact
+
+
 async def mended(path: Path) -> None:
     async with opened(path) as engine:
-        assert await Upkeep(engine=engine).mend(OPERATOR) == (0,)
-        assert await engine.is_whole(OPERATOR)
+        assert await engine.maintenance.repair(OPERATOR) == Repaired(rebuilt=(0,))
+        assert await is_intact(engine)
         await save(engine, "pear")
 
 
@@ -291,12 +291,12 @@ def test_an_index_that_cannot_be_made_anew_leaves_the_writer_as_it_was(tmp_path:
             before = harmed(path, page)
             words = harmed(path, page_of(path, "memories_fts_0_idx"))
             with pytest.raises(Damaged):
-                await Upkeep(engine=engine).mend(OPERATOR)
-            assert not await engine.is_whole(OPERATOR)
+                await engine.maintenance.repair(OPERATOR)
+            assert not await is_intact(engine)
             harmed(path, page, before)
-            assert not await engine.is_whole(OPERATOR)
+            assert not await is_intact(engine)
             harmed(path, page_of(path, "memories_fts_0_idx"), words)
-            assert await engine.is_whole(OPERATOR)
+            assert await is_intact(engine)
             await save(engine, "pear")
 
     asyncio.run(test())

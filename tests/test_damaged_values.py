@@ -15,11 +15,11 @@ from agentops_memory.doctor.doctor import DoctorContext, findings_of, fixed
 from agentops_memory.domain.model.access import OPERATOR
 from agentops_memory.domain.model.findings import Finding, Status
 from agentops_memory.domain.ports.engine import Transaction
-from agentops_memory.jobs import index_repair as mending
+from agentops_memory.jobs import index as jobs
 from agentops_memory.storage.sqlite.base.connection import connect
 from agentops_memory.storage.sqlite.maintenance import values
 from agentops_memory.storage.sqlite.maintenance.values import DERIVED, TABLES, Kind
-from agentops_memory.storage.sqlite.schema.migrate import laid_out
+from agentops_memory.storage.sqlite.schema.migrate import apply_migrations
 from agentops_memory.web import health
 
 from .agents import agent
@@ -88,7 +88,7 @@ def test_no_more_rows_are_read_than_are_told_however_many_values_of_a_row_are_da
 
 def test_it_is_told_of_every_column_what_it_holds() -> None:
     with closing(connect(Path(":memory:"))) as database:
-        laid_out(database)
+        apply_migrations(database)
         columns = database.execute(
             """SELECT t.name, c.name
                  FROM pragma_table_list t, pragma_table_info(t.name) c
@@ -381,7 +381,7 @@ def test_what_is_met_is_a_warning_of_readiness_until_it_is_mended(
     path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(health, "TOLD_FOR", timedelta(0))
-    monkeypatch.setattr(mending, "PAUSE", timedelta(milliseconds=5))
+    monkeypatch.setattr(jobs, "PAUSE", timedelta(milliseconds=5))
     damage(path, "memories", "content", NO_TEXT)
     with serving(path, MEMORY_SWEEP_EVERY="5ms") as service:
         assert service.http.get("/context?project=demo&query=apple").status_code == 200

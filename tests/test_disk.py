@@ -18,7 +18,7 @@ import pytest
 
 from agentops_memory.domain.errors import Full
 from agentops_memory.storage.sqlite import SqliteEngine
-from agentops_memory.storage.sqlite.engine import batches
+from agentops_memory.storage.sqlite.engine import writer
 
 from . import engine
 from .files import assert_sound, beside, disk
@@ -51,7 +51,7 @@ def test_a_full_disk_refuses_saves_until_there_is_space_again(tmp_path: Path) ->
 def test_a_disk_that_fills_in_a_batch_refuses_only_what_found_no_room(
     saves: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batches, "LONGEST", timedelta(seconds=engine.SOON))
+    monkeypatch.setattr(writer, "LONGEST", timedelta(seconds=engine.SOON))
     works = [engine.saving(f"{number} {LARGE}") for number in range(saves)]
     with disk(tmp_path / "disk", size=16 * MEBIBYTE) as folder:
         path, ballast = folder / "memory.db", folder / "ballast"

@@ -212,7 +212,7 @@ def test_a_file_that_could_not_be_written_anew_is_with_the_next_erasure(
 ) -> None:
     path = forgetful(tmp_path)
     with monkeypatch.context() as full:
-        full.setattr(upgrade, "compact", lambda *_: False)
+        full.setattr(upgrade, "vacuum", lambda *_: False)
         with serving(path) as service:
             erasure = erased(service.http, 1)
             service.save("walnut")

@@ -8,11 +8,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
+from typing import cast
 
 import pytest
 
-from agentops_memory.domain.model.access import TenantId
+from agentops_memory.domain.model.access import OPERATOR, Caller, TenantId
+from agentops_memory.domain.model.maintenance import Sizes
 from agentops_memory.domain.model.totals import Rows
+from agentops_memory.domain.ports import engine as ports
 from agentops_memory.jobs import gauges as figures
 from agentops_memory.storage.sqlite.engine.tenants import tenant_file
 from agentops_memory.telemetry import Telemetry
@@ -31,13 +34,20 @@ class Storage:
     waiting = 0
     counts = 0
 
-    def files(self) -> list[Path]:
-        return [Path("memory.db")]
+    def callers(self) -> list[Caller]:
+        return [OPERATOR]
 
-    async def rows(self) -> list[Rows]:
+    @property
+    def maintenance(self) -> "Storage":
+        return self
+
+    async def sizes(self, _: Caller) -> Sizes:
+        return Sizes(database=0, log=0, free=None)
+
+    async def count(self, _: Caller) -> Rows:
         self.counts += 1
         await asyncio.sleep(0)
-        return []
+        return Rows(memories=0, revisions=0, sessions=0, sessions_open=0)
 
 
 @pytest.fixture
@@ -124,7 +134,7 @@ def test_those_who_ask_together_or_soon_have_rows_counted_once(
     storage = Storage()
 
     async def ask() -> None:
-        looked_up = figures.Figures(storage, Telemetry.started(None).metrics)
+        looked_up = figures.Figures(cast("ports.Storage", storage), Telemetry.started(None).metrics)
         await asyncio.gather(*(looked_up.refresh() for _ in range(3)))
         await looked_up.refresh()
 
@@ -173,7 +183,7 @@ def test_what_is_looked_up_is_kept_fresh_for_a_collector() -> None:
     storage, metrics = Storage(), Telemetry.started(None).metrics
 
     async def look() -> None:
-        async with figures.kept_fresh(figures.Figures(storage, metrics)):
+        async with figures.kept_fresh(figures.Figures(cast("ports.Storage", storage), metrics)):
             await turns(20)
 
     asyncio.run(look())

@@ -8,14 +8,16 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
 from starlette.responses import JSONResponse
 
 from agentops_memory.compose import PROTOCOLS
-from agentops_memory.domain.model.access import TenantId
+from agentops_memory.domain.model.access import Caller, TenantId
+from agentops_memory.domain.model.maintenance import Condition, Sizes
+from agentops_memory.domain.ports.engine import Storage
 from agentops_memory.storage.sqlite.engine.tenants import tenant_file
 from agentops_memory.telemetry import Telemetry
 from agentops_memory.telemetry.measures import INDEX_DRIFT
@@ -251,27 +253,31 @@ def test_what_is_looked_at_is_the_database_of_the_default_tenant(
 
 
 def test_those_who_wait_for_a_slow_look_are_told_what_it_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     looks = 0
 
     class SlowDisk:
-        damaged_values = 0
+        @property
+        def maintenance(self) -> "SlowDisk":
+            return self
 
-        def files(self) -> list[Path]:
-            return [tmp_path / "memory.db"]
+        async def sizes(self, _: Caller) -> Sizes:
+            return Sizes(database=0, log=0, free=None)
 
-        async def touch(self) -> bool:
+        async def probe(self) -> Condition:
             nonlocal looks
             looks += 1
             await asyncio.sleep(0)
-            return True
+            return Condition()
 
     async def ask() -> None:
         loop = asyncio.get_running_loop()
         clock, late = loop.time, health.TOLD_FOR.total_seconds() + 0.5
         monkeypatch.setattr(loop, "time", lambda: clock() + looks * late)
-        probes = health.Probes(storage=SlowDisk(), metrics=Telemetry.started(None).metrics)
+        probes = health.Probes(
+            storage=cast("Storage", SlowDisk()), metrics=Telemetry.started(None).metrics
+        )
         await asyncio.gather(*(probes.readiness() for _ in range(3)))
 
     asyncio.run(ask())

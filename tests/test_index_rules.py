@@ -10,10 +10,9 @@ import pytest
 
 from agentops_memory.domain.text.features import ALL, Feature
 from agentops_memory.domain.text.neighbours import borrowed, borrows
-from agentops_memory.storage.sqlite.base.connection import connect
+from agentops_memory.storage.sqlite.base.connection import APPLICATION_ID, connect
 from agentops_memory.storage.sqlite.fts.partitions import AREAS
 from agentops_memory.storage.sqlite.schema.migrate import (
-    APPLICATION_ID,
     StartRefused,
     migrated,
     statements,

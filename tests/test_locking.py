@@ -88,7 +88,7 @@ def test_a_full_queue_refuses_what_found_no_place_and_serves_what_did(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine, "QUEUE", 2)
-    monkeypatch.setattr(engine, "QUEUE_PATIENCE", TIMEOUT)
+    monkeypatch.setattr(engine, "QUEUE_TIMEOUT", TIMEOUT)
     monkeypatch.setattr(engine, "BUSY_TIMEOUT", timedelta(minutes=1))
 
     with serving(tmp_path / "memory.db") as service, ThreadPoolExecutor() as threads:
@@ -108,7 +108,7 @@ def test_a_caller_that_leaves_keeps_no_place_in_the_queue(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine, "QUEUE", 1)
-    monkeypatch.setattr(engine, "QUEUE_PATIENCE", TIMEOUT)
+    monkeypatch.setattr(engine, "QUEUE_TIMEOUT", TIMEOUT)
     path = tmp_path / "memory.db"
 
     with serving(path) as service:

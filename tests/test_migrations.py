@@ -12,10 +12,9 @@ import pytest
 
 from agentops_memory import __version__
 from agentops_memory.domain.text.normalization import content_hash
-from agentops_memory.storage.sqlite.base.connection import connect
+from agentops_memory.storage.sqlite.base.connection import APPLICATION_ID, connect
 from agentops_memory.storage.sqlite.schema import migrate
 from agentops_memory.storage.sqlite.schema.migrate import (
-    APPLICATION_ID,
     MIGRATIONS,
     StartRefused,
     migrated,

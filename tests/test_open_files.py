@@ -16,7 +16,7 @@ import pytest
 from agentops_memory.domain.errors import Unavailable
 from agentops_memory.domain.model.access import TenantId
 from agentops_memory.storage.sqlite import SqliteEngine
-from agentops_memory.storage.sqlite.base import transactions as boundaries
+from agentops_memory.storage.sqlite.base import connection as transactions
 from agentops_memory.storage.sqlite.base.connection import connect
 from agentops_memory.storage.sqlite.base.open_files import GONE, LINKED, LOG_GONE
 from agentops_memory.storage.sqlite.engine.tenants import tenant_file
@@ -142,7 +142,7 @@ def test_what_was_removed_unnoticed_is_no_loss_at_the_end(tmp_path: Path, kind: 
 def test_a_commit_into_files_that_went_meanwhile_is_not_acknowledged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, number: int
 ) -> None:
-    path, commit = tmp_path / "memory.db", boundaries._commit  # noqa: SLF001 - in the midst
+    path, commit = tmp_path / "memory.db", transactions._commit  # noqa: SLF001 - in the midst
 
     def harmful(database: sqlite3.Connection) -> None:
         of(path, kind).unlink(missing_ok=True)
@@ -150,7 +150,7 @@ def test_a_commit_into_files_that_went_meanwhile_is_not_acknowledged(
 
     async def test(database: SqliteEngine) -> None:
         await engine.save(database, "before")
-        monkeypatch.setattr(boundaries, "_commit", harmful)
+        monkeypatch.setattr(transactions, "_commit", harmful)
         saves = [engine.save(database, f"{number}") for number in range(number)]
 
         answers = await asyncio.gather(*saves, return_exceptions=True)

@@ -6,11 +6,12 @@ from datetime import timedelta
 
 import pytest
 
-from agentops_memory.domain.lifecycle.upkeep import Swept, Upkeep
 from agentops_memory.domain.memories import writes
 from agentops_memory.domain.model.access import OPERATOR, Caller
+from agentops_memory.domain.model.maintenance import Tidied
 from agentops_memory.domain.model.memory import Change, MemoryId
 from agentops_memory.storage.sqlite.base.connection import connect
+from agentops_memory.storage.sqlite.engine.maintenance import SqliteMaintenance
 from agentops_memory.storage.sqlite.engine.transaction import SqliteTransaction
 from agentops_memory.storage.sqlite.fts import partitions
 
@@ -54,16 +55,16 @@ def test_damage_is_seen_in_its_partition_and_mended_there_alone(
         database.execute(statement)
     others = [inside(service.path, number) for number in (0, 2)]
 
-    async def mended(upkeep: Upkeep) -> None:
-        assert await upkeep.drifts(Caller()) == {0: 0, 1: drift, 2: 0}
-        assert [await upkeep.is_exact(Caller(), number) for number in range(3)] == [
+    async def mended(maintenance: SqliteMaintenance) -> None:
+        assert await maintenance.drifts(Caller()) == {0: 0, 1: drift, 2: 0}
+        assert [await maintenance.is_exact(Caller(), number) for number in range(3)] == [
             True,
             False,
             True,
         ]
-        await upkeep.rebuild(Caller(), 1)
-        assert await upkeep.drifts(Caller()) == {0: 0, 1: 0, 2: 0}
-        assert await upkeep.is_exact(Caller(), 1)
+        await maintenance.rebuild(Caller(), 1)
+        assert await maintenance.drifts(Caller()) == {0: 0, 1: 0, 2: 0}
+        assert await maintenance.is_exact(Caller(), 1)
 
     keeping(service.path, mended)
 
@@ -82,13 +83,9 @@ def test_a_sweep_rebuilds_what_has_drifted_and_nothing_else(
         database.execute("DELETE FROM memories_fts_1_docsize")
     before = inside(service.path, 0)
 
-    assert swept(service.path) == Swept(
-        partitions=2, drift=1, rebuilt=(1,), moved=0, is_damaged=False
-    )
+    assert swept(service.path) == Tidied(parts=2, drift=1, rebuilt=(1,), moved=0, is_damaged=False)
 
-    assert swept(service.path) == Swept(
-        partitions=2, drift=0, rebuilt=(), moved=0, is_damaged=False
-    )
+    assert swept(service.path) == Tidied(parts=2, drift=0, rebuilt=(), moved=0, is_damaged=False)
     assert inside(service.path, 0) == before
     assert_index_is_whole(service.path)
 

@@ -154,7 +154,7 @@ def test_what_is_saved_into_a_database_that_is_being_removed_is_refused(tmp_path
         ) as engine:
             await engine.write(caller, save, draft("apple"), timedelta())
             file = tenant_file(path, ACME)
-            async with engine._used(caller) as open_before:  # noqa: SLF001 - a request under way
+            async with engine.used(caller) as open_before:  # a request under way
                 remove(file)
                 with pytest.raises(Refusal):
                     await open_before.write(caller, save, draft("pear"), timedelta())

@@ -22,9 +22,9 @@ from agentops_memory.domain.model.access import TenantId
 from agentops_memory.files.service_lock import service_lock
 from agentops_memory.settings.settings import settings
 from agentops_memory.storage.sqlite.base.connection import connect
+from agentops_memory.storage.sqlite.base.copies import copies_of, kept_name
 from agentops_memory.storage.sqlite.engine.tenants import tenant_file
 from agentops_memory.storage.sqlite.maintenance import replacing
-from agentops_memory.storage.sqlite.schema.copies import copies_of, kept_name
 
 from .archives import all_rows, at, backed_up, repacked, told_truly
 from .callers import audit, key_file, made_key, revoke

@@ -28,9 +28,9 @@ from agentops_memory.domain.model.memory import MemoryId
 from agentops_memory.domain.model.retention import FOR_EVER, WHAT, Kind, Retentions
 from agentops_memory.domain.model.space import StoreId
 from agentops_memory.domain.stores.stores import delete_store
-from agentops_memory.jobs.retention import Keeping, keeping
-from agentops_memory.jobs.scrub import WorkSignal
-from agentops_memory.jobs.trusted_clock import SteadyClock
+from agentops_memory.jobs.retention import RetentionJob, enforcing
+from agentops_memory.jobs.runner import WorkSignal
+from agentops_memory.jobs.trusted_clock import TrustedClock
 from agentops_memory.settings.settings import VARIABLES
 from agentops_memory.storage.sql import past_retention
 from agentops_memory.storage.sqlite import SqliteEngine
@@ -193,7 +193,7 @@ def test_no_step_takes_more_than_saves_may_wait_for(
 
     async def one_step(engine: SqliteEngine) -> None:
         assert (await engine.write(OPERATOR, remove_memories, [MemoryId(4)])).rows == 4
-        assert await engine.read(OPERATOR, lambda tx: tx.index.to_purge())
+        assert await engine.read(OPERATOR, lambda tx: tx.purges.noted())
 
     run(service, one_step, START + MONTH)
     ids = "SELECT number FROM {} WHERE memory_id = 4 ORDER BY number"
@@ -410,7 +410,7 @@ def test_a_clock_that_jumps_in_the_midst_of_a_sweep_makes_nothing_old(service: S
 
 def test_a_clock_that_is_looked_at_while_it_is_wrong_is_not_believed() -> None:
     clock = Clock()
-    steady = SteadyClock(clock=clock, elapsed=clock.elapsed)
+    steady = TrustedClock(clock=clock, elapsed=clock.elapsed)
     clock.advance(minutes=5)
     looks = [steady.proven()]
 
@@ -424,7 +424,7 @@ def test_a_clock_that_is_looked_at_while_it_is_wrong_is_not_believed() -> None:
 
 def test_a_clock_that_is_put_right_little_by_little_is_steady() -> None:
     clock = Clock()
-    steady = SteadyClock(clock=clock, elapsed=clock.elapsed)
+    steady = TrustedClock(clock=clock, elapsed=clock.elapsed)
     looks = []
     for _ in range(8):
         looks.append(steady.proven() is not None)
@@ -466,8 +466,8 @@ def test_a_database_that_was_opened_is_swept_when_the_bell_rings(tmp_path: Path)
         keep = keeper(engine, clock, telemetry, [])
         clock.advance(days=30)
         for every in (timedelta(), never):
-            async with keeping(keep, list, bell, every):
-                bell.ring(OPERATOR)
+            async with enforcing(keep, list, bell, every):
+                bell.set(OPERATOR)
                 if every:
                     while await engine.read(OPERATOR, memories_past_retention):  # noqa: ASYNC110
                         await asyncio.sleep(0.002)
@@ -528,7 +528,7 @@ async def with_engine(
 ) -> T:
     async with (
         asyncio.timeout(20),
-        SqliteEngine.opened(path, clock=clock, kept=retentions) as engine,
+        SqliteEngine.opened(path, clock=clock, retention=retentions) as engine,
     ):
         return await work(engine)
 
@@ -539,7 +539,7 @@ def kept(service: Service, clock: Clock) -> Iterator[tuple[Callable[[], None], l
     audited: list[Any] = []
     telemetry = Telemetry.started(None)
     with asyncio.Runner() as runner:
-        opening = SqliteEngine.opened(service.path, clock=clock, kept=KEPT)
+        opening = SqliteEngine.opened(service.path, clock=clock, retention=KEPT)
         engine = runner.run(opening.__aenter__())
         keep = keeper(engine, clock, telemetry, audited)
 
@@ -570,16 +570,18 @@ def test_a_tenant_that_was_erased_meanwhile_holds_up_no_other(
     assert (len(swept), caplog.records) == (2, [])
 
 
-def keeper(engine: SqliteEngine, clock: Clock, telemetry: Telemetry, audited: list[Any]) -> Keeping:
+def keeper(
+    engine: SqliteEngine, clock: Clock, telemetry: Telemetry, audited: list[Any]
+) -> RetentionJob:
     def trim(at: Any) -> int:
         audited.append(at)
         return 0
 
-    return Keeping(
+    return RetentionJob(
         retaining=RetentionSweep(engine=engine),
-        kept=KEPT,
+        retention=KEPT,
         trim_audit=trim,
-        clock=SteadyClock(clock=clock, elapsed=clock.elapsed),
+        clock=TrustedClock(clock=clock, elapsed=clock.elapsed),
         metrics=telemetry.metrics,
     )
 

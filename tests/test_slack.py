@@ -17,11 +17,11 @@ from agentops_memory.domain.model.access import OPERATOR
 from agentops_memory.domain.model.memory import MemoryId
 from agentops_memory.storage.sqlite import SqliteEngine
 from agentops_memory.storage.sqlite.base.connection import connect, connection
-from agentops_memory.storage.sqlite.base.open_files import OpenFiles
+from agentops_memory.storage.sqlite.base.open_files import OpenFiles, file_in_use
 from agentops_memory.storage.sqlite.engine import engine
 from agentops_memory.storage.sqlite.engine.tenant_files import remove
 from agentops_memory.storage.sqlite.maintenance import scrub as slack
-from agentops_memory.storage.sqlite.maintenance.free_space import remains as unused_remains
+from agentops_memory.storage.sqlite.maintenance.scrub import dirty_spans as unused_remains
 
 from .engine import draft, locked
 from .erasing import erased, gone, receipt, remains
@@ -97,21 +97,21 @@ def test_a_page_that_is_written_behind_the_walk_is_blanked_before_its_end(
 ) -> None:
     monkeypatch.setattr(slack, "PAGES", 3)
     with (
-        slack.file_in_use(planted) as file,
+        file_in_use(planted) as file,
         closing(connect(planted)) as database,
         closing(connect(planted)) as other,
     ):
-        walk = slack.Blanking(planted, OpenFiles.of(planted, file, database))
+        walk = slack.Walk(planted, OpenFiles.of(planted, file, database))
         ((root,),) = database.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'sessions'")
         for _ in range(root):  # far behind it
-            assert walk.step(database) is slack.Progress.MORE
+            assert walk.step(database) is slack.WalkState.MORE
         assert plant(planted, {root}) == 1
         (database if own else other).execute("UPDATE sessions SET summary = 'x'")
 
-        while (progress := walk.step(database)) is slack.Progress.MORE:
+        while (progress := walk.step(database)) is slack.WalkState.MORE:
             pass
 
-    assert progress is slack.Progress.DONE
+    assert progress is slack.WalkState.DONE
     assert remains(planted.parent, "hippogriff") == set()
 
 
@@ -212,11 +212,11 @@ def test_a_file_that_has_taken_the_place_of_another_is_not_touched(tmp_path: Pat
             remove(path)
             async with SqliteEngine.opened(path, clock=lambda: START) as new:
                 await new.write(OPERATOR, save, draft("one"), timedelta())
-                await new.blank(OPERATOR)
+                await new.scrub_file(OPERATOR)
                 assert plant(path) > 1
-                assert not await old.blank(OPERATOR)
+                assert not await old.scrub_file(OPERATOR)
                 assert remains(tmp_path, "hippogriff") != set()
-                assert await new.blank(OPERATOR)
+                assert await new.scrub_file(OPERATOR)
                 assert remains(tmp_path, "hippogriff") == set()
 
     asyncio.run(use())

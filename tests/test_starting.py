@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse
 from starlette.types import Message
 
 from agentops_memory.compose import PROTOCOLS
-from agentops_memory.storage.sqlite.schema.migrate import APPLICATION_ID
+from agentops_memory.storage.sqlite.base.connection import APPLICATION_ID
 from agentops_memory.web import app
 from agentops_memory.web.app import StartupGate
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.domain.lifecycle.upkeep import Upkeep
 from agentops_memory.domain.model.access import OPERATOR, Caller
-from agentops_memory.jobs.index_check import sweep, sweeping
-from agentops_memory.jobs.scrub import WorkSignal
+from agentops_memory.domain.ports.maintenance import Maintenance
+from agentops_memory.jobs.index import tidy, tidying
+from agentops_memory.jobs.runner import WorkSignal
 from agentops_memory.storage.sqlite.base.connection import connect
 from agentops_memory.storage.sqlite.fts import partitions
 from agentops_memory.telemetry import Metrics, Telemetry
@@ -55,8 +55,10 @@ def test_the_service_sweeps_again_and_again(service: Service, each_collector: Co
     service.save("apple")
     damage(service.path)
 
-    async def sweep_until_mended(upkeep: Upkeep, metrics: Metrics) -> None:
-        async with sweeping(upkeep, one_tenant, metrics, WorkSignal(), timedelta(milliseconds=1)):
+    async def sweep_until_mended(maintenance: Maintenance, metrics: Metrics) -> None:
+        async with tidying(
+            maintenance, one_tenant, metrics, WorkSignal(), timedelta(milliseconds=1)
+        ):
             for _ in range(2):
                 await until(lambda: not is_damaged(service.path))
                 damage(service.path)
@@ -93,7 +95,7 @@ def test_a_sweep_that_fails_does_not_end_the_others(
     async def locked_out_then_not() -> None:
         async with asyncio.timeout(20), opened(service.path) as engine:
             metrics, every = Telemetry.started(None).metrics, timedelta(milliseconds=1)
-            async with sweeping(Upkeep(engine=engine), one_tenant, metrics, WorkSignal(), every):
+            async with tidying(engine.maintenance, one_tenant, metrics, WorkSignal(), every):
                 with locked(service.path):
                     await until(lambda: bool(caplog.records))
                 await until(lambda: not is_damaged(service.path))
@@ -189,7 +191,7 @@ def test_the_index_command_makes_no_file_and_changes_none(tmp_path: Path) -> Non
 def swept(
     path: Path,
     collector: Collector | None,
-    work: Callable[[Upkeep, Metrics], Awaitable[None]],
+    work: Callable[[Maintenance, Metrics], Awaitable[None]],
 ) -> None:
     """Let work be done on the file; the collector, if there is one, has what it measured."""
     telemetry = (
@@ -200,7 +202,7 @@ def swept(
 
     async def main() -> None:
         async with asyncio.timeout(20), opened(path) as engine:
-            await work(Upkeep(engine=engine), telemetry.metrics)
+            await work(engine.maintenance, telemetry.metrics)
 
     try:
         asyncio.run(main())
@@ -238,5 +240,5 @@ def one_tenant() -> list[Caller]:
     return [OPERATOR]
 
 
-async def sweep_default(upkeep: Upkeep, metrics: Metrics) -> None:
-    await sweep(upkeep, one_tenant(), metrics, WorkSignal())
+async def sweep_default(maintenance: Maintenance, metrics: Metrics) -> None:
+    await tidy(maintenance, one_tenant(), metrics, WorkSignal())

@@ -17,6 +17,7 @@ from agentops_memory.domain.memories.writes import erase, save
 from agentops_memory.domain.model.access import OPERATOR, Caller, KeyId, TenantId
 from agentops_memory.domain.model.memory import MemoryId
 from agentops_memory.domain.ports.engine import Transaction
+from agentops_memory.jobs.gauges import counted
 from agentops_memory.storage.sqlite import SqliteEngine, TenantsEngine
 from agentops_memory.storage.sqlite.engine import tenants
 from agentops_memory.storage.sqlite.engine.tenant_files import remove
@@ -371,10 +372,10 @@ def test_to_count_rows_does_not_keep_a_database_open(
         async with opened(tmp_path / "memory.db", idle=timedelta(hours=3)) as engine:
             await saved(engine, ACME)
             for _ in range(2):
-                assert [rows.memories for rows in await engine.rows()] == [0, 1]
+                assert [rows.memories for rows in await counted(engine)] == [0, 1]
                 passed += 2 * 3600
-            await until(lambda: len(engine.files()) == 1)
-            assert [rows.memories for rows in await engine.rows()] == [0]
+            await until(lambda: len(engine.callers()) == 1)
+            assert [rows.memories for rows in await counted(engine)] == [0]
 
     asyncio.run(test())
 
@@ -398,11 +399,11 @@ def test_a_database_that_closes_while_rows_are_counted_is_left_out(tmp_path: Pat
             await saved(engine, OTHER)
             await saved(engine, ACME)
             counting.set()
-            counted = asyncio.create_task(engine.rows())
+            counting_rows = asyncio.create_task(counted(engine))
             await asyncio.to_thread(held.wait)
             await saved(engine, THIRD)  # takes the place of ACME
             await until(lambda: "acme.db" not in held_open(tmp_path))
             going_on.set()
-            assert [rows.memories for rows in await counted] == [0, 1]
+            assert [rows.memories for rows in await counting_rows] == [0, 1]
 
     asyncio.run(use())

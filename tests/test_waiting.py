@@ -63,7 +63,7 @@ def test_a_full_queue_makes_a_write_wait_and_then_refuses_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine, "QUEUE", 2)
-    monkeypatch.setattr(engine, "QUEUE_PATIENCE", timedelta(milliseconds=50))
+    monkeypatch.setattr(engine, "QUEUE_TIMEOUT", timedelta(milliseconds=50))
     path = tmp_path / "memory.db"
 
     async def test(database: SqliteEngine) -> None:
@@ -142,7 +142,7 @@ def test_a_read_waits_for_a_free_reader_and_is_then_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine, "READERS", 1)
-    monkeypatch.setattr(engine, "READ_PATIENCE", timedelta(milliseconds=50))
+    monkeypatch.setattr(engine, "READ_TIMEOUT", timedelta(milliseconds=50))
     began, free = threading.Event(), threading.Event()
 
     def work(_: Transaction) -> None:

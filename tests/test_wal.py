@@ -13,8 +13,8 @@ import pytest
 from agentops_memory.domain.model.access import OPERATOR
 from agentops_memory.domain.ports.engine import Transaction
 from agentops_memory.storage.sqlite import SqliteEngine
+from agentops_memory.storage.sqlite.base import open_files as wal
 from agentops_memory.storage.sqlite.base.connection import connect
-from agentops_memory.storage.sqlite.engine import wal
 from agentops_memory.storage.sqlite.engine.engine import READERS
 
 from .engine import count, run, save, statement

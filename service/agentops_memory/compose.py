@@ -46,7 +46,7 @@ from .mcp.http import McpOverHttp
 from .settings.settings import Settings
 from .storage.sqlite import SqliteEngine, TenantsEngine
 from .storage.sqlite.engine.tenants import tenant_file
-from .storage.sqlite.schema.migrate import OnUpgrade, unannounced
+from .storage.sqlite.schema.migrate import OnUpgrade
 from .telemetry import Telemetry, counted, hide_by, traced
 from .web.app import application
 from .web.auth import Identity, RateLimiter, is_open_allowed, must_have_keys
@@ -78,7 +78,7 @@ async def opened(
     clock: Callable[[], datetime] = utc_now,
     elapsed: Callable[[], float] = time.monotonic,
     on_wait: OnWait | None = None,
-    on_upgrade: OnUpgrade = unannounced,
+    on_upgrade: OnUpgrade = noop,
 ) -> AsyncIterator[Starlette]:
     """The application over its open database, which no other service has meanwhile.
 
@@ -112,7 +112,7 @@ async def opened(
         ) as sqlite,
     ):
         engine, rules = traced(sqlite, telemetry), redaction.rules
-        transfer = Transfer(engine=engine, rules=rules, on_left=housekeeping.imports.ring)
+        transfer = Transfer(engine=engine, rules=rules, on_left=housekeeping.imports.set)
         services = _services(
             engine,
             telemetry,
@@ -120,7 +120,7 @@ async def opened(
             rules,
             clock,
             transfer=transfer,
-            on_erased=housekeeping.erased.ring,
+            on_erased=housekeeping.erased.set,
         )
         local = partial(_local, services, telemetry, rules)
         agents = McpOverHttp(Connections(profile=settings.profile, service=local, clock=clock))
@@ -143,7 +143,7 @@ def _looked_after(
     if settings.metrics == "off":
         return probes.operations
     scrape = Scrape(
-        figures=figures,
+        refresh=figures.refresh,
         exposition=telemetry.exposition(),
         gate=gate,
         is_open=settings.metrics == "open",
@@ -172,7 +172,7 @@ async def opened_here(
         clock=clock,
         features=settings.recall,
         quota=settings.tenant_quota,
-        kept=settings.retention,
+        retention=settings.retention,
     ) as sqlite:
         engine, rules = traced(sqlite, telemetry), redaction.rules
         transfer = Transfer(engine=engine, rules=rules, step=OWN, rest=OF_OTHERS)

@@ -55,7 +55,7 @@ def on_database(
 
     async def worked() -> T:
         async with SqliteEngine.opened(
-            path, clock=now, features=settings.recall, kept=settings.retention
+            path, clock=now, features=settings.recall, retention=settings.retention
         ) as engine:
             return await work(engine, Caller(tenant=tenant))
 

@@ -16,7 +16,7 @@ from ..backup.schedule import KeptArchive, newest, path_in, prune
 from ..domain.secrets.sanitizing import code_of, is_operational, sentence_of
 from ..telemetry import Metrics
 from ..telemetry.measures import BACKUP_BYTES, BACKUP_INTERVAL, BACKUP_LAST_SUCCESS, BACKUPS
-from .runner import apart, beside
+from .runner import background, run_in_thread
 
 LOOK = timedelta(minutes=1)  # between two looks at the folder; a start has enough to do
 TIMEOUT = timedelta(minutes=15)  # after a failure, at most
@@ -58,8 +58,8 @@ class Backups:
         self.metrics.show(BACKUP_INTERVAL, self.every.total_seconds())
         try:
             await self._look()
-            await apart(lambda _: _require_writable(self.folder))
-            if await apart(lambda _: are_on_one_disk(self.folder, self.place.db_path)):
+            await run_in_thread(lambda _: _require_writable(self.folder))
+            if await run_in_thread(lambda _: are_on_one_disk(self.folder, self.place.db_path)):
                 self._warn("backups lie on the disk of the database, and are lost with it")
         except OSError as error:
             self._warn("no backup can be made now", reason=sentence_of(error))
@@ -83,7 +83,7 @@ class Backups:
 
     async def _look(self) -> None:
         now = self.clock()
-        self._newest = found = await apart(lambda _: newest(self.folder, now))
+        self._newest = found = await run_in_thread(lambda _: newest(self.folder, now))
         self.metrics.show(BACKUP_LAST_SUCCESS, found.made_at.timestamp() if found else 0)
         self.metrics.show(BACKUP_BYTES, found.size if found else 0)
 
@@ -93,7 +93,9 @@ class Backups:
     async def _make(self) -> None:
         loop, now = asyncio.get_running_loop(), self.clock()
         began, target = loop.time(), path_in(self.folder, now)
-        made = await apart(lambda go_on: make_archive(self.place, target, now=now, progress=go_on))
+        made = await run_in_thread(
+            lambda go_on: make_archive(self.place, target, now=now, progress=go_on)
+        )
         self.metrics.count(BACKUPS, "made")
         seconds = round(loop.time() - began, 3)
         extra = {"archive": str(made.path), "bytes": made.size, "seconds": seconds}
@@ -106,7 +108,7 @@ class Backups:
     async def _prune(self) -> None:
         now = self.clock()
         try:
-            gone = await apart(lambda _: prune(self.folder, self.keep, now))
+            gone = await run_in_thread(lambda _: prune(self.folder, self.keep, now))
         except OSError as error:
             self._warn("old backups could not be removed", reason=sentence_of(error))
         else:
@@ -138,7 +140,7 @@ def backing_up(backups: Backups) -> AbstractAsyncContextManager[None]:
 
     What is half made at the end has no name, and is gone.
     """
-    return beside(_again_and_again(backups))
+    return background(_again_and_again(backups))
 
 
 def are_on_one_disk(folder: Path, database: Path) -> bool:

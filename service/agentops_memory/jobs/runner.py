@@ -1,17 +1,19 @@
-"""Work beside the service: begun with what it is beside, and cancelled at the end of that."""
+"""Work in the background: when it is done, and what becomes of it when it fails."""
 
 import asyncio
 import os
 import sys
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from logging import Logger
 from typing import Any, TypeVar
 
-from ..domain.errors import Refusal
+from ..domain.errors import NotFound, Refusal
+from ..domain.model.access import Caller, TenantId
 from ..domain.secrets.sanitizing import code_of, is_operational, reason
 
 T = TypeVar("T")
@@ -19,6 +21,11 @@ T = TypeVar("T")
 HURRY = timedelta(seconds=1)  # in which a thread ends that nobody waits for any more
 MODEST = 10  # added to the niceness of a thread
 
+SHORTEST_PAUSE = timedelta(milliseconds=250)  # before what is held back is tried again
+LONGEST_PAUSE = timedelta(seconds=4)
+
+Callers = Callable[[], Iterable[Caller]]
+"""Who stands for each tenant: asked anew each time, for tenants come and go."""
 GoOn = Callable[..., None]
 """Asked by a thread whether to go on; raises Stopped if not."""
 
@@ -27,8 +34,31 @@ class Stopped(Exception):
     """Nobody waits for what the thread does."""
 
 
+class WorkSignal:
+    """Set for a tenant for which there is something to do; waited for by the one who does it."""
+
+    def __init__(self) -> None:
+        self._is_set = asyncio.Event()
+        self._callers: dict[TenantId, Caller] = {}
+
+    def set(self, caller: Caller) -> None:
+        """Say that there is something to do for the caller's tenant."""
+        self._callers[caller.tenant] = Caller(tenant=caller.tenant)
+        self._is_set.set()
+
+    async def wait(self, time: timedelta | None = None) -> list[Caller]:
+        """For whom it was set, once it was; nobody, when the time is over."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(time.total_seconds() if time else None):
+                await self._is_set.wait()
+        self._is_set.clear()
+        callers = list(self._callers.values())
+        self._callers.clear()
+        return callers
+
+
 @asynccontextmanager
-async def beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+async def background(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
     """Inside, the work goes on."""
     task = asyncio.create_task(work)
     try:
@@ -40,16 +70,64 @@ async def beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
 
 
 def repeating(
-    every: timedelta, work: Callable[[], Awaitable[None]]
+    every: timedelta, work: Callable[[], Awaitable[object]]
 ) -> AbstractAsyncContextManager[None]:
     """Inside, the work is done after each such interval; an interval of 0 means never."""
-    return beside(_again_and_again(every, work)) if every else nullcontext()
+    return background(_again_and_again(every, work)) if every else nullcontext()
 
 
-async def _again_and_again(every: timedelta, work: Callable[[], Awaitable[None]]) -> None:
+async def _again_and_again(every: timedelta, work: Callable[[], Awaitable[object]]) -> None:
     while True:
         await asyncio.sleep(every.total_seconds())
         await work()
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Work for one tenant after another. What fails is told, and holds up no other tenant's.
+
+    Work that answers False is held back, and wants to be tried again.
+    """
+
+    work: Callable[[Caller], Awaitable[object]]
+    log: Logger
+    failure: str  # as the log has it
+
+    async def run(self, callers: Iterable[Caller]) -> list[Caller]:
+        """Do the work for each of them; whose is held back."""
+        return [caller for caller in callers if not await self._is_done(caller)]
+
+    async def run_on_signal(self, callers: Callers, signal: WorkSignal, every: timedelta) -> None:
+        """Do it at the start for all, when the signal is set for those, and so often for all.
+
+        What is held back is tried again after a pause. An interval of 0 means never.
+        """
+        due, pause, clock = list(callers()), SHORTEST_PAUSE, asyncio.get_running_loop().time
+        while True:
+            begun = clock()
+            held_back = await self.run(due)
+            await asyncio.sleep(clock() - begun)  # it rests as long as it worked
+            pause = min(2 * pause, LONGEST_PAUSE) if held_back else SHORTEST_PAUSE
+            signalled = await signal.wait(pause if held_back else every or None)
+            due = held_back + [caller for caller in signalled if caller not in held_back]
+            due = due or list(callers())
+
+    async def _is_done(self, caller: Caller) -> bool:
+        return await attempted(self.work(caller), self.log, self.failure, tenant=caller.tenant)
+
+
+async def attempted(work: Awaitable[object], log: Logger, failure: str, **fields: object) -> bool:
+    """Whether nothing is left to do; what fails is told, and may be tried again.
+
+    What a fault of the program ends is not: it would end it as often as it is tried.
+    """
+    try:
+        return await work is not False
+    except NotFound:
+        return True  # the tenant was erased
+    except Exception as error:  # noqa: BLE001 - the next tenant's may be well
+        log_failure(log, failure, error, **fields)
+        return not is_operational(error)
 
 
 def log_failure(log: Logger, sentence: str, error: Exception, **fields: object) -> None:
@@ -64,24 +142,7 @@ def log_failure(log: Logger, sentence: str, error: Exception, **fields: object) 
         log.error(sentence, exc_info=error, extra=fields)
 
 
-class Seldom:
-    """Lets work have no more than a hundredth of the time, however long it takes."""
-
-    SHARE = 100
-
-    def __init__(self) -> None:
-        self._due_at = 0.0
-
-    async def run(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Do the work, unless that would be too soon after the last time."""
-        clock = asyncio.get_running_loop().time
-        began = clock()
-        if began >= self._due_at:
-            await work()
-            self._due_at = clock() + (clock() - began) * self.SHARE
-
-
-async def apart(work: Callable[[GoOn], T]) -> T:
+async def run_in_thread(work: Callable[[GoOn], T]) -> T:
     """What work answers, which may take long: it has a thread of its own, behind all others.
 
     Cancelled, it waits a second for a thread that asks whether to go on, and no longer

@@ -11,27 +11,26 @@ from pathlib import Path
 
 from ..domain.lifecycle.receipts import Erasures
 from ..domain.lifecycle.retention import RetentionSweep
-from ..domain.lifecycle.upkeep import Upkeep
 from ..domain.memories.sessions import Sessions
 from ..domain.model.access import Caller
 from ..domain.ports.engine import Engine
+from ..domain.ports.maintenance import noop
 from ..domain.transfer.transfer import Transfer
 from ..files.audit import trim
 from ..files.file_systems import require_local
 from ..settings.settings import Settings
 from ..storage.sqlite import SqliteEngine, TenantsEngine
 from ..storage.sqlite.engine.engine import Listener
-from ..storage.sqlite.schema.migrate import OnUpgrade, unannounced
+from ..storage.sqlite.schema.migrate import OnUpgrade
 from ..telemetry import Metrics
-from ..telemetry.measures import COMMIT_BATCH_SIZE, COMMIT_SECONDS
 from .backups import Backups, backing_up
-from .idle_sessions import end_idle, ending
 from .imports import importing
-from .index_check import looking_at_values, sweeping
-from .index_repair import mending
-from .retention import Keeping, keeping
-from .scrub import WorkSignal, scrubbing
-from .trusted_clock import SteadyClock
+from .index import checking, repairing, tidying
+from .retention import RetentionJob, enforcing
+from .runner import WorkSignal
+from .scrub import scrubbing
+from .sessions import end_idle, ending
+from .trusted_clock import TrustedClock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +44,7 @@ class Housekeeping:
     metrics: Metrics
     clock: Callable[[], datetime]
     elapsed: Callable[[], float] = time.monotonic
-    on_upgrade: OnUpgrade = unannounced
+    on_upgrade: OnUpgrade = noop
     erased: WorkSignal = field(default_factory=WorkSignal)  # where something was erased
     imports: WorkSignal = field(default_factory=WorkSignal)  # where one was left half-way
     _opened: WorkSignal = field(default_factory=WorkSignal)
@@ -58,7 +57,7 @@ class Housekeeping:
         loop = asyncio.get_running_loop()
 
         def damaged(caller: Caller) -> None:
-            loop.call_soon_threadsafe(self._damaged.ring, caller)
+            loop.call_soon_threadsafe(self._damaged.set, caller)
 
         def upgrading() -> None:
             loop.call_soon_threadsafe(self.on_upgrade)
@@ -68,17 +67,19 @@ class Housekeeping:
             clock=self.clock,
             features=self.settings.recall,
             quota=self.settings.tenant_quota,
-            kept=self.settings.retention,
-            listener=Listener(committed=self._committed, damaged=damaged, upgrading=upgrading),
+            retention=self.settings.retention,
+            listener=Listener(
+                committed=self.metrics.committed, damaged=damaged, upgrading=upgrading
+            ),
         ) as engine:
             yield engine
 
     async def put_in_order(self, caller: Caller, engine: Engine) -> None:
         """End what is idle, so that the first reader finds its summaries; the rest comes later."""
         await end_idle(Sessions(engine=engine), [caller], self.settings.session_idle)
-        self.erased.ring(caller)
-        self.imports.ring(caller)
-        self._opened.ring(caller)
+        self.erased.set(caller)
+        self.imports.set(caller)
+        self._opened.set(caller)
 
     def backups(self) -> Backups | None:
         """What the service makes by itself; none where it is to make none."""
@@ -97,31 +98,27 @@ class Housekeeping:
     @asynccontextmanager
     async def done_for(self, sqlite: TenantsEngine, backups: Backups | None) -> AsyncIterator[None]:
         """Inside, it is done again and again. Sessions that are idle already have ended before."""
-        sessions, upkeep = Sessions(engine=sqlite), Upkeep(engine=sqlite)
+        sessions, maintenance = Sessions(engine=sqlite), sqlite.maintenance
         idle, every = self.settings.session_idle, self.settings.sweep_every
         await end_idle(sessions, sqlite.callers(), idle)
         async with (
-            sweeping(upkeep, sqlite.callers, self.metrics, self._damaged, every),
-            looking_at_values(sqlite.look_at_values, sqlite.callers, every),
-            mending(upkeep, sqlite.is_whole, self._damaged),
+            tidying(maintenance, sqlite.callers, self.metrics, self._damaged, every),
+            checking(maintenance, sqlite.callers, every),
+            repairing(maintenance, self._damaged),
             scrubbing(Erasures(engine=sqlite), sqlite.callers, self.erased, every),
             importing(Transfer(engine=sqlite), sqlite.callers, self.imports, every),
             ending(sessions, sqlite.callers, idle=idle, every=every),
-            self._keeping(sqlite),
+            self._enforcing(sqlite),
             backing_up(backups) if backups else nullcontext(),
         ):
             yield
 
-    def _keeping(self, sqlite: TenantsEngine) -> AbstractAsyncContextManager[None]:
-        kept = Keeping(
-            retaining=RetentionSweep(engine=sqlite, on_erased=self.erased.ring),
-            kept=self.settings.retention,
+    def _enforcing(self, sqlite: TenantsEngine) -> AbstractAsyncContextManager[None]:
+        kept = RetentionJob(
+            retaining=RetentionSweep(engine=sqlite, on_erased=self.erased.set),
+            retention=self.settings.retention,
             trim_audit=partial(trim, self.settings.audit_file),
-            clock=SteadyClock(clock=self.clock, elapsed=self.elapsed),
+            clock=TrustedClock(clock=self.clock, elapsed=self.elapsed),
             metrics=self.metrics,
         )
-        return keeping(kept, sqlite.callers, self._opened, self.settings.sweep_every)
-
-    def _committed(self, changes: int, seconds: float) -> None:
-        self.metrics.observe(COMMIT_BATCH_SIZE, changes)
-        self.metrics.observe(COMMIT_SECONDS, seconds)
+        return enforcing(kept, sqlite.callers, self._opened, self.settings.sweep_every)

@@ -9,7 +9,7 @@ PROVEN = timedelta(minutes=5)  # after a jump, and after the start
 
 
 @dataclass(slots=True, kw_only=True)
-class SteadyClock:
+class TrustedClock:
     """A clock beside the time that really passes, in seconds; looked at now and again."""
 
     clock: Callable[[], datetime]

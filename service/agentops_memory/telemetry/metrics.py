@@ -15,6 +15,8 @@ from ..domain.model.memory import Amended, Entered, Imported, Saved
 from ..domain.model.search import Context, Method
 from ..domain.model.stores import Written
 from .measures import (
+    COMMIT_BATCH_SIZE,
+    COMMIT_SECONDS,
     CONTEXT_ANSWERS,
     CONTEXT_METHOD,
     DEDUP,
@@ -69,6 +71,11 @@ class Metrics:
         """Add a value to a histogram."""
         for sink in self._sinks:
             sink.record(measure, value, labels, span)
+
+    def committed(self, changes: int, seconds: float) -> None:
+        """Add a commit."""
+        self.observe(COMMIT_BATCH_SIZE, changes)
+        self.observe(COMMIT_SECONDS, seconds)
 
     def show(self, measure: Measure, value: float, *labels: str) -> None:
         """Let this be a gauge's value from now on."""

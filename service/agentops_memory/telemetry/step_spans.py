@@ -14,6 +14,7 @@ from ..domain.model.access import Caller
 from ..domain.model.memory import Memory, Session
 from ..domain.model.search import Hit
 from ..domain.ports.engine import Engine, Transaction
+from ..domain.ports.maintenance import Maintenance
 from ..domain.recall import recall
 from .spans import Attributes, Telemetry, annotate, span
 
@@ -57,9 +58,9 @@ class _TracedEngine:
         with span(self._tracer, span_name(work)):
             return await self._engine.write(caller, self._carried(work), *args, **kwargs)
 
-    async def blank(self, caller: Caller) -> bool:
-        with span(self._tracer, "store.blank"):
-            return await self._engine.blank(caller)
+    @property
+    def maintenance(self) -> Maintenance:
+        return self._engine.maintenance
 
     def _carried(
         self, work: Callable[Concatenate[Transaction, P], T]
@@ -82,7 +83,7 @@ class _TracedTransaction:
         self._left = iter(range(MOST_STEPS))
         self.now = tx.now
         self.caller = tx.caller
-        self.kept = tx.kept
+        self.retention = tx.retention
         self.new_uid = tx.new_uid
 
     def __getattr__(self, table: str) -> Any:

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
 from functools import partial
-from pathlib import Path
 from typing import Protocol
 
 from pydantic import BaseModel
@@ -16,7 +15,8 @@ from starlette.responses import JSONResponse, Response
 from ..api.agentops.answers import Health
 from ..api.kit.protocol import Handler, Operation
 from ..domain.errors import Refusal
-from ..jobs.gauges import disk_free, wal_size
+from ..domain.model.access import OPERATOR
+from ..domain.ports.engine import Storage
 from ..telemetry import Metrics
 from ..telemetry.measures import INDEX_DRIFT
 
@@ -57,23 +57,6 @@ class Readiness(BaseModel):
     checks: dict[str, Check]
 
 
-class Probed(Protocol):
-    """The databases of a service, as probes see them."""
-
-    def files(self) -> list[Path]:
-        """The databases that are open, the default one first."""
-
-    async def touch(self) -> bool:
-        """Write to the disk what is there, and tell whether its format is the newest known.
-
-        Refuses as a write does.
-        """
-
-    @property
-    def damaged_values(self) -> int:
-        """How many values are known to be damaged, in the databases that are open."""
-
-
 class Backed(Protocol):
     """The backups of a service, as probes see them."""
 
@@ -86,7 +69,7 @@ class Backed(Protocol):
 class Probes:
     """The operations that probes ask, of a service that has started."""
 
-    storage: Probed
+    storage: Storage
     metrics: Metrics
     backups: Backed | None = None
     _looking: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -125,11 +108,11 @@ class Probes:
             return self._found
 
     async def _looked(self) -> dict[str, Check]:
-        database = self.storage.files()[0]
+        written, sizes = await self._written(), await self.storage.maintenance.sizes(OPERATOR)
         return {
-            **await self._written(),
-            "disk": _disk(disk_free(database.parent)),
-            "wal": _wal(wal_size(database)),
+            **written,
+            "disk": _disk(sizes.free),
+            "wal": _wal(sizes.log),
             "index": _index(int(self.metrics.shown(INDEX_DRIFT))),
             **({"backup": _backup(self.backups.trouble)} if self.backups else {}),
         }
@@ -138,14 +121,14 @@ class Probes:
         """Whether a write reaches the disk, and a file that is as this program makes it."""
         try:
             async with asyncio.timeout(TIMEOUT.total_seconds()):
-                has_newest_format = await self.storage.touch()
+                found = await self.storage.probe()
         except TimeoutError:
             reason = f"A write took more than {TIMEOUT.total_seconds():.0f} s."
         except Refusal as refusal:
             reason = str(refusal)
         else:
-            database = _values(self.storage.damaged_values)
-            return {DATABASE: database, MIGRATIONS: _migrations(has_newest_format)}
+            migrations = _migrations(found.has_newest_format)
+            return {DATABASE: _values(found.damaged_values), MIGRATIONS: migrations}
         return {DATABASE: Check(status=Status.FAILED, detail=reason), MIGRATIONS: Check()}
 
 

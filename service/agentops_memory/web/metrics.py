@@ -1,7 +1,7 @@
 """GET /metrics: the measurements, for Prometheus."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from starlette.requests import Request
@@ -11,7 +11,6 @@ from ..api.kit.endpoint import Gate
 from ..api.kit.protocol import Operation
 from ..domain.errors import Denied
 from ..domain.model.access import DEFAULT_TENANT, Caller, Role
-from ..jobs.gauges import Figures
 
 PATH = "/metrics"
 
@@ -20,7 +19,7 @@ PATH = "/metrics"
 class Scrape:
     """The measurements of all tenants together; to none but the default one, unless it is open."""
 
-    figures: Figures
+    refresh: Callable[[], Awaitable[None]]
     exposition: Callable[[str], tuple[bytes, str]]  # for a header Accept
     gate: Gate
     is_open: bool
@@ -42,7 +41,7 @@ class Scrape:
     async def _metrics(self, request: Request) -> Response:
         if not self.is_open:
             _require_all(self.gate.admit(request, Role.READER, is_limited=False))
-        await self.figures.refresh()
+        await self.refresh()
         accept = request.headers.get("accept", "")
         text, media_type = await asyncio.to_thread(self.exposition, accept)
         return Response(text, media_type=media_type)

@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator
 
 import click
 
-from ...domain.lifecycle.upkeep import Upkeep
 from ...domain.model.access import OPERATOR
 from ...files.file_systems import require_local
 from ...settings.settings import Settings, settings
 from ...storage.sqlite import SqliteEngine
+from ...storage.sqlite.engine.maintenance import SqliteMaintenance
 from ...storage.sqlite.schema.migrate import require_current
 from ..options import setting_options
 from ..service_files import now
@@ -37,17 +37,19 @@ async def _is_good(settings: Settings, *, check: bool, rebuild: bool) -> bool:
     """Print a line for each partition; whether all are in line with the memories now."""
     is_good = True
     async with SqliteEngine.opened(settings.db_path, clock=now, features=settings.recall) as engine:
-        async for line, is_this_good in _checked(Upkeep(engine=engine), check, rebuild):
+        async for line, is_this_good in _checked(engine.maintenance, check, rebuild):
             click.echo(line)
             is_good &= is_this_good
     return is_good
 
 
-async def _checked(upkeep: Upkeep, check: bool, rebuild: bool) -> AsyncIterator[tuple[str, bool]]:
-    for partition, drift in (await upkeep.drifts(OPERATOR)).items():
-        is_good = not drift and (not check or await upkeep.is_exact(OPERATOR, partition))
+async def _checked(
+    maintenance: SqliteMaintenance, check: bool, rebuild: bool
+) -> AsyncIterator[tuple[str, bool]]:
+    for partition, drift in (await maintenance.drifts(OPERATOR)).items():
+        is_good = not drift and (not check or await maintenance.is_exact(OPERATOR, partition))
         if rebuild and not (check and is_good):
-            await upkeep.rebuild(OPERATOR, partition)
+            await maintenance.rebuild(OPERATOR, partition)
             yield f"partition {partition}: built anew", True
         elif is_good:
             yield f"partition {partition}: {'exact' if check else 'in line'}", True

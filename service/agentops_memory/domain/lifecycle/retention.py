@@ -100,11 +100,15 @@ def remove_memories(tx: Transaction, found: Sequence[MemoryId], by: By = None) -
 
 
 def revisions_past_retention(tx: Transaction, _: By = None) -> list[MemoryId]:
-    return tx.past_retention.with_history(tx.kept.revisions, MAX_FOUND) if tx.kept.revisions else []
+    return (
+        tx.past_retention.with_history(tx.retention.revisions, MAX_FOUND)
+        if tx.retention.revisions
+        else []
+    )
 
 
 def remove_revisions(tx: Transaction, found: Sequence[MemoryId], _: By = None) -> SweepStep:
-    rows = tx.past_retention.trim(found[:MAX_REMOVED], tx.kept.revisions)
+    rows = tx.past_retention.trim(found[:MAX_REMOVED], tx.retention.revisions)
     return SweepStep(rows=rows, done=0 if rows else len(found[:MAX_REMOVED]))
 
 
@@ -142,7 +146,7 @@ STEPS: Mapping[Kind, tuple[Find, Remove]] = {
 
 
 def _until(tx: Transaction, kind: Kind, by: By) -> datetime | None:
-    return tx.kept.until(kind, min(tx.now, by or tx.now))
+    return tx.retention.until(kind, min(tx.now, by or tx.now))
 
 
 def _by_project(deleted: Sequence[Deleted]) -> dict[Project, list[MemoryId]]:
@@ -159,7 +163,7 @@ def _erase(tx: Transaction, project: Project, memories: list[MemoryId]) -> int:
 
 
 def _shorten(tx: Transaction, one: Deleted) -> int:
-    tx.index.must_purge(one.memory)  # it may hold words of the trimmed revisions
+    tx.memories.must_scrub(one.memory)  # it may hold words of the trimmed revisions
     revisions = tx.past_retention.trim([one.memory], keep=1)
     tx.receipts.add(_receipt(tx, one.project, [one.memory], 0, revisions))
     return revisions

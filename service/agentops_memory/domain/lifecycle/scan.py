@@ -146,7 +146,7 @@ def _redact_memory(tx: Transaction, id_: MemoryId, rules: Rules) -> int:
             changed += bool(redactor.count)
     clean = _without_taken_key(tx, memory, Redactor(rules).memory(memory))
     tx.memories.replace(replace(clean, content_hash=content_hash(clean.text.content)))
-    tx.index.must_purge(id_)
+    tx.memories.must_scrub(id_)
     return changed
 
 
@@ -197,7 +197,7 @@ def _redact_entry(tx: Transaction, store: StoreId, entry: EntryId, rules: Rules)
             content_hash=content_hash(text.content),
         )
     )
-    tx.index.must_purge(memory.id)
+    tx.memories.must_scrub(memory.id)
 
 
 def _redact_versions(
@@ -213,7 +213,7 @@ def _redact_versions(
             tx.revisions.rewrite(memory.id, past.number, clean)
             _measure(tx, memory, past.number, clean)
             changed += 1
-    tx.index.must_purge(memory.id)
+    tx.memories.must_scrub(memory.id)
     return changed
 
 

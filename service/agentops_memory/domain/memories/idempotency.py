@@ -96,7 +96,7 @@ def is_due(tx: Transaction, idempotency: IdempotentRequest | None) -> bool:
 def _done(tx: Transaction, idempotency: IdempotentRequest) -> IdempotencyRecord | None:
     """The record of the request, within its retention."""
     done = tx.idempotency_records.get(idempotency.key)
-    until = tx.kept.until(Kind.IDEMPOTENCY, tx.now)
+    until = tx.retention.until(Kind.IDEMPOTENCY, tx.now)
     if done is None or (until is not None and done.at <= until):
         return None
     if done.request != idempotency.request:

@@ -213,8 +213,8 @@ def _record(tx: Transaction, memory: Memory, deed: ChangeKind) -> None:
     tx.revisions.add(
         memory.id, Revision(number=memory.revision, deed=deed, at=at, text=memory.text)
     )
-    if tx.kept.oldest(memory.revision) > 1 and not memory.space.is_store:
-        tx.past_retention.trim([memory.id], tx.kept.revisions)
+    if tx.retention.oldest(memory.revision) > 1 and not memory.space.is_store:
+        tx.past_retention.trim([memory.id], tx.retention.revisions)
 
 
 def _earlier(tx: Transaction, memory: MemoryId) -> ErasureId | None:

@@ -38,15 +38,3 @@ class Erasure:
     erased_at: datetime
     bytes_gone_at: datetime | None = None
     goes_on: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Purge:
-    """How far a partition of the index has been rid of what it no longer holds.
-
-    What is to go lies at this level of its storage; `is_last` tells that nothing older
-    lies above, so that no trace has to be kept for it.
-    """
-
-    level: int
-    is_last: bool

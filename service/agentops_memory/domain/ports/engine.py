@@ -7,14 +7,16 @@ from typing import Concatenate, ParamSpec, Protocol, TypeVar
 from ..model.access import Caller
 from ..model.erasure import Erasure, ErasureId
 from ..model.idempotency import IdempotencyRecord
+from ..model.maintenance import Condition
 from ..model.memory import MemoryId
 from ..model.retention import Retentions
 from ..model.space import Project
 from ..model.totals import Extent, Listed, Rows
 from .imports import ImportTable
+from .maintenance import Maintenance
 from .memories import MemoryTable, RevisionTable, SessionTable, TranscriptTable
 from .retention import RetentionTable
-from .search import IndexTable, SearchTable
+from .search import SearchTable
 from .stores import EntryTable, StoreTable, VersionTable
 
 P = ParamSpec("P")
@@ -42,20 +44,11 @@ class ReceiptTable(Protocol):
     def of(self, memory: MemoryId) -> Erasure | None:
         """The receipt of the erasure that removed a memory; not one of a redaction."""
 
-    def pending(self) -> list[ErasureId]:
-        """The complete erasures whose bytes are not scrubbed yet, oldest first."""
-
-    def settle(self, erasures: Collection[ErasureId]) -> None:
-        """Mark erasures as settled: their bytes are scrubbed."""
-
     def settled(self, until: datetime, most: int) -> list[ErasureId]:
         """The erasures settled by then, oldest first, at most `most`."""
 
     def forget(self, erasure: ErasureId, most: int) -> int:
         """Remove a receipt, or at most `most` of its memories; how many rows were removed."""
-
-    def copies(self) -> list[str]:
-        """The names of copies beside the database file, which an erasure does not reach."""
 
 
 class ProjectTable(Protocol):
@@ -138,7 +131,7 @@ class Transaction(Protocol):
         """The tenant's remaining quota in bytes, negative if exceeded; None is unlimited."""
 
     @property
-    def kept(self) -> Retentions:
+    def retention(self) -> Retentions:
         """The retention of each kind of data."""
 
     @property
@@ -164,10 +157,6 @@ class Transaction(Protocol):
     @property
     def search(self) -> SearchTable:
         """Search."""
-
-    @property
-    def index(self) -> IndexTable:
-        """The full-text index."""
 
     @property
     def projects(self) -> ProjectTable:
@@ -232,9 +221,23 @@ class Engine(Protocol):
         On return the change is durable. Cancellation does not stop work that has begun.
         """
 
-    async def blank(self, caller: Caller) -> bool:
-        """Leave nothing in the tenant's file and its log of what was deleted before.
+    @property
+    def maintenance(self) -> Maintenance:
+        """What the engine does for its own storage."""
 
-        False while a read or another process holds it back; then nothing is promised.
-        Changes wait a moment now and then, not until the end.
+
+class Storage(Engine, Protocol):
+    """The engine of a service, as those see it who look after that."""
+
+    @property
+    def waiting(self) -> int:
+        """How many writes wait or are being made."""
+
+    def callers(self) -> Sequence[Caller]:
+        """The operator of each tenant whose storage is open, the default one first."""
+
+    async def probe(self) -> Condition:
+        """Write to the disk what is there, and tell what is known of all storage that is open.
+
+        Refuses as a write of the default tenant does, and with Damaged while damage is known.
         """

@@ -60,6 +60,12 @@ class MemoryTable(Protocol):
     def erase(self, memory: MemoryId) -> None:
         """Remove the memory and its index entry; one that is not there is no error."""
 
+    def must_scrub(self, memory: MemoryId) -> None:
+        """Note that words of a memory are to leave the storage for good.
+
+        Erasing a memory notes it by itself.
+        """
+
     def erase_some(self, memories: Sequence[MemoryId]) -> int:
         """Remove memories with their revisions; how many those were. No other borrows from them."""
 

@@ -1,11 +1,10 @@
-"""What the domain asks of storage about words: looking for them, and keeping the index in line."""
+"""What the domain asks of storage about words."""
 
 from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import Protocol
 
-from ..model.erasure import Purge
 from ..model.memory import MemoryId
 from ..model.search import Filter, Hit, Parts, Tier
 from ..text.query import Corrections, Query
@@ -63,54 +62,3 @@ class SearchTable(Protocol):
 
     def backfill(self, filter_: Filter, limit: int, but: Collection[MemoryId]) -> list[Hit]:
         """The newest memories that are not among `but`."""
-
-
-class IndexTable(Protocol):
-    """The full-text index as a thing to keep: it lies in partitions, each seen to on its own."""
-
-    def partitions(self) -> list[int]:
-        """The numbers of the partitions."""
-
-    def drift(self, partition: int) -> int:
-        """By how many rows it has more or fewer than the memories that belong in it."""
-
-    def is_exact(self, partition: int) -> bool:
-        """Whether it holds just what the memories say, word for word. Asked in a write."""
-
-    def rebuild(self, partition: int) -> None:
-        """Fill it afresh from the memories."""
-
-    def is_readable(self, partition: int) -> bool:
-        """Whether its storage can be read, page by page. It says nothing about words."""
-
-    def is_damaged(self, partition: int) -> bool:
-        """Whether it is not as it was written. Asked in a write."""
-
-    def recreate(self, partition: int) -> None:
-        """Replace it by one that is made of the memories, and read nothing of the old one."""
-
-    def is_crowded(self) -> bool:
-        """Whether some partition has grown so large that a project should leave it."""
-
-    def relieve(self) -> bool:
-        """Move one project out of a crowded partition; false if none can."""
-
-    def must_purge(self, memory: MemoryId) -> None:
-        """Note that words of a memory are to leave the storage of its partitions for good.
-
-        Erasing a memory notes it by itself.
-        """
-
-    def to_purge(self) -> Mapping[int, int]:
-        """The partitions of which that was noted, and how often."""
-
-    def purged(self, notes: Mapping[int, int]) -> None:
-        """Forget what `to_purge` said; of a partition with further notes nothing is forgotten."""
-
-    def purge(self, partition: int, begun: Purge | None) -> Purge | None:
-        """Do a part of ridding a partition's storage of what it no longer holds.
-
-        Deleted words stay in it until they are merged away. The answer is to be handed
-        in again, until it is None: then nothing is left of what was deleted before the
-        first part. Saves in between do not prolong it.
-        """

@@ -205,7 +205,7 @@ def _add_version(
 
 def erased(tx: Transaction, memory: MemoryId) -> None:
     """Record that the bytes of a memory's earlier text are to be erased."""
-    tx.index.must_purge(memory)
+    tx.memories.must_scrub(memory)
     tx.receipts.add(
         Erasure(
             id=ErasureId(tx.new_uid(tx.now)),

@@ -96,7 +96,7 @@ class Lookups(Protocol):
     def caller(self) -> Caller: ...
 
     @property
-    def kept(self) -> Retentions: ...
+    def retention(self) -> Retentions: ...
 
     @property
     def memories(self) -> MemoryLookup: ...
@@ -154,7 +154,7 @@ def outcome_at_key(tx: Lookups, held: Memory, memory: Memory) -> RowOutcome:
         return RowOutcome.RECORDED
     if memory.updated_at > held.updated_at:
         return RowOutcome.LATER
-    is_full = tx.kept.revisions and tx.kept.is_full(tx.revisions.count(held))
+    is_full = tx.retention.revisions and tx.retention.is_full(tx.revisions.count(held))
     return RowOutcome.TOO_EARLY if is_full else RowOutcome.EARLIER
 
 

@@ -93,7 +93,7 @@ class OverlaidTransaction:
 
     def __init__(self, tx: Transaction, overlay: Overlay) -> None:
         self.caller: Caller = tx.caller
-        self.kept: Retentions = tx.kept
+        self.retention: Retentions = tx.retention
         self.memories = OverlaidMemories(tx, overlay)
         self.revisions = OverlaidRevisions(tx, overlay)
         self.sessions = OverlaidSessions(tx, overlay)
@@ -117,7 +117,7 @@ class OverlaidTransaction:
             overlay.repeats.add(keys)
         elif decided.outcome.is_stored and overlay.repeats.has_repeated(keys):
             history = self.revisions.newest(existing) if existing else []
-            overlay.put(*_applied(decided, history, self.kept))
+            overlay.put(*_applied(decided, history, self.retention))
 
 
 @dataclass(frozen=True, slots=True)

@@ -163,6 +163,9 @@ class Memories(MemoryLists):
         with self._index.following(memory):
             self._execute("DELETE FROM memories WHERE id = :id", id=memory)
 
+    def must_scrub(self, memory: MemoryId) -> None:
+        self._index.must_purge(memory)
+
     def erase_some(self, memories: Sequence[MemoryId]) -> int:
         ids, given = json.dumps(memories), f"(SELECT value FROM {self._sql.ids('given')})"
         self._index.forget(sorted(memories))

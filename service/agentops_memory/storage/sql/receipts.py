@@ -91,12 +91,14 @@ class Receipts(Table):
         return None if row is None else receipt_of(row, self._memories(row[0]))
 
     def pending(self) -> list[ErasureId]:
+        """Those that do not go on and whose bytes may still be in the file, oldest first."""
         rows = self._execute(
             "SELECT id FROM erasures WHERE bytes_gone_at IS NULL AND NOT goes_on ORDER BY id"
         )
         return _addressed(rows)
 
     def settle(self, erasures: Collection[ErasureId]) -> None:
+        """Note that the bytes are gone now."""
         self._connection.executemany(
             """UPDATE erasures
                   SET bytes_gone_at = :now

@@ -1,9 +1,12 @@
-"""One SQLite connection, its settings, and the thread that plain functions run on."""
+"""One SQLite connection: its settings, the thread that plain functions run on, transactions."""
 
+import inspect
 import os
 import sqlite3
 import time
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,12 +14,14 @@ from urllib.parse import quote
 
 import aiosqlite
 
+from ....domain.ports.maintenance import noop
 from ....domain.text.features import ALL, Features
 from .errors import decoded, primary_code
 from .functions import Stems, registered
 
 T = TypeVar("T")
 
+APPLICATION_ID = 0x414D_454D  # "AMEM": the file is ours
 BUSY_TIMEOUT = timedelta(seconds=5)  # another process's transaction
 WAL_SIZE = 64 * 1024 * 1024  # bytes kept of a WAL that has once grown beyond
 CHECKPOINT = 4000  # pages (16 MiB) of WAL that are copied into the file together, with two syncs
@@ -25,6 +30,10 @@ PROGRESS = 10_000  # virtual machine steps between two looks at the clock
 CACHED_STATEMENTS = 256
 MAKING = ""  # a file that is not there is made
 CHANGING = "mode=rw"  # it must be there
+SUSPENDABLE = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+
+Check = Callable[[], None]
+"""Raises what a change, or a read, is refused with after all."""
 
 
 class Connection(aiosqlite.Connection):
@@ -99,9 +108,9 @@ def interrupt_at(database: sqlite3.Connection, end: float) -> None:
     database.set_progress_handler(lambda: time.monotonic() > end, PROGRESS)
 
 
-def use_wal(database: sqlite3.Connection, patience: timedelta) -> None:
+def use_wal(database: sqlite3.Connection, timeout: timedelta) -> None:
     """Switch the file to WAL; the switch ignores the busy timeout, so it is tried again."""
-    end = time.monotonic() + patience.total_seconds()
+    end = time.monotonic() + timeout.total_seconds()
     while True:
         try:
             database.execute("PRAGMA journal_mode = WAL")
@@ -111,6 +120,45 @@ def use_wal(database: sqlite3.Connection, patience: timedelta) -> None:
             time.sleep(0.01)
         else:
             return
+
+
+@contextmanager
+def snapshot(database: sqlite3.Connection, limit: timedelta) -> Iterator[None]:
+    """A transaction that sees one state and is stopped when it takes too long."""
+    with _freed(database), carried():
+        limit_time(database, limit)
+        database.execute("BEGIN")
+        yield
+
+
+@contextmanager
+def change(database: sqlite3.Connection, deadline: float, check: Check = noop) -> Iterator[None]:
+    """A transaction that is committed whole; if anything raises, nothing happened.
+
+    `check` raises where it must not be committed after all; and once more afterwards, where
+    what was committed must not be acknowledged: nobody can tell if it stays.
+    """
+    with _freed(database), carried():
+        _begin(database, deadline)
+        yield
+        check()
+        _commit(database)
+        check()
+
+
+@contextmanager
+def carried() -> Iterator[None]:
+    """What it raises can be handed to another thread, and holds no cursor."""
+    try:
+        yield
+    except StopIteration as error:
+        # No future can carry it: the caller would wait for ever.
+        raise RuntimeError("work raised StopIteration").with_traceback(
+            error.__traceback__
+        ) from None
+    except BaseException as error:
+        _release(error)
+        raise
 
 
 def _damaged_schema() -> sqlite3.DatabaseError:
@@ -138,3 +186,50 @@ def _set_up(database: sqlite3.Connection) -> None:
     database.execute("PRAGMA trusted_schema = ON")  # the view memory_text calls our functions
     database.execute(f"PRAGMA journal_size_limit = {WAL_SIZE}")
     database.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT}")
+
+
+@contextmanager
+def _freed(database: sqlite3.Connection) -> Iterator[None]:
+    """Whatever happens inside, the connection is free of transactions and limits afterwards."""
+    try:
+        yield
+    finally:
+        database.set_progress_handler(None, 0)
+        if database.in_transaction:
+            database.execute("ROLLBACK")
+
+
+def _release(error: BaseException) -> None:
+    """Drop the variables of work that raised: a cursor among them would hold its snapshot."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        # An error that is raised again still knows coroutines that go on.
+        if not frame.f_code.co_flags & SUSPENDABLE:
+            with suppress(RuntimeError):  # it runs
+                frame.clear()
+
+
+def _begin(database: sqlite3.Connection, deadline: float) -> None:
+    timeout = max(deadline - time.monotonic(), 0)
+    # In tenths of a second: each distinct statement takes a place among the cached ones.
+    database.execute(f"PRAGMA busy_timeout = {round(timeout, 1) * 1000:.0f}")
+    database.execute("BEGIN IMMEDIATE")
+
+
+def _commit(database: sqlite3.Connection) -> None:
+    try:
+        database.execute("COMMIT")
+    except (sqlite3.Error, MemoryError):
+        _disown(database)
+        raise
+
+
+def _disown(database: sqlite3.Connection) -> None:
+    """Keep a failed commit from coming true later.
+
+    One whose sync failed lies whole in the write-ahead log, where the recovery
+    after a crash would find it; an empty commit takes its place.
+    """
+    with suppress(sqlite3.Error):
+        if database.in_transaction:
+            database.execute("ROLLBACK")
+        database.execute(f"PRAGMA application_id = {APPLICATION_ID}")

@@ -9,9 +9,11 @@ import logging
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TypeVar
 
-from ....domain.errors import Busy, Conflict, Damaged, Full, Refusal, Unavailable
+from ....domain.errors import Busy, Conflict, Damaged, Full, Refusal, StartRefused, Unavailable
+from ....domain.secrets.sanitizing import reason
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +56,20 @@ def translated() -> Iterator[None]:
             # Logged and raised: the caller is told to come back, and only the operator can help.
             log.warning("the database refused", extra={"code": error.sqlite_errorname})
         raise refusal(sentence) from error
+
+
+@contextmanager
+def refusing(path: Path) -> Iterator[None]:
+    """Raise as StartRefused why the file at the path cannot be used."""
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        remedy = f" It is damaged, or no database at all: {REMEDY}" if is_damage(error) else ""
+        raise StartRefused(
+            f"The database {path} cannot be used: {reason(error)}.{remedy}"
+        ) from error
+    except OSError as error:
+        raise StartRefused(f"The database {path} cannot be used: {reason(error)}.") from error
 
 
 def is_damage(error: sqlite3.Error) -> bool:

@@ -11,7 +11,7 @@ from pathlib import Path
 from ....domain.errors import StartRefused
 from ....files.atomic import sync
 from ....files.drafts import remove_leftovers
-from ..schema.copies import copies_of
+from .copies import copies_of
 
 TIMEOUT = timedelta(seconds=1)  # with another command that removes them
 REMEDY = (

@@ -5,14 +5,22 @@ again. Where one of them is removed or replaced, what is committed goes where th
 does not look, or two processes write over each other's commits.
 """
 
+import fcntl
 import logging
 import os
 import sqlite3
-from contextlib import suppress
+import struct
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 from ....domain.errors import StartRefused, Unavailable
-from ..schema.migrate import refusing
+from .connection import Connection
+from .errors import refusing
 
 GONE = "The database file is gone, or another one is in its place."
 LINKED = "The database file has a second name (a hard link); remove one of the two."
@@ -25,6 +33,12 @@ FileId = tuple[int, int]
 """Device and inode: which file it is, whatever path led to it."""
 Identity = tuple[int, int, int]
 """Those, and the number of its names."""
+
+EVERY = 32  # batches between two looks at the log
+LONG = 5000  # pages (20 MiB) after which it is to begin again
+TIMEOUT = timedelta(milliseconds=250)  # with reads that began before
+
+SHARED_RANGE = (0x40000000 + 2, 510)  # of SQLite's locks: https://sqlite.org/lockingv3.html
 
 log = logging.getLogger(__name__)
 
@@ -120,6 +134,57 @@ class OpenFiles:
         return {"path": self._path}
 
 
+class WriteAheadLog:
+    """The log of one writer.
+
+    SQLite copies it into the file by itself, while others read. But it begins
+    again only when no read needs it, and where each write finds a read under
+    way, that never happens: the log grows. So now and then the writer waits for
+    the reads that run; those that begin meanwhile have no need of it.
+
+    What holds the log for long, as a replicator does that copies it, is not waited
+    for again before the log has grown by as much once more.
+
+    Where its file was removed or replaced, what it holds is copied while that is safe.
+    """
+
+    def __init__(self, writer: Connection, files: OpenFiles) -> None:
+        self._writer = writer
+        self._files = files
+        self._batches = 0
+        self._held_at = 0  # pages at which it could not begin again
+
+    async def tend(self) -> None:
+        """To be called after each batch."""
+        if not self._files.were_in_place:
+            await self._writer.run(self._files.rescue)
+            return
+        self._batches += 1
+        if self._batches % EVERY:
+            return
+        pages = await self._writer.run(_pages)
+        if pages < self._held_at:
+            self._held_at = 0  # by another's doing it has begun again
+        if pages >= self._held_at + LONG:
+            self._held_at = 0 if await self._writer.run(has_begun_again) else pages
+
+
+def _pages(database: sqlite3.Connection) -> int:
+    """How long the log is, after what can be copied was copied."""
+    with suppress(sqlite3.Error):
+        _, pages, _ = database.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        return int(pages)
+    return 0
+
+
+def has_begun_again(database: sqlite3.Connection) -> bool:
+    with suppress(sqlite3.Error):  # a long read, or another process
+        database.execute(f"PRAGMA busy_timeout = {TIMEOUT.total_seconds() * 1000:.0f}")
+        (is_blocked, *_) = database.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
+        return not is_blocked
+    return False
+
+
 def file_id(path: str | Path) -> FileId | None:
     """Which file is at the path; none if there is none."""
     identity = _identity(path)
@@ -138,3 +203,72 @@ def _size(name: str) -> int:
     with suppress(OSError):
         return os.stat(name).st_size  # noqa: PTH116 - as above
     return 0
+
+
+# A process loses all its POSIX locks on a file with the first descriptor of it that it closes,
+# and SQLite's are such. So what is opened to scrub a file stays open for as long as anybody has
+# a connection to it. A path may come to lead to another file, when a tenant is erased.
+
+
+@contextmanager
+def opening(path: Path) -> Iterator[None]:
+    """Inside, connections are made to the file at the path, if there is one already."""
+    with _counted(_opening, path):
+        yield
+
+
+@contextmanager
+def file_in_use(path: Path) -> Iterator[FileId]:
+    """Inside, there are connections to the file that is at the path now."""
+    with _guard:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        found = os.fstat(descriptor)
+        file = found.st_dev, found.st_ino
+        _held.append((file, path, descriptor))
+    with _counted(_users, file):
+        yield file
+
+
+def left_to_others(file: FileId) -> None:
+    """See to it that SQLite, with the last connection, does not copy and remove the file's log.
+
+    It does that under an exclusive lock, and by name. A shared lock of another owner (`F_OFD`,
+    which Linux has alone) keeps it from that, until the last connection is closed.
+    """
+    lock = struct.pack("hhqqi4x", fcntl.F_RDLCK, os.SEEK_SET, *SHARED_RANGE, 0)
+    with suppress(AttributeError, OSError):
+        fcntl.fcntl(descriptor_of(file), fcntl.F_OFD_SETLK, lock)
+
+
+@contextmanager
+def _counted(counter: Counter[Any], key: object) -> Iterator[None]:
+    with _guard:
+        counter[key] += 1
+    try:
+        yield
+    finally:
+        with _guard:
+            counter[key] -= 1
+            if not counter[key]:
+                del counter[key]
+            _close_unused()
+
+
+def _close_unused() -> None:
+    for entry in list(_held):
+        file, path, descriptor = entry
+        if not _users[file] and not _opening[path]:
+            os.close(descriptor)
+            _held.remove(entry)
+
+
+def descriptor_of(file: FileId) -> int:
+    """The descriptor that is open for as long as the file is in use."""
+    with _guard:
+        return next(descriptor for it, _, descriptor in _held if it == file)
+
+
+_opening: Counter[Path] = Counter()
+_users: Counter[FileId] = Counter()
+_held: list[tuple[FileId, Path, int]] = []
+_guard = threading.Lock()

@@ -15,23 +15,22 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from ....domain.errors import Damaged, StartRefused
 from ....domain.model.access import Caller
+from ....domain.model.maintenance import Condition
 from ....domain.model.retention import USUAL, Retentions
-from ....domain.ports.engine import Transaction
+from ....domain.ports.maintenance import noop
 from ....domain.text.features import ALL, Features
 from ....domain.text.ids import Uids
-from ..base.connection import BUSY_TIMEOUT, READ_LIMIT, Connection, connection
+from ..base.connection import BUSY_TIMEOUT, READ_LIMIT, Connection, connection, snapshot
 from ..base.errors import DAMAGED, REMEDY, Undecodable, decoding, translated
-from ..base.open_files import OpenFiles
-from ..base.transactions import snapshot
-from ..maintenance.damage import Damage, Met, is_whole, unmet
-from ..maintenance.scrub import UnusedBytes, file_in_use, left_to_others, opening
+from ..base.open_files import OpenFiles, WriteAheadLog, file_in_use, left_to_others, opening
+from ..maintenance.damage import Damage, OnDamage, is_intact
+from ..maintenance.scrub import FreeSpace
 from ..maintenance.values import damaged_at
-from ..schema.migrate import OnUpgrade, has_newest_format, migrated, unannounced
-from .admission import Turnstile
+from ..schema.migrate import OnUpgrade, has_newest_format, migrated
+from .maintenance import SqliteMaintenance
 from .readers import Readers
 from .transaction import SqliteTransaction
-from .wal import WriteAheadLog
-from .writer import Committed, Writer, unheard
+from .writer import Admission, OnCommit, Writer
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -39,19 +38,19 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 READERS = 2
-READ_PATIENCE = timedelta(seconds=5)  # until a reader is free
+READ_TIMEOUT = timedelta(seconds=5)  # until a reader is free
 QUEUE = 512  # writes that may wait; beyond, a request waits for a place
-QUEUE_PATIENCE = timedelta(seconds=5)
-CHECKPOINT_PATIENCE = timedelta(seconds=1)  # with another process that reads
+QUEUE_TIMEOUT = timedelta(seconds=5)
+CHECKPOINT_TIMEOUT = timedelta(seconds=1)  # with another process that reads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listener:
     """What hears of a database; each part may be left out, and is called by any thread."""
 
-    committed: Committed = unheard  # of each commit: how many changes, and how many seconds
-    damaged: Met = unmet  # whose request has met damage of the file
-    upgrading: OnUpgrade = unannounced
+    committed: OnCommit = noop
+    damaged: OnDamage = noop  # whose request has met damage of the file
+    upgrading: OnUpgrade = noop
 
 
 SILENT = Listener()
@@ -64,7 +63,7 @@ class SqliteEngine:
         self,
         writer: Writer,
         readers: Readers,
-        unused: UnusedBytes,
+        free_space: FreeSpace,
         damage: Damage,
         clock: Callable[[], datetime],
         transactions: Callable[..., SqliteTransaction],
@@ -73,7 +72,7 @@ class SqliteEngine:
         self._transaction = transactions
         self._writer = writer
         self._readers = readers
-        self._unused = unused
+        self._free_space = free_space
         self._clock = clock
 
     @classmethod
@@ -85,7 +84,7 @@ class SqliteEngine:
         clock: Callable[[], datetime],
         features: Features = ALL,
         quota: int | None = None,
-        kept: Retentions = USUAL,
+        retention: Retentions = USUAL,
         listener: Listener = SILENT,
     ) -> AsyncIterator["SqliteEngine"]:
         """An engine over the file, made or brought up to date first; checkpointed at the end.
@@ -95,7 +94,7 @@ class SqliteEngine:
         """
         with ExitStack() as held:
             with opening(path):
-                await _aside(partial(migrated, path, clock(), features, listener.upgrading))
+                await _in_thread(partial(migrated, path, clock(), features, listener.upgrading))
                 file = held.enter_context(file_in_use(path))
             async with connection(path, features) as database:
                 files = await database.run(partial(OpenFiles.of, path, file))
@@ -105,19 +104,19 @@ class SqliteEngine:
                             path,
                             features,
                             number=READERS,
-                            patience=READ_PATIENCE,
+                            wait=READ_TIMEOUT,
                             check=files.require_own_log,
                         ) as readers,
                         _serving(database, listener.committed, files) as writer,
                     ):
                         if not files.are_in_place():
                             raise StartRefused(f"{path} was replaced while it was opened.")
-                        unused = UnusedBytes(database, path, files)
+                        free_space = FreeSpace(database, path, files)
                         damage = Damage(path, listener.damaged)
                         transactions = partial(
-                            SqliteTransaction, quota=quota, kept=kept, uids=Uids()
+                            SqliteTransaction, quota=quota, retention=retention, uids=Uids()
                         )
-                        yield cls(writer, readers, unused, damage, clock, transactions)
+                        yield cls(writer, readers, free_space, damage, clock, transactions)
                 finally:
                     if files.has_another_log():
                         left_to_others(files.database)
@@ -127,7 +126,7 @@ class SqliteEngine:
     async def read(
         self,
         caller: Caller,
-        work: Callable[Concatenate[Transaction, P], T],
+        work: Callable[Concatenate[SqliteTransaction, P], T],
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> T:
@@ -136,14 +135,14 @@ class SqliteEngine:
                 tx = self._transaction(database, self._clock(), caller)
                 answer = decoding(database, partial(work, tx, *args, **kwargs))
             if tx.search.met_damage:
-                self._damage.show_elsewhere(caller)
+                self._damage.report(caller)
             return answer
 
         def again(database: sqlite3.Connection) -> T:
             try:
                 return transaction(database)
             except Undecodable:
-                self._damage.show_elsewhere(caller)
+                self._damage.report(caller)
                 return transaction(database)
 
         with self._translated(caller):
@@ -152,7 +151,7 @@ class SqliteEngine:
     async def write(
         self,
         caller: Caller,
-        work: Callable[Concatenate[Transaction, P], T],
+        work: Callable[Concatenate[SqliteTransaction, P], T],
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> T:
@@ -163,7 +162,7 @@ class SqliteEngine:
             try:
                 return decoding(database, partial(work, tx, *args, **kwargs))
             except Undecodable:
-                self._damage.show_elsewhere(caller)
+                self._damage.report(caller)
                 raise
 
         with self._translated(caller):
@@ -178,8 +177,24 @@ class SqliteEngine:
         """How many writes wait for the one that is being made."""
         return self._writer.waiting - 1
 
-    async def touch(self) -> bool:
-        """Write to the disk what is there, and tell whether its format is still the newest known.
+    @property
+    def maintenance(self) -> SqliteMaintenance:
+        return SqliteMaintenance(self)
+
+    def path_of(self, _: Caller) -> Path:
+        return self._damage.path
+
+    @asynccontextmanager
+    async def used(
+        self,
+        _: Caller,
+        *,
+        in_passing: bool = False,  # noqa: ARG002 - it is open as long as this is
+    ) -> AsyncIterator["SqliteEngine"]:
+        yield self
+
+    async def probe(self) -> Condition:
+        """Write to the disk what is there, and tell what is known.
 
         Refuses as a write does, and with Damaged while damage is known.
         """
@@ -193,31 +208,31 @@ class SqliteEngine:
             is_newest = await self._writer.write(again, BUSY_TIMEOUT)
         if self._damage.is_known:
             raise Damaged(f"{DAMAGED} {REMEDY}")
-        return is_newest
+        return Condition(has_newest_format=is_newest, damaged_values=self.damaged_values)
 
-    async def is_whole(self, caller: Caller) -> bool:
-        """Look at the whole file, however long that takes; what is found counts from then on."""
+    async def check(self, caller: Caller, *, thorough: bool) -> Condition:
+        """Look at every value, when thorough at the whole file; what is found is then known."""
         with translated():
-            found = await _looked(partial(is_whole, self._damage.path))
-        self._damage.is_found(caller, is_whole=found)
-        if found:
-            await self.look_at_values(caller)
-        return found
-
-    async def look_at_values(self, caller: Caller) -> None:
-        """Look at every value, however long that takes; what is found counts from then on."""
-        with translated():
-            values = await _looked(partial(damaged_at, self._damage.path))
-        self._damage.are_found(caller, values)
+            if thorough:
+                found = await _looked(partial(is_intact, self._damage.path))
+                self._damage.note(caller, is_intact=found)
+            if not (thorough and self._damage.is_known):
+                values = await _looked(partial(damaged_at, self._damage.path))
+                self._damage.note_values(caller, values)
+        return Condition(is_intact=not self._damage.is_known, damaged_values=self.damaged_values)
 
     @property
     def damaged_values(self) -> int:
         """How many values are known to be damaged; not all of many are counted."""
         return len(self._damage.values)
 
-    async def blank(self, caller: Caller) -> bool:
+    async def scrub_file(self, caller: Caller) -> bool:
+        """Leave nothing of what was deleted in the file and its log; false while that is held back.
+
+        Changes wait a moment now and then, not until the end.
+        """
         with self._translated(caller):
-            return await self._unused.blank()
+            return await self._free_space.scrub()
 
     @contextmanager
     def _translated(self, caller: Caller) -> Iterator[None]:
@@ -225,18 +240,18 @@ class SqliteEngine:
             with translated():
                 yield
         except Damaged:
-            self._damage.show(caller)
+            self._damage.report_refusal(caller)
             raise
 
 
 @asynccontextmanager
 async def _serving(
-    database: Connection, committed: Committed, files: OpenFiles
+    database: Connection, on_commit: OnCommit, files: OpenFiles
 ) -> AsyncIterator[Writer]:
     """A writer at work. At the end it writes what it has accepted."""
     wal = WriteAheadLog(database, files)
-    places = Turnstile(QUEUE, QUEUE_PATIENCE)
-    writer = Writer(database, places, wal.tend, committed, files.require_in_place)
+    admission = Admission(QUEUE, QUEUE_TIMEOUT)
+    writer = Writer(database, admission, wal.tend, on_commit, files.require_in_place)
     serving = asyncio.create_task(writer.serve())
     try:
         yield writer
@@ -247,7 +262,7 @@ async def _serving(
 
 def _checkpoint(database: sqlite3.Connection) -> None:
     try:
-        database.execute(f"PRAGMA busy_timeout = {CHECKPOINT_PATIENCE.total_seconds() * 1000:.0f}")
+        database.execute(f"PRAGMA busy_timeout = {CHECKPOINT_TIMEOUT.total_seconds() * 1000:.0f}")
         (is_blocked, *_) = database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
     except sqlite3.Error:
         is_blocked = True
@@ -259,12 +274,12 @@ async def _looked(look: Callable[[Callable[[], bool]], T]) -> T:
     """What a look finds, which asks whether to stop once nobody waits for it any more."""
     stop = threading.Event()
     try:
-        return await _aside(partial(look, stop.is_set))
+        return await _in_thread(partial(look, stop.is_set))
     finally:
         stop.set()
 
 
-async def _aside(work: Callable[[], T]) -> T:
+async def _in_thread(work: Callable[[], T]) -> T:
     """What work answers. It runs on a thread that does not keep the process from ending."""
     answer: Future[T] = Future()
     answer.set_running_or_notify_cancel()

@@ -12,9 +12,8 @@ from typing import Any, TypeVar
 
 from ....domain.errors import Busy
 from ....domain.text.features import Features
-from ..base.connection import connect, read_only
-from ..base.transactions import Check
-from ..schema.migrate import refusing
+from ..base.connection import Check, connect, read_only
+from ..base.errors import refusing
 
 T = TypeVar("T")
 
@@ -23,21 +22,21 @@ class Readers:
     """Threads that take the next read by themselves: none waits for the event loop to turn."""
 
     def __init__(
-        self, connections: Sequence[sqlite3.Connection], patience: timedelta, check: Check
+        self, connections: Sequence[sqlite3.Connection], timeout: timedelta, check: Check
     ) -> None:
         self._check = check
         self._all = connections
         self._number = len(connections)
         self._pool = ThreadPoolExecutor(self._number, thread_name_prefix="reader")
         self._running = 0  # or waiting
-        self._patience = patience.total_seconds()
+        self._timeout = timeout.total_seconds()
         self._own = threading.local()
         self._free = list(connections)  # of threads that have not read yet
 
     @classmethod
     @asynccontextmanager
     async def opened(
-        cls, path: Path, features: Features, *, number: int, patience: timedelta, check: Check
+        cls, path: Path, features: Features, *, number: int, wait: timedelta, check: Check
     ) -> AsyncIterator["Readers"]:
         """So many threads. At the end they finish what has begun, and close.
 
@@ -46,7 +45,7 @@ class Readers:
         file cannot be opened.
         """
         connections = await asyncio.to_thread(_connections, path, features, number)
-        readers = cls(connections, patience, check)
+        readers = cls(connections, wait, check)
         try:
             yield readers
         finally:
@@ -68,7 +67,7 @@ class Readers:
     async def _begins(self, begun: Future[T], answer: asyncio.Future[T]) -> bool:
         """Whether a read that must wait for a thread gets one in time."""
         try:
-            await asyncio.wait((answer,), timeout=self._patience)
+            await asyncio.wait((answer,), timeout=self._timeout)
         except asyncio.CancelledError:
             begun.cancel()  # nobody asks for it any more
             raise

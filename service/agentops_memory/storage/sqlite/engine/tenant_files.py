@@ -12,10 +12,9 @@ from ....domain.errors import Conflict, Invalid, Unavailable
 from ....domain.model.access import DEFAULT_TENANT, TenantId, tenant_id
 from ....domain.text.features import ALL, Features
 from ....files.atomic import os_errors_as, owned_like, private_file, sync
-from ..base.connection import connect
+from ..base.connection import change, connect
 from ..base.errors import primary_code, translated
 from ..base.hard_links import require_one_name
-from ..base.transactions import change
 from ..schema.migrate import migrated
 from .tenants import tenant_file, tenants_folder
 

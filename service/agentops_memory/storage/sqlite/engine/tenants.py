@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -11,15 +12,16 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from ....domain.errors import Busy, NotFound, StartRefused, Unavailable
 from ....domain.model.access import DEFAULT_TENANT, Caller, TenantId
-from ....domain.model.totals import Rows
-from ....domain.ports.engine import Transaction
+from ....domain.model.maintenance import Condition
 from ..base.open_files import file_id
 from .engine import SqliteEngine
+from .maintenance import SqliteMaintenance
+from .transaction import SqliteTransaction
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-Opened = Callable[[Caller, SqliteEngine], Awaitable[None]]
+OnOpened = Callable[[Caller, SqliteEngine], Awaitable[None]]
 HasKey = Callable[[TenantId], bool]
 Engines = Callable[[Path], AbstractAsyncContextManager[SqliteEngine]]
 
@@ -38,10 +40,6 @@ def tenant_file(path: Path, tenant: TenantId) -> Path:
 def tenants_folder(path: Path) -> Path:
     """Where the databases of the other tenants lie."""
     return path.with_name(f"{path.name}.tenants")
-
-
-async def as_it_is(_: Caller, __: SqliteEngine) -> None:
-    """For a database that needs nothing before it is used."""
 
 
 class _Database:
@@ -98,7 +96,7 @@ class TenantsEngine:
         path: Path,
         engines: Engines,
         has_key: HasKey,
-        on_opened: Opened,
+        on_opened: OnOpened | None,
         *,
         places: int,
         idle: timedelta,
@@ -125,7 +123,7 @@ class TenantsEngine:
         has_key: HasKey,
         most: int = MOST_OPEN,
         idle: timedelta = IDLE,
-        on_opened: Opened = as_it_is,
+        on_opened: OnOpened | None = None,
     ) -> AsyncIterator["TenantsEngine"]:
         """An engine whose default tenant is open from the start. At the end all are closed.
 
@@ -145,94 +143,66 @@ class TenantsEngine:
     async def read(
         self,
         caller: Caller,
-        work: Callable[Concatenate[Transaction, P], T],
+        work: Callable[Concatenate[SqliteTransaction, P], T],
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> T:
         if caller.tenant == DEFAULT_TENANT:
             return await self._default.read(caller, work, *args, **kwargs)
-        async with self._used(caller) as engine:
+        async with self.used(caller) as engine:
             return await engine.read(caller, work, *args, **kwargs)
 
     async def write(
         self,
         caller: Caller,
-        work: Callable[Concatenate[Transaction, P], T],
+        work: Callable[Concatenate[SqliteTransaction, P], T],
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> T:
         if caller.tenant == DEFAULT_TENANT:
             return await self._default.write(caller, work, *args, **kwargs)
-        async with self._used(caller) as engine:
+        async with self.used(caller) as engine:
             return await engine.write(caller, work, *args, **kwargs)
 
     @property
-    def waiting(self) -> int:
-        """How many writes wait or are being made, in all databases that are open."""
-        return sum(it.waiting for it in self._engines_open())
-
-    async def touch(self) -> bool:
-        """As the default tenant's engine does."""
-        return await self._default.touch()
-
-    def files(self) -> list[Path]:
-        """The databases that are open, the default one first."""
-        return [tenant_file(self._path, tenant) for tenant in (DEFAULT_TENANT, *self._open)]
-
-    async def rows(self) -> list[Rows]:
-        """How much each open database holds. To be asked this does not keep one open."""
-        counted = [await self._default.read(Caller(tenant=DEFAULT_TENANT), _rows)]
-        for tenant, database in list(self._open.items()):
-            if self._open.get(tenant) is not database:
-                continue  # it was closed while another was counted
-            database.take()
-            try:
-                counted.append(await database.engine.read(Caller(tenant=tenant), _rows))
-            finally:
-                database.give_back(was_used=False)
-                self._consider(tenant, database)
-        return counted
-
-    async def blank(self, caller: Caller) -> bool:
-        if caller.tenant == DEFAULT_TENANT:
-            return await self._default.blank(caller)
-        async with self._used(caller) as engine:
-            return await engine.blank(caller)
-
-    async def is_whole(self, caller: Caller) -> bool:
-        """As the engine of the caller's tenant finds its file."""
-        if caller.tenant == DEFAULT_TENANT:
-            return await self._default.is_whole(caller)
-        async with self._used(caller) as engine:
-            return await engine.is_whole(caller)
-
-    async def look_at_values(self, caller: Caller) -> None:
-        """As the engine of the caller's tenant does."""
-        if caller.tenant == DEFAULT_TENANT:
-            return await self._default.look_at_values(caller)
-        async with self._used(caller) as engine:
-            return await engine.look_at_values(caller)
+    def maintenance(self) -> SqliteMaintenance:
+        return SqliteMaintenance(self)
 
     @property
-    def damaged_values(self) -> int:
-        """How many values are known to be damaged, in all databases that are open."""
-        return sum(it.damaged_values for it in self._engines_open())
+    def waiting(self) -> int:
+        return sum(it.waiting for it in self._engines_open())
 
     def callers(self) -> list[Caller]:
         """The operator of each tenant whose database is open, and was not erased."""
         there = [it for it, database in self._open.items() if self._is_in_place(it, database)]
         return [Caller(tenant=tenant) for tenant in (DEFAULT_TENANT, *there)]
 
+    async def probe(self) -> Condition:
+        found = await self._default.probe()
+        damaged = sum(it.damaged_values for it in self._engines_open())
+        return replace(found, damaged_values=damaged)
+
+    def path_of(self, caller: Caller) -> Path:
+        return tenant_file(self._path, caller.tenant)
+
     @asynccontextmanager
-    async def _used(self, caller: Caller) -> AsyncIterator[SqliteEngine]:
+    async def used(
+        self, caller: Caller, *, in_passing: bool = False
+    ) -> AsyncIterator[SqliteEngine]:
         """The engine of the caller's tenant, which stays open inside."""
-        database = await self._found(caller.tenant)
+        tenant = caller.tenant
+        if tenant == DEFAULT_TENANT:
+            yield self._default
+            return
+        database = self._open.get(tenant) if in_passing else await self._found(tenant)
+        if database is None:
+            raise NotFound("The tenant's database is not open.")
         database.take()
         try:
             yield database.engine
         finally:
-            database.give_back()
-            self._consider(caller.tenant, database)
+            database.give_back(was_used=not in_passing)
+            self._consider(tenant, database)
 
     async def _found(self, tenant: TenantId) -> _Database:
         """The tenant's database, open; nothing else runs before the caller takes it.
@@ -269,7 +239,8 @@ class TenantsEngine:
         """See to it that the database is opened, by the first of those who want it together."""
         if tenant not in self._opening:
             task = self._opening[tenant] = asyncio.create_task(self._open_one(tenant))
-            task.add_done_callback(_look_at)  # perhaps nobody waits for it any more
+            # Looked at, for perhaps nobody waits for it any more.
+            task.add_done_callback(lambda it: it.cancelled() or it.exception())
         # One who leaves does not stop the others' database from opening.
         await asyncio.shield(self._opening[tenant])
 
@@ -292,7 +263,8 @@ class TenantsEngine:
             except StartRefused as refusal:
                 log.warning("a tenant's database cannot be opened", extra={"reason": str(refusal)})
                 raise Unavailable("The tenant's database cannot be opened.") from refusal
-            await self._on_opened(Caller(tenant=tenant), engine)
+            if self._on_opened:
+                await self._on_opened(Caller(tenant=tenant), engine)
             self._open[tenant] = _Database(engine, stack.pop_all(), path)
 
     async def _take_place(self) -> None:
@@ -324,12 +296,3 @@ class TenantsEngine:
         for tenant, database in list(self._open.items()):
             self._forget(tenant, database)
         await asyncio.gather(*self._closing, return_exceptions=True)
-
-
-def _rows(tx: Transaction) -> Rows:
-    return tx.projects.rows()
-
-
-def _look_at(task: asyncio.Task[None]) -> None:
-    if not task.cancelled():
-        task.exception()

@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable
 from datetime import datetime
 from functools import cached_property
-from pathlib import Path
 
 from ....domain.model.access import Caller
 from ....domain.model.retention import USUAL, Retentions
@@ -26,8 +25,8 @@ from ..base.dialect import SQLITE
 from ..base.errors import NeedsTransactionOfItsOwn
 from ..fts.index import Index
 from ..fts.partitions import Partitions
+from ..fts.purges import Purges
 from ..fts.search import Search
-from ..schema.copies import copies_of
 
 
 class SqliteTransaction:
@@ -44,7 +43,7 @@ class SqliteTransaction:
         *,
         is_alone: bool = True,
         quota: int | None = None,
-        kept: Retentions = USUAL,
+        retention: Retentions = USUAL,
         uids: Uids | None = None,
         others: Callable[[], int] = lambda: 0,
     ) -> None:
@@ -54,7 +53,7 @@ class SqliteTransaction:
         self._others = others
         self.now = now
         self.caller = caller
-        self.kept = kept
+        self.retention = retention
         self.is_alone = is_alone
         self._projects = caller.projects
         self._begun = time.monotonic()
@@ -95,8 +94,8 @@ class SqliteTransaction:
         return Projects(self._connection, SQLITE, self._projects, self.index, self.imports)
 
     @cached_property
-    def receipts(self) -> "SqliteReceipts":
-        return SqliteReceipts(self._connection, SQLITE, self.now)
+    def receipts(self) -> Receipts:
+        return Receipts(self._connection, SQLITE, self.now)
 
     @cached_property
     def stores(self) -> Stores:
@@ -120,16 +119,20 @@ class SqliteTransaction:
 
     @cached_property
     def index(self) -> Index:
-        return Index(self._connection, self._partitions)
+        return Index(self._connection, self.partitions)
 
     @cached_property
     def search(self) -> Search:
         lists = MemoryLists(self._connection, SQLITE, self._projects)
-        return Search(self._connection, lists, self._partitions, self._projects, self._begun)
+        return Search(self._connection, lists, self.partitions, self._projects, self._begun)
 
     @cached_property
-    def _partitions(self) -> Partitions:
+    def partitions(self) -> Partitions:
         return Partitions(self._connection, is_alone=self.is_alone)
+
+    @cached_property
+    def purges(self) -> Purges:
+        return Purges(self._connection, self.partitions)
 
     @cached_property
     def _spaces(self) -> Spaces:
@@ -138,14 +141,6 @@ class SqliteTransaction:
     def _require_alone(self) -> None:
         if not self.is_alone:
             raise NeedsTransactionOfItsOwn
-
-
-class SqliteReceipts(Receipts):
-    """Receipts that know of the copies which lie beside the database file."""
-
-    def copies(self) -> list[str]:
-        ((_, _, file),) = self._execute("SELECT * FROM pragma_database_list WHERE name = 'main'")
-        return [copy.name for copy in copies_of(Path(file))]
 
 
 def _stored(connection: sqlite3.Connection) -> int:

@@ -1,54 +1,104 @@
-"""The one writer: changes wait in line, and those that wait together are committed together."""
+"""The one writer: changes wait in a bounded queue, and those that wait together share one commit.
+
+Each change of a batch has a savepoint of its own, and none is answered before the commit. One
+that raises is rolled back alone. When the transaction itself is lost, with the error of one or
+with the commit, nothing of the batch happened, and the others are run again, each alone.
+"""
 
 import asyncio
 import sqlite3
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from itertools import islice
-from typing import Any, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 from ....domain.errors import Busy, Refusal, Unavailable
-from ..base.connection import Connection
-from ..base.transactions import Check, nothing
-from .admission import Turnstile
-from .batches import Failed, IdempotencyRecord, Outcome, Work, alone, together
+from ....domain.ports.maintenance import noop
+from ..base.connection import Check, Connection, carried, change
+from ..base.errors import RunAgain
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 MEMBERS = 64  # of a batch
+LONGEST = timedelta(milliseconds=50)  # of a batch: all its callers wait for the commit
 TURNS = 3  # of the loop, from a request's arrival to its change
 
-Committed = Callable[[int, float], None]
+OnCommit = Callable[[int, float], None]
+"""Told of each commit: how many changes, and the seconds that they took."""
 
 
-def unheard(_: int, __: float) -> None:
-    """For those who need not hear of commits."""
+class Work(Protocol[T_co]):
+    """A change that never commits, and can be run again when what it did was rolled back."""
+
+    def __call__(self, database: sqlite3.Connection, *, is_alone: bool) -> T_co: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Succeeded:
+    """The change is committed; this is what the work answered."""
+
+    answer: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Nothing of the change happened, for this reason."""
+
+    error: BaseException
+
+
+Outcome = Succeeded | Failed
+
+
+class Admission:
+    """Lets a bounded number into the queue; the others wait, and are refused after a while."""
+
+    def __init__(self, places: int, timeout: timedelta) -> None:
+        self._places = asyncio.Semaphore(places)
+        self._timeout = timeout.total_seconds()
+
+    async def enter(self) -> bool:
+        """Whether a place came free in time."""
+        if not self._places.locked():
+            return await self._places.acquire()  # at once
+        try:
+            async with asyncio.timeout(self._timeout):
+                await self._places.acquire()
+        except TimeoutError:
+            return False
+        return True
+
+    def leave(self) -> None:
+        """Give the place back."""
+        self._places.release()
 
 
 class Writer:
-    """A line of changes and the loop that serves it. `serve` runs as long as changes may come.
+    """A queue of changes and the loop that serves it. `serve` runs as long as changes may come.
 
-    `committed` is told of each commit: how many changes, and the seconds that they took.
-    `check` raises what all of them are refused with instead.
+    `after` is awaited after each batch. `check` raises what all changes are refused with instead.
     """
 
     def __init__(
         self,
         connection: Connection,
-        places: Turnstile,
+        admission: Admission,
         after: Callable[[], Awaitable[None]],
-        committed: Committed = unheard,
-        check: Check = nothing,
+        on_commit: OnCommit = noop,
+        check: Check = noop,
     ) -> None:
         self._connection = connection
-        self._places = places
-        self._after = after  # each batch
-        self._committed = committed
+        self._admission = admission
+        self._after = after
+        self._on_commit = on_commit
         self._check = check
-        self._line: deque[_Change] = deque()  # each until its caller is answered
+        self._queue: deque[_Change] = deque()  # each until its caller is answered
         self._stirred = asyncio.Event()
         self._is_closing = False
         self._is_closed = False
@@ -56,33 +106,33 @@ class Writer:
     @property
     def waiting(self) -> int:
         """How many changes wait or are being made."""
-        return len(self._line)
+        return len(self._queue)
 
-    async def write(self, work: Work[T], patience: timedelta) -> T:
+    async def write(self, work: Work[T], lock_timeout: timedelta) -> T:
         """What work answers, once it is on disk. A cancelled caller leaves; the change goes on.
 
-        Raises Busy when there is no place in the line, and Unavailable after the end.
+        Raises Busy when there is no place in the queue, and Unavailable after the end.
         """
-        if not await self._places.enter():
+        if not await self._admission.enter():
             raise Busy("Too many writes are waiting; try again.")
         if self._is_closed:
-            self._places.leave()
+            self._admission.leave()
             raise Unavailable("The database is closed.")
         # Counted from here, so that writes behind a lock are refused together, not in turn.
-        change = _Change(work, time.monotonic() + patience.total_seconds())
-        self._line.append(change)
+        waiting = _Change(work, time.monotonic() + lock_timeout.total_seconds())
+        self._queue.append(waiting)
         self._stirred.set()
-        return cast("T", await change.answer)
+        return cast("T", await waiting.answer)
 
     async def serve(self) -> None:
-        """Write what comes, until `close` has been called and the line is empty."""
+        """Write what comes, until `close` has been called and the queue is empty."""
         try:
             while await self._is_wanted():
                 await self._write_next()
                 await self._after()
         finally:
             self._is_closed = True
-            self._settle_all(self._line, Failed(Unavailable("The database is closed.")))
+            self._settle_all(self._queue, Failed(Unavailable("The database is closed.")))
 
     def close(self) -> None:
         """Let what was accepted end; then `serve` does."""
@@ -90,21 +140,21 @@ class Writer:
         self._stirred.set()
 
     async def _is_wanted(self) -> bool:
-        if not (self._line or self._is_closing):
+        if not (self._queue or self._is_closing):
             self._stirred.clear()
             await self._stirred.wait()
         for _ in range(TURNS):  # what arrives together is written together
             await asyncio.sleep(0)
-        return bool(self._line)
+        return bool(self._queue)
 
     async def _write_next(self) -> None:
-        batch = list(islice(self._line, MEMBERS))
+        batch = list(islice(self._queue, MEMBERS))
         try:
-            for change in await self._undecided(batch):
-                run = self._prepared(alone, change.work, change.patient_until)
+            for it in await self._undecided(batch):
+                run = partial(alone, it.work, it.deadline, check=self._check)
                 began, outcome = time.monotonic(), await self._connection.run(run)
                 self._tell([outcome], began)
-                self._settle(change, outcome)
+                self._settle(it, outcome)
         except Exception as error:  # noqa: BLE001 - else all that come later would wait for ever
             self._settle_all(batch, Failed(error))
 
@@ -112,33 +162,29 @@ class Writer:
         """Those to be run alone; the others that had time to begin are answered."""
         if len(batch) == 1:
             return batch
-        works = [change.work for change in batch]
-        run = self._prepared(together, works, batch[0].patient_until)
+        works = [it.work for it in batch]
+        run = partial(together, works, batch[0].deadline, check=self._check)
         began, came = time.monotonic(), await self._connection.run(run)
         self._tell(came, began)
         outcomes = list(zip(batch, came, strict=False))
-        for change, outcome in outcomes:
+        for it, outcome in outcomes:
             if outcome is not None:
-                self._settle(change, outcome)
-        return [change for change, outcome in outcomes if outcome is None]
-
-    def _prepared(self, commit: Callable[..., T], *args: object) -> Callable[..., T]:
-        return partial(commit, *args, check=self._check)
+                self._settle(it, outcome)
+        return [it for it, outcome in outcomes if outcome is None]
 
     def _tell(self, outcomes: Iterable[Outcome | None], began: float) -> None:
-        done = sum(isinstance(outcome, IdempotencyRecord) for outcome in outcomes)
+        done = sum(isinstance(outcome, Succeeded) for outcome in outcomes)
         if done:
-            self._committed(done, time.monotonic() - began)
+            self._on_commit(done, time.monotonic() - began)
 
     def _settle_all(self, batch: Iterable["_Change"], outcome: Outcome) -> None:
-        for change in list(batch):
-            if change in self._line:
-                self._settle(change, outcome)
+        for it in [it for it in batch if it in self._queue]:
+            self._settle(it, outcome)
 
-    def _settle(self, change: "_Change", outcome: Outcome) -> None:
-        self._line.remove(change)
-        self._places.leave()
-        change.settle(self._checked(outcome))
+    def _settle(self, settled: "_Change", outcome: Outcome) -> None:
+        self._queue.remove(settled)
+        self._admission.leave()
+        settled.settle(self._checked(outcome))
 
     def _checked(self, outcome: Outcome) -> Outcome:
         """What SQLite fails with on another log looks like damage, or like a failing disk."""
@@ -151,18 +197,100 @@ class Writer:
 
 
 class _Change:
-    """A change in line, and what its caller waits for."""
+    """A change in the queue, and what its caller waits for."""
 
-    def __init__(self, work: Work[Any], patient_until: float) -> None:
+    def __init__(self, work: Work[Any], deadline: float) -> None:
         self.work = work
-        self.patient_until = patient_until
+        self.deadline = deadline
         self.answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
     def settle(self, outcome: Outcome) -> None:
         if self.answer.done():
             return  # its caller left
-        if isinstance(outcome, IdempotencyRecord):
+        if isinstance(outcome, Succeeded):
             self.answer.set_result(outcome.answer)
         else:
             self.answer.set_exception(outcome.error)
             self.answer.exception()  # a caller that leaves now does not ask for it
+
+
+def alone(
+    work: Work[object], deadline: float, database: sqlite3.Connection, check: Check = noop
+) -> Outcome:
+    """What came of work in a transaction of its own."""
+
+    def run() -> object:
+        with change(database, deadline, check):
+            return work(database, is_alone=True)
+
+    outcome = _outcome(run)
+    return _outcome(run) if _is_to_run_again(outcome) else outcome
+
+
+def together(
+    works: Sequence[Work[object]],
+    deadline: float,
+    database: sqlite3.Connection,
+    check: Check = noop,
+) -> list[Outcome | None]:
+    """What came of the first of these, in order: one at least, and all that had time to begin.
+
+    None says that nothing happened and that the work is to be run alone.
+    """
+    outcomes: list[Outcome | None] = []
+    try:
+        with change(database, deadline, check):
+            end = time.monotonic() + LONGEST.total_seconds()
+            for work in works:
+                outcomes.append(_in_savepoint(work, database))
+                if time.monotonic() > end:
+                    break
+    except _TransactionEnded as ended:
+        return [*([None] * len(outcomes)), ended.outcome]
+    except sqlite3.Error:  # of BEGIN or COMMIT: alone, each meets it or does not
+        return [None] * len(outcomes or works)
+    return outcomes
+
+
+class _TransactionEnded(Exception):
+    """A work ended more than itself: what was done before it is undone too."""
+
+    def __init__(self, outcome: Failed) -> None:
+        super().__init__()
+        self.outcome = outcome
+
+
+def _in_savepoint(work: Work[object], database: sqlite3.Connection) -> Outcome | None:
+    def run() -> object:
+        with carried():
+            database.execute("SAVEPOINT work")
+            answer = work(database, is_alone=False)
+            database.execute("RELEASE work")
+            return answer
+
+    outcome = _outcome(run)
+    if isinstance(outcome, Succeeded):
+        return outcome
+    if not _is_undone(database):
+        raise _TransactionEnded(outcome)
+    return None if _is_to_run_again(outcome) else outcome
+
+
+def _is_undone(database: sqlite3.Connection) -> bool:
+    """Whether what began with the savepoint is rolled back, and nothing else."""
+    with suppress(sqlite3.Error):
+        database.execute("ROLLBACK TO work")
+        database.execute("RELEASE work")
+        return database.in_transaction
+    return False
+
+
+def _outcome(work: Callable[[], object]) -> Outcome:
+    try:
+        return Succeeded(work())
+    except BaseException as error:  # noqa: BLE001 - raised where it is awaited
+        return Failed(error)
+
+
+def _is_to_run_again(outcome: Outcome) -> bool:
+    return isinstance(outcome, Failed) and isinstance(outcome.error, RunAgain)

@@ -2,11 +2,10 @@
 
 import json
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from ....domain.errors import Unavailable
-from ....domain.model.erasure import Purge
 from ....domain.model.memory import MemoryId
 from ....domain.model.space import GLOBAL_SCOPE, Space
 from ....domain.ports.retention import MAX_STEP
@@ -133,16 +132,12 @@ class Index(SqliteTable):
             self._documents.take_out(area, documents)
             self._terms.forget(area, documents.values())
 
-    def partitions(self) -> list[int]:
-        return self._partitions.all()
-
-    def drift(self, partition: int) -> int:
-        return self._partitions.drift(partition)
-
     def is_exact(self, partition: int) -> bool:
+        """Whether it holds just what the memories say, word for word. Asked in a write."""
         return self._partitions.is_exact(partition) and self._terms.are_exact(partition)
 
     def rebuild(self, partition: int) -> None:
+        """Fill it afresh from the memories."""
         self._require_own_rules()
         self._partitions.rebuild(partition)
         self._terms.rebuild(partition)
@@ -152,17 +147,13 @@ class Index(SqliteTable):
         for partition in self._partitions_of(memories):
             self.rebuild(partition)
 
-    def is_readable(self, partition: int) -> bool:
-        return self._partitions.is_readable(partition)
-
-    def is_damaged(self, partition: int) -> bool:
-        return not self._partitions.is_exact(partition)
-
     def recreate(self, partition: int) -> None:
+        """Put one that is made of the memories in its place, and read nothing of the old one."""
         self._require_own_rules()
         self._partitions.recreate(partition)
 
     def must_purge(self, memory: MemoryId) -> None:
+        """Note that words of a memory are to leave the storage of its partitions for good."""
         row = self._execute(
             "SELECT area FROM spaces WHERE id = (SELECT space_id FROM memories WHERE id = :id)",
             id=memory,
@@ -170,19 +161,8 @@ class Index(SqliteTable):
         if row is not None:
             self._purges.note(self._partitions.holding(row[0]))
 
-    def to_purge(self) -> dict[int, int]:
-        return self._purges.noted()
-
-    def purged(self, notes: Mapping[int, int]) -> None:
-        self._purges.forget(notes)
-
-    def purge(self, partition: int, begun: Purge | None) -> Purge | None:
-        return self._purges.purge(partition, begun)
-
-    def is_crowded(self) -> bool:
-        return bool(self._partitions.crowded())
-
     def relieve(self) -> bool:
+        """Move one project out of a crowded partition; false if none can."""
         self._require_own_rules()
         for area, number, others in self._partitions.crowded():
             target = self._partitions.place(is_store=number >= FIRST_OF_STORES)

@@ -9,7 +9,6 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from ....domain.model.erasure import Purge
 from ..base.dialect import SqliteTable
 from .partitions import Partitions, table
 
@@ -25,6 +24,18 @@ class Level:
 
     merging: int
     segments: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Purge:
+    """How far a partition of the index has been rid of what it no longer holds.
+
+    What is to go lies at this level of its storage; `is_last` tells that nothing older
+    lies above, so that no trace has to be kept for it.
+    """
+
+    level: int
+    is_last: bool
 
 
 class Purges(SqliteTable):

@@ -7,6 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 from ....domain.model.access import Caller
+from ....domain.ports.maintenance import noop
 from ..base.connection import PROGRESS, connect, read_only
 from ..base.damaged import is_readable
 from ..base.errors import REMEDY, is_damage
@@ -16,53 +17,46 @@ LOOSE = "is never used"
 
 log = logging.getLogger(__name__)
 
-Met = Callable[[Caller], None]
-
-
-def unmet(_: Caller) -> None:
-    """For those who look after no database."""
+OnDamage = Callable[[Caller], None]
+"""Told whose request has met damage. Any thread may tell."""
 
 
 class Damage:
-    """Whether one database is known to be damaged. `met` is told whenever that shows."""
+    """Whether one database is known to be damaged."""
 
-    def __init__(self, path: Path, met: Met = unmet) -> None:
+    def __init__(self, path: Path, on_damage: OnDamage = noop) -> None:
         self.path = path
-        self._met = met
+        self.report = on_damage  # where something else could stand in
         self.is_known = False
-        self.values: tuple[Value, ...] = ()  # that are known to be none: the first of them
+        self.values: tuple[Value, ...] = ()  # the first of those that are known to be damaged
 
-    def show(self, caller: Caller) -> None:
+    def report_refusal(self, caller: Caller) -> None:
         """Something was refused for it."""
-        self.is_found(caller, is_whole=False)
-        self._met(caller)
+        self.note(caller, is_intact=False)
+        self.report(caller)
 
-    def show_elsewhere(self, caller: Caller) -> None:
-        """It has shown, but something else could stand in. Any thread may tell."""
-        self._met(caller)
-
-    def is_found(self, caller: Caller, *, is_whole: bool) -> None:
+    def note(self, caller: Caller, *, is_intact: bool) -> None:
         """Note what a look has found; the log has each change once."""
-        told = {"path": str(self.path), "tenant": caller.tenant}
-        if self.is_known and is_whole:
-            log.warning("the database file is whole again", extra=told)
-        elif not (self.is_known or is_whole):
-            log.error("the database file is damaged: %s", REMEDY, extra=told)
-        self.is_known = not is_whole
+        fields = {"path": str(self.path), "tenant": caller.tenant}
+        if self.is_known and is_intact:
+            log.warning("the database file is whole again", extra=fields)
+        elif not (self.is_known or is_intact):
+            log.error("the database file is damaged: %s", REMEDY, extra=fields)
+        self.is_known = not is_intact
 
-    def are_found(self, caller: Caller, values: Iterable[Value]) -> None:
+    def note_values(self, caller: Caller, values: Iterable[Value]) -> None:
         """Note the values that a look has found; the log has each once, but never what it is."""
         known, self.values = self.values, tuple(values)
-        told = {"path": str(self.path), "tenant": caller.tenant}
+        fields = {"path": str(self.path), "tenant": caller.tenant}
         for value in self.values:
             if value not in known:
                 where = {"table": value.table, "row": value.row, "column": value.column}
-                log.error("a value in the database is damaged: %s", REMEDY, extra=told | where)
+                log.error("a value in the database is damaged: %s", REMEDY, extra=fields | where)
         if known and not self.values:
-            log.warning("no value in the database is damaged any more", extra=told)
+            log.warning("no value in the database is damaged any more", extra=fields)
 
 
-def is_whole(path: Path, is_stopped: Callable[[], bool]) -> bool:
+def is_intact(path: Path, is_stopped: Callable[[], bool]) -> bool:
     """Whether every table and its indexes can be read, page by page; it takes as long as it takes.
 
     Pages that nothing uses are no damage.

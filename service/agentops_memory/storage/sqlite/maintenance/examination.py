@@ -8,6 +8,7 @@ from ....domain.model.findings import GARBAGE, Finding, failed, note, ok, some_o
 from ....domain.secrets.sanitizing import reason
 from ..base.errors import primary_code
 from ..base.functions import rules
+from ..base.read_only import Subject, open_read_only
 from ..fts.index import is_by_rules
 from ..fts.partitions import Partitions
 from ..schema import upgrade
@@ -15,7 +16,6 @@ from ..schema.migrate import has_newest_format, is_used, newest_format, version_
 from ..schema.schema import Difference, difference, partition_of, shown
 from . import repair as mending
 from .integrity import check_integrity, check_older
-from .read_only import Subject, open_read_only
 from .row_checks import check_rows
 from .values import damaged
 

@@ -1,4 +1,4 @@
-"""What can be made anew from the rows, which are never touched; nothing is kept half done.
+"""Repair: what can be made again from the rows, which are never touched; nothing is kept half done.
 
 Whatever is made is committed only if SQLite finds the file no worse than before.
 """
@@ -15,16 +15,15 @@ from ....domain.model.findings import some_of
 from ....domain.model.memory import MemoryId
 from ....domain.secrets.sanitizing import reason
 from ....domain.text.features import Features
-from ..base.connection import CHANGING, connect
+from ..base.connection import CHANGING, change, connect
+from ..base.copies import MENDED, kept_copy
 from ..base.damaged import drop_statements, faults_of
-from ..base.transactions import change
 from ..fts.index import Index
 from ..fts.partitions import Partitions
 from ..schema import schema
 from ..schema.contents import contents
-from ..schema.copies import MENDED, kept_copy
-from ..schema.migrate import without_remains
-from . import value_repair as values_mended
+from ..schema.migrate import vacuum_remains
+from . import value_repair
 from .damage import are_harmless
 
 TIMEOUT = timedelta(seconds=10)  # with another process's transaction
@@ -32,28 +31,28 @@ TIMEOUT = timedelta(seconds=10)  # with another process's transaction
 
 def rebuild(path: Path, features: Features, number: int) -> str:
     """Fill a partition of the full-text index afresh."""
-    with _mended(path, features) as database:
+    with _repairing(path, features) as database:
         Index(database, Partitions(database, is_alone=True)).rebuild(number)
     return f"Partition {number} was filled afresh."
 
 
 def make_partition(path: Path, features: Features, number: int) -> str:
-    """Make a partition of the full-text index anew, with its tables."""
-    with _mended(path, features) as database:
+    """Make a partition of the full-text index again, with its tables."""
+    with _repairing(path, features) as database:
         Index(database, Partitions(database, is_alone=True)).recreate(number)
     return f"Partition {number} was made anew."
 
 
 def make_indexes(path: Path, features: Features, indexes: Mapping[str, str]) -> str:
     """Make ordinary indexes that are missing."""
-    with _mended(path, features) as database:
+    with _repairing(path, features) as database:
         schema.make_indexes(database, indexes.values())
     return f"Made: {', '.join(indexes)}."
 
 
 def reindex(path: Path, features: Features) -> str:
-    """Make every ordinary index anew from its table."""
-    with _mended(path, features) as database:
+    """Rebuild every ordinary index from its table."""
+    with _repairing(path, features) as database:
         indexes = schema.ordinary_indexes(database)
         _forget(database, indexes)
         schema.make_indexes(database, indexes.values())
@@ -63,16 +62,16 @@ def reindex(path: Path, features: Features) -> str:
 
 def mend_values(path: Path, features: Features, now: datetime) -> str:
     """Put what there can be in the place of values that are none; of the file a copy is kept."""
-    with _mended(path, features) as database:
+    with _repairing(path, features) as database:
         copy = kept_copy(path, contents, MENDED)
-        done = values_mended.mend(database, now)
+        done = value_repair.repair_values(database, now)
         Index(database, Partitions(database, is_alone=True)).refill(_memories(done))
     return f"Mended: {some_of(done)}. A copy of the file as it was is {copy}."
 
 
 def write_anew(path: Path, features: Features) -> str:
     """Leave out of a file that is sound the pages which nothing uses."""
-    with _mended(path, features):
+    with _repairing(path, features):
         pass
     return "The file was written anew."
 
@@ -100,7 +99,7 @@ def is_exact(path: Path, features: Features, number: int) -> bool:
 
 
 @contextmanager
-def _mended(path: Path, features: Features) -> Iterator[sqlite3.Connection]:
+def _repairing(path: Path, features: Features) -> Iterator[sqlite3.Connection]:
     """A transaction that is kept if the file is sound at its end; else nothing happened."""
     with _explained(), closing(_connected(path, features)) as database:
         # What rows name may be gone already; a value that is mended is not refused for it.
@@ -109,10 +108,10 @@ def _mended(path: Path, features: Features) -> Iterator[sqlite3.Connection]:
             yield database
             if _has_loose_pages(database):
                 database.execute("INSERT INTO remains (one) VALUES (1) ON CONFLICT DO NOTHING")
-        without_remains(database, path)
+        vacuum_remains(database, path)
 
 
-def _memories(done: Iterable[values_mended.Mended]) -> list[MemoryId]:
+def _memories(done: Iterable[value_repair.RepairedValue]) -> list[MemoryId]:
     ids = (int(it.value.row) for it in done if it.value.table == "memories")
     return [MemoryId(id_) for id_ in dict.fromkeys(ids)]
 

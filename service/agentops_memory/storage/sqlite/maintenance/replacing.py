@@ -11,8 +11,8 @@ from pathlib import Path
 from ....domain.errors import Busy, Refusal
 from ....domain.secrets.sanitizing import reason
 from ....files.atomic import placed, sync
+from ..base.copies import RESTORED, kept_name
 from ..base.errors import primary_code
-from ..schema.copies import RESTORED, kept_name
 
 TIMEOUT = timedelta(seconds=1)  # with a command that is about to end
 LOGS = ("-wal", "-journal")  # SQLite would read them into whatever database they lie beside

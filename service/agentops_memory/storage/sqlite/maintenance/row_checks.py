@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 from ....domain.model.findings import Finding, failed, note, ok, warn
 from ...sql.rows import instant, micros
+from ..base.read_only import Subject, log_size
 from . import repair as mending
-from .read_only import Subject, log_size
 
 LONG = 128 * 1024 * 1024  # bytes of a log; it begins again long before, unless it is held
 UNUSED = 64 * 1024 * 1024  # bytes that are worth a word, if they are half of the file

@@ -1,34 +1,27 @@
-"""The unused bytes of a database file, blanked, so that nothing that was deleted can be read there.
+"""The free space of a database file is scrubbed: nothing that was deleted can be read there.
 
 SQLite writes zeros over what is deleted (`secure_delete`). But when it moves rows to another page,
-a copy of them stays in the unused part of the old one, and no later deletion knows of it. It has
+a copy of them stays in the free space of the old one, and no later deletion knows of it. It has
 no statement for that, so this writes into the file itself: while it holds the lock of writers, with
 an empty log, and nothing but bytes that no page uses.
 """
 
 import asyncio
-import fcntl
 import os
 import sqlite3
 import struct
-import threading
 import time
-from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
 from datetime import timedelta
 from enum import Enum, auto
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
-from ..base.connection import Connection
+from ..base.connection import APPLICATION_ID, Connection, change
 from ..base.errors import primary_code
-from ..base.open_files import FileId, OpenFiles
-from ..base.transactions import change
-from ..schema.migrate import APPLICATION_ID, without_remains
-from .free_space import remains
+from ..base.open_files import OpenFiles, descriptor_of
+from ..schema.migrate import vacuum_remains
 
 TIMEOUT = timedelta(milliseconds=50)  # with reads that need the log, and with other processes
 TRIES = 3  # held back so often, a walk is given up
@@ -38,35 +31,41 @@ FIRST_PAGE = 2  # the one before holds the schema, and no user's text
 LOG_HEADER = 32  # bytes
 LOG_IDENTITY = 24  # bytes of it that say which log this is
 FRAME_HEADER = 24  # bytes before each page in the log
-SHARED_RANGE = (0x40000000 + 2, 510)  # of SQLite's locks: https://sqlite.org/lockingv3.html
+LEAST_FREE = 4  # bytes of a free block: the place of the next one, and its own size
+
+_HEADERS = {2: 12, 5: 12, 10: 8, 13: 8}  # bytes of a page's header, by the kind of b-tree page
+_HEAD = struct.Struct(">BHHHB")  # kind, first free block, rows, beginning of the rows, fragments
+_FREE = struct.Struct(">HH")
+
+Span = tuple[int, int]
 
 
-class UnusedBytes:
-    """The bytes of a file that hold nothing; `writer` is the one connection that writes."""
+class FreeSpace:
+    """The free bytes of a file's pages; `writer` is the one connection that writes."""
 
     def __init__(self, writer: Connection, path: Path, files: OpenFiles) -> None:
         self._writer = writer
         self._path = path
         self._files = files
 
-    async def blank(self) -> bool:
-        """Blank them, and empty the log; false while something holds that back."""
+    async def scrub(self) -> bool:
+        """Write zeros over them, and truncate the log; false while something holds that back."""
         if not self._files.are_in_place():
             return False
-        if not await self._writer.run(partial(without_remains, path=self._path)):
+        if not await self._writer.run(partial(vacuum_remains, path=self._path)):
             return False
-        walk, tries = Blanking(self._path, self._files), TRIES
+        walk, tries = Walk(self._path, self._files), TRIES
         while tries:
             match await self._writer.run(walk.step):
-                case Progress.DONE:
+                case WalkState.DONE:
                     return True
-                case Progress.HELD_BACK:
+                case WalkState.HELD_BACK:
                     tries -= 1
                     await asyncio.sleep(TIMEOUT.total_seconds())
         return False
 
 
-class Progress(Enum):
+class WalkState(Enum):
     """What came of a step."""
 
     HELD_BACK = auto()
@@ -74,7 +73,7 @@ class Progress(Enum):
     DONE = auto()
 
 
-class Blanking:
+class Walk:
     """One walk over a file, in steps; a page that changes behind it is walked again.
 
     All steps run on the one connection of this process that writes, between its
@@ -83,42 +82,42 @@ class Blanking:
 
     def __init__(self, path: Path, files: OpenFiles) -> None:
         self._files = files  # that the connection has open: the paths may lead to others by now
-        self._log = _Log(path)
+        self._log = _WalFile(path)
         self._next = FIRST_PAGE
         self._again: set[int] = set()
         self._identity = b""  # of the log after the last step
         self._version = -1  # of the data, which differs when another connection has written
 
-    def step(self, database: sqlite3.Connection) -> Progress:
+    def step(self, database: sqlite3.Connection) -> WalkState:
         """Go on. Once DONE, what was deleted before this step is neither in the file nor its log.
 
         HELD_BACK while a read needs the log, or another process writes; and for good
         when the paths lead to other files.
         """
         if not self._files.are_in_place():
-            return Progress.HELD_BACK
+            return WalkState.HELD_BACK
         self._note_changes()
         try:
-            return self._stepped(database) if _empty_log(database) else Progress.HELD_BACK
+            return self._stepped(database) if _truncate_log(database) else WalkState.HELD_BACK
         except sqlite3.OperationalError as error:
             if primary_code(error) != sqlite3.SQLITE_BUSY:
                 raise
-            return Progress.HELD_BACK
+            return WalkState.HELD_BACK
 
-    def _stepped(self, database: sqlite3.Connection) -> Progress:
+    def _stepped(self, database: sqlite3.Connection) -> WalkState:
         with change(database, time.monotonic() + TIMEOUT.total_seconds()):
             ((version,),) = database.execute("PRAGMA data_version")
             if version != self._version:
                 self._begin_again()
                 self._version = version
             if self._log.identity() or not self._files.are_in_place():
-                return Progress.HELD_BACK  # another process was quicker
-            progress = self._blank(database)
+                return WalkState.HELD_BACK  # another process was quicker
+            came = self._scrub(database)
             # A commit: whoever else has pages in memory reads them again before writing.
             database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         database.execute("PRAGMA shrink_memory")  # and so does this connection
         self._identity = self._log.identity()
-        return progress
+        return came
 
     def _note_changes(self) -> None:
         if self._identity and self._log.identity() == self._identity:
@@ -130,22 +129,22 @@ class Blanking:
         self._next = FIRST_PAGE
         self._again.clear()
 
-    def _blank(self, database: sqlite3.Connection) -> Progress:
+    def _scrub(self, database: sqlite3.Connection) -> WalkState:
         ((size,),) = database.execute("PRAGMA page_size")
         ((page_map,),) = database.execute("PRAGMA auto_vacuum")
-        file = _descriptor(self._files.database)
+        file = descriptor_of(self._files.database)
         end = os.fstat(file).st_size // size + 1
         if page_map or end > MOST_PAGES:
-            return Progress.HELD_BACK  # which page is one of rows cannot be told
+            return WalkState.HELD_BACK  # which page is one of rows cannot be told
         until = min(self._next + PAGES, end)
         pages = {page for page in self._again if FIRST_PAGE <= page < end}
-        _blank_pages(file, size, pages.union(range(self._next, until)))
+        _scrub_pages(file, size, pages.union(range(self._next, until)))
         self._again.clear()
         self._next = max(self._next, until)
-        return Progress.DONE if self._next >= end else Progress.MORE
+        return WalkState.DONE if self._next >= end else WalkState.MORE
 
 
-class _Log:
+class _WalFile:
     """The write-ahead log as a file: https://sqlite.org/fileformat2.html#walformat."""
 
     def __init__(self, path: Path) -> None:
@@ -171,7 +170,7 @@ class _Log:
                 log.seek(size, os.SEEK_CUR)
 
 
-def _empty_log(database: sqlite3.Connection) -> bool:
+def _truncate_log(database: sqlite3.Connection) -> bool:
     (_, pages, copied) = database.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
     if copied < pages:
         return False  # a read of an older state: no use to wait for it, while changes wait
@@ -180,12 +179,12 @@ def _empty_log(database: sqlite3.Connection) -> bool:
     return not is_blocked
 
 
-def _blank_pages(file: int, size: int, pages: Iterable[int]) -> None:
+def _scrub_pages(file: int, size: int, pages: Iterable[int]) -> None:
     is_changed = False
     for first, count in _runs(pages):
         block = os.pread(file, count * size, (first - 1) * size)
         for place in range(0, len(block), size):
-            for start, end in remains(block[place : place + size]):
+            for start, end in dirty_spans(block[place : place + size]):
                 os.pwrite(file, bytes(end - start), (first - 1) * size + place + start)
                 is_changed = True
     if is_changed:
@@ -199,69 +198,29 @@ def _runs(pages: Iterable[int]) -> Iterator[tuple[int, int]]:
         yield members[0], len(members)
 
 
-# A process loses all its POSIX locks on a file with the first descriptor of it that it closes,
-# and SQLite's are such. So what is opened to blank a file stays open for as long as anybody has
-# a connection to it. A path may come to lead to another file, when a tenant is erased.
+def dirty_spans(page: bytes) -> list[Span]:
+    """The free parts of a page that are not all zero; none of one that is no b-tree's.
 
-
-@contextmanager
-def opening(path: Path) -> Iterator[None]:
-    """Inside, connections are made to the file at the path, if there is one already."""
-    with _counted(_opening, path):
-        yield
-
-
-@contextmanager
-def file_in_use(path: Path) -> Iterator[FileId]:
-    """Inside, there are connections to the file that is at the path now."""
-    with _guard:
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        found = os.fstat(descriptor)
-        file = found.st_dev, found.st_ino
-        _files.append((file, path, descriptor))
-    with _counted(_users, file):
-        yield file
-
-
-def left_to_others(file: FileId) -> None:
-    """See to it that SQLite, with the last connection, does not copy and remove the file's log.
-
-    It does that under an exclusive lock, and by name. A shared lock of another owner (`F_OFD`,
-    which Linux has alone) keeps it from that, until the last connection is closed.
+    Not for the first page of a file. What cannot be understood counts as used.
     """
-    lock = struct.pack("hhqqi4x", fcntl.F_RDLCK, os.SEEK_SET, *SHARED_RANGE, 0)
-    with suppress(AttributeError, OSError):
-        fcntl.fcntl(_descriptor(file), fcntl.F_OFD_SETLK, lock)
+    if page[0] not in _HEADERS:
+        return []
+    return [(start, end) for start, end in _free(page) if page[start:end].strip(b"\0")]
 
 
-@contextmanager
-def _counted(counter: Counter[Any], key: object) -> Iterator[None]:
-    with _guard:
-        counter[key] += 1
-    try:
-        yield
-    finally:
-        with _guard:
-            counter[key] -= 1
-            if not counter[key]:
-                del counter[key]
-            _close_unused()
-
-
-def _close_unused() -> None:
-    for entry in list(_files):
-        file, path, descriptor = entry
-        if not _users[file] and not _opening[path]:
-            os.close(descriptor)
-            _files.remove(entry)
-
-
-def _descriptor(file: FileId) -> int:
-    with _guard:
-        return next(descriptor for it, _, descriptor in _files if it == file)
-
-
-_opening: Counter[Path] = Counter()
-_users: Counter[FileId] = Counter()
-_files: list[tuple[FileId, Path, int]] = []
-_guard = threading.Lock()
+def _free(page: bytes) -> list[Span]:
+    kind, free, rows, begin, _ = _HEAD.unpack_from(page)
+    gap = _HEADERS[kind] + 2 * rows
+    begin = begin or 1 << 16
+    if not gap <= begin <= len(page):
+        return []
+    spans, least = [(gap, begin)], begin
+    while free:
+        if not least <= free <= len(page) - LEAST_FREE:
+            return []
+        following, size = _FREE.unpack_from(page, free)
+        if size < LEAST_FREE or free + size > len(page):
+            return []
+        spans.append((free + LEAST_FREE, free + size))
+        free, least = following, free + size
+    return spans

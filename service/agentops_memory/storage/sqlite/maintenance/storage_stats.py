@@ -14,8 +14,8 @@ from ....domain.model.retention import Held, Kind, Retentions
 from ...sql.past_retention import NOT_GOING
 from ...sql.rows import instant, micros
 from ..base.connection import connect
+from ..base.copies import copies_of
 from ..base.errors import translated
-from ..schema.copies import copies_of
 
 # Bytes that a row takes beside its texts, with its places in the indexes of its table: what
 # SQLite's dbstat says of files with thousands of them.

@@ -26,7 +26,7 @@ from .values import (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mended:
+class RepairedValue:
     """A value that was none, and what it is now if that is an instant."""
 
     value: Value
@@ -37,7 +37,7 @@ class Mended:
         return f"{self.value.column} of {self.value.table} {self.value.row}{now}"
 
 
-def mend(database: sqlite3.Connection, now: datetime) -> list[Mended]:
+def repair_values(database: sqlite3.Connection, now: datetime) -> list[RepairedValue]:
     """Put what there can be in the place of each value that is none; what was done.
 
     Within a transaction in which references are not looked at. The index does not follow.
@@ -45,7 +45,7 @@ def mend(database: sqlite3.Connection, now: datetime) -> list[Mended]:
     _register(database)
     newest, tables = _newest(database) or micros(now), there(database)
     done = [
-        _mended(database, value, table, key, newest)
+        _repaired(database, value, table, key, newest)
         for name, table in tables.items()
         for key, value in damaged_rows(database, name, table, UNLIMITED)
     ]
@@ -54,33 +54,33 @@ def mend(database: sqlite3.Connection, now: datetime) -> list[Mended]:
     return done
 
 
-def _mended(
+def _repaired(
     database: sqlite3.Connection, value: Value, table: Table, key: object, newest: int
-) -> Mended:
+) -> RepairedValue:
     """Put it there. Where another row has what it would be, it is something else."""
     column = value.column
-    mended = _mending(value.table, column, value.kind)
+    replacement = _replacement(value.table, column, value.kind)
     statement = f"""UPDATE {value.table}
                        SET {column} = :expression
                      WHERE CAST({table.key} AS BLOB) = :key AND {IS_NONE[value.kind].format(column)}
                  RETURNING {column}"""
     given = {"key": key, "newest": newest}
     try:
-        row = database.execute(statement.replace(":expression", mended), given).fetchone()
+        row = database.execute(statement.replace(":expression", replacement), given).fetchone()
     except sqlite3.IntegrityError:
-        of_text = f"{mended} || hex(CAST({column} AS BLOB))"
+        of_text = f"{replacement} || hex(CAST({column} AS BLOB))"
         other = of_text if value.kind is Kind.TEXT else "abs(random() % 1000000000)"
         row = database.execute(statement.replace(":expression", other), given).fetchone()
     is_instant = row is not None and value.kind is Kind.INSTANT
-    return Mended(value=value, at=instant(row[0]) if is_instant else None)
+    return RepairedValue(value=value, at=instant(row[0]) if is_instant else None)
 
 
-def _mending(table: str, column: str, kind: Kind) -> str:
+def _replacement(table: str, column: str, kind: Kind) -> str:
     """The expression of what there can be in a column."""
     if kind is Kind.INSTANT:
         known = [_sane(other) for other in _NEAREST.get((table, column), ())]
         return f"coalesce({', '.join([*known, ':newest', ':newest'])})"
-    return _OWN.get((table, column), _MENDED[kind].format(column))
+    return _OWN.get((table, column), _REPLACEMENTS[kind].format(column))
 
 
 def _sane(instant: str) -> str:
@@ -113,7 +113,7 @@ def _register(database: sqlite3.Connection) -> None:
         database.create_function(name, 1, function)
 
 
-_MENDED: Mapping[Kind, str] = {
+_REPLACEMENTS: Mapping[Kind, str] = {
     Kind.TEXT: "as_text(CAST({0} AS BLOB))",
     Kind.COUNT: f"min(max({{0}}, 0), {MOST})",
     Kind.TAGS: "as_tags(CAST({0} AS BLOB))",

@@ -3,18 +3,18 @@
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from datetime import datetime, timedelta
 from importlib import resources
 from pathlib import Path
 
 from .... import __version__
 from ....domain.errors import StartRefused
-from ....domain.secrets.sanitizing import reason
+from ....domain.ports.maintenance import noop
 from ....domain.text.features import ALL, Features
 from ....files.atomic import private_file
-from ..base.connection import connect, use_wal
-from ..base.errors import REMEDY, is_damage
+from ..base.connection import APPLICATION_ID, connect, use_wal
+from ..base.errors import refusing
 from ..base.functions import rules
 from ..base.hard_links import require_one_name
 from ..fts.index import bring_to_rules, is_by_rules
@@ -23,16 +23,11 @@ from . import upgrade
 
 __all__ = ["StartRefused", "migrated", "statements"]
 
-APPLICATION_ID = 0x414D_454D  # "AMEM": the file is ours
 MIGRATIONS = resources.files(__package__) / "migrations"
 TIMEOUT = timedelta(seconds=60)  # another process may be migrating
 
 OnUpgrade = Callable[[], None]
-"""Called before a file that is not empty is upgraded or written anew: that may take long."""
-
-
-def unannounced() -> None:
-    """For those who need not hear of an upgrade."""
+"""Called before a file that is not empty is upgraded or rewritten: that may take long."""
 
 
 def require_current(path: Path, features: Features = ALL, *, may_be_new: bool = False) -> None:
@@ -60,11 +55,11 @@ def require_current(path: Path, features: Features = ALL, *, may_be_new: bool = 
 
 
 def migrated(
-    path: Path, now: datetime, features: Features = ALL, on_upgrade: OnUpgrade = unannounced
+    path: Path, now: datetime, features: Features = ALL, on_upgrade: OnUpgrade = noop
 ) -> None:
     """Make the file if it is missing, upgrade it if it is the original's, and migrate it.
 
-    An index that was made by other rules is built anew.
+    An index that was made by other rules is rebuilt.
     Refused with StartRefused when the file cannot be used; then it stays as it is.
     """
     with refusing(path):
@@ -77,7 +72,7 @@ def migrated(
                     on_upgrade()
                 _migrate(database, path, now, features)
             use_wal(database, TIMEOUT)
-            without_remains(database, path, on_upgrade)
+            vacuum_remains(database, path, on_upgrade)
 
 
 def has_newest_format(database: sqlite3.Connection) -> bool:
@@ -85,14 +80,12 @@ def has_newest_format(database: sqlite3.Connection) -> bool:
     return version_of(database) == newest_format()
 
 
-def without_remains(
-    database: sqlite3.Connection, path: Path, on_rewrite: OnUpgrade = unannounced
-) -> bool:
-    """Write the file anew if its free pages may hold what was deleted; whether they do not now."""
+def vacuum_remains(database: sqlite3.Connection, path: Path, on_rewrite: OnUpgrade = noop) -> bool:
+    """Vacuum the file if its free pages may hold what was deleted; whether they do not now."""
     if database.execute("SELECT 1 FROM remains").fetchone() is None:
         return True
     on_rewrite()
-    if not upgrade.compact(database, path):
+    if not upgrade.vacuum(database, path):
         return False
     database.execute("DELETE FROM remains")
     return True
@@ -110,7 +103,7 @@ def statements(number: int) -> Iterator[str]:
         yield statement
 
 
-def laid_out(database: sqlite3.Connection, after: int = 0) -> None:
+def apply_migrations(database: sqlite3.Connection, after: int = 0) -> None:
     """Run every migration after one, or all of them."""
     for number in range(after + 1, newest_format() + 1):
         for statement in statements(number):
@@ -148,7 +141,7 @@ def _step(database: sqlite3.Connection, path: Path, now: datetime) -> None:
     elif version == 0 and is_used(database):
         raise StartRefused(f"{path} is a database of another program.")
     _require_small_ids(database, path)
-    laid_out(database, after=version)
+    apply_migrations(database, after=version)
     database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     database.execute(f"PRAGMA user_version = {len(_scripts())}")
 
@@ -198,16 +191,3 @@ def newest_format() -> int:
 def _scripts() -> list[str]:
     scripts = [script for script in MIGRATIONS.iterdir() if script.name.endswith(".sql")]
     return [script.read_text("utf-8") for script in sorted(scripts, key=lambda it: it.name)]
-
-
-@contextmanager
-def refusing(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except sqlite3.DatabaseError as error:
-        remedy = f" It is damaged, or no database at all: {REMEDY}" if is_damage(error) else ""
-        raise StartRefused(
-            f"The database {path} cannot be used: {reason(error)}.{remedy}"
-        ) from error
-    except OSError as error:
-        raise StartRefused(f"The database {path} cannot be used: {reason(error)}.") from error

@@ -14,11 +14,12 @@ from ....domain.errors import StartRefused, Unavailable
 from ....domain.text.features import Features
 from ....files.drafts import drafts
 from ..base.connection import connect
+from ..base.errors import refusing
 from ..base.functions import rules
+from ..base.read_only import log_size, open_read_only
 from ..fts.index import is_by_rules
-from ..maintenance.read_only import log_size, open_read_only
 from . import upgrade
-from .migrate import is_used, migrated, newest_format, refusing, version_of
+from .migrate import is_used, migrated, newest_format, version_of
 
 SPACE_NEEDED = 4  # times the file's size: the log of what is written anew, and what it grows by
 SPACE_AT_LEAST = 2 * 1024 * 1024  # bytes

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..base.connection import connect
 from ..fts.partitions import Partitions, table, text_of
-from .migrate import laid_out
+from .migrate import apply_migrations
 
 Part = tuple[str, str]
 """What a part of a schema is, such as `index`, and its name."""
@@ -95,7 +95,7 @@ def partition_of(name: str) -> int | None:
 
 def _due(partitions: Iterable[int]) -> dict[Part, str]:
     with closing(connect(IN_MEMORY)) as database:
-        laid_out(database)
+        apply_migrations(database)
         making = Partitions(database, is_alone=True)
         for number in partitions:
             making.make(number)

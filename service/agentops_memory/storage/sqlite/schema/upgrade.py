@@ -15,8 +15,8 @@ from ....domain.text.ids import uid_of
 from ....domain.text.instants import parsed
 from ....domain.text.normalization import clean, content_hash
 from ...sql.rows import instant, micros, tag_array
+from ..base.copies import kept_copy
 from ..base.damaged import drop_statements
-from .copies import kept_copy
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ def upgrade(database: sqlite3.Connection, path: Path, schema: Iterable[str], now
 
     The copy is made while this transaction holds the write lock, from what it sees.
     Of a file that is not sound nothing of the old tables is read but the rows. The
-    pages that they took stay unused until `compact`.
+    pages that they took stay unused until `vacuum`.
     """
     log.warning("upgrading a database of the original", extra={"path": str(path)})
     _require_space(path)
@@ -63,8 +63,8 @@ def needed(size: int) -> int:
     return size * SPACE_NEEDED + SPACE_AT_LEAST
 
 
-def compact(database: sqlite3.Connection, path: Path) -> bool:
-    """Write the file anew without unused pages; false where that fails, and they stay."""
+def vacuum(database: sqlite3.Connection, path: Path) -> bool:
+    """Rewrite the file without free pages; false where that fails, and they stay."""
     folder = str(path.parent.absolute()).replace("'", "''")
     try:
         # On disk, for memory may be short, and beside the file, the one place sure to be there.

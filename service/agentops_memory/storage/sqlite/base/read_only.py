@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ....domain.model.findings import Fix
 from ....domain.text.features import ALL, Features
-from ..base.connection import connect
+from .connection import connect
 
 UNCHANGING = "mode=ro&immutable=1"
 READING = "mode=ro"

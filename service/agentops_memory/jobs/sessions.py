@@ -5,11 +5,9 @@ from collections.abc import Iterable
 from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 
-from ..domain.errors import NotFound
 from ..domain.memories.sessions import Sessions
 from ..domain.model.access import Caller
-from .runner import log_failure, repeating
-from .scrub import Callers
+from .runner import Callers, Job, repeating
 
 log = logging.getLogger(__name__)
 
@@ -26,14 +24,10 @@ def ending(
 
 async def end_idle(sessions: Sessions, callers: Iterable[Caller], idle: timedelta) -> None:
     """End each tenant's idle sessions, and say how many; what fails is tried the next time."""
-    for caller in callers:
-        try:
-            ended = await sessions.end_idle(caller, idle)
-        except NotFound:
-            continue  # the tenant was erased
-        except Exception as error:  # noqa: BLE001 - the next tenant's may be well
-            log_failure(log, "idle sessions go on; they end later", error, tenant=caller.tenant)
-        else:
-            if ended:
-                extra = {"sessions": ended, "tenant": caller.tenant}
-                log.info("idle sessions have ended", extra=extra)
+
+    async def end(caller: Caller) -> None:
+        if ended := await sessions.end_idle(caller, idle):
+            extra = {"sessions": ended, "tenant": caller.tenant}
+            log.info("idle sessions have ended", extra=extra)
+
+    await Job(end, log, "idle sessions go on; they end later").run(callers)

@@ -1,0 +1,111 @@
+"""In the background, storage is kept in order, and mended where damage has shown."""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from contextlib import AbstractAsyncContextManager
+from datetime import timedelta
+from functools import partial
+
+from ..domain.errors import Damaged
+from ..domain.model.access import Caller
+from ..domain.model.maintenance import Tidied
+from ..domain.ports.maintenance import Maintenance
+from ..telemetry import Metrics
+from ..telemetry.measures import INDEX_DRIFT, INDEX_PARTITIONS
+from .runner import Callers, Job, WorkSignal, background, repeating
+
+log = logging.getLogger(__name__)
+
+PAUSE = timedelta(minutes=1)  # between two repairs: saves wait while a part is checked
+REST = 100  # times what it took to check all values, until they are checked again
+AT_ONCE = timedelta(microseconds=1)
+
+
+def tidying(
+    maintenance: Maintenance,
+    callers: Callers,
+    metrics: Metrics,
+    damage: WorkSignal,
+    every: timedelta,
+) -> AbstractAsyncContextManager[None]:
+    """Inside, the tenants' indexes are tidied now and again; an interval of 0 means never.
+
+    The signal is set for a tenant whose index cannot be read.
+    """
+    return repeating(every, lambda: tidy(maintenance, callers(), metrics, damage))
+
+
+def checking(
+    maintenance: Maintenance, callers: Callers, every: timedelta
+) -> AbstractAsyncContextManager[None]:
+    """Inside, each tenant's values are checked as often, but a hundredth of the time."""
+    job = Job(maintenance.check, log, "the values were not looked at; that is tried again")
+    due_at = 0.0
+
+    async def check() -> None:
+        nonlocal due_at
+        clock = asyncio.get_running_loop().time
+        if (began := clock()) >= due_at:
+            await job.run(callers())
+            due_at = clock() + (clock() - began) * REST
+
+    return repeating(every, check)
+
+
+def repairing(maintenance: Maintenance, damage: WorkSignal) -> AbstractAsyncContextManager[None]:
+    """Inside, the signal lets a tenant's storage be repaired, and then be checked as a whole.
+
+    What stays damaged is looked at again.
+    """
+    return background(_repair_again_and_again(maintenance, damage))
+
+
+async def tidy(
+    maintenance: Maintenance, callers: Iterable[Caller], metrics: Metrics, damage: WorkSignal
+) -> None:
+    """Tidy each tenant's index once, and say what was wrong with it."""
+    found: list[Tidied] = []
+
+    async def tidied(caller: Caller) -> None:
+        found.append(await maintenance.tidy(caller))
+        _tell(found[-1])
+        if found[-1].is_damaged:
+            damage.set(caller)
+
+    await Job(tidied, log, "no sweep now; the next one tries again").run(callers)
+    metrics.show(INDEX_DRIFT, sum(one.drift for one in found))
+    metrics.show(INDEX_PARTITIONS, sum(one.parts for one in found))
+
+
+def _tell(tidied: Tidied) -> None:
+    if tidied.drift:
+        fields = {"rows": tidied.drift, "partitions": list(tidied.rebuilt)}
+        log.error("the index was out of line and was built anew", extra=fields)
+    if tidied.moved:
+        log.info("projects moved to other partitions", extra={"projects": tidied.moved})
+
+
+async def _repair_again_and_again(maintenance: Maintenance, damage: WorkSignal) -> None:
+    repair = partial(_is_repaired, maintenance)
+    job = Job(repair, log, "nothing is mended now; it is tried again")
+    damaged: list[Caller] = []
+    while True:
+        signalled = await damage.wait(AT_ONCE if damaged else None)
+        due = {caller.tenant: caller for caller in [*damaged, *signalled]}
+        damaged = await job.run(due.values())
+        await asyncio.sleep(PAUSE.total_seconds())
+
+
+async def _is_repaired(maintenance: Maintenance, caller: Caller) -> bool:
+    """Whether there is no damage any more that is known of."""
+    try:
+        rebuilt = (await maintenance.repair(caller)).rebuilt
+        if rebuilt:
+            log.error(
+                "the index was damaged and was made anew",
+                extra={"tenant": caller.tenant, "partitions": list(rebuilt)},
+            )
+        return (await maintenance.check(caller, thorough=True)).is_intact
+    except Damaged:
+        return False  # the log had it when it showed first

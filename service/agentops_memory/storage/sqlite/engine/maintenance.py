@@ -1,0 +1,208 @@
+"""Upkeep of tenants' databases, in steps between which others read and write."""
+
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from ....domain.errors import Damaged, Unavailable
+from ....domain.model.access import Caller
+from ....domain.model.erasure import ErasureId
+from ....domain.model.maintenance import Condition, Repaired, Scrubbed, Sizes, Tidied
+from ....domain.model.totals import Rows
+from ....domain.ports.maintenance import Progress, noop
+from ..base.copies import copies_of
+from ..fts.purges import Purge
+from .transaction import SqliteTransaction
+
+T = TypeVar("T")
+Work = Callable[[SqliteTransaction], T]
+
+MINUTE = timedelta(minutes=1)
+
+
+class Database(Protocol):
+    """One database while it is open."""
+
+    async def read(self, caller: Caller, work: Work[T]) -> T: ...
+    async def write(self, caller: Caller, work: Work[T]) -> T: ...
+    async def check(self, caller: Caller, *, thorough: bool) -> Condition: ...
+    async def scrub_file(self, caller: Caller) -> bool: ...
+
+
+class Databases(Protocol):
+    """The database of each caller's tenant."""
+
+    def path_of(self, caller: Caller) -> Path:
+        """Where it lies."""
+
+    def used(
+        self, caller: Caller, *, in_passing: bool = False
+    ) -> AbstractAsyncContextManager[Database]:
+        """The database, which stays open inside; in passing none is opened, or kept open for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SqliteMaintenance:
+    """Looks after databases; partitions of the full-text index one by one."""
+
+    databases: Databases
+
+    async def check(self, caller: Caller, *, thorough: bool = False) -> Condition:
+        async with self.databases.used(caller) as database:
+            return await database.check(caller, thorough=thorough)
+
+    async def repair(self, caller: Caller) -> Repaired:
+        numbers = await self._partitions(caller)
+        damaged = [number for number in numbers if await self._is_damaged(caller, number)]
+        for number in damaged:
+            await self._recreate(caller, number)
+        return Repaired(rebuilt=tuple(damaged))
+
+    async def tidy(self, caller: Caller) -> Tidied:
+        """Count each partition's rows, rebuild those that are out of line, relieve crowded ones."""
+        drifts = await self.drifts(caller)
+        drifted = tuple(number for number, drift in drifts.items() if drift)
+        for number in drifted:
+            await self.rebuild(caller, number)
+        return Tidied(
+            parts=len(drifts),
+            drift=sum(drifts.values()),
+            rebuilt=drifted,
+            moved=await self._relieve(caller),
+            is_damaged=not await self._is_readable(caller, _is_next_readable),
+        )
+
+    async def scrub(self, caller: Caller, progress: Progress = noop) -> Scrubbed:
+        erasures = await self._read(caller, lambda tx: tx.receipts.pending())
+        if not erasures:
+            return Scrubbed()
+        notes = await self._read(caller, lambda tx: tx.purges.noted())
+        for number in notes:
+            progress(f"partition {number}")
+            await self._purge(caller, number)
+        progress("the file")
+        async with self.databases.used(caller) as database:
+            is_scrubbed = await database.scrub_file(caller)
+        if not is_scrubbed:
+            return Scrubbed(pending=len(erasures))
+        await self._write(caller, lambda tx: _settle(tx, erasures, notes))
+        return Scrubbed(settled=len(erasures))
+
+    async def sizes(self, caller: Caller) -> Sizes:
+        path = self.databases.path_of(caller)
+        return Sizes(
+            database=_size(path),
+            log=_size(path.with_name(f"{path.name}-wal")),
+            free=_free(path.parent),
+        )
+
+    async def count(self, caller: Caller) -> Rows:
+        async with self.databases.used(caller, in_passing=True) as database:
+            return await database.read(caller, lambda tx: tx.projects.rows())
+
+    def copies(self, caller: Caller) -> list[str]:
+        path = Path(os.path.realpath(self.databases.path_of(caller)))
+        return [copy.name for copy in copies_of(path)]
+
+    async def drifts(self, caller: Caller) -> dict[int, int]:
+        """By how many rows each partition is out of line."""
+        return {it: await self._drift(caller, it) for it in await self._partitions(caller)}
+
+    async def is_exact(self, caller: Caller, number: int) -> bool:
+        """Whether a partition holds just what the memories say, word for word."""
+        try:
+            return await self._write(caller, lambda tx: tx.index.is_exact(number))
+        except Damaged:
+            return False
+
+    async def rebuild(self, caller: Caller, number: int) -> None:
+        """Fill a partition afresh from the memories, and make it anew if it is damaged."""
+        try:
+            await self._write(caller, lambda tx: tx.index.rebuild(number))
+        except Damaged:
+            await self._recreate(caller, number)
+
+    async def _partitions(self, caller: Caller) -> list[int]:
+        return await self._read(caller, lambda tx: tx.partitions.all())
+
+    async def _drift(self, caller: Caller, number: int) -> int:
+        return await self._read(caller, lambda tx: tx.partitions.drift(number))
+
+    async def _recreate(self, caller: Caller, number: int) -> None:
+        await self._write(caller, lambda tx: tx.index.recreate(number))
+
+    async def _relieve(self, caller: Caller) -> int:
+        """Move projects out of crowded partitions; how many."""
+        moved = 0
+        while await self._read(caller, lambda tx: bool(tx.partitions.crowded())):
+            if not await self._write(caller, lambda tx: tx.index.relieve()):
+                break
+            moved += 1
+        return moved
+
+    async def _is_damaged(self, caller: Caller, number: int) -> bool:
+        """Of what was read before, a page tells nothing; so both are asked."""
+        if not await self._is_readable(caller, lambda tx: tx.partitions.is_readable(number)):
+            return True
+        try:
+            return not await self._write(caller, lambda tx: tx.partitions.is_exact(number))
+        except Damaged:
+            return True
+
+    async def _is_readable(self, caller: Caller, work: Work[bool]) -> bool:
+        """What work finds; one that is too large for a read counts as readable."""
+        try:
+            return await self._read(caller, work)
+        except Damaged:
+            return False
+        except Unavailable:
+            return True
+
+    async def _purge(self, caller: Caller, number: int) -> None:
+        begun = await self._write(caller, partial(_purge, number=number, begun=None))
+        while begun is not None:
+            begun = await self._write(caller, partial(_purge, number=number, begun=begun))
+
+    async def _read(self, caller: Caller, work: Work[T]) -> T:
+        async with self.databases.used(caller) as database:
+            return await database.read(caller, work)
+
+    async def _write(self, caller: Caller, work: Work[T]) -> T:
+        async with self.databases.used(caller) as database:
+            return await database.write(caller, work)
+
+
+def _is_next_readable(tx: SqliteTransaction) -> bool:
+    """Whether one partition can be read: another with each minute."""
+    numbers = tx.partitions.all()
+    turn = int(tx.now.timestamp() // MINUTE.total_seconds())
+    return not numbers or tx.partitions.is_readable(numbers[turn % len(numbers)])
+
+
+def _purge(tx: SqliteTransaction, number: int, begun: Purge | None) -> Purge | None:
+    return tx.purges.purge(number, begun)
+
+
+def _settle(tx: SqliteTransaction, erasures: Sequence[ErasureId], notes: dict[int, int]) -> None:
+    tx.purges.forget(notes)
+    tx.receipts.settle(erasures)
+
+
+def _size(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except OSError:
+        return 0
+
+
+def _free(folder: Path) -> int | None:
+    try:
+        return shutil.disk_usage(folder).free
+    except OSError:
+        return None
