@@ -12,7 +12,7 @@ from . import answers as a
 from . import models as m
 from .handlers import ERASURE_ID, Handlers
 from .operations import AgentOps
-from .wire import JSON, OMITTED, REDACTED, json_bytes
+from .wire import JSON, OMITTED, REDACTED, build_serializers, json_bytes
 
 REFUSALS = Refusals()
 HOT = ("fetch_context", "add_observation", "search")  # routes are tried one after another
@@ -58,6 +58,7 @@ def core(services: Services) -> AgentOps:
 
 def operations(services: Services) -> tuple[Operation, ...]:
     """Every operation of the protocol."""
+    build_serializers()
     handlers = Handlers(
         agentops=core(services), max_upload=services.max_upload, folder=services.folder
     )

@@ -1,7 +1,7 @@
 """Bodies as nouns of the domain, those as nouns of the contract, and these as JSON. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from datetime import datetime
 from functools import cache
 from typing import Any, Generic, TypeVar
@@ -229,6 +229,15 @@ def json_bytes(noun: object) -> bytes:
     return _adapter(kind).dump_json(
         noun, exclude=IN_HEADERS, exclude_none=True, exclude_defaults=kind not in EMPTY_IS_TOLD
     )
+
+
+def build_serializers() -> None:
+    """Build the serializers of all answers: the first one imports modules, which opens files."""
+    for kind in vars(c).values():
+        if isinstance(kind, type) and is_dataclass(kind):
+            _adapter(kind)
+            _adapter(list[kind])  # type: ignore[valid-type]
+    _adapter(list[SummaryLine])
 
 
 @cache
