@@ -23,7 +23,8 @@ Object = dict[str, str]
 @contextmanager
 def requests(port: int) -> Iterator[Mapping[str, Ask]]:
     """Requests to the service, which is given what they ask for."""
-    with closing(Client(port)) as client, agent(port, PROJECT) as call:
+    # The client comes last: a connection that says nothing while the agent opens is closed.
+    with agent(port, PROJECT) as call, closing(Client(port)) as client:
         for number in range(MEMORIES):
             client.ask(post("/observations", _memory(number)))
         yield _recall(client) | _saves(client) | _updates(client) | _tools(call)
