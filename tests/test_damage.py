@@ -18,7 +18,7 @@ from agentops_memory.domain.ports.maintenance import Maintenance
 from agentops_memory.jobs import index as jobs
 from agentops_memory.jobs.runner import WorkSignal
 from agentops_memory.storage.sqlite import SqliteEngine
-from agentops_memory.storage.sqlite.base.damaged import drop_statements
+from agentops_memory.storage.sqlite.base.checks import drop_statements
 from agentops_memory.web import health
 
 from .callers import calling, made_key

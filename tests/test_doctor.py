@@ -22,8 +22,8 @@ from agentops_memory.domain.model.retention import USUAL
 from agentops_memory.domain.text.features import ALL
 from agentops_memory.files.drafts import drafts
 from agentops_memory.files.service_lock import service_lock
+from agentops_memory.storage.sqlite.base.checks import Subject
 from agentops_memory.storage.sqlite.base.connection import connect
-from agentops_memory.storage.sqlite.base.read_only import Subject
 from agentops_memory.storage.sqlite.maintenance import examination
 from agentops_memory.storage.sqlite.maintenance.storage_stats import storage_stats
 from agentops_memory.storage.sqlite.schema.migration_plan import planned

@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agentops_memory.domain.text.spelling import is_one_edit
-from agentops_memory.storage.sqlite.base import functions
+from agentops_memory.storage.sqlite.base import dialect
 from agentops_memory.storage.sqlite.base.connection import connect
-from agentops_memory.storage.sqlite.base.functions import TOKENIZER, Stems
+from agentops_memory.storage.sqlite.base.dialect import TOKENIZER, Stems
 
 from .database import all_terms, assert_index_is_whole, imported, terms_afresh
 from .explaining import explained
@@ -358,7 +358,7 @@ def finds(database: sqlite3.Connection, text: str, match: str) -> bool:
 def test_no_word_is_lost_when_too_many_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
     words = [f"{letter}windows" for letter in "abcdefghijkl"]
     with closing(Stems()) as roomy, closing(Stems()) as narrow:
-        monkeypatch.setattr(functions, "KNOWN", 3)
+        monkeypatch.setattr(dialect, "KNOWN", 3)
         for asked in (words, words[:2], words[5:], words[::-1], [*words[:4], *words[:4]]):
             assert narrow.forms(asked) == dict(zip(asked, all_forms(roomy, asked), strict=False))
 

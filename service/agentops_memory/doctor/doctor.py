@@ -19,7 +19,7 @@ from ..files.keys import KeyFile, KeyFileRefused
 from ..files.service_lock import holder
 from ..settings.settings import Settings
 from ..storage.sqlite.base import library
-from ..storage.sqlite.base.read_only import Subject
+from ..storage.sqlite.base.checks import Subject
 from ..storage.sqlite.engine.tenant_files import tenants_of, unnamed_in
 from ..storage.sqlite.engine.tenants import MOST_OPEN, tenant_file
 from ..storage.sqlite.maintenance.examination import check_database

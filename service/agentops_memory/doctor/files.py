@@ -12,8 +12,7 @@ from pathlib import Path
 from ..domain.model.findings import Finding, Fix, failed, note, ok, warn
 from ..files.drafts import leftovers, remove_leftovers
 from ..files.file_systems import file_system, is_network
-from ..storage.sqlite.base.copies import copies_of, draft_of
-from ..storage.sqlite.base.hard_links import REMEDY
+from ..storage.sqlite.base.copies import REMEDY, copies_of, draft_of
 
 LITTLE = 100 * 1024 * 1024  # bytes free, below which somebody should look
 NOTHING = 1024 * 1024  # bytes free, below which a large write fails

@@ -16,8 +16,8 @@ import aiosqlite
 
 from ....domain.ports.maintenance import noop
 from ....domain.text.features import ALL, Features
+from .dialect import Stems, registered
 from .errors import decoded, primary_code
-from .functions import Stems, registered
 
 T = TypeVar("T")
 
@@ -28,7 +28,6 @@ CHECKPOINT = 4000  # pages (16 MiB) of WAL that are copied into the file togethe
 READ_LIMIT = timedelta(seconds=5)
 PROGRESS = 10_000  # virtual machine steps between two looks at the clock
 CACHED_STATEMENTS = 256
-MAKING = ""  # a file that is not there is made
 CHANGING = "mode=rw"  # it must be there
 SUSPENDABLE = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
@@ -60,13 +59,14 @@ def connect(
     busy_timeout: timedelta = BUSY_TIMEOUT,
     features: Features = ALL,
     one_thread: bool = True,
-    mode: str = MAKING,
+    mode: str = "",
     is_strict: bool = False,
 ) -> sqlite3.Connection:
     """An open connection with the settings and functions that every one of ours has.
 
-    Unless it is for one thread, another than that which uses it may close it. The mode is
-    what SQLite takes in the address of a file: https://sqlite.org/uri.html.
+    Unless it is for one thread, another than that which uses it may close it. The mode is what
+    SQLite takes in the address of a file (https://sqlite.org/uri.html); without one, a file that
+    is not there is made.
 
     A text that is no UTF-8 is read with U+FFFD in the place of what cannot be decoded. With
     `is_strict` it is an error, and reading is faster: see `decoding`.
@@ -98,11 +98,6 @@ def read_only(database: sqlite3.Connection) -> None:
     database.execute("PRAGMA query_only = ON")
 
 
-def limit_time(database: sqlite3.Connection, limit: timedelta) -> None:
-    """Interrupt whatever runs on this connection once the time is over."""
-    interrupt_at(database, time.monotonic() + limit.total_seconds())
-
-
 def interrupt_at(database: sqlite3.Connection, end: float) -> None:
     """Interrupt whatever runs on this connection from that time of the monotonic clock on."""
     database.set_progress_handler(lambda: time.monotonic() > end, PROGRESS)
@@ -126,7 +121,7 @@ def use_wal(database: sqlite3.Connection, timeout: timedelta) -> None:
 def snapshot(database: sqlite3.Connection, limit: timedelta) -> Iterator[None]:
     """A transaction that sees one state and is stopped when it takes too long."""
     with _freed(database), carried():
-        limit_time(database, limit)
+        interrupt_at(database, time.monotonic() + limit.total_seconds())
         database.execute("BEGIN")
         yield
 
@@ -161,13 +156,6 @@ def carried() -> Iterator[None]:
         raise
 
 
-def _damaged_schema() -> sqlite3.DatabaseError:
-    damage = sqlite3.DatabaseError("malformed database schema")
-    damage.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
-    damage.sqlite_errorname = "SQLITE_CORRUPT"
-    return damage
-
-
 class _Database(sqlite3.Connection):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -176,6 +164,13 @@ class _Database(sqlite3.Connection):
     def close(self) -> None:
         self.stems.close()
         super().close()
+
+
+def _damaged_schema() -> sqlite3.DatabaseError:
+    damage = sqlite3.DatabaseError("malformed database schema")
+    damage.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+    damage.sqlite_errorname = "SQLITE_CORRUPT"
+    return damage
 
 
 def _set_up(database: sqlite3.Connection) -> None:

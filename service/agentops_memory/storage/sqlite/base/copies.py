@@ -1,18 +1,30 @@
-"""A checked, synced copy of a database file, under a name that overwrites nothing."""
+"""Copies of a database file and further names of it, beside it; but for those it has one name.
+
+Under a second name SQLite would keep a second log beside the file.
+"""
 
 import os
 import shutil
 import sqlite3
+import stat
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
+from datetime import timedelta
+from itertools import count
 from pathlib import Path
 
 from ....domain.errors import StartRefused
 from ....files.atomic import sync
+from ....files.drafts import remove_leftovers
 
 SUFFIX = "before-upgrade"
 RESTORED = "before-restore"
 MENDED = "before-fix"
+TIMEOUT = timedelta(seconds=1)  # with another command that removes further names
+REMEDY = (
+    "Each has a write-ahead log of its own, so that programs would overwrite each other's commits. "
+    "Stop them, find the names with `find / -xdev -samefile`, and remove all but one."
+)
 
 
 def kept_copy(
@@ -62,6 +74,26 @@ def kept_name(path: Path) -> Path:
     raise AssertionError("There is always a further name.")
 
 
+def names_of(path: Path) -> int:
+    """How many names the file at the path has; 0 if there is none, or it is no file."""
+    with suppress(FileNotFoundError):
+        status = path.stat()
+        return status.st_nlink if stat.S_ISREG(status.st_mode) else 0
+    return 0
+
+
+def require_one_name(path: Path) -> None:
+    """Refuse with StartRefused a file with further names; those of a killed restore are removed.
+
+    To be asked before a connection is made, which would make a log beside each name.
+    """
+    if names_of(path) <= 1:
+        return
+    _remove_leftovers(Path(os.path.realpath(path)))
+    if (names := names_of(path)) > 1:
+        raise StartRefused(f"{path} has {names} names (hard links). {REMEDY}")
+
+
 def _copy(path: Path, draft: Path, contents: Callable[[sqlite3.Connection], object]) -> None:
     # The backup API reads the WAL too, which a plain copy of the file would miss.
     with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(draft)) as target:
@@ -87,10 +119,8 @@ def _kept(draft: Path, path: Path, suffix: str) -> Path:
 
 def _names(path: Path, suffix: str) -> Iterator[Path]:
     yield path.with_name(f"{path.name}.{suffix}")
-    number = 2
-    while True:
+    for number in count(2):
         yield path.with_name(f"{path.name}.{suffix}-{number}")
-        number += 1
 
 
 def _same_bytes(one: Path, other: Path) -> bool:
@@ -101,3 +131,26 @@ def _same_bytes(one: Path, other: Path) -> bool:
             if block != b.read(1 << 20):
                 return False
     return True
+
+
+def _remove_leftovers(path: Path) -> None:
+    remove_leftovers(path.parent)  # a draft that has its name already
+    if not any(_second_names(path)):
+        return
+    # A restore that runs has the file locked until the second name is the only one.
+    with suppress(sqlite3.Error), closing(_connection(path)) as database:
+        database.execute("BEGIN IMMEDIATE")
+        for name in _second_names(path):
+            name.unlink()
+        sync(path.parent)
+
+
+def _connection(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(path, isolation_level=None, timeout=TIMEOUT.total_seconds())
+
+
+def _second_names(path: Path) -> Iterator[Path]:
+    """Under which a restore keeps the file that it is about to replace."""
+    with suppress(FileNotFoundError):
+        file = path.stat()
+        yield from (it for it in copies_of(path) if os.path.samestat(it.lstat(), file))

@@ -1,10 +1,25 @@
-"""What SQLite says in its own way."""
+"""What SQLite says in its own way: its dialect, and the functions of ours that its SQL calls."""
 
+import json
 import sqlite3
-from collections.abc import Mapping
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+from itertools import islice
 from typing import cast
 
+from ....domain.model.access import Patterns
+from ....domain.model.space import Project
+from ....domain.text.features import ALL, INDEXED, Feature, Features
+from ....domain.text.neighbours import borrowed, borrows
+from ....domain.text.normalization import INDEX_FORMAT, fingerprint, indexed, plain_words
+from ....domain.text.spelling import is_compared
+from ...sql.rows import tag_tuple
 from ...sql.table import Connection, Dialect, Table
+from .errors import decoded
+
+TOKENIZER = "porter unicode61 remove_diacritics 2 categories 'L* N* Co Mn Mc'"
+KNOWN = 16_384  # words whose stems are remembered by a connection
 
 
 def _inserted(connection: Connection, statement: str, parameters: Mapping[str, object]) -> int:
@@ -33,3 +48,127 @@ class SqliteTable(Table):
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         self._sql = SQLITE
+
+
+def registered(database: sqlite3.Connection, stems: "Stems", features: Features = ALL) -> None:
+    """Make the functions known to a connection. All are pure.
+
+    Those that take what rows hold take its bytes: of a text that is no UTF-8, SQLite's
+    adapter could not make a string.
+    """
+    functions: dict[str, tuple[int, Callable[..., str | int]]] = {
+        "indexed_text": (1, lambda text: indexed(decoded(text), features)),
+        "indexed_tags": (1, lambda tags: _indexed_tags(decoded(tags), features)),
+        "borrows": (1, lambda content: borrows(decoded(content), features)),
+        "borrowed": (
+            2,
+            lambda *texts: indexed(borrowed(map(decoded, filter(None, texts))), features),
+        ),
+        "fingerprint_of": (4, _fingerprint),
+        "forms": (1, lambda text: _distinct(_compared(stems, plain_words(text)).values())),
+        "acted_on": (2, _acted_on),
+        "forms_of": (1, lambda words: json.dumps(_compared(stems, json.loads(words)))),
+    }
+    own = rules(features)
+    functions["own_rules"] = 0, lambda: own
+    for name, (arguments, function) in functions.items():
+        database.create_function(name, arguments, function, deterministic=True)
+
+
+def rules(features: Features = ALL) -> str:
+    """What the index's words depend on; an index by other rules is built again."""
+    without = sorted(INDEXED - features)
+    parts = [f"format {INDEX_FORMAT}", f"Unicode {unicodedata.unidata_version}", TOKENIZER]
+    return ", ".join([*parts, *(f"without {feature}" for feature in without)])
+
+
+def _fingerprint(key: bytes | None, *said: bytes) -> int:
+    return fingerprint(None if key is None else decoded(key), *map(decoded, said))
+
+
+def _acted_on(names: str, project: bytes | None) -> bool:
+    """Whether patterns match a project; they match no store, which has none."""
+    return project is not None and _patterns(names).match(Project(decoded(project)))
+
+
+@lru_cache(256)
+def _patterns(names: str) -> Patterns:
+    return Patterns(tuple(json.loads(names)))
+
+
+def _compared(stems: "Stems", words: Iterable[str]) -> dict[str, str]:
+    forms = stems.forms(words)
+    return {word: form if is_compared(form) else "" for word, form in forms.items()}
+
+
+def _distinct(forms: Iterable[str]) -> str:
+    return json.dumps(sorted(set(forms) - {""}))
+
+
+def _indexed_tags(tags: str, features: Features) -> str:
+    return indexed("\n".join(tag_tuple(tags)), features) if Feature.TAGS in features else ""
+
+
+class Stems:
+    """What words are in the index, by a full-text table in memory; opened when first asked."""
+
+    def __init__(self) -> None:
+        self._stems: dict[str, str] = {}
+        self._scratch: sqlite3.Connection | None = None
+
+    def forms(self, words: Iterable[str]) -> dict[str, str]:
+        """For each word what to look for to find its stem, the same for all that share it.
+
+        That is the stem itself, or the shortest word found that has it; the empty
+        string for a word that the index takes apart.
+        """
+        stems = self._of(words)
+        again = self._of(filter(None, stems.values()))
+        return {
+            word: stem if not stem or again[stem] == stem else self._form(stem)
+            for word, stem in stems.items()
+        }
+
+    def close(self) -> None:
+        if self._scratch is not None:
+            self._scratch.close()
+            self._scratch = None
+
+    def _form(self, stem: str) -> str:
+        # Stemming "nois" again gives "noi", and "noise" gives "nois".
+        likely = self._of([f"{stem}e", f"{stem}ed"])
+        return next((form for form, found in likely.items() if found == stem), "")
+
+    def _of(self, words: Iterable[str]) -> dict[str, str]:
+        """The stem of each word; the empty string if there is not just one."""
+        wanted = dict.fromkeys(words)
+        if unknown := [word for word in wanted if word not in self._stems]:
+            self._stems |= self._stemmed(unknown)
+        stems = {word: self._stems[word] for word in wanted}
+        for forgotten in list(islice(self._stems, max(len(self._stems) - KNOWN, 0))):
+            del self._stems[forgotten]
+        return stems
+
+    def _stemmed(self, words: list[str]) -> dict[str, str]:
+        if self._scratch is None:
+            self._scratch = _opened()
+        rows = enumerate(words)
+        tokens: dict[int, list[str]] = {}
+        self._scratch.execute("BEGIN")
+        self._scratch.executemany("INSERT INTO words (rowid, word) VALUES (?, ?)", rows)
+        for place, token in self._scratch.execute("SELECT doc, term FROM tokens"):
+            tokens.setdefault(place, []).append(token)
+        self._scratch.execute("ROLLBACK")
+        return {
+            word: found[0] if len(found := tokens.get(place, [])) == 1 else ""
+            for place, word in enumerate(words)
+        }
+
+
+def _opened() -> sqlite3.Connection:
+    scratch = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+    scratch.execute(
+        f"""CREATE VIRTUAL TABLE words USING fts5 (word, content = '', tokenize = "{TOKENIZER}")"""
+    )
+    scratch.execute("CREATE VIRTUAL TABLE tokens USING fts5vocab (words, instance)")
+    return scratch

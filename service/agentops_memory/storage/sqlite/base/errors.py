@@ -19,8 +19,6 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_PRIMARY = 0xFF  # an extended result code holds the primary one in its low byte
-
 DAMAGED = "The database file is damaged."
 REMEDY = (
     "`agentops-memory doctor` tells how far, and `agentops-memory restore` puts a backup in its "
@@ -79,7 +77,7 @@ def is_damage(error: sqlite3.Error) -> bool:
 
 def primary_code(error: Exception) -> int:
     """SQLite's result code of an error, without its detail; 0 for one of Python's own."""
-    return getattr(error, "sqlite_errorcode", 0) & _PRIMARY
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF  # of an extended code, the low byte
 
 
 class RunAgain(Exception):
@@ -104,12 +102,7 @@ def decoding(database: sqlite3.Connection, work: Callable[[], T]) -> T:
     try:
         return work()
     except sqlite3.OperationalError as error:
-        if not _is_of_decoding(error):
+        if hasattr(error, "sqlite_errorcode"):  # which Python's own, of decoding, has not
             raise
         database.text_factory = decoded
         raise Undecodable from error
-
-
-def _is_of_decoding(error: sqlite3.OperationalError) -> bool:
-    """SQLite has a code for each of its errors; this one is Python's own."""
-    return not hasattr(error, "sqlite_errorcode")

@@ -14,17 +14,13 @@ OLDEST = (3, 37, 0)  # with tables that are STRICT
 def without_memory_statistics() -> bool:
     """Stop counting the library's memory, for the count is a lock that readers fight for.
 
-    Two readers searching at a time take a quarter less of the processor without it. Must be called
-    before the process opens a database; false, and nothing is changed, where the
-    library cannot be reached.
+    Two readers searching at a time take a quarter less of the processor without it. To be called
+    before a database is opened; false, and nothing is changed, where the library cannot be reached.
     """
     try:
         library = ctypes.CDLL(_sqlite3.__file__)
-        shutdown, config, initialize = (
-            library.sqlite3_shutdown,
-            library.sqlite3_config,
-            library.sqlite3_initialize,
-        )
+        config, initialize = library.sqlite3_config, library.sqlite3_initialize
+        shutdown = library.sqlite3_shutdown
     except (AttributeError, OSError):  # built in, or its symbols hidden
         return False
     shutdown()

@@ -31,8 +31,6 @@ LOG_GONE = (
 
 FileId = tuple[int, int]
 """Device and inode: which file it is, whatever path led to it."""
-Identity = tuple[int, int, int]
-"""Those, and the number of its names."""
 
 EVERY = 32  # batches between two looks at the log
 LONG = 5000  # pages (20 MiB) after which it is to begin again
@@ -84,8 +82,11 @@ class OpenFiles:
         if self.are_in_place():
             self._complaint, self._is_rescued = "", False
             return
-        self._complain(self._fault())
-        raise Unavailable(self._complaint)
+        fault = self._fault()
+        if fault != self._complaint:
+            log.error("saves are refused: %s", fault, extra={"path": self._path})
+        self._complaint = fault
+        raise Unavailable(fault)
 
     def require_own_log(self) -> None:
         """Refuse with Unavailable what was read once another log may be in use."""
@@ -98,10 +99,10 @@ class OpenFiles:
         From then on nobody here knows which pages are valid. A log without a byte was opened,
         but nothing was committed into it.
         """
-        is_ours = self._is_still(self._memory) and (
-            self._is_still(self._log) or not _size(self._log)
+        is_replaced = self._is_replaced(self._memory) or (
+            self._is_replaced(self._log) and _size(self._log) > 0
         )
-        return not is_ours and file_id(self._path) == self.database
+        return is_replaced and file_id(self._path) == self.database
 
     def rescue(self, database: sqlite3.Connection) -> None:
         """Copy what the open log holds into the database file, where the next process finds it.
@@ -114,38 +115,26 @@ class OpenFiles:
             _, pages, copied = database.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
             self._is_rescued = pages == copied
         if self._is_rescued:
-            log.warning("all commits were copied into the database file", extra=self._told())
+            fields = {"path": self._path}
+            log.warning("all commits were copied into the database file", extra=fields)
 
-    def _is_still(self, name: str) -> bool:
-        """Whether no other file is at the path."""
-        return file_id(name) in (None, self._opened[name][:2])
+    def _is_replaced(self, name: str) -> bool:
+        """Whether another file is at the path."""
+        return file_id(name) not in (None, self._opened[name][:2])
 
     def _fault(self) -> str:
         if file_id(self._path) != self.database:
             return GONE
         return LOG_GONE if _identity(self._path) == self._opened[self._path] else LINKED
 
-    def _complain(self, fault: str) -> None:
-        if fault != self._complaint:
-            log.error("saves are refused: %s", fault, extra=self._told())
-        self._complaint = fault
-
-    def _told(self) -> dict[str, str]:
-        return {"path": self._path}
-
 
 class WriteAheadLog:
     """The log of one writer.
 
-    SQLite copies it into the file by itself, while others read. But it begins
-    again only when no read needs it, and where each write finds a read under
-    way, that never happens: the log grows. So now and then the writer waits for
-    the reads that run; those that begin meanwhile have no need of it.
-
-    What holds the log for long, as a replicator does that copies it, is not waited
-    for again before the log has grown by as much once more.
-
-    Where its file was removed or replaced, what it holds is copied while that is safe.
+    SQLite checkpoints it by itself while others read, but restarts it only when no read needs
+    it: where each write finds a read under way, it grows. So now and then the writer waits for
+    the reads that run. What holds the log for long, as a replicator does that copies it, is not
+    waited for again before the log has grown by as much once more.
     """
 
     def __init__(self, writer: Connection, files: OpenFiles) -> None:
@@ -155,7 +144,7 @@ class WriteAheadLog:
         self._held_at = 0  # pages at which it could not begin again
 
     async def tend(self) -> None:
-        """To be called after each batch."""
+        """To be called after each batch. A log whose file is gone is copied while that is safe."""
         if not self._files.were_in_place:
             await self._writer.run(self._files.rescue)
             return
@@ -191,7 +180,8 @@ def file_id(path: str | Path) -> FileId | None:
     return identity and identity[:2]
 
 
-def _identity(name: str | Path) -> Identity | None:
+def _identity(name: str | Path) -> tuple[int, int, int] | None:
+    """Which file is at the path, and the number of its names."""
     try:
         found = os.stat(name)  # noqa: PTH116 - twice as fast, and on the way of every commit
     except OSError:

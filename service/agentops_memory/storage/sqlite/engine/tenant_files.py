@@ -13,8 +13,8 @@ from ....domain.model.access import DEFAULT_TENANT, TenantId, tenant_id
 from ....domain.text.features import ALL, Features
 from ....files.atomic import os_errors_as, owned_like, private_file, sync
 from ..base.connection import change, connect
+from ..base.copies import require_one_name
 from ..base.errors import primary_code, translated
-from ..base.hard_links import require_one_name
 from ..schema.migrate import migrated
 from .tenants import tenant_file, tenants_folder
 

@@ -3,10 +3,9 @@
 import sqlite3
 
 from ...sql.index import GLOBAL_AREA
-from ..base.damaged import drop_statements, is_readable
-from ..base.dialect import SqliteTable
+from ..base.checks import drop_statements, is_readable
+from ..base.dialect import TOKENIZER, SqliteTable
 from ..base.errors import NeedsTransactionOfItsOwn, is_damage
-from ..base.functions import TOKENIZER
 
 MOST = 256  # partitions of projects; each is a table, and opening a file reads the names of all
 AREAS = 8  # projects in a partition, before a new one is begun

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from ....domain.model.access import Caller
 from ....domain.ports.maintenance import noop
+from ..base.checks import is_readable
 from ..base.connection import PROGRESS, connect, read_only
-from ..base.damaged import is_readable
 from ..base.errors import REMEDY, is_damage
 from .values import Value
 

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 
 from ....domain.model.findings import Finding, failed, ok, warn
 from ....domain.secrets.sanitizing import reason
-from ..base.damaged import faults_of
-from ..base.read_only import Subject
+from ..base.checks import Subject, faults_of
 from ..schema.schema import partition_of, tables
 from . import repair as mending
 from .damage import are_harmless

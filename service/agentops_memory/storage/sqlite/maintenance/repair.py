@@ -15,9 +15,9 @@ from ....domain.model.findings import some_of
 from ....domain.model.memory import MemoryId
 from ....domain.secrets.sanitizing import reason
 from ....domain.text.features import Features
+from ..base.checks import drop_statements, faults_of
 from ..base.connection import CHANGING, change, connect
 from ..base.copies import MENDED, kept_copy
-from ..base.damaged import drop_statements, faults_of
 from ..fts.index import Index
 from ..fts.partitions import Partitions
 from ..schema import schema

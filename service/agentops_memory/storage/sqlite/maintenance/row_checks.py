@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from ....domain.model.findings import Finding, failed, note, ok, warn
 from ...sql.rows import instant, micros
-from ..base.read_only import Subject, log_size
+from ..base.checks import Subject, log_size
 from . import repair as mending
 
 LONG = 128 * 1024 * 1024  # bytes of a log; it begins again long before, unless it is held

@@ -11,10 +11,10 @@ from pathlib import Path
 from ....domain.errors import Busy, Refusal
 from ....domain.secrets.sanitizing import reason
 from ....files.atomic import private_file, sync
+from ..base.checks import faults_of
 from ..base.connection import CHANGING, connect
-from ..base.damaged import faults_of
+from ..base.copies import require_one_name
 from ..base.errors import primary_code
-from ..base.hard_links import require_one_name
 from ..schema.contents import Contents, contents
 from ..schema.upgrade import is_original
 from .values import damaged

@@ -14,9 +14,9 @@ from ....domain.ports.maintenance import noop
 from ....domain.text.features import ALL, Features
 from ....files.atomic import private_file
 from ..base.connection import APPLICATION_ID, connect, use_wal
+from ..base.copies import require_one_name
+from ..base.dialect import rules
 from ..base.errors import refusing
-from ..base.functions import rules
-from ..base.hard_links import require_one_name
 from ..fts.index import bring_to_rules, is_by_rules
 from ..fts.partitions import MOST_IDS
 from . import upgrade

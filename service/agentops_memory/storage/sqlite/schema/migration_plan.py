@@ -13,10 +13,10 @@ from pathlib import Path
 from ....domain.errors import StartRefused, Unavailable
 from ....domain.text.features import Features
 from ....files.drafts import drafts
+from ..base.checks import log_size, open_read_only
 from ..base.connection import connect
+from ..base.dialect import rules
 from ..base.errors import refusing
-from ..base.functions import rules
-from ..base.read_only import log_size, open_read_only
 from ..fts.index import is_by_rules
 from . import upgrade
 from .migrate import is_used, migrated, newest_format, version_of

@@ -15,8 +15,8 @@ from ....domain.text.ids import uid_of
 from ....domain.text.instants import parsed
 from ....domain.text.normalization import clean, content_hash
 from ...sql.rows import instant, micros, tag_array
+from ..base.checks import drop_statements
 from ..base.copies import kept_copy
-from ..base.damaged import drop_statements
 
 log = logging.getLogger(__name__)
 
