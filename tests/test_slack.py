@@ -18,7 +18,7 @@ from agentops_memory.domain.model.memory import MemoryId
 from agentops_memory.storage.sqlite import SqliteEngine
 from agentops_memory.storage.sqlite.base.connection import connect, connection
 from agentops_memory.storage.sqlite.base.open_files import OpenFiles, file_in_use
-from agentops_memory.storage.sqlite.engine import engine
+from agentops_memory.storage.sqlite.engine import opening
 from agentops_memory.storage.sqlite.engine.tenant_files import remove
 from agentops_memory.storage.sqlite.maintenance import scrub as slack
 from agentops_memory.storage.sqlite.maintenance.scrub import dirty_spans as unused_remains
@@ -198,7 +198,7 @@ def test_a_file_that_is_replaced_while_it_is_opened_is_not_used(
             async with SqliteEngine.opened(path, clock=lambda: START):
                 pass
 
-    monkeypatch.setattr(engine, "connection", connection_to_another)
+    monkeypatch.setattr(opening, "connection", connection_to_another)
     asyncio.run(use())
 
 

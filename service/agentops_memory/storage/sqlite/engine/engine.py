@@ -1,47 +1,41 @@
 """The engine: one writer, a few readers, and transactions as plain functions."""
 
 import asyncio
-import logging
 import sqlite3
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
-from concurrent.futures import Future
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from ....domain.errors import Damaged, StartRefused
+from ....domain.errors import Busy, Damaged, StartRefused
 from ....domain.model.access import Caller
 from ....domain.model.maintenance import Condition
 from ....domain.model.retention import USUAL, Retentions
 from ....domain.ports.maintenance import noop
 from ....domain.text.features import ALL, Features
 from ....domain.text.ids import Uids
-from ..base.connection import BUSY_TIMEOUT, READ_LIMIT, Connection, connection, snapshot
-from ..base.errors import DAMAGED, REMEDY, Undecodable, decoding, translated
-from ..base.open_files import OpenFiles, WriteAheadLog, file_in_use, left_to_others, opening
-from ..maintenance.damage import Damage, OnDamage, is_intact
+from ..base.connection import BUSY_TIMEOUT, READ_LIMIT, Check, connect, read_only, snapshot
+from ..base.errors import DAMAGED, REMEDY, Undecodable, decoding, refusing, translated
+from ..maintenance.damage import Damage, OnDamage
 from ..maintenance.scrub import FreeSpace
-from ..maintenance.values import damaged_at
-from ..schema.migrate import OnUpgrade, has_newest_format, migrated
+from ..schema.migrate import OnUpgrade, has_newest_format
 from .maintenance import SqliteMaintenance
-from .readers import Readers
+from .opening import opened_file, serving
 from .transaction import SqliteTransaction
 from .writer import Admission, OnCommit, Writer
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-log = logging.getLogger(__name__)
-
 READERS = 2
 READ_TIMEOUT = timedelta(seconds=5)  # until a reader is free
 QUEUE = 512  # writes that may wait; beyond, a request waits for a place
 QUEUE_TIMEOUT = timedelta(seconds=5)
-CHECKPOINT_TIMEOUT = timedelta(seconds=1)  # with another process that reads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,13 +56,13 @@ class SqliteEngine:
     def __init__(
         self,
         writer: Writer,
-        readers: Readers,
+        readers: "Readers",
         free_space: FreeSpace,
         damage: Damage,
         clock: Callable[[], datetime],
         transactions: Callable[..., SqliteTransaction],
     ) -> None:
-        self._damage = damage
+        self.damage = damage
         self._transaction = transactions
         self._writer = writer
         self._readers = readers
@@ -92,36 +86,17 @@ class SqliteEngine:
         Raises StartRefused when the file cannot be used as it is. A cancelled
         opening leaves at once; what it began on the file is undone by the next.
         """
-        with ExitStack() as held:
-            with opening(path):
-                await _in_thread(partial(migrated, path, clock(), features, listener.upgrading))
-                file = held.enter_context(file_in_use(path))
-            async with connection(path, features) as database:
-                files = await database.run(partial(OpenFiles.of, path, file))
-                try:
-                    async with (
-                        Readers.opened(
-                            path,
-                            features,
-                            number=READERS,
-                            wait=READ_TIMEOUT,
-                            check=files.require_own_log,
-                        ) as readers,
-                        _serving(database, listener.committed, files) as writer,
-                    ):
-                        if not files.are_in_place():
-                            raise StartRefused(f"{path} was replaced while it was opened.")
-                        free_space = FreeSpace(database, path, files)
-                        damage = Damage(path, listener.damaged)
-                        transactions = partial(
-                            SqliteTransaction, quota=quota, retention=retention, uids=Uids()
-                        )
-                        yield cls(writer, readers, free_space, damage, clock, transactions)
-                finally:
-                    if files.has_another_log():
-                        left_to_others(files.database)
-                    else:
-                        await database.run(_checkpoint)
+        admission = Admission(QUEUE, QUEUE_TIMEOUT)
+        async with (
+            opened_file(path, clock(), features, listener.upgrading) as (database, files),
+            Readers.opened(path, features, files.require_own_log) as readers,
+            serving(database, files, listener.committed, admission) as writer,
+        ):
+            if not files.are_in_place():
+                raise StartRefused(f"{path} was replaced while it was opened.")
+            free_space, damage = FreeSpace(database, path, files), Damage(path, listener.damaged)
+            transactions = partial(SqliteTransaction, quota=quota, retention=retention, uids=Uids())
+            yield cls(writer, readers, free_space, damage, clock, transactions)
 
     async def read(
         self,
@@ -135,14 +110,14 @@ class SqliteEngine:
                 tx = self._transaction(database, self._clock(), caller)
                 answer = decoding(database, partial(work, tx, *args, **kwargs))
             if tx.search.met_damage:
-                self._damage.report(caller)
+                self.damage.report(caller)
             return answer
 
         def again(database: sqlite3.Connection) -> T:
             try:
                 return transaction(database)
             except Undecodable:
-                self._damage.report(caller)
+                self.damage.report(caller)
                 return transaction(database)
 
         with self._translated(caller):
@@ -162,7 +137,7 @@ class SqliteEngine:
             try:
                 return decoding(database, partial(work, tx, *args, **kwargs))
             except Undecodable:
-                self._damage.report(caller)
+                self.damage.report(caller)
                 raise
 
         with self._translated(caller):
@@ -182,7 +157,7 @@ class SqliteEngine:
         return SqliteMaintenance(self)
 
     def path_of(self, _: Caller) -> Path:
-        return self._damage.path
+        return self.damage.path
 
     @asynccontextmanager
     async def used(
@@ -206,25 +181,9 @@ class SqliteEngine:
 
         with translated():
             is_newest = await self._writer.write(again, BUSY_TIMEOUT)
-        if self._damage.is_known:
+        if self.damage.is_known:
             raise Damaged(f"{DAMAGED} {REMEDY}")
-        return Condition(has_newest_format=is_newest, damaged_values=self.damaged_values)
-
-    async def check(self, caller: Caller, *, thorough: bool) -> Condition:
-        """Look at every value, when thorough at the whole file; what is found is then known."""
-        with translated():
-            if thorough:
-                found = await _looked(partial(is_intact, self._damage.path))
-                self._damage.note(caller, is_intact=found)
-            if not (thorough and self._damage.is_known):
-                values = await _looked(partial(damaged_at, self._damage.path))
-                self._damage.note_values(caller, values)
-        return Condition(is_intact=not self._damage.is_known, damaged_values=self.damaged_values)
-
-    @property
-    def damaged_values(self) -> int:
-        """How many values are known to be damaged; not all of many are counted."""
-        return len(self._damage.values)
+        return Condition(has_newest_format=is_newest, damaged_values=len(self.damage.values))
 
     async def scrub_file(self, caller: Caller) -> bool:
         """Leave nothing of what was deleted in the file and its log; false while that is held back.
@@ -240,55 +199,86 @@ class SqliteEngine:
             with translated():
                 yield
         except Damaged:
-            self._damage.report_refusal(caller)
+            self.damage.report_refusal(caller)
             raise
 
 
-@asynccontextmanager
-async def _serving(
-    database: Connection, on_commit: OnCommit, files: OpenFiles
-) -> AsyncIterator[Writer]:
-    """A writer at work. At the end it writes what it has accepted."""
-    wal = WriteAheadLog(database, files)
-    admission = Admission(QUEUE, QUEUE_TIMEOUT)
-    writer = Writer(database, admission, wal.tend, on_commit, files.require_in_place)
-    serving = asyncio.create_task(writer.serve())
-    try:
-        yield writer
-    finally:
-        writer.close()
-        await asyncio.gather(serving, return_exceptions=True)
+class Readers:
+    """Threads that take the next read by themselves: none waits for the event loop to turn."""
 
+    def __init__(self, connections: Sequence[sqlite3.Connection], check: Check) -> None:
+        self._check = check
+        self._all = connections
+        self._pool = ThreadPoolExecutor(len(connections), thread_name_prefix="reader")
+        self._running = 0  # or waiting
+        self._own = threading.local()
+        self._free = list(connections)  # of threads that have not read yet
 
-def _checkpoint(database: sqlite3.Connection) -> None:
-    try:
-        database.execute(f"PRAGMA busy_timeout = {CHECKPOINT_TIMEOUT.total_seconds() * 1000:.0f}")
-        (is_blocked, *_) = database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-    except sqlite3.Error:
-        is_blocked = True
-    if is_blocked:
-        log.warning("the write-ahead log could not be emptied; the next start reads it")
+    @classmethod
+    @asynccontextmanager
+    async def opened(cls, path: Path, features: Features, check: Check) -> AsyncIterator["Readers"]:
+        """READERS threads. At the end they finish what has begun, and close.
 
-
-async def _looked(look: Callable[[Callable[[], bool]], T]) -> T:
-    """What a look finds, which asks whether to stop once nobody waits for it any more."""
-    stop = threading.Event()
-    try:
-        return await _in_thread(partial(look, stop.is_set))
-    finally:
-        stop.set()
-
-
-async def _in_thread(work: Callable[[], T]) -> T:
-    """What work answers. It runs on a thread that does not keep the process from ending."""
-    answer: Future[T] = Future()
-    answer.set_running_or_notify_cancel()
-
-    def run() -> None:
+        All read the file that is at the path now, whatever comes there later. `check` is asked
+        after each read, and raises what that is refused with instead. StartRefused when the
+        file cannot be opened.
+        """
+        readers = cls(await asyncio.to_thread(_connections, path, features), check)
         try:
-            answer.set_result(work())
-        except BaseException as error:  # noqa: BLE001 - raised where it is awaited
-            answer.set_exception(error)
+            yield readers
+        finally:
+            await asyncio.to_thread(readers._close)
 
-    threading.Thread(target=run, name="opening", daemon=True).start()
-    return await asyncio.wrap_future(answer)
+    async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """What work answers. A cancelled caller leaves; work that has begun goes on.
+
+        Raises Busy when no thread is free in time.
+        """
+        begun = self._pool.submit(self._run, work)
+        answer = asyncio.wrap_future(begun)
+        answer.add_done_callback(self._ended)
+        self._running += 1
+        if self._running > len(self._all) and not await _begins(begun, answer):
+            raise Busy("Too many reads are waiting; try again.")
+        return await asyncio.shield(answer)
+
+    def _ended(self, answer: asyncio.Future[Any]) -> None:
+        self._running -= 1
+        if not answer.cancelled():
+            answer.exception()  # a caller that left does not ask for it
+
+    def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        if not hasattr(self._own, "connection"):
+            self._own.connection = self._free.pop()
+        try:
+            return work(self._own.connection)
+        finally:  # whatever it has met: without a log of its own that need be no damage
+            self._check()
+
+    def _close(self) -> None:
+        self._pool.shutdown()
+        for connection in self._all:
+            connection.close()
+
+
+async def _begins(begun: Future[T], answer: asyncio.Future[T]) -> bool:
+    """Whether a read that must wait for a thread gets one in time."""
+    try:
+        await asyncio.wait((answer,), timeout=READ_TIMEOUT.total_seconds())
+    except asyncio.CancelledError:
+        begun.cancel()  # nobody asks for it any more
+        raise
+    return not begun.cancel()
+
+
+def _connections(path: Path, features: Features) -> list[sqlite3.Connection]:
+    with refusing(path), ExitStack() as opened:
+        made = []
+        for _ in range(READERS):
+            database = connect(path, features=features, one_thread=False, is_strict=True)
+            opened.callback(database.close)
+            read_only(database)
+            database.execute("SELECT 1 FROM sqlite_schema").fetchone()  # it opens the log, too
+            made.append(database)
+        opened.pop_all()
+        return made

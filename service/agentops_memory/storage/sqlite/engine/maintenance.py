@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -17,7 +18,11 @@ from ....domain.model.maintenance import Condition, Repaired, Scrubbed, Sizes, T
 from ....domain.model.totals import Rows
 from ....domain.ports.maintenance import Progress, noop
 from ..base.copies import copies_of
+from ..base.errors import translated
 from ..fts.purges import Purge
+from ..maintenance.damage import Damage, is_intact
+from ..maintenance.values import damaged_at
+from .opening import run_in_thread
 from .transaction import SqliteTransaction
 
 T = TypeVar("T")
@@ -29,9 +34,10 @@ MINUTE = timedelta(minutes=1)
 class Database(Protocol):
     """One database while it is open."""
 
+    @property
+    def damage(self) -> Damage: ...
     async def read(self, caller: Caller, work: Work[T]) -> T: ...
     async def write(self, caller: Caller, work: Work[T]) -> T: ...
-    async def check(self, caller: Caller, *, thorough: bool) -> Condition: ...
     async def scrub_file(self, caller: Caller) -> bool: ...
 
 
@@ -55,7 +61,14 @@ class SqliteMaintenance:
 
     async def check(self, caller: Caller, *, thorough: bool = False) -> Condition:
         async with self.databases.used(caller) as database:
-            return await database.check(caller, thorough=thorough)
+            damage = database.damage
+            with translated():
+                if thorough:
+                    found = await _look(partial(is_intact, damage.path))
+                    damage.note(caller, is_intact=found)
+                if not (thorough and damage.is_known):
+                    damage.note_values(caller, await _look(partial(damaged_at, damage.path)))
+        return Condition(is_intact=not damage.is_known, damaged_values=len(damage.values))
 
     async def repair(self, caller: Caller) -> Repaired:
         numbers = await self._partitions(caller)
@@ -122,7 +135,7 @@ class SqliteMaintenance:
             return False
 
     async def rebuild(self, caller: Caller, number: int) -> None:
-        """Fill a partition afresh from the memories, and make it anew if it is damaged."""
+        """Fill a partition afresh from the memories; one that is damaged is made again."""
         try:
             await self._write(caller, lambda tx: tx.index.rebuild(number))
         except Damaged:
@@ -176,6 +189,15 @@ class SqliteMaintenance:
     async def _write(self, caller: Caller, work: Work[T]) -> T:
         async with self.databases.used(caller) as database:
             return await database.write(caller, work)
+
+
+async def _look(look: Callable[[Callable[[], bool]], T]) -> T:
+    """What a look finds, which asks whether to stop once nobody waits for it any more."""
+    stop = threading.Event()
+    try:
+        return await run_in_thread(partial(look, stop.is_set))
+    finally:
+        stop.set()
 
 
 def _is_next_readable(tx: SqliteTransaction) -> bool:

@@ -146,9 +146,9 @@ def _forbid_changes(path: Path) -> None:
     end = time.monotonic() + TIMEOUT.total_seconds()
     with closing(connect(path, busy_timeout=TIMEOUT)) as database, change(database, end):
         for table in TABLES:
-            for deed in ("INSERT", "UPDATE", "DELETE"):
+            for change_kind in ("INSERT", "UPDATE", "DELETE"):
                 database.execute(
-                    f"""CREATE TRIGGER IF NOT EXISTS no_{deed}_of_{table}
-                        BEFORE {deed} ON {table}
+                    f"""CREATE TRIGGER IF NOT EXISTS no_{change_kind}_of_{table}
+                        BEFORE {change_kind} ON {table}
                         BEGIN SELECT RAISE(ABORT, 'the tenant was erased'); END"""
                 )

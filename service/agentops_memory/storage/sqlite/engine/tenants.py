@@ -179,7 +179,7 @@ class TenantsEngine:
 
     async def probe(self) -> Condition:
         found = await self._default.probe()
-        damaged = sum(it.damaged_values for it in self._engines_open())
+        damaged = sum(len(it.damage.values) for it in self._engines_open())
         return replace(found, damaged_values=damaged)
 
     def path_of(self, caller: Caller) -> Path:

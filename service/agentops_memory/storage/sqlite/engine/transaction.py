@@ -145,9 +145,6 @@ class SqliteTransaction:
 
 def _stored(connection: sqlite3.Connection) -> int:
     """The bytes in use; pages that are free are none."""
-    sizes = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in _SIZES)
-    page_size, pages, free = sizes
-    return int(page_size * (pages - free))
-
-
-_SIZES = ("page_size", "page_count", "freelist_count")
+    names = ("page_size", "page_count", "freelist_count")
+    size, count, free = (connection.execute(f"PRAGMA {it}").fetchone()[0] for it in names)
+    return int(size * (count - free))
