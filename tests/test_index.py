@@ -98,7 +98,7 @@ class History:
     def relieve(self) -> None:
         with closing(connect(self.service.path)) as database:
             database.execute("BEGIN IMMEDIATE")
-            while SqliteTransaction(database, START, OPERATOR).index.relieve():
+            while SqliteTransaction(database, START, OPERATOR).index.rebalance():
                 pass
             database.execute("COMMIT")
 
@@ -188,8 +188,8 @@ def small_partitions() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(index, "BULK", 3)
         patched.setattr(index, "MAX_STEP", 40)
-        patched.setattr(documents, "NOTED", 3)
-        for name, value in {"AREAS": 3, "ROWS": 4, "CROWDED": 2}.items():
+        patched.setattr(documents, "KNOWN", 3)
+        for name, value in {"AREAS": 3, "ROWS": 4, "OVERSIZED": 2}.items():
             patched.setattr(partitions, name, value)
         yield
 

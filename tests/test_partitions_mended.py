@@ -109,7 +109,7 @@ def test_the_smallest_project_leaves_a_crowded_partition_and_all_is_found_as_bef
     ]
     before = [found(service, **narrowed) for narrowed in asked]
 
-    monkeypatch.setattr(partitions, "CROWDED", 10)
+    monkeypatch.setattr(partitions, "OVERSIZED", 10)
     assert swept(service.path).moved == 1
 
     assert places(service.path) == {"large": {0}, "small": {1}, "medium": {0}, "last": {1}}
@@ -128,7 +128,7 @@ def test_a_project_is_moved_to_a_partition_that_is_made_for_it(
         service.save(f"apple {number}", project="large")
     service.save("apple", project="small")
     monkeypatch.setattr(partitions, "ROWS", 2)
-    monkeypatch.setattr(partitions, "CROWDED", 3)
+    monkeypatch.setattr(partitions, "OVERSIZED", 3)
 
     assert swept(service.path).moved == 1
 
@@ -140,7 +140,7 @@ def test_a_project_is_moved_to_a_partition_that_is_made_for_it(
 def test_a_project_alone_and_one_too_large_to_move_stay(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(partitions, "CROWDED", 1)
+    monkeypatch.setattr(partitions, "OVERSIZED", 1)
     for number in range(3):
         service.save(f"apple {number}", project="alone")
     assert swept(service.path).moved == 0
@@ -160,7 +160,7 @@ def test_projects_are_not_moved_to_and_fro_when_all_partitions_are_crowded(
         for number in range(count):
             service.save(f"apple {number}", project=project)
     assert places(service.path) == {"a": {0}, "b": {1}, "c": {0}, "d": {1}}
-    monkeypatch.setattr(partitions, "CROWDED", 4)
+    monkeypatch.setattr(partitions, "OVERSIZED", 4)
 
     assert swept(service.path).moved == 0
     assert_index_is_whole(service.path)
@@ -196,7 +196,7 @@ def test_a_crowd_of_stores_does_not_keep_projects_from_moving(
         service.save(f"apple {number}", project="large")
     for number in range(2):
         service.save(f"apple {number}", project="small")
-    monkeypatch.setattr(partitions, "CROWDED", 2)
+    monkeypatch.setattr(partitions, "OVERSIZED", 2)
     monkeypatch.setattr(partitions, "AREAS", 1)
 
     assert swept(service.path).moved == 1

@@ -109,7 +109,7 @@ def test_a_sweep_that_fails_does_not_end_the_others(
 def test_projects_move_apart_when_they_have_grown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(partitions, "CROWDED", 10)
+    monkeypatch.setattr(partitions, "OVERSIZED", 10)
     with serving(tmp_path / "memory.db") as service:
         for number in range(9):
             service.save(f"apple {number}", project="large")

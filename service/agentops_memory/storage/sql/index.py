@@ -28,17 +28,17 @@ class Index(Protocol):
     def in_bulk(self) -> AbstractContextManager[None]:
         """Inside, new memories are indexed many at a time."""
 
-    def following(self, memory: MemoryId) -> AbstractContextManager[None]:
+    def updating(self, memory: MemoryId) -> AbstractContextManager[None]:
         """Bring the index in line with what is done to a memory inside."""
 
     def moving(self, memories: Sequence[MemoryId]) -> AbstractContextManager[None]:
         """Bring the index in line with memories that move inside, and keep their words."""
 
-    def leave(self, area: int, partition: int, into: int) -> None:
+    def merge_area(self, area: int, partition: int, into: int) -> None:
         """Let what is left of an area be another's, which has its memories by now."""
 
-    def forget(self, memories: Sequence[MemoryId]) -> None:
+    def remove(self, memories: Sequence[MemoryId]) -> None:
         """Take out memories that are about to be erased, and that no other borrows from."""
 
-    def must_purge(self, memory: MemoryId) -> None:
+    def mark_for_purge(self, memory: MemoryId) -> None:
         """Note that words of a memory are to leave the storage of the index for good."""

@@ -135,7 +135,7 @@ class Memories(MemoryLists):
         return stored
 
     def replace(self, memory: Memory) -> None:
-        with self._index.following(memory.id):
+        with self._index.updating(memory.id):
             self._execute(
                 """UPDATE memories
                       SET key = :key, type = :type, title = :title, content = :content,
@@ -159,16 +159,16 @@ class Memories(MemoryLists):
         )
 
     def erase(self, memory: MemoryId) -> None:
-        self._index.must_purge(memory)
-        with self._index.following(memory):
+        self._index.mark_for_purge(memory)
+        with self._index.updating(memory):
             self._execute("DELETE FROM memories WHERE id = :id", id=memory)
 
     def must_scrub(self, memory: MemoryId) -> None:
-        self._index.must_purge(memory)
+        self._index.mark_for_purge(memory)
 
     def erase_some(self, memories: Sequence[MemoryId]) -> int:
         ids, given = json.dumps(memories), f"(SELECT value FROM {self._sql.ids('given')})"
-        self._index.forget(sorted(memories))
+        self._index.remove(sorted(memories))
         ((revisions,),) = self._execute(
             f"SELECT count(*) FROM revisions WHERE memory_id IN {given}", ids=ids
         )

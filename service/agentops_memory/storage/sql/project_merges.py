@@ -72,7 +72,7 @@ class ProjectMerges(FilteredTable):
             )
         self._imports.move(project, into)
         if source and target:
-            self._index.leave(*source, into=target[0])
+            self._index.merge_area(*source, into=target[0])
 
     def _place(self, project: Project) -> tuple[int, int] | None:
         """The area and the partition of the project's own memories, if it ever had one."""

@@ -87,7 +87,7 @@ class SqliteMaintenance:
             parts=len(drifts),
             drift=sum(drifts.values()),
             rebuilt=drifted,
-            moved=await self._relieve(caller),
+            moved=await self._rebalance(caller),
             is_damaged=not await self._is_readable(caller, _is_next_readable),
         )
 
@@ -95,7 +95,7 @@ class SqliteMaintenance:
         erasures = await self._read(caller, lambda tx: tx.receipts.pending())
         if not erasures:
             return Scrubbed()
-        notes = await self._read(caller, lambda tx: tx.purges.noted())
+        notes = await self._read(caller, lambda tx: tx.purges.marked())
         for number in notes:
             progress(f"partition {number}")
             await self._purge(caller, number)
@@ -150,11 +150,11 @@ class SqliteMaintenance:
     async def _recreate(self, caller: Caller, number: int) -> None:
         await self._write(caller, lambda tx: tx.index.recreate(number))
 
-    async def _relieve(self, caller: Caller) -> int:
+    async def _rebalance(self, caller: Caller) -> int:
         """Move projects out of crowded partitions; how many."""
         moved = 0
-        while await self._read(caller, lambda tx: bool(tx.partitions.crowded())):
-            if not await self._write(caller, lambda tx: tx.index.relieve()):
+        while await self._read(caller, lambda tx: bool(tx.partitions.oversized())):
+            if not await self._write(caller, lambda tx: tx.index.rebalance()):
                 break
             moved += 1
         return moved
@@ -212,7 +212,7 @@ def _purge(tx: SqliteTransaction, number: int, begun: Purge | None) -> Purge | N
 
 
 def _settle(tx: SqliteTransaction, erasures: Sequence[ErasureId], notes: dict[int, int]) -> None:
-    tx.purges.forget(notes)
+    tx.purges.unmark(notes)
     tx.receipts.settle(erasures)
 
 

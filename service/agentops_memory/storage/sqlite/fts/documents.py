@@ -20,7 +20,7 @@ AREAS = f"""SELECT area FROM spaces WHERE partition = :partition
 TERMS = """SELECT DISTINCT area, length(value), value
              FROM memory_text, json_each(forms(title || char(10) || content || char(10) || tags))"""
 
-NOTED = 2000  # words of an area that a transaction remembers to have noted
+KNOWN = 2000  # words of an area that a transaction remembers to have noted
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,16 +98,16 @@ class Documents(SqliteTable):
                 areas.setdefault(document.area, {})[id_] = document
             yield from areas.items()
 
-    def put_in(self, area: int, documents: Mapping[MemoryId, Document]) -> None:
-        for number in self._partitions.holding(area):
+    def insert(self, area: int, documents: Mapping[MemoryId, Document]) -> None:
+        for number in self._partitions.of_area(area):
             self._connection.executemany(
                 f"""INSERT INTO {table(number)} (rowid, title, content, context, tags)
                     VALUES (:row, :title, :content, :context, :tags)""",
                 [_row(id_, it) for id_, it in documents.items()],
             )
 
-    def take_out(self, area: int, documents: Mapping[MemoryId, Document]) -> None:
-        for number in self._partitions.holding(area):
+    def delete(self, area: int, documents: Mapping[MemoryId, Document]) -> None:
+        for number in self._partitions.of_area(area):
             name = table(number)
             self._connection.executemany(
                 f"""INSERT INTO {name} ({name}, rowid, title, content, context, tags)
@@ -122,11 +122,11 @@ class Terms(SqliteTable):
     def __init__(self, connection: sqlite3.Connection, partitions: Partitions) -> None:
         super().__init__(connection)
         self._partitions = partitions
-        self._noted: dict[int, set[str]] = {}  # words whose terms are there, by area
+        self._known: dict[int, set[str]] = {}  # words whose terms are there, by area
 
-    def note(self, area: int, documents: Iterable[Document]) -> None:
+    def add(self, area: int, documents: Iterable[Document]) -> None:
         """Store what the documents bring."""
-        noted = self._noted.setdefault(area, set())
+        noted = self._known.setdefault(area, set())
         words = {word for document in documents for word in plain_words(document.own)} - noted
         self._execute(
             """INSERT INTO terms (area, length, term)
@@ -137,23 +137,23 @@ class Terms(SqliteTable):
             area=area,
             words=json.dumps(list(words)),
         )
-        if len(noted) < NOTED:
+        if len(noted) < KNOWN:
             noted |= words
 
-    def follow(self, old: Document | None, new: Document | None) -> None:
+    def update(self, old: Document | None, new: Document | None) -> None:
         """Bring the terms in line when a memory has changed; the index knows of it already."""
         if old:
-            self._forget(old.area, old.own, new.own if new else "")
+            self._remove(old.area, old.own, new.own if new else "")
         if new:
-            self.note(new.area, [new])
+            self.add(new.area, [new])
 
-    def forget(self, area: int, documents: Iterable[Document]) -> None:
+    def remove(self, area: int, documents: Iterable[Document]) -> None:
         """Drop what documents brought that the index no longer has, unless others have it."""
-        self._forget(area, "\n".join(document.own for document in documents), "")
+        self._remove(area, "\n".join(document.own for document in documents), "")
 
     def merge(self, area: int, into: int) -> None:
         """Let the terms of an area be another's."""
-        self._noted.clear()
+        self._known.clear()
         self._execute(
             """INSERT INTO terms (area, length, term)
                SELECT :into, length, term
@@ -179,7 +179,7 @@ class Terms(SqliteTable):
 
     def rebuild(self, partition: int) -> None:
         """Find the terms of a partition's projects again."""
-        self._noted.clear()
+        self._known.clear()
         self._execute(f"DELETE FROM terms WHERE area IN ({AREAS})", partition=partition)
         self._execute(
             f"INSERT INTO terms (area, length, term) {TERMS} WHERE area IN ({AREAS})",
@@ -188,14 +188,14 @@ class Terms(SqliteTable):
 
     def rebuild_all(self) -> None:
         """Find all terms again."""
-        self._noted.clear()
+        self._known.clear()
         self._execute("DELETE FROM terms")
         self._execute(f"INSERT INTO terms (area, length, term) {TERMS}")
 
-    def _forget(self, area: int, text: str, kept: str) -> None:
+    def _remove(self, area: int, text: str, kept: str) -> None:
         """Drop the terms of a text that the index no longer has, unless others have them."""
-        self._noted.clear()
-        (number, *_) = self._partitions.holding(area)
+        self._known.clear()
+        (number, *_) = self._partitions.of_area(area)
         first, last = span_of(area)
         self._execute(
             f"""DELETE FROM terms

@@ -11,8 +11,7 @@ from ....domain.text.query import Query, Term
 from ...sql.index import GLOBAL_AREA
 from ..base.dialect import SqliteTable
 from .partitions import OWN_COLUMNS, row_number, table
-from .scores import IndexQuery, Scores, any_of, in_columns, weighted
-from .visibility import VisibleRows
+from .queries import IndexQuery, Scores, VisibleRows, any_of, in_columns, weighted
 
 _ENDLESS = 1e18  # a weight under which BM25 is as good as at its limit
 _FIELDS = tuple(Field)  # in the order of the columns
@@ -48,7 +47,7 @@ class Explanations(SqliteTable):
         self, ids: Collection[MemoryId], visible: VisibleRows
     ) -> dict[int, dict[MemoryId, int]]:
         """The memories' row numbers, by the partition in which they are seen."""
-        places = self._execute(
+        found = self._execute(
             """SELECT m.id, s.area, s.partition
                  FROM memories m
                  JOIN spaces s ON s.id = m.space_id
@@ -56,7 +55,7 @@ class Explanations(SqliteTable):
             ids=json.dumps(list(ids)),
         )
         rows: dict[int, dict[MemoryId, int]] = {}
-        for id_, area, partition in places:
+        for id_, area, partition in found:
             row = row_number(area, id_)
             for number in visible.spans if area == GLOBAL_AREA else (partition,):
                 if any(first <= row <= last for first, last in visible.spans.get(number, ())):

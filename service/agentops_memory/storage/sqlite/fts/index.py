@@ -54,7 +54,7 @@ class Index(SqliteTable):
     def prepare(self, area: int) -> None:
         """See to it that the area has its partitions, before there is anything to put in."""
         self._require_own_rules()
-        self._partitions.holding(area)
+        self._partitions.of_area(area)
 
     def add(self, memory: MemoryId, area: int, size: int) -> None:
         """Index a memory that is new, the newest of all, and of so many characters."""
@@ -77,13 +77,13 @@ class Index(SqliteTable):
         """Index the new memories that are not indexed yet."""
         for area, (first, last) in self._pending.items():
             documents = self._documents.between(area, first, last)
-            self._documents.put_in(area, documents)
-            self._terms.note(area, documents.values())
+            self._documents.insert(area, documents)
+            self._terms.add(area, documents.values())
         self._pending.clear()
         self._pending_count = self._pending_size = 0
 
     @contextmanager
-    def following(self, memory: MemoryId) -> Iterator[None]:
+    def updating(self, memory: MemoryId) -> Iterator[None]:
         """Bring the index in line with what is done to a memory inside.
 
         Those that borrow from it change with it: its next ones in the session.
@@ -99,10 +99,10 @@ class Index(SqliteTable):
             if old == new:
                 continue
             if old:
-                self._documents.take_out(old.area, {id_: old})
+                self._documents.delete(old.area, {id_: old})
             if new:
-                self._documents.put_in(new.area, {id_: new})
-        self._terms.follow(before.get(memory), after.get(memory))
+                self._documents.insert(new.area, {id_: new})
+        self._terms.update(before.get(memory), after.get(memory))
 
     @contextmanager
     def moving(self, memories: Sequence[MemoryId]) -> Iterator[None]:
@@ -113,24 +113,24 @@ class Index(SqliteTable):
         self._require_own_rules()
         self.flush()
         for area, documents in self._documents.by_area(memories, BULK):
-            self._documents.take_out(area, documents)
+            self._documents.delete(area, documents)
         yield
         for area, documents in self._documents.by_area(memories, BULK):
-            self._documents.put_in(area, documents)
+            self._documents.insert(area, documents)
 
-    def leave(self, area: int, partition: int, into: int) -> None:
+    def merge_area(self, area: int, partition: int, into: int) -> None:
         """Let the terms of an area be another's, whose memories its own are by now."""
         self._terms.merge(area, into)
-        self._purges.note([partition])
+        self._purges.mark([partition])
 
-    def forget(self, memories: Sequence[MemoryId]) -> None:
+    def remove(self, memories: Sequence[MemoryId]) -> None:
         """Take memories out, with their terms, before they are removed; none that stays borrows."""
         self._require_own_rules()
         self.flush()
-        self._purges.note(self._partitions_of(memories))
+        self._purges.mark(self._partitions_of(memories))
         for area, documents in self._documents.by_area(memories, BULK):
-            self._documents.take_out(area, documents)
-            self._terms.forget(area, documents.values())
+            self._documents.delete(area, documents)
+            self._terms.remove(area, documents.values())
 
     def is_exact(self, partition: int) -> bool:
         """Whether it holds just what the memories say, word for word. Asked in a write."""
@@ -152,19 +152,19 @@ class Index(SqliteTable):
         self._require_own_rules()
         self._partitions.recreate(partition)
 
-    def must_purge(self, memory: MemoryId) -> None:
+    def mark_for_purge(self, memory: MemoryId) -> None:
         """Note that words of a memory are to leave the storage of its partitions for good."""
         row = self._execute(
             "SELECT area FROM spaces WHERE id = (SELECT space_id FROM memories WHERE id = :id)",
             id=memory,
         ).fetchone()
         if row is not None:
-            self._purges.note(self._partitions.holding(row[0]))
+            self._purges.mark(self._partitions.of_area(row[0]))
 
-    def relieve(self) -> bool:
+    def rebalance(self) -> bool:
         """Move one project out of a crowded partition; false if none can."""
         self._require_own_rules()
-        for area, number, others in self._partitions.crowded():
+        for area, number, others in self._partitions.oversized():
             target = self._partitions.place(is_store=number >= FIRST_OF_STORES)
             # A project that made the other as crowded would be moved to and fro for ever.
             if target != number and not self._partitions.holds(target, others):
@@ -198,7 +198,7 @@ class Index(SqliteTable):
                 SELECT 'delete', {rows}""",
             area=area,
         )
-        self._purges.note([source])
+        self._purges.mark([source])
         self._partitions.assign(area, target)
         self._execute(
             f"""INSERT INTO {table(target)} (rowid, title, content, context, tags)
@@ -227,7 +227,7 @@ class Index(SqliteTable):
                 WHERE m.id IN (SELECT value FROM json_each(:ids))""",
             ids=json.dumps(memories),
         )
-        return {number for (area,) in rows.fetchall() for number in self._partitions.holding(area)}
+        return {number for (area,) in rows.fetchall() for number in self._partitions.of_area(area)}
 
 
 def is_by_rules(database: sqlite3.Connection, rules: str) -> bool:

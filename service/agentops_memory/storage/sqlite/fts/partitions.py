@@ -10,7 +10,7 @@ from ..base.errors import NeedsTransactionOfItsOwn, is_damage
 MOST = 256  # partitions of projects; each is a table, and opening a file reads the names of all
 AREAS = 8  # projects in a partition, before a new one is begun
 ROWS = 4000  # live memories in one after which a new project begins the next
-CROWDED = 16_000  # live memories of several projects in one, after which the smallest moves
+OVERSIZED = 16_000  # live memories of several projects in one, after which the smallest moves
 MOVABLE = 20_000  # live memories of a project that moves; it takes about 0.1 ms for each
 FIRST = 0  # the partition that there always is
 FIRST_OF_STORES = 1024  # stores have partitions of their own: their words are not projects' words
@@ -26,7 +26,7 @@ class Partitions(SqliteTable):
     def __init__(self, connection: sqlite3.Connection, *, is_alone: bool) -> None:
         super().__init__(connection)
         self._is_alone = is_alone
-        self._holding: dict[int, list[int]] = {}
+        self._by_area: dict[int, list[int]] = {}
 
     def all(self) -> list[int]:
         """The numbers of those that were made; the first always is."""
@@ -50,16 +50,16 @@ class Partitions(SqliteTable):
         if not self._is_made(number):
             self._make(number)
 
-    def holding(self, area: int) -> list[int]:
+    def of_area(self, area: int) -> list[int]:
         """Those in which an area lies, made if there are none."""
-        if area not in self._holding:
+        if area not in self._by_area:
             is_global = area == GLOBAL_AREA
-            self._holding[area] = self.of_projects() if is_global else [self._own(area)]
-        return self._holding[area]
+            self._by_area[area] = self.of_projects() if is_global else [self._own(area)]
+        return self._by_area[area]
 
     def assign(self, area: int, number: int) -> None:
         """Let an area lie in this partition from now on."""
-        self._holding.clear()
+        self._by_area.clear()
         self._execute(
             "UPDATE spaces SET partition = :number WHERE area = :area", number=number, area=area
         )
@@ -88,7 +88,7 @@ class Partitions(SqliteTable):
             return int(newest)
         return int(newest) + 1 if newest < last else self._emptiest(first, last)
 
-    def crowded(self) -> list[tuple[int, int, int]]:
+    def oversized(self) -> list[tuple[int, int, int]]:
         """For each partition that is too large, the area of its smallest project or store.
 
         With the partition, and how many memories the others there have. A project is not
@@ -105,7 +105,7 @@ class Partitions(SqliteTable):
                           JOIN memories m INDEXED BY memories_in_space ON m.space_id = s.id
                          WHERE s.partition IS NOT NULL AND m.deleted_at IS NULL
                       GROUP BY s.area)
-                 WHERE areas > 1 AND beside > {CROWDED} AND place = 1 AND memories <= {MOVABLE}
+                 WHERE areas > 1 AND beside > {OVERSIZED} AND place = 1 AND memories <= {MOVABLE}
               ORDER BY memories, area"""
         )
         return rows.fetchall()
@@ -205,7 +205,7 @@ class Partitions(SqliteTable):
     def _make(self, number: int) -> None:
         if not self._is_alone:
             raise NeedsTransactionOfItsOwn
-        self._holding.clear()
+        self._by_area.clear()
         globals_too = f"area = {GLOBAL_AREA} OR " * (number < FIRST_OF_STORES)
         self._execute(
             f"""CREATE VIEW {text_of(number)} (id, title, content, context, tags) AS

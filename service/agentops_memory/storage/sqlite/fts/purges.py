@@ -45,7 +45,7 @@ class Purges(SqliteTable):
         super().__init__(connection)
         self._partitions = partitions
 
-    def note(self, numbers: Iterable[int]) -> None:
+    def mark(self, numbers: Iterable[int]) -> None:
         """Note that words were deleted in partitions which are to leave their storage, too."""
         self._connection.executemany(
             """INSERT INTO purges (partition)
@@ -55,7 +55,7 @@ class Purges(SqliteTable):
             [{"number": number} for number in numbers],
         )
 
-    def noted(self) -> dict[int, int]:
+    def marked(self) -> dict[int, int]:
         """The partitions of which that was noted, and how often."""
         return dict(
             self._execute(
@@ -63,7 +63,7 @@ class Purges(SqliteTable):
             ).fetchall()
         )
 
-    def forget(self, notes: Mapping[int, int]) -> None:
+    def unmark(self, notes: Mapping[int, int]) -> None:
         """Forget the notes on partitions, but those of which more were made meanwhile."""
         self._connection.executemany(
             "DELETE FROM purges WHERE partition = :number AND notes = :notes",
@@ -86,7 +86,7 @@ class Purges(SqliteTable):
             if is_clean(self._structure(number)):
                 return None
             if needs_another(self._structure(number)):
-                self._stir(number)
+                self._add_segments(number)
             begun = beginning(self._structure(number))
             self._merge(number, -PAGES)  # below zero: all segments, not those of one level
             if is_merging(self._structure(number), begun):
@@ -100,7 +100,7 @@ class Purges(SqliteTable):
         name = table(number)
         self._execute(f"INSERT INTO {name} ({name}, rank) VALUES ('merge', :pages)", pages=pages)
 
-    def _stir(self, number: int) -> None:
+    def _add_segments(self, number: int) -> None:
         """Add segments that hold nothing in the end: FTS5 merges no segment alone."""
         name = table(number)
         self._execute(f"INSERT INTO {name} (rowid, title) VALUES ({NO_ROW}, 'x')")

@@ -19,11 +19,9 @@ from ...sql.memory_lists import MemoryLists
 from ..base.connection import READ_LIMIT, interrupt_at
 from ..base.dialect import SqliteTable
 from ..base.errors import is_damage, primary_code
-from . import scores
 from .explain import Explanations
 from .partitions import OWN_COLUMNS, Partitions, area_of, table
-from .scores import IndexQuery, Scores, in_columns
-from .visibility import Span, Visibility
+from .queries import IndexQuery, Scores, Span, Visibility, in_columns
 
 MOST_WORDS = 4  # of a query that are corrected
 MOST_TERMS = 3  # that one word may have meant
@@ -114,7 +112,7 @@ class Search:
         return ((memory, scores[memory.id]) for memory in self._memories.loaded(scores))
 
     def _index_query(self, tier: Tier, query: Query, filter_: Filter, limit: int) -> IndexQuery:
-        return scores.index_query(tier, query, self._visibility.of(filter_), limit)
+        return IndexQuery.of(tier, query, self._visibility.of(filter_), limit)
 
     def _scored(self, query: IndexQuery, limit: int) -> Iterator[tuple[float, MemoryId]]:
         """The best of every partition."""
