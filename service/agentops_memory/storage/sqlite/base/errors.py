@@ -61,16 +61,13 @@ def refusing(path: Path) -> Iterator[None]:
     """Raise as StartRefused why the file at the path cannot be used."""
     try:
         yield
-    except sqlite3.DatabaseError as error:
-        remedy = f" It is damaged, or no database at all: {REMEDY}" if is_damage(error) else ""
-        raise StartRefused(
-            f"The database {path} cannot be used: {reason(error)}.{remedy}"
-        ) from error
-    except OSError as error:
-        raise StartRefused(f"The database {path} cannot be used: {reason(error)}.") from error
+    except (sqlite3.DatabaseError, OSError) as error:
+        remedy = f" It is damaged, or no database at all: {REMEDY}" * is_damage(error)
+        sentence = f"The database {path} cannot be used: {reason(error)}.{remedy}"
+        raise StartRefused(sentence) from error
 
 
-def is_damage(error: sqlite3.Error) -> bool:
+def is_damage(error: Exception) -> bool:
     """Whether the file is not as SQLite wrote it."""
     return primary_code(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from ....domain.errors import Busy, Damaged, StartRefused
 from ....domain.model.access import Caller
@@ -26,7 +26,7 @@ from ..maintenance.scrub import FreeSpace
 from ..schema.migrate import OnUpgrade, has_newest_format
 from .maintenance import SqliteMaintenance
 from .opening import opened_file, serving
-from .transaction import SqliteTransaction
+from .transaction import SqliteTransaction, Work
 from .writer import Admission, OnCommit, Writer
 
 P = ParamSpec("P")
@@ -98,13 +98,7 @@ class SqliteEngine:
             transactions = partial(SqliteTransaction, quota=quota, retention=retention, uids=Uids())
             yield cls(writer, readers, free_space, damage, clock, transactions)
 
-    async def read(
-        self,
-        caller: Caller,
-        work: Callable[Concatenate[SqliteTransaction, P], T],
-        *args: P.args,
-        **kwargs: P.kwargs,
-    ) -> T:
+    async def read(self, caller: Caller, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         def transaction(database: sqlite3.Connection) -> T:
             with snapshot(database, READ_LIMIT):
                 tx = self._transaction(database, self._clock(), caller)
@@ -123,13 +117,7 @@ class SqliteEngine:
         with self._translated(caller):
             return await self._readers.run(again)
 
-    async def write(
-        self,
-        caller: Caller,
-        work: Callable[Concatenate[SqliteTransaction, P], T],
-        *args: P.args,
-        **kwargs: P.kwargs,
-    ) -> T:
+    async def write(self, caller: Caller, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         def transaction(database: sqlite3.Connection, *, is_alone: bool) -> T:
             tx = self._transaction(
                 database, self._clock(), caller, is_alone=is_alone, others=self._others

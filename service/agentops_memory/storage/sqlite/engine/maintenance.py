@@ -4,7 +4,7 @@ import os
 import shutil
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -23,10 +23,9 @@ from ..fts.purges import Purge
 from ..maintenance.damage import Damage, is_intact
 from ..maintenance.values import damaged_at
 from .opening import run_in_thread
-from .transaction import SqliteTransaction
+from .transaction import SqliteTransaction, Work
 
 T = TypeVar("T")
-Work = Callable[[SqliteTransaction], T]
 
 MINUTE = timedelta(minutes=1)
 
@@ -36,8 +35,8 @@ class Database(Protocol):
 
     @property
     def damage(self) -> Damage: ...
-    async def read(self, caller: Caller, work: Work[T]) -> T: ...
-    async def write(self, caller: Caller, work: Work[T]) -> T: ...
+    async def read(self, caller: Caller, work: Work[[], T]) -> T: ...
+    async def write(self, caller: Caller, work: Work[[], T]) -> T: ...
     async def scrub_file(self, caller: Caller) -> bool: ...
 
 
@@ -78,7 +77,7 @@ class SqliteMaintenance:
         return Repaired(rebuilt=tuple(damaged))
 
     async def tidy(self, caller: Caller) -> Tidied:
-        """Count each partition's rows, rebuild those that are out of line, relieve crowded ones."""
+        """Count each partition's rows, rebuild those that are out of line, rebalance."""
         drifts = await self.drifts(caller)
         drifted = tuple(number for number, drift in drifts.items() if drift)
         for number in drifted:
@@ -135,7 +134,7 @@ class SqliteMaintenance:
             return False
 
     async def rebuild(self, caller: Caller, number: int) -> None:
-        """Fill a partition afresh from the memories; one that is damaged is made again."""
+        """Fill a partition again from the memories; one that is damaged is replaced."""
         try:
             await self._write(caller, lambda tx: tx.index.rebuild(number))
         except Damaged:
@@ -151,7 +150,7 @@ class SqliteMaintenance:
         await self._write(caller, lambda tx: tx.index.recreate(number))
 
     async def _rebalance(self, caller: Caller) -> int:
-        """Move projects out of crowded partitions; how many."""
+        """Move projects out of oversized partitions; how many."""
         moved = 0
         while await self._read(caller, lambda tx: bool(tx.partitions.oversized())):
             if not await self._write(caller, lambda tx: tx.index.rebalance()):
@@ -168,7 +167,7 @@ class SqliteMaintenance:
         except Damaged:
             return True
 
-    async def _is_readable(self, caller: Caller, work: Work[bool]) -> bool:
+    async def _is_readable(self, caller: Caller, work: Work[[], bool]) -> bool:
         """What work finds; one that is too large for a read counts as readable."""
         try:
             return await self._read(caller, work)
@@ -182,11 +181,11 @@ class SqliteMaintenance:
         while begun is not None:
             begun = await self._write(caller, partial(_purge, number=number, begun=begun))
 
-    async def _read(self, caller: Caller, work: Work[T]) -> T:
+    async def _read(self, caller: Caller, work: Work[[], T]) -> T:
         async with self.databases.used(caller) as database:
             return await database.read(caller, work)
 
-    async def _write(self, caller: Caller, work: Work[T]) -> T:
+    async def _write(self, caller: Caller, work: Work[[], T]) -> T:
         async with self.databases.used(caller) as database:
             return await database.write(caller, work)
 
@@ -217,14 +216,12 @@ def _settle(tx: SqliteTransaction, erasures: Sequence[ErasureId], notes: dict[in
 
 
 def _size(file: Path) -> int:
-    try:
+    with suppress(OSError):
         return file.stat().st_size
-    except OSError:
-        return 0
+    return 0
 
 
 def _free(folder: Path) -> int | None:
-    try:
+    with suppress(OSError):
         return shutil.disk_usage(folder).free
-    except OSError:
-        return None
+    return None

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 from ....domain.errors import Busy, NotFound, StartRefused, Unavailable
 from ....domain.model.access import DEFAULT_TENANT, Caller, TenantId
@@ -16,7 +16,7 @@ from ....domain.model.maintenance import Condition
 from ..base.open_files import file_id
 from .engine import SqliteEngine
 from .maintenance import SqliteMaintenance
-from .transaction import SqliteTransaction
+from .transaction import Work
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -140,25 +140,13 @@ class TenantsEngine:
             finally:
                 await engine._close_all()
 
-    async def read(
-        self,
-        caller: Caller,
-        work: Callable[Concatenate[SqliteTransaction, P], T],
-        *args: P.args,
-        **kwargs: P.kwargs,
-    ) -> T:
+    async def read(self, caller: Caller, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         if caller.tenant == DEFAULT_TENANT:
             return await self._default.read(caller, work, *args, **kwargs)
         async with self.used(caller) as engine:
             return await engine.read(caller, work, *args, **kwargs)
 
-    async def write(
-        self,
-        caller: Caller,
-        work: Callable[Concatenate[SqliteTransaction, P], T],
-        *args: P.args,
-        **kwargs: P.kwargs,
-    ) -> T:
+    async def write(self, caller: Caller, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         if caller.tenant == DEFAULT_TENANT:
             return await self._default.write(caller, work, *args, **kwargs)
         async with self.used(caller) as engine:

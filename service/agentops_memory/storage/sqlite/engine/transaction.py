@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from datetime import datetime
 from functools import cached_property
+from typing import Concatenate, ParamSpec, TypeVar
 
 from ....domain.model.access import Caller
 from ....domain.model.retention import USUAL, Retentions
@@ -27,6 +28,9 @@ from ..fts.index import Index
 from ..fts.partitions import Partitions
 from ..fts.purges import Purges
 from ..fts.search import Search
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class SqliteTransaction:
@@ -141,6 +145,10 @@ class SqliteTransaction:
     def _require_alone(self) -> None:
         if not self.is_alone:
             raise NeedsTransactionOfItsOwn
+
+
+Work = Callable[Concatenate[SqliteTransaction, P], T]
+"""What runs in a transaction; it may be run again when nothing of it happened."""
 
 
 def _stored(connection: sqlite3.Connection) -> int:

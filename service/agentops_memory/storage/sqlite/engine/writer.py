@@ -18,7 +18,6 @@ from itertools import islice
 from typing import Any, Protocol, TypeVar, cast
 
 from ....domain.errors import Busy, Refusal, Unavailable
-from ....domain.ports.maintenance import noop
 from ..base.connection import Check, Connection, carried, change
 from ..base.errors import RunAgain
 
@@ -33,7 +32,7 @@ OnCommit = Callable[[int, float], None]
 """Told of each commit: how many changes, and the seconds that they took."""
 
 
-class Work(Protocol[T_co]):
+class Change(Protocol[T_co]):
     """A change that never commits, and can be run again when what it did was rolled back."""
 
     def __call__(self, database: sqlite3.Connection, *, is_alone: bool) -> T_co: ...
@@ -90,15 +89,15 @@ class Writer:
         connection: Connection,
         admission: Admission,
         after: Callable[[], Awaitable[None]],
-        on_commit: OnCommit = noop,
-        check: Check = noop,
+        on_commit: OnCommit,
+        check: Check,
     ) -> None:
         self._connection = connection
         self._admission = admission
         self._after = after
         self._on_commit = on_commit
         self._check = check
-        self._queue: deque[_Change] = deque()  # each until its caller is answered
+        self._queue: deque[_Queued] = deque()  # each until its caller is answered
         self._stirred = asyncio.Event()
         self._is_closing = False
         self._is_closed = False
@@ -108,7 +107,7 @@ class Writer:
         """How many changes wait or are being made."""
         return len(self._queue)
 
-    async def write(self, work: Work[T], lock_timeout: timedelta) -> T:
+    async def write(self, work: Change[T], lock_timeout: timedelta) -> T:
         """What work answers, once it is on disk. A cancelled caller leaves; the change goes on.
 
         Raises Busy when there is no place in the queue, and Unavailable after the end.
@@ -119,7 +118,7 @@ class Writer:
             self._admission.leave()
             raise Unavailable("The database is closed.")
         # Counted from here, so that writes behind a lock are refused together, not in turn.
-        waiting = _Change(work, time.monotonic() + lock_timeout.total_seconds())
+        waiting = _Queued(work, time.monotonic() + lock_timeout.total_seconds())
         self._queue.append(waiting)
         self._stirred.set()
         return cast("T", await waiting.answer)
@@ -151,19 +150,19 @@ class Writer:
         batch = list(islice(self._queue, MEMBERS))
         try:
             for it in await self._undecided(batch):
-                run = partial(alone, it.work, it.deadline, check=self._check)
+                run = partial(alone, it.work, it.deadline, self._check)
                 began, outcome = time.monotonic(), await self._connection.run(run)
                 self._tell([outcome], began)
                 self._settle(it, outcome)
         except Exception as error:  # noqa: BLE001 - else all that come later would wait for ever
             self._settle_all(batch, Failed(error))
 
-    async def _undecided(self, batch: list["_Change"]) -> list["_Change"]:
+    async def _undecided(self, batch: list["_Queued"]) -> list["_Queued"]:
         """Those to be run alone; the others that had time to begin are answered."""
         if len(batch) == 1:
             return batch
         works = [it.work for it in batch]
-        run = partial(together, works, batch[0].deadline, check=self._check)
+        run = partial(together, works, batch[0].deadline, self._check)
         began, came = time.monotonic(), await self._connection.run(run)
         self._tell(came, began)
         outcomes = list(zip(batch, came, strict=False))
@@ -177,11 +176,11 @@ class Writer:
         if done:
             self._on_commit(done, time.monotonic() - began)
 
-    def _settle_all(self, batch: Iterable["_Change"], outcome: Outcome) -> None:
+    def _settle_all(self, batch: Iterable["_Queued"], outcome: Outcome) -> None:
         for it in [it for it in batch if it in self._queue]:
             self._settle(it, outcome)
 
-    def _settle(self, settled: "_Change", outcome: Outcome) -> None:
+    def _settle(self, settled: "_Queued", outcome: Outcome) -> None:
         self._queue.remove(settled)
         self._admission.leave()
         settled.settle(self._checked(outcome))
@@ -196,10 +195,10 @@ class Writer:
         return outcome
 
 
-class _Change:
+class _Queued:
     """A change in the queue, and what its caller waits for."""
 
-    def __init__(self, work: Work[Any], deadline: float) -> None:
+    def __init__(self, work: Change[Any], deadline: float) -> None:
         self.work = work
         self.deadline = deadline
         self.answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -215,7 +214,7 @@ class _Change:
 
 
 def alone(
-    work: Work[object], deadline: float, database: sqlite3.Connection, check: Check = noop
+    work: Change[object], deadline: float, check: Check, database: sqlite3.Connection
 ) -> Outcome:
     """What came of work in a transaction of its own."""
 
@@ -228,10 +227,7 @@ def alone(
 
 
 def together(
-    works: Sequence[Work[object]],
-    deadline: float,
-    database: sqlite3.Connection,
-    check: Check = noop,
+    works: Sequence[Change[object]], deadline: float, check: Check, database: sqlite3.Connection
 ) -> list[Outcome | None]:
     """What came of the first of these, in order: one at least, and all that had time to begin.
 
@@ -260,7 +256,7 @@ class _TransactionEnded(Exception):
         self.outcome = outcome
 
 
-def _in_savepoint(work: Work[object], database: sqlite3.Connection) -> Outcome | None:
+def _in_savepoint(work: Change[object], database: sqlite3.Connection) -> Outcome | None:
     def run() -> object:
         with carried():
             database.execute("SAVEPOINT work")

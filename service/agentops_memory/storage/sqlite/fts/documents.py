@@ -20,7 +20,7 @@ AREAS = f"""SELECT area FROM spaces WHERE partition = :partition
 TERMS = """SELECT DISTINCT area, length(value), value
              FROM memory_text, json_each(forms(title || char(10) || content || char(10) || tags))"""
 
-KNOWN = 2000  # words of an area that a transaction remembers to have noted
+KNOWN = 2000  # words of an area whose terms a transaction remembers to be there
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +126,8 @@ class Terms(SqliteTable):
 
     def add(self, area: int, documents: Iterable[Document]) -> None:
         """Store what the documents bring."""
-        noted = self._known.setdefault(area, set())
-        words = {word for document in documents for word in plain_words(document.own)} - noted
+        known = self._known.setdefault(area, set())
+        words = {word for document in documents for word in plain_words(document.own)} - known
         self._execute(
             """INSERT INTO terms (area, length, term)
                SELECT :area, length(value), value
@@ -137,8 +137,8 @@ class Terms(SqliteTable):
             area=area,
             words=json.dumps(list(words)),
         )
-        if len(noted) < KNOWN:
-            noted |= words
+        if len(known) < KNOWN:
+            known |= words
 
     def update(self, old: Document | None, new: Document | None) -> None:
         """Bring the terms in line when a memory has changed; the index knows of it already."""
@@ -179,18 +179,16 @@ class Terms(SqliteTable):
 
     def rebuild(self, partition: int) -> None:
         """Find the terms of a partition's projects again."""
-        self._known.clear()
-        self._execute(f"DELETE FROM terms WHERE area IN ({AREAS})", partition=partition)
-        self._execute(
-            f"INSERT INTO terms (area, length, term) {TERMS} WHERE area IN ({AREAS})",
-            partition=partition,
-        )
+        self._rebuild(f"WHERE area IN ({AREAS})", partition=partition)
 
     def rebuild_all(self) -> None:
         """Find all terms again."""
+        self._rebuild("")
+
+    def _rebuild(self, where: str, **parameters: object) -> None:
         self._known.clear()
-        self._execute("DELETE FROM terms")
-        self._execute(f"INSERT INTO terms (area, length, term) {TERMS}")
+        self._execute(f"DELETE FROM terms {where}", **parameters)
+        self._execute(f"INSERT INTO terms (area, length, term) {TERMS} {where}", **parameters)
 
     def _remove(self, area: int, text: str, kept: str) -> None:
         """Drop the terms of a text that the index no longer has, unless others have them."""

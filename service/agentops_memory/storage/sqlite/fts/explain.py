@@ -2,7 +2,7 @@
 
 import json
 import sqlite3
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from ....domain.model.memory import MemoryId
@@ -28,7 +28,8 @@ class Explanations(SqliteTable):
         self, index_query: IndexQuery, tier: Tier, query: Query, ids: Collection[MemoryId]
     ) -> dict[MemoryId, Parts]:
         """The parts of these memories' scores; a memory that is not visible has none."""
-        terms = list(dict.fromkeys(_terms(tier, query)))
+        every = (term for piece in query.every for term in piece.terms)
+        terms = list(dict.fromkeys(every if tier is Tier.EVERY else query.terms))
         found: dict[MemoryId, Parts] = {}
         for number, rows in self._rows(ids, index_query.visible).items():
             added = self._added(index_query, number, tier, terms, rows)
@@ -91,12 +92,6 @@ class Explanations(SqliteTable):
         for at, row, score, limit, *fields in found:
             added.setdefault(ids[row], {})[terms[at]] = _term_score(score, limit, fields)
         return added
-
-
-def _terms(tier: Tier, query: Query) -> Iterable[Term]:
-    if tier is Tier.EVERY:
-        return (term for piece in query.every for term in piece.terms)
-    return query.terms
 
 
 def _match(tier: Tier, term: Term) -> str:

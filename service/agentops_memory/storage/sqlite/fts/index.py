@@ -26,14 +26,11 @@ class Index(SqliteTable):
         self._partitions = partitions
         self._documents = Documents(connection, partitions)
         self._terms = Terms(connection, partitions)
+        self._purges = Purges(connection, partitions)
         self._pending: dict[int, tuple[MemoryId, MemoryId]] = {}  # the first and the last, by area
         self._pending_count = self._pending_size = 0
-        self._are_rules_own = False  # not known yet
+        self._has_own_rules = False  # not known yet
         self._bulk = 1  # new memories that are indexed together
-
-    @property
-    def _purges(self) -> Purges:
-        return Purges(self._connection, self._partitions)
 
     def place(self, space: Space) -> tuple[int, int | None]:
         """The area and the partition for a new space: its project's, or new ones."""
@@ -137,13 +134,13 @@ class Index(SqliteTable):
         return self._partitions.is_exact(partition) and self._terms.are_exact(partition)
 
     def rebuild(self, partition: int) -> None:
-        """Fill it afresh from the memories."""
+        """Fill it again from the memories."""
         self._require_own_rules()
         self._partitions.rebuild(partition)
         self._terms.rebuild(partition)
 
     def refill(self, memories: Sequence[MemoryId]) -> None:
-        """Fill the partitions of memories afresh, whose words are others than were put in."""
+        """Rebuild the partitions of memories whose words are others than were put in."""
         for partition in self._partitions_of(memories):
             self.rebuild(partition)
 
@@ -162,11 +159,11 @@ class Index(SqliteTable):
             self._purges.mark(self._partitions.of_area(row[0]))
 
     def rebalance(self) -> bool:
-        """Move one project out of a crowded partition; false if none can."""
+        """Move one project out of an oversized partition; false if none can."""
         self._require_own_rules()
         for area, number, others in self._partitions.oversized():
             target = self._partitions.place(is_store=number >= FIRST_OF_STORES)
-            # A project that made the other as crowded would be moved to and fro for ever.
+            # A project that made the other as large would be moved to and fro for ever.
             if target != number and not self._partitions.holds(target, others):
                 self._move(area, number, target)
                 return True
@@ -212,12 +209,12 @@ class Index(SqliteTable):
 
     def _require_own_rules(self) -> None:
         """Words by other rules than the index's would be put in, and never be taken out again."""
-        if self._are_rules_own:
+        if self._has_own_rules:
             return
         row = self._execute("SELECT rules = own_rules() FROM index_rules").fetchone()
         if row is None or not row[0]:
             raise Unavailable("The index was made by other rules meanwhile; restart the service.")
-        self._are_rules_own = True
+        self._has_own_rules = True
 
     def _partitions_of(self, memories: Sequence[MemoryId]) -> set[int]:
         rows = self._execute(

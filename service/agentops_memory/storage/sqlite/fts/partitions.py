@@ -30,8 +30,7 @@ class Partitions(SqliteTable):
 
     def all(self) -> list[int]:
         """The numbers of those that were made; the first always is."""
-        rows = self._execute("SELECT number FROM partitions ORDER BY number")
-        return [number for (number,) in rows]
+        return [it for (it,) in self._execute("SELECT number FROM partitions ORDER BY number")]
 
     def of_projects(self) -> list[int]:
         """The numbers of those that hold projects and global memories."""
@@ -40,21 +39,21 @@ class Partitions(SqliteTable):
     def make_all(self) -> None:
         """Make those that are missing: the first, and each that has a project."""
         rows = self._execute(
-            f"""SELECT {FIRST} UNION SELECT partition FROM spaces WHERE partition IS NOT NULL"""
+            f"SELECT {FIRST} UNION SELECT partition FROM spaces WHERE partition IS NOT NULL"
         )
         for (number,) in rows.fetchall():
             self.make(number)
 
     def make(self, number: int) -> None:
         """Make a partition, with the memories that belong in it, unless it is there."""
-        if not self._is_made(number):
+        row = self._execute("SELECT 1 FROM partitions WHERE number = :number", number=number)
+        if row.fetchone() is None:
             self._make(number)
 
     def of_area(self, area: int) -> list[int]:
         """Those in which an area lies, made if there are none."""
         if area not in self._by_area:
-            is_global = area == GLOBAL_AREA
-            self._by_area[area] = self.of_projects() if is_global else [self._own(area)]
+            self._by_area[area] = self._of_area(area)
         return self._by_area[area]
 
     def assign(self, area: int, number: int) -> None:
@@ -67,9 +66,8 @@ class Partitions(SqliteTable):
     def place(self, *, is_store: bool) -> int:
         """The partition for a new project, or for a new store.
 
-        Projects share one until it has enough of them or of their memories, and so do
-        stores: what a word is worth is known the better the more memories there are to
-        judge by, and a search costs the more.
+        Several share one until it has enough of them or of their memories: the more memories,
+        the better is known what a word is worth, and the more a search costs.
         """
         first, most = (FIRST_OF_STORES, MOST_OF_STORES) if is_store else (FIRST, MOST)
         last = first + most - 1
@@ -91,8 +89,8 @@ class Partitions(SqliteTable):
     def oversized(self) -> list[tuple[int, int, int]]:
         """For each partition that is too large, the area of its smallest project or store.
 
-        With the partition, and how many memories the others there have. A project is not
-        moved when it is itself so large that moving it would take long.
+        With the partition, and how many memories the others there have; none whose move would
+        take long.
         """
         rows = self._execute(
             f"""SELECT area, partition, beside - memories
@@ -111,7 +109,7 @@ class Partitions(SqliteTable):
         return rows.fetchall()
 
     def rebuild(self, number: int) -> None:
-        """Fill a partition afresh from the memories."""
+        """Fill a partition again from the memories."""
         name = table(number)
         self._execute(f"INSERT INTO {name} ({name}) VALUES ('rebuild')")
 
@@ -155,7 +153,6 @@ class Partitions(SqliteTable):
         return int(drift)
 
     def drop_all(self) -> None:
-        """Remove every partition."""
         for number in self.all():
             self._execute(f"DROP TABLE {table(number)}")
             self._execute(f"DROP VIEW {text_of(number)}")
@@ -191,16 +188,14 @@ class Partitions(SqliteTable):
         )
         return int(number)
 
-    def _is_made(self, number: int) -> bool:
-        row = self._execute("SELECT 1 FROM partitions WHERE number = :number", number=number)
-        return row.fetchone() is not None
-
-    def _own(self, area: int) -> int:
+    def _of_area(self, area: int) -> list[int]:
+        if area == GLOBAL_AREA:
+            return self.of_projects()
         ((number,),) = self._execute(
             "SELECT DISTINCT partition FROM spaces WHERE area = :area", area=area
         )
         self.make(number)
-        return int(number)
+        return [number]
 
     def _make(self, number: int) -> None:
         if not self._is_alone:

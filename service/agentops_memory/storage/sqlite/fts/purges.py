@@ -13,7 +13,7 @@ from ..base.dialect import SqliteTable
 from .partitions import Partitions, table
 
 NO_ROW = 0  # the number of no memory's row
-MERGES = 4  # one after another, before a small partition is filled afresh instead
+MERGES = 4  # one after another, before a small partition is rebuilt instead
 PAGES = 250  # of the index that are merged while changes wait
 COOKIE = 4  # bytes before the numbers of a structure record
 
@@ -28,10 +28,9 @@ class Level:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Purge:
-    """How far a partition of the index has been rid of what it no longer holds.
+    """How far a partition is purged: what is to go lies at this level of its storage.
 
-    What is to go lies at this level of its storage; `is_last` tells that nothing older
-    lies above, so that no trace has to be kept for it.
+    `is_last` tells that nothing older lies above, so that no trace of it has to be kept.
     """
 
     level: int
@@ -57,11 +56,10 @@ class Purges(SqliteTable):
 
     def marked(self) -> dict[int, int]:
         """The partitions of which that was noted, and how often."""
-        return dict(
-            self._execute(
-                "SELECT partition, notes FROM purges JOIN partitions ON number = partition"
-            ).fetchall()
+        rows = self._execute(
+            "SELECT partition, notes FROM purges JOIN partitions ON number = partition"
         )
+        return dict(rows.fetchall())
 
     def unmark(self, notes: Mapping[int, int]) -> None:
         """Forget the notes on partitions, but those of which more were made meanwhile."""
@@ -74,22 +72,23 @@ class Purges(SqliteTable):
         """Merge a part of what a partition stores; None when nothing deleted is left in it."""
         if begun is None:
             return self._begin(number)
-        if is_merging(self._structure(number), begun):
+        if _is_merging(self._structure(number), begun):
             self._merge(number, PAGES)
-        if is_merging(self._structure(number), begun):
+        if _is_merging(self._structure(number), begun):
             return begun
         return None if begun.is_last else self._begin(number)
 
     def _begin(self, number: int) -> Purge | None:
         # Again at once, for a later save may put the result of a small merge back where it was.
         for _ in range(MERGES):
-            if is_clean(self._structure(number)):
+            structure = self._structure(number)
+            if _is_clean(structure):
                 return None
-            if needs_another(self._structure(number)):
+            if _count(structure) == 1:
                 self._add_segments(number)
-            begun = beginning(self._structure(number))
+            begun = _first_merge(self._structure(number))
             self._merge(number, -PAGES)  # below zero: all segments, not those of one level
-            if is_merging(self._structure(number), begun):
+            if _is_merging(self._structure(number), begun):
                 return begun
             if begun.is_last:
                 return None
@@ -108,30 +107,22 @@ class Purges(SqliteTable):
 
     def _structure(self, number: int) -> list[Level]:
         ((record,),) = self._execute(f"SELECT block FROM {table(number)}_data WHERE id = 10")
-        return levels(record)
+        return _levels(record)
 
 
-def levels(record: bytes) -> list[Level]:
-    """The levels in a structure record, the newest segments first."""
-    numbers = _numbers(record)
-    count, _, _ = (next(numbers) for _ in range(3))
-    return [_level(numbers) for _ in range(count)]
-
-
-def is_clean(structure: list[Level]) -> bool:
+def _is_clean(structure: list[Level]) -> bool:
     """Whether there cannot be anything to merge away: no segment, or the result of a last merge."""
-    total = sum(level.segments for level in structure)
+    total = _count(structure)
     return total == 0 or (total == 1 and structure[-1].segments == 1)
 
 
-def needs_another(structure: list[Level]) -> bool:
-    """Whether a merge of everything would do nothing, since there is one segment alone."""
-    return sum(level.segments for level in structure) < 2
+def _count(structure: list[Level]) -> int:
+    return sum(level.segments for level in structure)
 
 
-def beginning(structure: list[Level]) -> Purge:
+def _first_merge(structure: list[Level]) -> Purge:
     """Which level FTS5 merges when it is told to merge everything."""
-    total, top = sum(level.segments for level in structure), len(structure) - 1
+    total, top = _count(structure), len(structure) - 1
     for number, level in enumerate(structure):
         if level.segments == total:
             return Purge(level=number, is_last=number >= top - 1)
@@ -140,9 +131,16 @@ def beginning(structure: list[Level]) -> Purge:
     return Purge(level=len(structure), is_last=True)  # all are put on a new one
 
 
-def is_merging(structure: list[Level], purge: Purge) -> bool:
+def _is_merging(structure: list[Level], purge: Purge) -> bool:
     """Whether a merge that has begun goes on."""
     return any(level.merging for level in structure[purge.level :])
+
+
+def _levels(record: bytes) -> list[Level]:
+    """The levels in a structure record, the newest segments first."""
+    numbers = _numbers(record)
+    count, _, _ = (next(numbers) for _ in range(3))
+    return [_level(numbers) for _ in range(count)]
 
 
 def _level(numbers: Iterator[int]) -> Level:
