@@ -13,7 +13,6 @@ from ...sql.index import GLOBAL_AREA
 from ..base.dialect import SqliteTable
 from .documents import Documents, Terms
 from .partitions import AREA, FIRST_OF_STORES, Partitions, table
-from .purges import Purges
 
 BULK = 200  # memories that an import indexes together
 
@@ -26,7 +25,6 @@ class Index(SqliteTable):
         self._partitions = partitions
         self._documents = Documents(connection, partitions)
         self._terms = Terms(connection, partitions)
-        self._purges = Purges(connection, partitions)
         self._pending: dict[int, tuple[MemoryId, MemoryId]] = {}  # the first and the last, by area
         self._pending_count = self._pending_size = 0
         self._has_own_rules = False  # not known yet
@@ -118,13 +116,13 @@ class Index(SqliteTable):
     def merge_area(self, area: int, partition: int, into: int) -> None:
         """Let the terms of an area be another's, whose memories its own are by now."""
         self._terms.merge(area, into)
-        self._purges.mark([partition])
+        self._partitions.mark_for_purge([partition])
 
     def remove(self, memories: Sequence[MemoryId]) -> None:
         """Take memories out, with their terms, before they are removed; none that stays borrows."""
         self._require_own_rules()
         self.flush()
-        self._purges.mark(self._partitions_of(memories))
+        self._partitions.mark_for_purge(self._partitions_of(memories))
         for area, documents in self._documents.by_area(memories, BULK):
             self._documents.delete(area, documents)
             self._terms.remove(area, documents.values())
@@ -156,7 +154,7 @@ class Index(SqliteTable):
             id=memory,
         ).fetchone()
         if row is not None:
-            self._purges.mark(self._partitions.of_area(row[0]))
+            self._partitions.mark_for_purge(self._partitions.of_area(row[0]))
 
     def rebalance(self) -> bool:
         """Move one project out of an oversized partition; false if none can."""
@@ -195,7 +193,7 @@ class Index(SqliteTable):
                 SELECT 'delete', {rows}""",
             area=area,
         )
-        self._purges.mark([source])
+        self._partitions.mark_for_purge([source])
         self._partitions.assign(area, target)
         self._execute(
             f"""INSERT INTO {table(target)} (rowid, title, content, context, tags)

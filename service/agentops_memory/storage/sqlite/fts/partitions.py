@@ -1,6 +1,7 @@
 """SQL for the partitions of the full-text index: which there are, and the state of each."""
 
 import sqlite3
+from collections.abc import Iterable
 
 from ...sql.index import GLOBAL_AREA
 from ..base.checks import drop_statements, is_readable
@@ -85,6 +86,16 @@ class Partitions(SqliteTable):
         if areas < AREAS and not self.holds(newest, ROWS):
             return int(newest)
         return int(newest) + 1 if newest < last else self._emptiest(first, last)
+
+    def mark_for_purge(self, numbers: Iterable[int]) -> None:
+        """Note that words were deleted in partitions which are to leave their storage, too."""
+        self._connection.executemany(
+            """INSERT INTO purges (partition)
+               VALUES (:number)
+                   ON CONFLICT DO UPDATE
+                  SET notes = notes + 1""",
+            [{"number": number} for number in numbers],
+        )
 
     def oversized(self) -> list[tuple[int, int, int]]:
         """For each partition that is too large, the area of its smallest project or store.

@@ -6,7 +6,7 @@ is to be merged must be chosen.
 """
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ..base.dialect import SqliteTable
@@ -44,25 +44,15 @@ class Purges(SqliteTable):
         super().__init__(connection)
         self._partitions = partitions
 
-    def mark(self, numbers: Iterable[int]) -> None:
-        """Note that words were deleted in partitions which are to leave their storage, too."""
-        self._connection.executemany(
-            """INSERT INTO purges (partition)
-               VALUES (:number)
-                   ON CONFLICT DO UPDATE
-                  SET notes = notes + 1""",
-            [{"number": number} for number in numbers],
-        )
-
     def marked(self) -> dict[int, int]:
-        """The partitions of which that was noted, and how often."""
+        """The partitions that are marked for a purge, and how often."""
         rows = self._execute(
             "SELECT partition, notes FROM purges JOIN partitions ON number = partition"
         )
         return dict(rows.fetchall())
 
     def unmark(self, notes: Mapping[int, int]) -> None:
-        """Forget the notes on partitions, but those of which more were made meanwhile."""
+        """Remove the marks of partitions, but where more were made meanwhile."""
         self._connection.executemany(
             "DELETE FROM purges WHERE partition = :number AND notes = :notes",
             [{"number": number, "notes": count} for number, count in notes.items()],
