@@ -92,13 +92,13 @@ def test_what_holds_the_log_for_long_is_waited_for_now_and_then(
 
 def tried(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Whether the log has begun again, each time that it was to."""
-    outcomes, try_it = list[bool](), wal.has_begun_again
+    outcomes, try_it = list[bool](), wal.restarted
 
-    def has_begun_again(database: sqlite3.Connection) -> bool:
+    def restarted(database: sqlite3.Connection) -> bool:
         outcomes.append(try_it(database))
         return outcomes[-1]
 
-    monkeypatch.setattr(wal, "has_begun_again", has_begun_again)
+    monkeypatch.setattr(wal, "restarted", restarted)
     return outcomes
 
 

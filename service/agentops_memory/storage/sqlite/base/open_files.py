@@ -33,7 +33,7 @@ FileId = tuple[int, int]
 """Device and inode: which file it is, whatever path led to it."""
 
 EVERY = 32  # batches between two looks at the log
-LONG = 5000  # pages (20 MiB) after which it is to begin again
+LONG = 5000  # pages (20 MiB) after which it is to be restarted
 TIMEOUT = timedelta(milliseconds=250)  # with reads that began before
 
 SHARED_RANGE = (0x40000000 + 2, 510)  # of SQLite's locks: https://sqlite.org/lockingv3.html
@@ -141,9 +141,9 @@ class WriteAheadLog:
         self._writer = writer
         self._files = files
         self._batches = 0
-        self._held_at = 0  # pages at which it could not begin again
+        self._held_at = 0  # pages at which it could not be restarted
 
-    async def tend(self) -> None:
+    async def after_batch(self) -> None:
         """To be called after each batch. A log whose file is gone is copied while that is safe."""
         if not self._files.were_in_place:
             await self._writer.run(self._files.rescue)
@@ -153,9 +153,9 @@ class WriteAheadLog:
             return
         pages = await self._writer.run(_pages)
         if pages < self._held_at:
-            self._held_at = 0  # by another's doing it has begun again
+            self._held_at = 0  # another process has restarted it
         if pages >= self._held_at + LONG:
-            self._held_at = 0 if await self._writer.run(has_begun_again) else pages
+            self._held_at = 0 if await self._writer.run(restarted) else pages
 
 
 def _pages(database: sqlite3.Connection) -> int:
@@ -166,7 +166,8 @@ def _pages(database: sqlite3.Connection) -> int:
     return 0
 
 
-def has_begun_again(database: sqlite3.Connection) -> bool:
+def restarted(database: sqlite3.Connection) -> bool:
+    """Whether the log begins again from here."""
     with suppress(sqlite3.Error):  # a long read, or another process
         database.execute(f"PRAGMA busy_timeout = {TIMEOUT.total_seconds() * 1000:.0f}")
         (is_blocked, *_) = database.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
@@ -219,7 +220,7 @@ def file_in_use(path: Path) -> Iterator[FileId]:
         yield file
 
 
-def left_to_others(file: FileId) -> None:
+def protect_log(file: FileId) -> None:
     """See to it that SQLite, with the last connection, does not copy and remove the file's log.
 
     It does that under an exclusive lock, and by name. A shared lock of another owner (`F_OFD`,

@@ -27,7 +27,7 @@ from ..schema.migrate import OnUpgrade, has_newest_format
 from .maintenance import SqliteMaintenance
 from .opening import opened_file, serving
 from .transaction import SqliteTransaction, Work
-from .writer import Admission, OnCommit, Writer
+from .writer import OnCommit, Writer
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -86,11 +86,10 @@ class SqliteEngine:
         Raises StartRefused when the file cannot be used as it is. A cancelled
         opening leaves at once; what it began on the file is undone by the next.
         """
-        admission = Admission(QUEUE, QUEUE_TIMEOUT)
         async with (
             opened_file(path, clock(), features, listener.upgrading) as (database, files),
             Readers.opened(path, features, files.require_own_log) as readers,
-            serving(database, files, listener.committed, admission) as writer,
+            serving(database, files, QUEUE, QUEUE_TIMEOUT, listener.committed) as writer,
         ):
             if not files.are_in_place():
                 raise StartRefused(f"{path} was replaced while it was opened.")
@@ -157,7 +156,7 @@ class SqliteEngine:
         yield self
 
     async def probe(self) -> Condition:
-        """Write to the disk what is there, and tell what is known.
+        """Write to the disk what is there; answer what is known of the database.
 
         Refuses as a write does, and with Damaged while damage is known.
         """

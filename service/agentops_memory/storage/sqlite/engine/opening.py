@@ -14,9 +14,9 @@ from typing import TypeVar
 
 from ....domain.text.features import Features
 from ..base.connection import Connection, connection
-from ..base.open_files import OpenFiles, WriteAheadLog, file_in_use, left_to_others, opening
+from ..base.open_files import OpenFiles, WriteAheadLog, file_in_use, opening, protect_log
 from ..schema.migrate import OnUpgrade, migrated
-from .writer import Admission, OnCommit, Writer
+from .writer import OnCommit, Writer
 
 T = TypeVar("T")
 
@@ -44,18 +44,18 @@ async def opened_file(
                 yield database, files
             finally:
                 if files.has_another_log():
-                    left_to_others(files.database)
+                    protect_log(files.database)
                 else:
                     await database.run(_checkpoint)
 
 
 @asynccontextmanager
 async def serving(
-    database: Connection, files: OpenFiles, on_commit: OnCommit, admission: Admission
+    database: Connection, files: OpenFiles, places: int, wait: timedelta, on_commit: OnCommit
 ) -> AsyncIterator[Writer]:
     """A writer at work. At the end it writes what it has accepted."""
     wal = WriteAheadLog(database, files)
-    writer = Writer(database, admission, wal.tend, on_commit, files.require_in_place)
+    writer = Writer(database, places, wait, wal.after_batch, on_commit, files.require_in_place)
     task = asyncio.create_task(writer.serve())
     try:
         yield writer

@@ -203,7 +203,7 @@ class TenantsEngine:
             if database is None:
                 await self._opened_by_one(tenant)
             elif not self._is_in_place(tenant, database):
-                self._forget(tenant, database)  # the tenant was erased, and perhaps made anew
+                self._forget(tenant, database)  # the tenant was erased, and perhaps made again
             else:
                 return database
 
@@ -271,7 +271,7 @@ class TenantsEngine:
             self._waiting -= 1
 
     def _forget(self, tenant: TenantId, database: _Database) -> None:
-        """Close a database once its users have left; who comes by then opens it anew."""
+        """Close a database once its users have left; who comes by then opens it again."""
         if self._open.get(tenant) is not database:
             return
         del self._open[tenant]

@@ -55,50 +55,30 @@ class Failed:
 Outcome = Succeeded | Failed
 
 
-class Admission:
-    """Lets a bounded number into the queue; the others wait, and are refused after a while."""
-
-    def __init__(self, places: int, timeout: timedelta) -> None:
-        self._places = asyncio.Semaphore(places)
-        self._timeout = timeout.total_seconds()
-
-    async def enter(self) -> bool:
-        """Whether a place came free in time."""
-        if not self._places.locked():
-            return await self._places.acquire()  # at once
-        try:
-            async with asyncio.timeout(self._timeout):
-                await self._places.acquire()
-        except TimeoutError:
-            return False
-        return True
-
-    def leave(self) -> None:
-        """Give the place back."""
-        self._places.release()
-
-
 class Writer:
     """A queue of changes and the loop that serves it. `serve` runs as long as changes may come.
 
-    `after` is awaited after each batch. `check` raises what all changes are refused with instead.
+    The queue has so many places; beyond, a change waits for one until the timeout. `after` is
+    awaited after each batch. `check` raises what all changes are refused with instead.
     """
 
     def __init__(
         self,
         connection: Connection,
-        admission: Admission,
+        places: int,
+        timeout: timedelta,
         after: Callable[[], Awaitable[None]],
         on_commit: OnCommit,
         check: Check,
     ) -> None:
         self._connection = connection
-        self._admission = admission
+        self._places = asyncio.Semaphore(places)
+        self._timeout = timeout.total_seconds()
         self._after = after
         self._on_commit = on_commit
         self._check = check
         self._queue: deque[_Queued] = deque()  # each until its caller is answered
-        self._stirred = asyncio.Event()
+        self._wake_up = asyncio.Event()
         self._is_closing = False
         self._is_closed = False
 
@@ -110,17 +90,16 @@ class Writer:
     async def write(self, work: Change[T], lock_timeout: timedelta) -> T:
         """What work answers, once it is on disk. A cancelled caller leaves; the change goes on.
 
-        Raises Busy when there is no place in the queue, and Unavailable after the end.
+        Raises Busy when no place in the queue comes free in time, and Unavailable after the end.
         """
-        if not await self._admission.enter():
-            raise Busy("Too many writes are waiting; try again.")
+        await self._admit()
         if self._is_closed:
-            self._admission.leave()
+            self._places.release()
             raise Unavailable("The database is closed.")
         # Counted from here, so that writes behind a lock are refused together, not in turn.
         waiting = _Queued(work, time.monotonic() + lock_timeout.total_seconds())
         self._queue.append(waiting)
-        self._stirred.set()
+        self._wake_up.set()
         return cast("T", await waiting.answer)
 
     async def serve(self) -> None:
@@ -136,12 +115,22 @@ class Writer:
     def close(self) -> None:
         """Let what was accepted end; then `serve` does."""
         self._is_closing = True
-        self._stirred.set()
+        self._wake_up.set()
+
+    async def _admit(self) -> None:
+        if not self._places.locked():
+            await self._places.acquire()  # at once
+            return
+        try:
+            async with asyncio.timeout(self._timeout):
+                await self._places.acquire()
+        except TimeoutError as error:
+            raise Busy("Too many writes are waiting; try again.") from error
 
     async def _is_wanted(self) -> bool:
         if not (self._queue or self._is_closing):
-            self._stirred.clear()
-            await self._stirred.wait()
+            self._wake_up.clear()
+            await self._wake_up.wait()
         for _ in range(TURNS):  # what arrives together is written together
             await asyncio.sleep(0)
         return bool(self._queue)
@@ -152,7 +141,7 @@ class Writer:
             for it in await self._undecided(batch):
                 run = partial(alone, it.work, it.deadline, self._check)
                 began, outcome = time.monotonic(), await self._connection.run(run)
-                self._tell([outcome], began)
+                self._notify([outcome], began)
                 self._settle(it, outcome)
         except Exception as error:  # noqa: BLE001 - else all that come later would wait for ever
             self._settle_all(batch, Failed(error))
@@ -163,15 +152,15 @@ class Writer:
             return batch
         works = [it.work for it in batch]
         run = partial(together, works, batch[0].deadline, self._check)
-        began, came = time.monotonic(), await self._connection.run(run)
-        self._tell(came, began)
-        outcomes = list(zip(batch, came, strict=False))
+        began, results = time.monotonic(), await self._connection.run(run)
+        self._notify(results, began)
+        outcomes = list(zip(batch, results, strict=False))
         for it, outcome in outcomes:
             if outcome is not None:
                 self._settle(it, outcome)
         return [it for it, outcome in outcomes if outcome is None]
 
-    def _tell(self, outcomes: Iterable[Outcome | None], began: float) -> None:
+    def _notify(self, outcomes: Iterable[Outcome | None], began: float) -> None:
         done = sum(isinstance(outcome, Succeeded) for outcome in outcomes)
         if done:
             self._on_commit(done, time.monotonic() - began)
@@ -182,7 +171,7 @@ class Writer:
 
     def _settle(self, settled: "_Queued", outcome: Outcome) -> None:
         self._queue.remove(settled)
-        self._admission.leave()
+        self._places.release()
         settled.settle(self._checked(outcome))
 
     def _checked(self, outcome: Outcome) -> Outcome:
