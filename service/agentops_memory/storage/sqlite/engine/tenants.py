@@ -177,7 +177,6 @@ class TenantsEngine:
     async def used(
         self, caller: Caller, *, in_passing: bool = False
     ) -> AsyncIterator[SqliteEngine]:
-        """The engine of the caller's tenant, which stays open inside."""
         tenant = caller.tenant
         if tenant == DEFAULT_TENANT:
             yield self._default

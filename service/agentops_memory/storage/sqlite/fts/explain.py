@@ -73,9 +73,10 @@ class Explanations(SqliteTable):
     ) -> dict[MemoryId, dict[Term, TermScore]]:
         """What each term adds to the scores of these rows of a partition."""
         name = table(number)
-        alone = [_alone(at, index_query.weights) for at in range(len(_FIELDS))]
+        weights, fields = index_query.weights, range(len(_FIELDS))
+        alone = [tuple(weights[it] if it == at else 0.0 for it in fields) for at in fields]
         endless = (_ENDLESS,) * len(_FIELDS)
-        scores = ", ".join(weighted(name, w) for w in (index_query.weights, endless, *alone))
+        scores = ", ".join(weighted(name, it) for it in (weights, endless, *alone))
         found = self._execute(
             f"""SELECT wanted.key, {name}.rowid, {scores}
                   FROM json_each(:matches) wanted
@@ -89,18 +90,14 @@ class Explanations(SqliteTable):
         )
         ids = {row: id_ for id_, row in rows.items()}
         added: dict[MemoryId, dict[Term, TermScore]] = {}
-        for at, row, score, limit, *fields in found:
-            added.setdefault(ids[row], {})[terms[at]] = _term_score(score, limit, fields)
+        for at, row, score, limit, *parts in found:
+            added.setdefault(ids[row], {})[terms[at]] = _term_score(score, limit, parts)
         return added
 
 
 def _match(tier: Tier, term: Term) -> str:
     match = any_of([term])
     return in_columns(OWN_COLUMNS, match) if tier is Tier.EVERY else match
-
-
-def _alone(at: int, weights: tuple[float, ...]) -> tuple[float, ...]:
-    return tuple(weight if at == other else 0.0 for other, weight in enumerate(weights))
 
 
 def _term_score(score: float, limit: float, alone: list[Any]) -> TermScore:

@@ -18,7 +18,7 @@ BULK = 200  # memories that an import indexes together
 
 
 class Index(SqliteTable):
-    """The index of one transaction. Only live memories are in it."""
+    """The index of one transaction, as the record tables know it, and its upkeep."""
 
     def __init__(self, connection: sqlite3.Connection, partitions: Partitions) -> None:
         super().__init__(connection)
@@ -31,7 +31,6 @@ class Index(SqliteTable):
         self._bulk = 1  # new memories that are indexed together
 
     def place(self, space: Space) -> tuple[int, int | None]:
-        """The area and the partition for a new space: its project's, or new ones."""
         self.flush()  # a partition that is made holds all that is there
         if space.scope == GLOBAL_SCOPE:
             return GLOBAL_AREA, None
@@ -47,12 +46,10 @@ class Index(SqliteTable):
         return row or (self._next_area(), self._partitions.place(is_store=False))
 
     def prepare(self, area: int) -> None:
-        """See to it that the area has its partitions, before there is anything to put in."""
         self._require_own_rules()
         self._partitions.of_area(area)
 
     def add(self, memory: MemoryId, area: int, size: int) -> None:
-        """Index a memory that is new, the newest of all, and of so many characters."""
         first, _ = self._pending.get(area, (memory, memory))
         self._pending[area] = first, memory
         self._pending_count += 1
@@ -62,7 +59,6 @@ class Index(SqliteTable):
 
     @contextmanager
     def in_bulk(self) -> Iterator[None]:
-        """Inside, new memories are indexed many at a time."""
         self._bulk = BULK
         yield
         self._bulk = 1
@@ -148,7 +144,6 @@ class Index(SqliteTable):
         self._partitions.recreate(partition)
 
     def mark_for_purge(self, memory: MemoryId) -> None:
-        """Note that words of a memory are to leave the storage of its partitions for good."""
         row = self._execute(
             "SELECT area FROM spaces WHERE id = (SELECT space_id FROM memories WHERE id = :id)",
             id=memory,
