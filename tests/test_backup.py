@@ -18,7 +18,7 @@ import pytest
 from agentops_memory.backup.archive import ArchiveRefused
 from agentops_memory.backup.backup import Scope, make_archive
 from agentops_memory.domain.model.access import TenantId
-from agentops_memory.files import drafts
+from agentops_memory.files import atomic
 from agentops_memory.files import keys as key_file
 from agentops_memory.files.audit import record
 from agentops_memory.settings.settings import settings
@@ -165,10 +165,10 @@ def _with_bad_pages(path: Path) -> bytes:
 def test_leftovers_of_a_killed_backup_go_and_those_of_a_living_one_stay(
     service: Service, tmp_path: Path
 ) -> None:
-    left = tmp_path / f"{drafts.PREFIX}left{drafts.SUFFIX}"
+    left = tmp_path / f"{atomic.PREFIX}left{atomic.SUFFIX}"
     left.mkdir()
     (left / "snapshot.db").write_text("half of it")
-    with drafts.drafts(tmp_path) as living:
+    with atomic.drafts(tmp_path) as living:
         backed_up(service.path, tmp_path)
 
         assert (left.exists(), living.exists()) == (False, True)
@@ -289,7 +289,7 @@ def test_an_archive_that_the_disk_has_spoiled_gets_no_name(tmp_path: Path) -> No
     place, now = settings({"MEMORY_DB_PATH": str(path)}), datetime(2026, 11, 22, tzinfo=UTC)
 
     def spoil(_: int, __: int) -> None:
-        (draft,) = tmp_path.glob(f"{drafts.PREFIX}*/archive.zip")
+        (draft,) = tmp_path.glob(f"{atomic.PREFIX}*/archive.zip")
         if zipfile.is_zipfile(draft):  # it is ready, and one database was read
             with draft.open("r+b") as file:
                 file.seek(draft.stat().st_size // 2)

@@ -20,7 +20,7 @@ from agentops_memory.doctor.settings import check_environment, settings_or_defau
 from agentops_memory.domain.model.findings import CODES, Finding, Status
 from agentops_memory.domain.model.retention import USUAL
 from agentops_memory.domain.text.features import ALL
-from agentops_memory.files.drafts import drafts
+from agentops_memory.files.atomic import drafts
 from agentops_memory.files.service_lock import service_lock
 from agentops_memory.storage.sqlite.base.checks import Subject
 from agentops_memory.storage.sqlite.base.connection import connect

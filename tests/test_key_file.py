@@ -23,8 +23,7 @@ from agentops_memory.domain.model.access import EVERYTHING, Role, TenantId
 from agentops_memory.domain.model.keys import Key, KeyRing, issued
 from agentops_memory.files import keys as key_file
 from agentops_memory.files.audit import record
-from agentops_memory.files.keys import KeyFile, KeyFileRefused
-from agentops_memory.files.watched_keys import WatchedKeys
+from agentops_memory.files.keys import KeyFile, KeyFileRefused, WatchedKeys
 
 from .callers import made_key
 from .files import disk

@@ -39,8 +39,7 @@ from agentops_memory.domain.model.keys import (
     revoked,
     rotated,
 )
-from agentops_memory.files.keys import KeyFile
-from agentops_memory.files.watched_keys import WatchedKeys
+from agentops_memory.files.keys import KeyFile, WatchedKeys
 from agentops_memory.web.auth import Identity, is_open_allowed, must_have_keys
 
 from .service import START, Clock

@@ -33,10 +33,9 @@ from .domain.stores.versions import Versions
 from .domain.transfer.transfer import Transfer
 from .files.audit import AuditFile
 from .files.file_systems import require_local
-from .files.keys import KeyFile
+from .files.keys import KeyFile, WatchedKeys
 from .files.redaction import RedactionFile
 from .files.service_lock import OnWait, service_lock_within
-from .files.watched_keys import WatchedKeys
 from .jobs.gauges import Figures, kept_fresh, watching_the_loop
 from .jobs.schedule import Housekeeping
 from .local import LocalService

@@ -17,8 +17,7 @@ from .. import __version__
 from ..domain.errors import Conflict, NotFound, Refusal
 from ..domain.model.access import TenantId
 from ..files import key_records
-from ..files.atomic import owned_like, placed, sync
-from ..files.drafts import drafts
+from ..files.atomic import drafts, owned_like, placed, sync
 from ..files.keys import KeyFile
 from ..files.redaction import LARGEST, RedactionFileRefused
 from ..storage.sqlite.engine.tenant_files import size_of, tenants_of

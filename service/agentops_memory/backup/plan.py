@@ -11,7 +11,7 @@ from ..domain.model.access import DEFAULT_TENANT, TenantId
 from ..domain.model.erasure import Erasure
 from ..domain.model.keys import Key, KeyRing
 from ..files import key_records
-from ..files.audit_trail import Since
+from ..files.audit import Since
 from ..files.keys import LARGEST, KeyFile, Stamp
 from ..storage.sqlite.engine.tenant_files import files_of, size_of
 from ..storage.sqlite.schema.contents import Contents, contents_at, erasures_at

@@ -11,11 +11,9 @@ from pathlib import Path
 
 from ..domain.errors import Conflict, Refusal, Unavailable
 from ..domain.model.access import TenantId
-from ..files.atomic import created, owned_like, placed, sync
-from ..files.audit import line, record
-from ..files.audit_trail import AUDIT_RESTORED, Since, since
-from ..files.drafts import drafts
-from ..files.keys import By, KeyFile
+from ..files.atomic import created, drafts, owned_like, placed, sync
+from ..files.audit import AUDIT_RESTORED, By, Since, line, record, since
+from ..files.keys import KeyFile
 from ..files.service_lock import InUse, service_lock
 from ..storage.sqlite.engine.tenant_files import tenants_of
 from ..storage.sqlite.engine.tenants import tenant_file

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from ..domain.model.findings import Finding, Fix, failed, note, ok, warn
-from ..files.drafts import leftovers, remove_leftovers
+from ..files.atomic import leftovers, remove_leftovers
 from ..files.file_systems import file_system, is_network
 from ..storage.sqlite.base.copies import REMEDY, copies_of, draft_of
 

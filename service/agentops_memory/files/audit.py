@@ -1,20 +1,33 @@
-"""The audit: who changed what an operator answers for, one line of JSON each, only ever added."""
+"""The audit: who changed what an operator answers for, one line of JSON each, only ever added.
+
+It tells, too, whether keys were made, and what was revoked and erased since a backup.
+"""
 
 import json
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from hashlib import blake2b
 from pathlib import Path
+from typing import Any
 
 from ..domain.errors import Unavailable
-from ..domain.model.access import Caller
+from ..domain.model.access import Caller, KeyId, TenantId
+from ..domain.model.keys import Key
 from ..domain.model.retention import Held, Kind
 from ..domain.text.instants import rendered
-from .atomic import created, locked, os_errors_as, replaced
+from .atomic import created, locked, os_errors_as, private_file, replaced, sync
 
 DRAFT = ".part"  # what follows the file's name while another is written in its place
+OF_KEYS = ("key.", "keys.")  # how actions begin that concern keys
+KEYS_RESET = "keys.reset"
+AUDIT_RESTORED = "audit.restored"  # the audit was lost, and is what an archive had of it
+
+By = Mapping[str, object]
+"""Who did it: `{"user": "ada", "uid": 1000}` or `{"key": "..."}`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,38 +36,32 @@ class AuditFile:
 
     path: Path
     clock: Callable[[], datetime]
-    by: Callable[[Caller], Mapping[str, object]] = lambda caller: {"key": caller.key}
+    by: Callable[[Caller], By] = lambda caller: {"key": caller.key}
 
     def __call__(self, caller: Caller, action: str, **fields: object) -> None:
         record(self.path, self.clock(), action, self.by(caller), **fields)
 
 
-def record(
-    path: Path, at: datetime, action: str, by: Mapping[str, object], **fields: object
-) -> None:
+def record(path: Path, at: datetime, action: str, by: By, **fields: object) -> None:
     """Add a line, on disk when this returns; values are JSON, so none can look like another line.
 
-    `by` says who: `{"user": "ada", "uid": 1000}` or `{"key": "..."}`. Secrets have
-    no place here. Unavailable, with a sentence for the operator, if it cannot be written.
+    Secrets have no place here. Unavailable, with a sentence for the operator, if it cannot be
+    written.
     """
     sentence = f"The audit file {path} cannot be written, so nothing was changed"
     with os_errors_as(Unavailable, sentence), locked(path, os.O_RDWR | os.O_APPEND) as file:
         _append(file, line(at, action, by, **fields))
 
 
-def line(at: datetime, action: str, by: Mapping[str, object], **fields: object) -> bytes:
-    """A line of an audit."""
+def line(at: datetime, action: str, by: By, **fields: object) -> bytes:
     return json.dumps({"at": rendered(at), "action": action, "by": by, **fields}).encode() + b"\n"
 
 
 def trim(path: Path, until: datetime) -> int:
-    """Remove the lines that are as old as that, or older; how many. What is no line of ours stays.
+    """Remove the lines that are as old as that, or older; how many. Unavailable if it cannot.
 
-    So does what was written after a line that stays, whatever the clock said then: what is
-    left tells all that has happened since its first line.
-
-    The file is another one then, put in the place of the old one whole. Unavailable, with
-    a sentence for the operator, if that cannot be done.
+    What is no line of ours stays, and so does what was written after a line that stays, whatever
+    the clock said then: what is left tells all that has happened since its first line.
     """
     if not path.exists():
         return 0
@@ -74,6 +81,85 @@ def measured(path: Path, until: datetime | None) -> Held:
             past_retention += is_over
             oldest = min(filter(None, (oldest, at)), default=None)
     return Held(kind=Kind.AUDIT, rows=rows, size=size, oldest=oldest, past_retention=past_retention)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Since:
+    """What has happened since, as far as it is known."""
+
+    is_known: bool = False  # the audit reaches back to the archive
+    ended: frozenset[KeyId] = frozenset()  # revoked, or with another secret since
+    were_reset: bool = False  # all keys that there were
+    erased: frozenset[TenantId] = frozenset()
+
+    def has_ended(self, key: Key) -> bool:
+        """Whether a key that the archive has is not to open anything any more."""
+        return self.were_reset or key.id in self.ended or key.tenant in self.erased
+
+
+def since(audit: Path, archived: Iterable[bytes]) -> Since:
+    """What the audit has beyond the lines of the archive, and which keys were revoked at all.
+
+    Lines are compared, not times: a clock may have been set back.
+    """
+    if not audit.exists():
+        return Since()
+    known, last = Counter[bytes](), b""
+    for line in archived:
+        known[last := _digest(line)] += 1
+    is_known, has_gap, were_reset = False, False, False
+    ended, erased = set[KeyId](), set[TenantId]()
+    for line in _lines(audit):
+        digest = _digest(line)
+        is_known = is_known or digest == last
+        is_new = not known[digest]
+        known[digest] -= not is_new
+        match _entry(line):
+            case {"action": "key.revoked", "key": str(key)}:
+                ended.add(KeyId(key))
+            case {"action": "keys.revoked", "keys": [*keys]}:
+                ended.update(KeyId(str(key)) for key in keys)
+            case {"action": "key.rotated", "key": str(key)} if is_new:
+                ended.add(KeyId(key))
+            case {"action": action} if is_new and action == AUDIT_RESTORED:
+                has_gap = True
+            case {"action": action} if is_new and action == KEYS_RESET:
+                were_reset = True
+            case {"action": "tenant.erased", "tenant": str(tenant)} if is_new:
+                erased.add(TenantId(tenant))
+    return Since(
+        is_known=is_known and not has_gap,
+        ended=frozenset(ended),
+        were_reset=were_reset,
+        erased=frozenset(erased),
+    )
+
+
+class KeysMade:
+    """That a service has keys, known apart from their file: to lose that opens it to nobody.
+
+    The audit tells, but its lines go with time, and keys may be made elsewhere and mounted. So
+    it is noted by an empty file, too, which only a reset removes. Each method may raise an OSError.
+    """
+
+    def __init__(self, audit: Path) -> None:
+        self._audit = audit
+        self._note = audit.with_suffix(".closed")
+
+    def is_known(self) -> bool:
+        """Whether the note or the audit says that keys were made since the last reset."""
+        return self._note.exists() or _were_keys_made(self._audit)
+
+    def note(self) -> None:
+        """Say so from now on; on disk when this returns."""
+        if not self._note.exists():
+            with private_file(self._note, os.O_WRONLY, like=self._note.parent):
+                pass
+            sync(self._note.parent)
+
+    def forget(self) -> None:
+        """They were reset, as the audit tells already."""
+        self._note.unlink(missing_ok=True)
 
 
 def _append(file: int, line: bytes) -> None:
@@ -110,8 +196,36 @@ def _judged(lines: Iterable[bytes], until: datetime | None) -> Iterator[tuple[by
 
 def _instant(line: bytes) -> datetime | None:
     """When a line was written; None if it was cut short, or written by somebody else."""
-    try:
-        at = datetime.fromisoformat(json.loads(line)["at"])
-    except (ValueError, TypeError, LookupError):
-        return None
-    return at if at.tzinfo else None
+    with suppress(ValueError, TypeError, LookupError):
+        at = datetime.fromisoformat(_entry(line)["at"])
+        return at if at.tzinfo else None
+    return None
+
+
+def _were_keys_made(audit: Path) -> bool:
+    """Whether the audit tells of keys, and of no reset after that."""
+    if not audit.exists():
+        return False
+    are_there = False
+    for line in _lines(audit):
+        if b'"key' in line:  # to read all others as JSON would take long
+            action = str(_entry(line).get("action"))
+            are_there = action != KEYS_RESET and (are_there or action.startswith(OF_KEYS))
+    return are_there
+
+
+def _lines(audit: Path) -> Iterator[bytes]:
+    with audit.open("rb") as file:
+        yield from file
+
+
+def _digest(line: bytes) -> bytes:
+    return blake2b(line.rstrip(b"\n"), digest_size=16).digest()
+
+
+def _entry(line: bytes) -> dict[str, Any]:
+    with suppress(ValueError, RecursionError):
+        entry = json.loads(line)
+        if isinstance(entry, dict):
+            return entry
+    return {}

@@ -15,9 +15,8 @@ from ..domain.errors import StartRefused
 
 log = logging.getLogger(__name__)
 
-MOUNTS = Path(
-    "/proc/self/mountinfo"
-)  # https://man7.org/linux/man-pages/man5/proc_pid_mountinfo.5.html
+# https://man7.org/linux/man-pages/man5/proc_pid_mountinfo.5.html
+MOUNTS = Path("/proc/self/mountinfo")
 MOUNT_POINT, LEAST_FIELDS, SEPARATOR = 4, 9, "-"
 
 # Of servers, and of disks that several machines have mounted at once.

@@ -1,9 +1,10 @@
-"""The file of keys: small, private, changed under a lock and replaced atomically."""
+"""The file of keys: small, private, changed under a lock, replaced atomically, watched."""
 
+import logging
 import os
 import stat
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -13,17 +14,16 @@ from ..domain.model.access import KeyId, TenantId
 from ..domain.model.keys import Key, KeyRing, revoked, rotated
 from . import key_records
 from .atomic import LockTimeout, created, locked, opened, os_errors_as, replaced
-from .audit import record
-from .audit_trail import KEYS_RESET, KeysMade
+from .audit import KEYS_RESET, By, KeysMade, record
 
 LARGEST = 16 * 1024 * 1024  # bytes; a key takes about 400
 TIMEOUT = timedelta(seconds=10)  # with another process that changes the file
 DRAFT = ".new"  # what follows the file's name while another is written in its place
 
-
-By = Mapping[str, object]
 Stamp = tuple[int, ...] | None
 """What tells one state of the file from another; None while there is no file."""
+
+log = logging.getLogger(__name__)
 
 
 class KeyFileRefused(Unavailable):
@@ -159,24 +159,21 @@ class KeyFile:
             self._replace(KeyRing(), at, KEYS_RESET, by, keys=count)
         return count
 
-    def bring_back(
-        self, keys: Iterable[Key], seen: Stamp, *, at: datetime, by: By
-    ) -> tuple[Key, ...]:
-        """Add those keys that the file does not know, and answer them; the others stay as they are.
+    def bring_back(self, keys: Iterable[Key], seen: Stamp, *, at: datetime, by: By) -> None:
+        """Add those keys that the file does not know; the others stay as they are.
 
-        So a key that was revoked, or has another secret by now, is what it was. KeyFileRefused
-        for a file that is not the one that was seen: all its keys may have been reset since.
+        KeyFileRefused for a file that is not the one that was seen: all its keys may have been
+        reset since.
         """
         with self._locked():
             stamp, ring = self.read()
             if stamp != seen:
                 raise KeyFileRefused("The keys were changed meanwhile; bring them back again.")
-            unknown = tuple(key for key in keys if key.id not in ring.keys)
+            unknown = [key for key in keys if key.id not in ring.keys]
+            for key in unknown:
+                ring = ring.with_key(key)
             if unknown:
-                for key in unknown:
-                    ring = ring.with_key(key)
                 self._replace(ring, at, "keys.restored", by, keys=[key.id for key in unknown])
-        return unknown
 
     def _look_lost(self) -> bool:
         try:
@@ -198,9 +195,8 @@ class KeyFile:
                 raise KeyFileRefused(sentence) from timeout
 
     def _put(self, ring: KeyRing, key: Key, at: datetime, action: str, by: By) -> None:
-        self._replace(
-            ring.with_key(key), at, action, by, key=key.id, **key_records.public_fields(key)
-        )
+        public = key_records.public_fields(key)
+        self._replace(ring.with_key(key), at, action, by, key=key.id, **public)
 
     def _replace(self, ring: KeyRing, at: datetime, action: str, by: By, **fields: object) -> None:
         real = Path(os.path.realpath(self._path))
@@ -209,6 +205,62 @@ class KeyFile:
             # A change that is not audited is worse than a line about one that then failed.
             record(self._audit, at, action, by, **fields)
             self.made.note() if ring.was_ever_used else self.made.forget()
+
+
+class WatchedKeys:
+    """The KeyStore of a file: a change of it holds from the next question on.
+
+    Once keys were seen, a file that cannot be read or is gone is never taken
+    for one without keys.
+    """
+
+    def __init__(self, file: KeyFile) -> None:
+        self._file = file
+        self._known: tuple[Stamp, KeyRing] | None = None
+        self._may_have_keys = False
+        self._complaint = ""
+
+    def ring(self) -> KeyRing:
+        """The keys now. Unavailable when they cannot be known; the log has the reason once."""
+        try:
+            ring = self._ring()
+        except KeyFileRefused as refusal:
+            if self._complaint != str(refusal):
+                self._complaint = str(refusal)
+                log.error("the keys cannot be read", extra={"reason": self._complaint})
+            sentence = "The keys cannot be read; the log of the service says why."
+            raise Unavailable(sentence) from refusal
+        self._complaint = ""
+        return ring
+
+    def read(self) -> KeyRing:
+        """The keys now, for the start: KeyFileRefused has a sentence for the operator."""
+        try:
+            stamp, ring = self._file.read()
+        except KeyFileRefused:
+            self._known, self._may_have_keys = None, True
+            raise
+        if stamp is None and self._may_have_keys:
+            raise KeyFileRefused("The key file is gone; put it back.")
+        self._file.require_kept(ring)
+        if ring.was_ever_used:
+            self._note_keys()
+        self._known, self._may_have_keys = (stamp, ring), ring.was_ever_used
+        return ring
+
+    def _ring(self) -> KeyRing:
+        known = self._known
+        if known is not None and self._file.stamp() == known[0]:
+            return known[1]
+        ring = self.read()
+        log.info("keys read", extra={"keys": len(ring.keys)})
+        return ring
+
+    def _note_keys(self) -> None:
+        try:
+            self._file.made.note()
+        except OSError as error:
+            log.warning("it cannot be noted that there are keys", extra={"reason": str(error)})
 
 
 def _contents(path: Path) -> tuple[Stamp, bytes] | None:
@@ -235,11 +287,8 @@ def _write(draft: Path, document: bytes, *, like: Path) -> None:
     with created(draft, like=like) as file:
         if os.write(file.fileno(), document) != len(document):
             raise OSError(0, "the disk is full")
-        os.utime(file.fileno(), ns=2 * (_later_than(like),))
-
-
-def _later_than(path: Path) -> int:
-    """Now, but later than the file's last change: its number may be used again within a tick."""
-    with suppress(FileNotFoundError):
-        return max(time.time_ns(), path.stat().st_mtime_ns + 1)
-    return time.time_ns()
+        # Later than the file's last change: its number may be used again within a tick.
+        now = time.time_ns()
+        with suppress(FileNotFoundError):
+            now = max(now, like.stat().st_mtime_ns + 1)
+        os.utime(file.fileno(), ns=(now, now))

@@ -14,8 +14,7 @@ from itertools import count
 from pathlib import Path
 
 from ....domain.errors import StartRefused
-from ....files.atomic import sync
-from ....files.drafts import remove_leftovers
+from ....files.atomic import remove_leftovers, sync
 
 SUFFIX = "before-upgrade"
 RESTORED = "before-restore"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ....domain.errors import StartRefused, Unavailable
 from ....domain.text.features import Features
-from ....files.drafts import drafts
+from ....files.atomic import drafts
 from ..base.checks import log_size, open_read_only
 from ..base.connection import connect
 from ..base.dialect import rules
