@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from agentops_memory import server
-from agentops_memory.cli import sigterm as terminating
+from agentops_memory.cli import process as terminating
 
 from .callers import made_key, revoke
 from .engine import locked
@@ -182,7 +182,7 @@ def test_a_command_whose_output_is_not_read_ends_all_the_same(tmp_path: Path) ->
         service.save("x" * 50_000)
         for number in range(9):
             service.save(f"{number}" * 50_000)
-    hasty = "from agentops_memory.cli import main, sigterm; sigterm.TIMEOUT = 1; main()"
+    hasty = "from agentops_memory.cli import main, process; process.TIMEOUT = 1; main()"
     process = subprocess.Popen(
         [sys.executable, "-c", hasty, "export"],
         env=environment({"MEMORY_DB_PATH": str(tmp_path / "memory.db"), "PYTHONUNBUFFERED": ""}),

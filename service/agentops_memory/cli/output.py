@@ -3,10 +3,11 @@
 What is stored may hold anything, escapes of a terminal too: `one_line` and `lines` are harmless.
 """
 
+import json
 import shutil
 import sys
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,7 +19,7 @@ from ..domain.text.visible import printable
 
 ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
 TAB = 4
-SIZES = ("bytes", "KiB", "MiB", "GiB")
+Record = Mapping[str, Any]
 
 
 def show(text: str, indent: int = 0, **style: Any) -> None:
@@ -38,6 +39,20 @@ def confirm(question: str) -> None:
     if not click.confirm(question, err=True):
         say("Nothing was changed.")
         sys.exit(1)
+
+
+def print_records(
+    records: Sequence[Record],
+    headings: Sequence[str],
+    row: Callable[[Record], Sequence[object]],
+    *,
+    as_json: bool,
+) -> None:
+    """Print records as JSON, or as a table with all that is in them."""
+    if as_json:
+        click.echo(json.dumps(records))
+    else:
+        print_table(headings, [*map(row, records)], is_fitted=False)
 
 
 def print_table(
@@ -76,10 +91,6 @@ def progress_bar(label: str, *, beside_output: bool = False) -> Iterator[Progres
         yield advance
 
 
-def no_progress(_: int, __: int | None) -> None:
-    """For what must report its progress, while nobody watches."""
-
-
 def one_line(text: str) -> str:
     """The text in one line, without anything that a terminal would obey."""
     return printable(" ".join(text.split()))
@@ -115,12 +126,13 @@ def padded(text: str, room: int) -> str:
 
 def size(count: int) -> str:
     """A number of bytes as people say it."""
-    amount, unit = float(count), SIZES[0]
-    for unit in SIZES:
-        if amount < 1024 or unit == SIZES[-1]:
-            break
-        amount /= 1024
-    return f"{amount:.0f} {unit}" if unit == SIZES[0] else f"{amount:.1f} {unit}"
+    if count < 1024:
+        return f"{count} bytes"
+    amount, unit = count / 1024, "KiB"
+    for larger in ("MiB", "GiB"):
+        if amount >= 1024:
+            amount, unit = amount / 1024, larger
+    return f"{amount:.1f} {unit}"
 
 
 def counted(count: int, noun: str, plural: str = "") -> str:

@@ -6,22 +6,22 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
+from ..settings.settings import Settings
 from .errors import FileRefused
 
-if TYPE_CHECKING:
-    from ..settings.settings import Settings
 
-
-def refuse_own(to: str, place: "Settings") -> None:
+def refuse_own(to: str, settings: Settings) -> None:
     """Refuse to write over what the service itself lives on."""
     from ..storage.sqlite.engine.tenants import tenants_folder  # noqa: PLC0415
 
-    target, database = Path(os.path.realpath(to)), Path(os.path.realpath(place.db_path))
-    own = [Path(os.path.realpath(file)) for file in (place.keys_file, place.redaction_file)]
+    target, database, *own = (
+        Path(os.path.realpath(file))
+        for file in (to, settings.db_path, settings.keys_file, settings.redaction_file)
+    )
     is_beside = target.parent == database.parent and target.name.startswith(database.name)
-    in_folder = Path(os.path.realpath(tenants_folder(place.db_path))) in target.parents
+    in_folder = Path(os.path.realpath(tenants_folder(settings.db_path))) in target.parents
     if to != "-" and (is_beside or in_folder or target in own):
         raise FileRefused(f"{target} is a file of the service itself; name another.")
 

@@ -1,7 +1,10 @@
-"""What was found, would be injected, or was changed, for people; with the reasons if wanted."""
+"""The service's answers: for people, with the reasons if wanted, or the JSON of its REST API."""
 
 import difflib
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
@@ -10,9 +13,9 @@ import click
 from agentops_memory_client.contract.models import Context, Explanation, Found, Revision
 
 from ..domain.text.instants import rendered
-from .json_output import print_json
 from .output import counted, lines, one_line, say, show
 
+HEADERS = {"redacted", "omitted"}  # what the API says in headers
 INDENT = 4
 MOST_LINES = 400  # of a content that is compared line by line: a longer one would take long
 METHODS = {
@@ -23,6 +26,48 @@ BY_WORDS = "by its words"
 STRANGE = "The explanation is not one that this version can tell."
 FIELDS = {"context": "what was saved just before it"}
 TIERS = {"every": " (all of them are in it)"}
+
+
+def print_json(noun: object) -> None:
+    """Print one document, in ASCII: nothing in it is an escape of a terminal."""
+    click.echo(json.dumps(json_of(noun)))
+
+
+def json_of(noun: object) -> Any:
+    """A noun, or several, as the API answers them; parts without a value are absent."""
+    if isinstance(noun, Found):
+        return _found(noun)
+    if isinstance(noun, Context):
+        return _context(noun)
+    if isinstance(noun, datetime):
+        return rendered(noun)
+    if isinstance(noun, list | tuple):
+        return [json_of(each) for each in noun]
+    if is_dataclass(noun):
+        parts = {field.name: getattr(noun, field.name) for field in fields(noun)}
+        return {name: json_of(part) for name, part in parts.items() if _is_shown(name, part)}
+    return noun
+
+
+def _found(found: Found) -> Any:
+    hits = json_of(found.hits)
+    return _explained({"results": hits}, found.explanation) if found.explanation else hits
+
+
+def _context(context: Context) -> Any:
+    answer = {
+        "recent_sessions": [{"summary": summary} for summary in context.summaries],
+        "recent_observations": json_of(context.observations),
+    }
+    return _explained(answer, context.explanation)
+
+
+def _explained(answer: dict[str, Any], explanation: Mapping[str, Any] | None) -> dict[str, Any]:
+    return answer | {"explain": explanation} if explanation else answer
+
+
+def _is_shown(name: str, part: object) -> bool:
+    return name not in HEADERS and part is not None and not (name == "tags" and part == ())
 
 
 def print_found(found: Found, *, as_json: bool) -> None:

@@ -1,9 +1,7 @@
 """The commands: what each is called, where it is, and what the help says of it."""
 
-import io
 import os
 import sys
-from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
@@ -11,8 +9,13 @@ import click
 
 from .. import __version__
 from .errors import FAILURES, INTERRUPTED, NAME, READER_GONE, TERMINATED, fail
-from .excepthook import log_uncaught
-from .sigterm import Terminated, terminable
+from .process import (
+    Terminated,
+    drop_unwritten_output,
+    escape_what_cannot_be_encoded,
+    log_uncaught,
+    terminable,
+)
 
 OPTIONS_OF_PROGRAM = ("--help", "-h", "--version")
 
@@ -24,13 +27,13 @@ COMMANDS = {
     "demo": ("demo:demo", "Show a running service at work."),
     "doctor": ("doctor:doctor", "Say what is wrong with a service's files, and mend what is safe."),
     "export": ("transfer:export", "Write all that is stored, as JSON."),
-    "health": ("health:health", "Ask whether the service is healthy."),
+    "health": ("serve:health", "Ask whether the service is healthy."),
     "history": ("memories:history", "Show what changed in a memory."),
     "import": ("transfer:import_", "Store what an export holds."),
-    "index": ("index:index", "Look at the full-text index of a file, and mend it."),
+    "index": ("maintenance:index", "Look at the full-text index of a file, and mend it."),
     "keys": ("keys:keys", "Make, list, replace and revoke the keys of callers."),
     "mcp": ("mcp:mcp", "Give an agent the memories of a project, through MCP."),
-    "migrate": ("migrate:migrate", "Bring the databases of all tenants up to date."),
+    "migrate": ("maintenance:migrate", "Bring the databases of all tenants up to date."),
     "projects": ("projects:projects", "List, rename, merge and erase projects."),
     "restore": ("restore:restore", "Put back what an archive holds."),
     "save": ("memories:save", "Save a memory."),
@@ -99,13 +102,13 @@ class _Program(click.Group):
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Run under our own name, however the program was started."""
-        _escape_what_cannot_be_encoded()
+        escape_what_cannot_be_encoded()
         try:
             return super().main(*args, **{"prog_name": NAME, **kwargs})
         except OSError as error:  # standard output is full or closed
             fail(error, has_hint=False)
         finally:
-            _drop_unwritten_output()
+            drop_unwritten_output()
 
 
 @click.group(
@@ -135,19 +138,3 @@ def _command_first(args: list[str]) -> list[str]:
     if place >= len(args):
         return ["serve", *args]
     return [args[place], *args[:place], *args[place + 1 :]]
-
-
-def _escape_what_cannot_be_encoded() -> None:
-    """Let an output that has no UTF-8 spell out what it cannot show."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper) and stream.encoding.lower() != "utf-8":
-            stream.reconfigure(errors="backslashreplace")
-
-
-def _drop_unwritten_output() -> None:
-    """Leave nothing to Python's own last flush, whose failure has words and an exit code."""
-    with suppress(OSError, ValueError, AttributeError):  # closed, replaced, or never open
-        try:
-            sys.stdout.flush()
-        except OSError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -50,6 +50,11 @@ def on_database(
     path = tenant_file(settings.db_path, tenant)
     if tenant != DEFAULT_TENANT and not path.exists():
         raise NotFound(f"There is no tenant {tenant}: it would be {path}.")
+    return on_file(settings, path, lambda engine: work(engine, Caller(tenant=tenant)))
+
+
+def on_file(settings: Settings, path: Path, work: Callable[[SqliteEngine], Awaitable[T]]) -> T:
+    """What work answers on a database file, as above."""
     require_local(path, is_network_allowed=settings.allow_network_fs)
     require_current(path, settings.recall)
 
@@ -57,7 +62,7 @@ def on_database(
         async with SqliteEngine.opened(
             path, clock=now, features=settings.recall, retention=settings.retention
         ) as engine:
-            return await work(engine, Caller(tenant=tenant))
+            return await work(engine)
 
     return asyncio.run(worked())
 

@@ -15,7 +15,7 @@ from ...domain.model.findings import some_of
 from ...settings.settings import Settings, settings
 from ..errors import file_errors
 from ..options import force_option, json_option, scope_option, setting_options
-from ..output import counted, is_terminal, no_progress, one_line, progress_bar, say, size
+from ..output import counted, is_terminal, one_line, progress_bar, say, size
 from ..output_file import refuse_own
 from ..service_files import now, require_local_files
 
@@ -63,15 +63,14 @@ def scope_of(tenants: Sequence[str], *, with_keys: bool) -> Scope:
 
 
 def _write(settings: Settings, to: Path, scope: Scope, *, force: bool, as_json: bool) -> None:
-    with progress_bar("Backing up") as progress:
-        told = progress or no_progress
-        archive = make_archive(settings, to, scope, now=now(), is_forced=force, progress=told)
+    with progress_bar("Backing up") as bar:
+        archive = make_archive(settings, to, scope, now=now(), is_forced=force, progress=bar)
     manifest = archive.manifest
     if as_json:
         fields = {"archive": str(archive.path), "bytes": archive.size, **document(manifest)}
         click.echo(json.dumps(fields))
     else:
-        click.echo(one_line(f"Saved {summary(manifest)}: {archive.path}, {size(archive.size)}."))
+        click.echo(one_line(f"Saved {_summary(manifest)}: {archive.path}, {size(archive.size)}."))
     _warn(manifest)
 
 
@@ -81,23 +80,19 @@ def _stream(settings: Settings, scope: Scope) -> None:
     folder = settings.db_path.parent
     with (
         progress_bar("Backing up") as bar,
-        archive_draft(settings, folder, scope, now=now(), progress=bar or no_progress) as (
-            manifest,
-            draft,
-        ),
+        archive_draft(settings, folder, scope, now=now(), progress=bar) as (manifest, draft),
         draft.open("rb") as source,
     ):
         shutil.copyfileobj(source, sys.stdout.buffer)
         sys.stdout.buffer.flush()
-    say(f"Saved {summary(manifest)}.")
+    say(f"Saved {_summary(manifest)}.")
     _warn(manifest)
 
 
 def damage(manifest: Manifest) -> str:
     """What of an archive is damaged, in a sentence; nothing if it is not."""
-    if not manifest.damaged:
-        return ""
-    return one_line(f"Values in it are damaged: {some_of(manifest.damaged)}.")
+    damaged = manifest.damaged
+    return one_line(f"Values in it are damaged: {some_of(damaged)}.") if damaged else ""
 
 
 def _warn(manifest: Manifest) -> None:
@@ -105,13 +100,11 @@ def _warn(manifest: Manifest) -> None:
         say(f"{sentence} `agentops-memory doctor --fix` mends the database; keep an older archive.")
 
 
-def summary(manifest: Manifest) -> str:
-    """How much an archive holds."""
-    parts = manifest.tenants
-    observations = sum(part.contents.counts.observations for part in parts)
-    entries = sum(part.contents.counts.entries for part in parts)
-    sessions = sum(part.contents.counts.sessions for part in parts)
+def _summary(manifest: Manifest) -> str:
+    counts = [part.contents.counts for part in manifest.tenants]
+    observations = counted(sum(it.observations for it in counts), "observation")
+    sessions = counted(sum(it.sessions for it in counts), "session")
+    entries = counted(sum(it.entries for it in counts), "entry", "entries")
     return (
-        f"{counted(len(parts), 'tenant')} with {counted(observations, 'observation')}, "
-        f"{counted(sessions, 'session')} and {counted(entries, 'entry', 'entries')} of stores"
+        f"{counted(len(counts), 'tenant')} with {observations}, {sessions} and {entries} of stores"
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from ...domain.model.access import KeyId, Role, TenantId, new_patterns, tenant_id
+from ...domain.model.access import DEFAULT_TENANT, KeyId, Role, new_patterns, tenant_id
 from ...domain.model.keys import Key, issued
 from ...domain.text.instants import rendered
 from ...domain.text.normalization import clean
@@ -16,7 +16,7 @@ from ...settings.parsing import duration
 from ...settings.settings import Settings, settings
 from ...storage.sqlite.engine.tenants import tenant_file
 from ..options import json_option, setting_options, tenant_option
-from ..output import print_table, say
+from ..output import print_records, say
 from ..service_files import key_file, make_folder, now, user
 
 HEADINGS = ("ID", "NAME", "TENANT", "ROLE", "PROJECTS", "CREATED", "STATE")
@@ -89,10 +89,7 @@ def list_(with_revoked: bool, as_json: bool, **files: str | None) -> None:
         say(f"No key was ever made: there is none in {chosen.keys_file}.")
     every = ring.keys.values()
     shown = [_shown(key) for key in every if with_revoked or key.revoked_at is None]
-    if as_json:
-        click.echo(json.dumps(shown))
-    else:
-        print_table(HEADINGS, [*map(_row, shown)], is_fitted=False)
+    print_records(shown, HEADINGS, _row, as_json=as_json)
 
 
 @keys.command(short_help="Let a key open nothing any more.")
@@ -149,14 +146,9 @@ def _explain(key: Key, settings: Settings, *, is_first: bool) -> None:
     )
     if is_first:
         say("It is the first key: from now on the service answers nobody without one.")
-    if key.tenant != "default":
-        _note_if_missing(key.tenant, settings)
-
-
-def _note_if_missing(tenant: TenantId, settings: Settings) -> None:
-    database = tenant_file(settings.db_path, tenant)
-    if not database.exists():
-        say(f"Note: the tenant {tenant} has no database yet; it would be {database}.")
+    database = tenant_file(settings.db_path, key.tenant)
+    if key.tenant != DEFAULT_TENANT and not database.exists():
+        say(f"Note: the tenant {key.tenant} has no database yet; it would be {database}.")
 
 
 def _shown(key: Key) -> dict[str, object]:

@@ -10,10 +10,9 @@ from agentops_memory_client.contract.models import Saved
 
 from ...domain.model.space import project_name
 from ...domain.text.instants import rendered
-from ..json_output import print_json
 from ..options import json_option, project_option, target_options
 from ..output import counted, is_terminal, one_line, print_table, say, show
-from ..print_results import print_context, print_found, print_history
+from ..print_results import print_context, print_found, print_history, print_json
 from ..target import run_on_target
 
 DONE = {

@@ -13,13 +13,11 @@ from ...domain.lifecycle.receipts import Erasures, Receipt
 from ...domain.model.access import Caller, tenant_id
 from ...domain.model.space import Project, project_name
 from ...domain.model.totals import Extent, Listed
-from ...domain.ports.audit import Audit
 from ...domain.text.instants import rendered
 from ...domain.text.normalization import clean
 from ...domain.text.visible import printable
 from ...files.audit import AuditFile
-from ...settings.settings import Settings, settings
-from ...storage.sqlite import SqliteEngine
+from ...settings.settings import settings
 from ..options import (
     Command,
     dry_run_option,
@@ -28,7 +26,7 @@ from ..options import (
     tenant_option,
     yes_option,
 )
-from ..output import confirm, is_terminal, print_table, say
+from ..output import confirm, is_terminal, print_records, say
 from ..service_files import now, on_database, user
 
 T = TypeVar("T")
@@ -54,13 +52,8 @@ def _of_a_tenant(command: Command) -> Command:
 @json_option()
 def list_(tenant: str, as_json: bool, **files: str | None) -> None:
     """Show the projects with their live observations and their newest change."""
-    listed = _with_projects(files, tenant, lambda service, caller: service.list(caller))
-    rows = [_listed(project) for project in listed]
-    if as_json:
-        click.echo(json.dumps(rows))
-    else:
-        cells = [["" if cell is None else cell for cell in row.values()] for row in rows]
-        print_table(HEADINGS, cells, is_fitted=False)
+    listed = _run(files, tenant, lambda projects, caller: projects.list(caller))
+    print_records([*map(_listed, listed)], HEADINGS, _row, as_json=as_json)
 
 
 @projects.command(short_help="Give a project another name.")
@@ -74,11 +67,8 @@ def rename(
 ) -> None:
     """Give PROJECT the name NEW, which nothing may have yet. Ids and sessions stay."""
     old, name = _name(project), _name(new)
-    plan = _with_projects(
-        files,
-        tenant,
-        lambda it, caller: (it.plan_rename if dry_run else it.rename)(caller, old, name),
-    )
+    rename = Projects.plan_rename if dry_run else Projects.rename
+    plan = _run(files, tenant, lambda projects, caller: rename(projects, caller, old, name))
     fields = {"project": old, "to": name, **_moved(plan.extent)}
     _print_done(fields, f"rename {old} to {name}", dry_run=dry_run, as_json=as_json)
 
@@ -106,15 +96,11 @@ def merge(
     for it, two seconds for 10,000 observations.
     """
     source, target = _name(project), _name(into)
-    plan = _with_projects(
-        files, tenant, lambda service, caller: service.plan_merge(caller, source, target)
-    )
+    plan = _run(files, tenant, lambda it, caller: it.plan_merge(caller, source, target))
     if not dry_run:
         if not is_meant:
             _ask(f"merge {source} into {target}", plan.extent)
-        plan = _with_projects(
-            files, tenant, lambda service, caller: service.merge(caller, source, target)
-        )
+        plan = _run(files, tenant, lambda it, caller: it.merge(caller, source, target))
     fields = {"project": source, "into": target, **_merged(plan)}
     _print_done(fields, f"merge {source} into {target}", dry_run=dry_run, as_json=as_json)
 
@@ -135,58 +121,43 @@ def erase(
     """
     name = _name(project)
     if dry_run or not is_meant:
-        extent = _with_projects(
-            files, tenant, lambda service, caller: service.plan_erasure(caller, name)
-        )
+        extent = _run(files, tenant, lambda it, caller: it.plan_erasure(caller, name))
     if dry_run:
         fields = {"project": name, **_removed(extent)}
         _print_done(fields, f"erase {name}", dry_run=True, as_json=as_json)
         return
     if not is_meant:
         _ask(f"erase {name} for good", extent)
-    receipt = _on_engine(files, tenant, partial(_erased, name))
+    receipt = _run(files, tenant, partial(_erased, name))
     _print_receipt(receipt, as_json=as_json)
 
 
-async def _erased(
-    project: Project, settings: Settings, engine: SqliteEngine, caller: Caller
-) -> Receipt:
+async def _erased(project: Project, projects: Projects, caller: Caller) -> Receipt:
     """Erase a project, and wait until its bytes have left the file."""
     is_watched = is_terminal(sys.stderr)
-    service, erasures = Projects(engine=engine, audit=_audit(settings)), Erasures(engine=engine)
-    total = (await service.plan_erasure(caller, project)).memories if is_watched else 0
+    total = (await projects.plan_erasure(caller, project)).memories if is_watched else 0
     with click.progressbar(
         length=total, label="Erasing", file=sys.stderr, hidden=not is_watched
     ) as bar:
-        erasure = await service.erase(
+        erasure = await projects.erase(
             caller, project, lambda erasure: bar.update(erasure.observations - bar.pos)
         )
+    erasures = Erasures(engine=projects.engine)
     await erasures.finish(caller, lambda step: say(f"Blanking {step}") if is_watched else None)
     return await erasures.get(caller, erasure.id)
 
 
-def _with_projects(
-    files: Mapping[str, str | None],
-    tenant: str,
-    work: Callable[[Projects, Caller], Awaitable[T]],
+def _run(
+    files: Mapping[str, str | None], tenant: str, work: Callable[[Projects, Caller], Awaitable[T]]
 ) -> T:
-    async def worked(settings: Settings, engine: SqliteEngine, caller: Caller) -> T:
-        return await work(Projects(engine=engine, audit=_audit(settings)), caller)
-
-    return _on_engine(files, tenant, worked)
-
-
-def _on_engine(
-    files: Mapping[str, str | None],
-    tenant: str,
-    work: Callable[[Settings, SqliteEngine, Caller], Awaitable[T]],
-) -> T:
+    """What work answers on the projects of a tenant."""
     chosen = settings(flags=files)
-    return on_database(chosen, tenant_id(tenant), partial(work, chosen))
-
-
-def _audit(settings: Settings) -> Audit:
-    return AuditFile(settings.audit_file, now, by=lambda _: user())
+    audit = AuditFile(chosen.audit_file, now, by=lambda _: user())
+    return on_database(
+        chosen,
+        tenant_id(tenant),
+        lambda engine, caller: work(Projects(engine=engine, audit=audit), caller),
+    )
 
 
 def _name(text: str) -> Project:
@@ -196,6 +167,10 @@ def _name(text: str) -> Project:
 def _ask(what: str, extent: Extent) -> None:
     counts = f"{extent.memories} observations and {extent.sessions} sessions"
     confirm(f"Really {printable(what)}, with {counts}?")
+
+
+def _row(listed: Mapping[str, object]) -> list[object]:
+    return ["" if cell is None else cell for cell in listed.values()]
 
 
 def _listed(project: Listed) -> dict[str, object]:
@@ -237,18 +212,18 @@ def _print_done(fields: Mapping[str, object], what: str, *, dry_run: bool, as_js
 def _print_receipt(receipt: Receipt, *, as_json: bool) -> None:
     of = receipt.erasure
     gone = of.bytes_gone_at and rendered(of.bytes_gone_at)
-    fields = {
-        "id": of.id,
-        "kind": of.kind.value,
-        "project": of.project,
-        "observations": of.observations,
-        "revisions": of.revisions,
-        "sessions": of.sessions,
-        "erased_at": rendered(of.erased_at),
-        "bytes_gone_at": gone,
-        "copies_not_reached": receipt.copies_not_reached,
-    }
     if as_json:
+        fields = {
+            "id": of.id,
+            "kind": of.kind.value,
+            "project": of.project,
+            "observations": of.observations,
+            "revisions": of.revisions,
+            "sessions": of.sessions,
+            "erased_at": rendered(of.erased_at),
+            "bytes_gone_at": gone,
+            "copies_not_reached": receipt.copies_not_reached,
+        }
         click.echo(json.dumps(fields))
         return
     click.echo(

@@ -19,7 +19,7 @@ from ...settings.settings import Settings, settings
 from ...storage.sqlite.schema.contents import Contents
 from ..errors import file_errors
 from ..options import dry_run_option, json_option, scope_option, setting_options
-from ..output import counted, no_progress, one_line, print_table, progress_bar, say, size
+from ..output import counted, one_line, print_table, progress_bar, say, size
 from ..service_files import key_file, now, require_local_files, user
 from .backup import damage, scope_of
 
@@ -69,15 +69,8 @@ def restore(
         require_local_files(chosen)
         with ExitStack() as held:
             with progress_bar("Verifying") as progress:
-                it = held.enter_context(
-                    prepared(
-                        chosen,
-                        Path(archive),
-                        scope,
-                        progress=progress or no_progress,
-                        is_dry=dry_run,
-                    )
-                )
+                ready = prepared(chosen, Path(archive), scope, progress=progress, is_dry=dry_run)
+                it = held.enter_context(ready)
             if not as_json:
                 _show(it.plan)
             kept = [] if dry_run else it.carry_out(at=now(), by=user(), is_forced=force)

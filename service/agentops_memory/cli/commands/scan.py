@@ -1,9 +1,9 @@
 """`scan`: secrets in what is already stored, shown by kind and place, or taken out."""
 
-import asyncio
 import json
 import sys
 from collections.abc import Iterator
+from functools import partial
 
 import click
 
@@ -15,14 +15,13 @@ from ...domain.memories.redaction_rules import Redaction
 from ...domain.model.access import Caller, tenant_id
 from ...domain.secrets.redaction import redacted
 from ...domain.text.visible import printable
-from ...files.file_systems import require_local
 from ...files.redaction import RedactionFile
 from ...settings.settings import Settings, settings
 from ...storage.sqlite import SqliteEngine
 from ...storage.sqlite.engine.tenants import tenant_file
-from ...storage.sqlite.schema.migrate import require_current
 from ..options import json_option, setting_options, tenant_option
-from ..service_files import now
+from ..output import say
+from ..service_files import on_file
 
 
 @click.command()
@@ -38,30 +37,27 @@ def scan(tenant: str, redact: bool, as_json: bool, **flags: str | None) -> None:
     chosen = settings(flags=flags)
     caller = Caller(tenant=tenant_id(tenant))
     path = tenant_file(chosen.db_path, caller.tenant)
-    require_local(path, is_network_allowed=chosen.allow_network_fs)
-    require_current(path, chosen.recall)
-    findings = asyncio.run(_found(chosen, caller, redact=redact))
+    findings = on_file(chosen, path, partial(_found, chosen, caller, redact))
     for line in _as_json(findings) if as_json else _sentences(findings, redact=redact):
         click.echo(line)
     sys.exit(1 if any(finding.in_names or not redact for finding in findings) else 0)
 
 
-async def _found(settings: Settings, caller: Caller, *, redact: bool) -> list[SecretFinding]:
+async def _found(
+    settings: Settings, caller: Caller, redact: bool, engine: SqliteEngine
+) -> list[SecretFinding]:
     exceptions = RedactionFile(settings.redaction_file)
     exceptions.read()
-    redaction = Redaction(exceptions=exceptions.rules)
-    path = tenant_file(settings.db_path, caller.tenant)
-    async with SqliteEngine.opened(path, clock=now, features=settings.recall) as engine:
-        scan = Scan(engine=engine, rules=redaction.rules)
-        findings: list[SecretFinding] = []
-        length = await scan.size(caller)
-        with click.progressbar(length=length, label="scanning", file=sys.stderr) as bar:
-            async for scanned in scan.redact(caller) if redact else scan.look(caller):
-                findings += scanned.findings
-                bar.update(scanned.rows)
-        if redact and any(finding.kinds for finding in findings):
-            click.echo("writing over what was taken out", err=True)
-            await Erasures(engine=engine).finish(caller)
+    scan = Scan(engine=engine, rules=Redaction(exceptions=exceptions.rules).rules)
+    findings: list[SecretFinding] = []
+    length = await scan.size(caller)
+    with click.progressbar(length=length, label="scanning", file=sys.stderr) as bar:
+        async for scanned in scan.redact(caller) if redact else scan.look(caller):
+            findings += scanned.findings
+            bar.update(scanned.rows)
+    if redact and any(finding.kinds for finding in findings):
+        say("writing over what was taken out")
+        await Erasures(engine=engine).finish(caller)
     return findings
 
 
@@ -80,10 +76,8 @@ def _sentences(findings: list[SecretFinding], *, redact: bool) -> Iterator[str]:
 
 def _as_json(findings: list[SecretFinding]) -> Iterator[str]:
     for finding in findings:
-        shown = dict(_names(finding))
-        yield json.dumps(
-            {**shown, "kinds": dict(finding.kinds), "in_names": dict(finding.in_names)}
-        )
+        counts = {"kinds": dict(finding.kinds), "in_names": dict(finding.in_names)}
+        yield json.dumps(dict(_names(finding)) | counts)
 
 
 def _place(finding: SecretFinding) -> str:

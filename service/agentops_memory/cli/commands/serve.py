@@ -1,11 +1,15 @@
-"""`serve`: the event loop, the log, and the service in it."""
+"""`serve` and `health`: the service runs, and a container asks without curl whether it is well."""
 
-import asyncio
+import http.client
+import sys
+from typing import Any
 
 import click
 
 from ...settings.settings import settings
 from ..options import setting_options
+
+TIMEOUT = 2.0  # seconds
 
 
 @click.command()
@@ -19,6 +23,8 @@ def serve(**flags: str | None) -> None:
     """
     chosen = settings(flags=flags)
     # Not at the top: the help would take five times as long.
+    import asyncio  # noqa: PLC0415
+
     from ...server import serve as served  # noqa: PLC0415
     from ...storage.sqlite.base.library import without_memory_statistics  # noqa: PLC0415
     from ...telemetry import configure_logging  # noqa: PLC0415
@@ -29,9 +35,26 @@ def serve(**flags: str | None) -> None:
         runner.run(served(chosen))
 
 
-def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:
+def _loop_factory() -> Any:
     try:
         import uvloop  # noqa: PLC0415 - absent where it does not build
     except ImportError:
         return None
     return uvloop.Loop
+
+
+@click.command()
+@setting_options()
+def health(**flags: str | None) -> None:
+    """Exit with 0 if the service that these settings describe is healthy, else with 1."""
+    address = settings(flags=flags).listen
+    host = address.host or "127.0.0.1"
+    connection = http.client.HTTPConnection(host, address.port, timeout=TIMEOUT)
+    try:
+        connection.request("GET", "/health")
+        is_healthy = connection.getresponse().status == 200
+    except (OSError, UnicodeError, http.client.HTTPException):
+        is_healthy = False
+    finally:
+        connection.close()
+    sys.exit(0 if is_healthy else 1)

@@ -14,8 +14,8 @@ from ...settings.settings import Settings
 from ...storage.sqlite.engine.tenant_files import tenants_of
 from ...storage.sqlite.maintenance.storage_stats import StorageStats, storage_stats
 from ..errors import file_errors
-from ..json_output import print_json
 from ..output import print_table, show, size
+from ..print_results import print_json
 from ..service_files import now, usable_file
 from ..target import Target
 

@@ -19,7 +19,7 @@ from ...storage.sqlite import SqliteEngine
 from ...storage.sqlite.engine import tenant_files
 from ...storage.sqlite.engine.tenants import tenant_file
 from ..options import dry_run_option, json_option, setting_options, yes_option
-from ..output import confirm, print_table, say
+from ..output import confirm, print_records, say
 from ..output_file import refuse_own, written
 from ..service_files import key_file, make_folder, now, on_database, user
 
@@ -62,10 +62,7 @@ def list_(as_json: bool, **files: str | None) -> None:
     """
     chosen = settings(flags=files)
     shown = [_shown(tenant, chosen) for tenant in _every(chosen)]
-    if as_json:
-        click.echo(json.dumps(shown))
-    else:
-        print_table(HEADINGS, [*map(_row, shown)], is_fitted=False)
+    print_records(shown, HEADINGS, _row, as_json=as_json)
     unread = [it["tenant"] for it in shown if it["bytes"] and it["observations"] is None]
     for tenant in unread:
         say(f"agentops-memory: the database of the tenant {tenant} cannot be read.")

@@ -24,10 +24,10 @@ from agentops_memory_client.contract.service import MemoryService
 from ...domain.errors import Invalid
 from ..engram import LEFT_OUT, converted, is_engram
 from ..errors import FileRefused, FileThere, NotWhole, file_errors
-from ..json_output import print_json
 from ..options import force_option, json_option, project_option, target_options
 from ..output import counted, is_terminal, one_line, print_table, progress_bar, say, show
 from ..output_file import refuse_own, written
+from ..print_results import print_json
 from ..target import Target, run_on_target
 
 # Completed as a path; what is wrong with one is told as of any file, and not as wrong use.

@@ -1,21 +1,24 @@
-"""`migrate`: the databases of all tenants brought up to date, or first what that would do."""
+"""`migrate` and `index`: databases brought up to date, and their index looked at and mended."""
 
 import logging
 import sys
+from functools import partial
 
 import click
 
 from ...domain.errors import Refusal, Unavailable
-from ...domain.model.access import TenantId
+from ...domain.model.access import OPERATOR, TenantId
 from ...files.service_lock import service_lock
 from ...settings.settings import Settings, settings
+from ...storage.sqlite import SqliteEngine
+from ...storage.sqlite.engine.maintenance import SqliteMaintenance
 from ...storage.sqlite.engine.tenant_files import tenants_of
 from ...storage.sqlite.engine.tenants import tenant_file
 from ...storage.sqlite.schema.migrate import migrated
 from ...storage.sqlite.schema.migration_plan import Plan, planned, tried
 from ..options import setting_options
 from ..output import size
-from ..service_files import now
+from ..service_files import now, on_file
 from ..target import silent
 
 
@@ -37,6 +40,22 @@ def migrate(dry_run: bool, **flags: str | None) -> None:
         with service_lock(chosen.db_path):
             done = [_is_done(chosen, tenant) for tenant in tenants]
     sys.exit(0 if all(done) else 1)
+
+
+@click.command()
+@setting_options()
+@click.option("--check", is_flag=True, help="Compare every word, not only the number of rows.")
+@click.option(
+    "--rebuild", is_flag=True, help="Build anew: all, or with --check what is found to be wrong."
+)
+def index(check: bool, rebuild: bool, **flags: str | None) -> None:
+    """Look at each partition of the full-text index, while others use the file.
+
+    Exits with 1 if one is out of line with the memories and stays so.
+    """
+    chosen = settings(flags=flags)
+    is_good = on_file(chosen, chosen.db_path, partial(_is_good, check=check, rebuild=rebuild))
+    sys.exit(0 if is_good else 1)
 
 
 def _is_planned(settings: Settings, tenant: TenantId) -> bool:
@@ -89,3 +108,27 @@ def _trial(plan: Plan, settings: Settings) -> str:
     with silent(logging.getLogger("agentops_memory")):
         took = tried(plan, now(), settings.recall)
     return f"tried on a copy, which took {took.total_seconds():.1f} s and is sound."
+
+
+async def _is_good(engine: SqliteEngine, *, check: bool, rebuild: bool) -> bool:
+    """Print a line for each partition; whether all are in line with the memories now."""
+    are_good = []
+    for partition, drift in (await engine.maintenance.drifts(OPERATOR)).items():
+        line, is_good = await _checked(engine.maintenance, partition, drift, check, rebuild)
+        click.echo(f"partition {partition}: {line}")
+        are_good.append(is_good)
+    return all(are_good)
+
+
+async def _checked(
+    maintenance: SqliteMaintenance, partition: int, drift: int, check: bool, rebuild: bool
+) -> tuple[str, bool]:
+    is_good = not drift and (not check or await maintenance.is_exact(OPERATOR, partition))
+    if rebuild and not (check and is_good):
+        await maintenance.rebuild(OPERATOR, partition)
+        return "built anew", True
+    if is_good:
+        return "exact" if check else "in line", True
+    if drift:
+        return f"{drift} rows out of line", False
+    return "its words are not those of the memories", False
