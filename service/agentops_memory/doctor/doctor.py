@@ -4,19 +4,21 @@ import os
 import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 
 from .. import __version__
+from ..backup.schedule import newest
 from ..domain.errors import Refusal, SettingRefused
 from ..domain.model.access import DEFAULT_TENANT, TenantId
-from ..domain.model.findings import GARBAGE, Finding, Status, failed, note, ok
+from ..domain.model.findings import GARBAGE, Finding, Status, failed, note, ok, warn
 from ..domain.secrets.sanitizing import sentence_of
 from ..files.audit import DRAFT
 from ..files.keys import DRAFT as KEYS_DRAFT
 from ..files.keys import KeyFile, KeyFileRefused
 from ..files.service_lock import holder
+from ..jobs.backups import DAMAGED, LATE, are_on_one_disk
 from ..settings.settings import Settings
 from ..storage.sqlite.base import library
 from ..storage.sqlite.base.checks import Subject
@@ -26,8 +28,10 @@ from ..storage.sqlite.maintenance.examination import check_database
 from ..web.auth import must_have_keys
 from . import files
 from . import private_files as private
-from .backups import check_backups
 from .settings import UsableSettings, check_environment, check_settings
+
+AWAY = "Mount it, and give it to the user of the service, which then makes a backup by itself."
+LOG = "If a service runs, its log says why: look there for `no backup`."
 
 Check = Callable[[], Iterable[Finding]]
 
@@ -82,7 +86,7 @@ def _shared(context: DoctorContext) -> dict[str, Check]:
         "tenants": lambda: _check_tenants(settings.db_path),
         "file-system": lambda: _check_folder(settings.db_path),
         "leftovers": lambda: _check_leftovers(settings),
-        "backup": lambda: check_backups(settings, context.now),
+        "backup": lambda: _check_backups(settings, context.now),
     }
 
 
@@ -92,13 +96,9 @@ def _safely(code: str, check: Check) -> list[Finding]:
     try:
         findings.extend(check())
     except (OSError, Refusal, *GARBAGE) as error:
-        findings.append(
-            failed(
-                code,
-                f"It cannot be looked at: {sentence_of(error)}",
-                "Run this as the user of the service, where its files are.",
-            )
-        )
+        sentence = f"It cannot be looked at: {sentence_of(error)}"
+        remedy = "Run this as the user of the service, where its files are."
+        findings.append(failed(code, sentence, remedy))
     return findings
 
 
@@ -136,8 +136,8 @@ def _check_tenant(context: DoctorContext, tenant: TenantId) -> Iterator[Finding]
 
 
 def _check_program() -> Iterator[Finding]:
-    versions = f"agentops-memory {__version__}, Python {platform.python_version()}, "
-    versions += f"SQLite {library.version()}."
+    python = platform.python_version()
+    versions = f"agentops-memory {__version__}, Python {python}, SQLite {library.version()}."
     if lack := library.lack():
         remedy = "Use a Python whose SQLite has it, as that of the image."
         yield failed("program", f"{versions} {lack}", remedy)
@@ -147,10 +147,7 @@ def _check_program() -> Iterator[Finding]:
 
 def _check_holder(path: Path) -> Iterator[Finding]:
     found = holder(path)
-    if found is None:
-        yield ok("served", "No service has it now.")
-    else:
-        yield ok("served", f"It is served by {found}.")
+    yield ok("served", f"It is served by {found}." if found else "No service has it now.")
 
 
 def _check_auth(settings: Settings) -> Iterator[Finding]:
@@ -207,3 +204,37 @@ def _check_leftovers(settings: Settings) -> Iterator[Finding]:
     keys, audit = settings.keys_file, settings.audit_file
     drafts = keys.with_name(f"{keys.name}{KEYS_DRAFT}"), audit.with_name(f"{audit.name}{DRAFT}")
     yield files.check_leftovers(settings.db_path, drafts)
+
+
+def _check_backups(settings: Settings, now: datetime) -> Iterator[Finding]:
+    """Whether backups are made, are new enough, and would outlive the disk of the database."""
+    folder = settings.backup_dir
+    if folder is None or not settings.backup_every:
+        yield ok("backup", "The service makes none by itself.")
+        return
+    try:
+        yield _check_newest_backup(folder, settings.backup_every, now)
+        if are_on_one_disk(folder, settings.db_path):
+            yield warn(
+                "backup",
+                f"{folder} is on the disk of the database, and is lost with it.",
+                "Mount another disk there.",
+            )
+    except OSError as error:
+        yield warn(
+            "backup", f"{error.filename or folder} cannot be looked at: {error.strerror}.", AWAY
+        )
+
+
+def _check_newest_backup(folder: Path, every: timedelta, now: datetime) -> Finding:
+    found = newest(folder, now)
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return warn("backup", f"The user {os.geteuid()} cannot write to {folder}.", AWAY)
+    if found is None:
+        return warn("backup", f"There is no backup in {folder}.", LOG)
+    newest_is = f"The newest is of {found.made_at:%Y-%m-%d %H:%M} (UTC)"
+    if now - found.made_at > LATE * every:
+        return warn("backup", f"{newest_is}, older than twice MEMORY_BACKUP_EVERY.", LOG)
+    if found.is_damaged:
+        return warn("backup", DAMAGED, "`agentops-memory doctor --fix` mends the database.")
+    return ok("backup", f"{newest_is}.")

@@ -3,14 +3,15 @@
 import os
 import stat
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
-from ..domain.model.findings import Finding, Fix, failed, note, ok, warn
-from ..files.atomic import leftovers, remove_leftovers
+from ..domain.model.findings import Finding, failed, note, ok, warn
+from ..files.atomic import leftovers, opened, remove_leftovers
 from ..files.file_systems import file_system, is_network
 from ..storage.sqlite.base.copies import REMEDY, copies_of, draft_of
 
@@ -21,6 +22,8 @@ QUIET = timedelta(hours=1)  # in which nobody wrote into what is taken for left 
 OTHERS = stat.S_IROTH | stat.S_IWOTH | stat.S_IXOTH
 MIB = 1024 * 1024
 MAKE_ROOM = "Make room, or make the disk larger: what cannot be stored is refused with 503."
+T = TypeVar("T")
+
 BESIDE = ("-wal", "-shm", "-journal")  # of SQLite
 
 
@@ -29,7 +32,9 @@ def check_file(path: Path) -> Finding:
     try:
         status = path.stat()
     except FileNotFoundError:
-        return _not_there(path)
+        if path.is_symlink():
+            return _no_file(f"{path} is a link that leads nowhere.")
+        return _no_file(f"There is no database at {path}; a start of the service would make one.")
     except OSError as error:
         return _no_file(f"{path} cannot be looked at: {error.strerror}.")
     if not stat.S_ISREG(status.st_mode):
@@ -60,7 +65,7 @@ def _check_names(path: Path, number: int) -> Finding:
 
 def check_access(path: Path) -> Iterator[Finding]:
     """Who else may read it, whether it can be written, and what lies beside it."""
-    yield check_mode("mode", path)
+    yield _check_mode(path)
     yield _check_folder(path)
     yield _check_owners(path)
     yield _check_open_files(path)
@@ -68,16 +73,16 @@ def check_access(path: Path) -> Iterator[Finding]:
     yield _check_copies(path)
 
 
-def check_mode(code: str, path: Path) -> Finding:
+def _check_mode(path: Path) -> Finding:
     """Whether others than the owner and the group may read the file, or write it."""
     files = [file for file in (path, *_beside(path)) if _is_open_to_others(file)]
     if not files:
-        return ok(code, f"Nobody else may read {path.name}.")
+        return ok("mode", f"Nobody else may read {path.name}.")
     return warn(
-        code,
+        "mode",
         f"Every user of this machine may read {path}.",
         "`agentops-memory doctor --fix` closes it, as `chmod o-rwx` does.",
-        fix=partial(_closed_to_others, files),
+        fix=partial(close_to_others, files),
     )
 
 
@@ -128,23 +133,9 @@ def check_leftovers(path: Path, more: Iterable[Path] = ()) -> Finding:
     )
 
 
-def closing(path: Path) -> Fix:
-    """Lets nobody but the owner read a file of the service."""
-    return partial(_closed_to_others, [path])
-
-
-def _not_there(path: Path) -> Finding:
-    if path.is_symlink():
-        return _no_file(f"{path} is a link that leads nowhere.")
-    return _no_file(f"There is no database at {path}; a start of the service would make one.")
-
-
 def _no_file(sentence: str) -> Finding:
-    return failed(
-        "file",
-        sentence,
-        "Is it the right path (--db, MEMORY_DB_PATH), the right volume, the right user?",
-    )
+    remedy = "Is it the right path (--db, MEMORY_DB_PATH), the right volume, the right user?"
+    return failed("file", sentence, remedy)
 
 
 def _check_folder(path: Path) -> Finding:
@@ -173,7 +164,8 @@ def _check_owners(path: Path) -> Finding:
 def _check_open_files(path: Path) -> Finding:
     """Whether a process has files open that are at their paths no more, as far as can be seen."""
     every = {f"{path}{suffix} (deleted)": f"{path.name}{suffix}" for suffix in ("", *BESIDE)}
-    gone = sorted({every[name] for name in _open_names() if name in every})
+    names = map(str, _of_open_files(Path.readlink))
+    gone = sorted({every[name] for name in names if name in every})
     if not gone:
         return ok("open-files", "Nobody has another file open in their place.")
     return failed(
@@ -231,24 +223,14 @@ def _is_left_over(file: Path) -> bool:
 
 def _is_open(status: os.stat_result) -> bool:
     """Whether a process that can be seen from here has the file open."""
-    for descriptor in _descriptors():
-        try:
-            if os.path.samestat(descriptor.stat(), status):
-                return True
-        except OSError:
-            continue
-    return False
+    return any(os.path.samestat(it, status) for it in _of_open_files(Path.stat))
 
 
-def _open_names() -> Iterator[str]:
-    """The names under which files were opened, by processes that can be seen from here."""
-    for descriptor in _descriptors():
+def _of_open_files(look: Callable[[Path], T]) -> Iterator[T]:
+    """What a look at each file finds that a process has open which can be seen from here."""
+    for descriptor in Path("/proc").glob("[0-9]*/fd/*"):
         with suppress(OSError):
-            yield str(descriptor.readlink())
-
-
-def _descriptors() -> Iterator[Path]:
-    return Path("/proc").glob("[0-9]*/fd/*")
+            yield look(descriptor)
 
 
 def _is_open_to_others(file: Path) -> bool:
@@ -260,13 +242,11 @@ def _is_open_to_others(file: Path) -> bool:
     return bool(status.st_mode & OTHERS and folder & stat.S_IXOTH)
 
 
-def _closed_to_others(files: Iterable[Path]) -> str:
+def close_to_others(files: Iterable[Path]) -> str:
+    """Let nobody but the owner and the group read these files; what was done."""
     for file in files:
-        descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
+        with opened(file, os.O_NOFOLLOW) as descriptor:
             os.fchmod(descriptor, stat.S_IMODE(os.fstat(descriptor).st_mode) & ~OTHERS)
-        finally:
-            os.close(descriptor)
     return f"Others may not read {', '.join(file.name for file in files)} any more."
 
 

@@ -5,14 +5,15 @@ import os
 import stat
 from collections.abc import Iterator
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 from ..domain.errors import Refusal
 from ..domain.model.findings import Finding, failed, note, ok, warn
-from ..domain.model.keys import Key, KeyRing
+from ..domain.model.keys import KeyRing
 from ..files.keys import KeyFile
 from ..files.redaction import RedactionFile
-from .files import closing
+from .files import close_to_others
 
 SOON = timedelta(days=7)  # in which an old secret of a key ends
 LONGEST_AUDIT = 64 * 1024 * 1024  # bytes at the end of the audit file that are looked at
@@ -26,9 +27,8 @@ def check_keys(path: Path, audit: Path, now: datetime) -> Iterator[Finding]:
         ring = file.ring()
         file.require_kept(ring)
     except Refusal as refusal:
-        yield failed(
-            "keys", str(refusal), "Put back the file from a copy; until then nobody is let in."
-        )
+        remedy = "Put back the file from a copy; until then nobody is let in."
+        yield failed("keys", str(refusal), remedy)
         return
     yield _check_ring(ring)
     yield from _check_ending(ring, now)
@@ -39,9 +39,8 @@ def check_redaction(path: Path) -> Iterator[Finding]:
     try:
         RedactionFile(path).read()
     except Refusal as refusal:
-        yield failed(
-            "redaction", str(refusal), "Mend it or move it away: the next start would be refused."
-        )
+        remedy = "Mend it or move it away: the next start would be refused."
+        yield failed("redaction", str(refusal), remedy)
     else:
         yield ok("redaction", "It can be read, or there is none.")
 
@@ -80,7 +79,7 @@ def _check_privacy(code: str, path: Path) -> Iterator[Finding]:
             f"Every user of this machine may read {path}.",
             "`agentops-memory doctor --fix` closes it, as `chmod o-rwx` does. A mounted "
             "secret gets its mode from `defaultMode`.",
-            fix=None if path.is_symlink() else closing(path),
+            fix=None if path.is_symlink() else partial(close_to_others, [path]),
         )
 
 
@@ -100,7 +99,11 @@ def _check_ring(ring: KeyRing) -> Finding:
 def _check_ending(ring: KeyRing, now: datetime) -> Iterator[Finding]:
     for key in ring.keys.values():
         if not any(secret.works_at(now) for secret in key.secrets) and key.revoked_at is None:
-            yield _ended(key)
+            yield warn(
+                "keys",
+                f"No secret of the key {key.id} ({key.name}) works any more.",
+                f"`agentops-memory keys rotate {key.id}` gives it a new one.",
+            )
         elif ends := sorted(
             secret.until
             for secret in key.secrets
@@ -112,14 +115,6 @@ def _check_ending(ring: KeyRing, now: datetime) -> Iterator[Finding]:
                 f"{ends[0]:%Y-%m-%d %H:%M} (UTC).",
                 "Whoever uses it needs the newer one by then.",
             )
-
-
-def _ended(key: Key) -> Finding:
-    return warn(
-        "keys",
-        f"No secret of the key {key.id} ({key.name}) works any more.",
-        f"`agentops-memory keys rotate {key.id}` gives it a new one.",
-    )
 
 
 def _broken_lines(path: Path) -> int:

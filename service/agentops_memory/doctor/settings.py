@@ -13,7 +13,8 @@ Flags = Mapping[str, str | None]
 
 OURS = "MEMORY_"
 OF_CLIENTS = ("MEMORY_URL", "MEMORY_API_KEY", "MEMORY_PROJECT")
-KNOWN = (*(variable.name for variable in VARIABLES), *OF_CLIENTS)
+BY_NAME = {variable.name: variable for variable in VARIABLES}
+KNOWN = (*BY_NAME, *OF_CLIENTS)
 # Kubernetes tells of a service that is called memory by variables of its own.
 OF_A_CLUSTER = re.compile(r".*_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_\w+)?)")
 
@@ -34,20 +35,17 @@ def settings_or_defaults(environment: Mapping[str, str], flags: Flags) -> Usable
         try:
             return UsableSettings(settings=settings(left, given), refusals=tuple(refusals))
         except SettingRefused as refusal:
-            wrong = _of(str(refusal))
-            if wrong is None or not (left.pop(wrong[0], None) or given.get(wrong[1])):
+            wrong = BY_NAME.get(str(refusal).partition(":")[0])
+            if wrong is None or not (left.pop(wrong.name, None) or given.get(wrong.field)):
                 raise
-            given[wrong[1]] = None
+            given[wrong.field] = None
             refusals.append(str(refusal))
 
 
 def check_settings(found: UsableSettings) -> Iterator[Finding]:
     for refusal in found.refusals:
-        yield failed(
-            "settings",
-            refusal,
-            "A start would be refused; `agentops-memory serve --help` tells what it takes.",
-        )
+        remedy = "A start would be refused; `agentops-memory serve --help` tells what it takes."
+        yield failed("settings", refusal, remedy)
     if not found.refusals:
         yield ok("settings", "Each can be used.")
 
@@ -59,20 +57,10 @@ def check_environment(environment: Mapping[str, str]) -> Iterator[Finding]:
         if name.startswith(OURS) and name not in KNOWN and not OF_A_CLUSTER.fullmatch(name)
     )
     for name in unknown:
-        yield _unknown(name)
+        sentence = f"{name} is no setting, and changes nothing."
+        if near := get_close_matches(name, KNOWN, n=1, cutoff=0.75):
+            yield warn("environment", sentence, f"Was {near[0]} meant?")
+        else:
+            yield note("environment", sentence, "docs/configuration.md names those there are.")
     if not unknown:
         yield ok("environment", "No variable looks like one and is none.")
-
-
-def _unknown(name: str) -> Finding:
-    near = get_close_matches(name, KNOWN, n=1, cutoff=0.75)
-    sentence = f"{name} is no setting, and changes nothing."
-    if near:
-        return warn("environment", sentence, f"Was {near[0]} meant?")
-    return note("environment", sentence, "docs/configuration.md names those there are.")
-
-
-def _of(refusal: str) -> tuple[str, str] | None:
-    """The variable that a refusal is about, and its field."""
-    name = refusal.partition(":")[0]
-    return next(((it.name, it.field) for it in VARIABLES if it.name == name), None)
