@@ -230,12 +230,7 @@ def _explained(folder: Path) -> Iterator[None]:
 
 
 def _other_files(
-    paths: ServicePaths,
-    tenants: Tenants,
-    now: datetime,
-    folder: Path,
-    *,
-    with_keys: bool,
+    paths: ServicePaths, tenants: Tenants, now: datetime, folder: Path, *, with_keys: bool
 ) -> Iterator[tuple[str, BinaryIO]]:
     """The files by their names in an archive, each to be read before the next.
 

@@ -132,6 +132,7 @@ def _manifest(found: dict[str, Any]) -> Manifest:
 
 
 def _part(found: dict[str, Any]) -> TenantPart:
+    damaged = found.get("damaged")  # missing if it was made before anybody looked
     part = TenantPart(
         tenant=tenant_id(found["tenant"]),
         member=_member(found),
@@ -139,17 +140,12 @@ def _part(found: dict[str, Any]) -> TenantPart:
             format=_number(found["format"]),
             counts=Counts(**{it.name: _number(found["counts"][it.name]) for it in fields(Counts)}),
             changed_at=found["changed_at"] and _instant(found["changed_at"]),
-            damaged=_damaged(found.get("damaged")),
+            damaged=None if damaged is None else tuple(map(_line, damaged)),
         ),
     )
     if part.member.name != member_of(part.tenant):
         raise ValueError("a database of it has another tenant's name")
     return part
-
-
-def _damaged(found: Any) -> tuple[str, ...] | None:
-    """None if it was made before anybody looked."""
-    return None if found is None else tuple(map(_line, found))
 
 
 def _member(found: dict[str, Any]) -> Member:

@@ -78,9 +78,8 @@ class Restore:
         try:
             file.bring_back(keys.new, keys.stamp, at=at, by=by)
         except Unavailable as refusal:
-            raise RestoreRefused(
-                f"The databases are in their place, but the keys are not: {refusal}"
-            ) from refusal
+            sentence = f"The databases are in their place, but the keys are not: {refusal}"
+            raise RestoreRefused(sentence) from refusal
 
     def _note(self, at: datetime, by: By) -> None:
         record(
@@ -223,9 +222,8 @@ class Unpacking:
         try:
             found = verified(draft)
         except SnapshotRefused as refusal:
-            raise ArchiveRefused(
-                f"The database of the tenant {part.tenant} in the archive is damaged."
-            ) from refusal
+            sentence = f"The database of the tenant {part.tenant} in the archive is damaged."
+            raise ArchiveRefused(sentence) from refusal
         expected = part.contents
         if (found.format, found.counts) != (expected.format, expected.counts):
             raise ArchiveRefused(

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 
 from .archive import Archive, ArchiveRefused
@@ -41,21 +42,16 @@ def prune(folder: Path, keep: int, now: datetime) -> list[Path]:
     go once they are older. Whatever has another name than ours stays, and so does what cannot be
     read, or is of some tenants only.
     """
-    oldest = _oldest(folder, keep, now)
-    if oldest is None:
+    staying = list(islice(_kept(folder, now), keep))
+    if len(staying) < keep:
         return []
+    oldest = staying[-1].made_at
     sound = next((kept.path for kept in _kept(folder, now) if not kept.is_damaged), None)
     older = (path for made_at, path in _dated(folder, now) if made_at < oldest and path != sound)
     gone = [path for path in older if _may_go(path)]
     for path in gone:
         path.unlink(missing_ok=True)
     return gone
-
-
-def _oldest(folder: Path, keep: int, now: datetime) -> datetime | None:
-    """When the oldest of those was made that stay; none while there are not too many."""
-    made = [kept.made_at for _, kept in zip(range(keep), _kept(folder, now), strict=False)]
-    return made[-1] if len(made) == keep else None
 
 
 def _kept(folder: Path, now: datetime) -> Iterator[KeptArchive]:

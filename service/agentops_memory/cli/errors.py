@@ -111,14 +111,8 @@ def file_errors() -> Iterator[None]:
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise FileRefused(_sentence(error)) from error
-
-
-def _sentence(error: OSError) -> str:
-    """What the system says of a file, or what we do."""
-    if error.strerror is None:
-        return str(error)
-    return f"{error.filename or 'A file'} cannot be used: {error.strerror}."
+        sentence = f"{error.filename or 'A file'} cannot be used: {error.strerror}."
+        raise FileRefused(str(error) if error.strerror is None else sentence) from error
 
 
 def fail(error: Exception, *, has_hint: bool = True) -> NoReturn:
@@ -130,8 +124,7 @@ def fail(error: Exception, *, has_hint: bool = True) -> NoReturn:
     hint = next(HINTS[kind] for kind in kinds if kind in HINTS)
     if getattr(error, "may_be_done", False):
         hint = MAY_BE_DONE
-    sentence = one_line(str(error)[:LONGEST])
-    click.secho(f"{NAME}: {sentence}", err=True, fg="red")
+    click.secho(f"{NAME}: {one_line(str(error)[:LONGEST])}", err=True, fg="red")
     click.echo(f"Hint: {hint}", err=True)
     sys.exit(REFUSED if PASSING.isdisjoint(kinds) else LATER)
 

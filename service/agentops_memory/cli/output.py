@@ -7,7 +7,7 @@ import json
 import shutil
 import sys
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,7 +19,7 @@ from ..domain.text.visible import printable
 
 ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
 TAB = 4
-Record = Mapping[str, Any]
+Rows = Sequence[Sequence[object]]
 
 
 def show(text: str, indent: int = 0, **style: Any) -> None:
@@ -41,23 +41,15 @@ def confirm(question: str) -> None:
         sys.exit(1)
 
 
-def print_records(
-    records: Sequence[Record],
-    headings: Sequence[str],
-    row: Callable[[Record], Sequence[object]],
-    *,
-    as_json: bool,
-) -> None:
-    """Print records as JSON, or as a table with all that is in them."""
+def print_records(records: object, headings: Sequence[str], rows: Rows, *, as_json: bool) -> None:
+    """Print records as JSON, or these rows of them as a table with all that is in them."""
     if as_json:
         click.echo(json.dumps(records))
     else:
-        print_table(headings, [*map(row, records)], is_fitted=False)
+        print_table(headings, rows, is_fitted=False)
 
 
-def print_table(
-    headings: Sequence[str], rows: Sequence[Sequence[object]], *, is_fitted: bool = True
-) -> None:
+def print_table(headings: Sequence[str], rows: Rows, *, is_fitted: bool = True) -> None:
     """Print a table; one that is fitted to a terminal has bold headings and a cut last column."""
     harmless = one_line if is_fitted else printable
     cells = [[harmless(str(cell)) for cell in row] for row in [headings, *rows]]

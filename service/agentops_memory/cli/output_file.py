@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from ..files.atomic import os_errors_as
 from ..settings.settings import Settings
 from .errors import FileRefused
 
@@ -40,7 +41,7 @@ def written(to: str) -> Iterator[BinaryIO]:
         with target.open("wb") as file:  # a device or a pipe
             yield file
         return
-    try:
+    with os_errors_as(FileRefused, f"{target} cannot be written"):
         descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=".export-")
         try:
             with os.fdopen(descriptor, "wb") as file:
@@ -50,5 +51,3 @@ def written(to: str) -> Iterator[BinaryIO]:
             Path(name).replace(target)
         finally:
             Path(name).unlink(missing_ok=True)
-    except OSError as error:
-        raise FileRefused(f"{target} cannot be written: {error.strerror}.") from error

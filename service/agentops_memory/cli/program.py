@@ -61,8 +61,7 @@ class LazyCommand(click.Command):
 
 def loaded(name: str) -> click.Command:
     """The command of this name, from its module."""
-    place, _ = COMMANDS[name]
-    module, _, attribute = place.partition(":")
+    module, _, attribute = COMMANDS[name][0].partition(":")
     command: click.Command = getattr(import_module(f"{__package__}.commands.{module}"), attribute)
     return command
 

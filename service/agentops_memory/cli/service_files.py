@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from ..domain.errors import NotFound, Unavailable
 from ..domain.model.access import DEFAULT_TENANT, Caller, TenantId, tenant_id
+from ..files.atomic import os_errors_as
 from ..files.file_systems import require_local
 from ..files.keys import KeyFile
 from ..settings.settings import Settings
@@ -91,16 +92,12 @@ def user() -> dict[str, object]:
 
 
 def make_folder(folder: Path) -> None:
-    try:
+    with os_errors_as(Unavailable, f"The folder {folder} cannot be made"):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise Unavailable(f"The folder {folder} cannot be made: {error.strerror}.") from error
 
 
 def _is_there(path: Path) -> bool:
-    try:
+    with os_errors_as(FileRefused, f"The database {path} cannot be used"):
         if path.is_dir():
             raise FileRefused(f"{path} is a folder; a database is a file.")
         return path.exists()
-    except OSError as error:
-        raise FileRefused(f"The database {path} cannot be used: {error.strerror}.") from error

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
@@ -80,13 +80,11 @@ async def _opened(target: Target, *, may_make: bool) -> AsyncIterator["MemorySer
             yield memories
 
 
-@asynccontextmanager
-async def service_at(url: str) -> AsyncIterator["MemoryService"]:
+def service_at(url: str) -> AbstractAsyncContextManager["MemoryService"]:
     """A running service, for the owner of the key that the environment has."""
     from agentops_memory_client import AsyncMemoryClient  # noqa: PLC0415
 
-    async with AsyncMemoryClient.from_environment(url=url) as client:
-        yield client
+    return AsyncMemoryClient.from_environment(url=url)
 
 
 @contextmanager

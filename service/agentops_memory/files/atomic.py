@@ -12,8 +12,6 @@ from errno import EEXIST
 from pathlib import Path
 from typing import BinaryIO
 
-from ..domain.errors import Refusal
-
 PAUSE = 0.002  # seconds between two tries to take a lock
 PREFIX, SUFFIX = ".agentops-memory-", ".part"  # of the folders for drafts
 
@@ -23,7 +21,7 @@ class LockTimeout(Exception):
 
 
 @contextmanager
-def os_errors_as(refusal: type[Refusal], sentence: str) -> Iterator[None]:
+def os_errors_as(refusal: type[Exception], sentence: str) -> Iterator[None]:
     """Raise what the system refuses as a refusal: the sentence, and the system's reason."""
     try:
         yield
@@ -218,9 +216,6 @@ def _left_over(folder: Path) -> Iterator[list[Path]]:
 def _is_locked(file: int) -> bool | None:
     """Whether the lock is ours now; none where the file system has no locks."""
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
+        return has_locked(file, fcntl.LOCK_EX)
     except OSError:
         return None
-    return True

@@ -33,7 +33,7 @@ STDOUT = "-"
 @json_option()
 def backup(
     to: str,
-    tenants: tuple[str, ...],
+    tenants: Sequence[str],
     with_keys: bool,
     force: bool,
     as_json: bool,

@@ -89,7 +89,7 @@ def list_(with_revoked: bool, as_json: bool, **files: str | None) -> None:
         say(f"No key was ever made: there is none in {chosen.keys_file}.")
     every = ring.keys.values()
     shown = [_shown(key) for key in every if with_revoked or key.revoked_at is None]
-    print_records(shown, HEADINGS, _row, as_json=as_json)
+    print_records(shown, HEADINGS, [*map(_row, shown)], as_json=as_json)
 
 
 @keys.command(short_help="Let a key open nothing any more.")

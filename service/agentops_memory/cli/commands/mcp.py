@@ -3,8 +3,7 @@
 import asyncio
 import signal
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 
 import click
 
@@ -73,15 +72,11 @@ async def _speak(settings: Settings, target: Target, project: str) -> None:
         telemetry.stop()
 
 
-@asynccontextmanager
-async def _opened(
+def _opened(
     settings: Settings, target: Target, telemetry: Telemetry
-) -> AsyncIterator[MemoryService]:
+) -> AbstractAsyncContextManager[MemoryService]:
     """As any command opens memories; but logged and traced, and the file may be made."""
     if target.url is not None:
-        async with service_at(target.url) as there:
-            yield there
-    else:
-        tenant, _ = usable_file(settings, target.tenant, may_make=True)
-        async with opened_here(settings, telemetry, tenant) as here:
-            yield here
+        return service_at(target.url)
+    tenant, _ = usable_file(settings, target.tenant, may_make=True)
+    return opened_here(settings, telemetry, tenant)

@@ -16,9 +16,9 @@ from ..print_results import print_context, print_found, print_history, print_jso
 from ..target import run_on_target
 
 DONE = {
-    "created": "Saved as new #{id}.",
-    "updated": "Updated #{id} (revision {revision_count}).",
-    "deduplicated": "Already known as #{id} (seen {duplicate_count} times).",
+    "created": "Saved as new #{0.id}.",
+    "updated": "Updated #{0.id} (revision {0.revision_count}).",
+    "deduplicated": "Already known as #{0.id} (seen {0.duplicate_count} times).",
 }
 MOST_READ = 1024 * 1024  # bytes of standard input; the longest content has fewer
 
@@ -259,12 +259,6 @@ def _print_saved(saved: Saved, *, as_json: bool) -> None:
     if as_json:
         print_json(saved)
     else:
-        show(
-            DONE[saved.action].format(
-                id=saved.id,
-                revision_count=saved.revision_count,
-                duplicate_count=saved.duplicate_count,
-            )
-        )
+        show(DONE[saved.action].format(saved))
     if saved.redacted:
         say(f"Kept out of it: {counted(saved.redacted, 'secret')}.")

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import click
 
-from ...domain.lifecycle.projects import ProjectPlan, Projects
+from ...domain.lifecycle.projects import Projects
 from ...domain.lifecycle.receipts import Erasures, Receipt
 from ...domain.model.access import Caller, tenant_id
 from ...domain.model.space import Project, project_name
@@ -50,10 +50,12 @@ def _of_a_tenant(command: Command) -> Command:
 @projects.command("list", short_help="Show the projects.")
 @_of_a_tenant
 @json_option()
-def list_(tenant: str, as_json: bool, **files: str | None) -> None:
+def list_(as_json: bool, **where: str | None) -> None:
     """Show the projects with their live observations and their newest change."""
-    listed = _run(files, tenant, lambda projects, caller: projects.list(caller))
-    print_records([*map(_listed, listed)], HEADINGS, _row, as_json=as_json)
+    listed = _run(where, lambda projects, caller: projects.list(caller))
+    shown = [*map(_listed, listed)]
+    rows = [["" if cell is None else cell for cell in it.values()] for it in shown]
+    print_records(shown, HEADINGS, rows, as_json=as_json)
 
 
 @projects.command(short_help="Give a project another name.")
@@ -62,13 +64,11 @@ def list_(tenant: str, as_json: bool, **files: str | None) -> None:
 @click.argument("new")
 @dry_run_option
 @json_option()
-def rename(
-    tenant: str, project: str, new: str, dry_run: bool, as_json: bool, **files: str | None
-) -> None:
+def rename(project: str, new: str, dry_run: bool, as_json: bool, **where: str | None) -> None:
     """Give PROJECT the name NEW, which nothing may have yet. Ids and sessions stay."""
     old, name = _name(project), _name(new)
     rename = Projects.plan_rename if dry_run else Projects.rename
-    plan = _run(files, tenant, lambda projects, caller: rename(projects, caller, old, name))
+    plan = _run(where, lambda projects, caller: rename(projects, caller, old, name))
     fields = {"project": old, "to": name, **_moved(plan.extent)}
     _print_done(fields, f"rename {old} to {name}", dry_run=dry_run, as_json=as_json)
 
@@ -81,13 +81,7 @@ def rename(
 @yes_option
 @json_option()
 def merge(
-    tenant: str,
-    project: str,
-    into: str,
-    dry_run: bool,
-    is_meant: bool,
-    as_json: bool,
-    **files: str | None,
+    project: str, into: str, dry_run: bool, is_meant: bool, as_json: bool, **where: str | None
 ) -> None:
     """Move the observations and sessions of PROJECT into the project INTO.
 
@@ -96,12 +90,13 @@ def merge(
     for it, two seconds for 10,000 observations.
     """
     source, target = _name(project), _name(into)
-    plan = _run(files, tenant, lambda it, caller: it.plan_merge(caller, source, target))
+    plan = _run(where, lambda it, caller: it.plan_merge(caller, source, target))
     if not dry_run:
         if not is_meant:
             _ask(f"merge {source} into {target}", plan.extent)
-        plan = _run(files, tenant, lambda it, caller: it.merge(caller, source, target))
-    fields = {"project": source, "into": target, **_merged(plan)}
+        plan = _run(where, lambda it, caller: it.merge(caller, source, target))
+    counts = {**_moved(plan.extent), "same_keys": plan.same_keys}
+    fields = {"project": source, "into": target, **counts}
     _print_done(fields, f"merge {source} into {target}", dry_run=dry_run, as_json=as_json)
 
 
@@ -111,9 +106,7 @@ def merge(
 @dry_run_option
 @yes_option
 @json_option()
-def erase(
-    tenant: str, project: str, dry_run: bool, is_meant: bool, as_json: bool, **files: str | None
-) -> None:
+def erase(project: str, dry_run: bool, is_meant: bool, as_json: bool, **where: str | None) -> None:
     """Erase PROJECT: its observations with their history, its sessions, its global memories.
 
     Others save meanwhile. At the end nothing of it is in the file, and the
@@ -121,14 +114,14 @@ def erase(
     """
     name = _name(project)
     if dry_run or not is_meant:
-        extent = _run(files, tenant, lambda it, caller: it.plan_erasure(caller, name))
+        extent = _run(where, lambda it, caller: it.plan_erasure(caller, name))
     if dry_run:
         fields = {"project": name, **_removed(extent)}
         _print_done(fields, f"erase {name}", dry_run=True, as_json=as_json)
         return
     if not is_meant:
         _ask(f"erase {name} for good", extent)
-    receipt = _run(files, tenant, partial(_erased, name))
+    receipt = _run(where, partial(_erased, name))
     _print_receipt(receipt, as_json=as_json)
 
 
@@ -147,15 +140,13 @@ async def _erased(project: Project, projects: Projects, caller: Caller) -> Recei
     return await erasures.get(caller, erasure.id)
 
 
-def _run(
-    files: Mapping[str, str | None], tenant: str, work: Callable[[Projects, Caller], Awaitable[T]]
-) -> T:
+def _run(where: Mapping[str, str | None], work: Callable[[Projects, Caller], Awaitable[T]]) -> T:
     """What work answers on the projects of a tenant."""
-    chosen = settings(flags=files)
+    chosen = settings(flags=where)
     audit = AuditFile(chosen.audit_file, now, by=lambda _: user())
     return on_database(
         chosen,
-        tenant_id(tenant),
+        tenant_id(str(where["tenant"])),
         lambda engine, caller: work(Projects(engine=engine, audit=audit), caller),
     )
 
@@ -167,10 +158,6 @@ def _name(text: str) -> Project:
 def _ask(what: str, extent: Extent) -> None:
     counts = f"{extent.memories} observations and {extent.sessions} sessions"
     confirm(f"Really {printable(what)}, with {counts}?")
-
-
-def _row(listed: Mapping[str, object]) -> list[object]:
-    return ["" if cell is None else cell for cell in listed.values()]
 
 
 def _listed(project: Listed) -> dict[str, object]:
@@ -189,10 +176,6 @@ def _moved(extent: Extent) -> dict[str, object]:
         "revisions": extent.revisions,
         "sessions": extent.sessions,
     }
-
-
-def _merged(plan: ProjectPlan) -> dict[str, object]:
-    return {**_moved(plan.extent), "same_keys": plan.same_keys}
 
 
 def _removed(extent: Extent) -> dict[str, object]:

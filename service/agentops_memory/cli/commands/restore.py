@@ -24,14 +24,7 @@ from ..service_files import key_file, now, require_local_files, user
 from .backup import damage, scope_of
 
 HEADINGS = ("TENANT", "OBSERVATIONS", "SESSIONS", "STORES", "CHANGED", "IN ITS PLACE NOW")
-NOBODY_KNOWS = (
-    "The audit file does not reach back to the archive, so nobody can know which of its keys were "
-    "revoked since."
-)
-NOR_WHICH_TENANTS = (
-    "The audit file does not reach back to the archive, so nobody can know which of these tenants "
-    "were erased since: {}."
-)
+NOBODY_KNOWS = "The audit file does not reach back to the archive, so nobody can know which of "
 NAMES = {"audit.jsonl": "audit file", "redaction.json": "redaction file"}
 MOST_IDS = 10  # that are shown of an erasure
 # What takes out again what was erased, by the kind of the erasure.
@@ -83,8 +76,9 @@ def restore(
 
 
 def _note_if_lost(settings: Settings) -> None:
+    file = key_file(settings)
     try:
-        key_file(settings).require_kept(key_file(settings).ring())
+        file.require_kept(file.ring())
     except Refusal as refusal:
         say(f"Note: no service will start here yet. {refusal}")
 
@@ -132,7 +126,8 @@ def _notes(plan: RestorePlan) -> Iterator[str]:
             f"The tenant {tenant} was erased since, and stays so; --tenant {tenant} brings it back."
         )
     if plan.unsure:
-        yield NOR_WHICH_TENANTS.format(", ".join(plan.unsure))
+        tenants = ", ".join(plan.unsure)
+        yield f"{NOBODY_KNOWS}these tenants were erased since: {tenants}."
     for tenant in plan.staying:
         yield f"The tenant {tenant} stays as it is."
     for name, is_put_back in plan.files.items():
@@ -170,7 +165,7 @@ def _again(it: Replacement, erasure: Erasure) -> str:
 
 def _of_keys(keys: KeysPlan, *, is_known: bool) -> Iterator[str]:
     if keys.opening and not is_known:
-        yield NOBODY_KNOWS
+        yield f"{NOBODY_KNOWS}its keys were revoked since."
     for key in keys.opening:
         yield f"The key {key.name} ({key.id}) opens the tenant {key.tenant} again, as {key.role}."
     for key in keys.ended:

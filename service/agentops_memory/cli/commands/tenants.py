@@ -3,7 +3,7 @@
 import asyncio
 import json
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, BinaryIO
 
@@ -62,7 +62,7 @@ def list_(as_json: bool, **files: str | None) -> None:
     """
     chosen = settings(flags=files)
     shown = [_shown(tenant, chosen) for tenant in _every(chosen)]
-    print_records(shown, HEADINGS, _row, as_json=as_json)
+    print_records(shown, HEADINGS, [*map(_row, shown)], as_json=as_json)
     unread = [it["tenant"] for it in shown if it["bytes"] and it["observations"] is None]
     for tenant in unread:
         say(f"agentops-memory: the database of the tenant {tenant} cannot be read.")
@@ -112,9 +112,8 @@ def erase(name: str, dry_run: bool, is_meant: bool, as_json: bool, **files: str 
 
 
 def _every(settings: Settings) -> list[TenantId]:
-    with_keys = (
-        key.tenant for key in key_file(settings).ring().keys.values() if not key.revoked_at
-    )
+    keys = key_file(settings).ring().keys.values()
+    with_keys = {key.tenant for key in keys if not key.revoked_at}
     return list(dict.fromkeys([*tenant_files.tenants_of(settings.db_path), *sorted(with_keys)]))
 
 
@@ -145,18 +144,19 @@ def _row(shown: Mapping[str, Any]) -> list[str]:
 
 
 def _plan(tenant: TenantId, settings: Settings) -> dict[str, Any]:
+    file = tenant_file(settings.db_path, tenant)
     if tenant == DEFAULT_TENANT:
         raise Unavailable(
             "The default tenant is the service's own database. Erase its projects with "
             f"`agentops-memory projects erase`, or stop the service and remove {settings.db_path}."
         )
-    if tenant_file(settings.db_path, tenant).is_symlink():
+    if file.is_symlink():
         raise Unavailable(
-            f"{tenant_file(settings.db_path, tenant)} is a link, and what it leads to is not this "
-            "program's to remove. Revoke the tenant's keys, and remove both by hand."
+            f"{file} is a link, and what it leads to is not this program's to remove. Revoke the "
+            "tenant's keys, and remove both by hand."
         )
     shown = _shown(tenant, settings)
-    files = [str(file) for file in tenant_files.files_of(tenant_file(settings.db_path, tenant))]
+    files = [str(it) for it in tenant_files.files_of(file)]
     if not files and not shown["keys"]:
         raise NotFound(f"There is no tenant {tenant}.")
     return {**shown, "files": files}
@@ -186,6 +186,5 @@ async def _export(file: BinaryIO, engine: SqliteEngine, caller: Caller) -> None:
     # Not at the top: the other commands would wait for the API.
     from ...api.agentops.transfer import exported  # noqa: PLC0415
 
-    pieces: AsyncIterator[bytes] = exported(Transfer(engine=engine), caller, None, now())
-    async for piece in pieces:
+    async for piece in exported(Transfer(engine=engine), caller, None, now()):
         await asyncio.to_thread(file.write, piece)

@@ -22,6 +22,7 @@ from agentops_memory_client.contract.models import ImportConflict, Imported, Imp
 from agentops_memory_client.contract.service import MemoryService
 
 from ...domain.errors import Invalid
+from ...files.atomic import os_errors_as
 from ..engram import LEFT_OUT, converted, is_engram
 from ..errors import FileRefused, FileThere, NotWhole, file_errors
 from ..options import force_option, json_option, project_option, target_options
@@ -126,10 +127,9 @@ async def _show(pieces: AsyncGenerator[bytes, None]) -> None:
     """Print JSON; what a terminal would obey can stand in its strings alone, and is escaped."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     async for piece in pieces:
-        text = decoder.decode(piece)
-        click.echo(
-            "".join(it if it.isprintable() else json.dumps(it)[1:-1] for it in text), nl=False
-        )
+        letters = decoder.decode(piece)
+        shown = (it if it.isprintable() else json.dumps(it)[1:-1] for it in letters)
+        click.echo("".join(shown), nl=False)
     click.echo()
 
 
@@ -159,7 +159,8 @@ def _document(file: str, target: Target) -> Iterator[Path]:
             return
         left_out: Counter[str] = Counter()
         with _temporary(target, lambda it: it.writelines(converted(source, left_out))) as copy:
-            _say_left_out(left_out)
+            parts = [counted(left_out[it], noun) for it, noun in LEFT_OUT.items() if left_out[it]]
+            say(f"An export of engram. Left out of it: {', '.join(parts) or 'nothing'}.")
             yield Path(copy.name)
 
 
@@ -200,10 +201,8 @@ def _source(file: str) -> AbstractContextManager[BinaryIO]:
         if sys.stdin is None or is_terminal(sys.stdin):
             raise click.UsageError("- is standard input, and nothing comes from there.")
         return nullcontext(sys.stdin.buffer)
-    try:
+    with os_errors_as(FileRefused, f"{file} cannot be read"):
         return Path(file).open("rb")
-    except OSError as error:
-        raise FileRefused(f"{file} cannot be read: {error.strerror}.") from error
 
 
 @contextmanager
@@ -211,21 +210,13 @@ def _temporary(target: Target, fill: Callable[[BinaryIO], None]) -> Iterator[Bin
     """A file of what fill writes, gone at the end: a pod may have no folder but the database's."""
     folder = None if target.url else target.settings.db_path.parent
     with ExitStack() as stack:
-        try:
+        with os_errors_as(FileRefused, "A copy of the document cannot be made"):
             beside = folder if folder and folder.is_dir() else None
             made = stack.enter_context(tempfile.NamedTemporaryFile(dir=beside, prefix=".import-"))
             file = cast(BinaryIO, made)
             fill(file)
             file.flush()
-        except OSError as error:
-            sentence = f"A copy of the document cannot be made: {error.strerror}."
-            raise FileRefused(sentence) from error
         yield file
-
-
-def _say_left_out(left_out: Counter[str]) -> None:
-    parts = [counted(left_out[why], noun) for why, noun in LEFT_OUT.items() if left_out[why]]
-    say(f"An export of engram. Left out of it: {', '.join(parts) or 'nothing'}.")
 
 
 def _print_imported(imported: Imported, *, as_json: bool) -> None:
