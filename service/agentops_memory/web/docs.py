@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from .. import __version__
-from ..api.docs_page import Page, page
+from ..api.docs_page.page import Page, page
 from ..api.kit.endpoint import Gate
 from ..api.kit.openapi import Described, document
 from ..api.kit.protocol import Operation

@@ -1,5 +1,1 @@
-"""The description of the service as a page for people, which loads nothing from anywhere."""
-
-from .page import Page, page
-
-__all__ = ["Page", "page"]
+"""The OpenAPI document as a page for people."""

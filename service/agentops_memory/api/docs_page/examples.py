@@ -4,11 +4,12 @@ import json
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from .schemas import Schema, name_of
+from .markup import Schema, name_of
+
+Known = Mapping[str, tuple[object, ...]]
 
 ADDRESS = "127.0.0.1:7437"  # where a service listens unless told; nothing is taken from a request
 KEY = '-H "Authorization: Bearer $KEY"'
@@ -30,13 +31,13 @@ IDS = {
 
 # By the names of parameters and of fields: the first that the schema takes is asked for or sent.
 # Whatever else is optional is left out.
-ASKED: Mapping[str, tuple[object, ...]] = {
+ASKED: Known = {
     "project": (PROJECT,),
     "q": ("queue",),
     "query": ("Why is the queue full?",),
     "observation_id": (OBSERVATION,),
 }
-SENT: Mapping[str, tuple[object, ...]] = {
+SENT: Known = {
     "id": (SESSION,),
     "session_id": (SESSION,),
     "project": (PROJECT,),
@@ -52,94 +53,68 @@ SENT: Mapping[str, tuple[object, ...]] = {
 }
 
 _KINDS: Mapping[str, type] = {"string": str, "integer": int}
+NONE: Schema = {}
 _LONG = 60  # characters of a body that stand on one line
 
 
 def curl(method: str, path: str, operation: Mapping[str, Any], schemas: Schema) -> str:
     """The command that asks for an operation."""
-    url = shlex.quote(f"{ADDRESS}{_path(path)}{_query(operation)}")
-    parts = [f"curl -s {url}"]
+    body, url = operation.get("requestBody"), shlex.quote(ADDRESS + _path(path) + _query(operation))
+    is_told = method == ("POST" if body else "GET")  # curl's own choice
+    parts = [f"curl -s {url}" if is_told else f"curl -s -X {method} {url}"]
     if "security" in operation:
         parts.append(KEY)
-    if "requestBody" in operation:
-        parts.append(f"-d {shlex.quote(_body(operation['requestBody'], schemas))}")
-    if method != ("POST" if "requestBody" in operation else "GET"):
-        parts[0] = f"curl -s -X {method} {url}"
+    if body:
+        parts.append(f"-d {shlex.quote(_body(body, schemas))}")
     return " \\\n  ".join(parts)
 
 
 def _path(path: str) -> str:
-    return re.sub(
-        r"(?<=/)(\w+)/\{(\w+)\}",
-        lambda found: f"{found[1]}/{quote(IDS.get(found[1], found[2]), safe='')}",
-        path,
-    )
+    def step(found: re.Match[str]) -> str:
+        return f"{found[1]}/{quote(IDS.get(found[1], found[2]), safe='')}"
+
+    return re.sub(r"(?<=/)(\w+)/\{(\w+)\}", step, path)
 
 
 def _query(operation: Mapping[str, Any]) -> str:
-    samples = _Samples(ASKED, {})
     asked = {
-        each["name"]: samples.of(each["name"], each["schema"])
+        each["name"]: _sample(each["name"], each["schema"], ASKED)
         for each in operation["parameters"]
         if each["in"] == "query" and (each["required"] or each["name"] in ASKED)
     }
-    texts = {name: _text(value) for name, value in asked.items()}
+    texts = {name: v if isinstance(v, str) else json.dumps(v) for name, v in asked.items()}
     return f"?{urlencode(texts, quote_via=quote)}" if texts else ""
 
 
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
-
-
 def _body(body: Mapping[str, Any], schemas: Schema) -> str:
-    value = _Samples(SENT, schemas).of("", body["content"]["application/json"]["schema"])
+    value = _sample("", body["content"]["application/json"]["schema"], SENT, schemas)
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= _LONG else json.dumps(value, ensure_ascii=False, indent=2)
 
 
-@dataclass(frozen=True, slots=True)
-class _Samples:
-    """Values that schemas take."""
-
-    known: Mapping[str, tuple[object, ...]]
-    schemas: Schema
-
-    def of(self, name: str, schema: Schema) -> object:
-        """One that stands under the name."""
-        match schema:
-            case {"$ref": reference}:
-                return self.of(name, self.schemas[name_of(reference)])
-            case {"anyOf": [first, *_]}:
-                return self.of(name, first)
-            case {"const": value} | {"enum": [value, *_]}:
-                return value
-            case {"items": items}:
-                return [self.of(name, items)]
-            case {"type": "object"}:
-                return self._object(schema)
-        fitting = (value for value in self.known.get(name, ()) if _takes(schema, value))
-        return next(fitting, _plain(name, schema))
-
-    def _object(self, schema: Schema) -> dict[str, object]:
-        required = schema.get("required", ())
-        return {
-            name: self.of(name, field)
-            for name, field in schema.get("properties", {}).items()
-            if name in required or name in self.known
-        }
+def _sample(name: str, schema: Schema, known: Known, schemas: Schema = NONE) -> object:
+    """A value that a schema takes which stands under the name."""
+    match schema:
+        case {"$ref": reference}:
+            return _sample(name, schemas[name_of(reference)], known, schemas)
+        case {"anyOf": [first, *_]}:
+            return _sample(name, first, known, schemas)
+        case {"const": value} | {"enum": [value, *_]}:
+            return value
+        case {"items": items}:
+            return [_sample(name, items, known, schemas)]
+        case {"type": "object"}:
+            return {
+                inner: _sample(inner, field, known, schemas)
+                for inner, field in schema.get("properties", {}).items()
+                if inner in schema.get("required", ()) or inner in known
+            }
+    least = schema.get("minimum", 1)
+    plain = {"integer": least, "number": least, "boolean": True}.get(schema.get("type", ""), name)
+    return next((value for value in known.get(name, ()) if _takes(schema, value)), plain)
 
 
 def _takes(schema: Schema, value: object) -> bool:
     if type(value) is not _KINDS.get(schema.get("type", "")):
         return False
     return not isinstance(value, str) or bool(re.search(schema.get("pattern", ""), value))
-
-
-def _plain(name: str, schema: Schema) -> object:
-    match schema.get("type"):
-        case "integer" | "number":
-            return schema.get("minimum", 1)
-        case "boolean":
-            return True
-        case _:
-            return name
