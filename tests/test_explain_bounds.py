@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agentops_memory.api.agentops import spans
+from agentops_memory.api.agentops import recall
 from agentops_memory.api.kit import http
 from agentops_memory.domain.model.search import Context, Filter, Found
 from agentops_memory.domain.recall import explanation
@@ -128,12 +128,12 @@ def test_spans_say_that_an_answer_is_degraded_or_corrected() -> None:
     query = understood("kafkaa").corrected({"kafkaa": ("kafka",)})
     slow = Found(query=query, is_degraded=True)
 
-    assert spans.search("x", Filter(), slow)["memory.search.degraded"] is True
-    assert spans.search("x", Filter(), Found())["memory.search.degraded"] is None
-    told = spans.context("x", Filter(), Context(found=slow))
+    assert recall.search_span("x", Filter(), slow)["memory.search.degraded"] is True
+    assert recall.search_span("x", Filter(), Found())["memory.search.degraded"] is None
+    told = recall.context_span("x", Filter(), Context(found=slow))
     assert told["memory.context.degraded"] is True
     assert told["memory.context.corrected_count"] == 1
-    plain = spans.context("x", Filter(), Context())
+    plain = recall.context_span("x", Filter(), Context())
     assert plain["memory.context.degraded"] is None
     assert plain["memory.context.corrected_count"] is None
 
@@ -142,11 +142,11 @@ def test_a_span_says_what_a_budget_left_out() -> None:
     budget = Budget(max_tokens=5)
     told = packed(Context(summaries=("a", "b" * 90)), budget)
 
-    assert spans.budget(budget, told) == {
+    assert recall.budget_span(budget, told) == {
         "memory.context.max_tokens": 5,
         "memory.context.max_chars": None,
         "memory.context.used_tokens": 1,
         "memory.context.used_chars": 4,
         "memory.context.left_out_count": 1,
     }
-    assert spans.budget(Budget(), told) == {}
+    assert recall.budget_span(Budget(), told) == {}

@@ -1,21 +1,18 @@
-"""What was found and what a context holds, as much as one answer can, and why it is there."""
+"""Why an answer of a search or a context is as it is."""
 
 from collections.abc import Mapping, Sequence
 
 from pydantic import BaseModel, Field
 
-from agentops_memory_client.contract import models as c
 from agentops_memory_client.contract.models import Explanation
 
 from ...domain.model.memory import MemoryId
-from ...domain.model.search import Context, Found, Hit, Matched, Packed, Reason, Wanted, WhyNot
 from ...domain.model.search import Explanation as Why
+from ...domain.model.search import Found, Hit, Matched, Packed, Reason, Wanted, WhyNot
 from ...domain.recall.budget import Budget
 from ...domain.recall.score_shares import MAX_EXPLAINED
-from ...domain.text.normalization import cut
 from ...domain.text.query import Corrections, Term
 from ..kit.ids import ENTRY, STORE, public_id
-from .wire import SummaryLine, held, json_bytes
 
 
 class MatchedTerm(BaseModel):
@@ -107,55 +104,7 @@ class AnswerExplanation(BaseModel):
     why_not: WhyNotAnswer | None = None
 
 
-def found(of: Found, wanted: Wanted) -> c.Found:
-    """The hits; and their explanation, if one is wanted."""
-    hits = [
-        c.Hit(
-            id=hit.memory.id,
-            type=hit.memory.text.type,
-            title=hit.memory.text.title,
-            content=hit.memory.text.content,
-            rank=hit.rank,
-            topic_key=hit.memory.key,
-            explain=_told(_item(hit, place, of)) if wanted.explain else None,
-        )
-        for place, hit in enumerate(of.hits, start=1)
-    ]
-    why = _told(_answer(of, wanted)) if wanted else None
-    fit = held(hits, beside=len(json_bytes(why)) if why else 0)
-    return c.Found(
-        hits=tuple(fit.rows),
-        omitted=fit.omitted,
-        explanation=why and _shown(why, of.hits[: len(fit.rows)]),
-    )
-
-
-def context(of: Context, budget: Budget, wanted: Wanted) -> c.Context:
-    """Summaries, then memories; and their explanation, if one is wanted."""
-    summaries = list(map(SummaryLine, of.summaries))
-    lines = [_line(of, place, budget, wanted) for place in range(len(of.found.hits))]
-    why = _told(_answer(of.found, wanted, budget=budget, packed=of.packed)) if wanted else None
-    fit = held([*summaries, *lines], beside=len(json_bytes(why)) if why else 0)
-    kept = fit.rows[len(summaries) :]
-    return c.Context(
-        summaries=tuple(each.summary for each in fit.rows if isinstance(each, SummaryLine)),
-        observations=tuple(each for each in kept if isinstance(each, c.Line)),
-        omitted=fit.omitted,
-        explanation=why and _shown(why, of.found.hits[: len(kept)]),
-    )
-
-
-def _line(of: Context, place: int, budget: Budget, wanted: Wanted) -> c.Line:
-    hit, explain = of.found.hits[place], None
-    text = hit.memory.text
-    if wanted.explain and of.packed:
-        is_cut = len(text.content) > budget.content_chars
-        explain = _told(_item(hit, of.packed.places[place], of.found, is_cut=is_cut))
-    content = cut(text.content, budget.content_chars)
-    return c.Line(type=text.type, title=text.title, content=content, explain=explain)
-
-
-def _item(hit: Hit, place: int, found: Found, *, is_cut: bool | None = None) -> ItemExplanation:
+def item(hit: Hit, place: int, found: Found, *, is_cut: bool | None = None) -> Explanation:
     """Why the memory at a place is in the answer, which has an explanation."""
     assert found.explanation is not None
     explained = found.explanation.items.get(hit.memory.id)
@@ -173,33 +122,32 @@ def _item(hit: Hit, place: int, found: Found, *, is_cut: bool | None = None) -> 
         content_cut=is_cut,
     )
     if explained is None:
-        return plain
+        return _told(plain)
     stands_for = _stands_for(_corrections(hit, found), found.explanation)
-    return plain.model_copy(
-        update={
-            "score": explained.score,
-            "matched": [_matched(one, stands_for) for one in explained.matched],
-            "fields": {name.value: share for name, share in explained.fields.items()},
-            "sentences": [
-                SentencePart(
-                    sentence=part.sentence + 1,
-                    score=part.score,
-                    share=part.share,
-                    counted=part.is_counted,
-                )
-                for part in explained.sentences
-            ],
-        }
-    )
+    scored = {
+        "score": explained.score,
+        "matched": [_matched(one, stands_for) for one in explained.matched],
+        "fields": {name.value: share for name, share in explained.fields.items()},
+        "sentences": [
+            SentencePart(
+                sentence=part.sentence + 1,
+                score=part.score,
+                share=part.share,
+                counted=part.is_counted,
+            )
+            for part in explained.sentences
+        ],
+    }
+    return _told(plain.model_copy(update=scored))
 
 
-def _answer(
+def answer(
     found: Found, wanted: Wanted, *, budget: Budget | None = None, packed: Packed | None = None
-) -> AnswerExplanation:
+) -> Explanation:
     """How the text was understood, and why the wanted memory is not in the answer."""
     why = found.explanation
     assert why is not None
-    return AnswerExplanation(
+    told = AnswerExplanation(
         method=found.method.value,
         terms=[list(map(_term, sentence)) for sentence in found.query.sentences],
         dropped=list(why.dropped),
@@ -210,10 +158,11 @@ def _answer(
         budget=None if budget is None or packed is None else _budget(budget, packed),
         why_not=_why_not(wanted.why_not, why.why_not),
     )
+    return _told(told)
 
 
-def _shown(explanation: Explanation, hits: Sequence[Hit]) -> Explanation:
-    """The same, when one answer could hold these alone."""
+def of_shown(explanation: Explanation, hits: Sequence[Hit]) -> Explanation:
+    """The explanation, when one answer could hold these hits alone."""
     why = explanation.get("why_not")
     if why is None or why["reason"] != Reason.NONE.value:
         return explanation

@@ -21,8 +21,9 @@ from ..kit.http import asks_for, idempotency_of, is_empty, json_object, spooled
 from ..kit.json_reader import entries
 from ..kit.protocol import Handler
 from . import answers as a
-from . import spans, wire
-from .operations import AgentOps, Question, project_of
+from . import wire
+from .operations import AgentOps
+from .recall import Question, project_of
 from .transfer import Document
 from .wire import JSON, response
 
@@ -56,7 +57,7 @@ class Handlers:
 
     async def export(self, request: Request) -> Response:
         project = project_of(request)
-        annotate(spans.project(project))
+        annotate({"memory.project": project})
         pieces = self.agentops.export(current_caller(request), project)
         # Read before the answer begins, so that a database that cannot be read is a refusal.
         first = await anext(pieces)

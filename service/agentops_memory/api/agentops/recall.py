@@ -1,0 +1,237 @@
+"""Searches, contexts and timelines: what is asked, what is answered, what their spans say."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+from agentops_memory_client.contract import models as c
+
+from ...domain.errors import Invalid
+from ...domain.memories.idempotency import IdempotentRequest
+from ...domain.model.access import Caller
+from ...domain.model.memory import MemoryId
+from ...domain.model.search import Context, Filter, Found, Hit, Method, Wanted
+from ...domain.model.space import Project, StoreId, project_name
+from ...domain.recall.budget import MOST_SHOWN, SHOWN, Budget
+from ...domain.recall.recall import Recall
+from ...domain.stores.rules import NO_STORE
+from ...domain.text.normalization import cut
+from ...domain.text.query import MAX_PROMPT
+from ...domain.text.summary import Message
+from ...telemetry import Cut, annotate, event
+from ...telemetry.spans import Attributes
+from ..kit.http import HasQuery, amount, is_true, parameter, row_count, whole_number
+from ..kit.ids import STORE, known_uid
+from . import explain, wire
+from .wire import Rows, SummaryLine, held, json_bytes
+
+MOST_STORES = 8  # of one context
+SHOWN_QUERY = 200  # code points of a search in a span
+SHOWN_TITLE = 100  # code points of a title in an event
+
+# The contract knows two: a match of a topic key counts as one of words.
+_METHODS = {
+    Method.TOPIC_KEY: Method.FULL_TEXT.value,
+    Method.FULL_TEXT: Method.FULL_TEXT.value,
+    Method.RECENCY: Method.RECENCY.value,
+}
+
+
+class Question(HasQuery, Protocol):
+    """What an operation is asked, and by whom."""
+
+    @property
+    def path_params(self) -> Mapping[str, str]:
+        """What the path names."""
+
+    def caller(self) -> Caller:
+        """Who asks, by what the keys say now. Refuses with Unauthenticated."""
+
+    async def body(self) -> Mapping[str, object]:
+        """The object that was sent."""
+
+    def transcript(self) -> AbstractAsyncContextManager[Iterator[Message]]:
+        """The messages that were sent, however many there are; none without a body."""
+
+    async def idempotency(self) -> IdempotentRequest | None:
+        """The request under its idempotency key, once its body was read; None without a key."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecallOperations:
+    """The operations that find memories."""
+
+    recall: Recall
+
+    async def search(self, asked: Question) -> c.Found:
+        text, filter_ = parameter(asked, "q") or "", filter_of(asked, global_too=True)
+        wanted, limit = _wanted(asked), row_count(asked, "limit", 10)
+        found = await self.recall.search(asked.caller(), text, filter_, limit, wanted)
+        annotate(search_span(text, filter_, found))
+        for hit in found.hits:
+            event("search.result", _injected(hit))
+        return _found(found, wanted)
+
+    async def fetch_context(self, asked: Question) -> c.Context:
+        text, filter_ = parameter(asked, "query") or "", filter_of(asked, global_too=True)
+        wanted, budget = _wanted(asked), _budget(asked)
+        told = await self.recall.context(
+            asked.caller(), text, filter_, row_count(asked, "limit", 5),
+            budget=budget, wanted=wanted, stores=_stores(asked),
+        )  # fmt: skip
+        annotate({**context_span(text, filter_, told), **budget_span(budget, told)})
+        for hit in told.found.hits:
+            event("context.injected", _injected(hit))
+        return _context(told, budget, wanted)
+
+    async def timeline(self, asked: Question) -> Rows[c.TimelineEntry]:
+        memory_id = MemoryId(whole_number(parameter(asked, "observation_id"), "observation_id"))
+        before, after = row_count(asked, "before", 3), row_count(asked, "after", 3)
+        memories = await self.recall.timeline(asked.caller(), memory_id, before, after)
+        annotate({"memory.observation.id": memory_id})
+        centre = [memory.id for memory in memories].index(memory_id)
+        return held(list(map(wire.timeline_entry, memories)), centre=centre)
+
+    async def stats(self, asked: Question) -> c.Stats:
+        totals = await self.recall.totals(asked.caller(), project_of(asked))
+        annotate({"memory.project": project_of(asked)})
+        return wire.stats(totals)
+
+
+def project_of(asked: HasQuery) -> Project | None:
+    """The project that is named; none, or one without a name, is all of them."""
+    return project_name(parameter(asked, "project") or "") or None
+
+
+def filter_of(asked: Question, *, global_too: bool = False) -> Filter:
+    return Filter(
+        project=project_of(asked),
+        scope=parameter(asked, "scope"),
+        type=parameter(asked, "type"),
+        tag=parameter(asked, "tag"),
+        global_too=global_too,
+    )
+
+
+def _wanted(asked: Question) -> Wanted:
+    memory = parameter(asked, "why_not")
+    return Wanted(
+        explain=is_true(asked, "explain"),
+        why_not=None if memory is None else MemoryId(whole_number(memory, "why_not")),
+    )
+
+
+def _budget(asked: Question) -> Budget:
+    shown = amount(asked, "content_chars", least=1)
+    return Budget(
+        max_tokens=amount(asked, "max_tokens"),
+        max_chars=amount(asked, "max_chars"),
+        content_chars=SHOWN if shown is None else min(shown, MOST_SHOWN),
+    )
+
+
+def _stores(asked: Question) -> list[StoreId]:
+    shown = dict.fromkeys(filter(None, (parameter(asked, "stores") or "").split(",")))
+    if len(shown) > MOST_STORES:
+        raise Invalid(f"stores names at most {MOST_STORES} memory stores.")
+    return [StoreId(known_uid(STORE, id_.strip(), NO_STORE)) for id_ in shown]
+
+
+def _found(of: Found, wanted: Wanted) -> c.Found:
+    """The hits that one answer can hold; and their explanation, if one is wanted."""
+    hits = [
+        c.Hit(
+            id=hit.memory.id,
+            type=hit.memory.text.type,
+            title=hit.memory.text.title,
+            content=hit.memory.text.content,
+            rank=hit.rank,
+            topic_key=hit.memory.key,
+            explain=explain.item(hit, place, of) if wanted.explain else None,
+        )
+        for place, hit in enumerate(of.hits, start=1)
+    ]
+    why = explain.answer(of, wanted) if wanted else None
+    fit = held(hits, beside=len(json_bytes(why)) if why else 0)
+    return c.Found(
+        hits=tuple(fit.rows),
+        omitted=fit.omitted,
+        explanation=why and explain.of_shown(why, of.hits[: len(fit.rows)]),
+    )
+
+
+def _context(of: Context, budget: Budget, wanted: Wanted) -> c.Context:
+    """Summaries, then memories, as the search's hits."""
+    summaries = list(map(SummaryLine, of.summaries))
+    lines = [_line(of, place, budget, wanted) for place in range(len(of.found.hits))]
+    why = explain.answer(of.found, wanted, budget=budget, packed=of.packed) if wanted else None
+    fit = held([*summaries, *lines], beside=len(json_bytes(why)) if why else 0)
+    kept = fit.rows[len(summaries) :]
+    return c.Context(
+        summaries=tuple(each.summary for each in fit.rows if isinstance(each, SummaryLine)),
+        observations=tuple(each for each in kept if isinstance(each, c.Line)),
+        omitted=fit.omitted,
+        explanation=why and explain.of_shown(why, of.found.hits[: len(kept)]),
+    )
+
+
+def _line(of: Context, place: int, budget: Budget, wanted: Wanted) -> c.Line:
+    hit, why = of.found.hits[place], None
+    text = hit.memory.text
+    if wanted.explain and of.packed:
+        is_cut = len(text.content) > budget.content_chars
+        why = explain.item(hit, of.packed.places[place], of.found, is_cut=is_cut)
+    content = cut(text.content, budget.content_chars)
+    return c.Line(type=text.type, title=text.title, content=content, explain=why)
+
+
+def search_span(text: str, filter_: Filter, found: Found) -> Attributes:
+    return {
+        "memory.project": filter_.project,
+        "memory.search.query": Cut(text, SHOWN_QUERY),
+        "memory.search.result_count": len(found.hits),
+        "memory.search.degraded": found.is_degraded or None,
+    }
+
+
+def context_span(text: str, filter_: Filter, told: Context) -> Attributes:
+    found = told.found
+    return {
+        "memory.project": filter_.project,
+        "memory.query": Cut(text, MAX_PROMPT),
+        "memory.context.query_used": bool(text),
+        "memory.context.method": found.method.value,
+        "memory.context.result_count": len(found.hits),
+        "memory.context.degraded": found.is_degraded or None,
+        "memory.context.corrected_count": len(found.query.corrections) or None,
+        "gen_ai.operation.name": "retrieval",
+        "gen_ai.retrieval.query.text": Cut(text, MAX_PROMPT),
+        "gen_ai.retrieval.document_count": len(found.hits),
+    }
+
+
+def budget_span(given: Budget, told: Context) -> Attributes:
+    """What a budget was, and what it had no room for; nothing when none was given."""
+    if not given.is_bounded or told.packed is None:
+        return {}
+    return {
+        "memory.context.max_tokens": given.max_tokens,
+        "memory.context.max_chars": given.max_chars,
+        "memory.context.used_tokens": told.packed.tokens,
+        "memory.context.used_chars": told.packed.chars,
+        "memory.context.left_out_count": (
+            len(told.packed.left_out) + told.packed.summaries_left_out
+        ),
+    }
+
+
+def _injected(hit: Hit) -> Attributes:
+    """The event of a memory that is handed out."""
+    return {
+        "memory.injected.observation_id": hit.memory.id,
+        "memory.injected.type": hit.memory.text.type,
+        "memory.injected.title": Cut(hit.memory.text.title, SHOWN_TITLE),
+        "memory.injected.rank": hit.rank,
+        "memory.injected.method": _METHODS[hit.method],
+    }
