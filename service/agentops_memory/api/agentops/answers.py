@@ -3,16 +3,92 @@
 Most are nouns of the contract, of which `wire` makes JSON; those of erasures are made here.
 """
 
-from typing import Literal
+from collections.abc import Sequence
+from dataclasses import MISSING, Field, fields
+from typing import Any, Literal
 
-from pydantic import BaseModel, RootModel
+from pydantic import BaseModel, RootModel, create_model
+
+from agentops_memory_client.contract import models as c
 
 from ...domain.lifecycle.receipts import Receipt
 from ...domain.model.space import Project
 from ...domain.model.totals import Extent
 from ...domain.text.instants import rendered
+from . import transfer, wire
 from .explain import AnswerExplanation, ItemExplanation
 from .models import Instant
+
+
+def _noun(
+    name: str, says: str, noun: type[Any], *, without: Sequence[str] = (), **instead: Any
+) -> Any:
+    """The JSON of a noun of the contract: its fields, of which headers tell some."""
+    left_out = {*wire.IN_HEADERS, *without}
+    told = {each.name: _field(each, noun) for each in fields(noun) if each.name not in left_out}
+    return create_model(name, __doc__=says, **{**told, **instead})
+
+
+def _field(field: Field[Any], noun: type[Any]) -> tuple[Any, Any]:
+    """Its type and default. A list without entries is absent, unless the noun tells of it."""
+    kind: Any = field.type
+    if field.default is MISSING or (field.default == () and noun in wire.EMPTY_IS_TOLD):
+        return kind, ...
+    return (kind | None, None) if field.default == () else (kind, field.default)
+
+
+_TEXT = (str, ...)
+_EXPLAINED = (ItemExplanation | None, None)
+
+SessionOpened = _noun(
+    "SessionOpened",
+    "A session as POST /sessions answers it.",
+    c.Session,
+    without=("ended_at", "summary"),
+)
+SessionRow: Any = _noun("SessionRow", "A session as lists and exports show it.", c.Session)
+SessionEnded = _noun("SessionEnded", "The answer to a session's end.", c.SessionEnd)
+ObservationSaved = _noun("ObservationSaved", "The answer to a save.", c.Saved, action=_TEXT)
+Observation = _noun("Observation", "An observation in full.", c.Observation)
+ExportedObservation: Any = _noun(
+    "ExportedObservation",
+    "An observation with the id by which an import knows it again.",
+    transfer.ExportedObservation,
+)
+RevisionRow = _noun(
+    "RevisionRow", "One change of an observation; a deletion has no text.", c.Revision
+)
+SearchHit: Any = _noun(
+    "SearchHit", "A found observation; the lower its rank, the better.", c.Hit, explain=_EXPLAINED
+)
+SummaryLine: Any = _noun("SummaryLine", "A session in a context.", wire.SummaryLine)
+ObservationLine: Any = _noun(
+    "ObservationLine", "An observation in a context, its content cut.", c.Line, explain=_EXPLAINED
+)
+TimelineEntry = _noun("TimelineEntry", "An observation in a timeline.", c.TimelineEntry)
+Stats = _noun("Stats", "How much is stored.", c.Stats)
+ImportAnswer: Any = _noun(
+    "ImportAnswer",
+    "What an import added.\n\n"
+    "One that goes on is accepted, has added so much by now, and adds the rest by itself.",
+    c.Imported,
+    goes_on=(Literal[True] | None, None),
+)
+ImportConflict: Any = _noun(
+    "ImportConflict",
+    "An observation of a document that is not as the stored one, and which of them stays.\n\n"
+    "Its place in the list counts from 0; the id is 0 if the stored one is an earlier\n"
+    "row of the document.",
+    c.ImportConflict,
+    reason=_TEXT,
+    kept=_TEXT,
+)
+ImportPlan: Any = _noun(
+    "ImportPlan",
+    "What an import would do; the first hundred conflicts are named.",
+    c.ImportPlan,
+    conflicts=(list[ImportConflict], ...),
+)
 
 
 class Problem(BaseModel):
@@ -27,58 +103,35 @@ class Health(BaseModel):
     status: str
 
 
-class SessionOpened(BaseModel):
-    """A session as POST /sessions answers it."""
+class ExplainedSearch(BaseModel):
+    """What a search found, and why."""
 
-    id: str
-    project: str
-    started_at: Instant
-    message_count: int
+    results: list[SearchHit]
+    explain: AnswerExplanation
 
 
-class SessionRow(SessionOpened):
-    """A session as lists and exports show it."""
-
-    ended_at: Instant | None = None
-    summary: str | None = None
+class SearchAnswer(RootModel[list[SearchHit] | ExplainedSearch]):
+    """A list; an object if it is to be explained."""
 
 
-class SessionEnded(BaseModel):
-    """The answer to a session's end."""
+class ContextAnswer(BaseModel):
+    """What an agent is reminded of."""
 
-    session_id: str
-    summary: str
-    message_count: int
-
-
-class ObservationSaved(BaseModel):
-    """The answer to a save."""
-
-    id: int
-    action: str
-    revision_count: int
-    duplicate_count: int
+    recent_sessions: list[SummaryLine]
+    recent_observations: list[ObservationLine]
+    explain: AnswerExplanation | None = None
 
 
-class Observation(BaseModel):
-    """An observation in full."""
+class Export(BaseModel):
+    """GET /export; written piece by piece, so this is its description."""
 
-    id: int
-    session_id: str
-    type: str
-    title: str
-    content: str
-    tags: list[str] | None = None
-    project: str
-    scope: str
-    topic_key: str | None = None
-    normalized_hash: str
-    revision_count: int
-    duplicate_count: int
-    last_seen_at: Instant
-    promoted_to: str | None = None
-    created_at: Instant
-    updated_at: Instant
+    exported_at: Instant
+    sessions: list[SessionRow]
+    observations: list[ExportedObservation]
+
+
+class ImportOutcome(RootModel[ImportAnswer | ImportPlan]):
+    """What an import added, or with dry_run=true the plan of one."""
 
 
 class ErasureReceipt(BaseModel):
@@ -114,139 +167,6 @@ class ErasurePlan(BaseModel):
 
 class ProjectErasure(RootModel[ErasureReceipt | ErasurePlan]):
     """The receipt of the erasure of a project, or with dry_run=true the plan of one."""
-
-
-class RevisionRow(BaseModel):
-    """One change of an observation; a deletion has no text."""
-
-    revision: int
-    action: str
-    created_at: Instant
-    type: str | None = None
-    title: str | None = None
-    content: str | None = None
-    tags: list[str] | None = None
-
-
-class SearchHit(BaseModel):
-    """A found observation; the lower its rank, the better."""
-
-    id: int
-    type: str
-    title: str
-    content: str
-    rank: float
-    topic_key: str | None = None
-    explain: ItemExplanation | None = None
-
-
-class ExplainedSearch(BaseModel):
-    """What a search found, and why."""
-
-    results: list[SearchHit]
-    explain: AnswerExplanation
-
-
-class SearchAnswer(RootModel[list[SearchHit] | ExplainedSearch]):
-    """A list; an object if it is to be explained."""
-
-
-class SummaryLine(BaseModel):
-    """A session in a context."""
-
-    summary: str
-
-
-class ObservationLine(BaseModel):
-    """An observation in a context, its content cut."""
-
-    type: str
-    title: str
-    content: str
-    explain: ItemExplanation | None = None
-
-
-class ContextAnswer(BaseModel):
-    """What an agent is reminded of."""
-
-    recent_sessions: list[SummaryLine]
-    recent_observations: list[ObservationLine]
-    explain: AnswerExplanation | None = None
-
-
-class TimelineEntry(BaseModel):
-    """An observation in a timeline."""
-
-    id: int
-    type: str
-    title: str
-    content: str
-    created_at: Instant
-
-
-class Stats(BaseModel):
-    """How much is stored."""
-
-    total_sessions: int
-    total_observations: int
-    projects: list[str]
-
-
-class ExportedObservation(Observation):
-    """An observation with the id by which an import knows it again."""
-
-    uid: str
-
-
-class Export(BaseModel):
-    """GET /export; written piece by piece, so this is its description."""
-
-    exported_at: Instant
-    sessions: list[SessionRow]
-    observations: list[ExportedObservation]
-
-
-class ImportAnswer(BaseModel):
-    """What an import added.
-
-    One that goes on is accepted, has added so much by now, and adds the rest by itself.
-    """
-
-    imported_sessions: int
-    imported_observations: int
-    goes_on: Literal[True] | None = None
-
-
-class ImportConflict(BaseModel):
-    """An observation of a document that is not as the stored one, and which of them stays.
-
-    Its place in the list counts from 0; the id is 0 if the stored one is an earlier
-    row of the document.
-    """
-
-    place: int
-    id: int
-    reason: str
-    kept: str
-    project: str
-    title: str
-
-
-class ImportPlan(BaseModel):
-    """What an import would do; the first hundred conflicts are named."""
-
-    new_sessions: int
-    same_sessions: int
-    conflicting_sessions: int
-    new_observations: int
-    restored_observations: int
-    same_observations: int
-    conflicting_observations: int
-    conflicts: list[ImportConflict]
-
-
-class ImportOutcome(RootModel[ImportAnswer | ImportPlan]):
-    """What an import added, or with dry_run=true the plan of one."""
 
 
 def erasure(receipt: Receipt) -> ErasureReceipt:
