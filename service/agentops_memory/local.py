@@ -16,7 +16,8 @@ from agentops_memory_client.contract.errors import refused
 from agentops_memory_client.contract.models import Imported, ImportPlan, Progress
 from agentops_memory_client.contract.service import MemoryService
 
-from .api.agentops import AgentOps, wire
+from .api.agentops import wire
+from .api.agentops.operations import AgentOps
 from .api.agentops.transfer import Document
 from .api.agentops.wire import Rows
 from .api.kit.refusals import STATUS

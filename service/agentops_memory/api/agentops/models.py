@@ -6,18 +6,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from ...domain.errors import InvalidFields
-from ...domain.memories.redactor import (
-    MAX_CONTENT,
-    MAX_KEY,
-    MAX_PROJECT,
-    MAX_SCOPE,
-    MAX_SESSION_ID,
-    MAX_SUMMARY,
-    MAX_TAG,
-    MAX_TAGS,
-    MAX_TITLE,
-    MAX_TYPE,
-)
+from ...domain.memories import redactor as limits
 from ...domain.model.space import project_name
 from ...domain.text.normalization import clean
 
@@ -35,22 +24,22 @@ _VISIBLE = r"[^\s\x1c-\x1f]"  # not blank: what Python strips is nothing to see
 _SEEN = "A new one has no invisible characters{}, unless it is imported."
 
 SessionKey = Annotated[
-    str, Field(min_length=1, max_length=MAX_SESSION_ID, description=_SEEN.format(""))
+    str, Field(min_length=1, max_length=limits.MAX_SESSION_ID, description=_SEEN.format(""))
 ]
-Type = Annotated[str, Field(pattern=_VISIBLE, max_length=MAX_TYPE)]
-Title = Annotated[str, Field(pattern=_VISIBLE, max_length=MAX_TITLE)]
-Content = Annotated[str, Field(pattern=_VISIBLE, max_length=MAX_CONTENT)]
+Type = Annotated[str, Field(pattern=_VISIBLE, max_length=limits.MAX_TYPE)]
+Title = Annotated[str, Field(pattern=_VISIBLE, max_length=limits.MAX_TITLE)]
+Content = Annotated[str, Field(pattern=_VISIBLE, max_length=limits.MAX_CONTENT)]
 ProjectName = Annotated[
     str,
-    Field(pattern=_VISIBLE, max_length=MAX_PROJECT, description=_SEEN.format(" and no `*`")),
+    Field(pattern=_VISIBLE, max_length=limits.MAX_PROJECT, description=_SEEN.format(" and no `*`")),
     BeforeValidator(_folded),
 ]  # the limit is that of the folded name, which is what an export holds
-Scope = Annotated[str, Field(max_length=MAX_SCOPE)]
-Summary = Annotated[str, Field(max_length=MAX_SUMMARY)]
-Promotion = Annotated[str, Field(max_length=MAX_TITLE)]
-TopicKey = Annotated[str, Field(max_length=MAX_KEY, description=_SEEN.format(""))]
-Tag = Annotated[str, Field(max_length=MAX_TAG, description=_SEEN.format(""))]
-Tags = Annotated[list[Tag], Field(max_length=MAX_TAGS)]
+Scope = Annotated[str, Field(max_length=limits.MAX_SCOPE)]
+Summary = Annotated[str, Field(max_length=limits.MAX_SUMMARY)]
+Promotion = Annotated[str, Field(max_length=limits.MAX_TITLE)]
+TopicKey = Annotated[str, Field(max_length=limits.MAX_KEY, description=_SEEN.format(""))]
+Tag = Annotated[str, Field(max_length=limits.MAX_TAG, description=_SEEN.format(""))]
+Tags = Annotated[list[Tag], Field(max_length=limits.MAX_TAGS)]
 Count = Annotated[int, Field(ge=0, le=(1 << 53))]
 Positive = Annotated[int, Field(ge=1, le=(1 << 53))]
 Instant = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
@@ -169,14 +158,10 @@ def body(model: type[Model], given: object, place: str = "") -> Model:
     if not isinstance(given, Mapping):
         raise InvalidFields(f"validation failed: {place or 'the body'} must be an object")
     try:
-        return model.model_validate(_cleaned(given))
+        return model.model_validate({k: _value(v) for k, v in given.items() if v is not None})
     except ValidationError as error:
         faults = [_fault(fault, place) for fault in error.errors(include_url=False)]
         raise InvalidFields(f"validation failed: {'; '.join(faults)}") from None
-
-
-def _cleaned(given: Mapping[str, object]) -> dict[str, object]:
-    return {name: _value(value) for name, value in given.items() if value is not None}
 
 
 def _value(value: object) -> object:

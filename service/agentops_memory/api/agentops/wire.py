@@ -1,7 +1,7 @@
 """Bodies as nouns of the domain, those as nouns of the contract, and these as JSON. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, is_dataclass
+from dataclasses import asdict, dataclass, is_dataclass, replace
 from datetime import datetime
 from functools import cache
 from typing import Any, Generic, TypeVar
@@ -77,16 +77,11 @@ def message(given: object, place: int) -> Message:
 
 def session_opened(opened: Entered) -> c.Session:
     """A session as it began, whatever became of it."""
-    return c.Session(
-        id=opened.session.id,
-        project=opened.session.project,
-        started_at=_seconds(opened.session.started_at),
-        message_count=opened.session.message_count,
-        redacted=opened.redacted,
-    )
+    begun = replace(opened.session, ended_at=None, summary="")
+    return session(begun, redacted=opened.redacted)
 
 
-def session(of: Session) -> c.Session:
+def session(of: Session, *, redacted: int = 0) -> c.Session:
     return c.Session(
         id=of.id,
         project=of.project,
@@ -94,6 +89,7 @@ def session(of: Session) -> c.Session:
         message_count=of.message_count,
         ended_at=None if of.ended_at is None else _seconds(of.ended_at),
         summary=of.summary or None,
+        redacted=redacted,
     )
 
 
@@ -121,18 +117,9 @@ def observation(memory: Memory, *, redacted: int = 0) -> c.Observation:
 
 
 def revision(of: Revision) -> c.Revision:
+    text = asdict(of.text) if of.text else {}
     at = _seconds(of.at)
-    if of.text is None:
-        return c.Revision(revision=of.number, action=of.deed.value, created_at=at)
-    return c.Revision(
-        revision=of.number,
-        action=of.deed.value,
-        created_at=at,
-        type=of.text.type,
-        title=of.text.title,
-        content=of.text.content,
-        tags=of.text.tags,
-    )
+    return c.Revision(revision=of.number, action=of.deed.value, created_at=at, **text)
 
 
 def timeline_entry(memory: Memory) -> c.TimelineEntry:
@@ -146,10 +133,9 @@ def timeline_entry(memory: Memory) -> c.TimelineEntry:
 
 
 def stats(totals: Totals) -> c.Stats:
+    sessions, observations = totals.sessions, totals.memories
     return c.Stats(
-        total_sessions=totals.sessions,
-        total_observations=totals.memories,
-        projects=totals.projects,
+        total_sessions=sessions, total_observations=observations, projects=totals.projects
     )
 
 

@@ -192,14 +192,6 @@ def _depth(value: object) -> int:
     return depth
 
 
-def _whole(text: str) -> int:
-    return int(_bounded(text))
-
-
-def _fraction(text: str) -> float:
-    return float(_bounded(text))
-
-
 def _bounded(number: str) -> str:
     if len(number) > MAX_DIGITS and len(_DIGIT.findall(number)) > MAX_DIGITS:
         raise Invalid(f"invalid JSON: a number has more than {MAX_DIGITS} digits.")
@@ -211,4 +203,8 @@ def _constant(name: str) -> NoReturn:
 
 
 _TOO_DEEP = f"invalid JSON: it is nested deeper than {MAX_DEPTH} levels."
-_DECODER = json.JSONDecoder(parse_int=_whole, parse_float=_fraction, parse_constant=_constant)
+_DECODER = json.JSONDecoder(
+    parse_int=lambda text: int(_bounded(text)),
+    parse_float=lambda text: float(_bounded(text)),
+    parse_constant=_constant,
+)

@@ -67,7 +67,7 @@ class Operation:
     query: Sequence[Parameter] = ()
     headers: Mapping[str, str] = field(default_factory=dict)  # of the answer: what each says
     takes_key: bool = False  # whether it is done once for an idempotency key
-    refusals: Sequence[int] = ()
+    refusals: Sequence[int] = ()  # beside those of the gate and of idempotency keys
     role: Role | None = None  # that a caller needs; none for what everybody may ask
     is_limited: bool = True  # whether it counts against the rate of the caller's key
 
@@ -129,8 +129,8 @@ class Protocol:
 
 def protocol_at(path: str, protocols: Sequence[Protocol]) -> Protocol:
     """The first of the protocols that has the path; the last one's prefix has every path."""
-    return next(each for each in protocols if _lies_below(each.prefix, path))
-
-
-def _lies_below(prefix: str, path: str) -> bool:
-    return prefix in ("", path) or path.startswith(f"{prefix}/")
+    return next(
+        each
+        for each in protocols
+        if each.prefix in ("", path) or path.startswith(f"{each.prefix}/")
+    )
