@@ -44,9 +44,9 @@ class AgentOps(RecallOperations):
 
     async def create_session(self, asked: Question) -> c.Session:
         given = m.body(m.SessionBody, await asked.body())
-        idempotency = await asked.idempotency()
+        key = await asked.idempotency()
         session, project = SessionId(given.id), project_name(given.project)
-        opened = await self.sessions.open(asked.caller(), session, project, idempotency=idempotency)
+        opened = await self.sessions.open(asked.caller(), session, project, idempotency=key)
         annotate(_session_span(opened.session))
         return wire.session_opened(opened)
 
@@ -54,10 +54,8 @@ class AgentOps(RecallOperations):
         session, project = _session(asked)
         messages = wire.messages(await asked.body())
         said = await self.sessions.hear(asked.caller(), messages)
-        idempotency = await asked.idempotency()
-        grown = await self.sessions.append(
-            asked.caller(), session, said, project, idempotency=idempotency
-        )
+        key = await asked.idempotency()
+        grown = await self.sessions.append(asked.caller(), session, said, project, idempotency=key)
         annotate(_session_span(grown.session))
         return c.Appended(redacted=grown.redacted)
 
@@ -65,10 +63,8 @@ class AgentOps(RecallOperations):
         session, project = _session(asked)
         async with asked.transcript() as messages:
             said = await self.sessions.hear(asked.caller(), messages)
-        idempotency = await asked.idempotency()
-        ended = await self.sessions.close(
-            asked.caller(), session, said, project, idempotency=idempotency
-        )
+        key = await asked.idempotency()
+        ended = await self.sessions.close(asked.caller(), session, said, project, idempotency=key)
         annotate(_session_span(ended.session))
         return wire.session_ended(ended)
 
@@ -85,8 +81,8 @@ class AgentOps(RecallOperations):
 
     async def add_observation(self, asked: Question) -> c.Saved:
         draft = wire.draft(m.body(m.ObservationBody, await asked.body()))
-        idempotency = await asked.idempotency()
-        outcome = await self.memories.save(asked.caller(), draft, idempotency=idempotency)
+        key = await asked.idempotency()
+        outcome = await self.memories.save(asked.caller(), draft, idempotency=key)
         annotate(
             {
                 **_observation_span(outcome.memory),
@@ -120,9 +116,9 @@ class AgentOps(RecallOperations):
     async def restore_observation(self, asked: Question) -> c.Observation:
         memory_id = _memory_id(asked)
         given = m.body(m.RestoreBody, await asked.body())
-        idempotency = await asked.idempotency()
+        key = await asked.idempotency()
         restored = await self.memories.restore(
-            asked.caller(), memory_id, given.revision, idempotency=idempotency
+            asked.caller(), memory_id, given.revision, idempotency=key
         )
         annotate(_observation_span(restored.memory))
         return wire.observation(restored.memory, redacted=restored.redacted)
@@ -130,10 +126,8 @@ class AgentOps(RecallOperations):
     async def update_observation(self, asked: Question) -> c.Observation:
         memory_id = _memory_id(asked)
         change = wire.change(m.body(m.ChangeBody, await asked.body()))
-        idempotency = await asked.idempotency()
-        amended = await self.memories.amend(
-            asked.caller(), memory_id, change, idempotency=idempotency
-        )
+        key = await asked.idempotency()
+        amended = await self.memories.amend(asked.caller(), memory_id, change, idempotency=key)
         annotate(_observation_span(amended.memory))
         return wire.observation(amended.memory, redacted=amended.redacted)
 
@@ -141,10 +135,10 @@ class AgentOps(RecallOperations):
         """The id of the receipt, of what was erased."""
         memory_id, hard = _memory_id(asked), is_true(asked, "hard")
         annotate({"memory.observation.id": memory_id, "memory.observation.hard_delete": hard})
-        idempotency = await asked.idempotency()
+        key = await asked.idempotency()
         if hard:
-            return await self.memories.erase(asked.caller(), memory_id, idempotency=idempotency)
-        await self.memories.forget(asked.caller(), memory_id, idempotency=idempotency)
+            return await self.memories.erase(asked.caller(), memory_id, idempotency=key)
+        await self.memories.forget(asked.caller(), memory_id, idempotency=key)
         return None
 
     async def delete_project(self, asked: Question) -> a.ErasureReceipt | a.ErasurePlan:

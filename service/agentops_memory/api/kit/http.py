@@ -100,15 +100,8 @@ async def idempotency_of(request: Request, *, limit: int = MAX_BODY) -> Idempote
         raise Invalid("A request has one idempotency key; this one has several.")
     admitted = admission(request)
     path, query = request.scope["path"].encode(), request.scope["query_string"]
-    admitted.idempotency = idempotency(
-        admitted.caller(),
-        keys.pop(),
-        admitted.status,
-        request.method.encode(),
-        path,
-        query,
-        await _body_digest(request, limit),
-    )
+    asked = request.method.encode(), path, query, await _body_digest(request, limit)
+    admitted.idempotency = idempotency(admitted.caller(), keys.pop(), admitted.status, *asked)
     return admitted.idempotency
 
 

@@ -37,15 +37,14 @@ def document(described: Sequence[Described], *, title: str, version: str) -> dic
     return {
         "openapi": "3.1.0",
         "info": {"title": title, "version": version},
-        "tags": [
-            {"name": protocol.title, "description": protocol.summary} for protocol, _ in described
-        ],
+        "tags": [{"name": each.title, "description": each.summary} for each, _ in described],
         "paths": paths,
         "components": {"schemas": schemas["$defs"], "securitySchemes": _KEYS},
     }
 
 
 def _operation(operation: Operation, protocol: Protocol) -> dict[str, Any]:
+    refused = {str(each): _refused(each, protocol) for each in _statuses(operation, protocol)}
     described: dict[str, Any] = {
         "operationId": operation.name,
         "tags": [protocol.title],
@@ -55,30 +54,24 @@ def _operation(operation: Operation, protocol: Protocol) -> dict[str, Any]:
             *map(_parameter, operation.query),
             *([_IDEMPOTENCY_KEY] if operation.takes_key else []),
         ],
-        "responses": {
-            str(operation.status): _answer(operation, protocol),
-            **{
-                str(status): _refused(status, protocol) for status in _statuses(operation, protocol)
-            },
-        },
+        "responses": {str(operation.status): _answer(operation, protocol), **refused},
     }
     if operation.role is not None:
         security = _AUTHORIZATION_ALONE if protocol.is_authorization_only else _SECURITY
         described |= {"security": security, "x-role": operation.role.value}
     if operation.body is not None:
-        described["requestBody"] = {
-            "required": operation.body_required,
-            "content": {"application/json": {"schema": _reference(operation.body)}},
-        }
+        content = _content(_reference(operation.body))
+        described["requestBody"] = {"required": operation.body_required, **content}
     return described
 
 
 def _statuses(operation: Operation, protocol: Protocol) -> list[int]:
-    at_the_gate = REFUSED_AT_THE_GATE if operation.role is not None else ()
-    with_key = (
-        (*REFUSED_WITH_KEY, protocol.refusals.status("too_large")) if operation.takes_key else ()
-    )
-    return sorted({*operation.refusals, *at_the_gate, *with_key})
+    statuses = set(operation.refusals)
+    if operation.role is not None:
+        statuses.update(REFUSED_AT_THE_GATE)
+    if operation.takes_key:
+        statuses.update(REFUSED_WITH_KEY, [protocol.refusals.status("too_large")])
+    return sorted(statuses)
 
 
 def _path_parameters(path: str) -> list[dict[str, Any]]:
@@ -112,40 +105,36 @@ def _schema(parameter: Parameter) -> dict[str, Any]:
 
 
 def _answer(operation: Operation, protocol: Protocol) -> dict[str, Any]:
-    description: dict[str, Any] = {"description": HTTPStatus(operation.status).phrase}
-    if headers := _headers(operation, protocol):
-        description["headers"] = _described(headers)
+    headers = {**protocol.headers, **operation.headers}
+    if operation.takes_key:
+        headers[REPLAYED] = "`true` if the request was done before and this is its answer."
+    described = {"description": HTTPStatus(operation.status).phrase} | _headers(headers)
     if operation.media_type:
-        return description | {"content": {operation.media_type: {"schema": _SCHEMAS["string"]}}}
+        return described | _content(_SCHEMAS["string"], operation.media_type)
     if operation.answer is None:
-        return description
-    schema: dict[str, Any] = _reference(operation.answer)
-    if operation.is_list:
-        schema = {"type": "array", "items": schema}
-    return description | {"content": {"application/json": {"schema": schema}}}
-
-
-def _headers(operation: Operation, protocol: Protocol) -> Mapping[str, str]:
-    replayed = {REPLAYED: "`true` if the request was done before and this is its answer."}
-    return {**protocol.headers, **operation.headers, **(replayed if operation.takes_key else {})}
+        return described
+    schema = _reference(operation.answer)
+    return described | _content({"type": "array", "items": schema} if operation.is_list else schema)
 
 
 def _refused(status: int, protocol: Protocol) -> dict[str, Any]:
     assert protocol.problem is not None  # else it is not described
-    refusal: dict[str, Any] = {
-        "description": HTTPStatus(status).phrase,
-        "content": {"application/json": {"schema": _reference(protocol.problem)}},
-    }
-    return refusal | ({"headers": _described(protocol.headers)} if protocol.headers else {})
+    content = _content(_reference(protocol.problem))
+    return {"description": HTTPStatus(status).phrase} | content | _headers(protocol.headers)
 
 
-def _described(headers: Mapping[str, str]) -> dict[str, Any]:
-    return {
+def _headers(headers: Mapping[str, str]) -> dict[str, Any]:
+    described = {
         name: {"description": says, "schema": _SCHEMAS["string"]} for name, says in headers.items()
     }
+    return {"headers": described} if described else {}
 
 
-def _reference(model: type[BaseModel]) -> dict[str, str]:
+def _content(schema: dict[str, Any], media_type: str = "application/json") -> dict[str, Any]:
+    return {"content": {media_type: {"schema": schema}}}
+
+
+def _reference(model: type[BaseModel]) -> dict[str, Any]:
     return {"$ref": f"#/components/schemas/{model.__name__}"}
 
 
