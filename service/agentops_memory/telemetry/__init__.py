@@ -1,8 +1,7 @@
 """What the service says about itself: log lines, and spans and measurements over OTLP."""
 
-from .logs import configure_logging, hide_by
+from .logs import Requests, configure_logging, hide_by
 from .metrics import Metrics, counted
-from .requests import Requests
 from .spans import Cut, Telemetry, annotate, event
 from .step_spans import traced
 

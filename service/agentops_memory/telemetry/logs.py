@@ -3,20 +3,32 @@
 import json
 import logging
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import TextIO
 
-from opentelemetry.trace import Span, format_span_id, format_trace_id, get_current_span
+from opentelemetry.trace import INVALID_SPAN, Span, get_current_span
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..domain.secrets.redaction import DEFAULT_RULES, Rules
 from ..domain.secrets.sanitizing import is_own, message_of, text_of, trace
+from .measures import REQUEST_SECONDS, REQUESTS, REQUESTS_IN_FLIGHT
+from .metrics import Metrics, trace_ids
 
+QUIET = frozenset({"/health", "/health/live", "/health/ready", "/health/startup", "/metrics"})
+REQUEST_IDS = (b"request-id", b"x-request-id")  # of an answer: what its client calls it by
+FAILED = 500  # what the server answers for an application that raised
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT")
+OTHER = "other"  # a method that no standard knows
 CHATTY = ("mcp", "httpx", "httpcore")  # a line or more a request, some with its whole query
+
+log = logging.getLogger(f"{__package__}.requests")  # as a line of a request has it
 
 _Fields = dict[str, object]
 
+_spans: ContextVar[list[Span] | None] = ContextVar("spans of the request", default=None)
 _rules: ContextVar[Rules] = ContextVar("what is taken out of what leaves", default=DEFAULT_RULES)
 
 
@@ -77,17 +89,6 @@ def _head(record: logging.LogRecord) -> _Fields:
     }
 
 
-def trace_ids(span: Span) -> _Fields:
-    """The names of a span in a line; none for one that is not recorded."""
-    context = span.get_span_context()
-    if not context.is_valid:
-        return {}
-    return {
-        "trace_id": format_trace_id(context.trace_id),
-        "span_id": format_span_id(context.span_id),
-    }
-
-
 def _extra(record: logging.LogRecord) -> _Fields:
     if not is_own(record):  # whose fields may hold anything
         return {"source": f"{record.filename}:{record.lineno}"}
@@ -119,6 +120,73 @@ def _name(key: object) -> str:
     if not isinstance(key, str | int | float | None):
         raise TypeError
     return hidden(str(key))
+
+
+class Requests:
+    """An ASGI application that tells of each request to the one inside it.
+
+    `route_of` names the route that a request went, once it is answered: one of few.
+    """
+
+    def __init__(self, app: ASGIApp, metrics: Metrics, route_of: Callable[[Scope], str]) -> None:
+        self._app = app
+        self._metrics = metrics
+        self._route_of = route_of
+        self._in_flight = 0
+        metrics.look_up(REQUESTS_IN_FLIGHT, lambda: self._in_flight)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began, status = time.perf_counter(), FAILED
+        said: Mapping[bytes, bytes] = {}
+
+        async def watched(message: Message) -> None:
+            nonlocal status, said
+            if message["type"] == "http.response.start":
+                status, said = message["status"], dict(message.get("headers", ()))
+            await send(message)
+
+        spans: list[Span] = []
+        token = _spans.set(spans)
+        self._in_flight += 1
+        try:
+            await self._app(scope, receive, watched)
+        finally:
+            self._in_flight -= 1
+            _spans.reset(token)
+            seconds, span = time.perf_counter() - began, spans[-1] if spans else INVALID_SPAN
+            _log_request(scope, status, said, seconds, span)
+            self._measure(scope, status, seconds, span)
+
+    def _measure(self, scope: Scope, status: int, seconds: float, span: Span) -> None:
+        method = scope["method"] if scope["method"] in METHODS else OTHER
+        route = self._route_of(scope)
+        self._metrics.count(REQUESTS, method, route, str(status), span=span)
+        self._metrics.observe(REQUEST_SECONDS, seconds, method, route, span=span)
+
+
+def remember(span: Span) -> None:
+    """Let this be the span of its request, which the request's log line and measurements name."""
+    spans = _spans.get()
+    if spans is not None:
+        spans.append(span)
+
+
+def _log_request(
+    scope: Scope, status: int, said: Mapping[bytes, bytes], seconds: float, span: Span
+) -> None:
+    fields: _Fields = {
+        "method": scope["method"],
+        "path": scope["path"],
+        "status": status,
+        "duration_ms": round(seconds * 1000, 2),
+    }
+    for name in said.keys() & REQUEST_IDS:
+        fields["request_id"] = said[name].decode("latin-1")
+    level = logging.DEBUG if scope["path"] in QUIET else logging.INFO
+    log.log(level, "request", extra=fields | trace_ids(span))
 
 
 _PLAIN = frozenset({"time", "level", "logger", "trace_id", "span_id"})  # what we made ourselves

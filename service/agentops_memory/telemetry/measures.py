@@ -1,8 +1,9 @@
 """The service's measurements, by name, unit and meaning."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 
 from .. import __version__
 
@@ -22,167 +23,132 @@ class Measure:
     """What is measured."""
 
     name: str
-    kind: Kind = Kind.GAUGE
+    kind: Kind
     unit: str
     help: str
-    labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    buckets: tuple[float, ...] = ()  # upper bounds, of a histogram
+    labels: Mapping[str, tuple[str, ...]]  # the values of each that are known beforehand
+    buckets: tuple[float, ...]  # upper bounds, of a histogram
 
+
+def _measure(
+    kind: Kind,
+    name: str,
+    unit: str,
+    meaning: str,
+    /,
+    buckets: tuple[float, ...] = (),
+    **labels: tuple[str, ...],
+) -> Measure:
+    return Measure(name=name, kind=kind, unit=unit, help=meaning, labels=labels, buckets=buckets)
+
+
+_counter, _gauge, _histogram = (partial(_measure, kind) for kind in Kind)
 
 QUICK = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
-REQUESTS = Measure(
-    name="memory_requests_total",
-    kind=Kind.COUNTER,
-    unit="{request}",
-    help="Requests that were answered.",
-    labels={"method": ANY, "route": ANY, "status": ANY},
+# fmt: off
+REQUESTS = _counter(
+    "memory_requests_total", "{request}", "Requests that were answered.",
+    method=ANY, route=ANY, status=ANY,
 )
-REQUEST_SECONDS = Measure(
-    name="memory_request_seconds",
-    kind=Kind.HISTOGRAM,
-    unit="s",
-    help="How long requests took, until the last byte of the answer was handed over.",
-    labels={"method": ANY, "route": ANY},
-    buckets=QUICK,
+REQUEST_SECONDS = _histogram(
+    "memory_request_seconds", "s",
+    "How long requests took, until the last byte of the answer was handed over.",
+    buckets=QUICK, method=ANY, route=ANY,
 )
-REQUESTS_IN_FLIGHT = Measure(
-    name="memory_requests_in_flight",
-    unit="{request}",
-    help="Requests that are being answered, the one that asks for this included.",
+REQUESTS_IN_FLIGHT = _gauge(
+    "memory_requests_in_flight", "{request}",
+    "Requests that are being answered, the one that asks for this included.",
 )
-CONTEXT_METHOD = Measure(
-    name="memory_context_method_total",
-    kind=Kind.COUNTER,
-    unit="{memory}",
-    help="Memories that agents were reminded of, by how they were found.",
-    labels={"method": ("fts5_bm25", "recency")},
+CONTEXT_METHOD = _counter(
+    "memory_context_method_total", "{memory}",
+    "Memories that agents were reminded of, by how they were found.",
+    method=("fts5_bm25", "recency"),
 )
-CONTEXT_ANSWERS = Measure(
-    name="memory_context_answers_total",
-    kind=Kind.COUNTER,
-    unit="{answer}",
-    help="Contexts that agents were given: by words, only the newest, nothing, or the newest "
+CONTEXT_ANSWERS = _counter(
+    "memory_context_answers_total", "{answer}",
+    "Contexts that agents were given: by words, only the newest, nothing, or the newest "
     "because words took too long.",
-    labels={"outcome": ("found", "recency", "empty", "degraded")},
+    outcome=("found", "recency", "empty", "degraded"),
 )
-DEDUP = Measure(
-    name="memory_dedup_total",
-    kind=Kind.COUNTER,
-    unit="{save}",
-    help="Saves of observations, by what became of them.",
-    labels={"action": ("created", "updated", "deduplicated")},
+DEDUP = _counter(
+    "memory_dedup_total", "{save}", "Saves of observations, by what became of them.",
+    action=("created", "updated", "deduplicated"),
 )
-REDACTIONS = Measure(
-    name="memory_redactions_total",
-    kind=Kind.COUNTER,
-    unit="{secret}",
-    help="Secrets that were taken out of what was written.",
+REDACTIONS = _counter(
+    "memory_redactions_total", "{secret}", "Secrets that were taken out of what was written.",
 )
-WRITE_QUEUE_DEPTH = Measure(
-    name="memory_write_queue_depth",
-    unit="{write}",
-    help="Writes that wait or are being made.",
+WRITE_QUEUE_DEPTH = _gauge(
+    "memory_write_queue_depth", "{write}", "Writes that wait or are being made.",
 )
-COMMIT_BATCH_SIZE = Measure(
-    name="memory_commit_batch_size",
-    kind=Kind.HISTOGRAM,
-    unit="{write}",
-    help="Writes that shared a commit.",
+COMMIT_BATCH_SIZE = _histogram(
+    "memory_commit_batch_size", "{write}", "Writes that shared a commit.",
     buckets=(1, 2, 4, 8, 16, 32, 64),
 )
-COMMIT_SECONDS = Measure(
-    name="memory_commit_seconds",
-    kind=Kind.HISTOGRAM,
-    unit="s",
-    help="How long a batch of writes took, until it was on disk.",
+COMMIT_SECONDS = _histogram(
+    "memory_commit_seconds", "s", "How long a batch of writes took, until it was on disk.",
     buckets=QUICK,
 )
-EVENT_LOOP_LAG = Measure(
-    name="memory_event_loop_lag_seconds",
-    kind=Kind.HISTOGRAM,
-    unit="s",
-    help="By how much a wake-up of the event loop came late, looked at once a second.",
+EVENT_LOOP_LAG = _histogram(
+    "memory_event_loop_lag_seconds", "s",
+    "By how much a wake-up of the event loop came late, looked at once a second.",
     buckets=QUICK,
 )
-DATABASE_BYTES = Measure(
-    name="memory_database_bytes",
-    unit="By",
-    help="Size of the databases that are open.",
+DATABASE_BYTES = _gauge(
+    "memory_database_bytes", "By", "Size of the databases that are open.",
 )
-WAL_BYTES = Measure(
-    name="memory_wal_bytes",
-    unit="By",
-    help="Size of their write-ahead logs.",
+WAL_BYTES = _gauge(
+    "memory_wal_bytes", "By", "Size of their write-ahead logs.",
 )
-DISK_FREE_BYTES = Measure(
-    name="memory_disk_free_bytes",
-    unit="By",
-    help="Space that is left where the databases lie.",
+DISK_FREE_BYTES = _gauge(
+    "memory_disk_free_bytes", "By", "Space that is left where the databases lie.",
 )
-ROWS = Measure(
-    name="memory_rows",
-    unit="{row}",
-    help="Rows of the databases that are open, deleted memories included.",
-    labels={"table": ("memories", "revisions", "sessions")},
+ROWS = _gauge(
+    "memory_rows", "{row}", "Rows of the databases that are open, deleted memories included.",
+    table=("memories", "revisions", "sessions"),
 )
-SESSIONS_OPEN = Measure(
-    name="memory_sessions_open",
-    unit="{session}",
-    help="Sessions that have not ended, in the databases that are open.",
+SESSIONS_OPEN = _gauge(
+    "memory_sessions_open", "{session}",
+    "Sessions that have not ended, in the databases that are open.",
 )
-TENANTS_OPEN = Measure(
-    name="memory_tenants_open",
-    unit="{tenant}",
-    help="Tenants whose databases are open, the default one included.",
+TENANTS_OPEN = _gauge(
+    "memory_tenants_open", "{tenant}",
+    "Tenants whose databases are open, the default one included.",
 )
-INDEX_DRIFT = Measure(
-    name="memory_index_drift_rows",
-    unit="{row}",
-    help="By how many rows the full-text index was out of line with the memories, at the last "
+INDEX_DRIFT = _gauge(
+    "memory_index_drift_rows", "{row}",
+    "By how many rows the full-text index was out of line with the memories, at the last "
     "look. It is mended at once; anything but 0 is worth a report.",
 )
-INDEX_PARTITIONS = Measure(
-    name="memory_index_partitions",
-    unit="{partition}",
-    help="Partitions of the full-text index.",
+INDEX_PARTITIONS = _gauge(
+    "memory_index_partitions", "{partition}", "Partitions of the full-text index.",
 )
-SWEPT_ROWS = Measure(
-    name="memory_swept_rows_total",
-    kind=Kind.COUNTER,
-    unit="{row}",
-    help="Rows and audit lines that were removed as they were over their time.",
-    labels={"kind": ("deleted", "revisions", "idempotency", "audit", "receipts")},
+SWEPT_ROWS = _counter(
+    "memory_swept_rows_total", "{row}",
+    "Rows and audit lines that were removed as they were over their time.",
+    kind=("deleted", "revisions", "idempotency", "audit", "receipts"),
 )
-BACKUPS = Measure(
-    name="memory_backups_total",
-    kind=Kind.COUNTER,
-    unit="{backup}",
-    help="Backups that the service was to make by itself, by what became of them.",
-    labels={"outcome": ("made", "failed")},
+BACKUPS = _counter(
+    "memory_backups_total", "{backup}",
+    "Backups that the service was to make by itself, by what became of them.",
+    outcome=("made", "failed"),
 )
-BACKUP_INTERVAL = Measure(
-    name="memory_backup_interval_seconds",
-    unit="s",
-    help="How old the newest backup may get before the next is made; 0 where the service makes "
+BACKUP_INTERVAL = _gauge(
+    "memory_backup_interval_seconds", "s",
+    "How old the newest backup may get before the next is made; 0 where the service makes "
     "none.",
 )
-BACKUP_LAST_SUCCESS = Measure(
-    name="memory_backup_last_success_timestamp_seconds",
-    unit="s",
-    help="When the newest backup in the folder was begun, in seconds since 1970; 0 where there "
+BACKUP_LAST_SUCCESS = _gauge(
+    "memory_backup_last_success_timestamp_seconds", "s",
+    "When the newest backup in the folder was begun, in seconds since 1970; 0 where there "
     "is none.",
 )
-BACKUP_BYTES = Measure(
-    name="memory_backup_bytes",
-    unit="By",
-    help="Size of the newest backup.",
+BACKUP_BYTES = _gauge(
+    "memory_backup_bytes", "By", "Size of the newest backup.",
 )
-INFO = Measure(
-    name="memory_info",
-    unit="1",
-    help="The version of the service; the value is 1.",
-    labels={"version": (__version__,)},
+INFO = _gauge(
+    "memory_info", "1", "The version of the service; the value is 1.",
+    version=(__version__,),
 )
 MEASURES = (
     REQUESTS, REQUEST_SECONDS, REQUESTS_IN_FLIGHT, CONTEXT_METHOD, CONTEXT_ANSWERS, DEDUP,
@@ -190,4 +156,5 @@ MEASURES = (
     DATABASE_BYTES, WAL_BYTES, DISK_FREE_BYTES, ROWS, SESSIONS_OPEN, TENANTS_OPEN, INDEX_DRIFT,
     INDEX_PARTITIONS, SWEPT_ROWS, BACKUPS, BACKUP_INTERVAL, BACKUP_LAST_SUCCESS, BACKUP_BYTES,
     INFO,
-)  # fmt: skip
+)
+# fmt: on

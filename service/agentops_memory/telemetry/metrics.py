@@ -2,12 +2,21 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import wraps
-from inspect import iscoroutinefunction
-from typing import Any, Protocol, TypeVar, cast
+from inspect import getmembers, iscoroutinefunction
+from itertools import product
+from types import SimpleNamespace
+from typing import Any, TypeVar, cast
 
-from opentelemetry.metrics import Counter, Histogram, Meter
-from opentelemetry.metrics import _Gauge as Gauge
-from opentelemetry.trace import INVALID_SPAN, Span, get_current_span, set_span_in_context
+from opentelemetry.context import Context as SpanContext
+from opentelemetry.metrics import Meter
+from opentelemetry.trace import (
+    INVALID_SPAN,
+    Span,
+    format_span_id,
+    format_trace_id,
+    get_current_span,
+    set_span_in_context,
+)
 
 from .. import __version__
 from ..domain.memories.idempotency import IdempotentRequest
@@ -27,50 +36,46 @@ from .measures import (
     Measure,
 )
 
+TEXT = "text/plain; version=0.0.4; charset=utf-8"
+
 Service = TypeVar("Service")
 
+Recorder = Callable[[float, Sequence[str], Span], None]
+"""Takes a value, the values of the measure's labels in its order, and the span it belongs to.
 
-class Sink(Protocol):
-    """Where measurements go. `labels` are the values of the measure's labels, in its order."""
-
-    def add(self, measure: Measure, amount: float, labels: Sequence[str], span: Span) -> None:
-        """Let a counter grow; the span is one in which it did."""
-
-    def record(self, measure: Measure, value: float, labels: Sequence[str], span: Span) -> None:
-        """Add a value to a histogram; the span is where it was measured."""
-
-    def hold(self, measure: Measure, value: float, labels: Sequence[str]) -> None:
-        """Let this be a gauge's value from now on."""
+It lets a counter grow by the value, adds it to a histogram, or is a gauge's from now on.
+"""
+Sink = Callable[[Measure], Recorder]
+"""Where measurements go."""
 
 
 class Metrics:
     """The measurements of one service. What can be looked up is looked up when it is asked for."""
 
-    def __init__(self, *sinks: Sink) -> None:
-        self._sinks: tuple[Sink, ...] = ()
+    def __init__(self) -> None:
+        self._recorders: dict[Measure, list[Recorder]] = {measure: [] for measure in MEASURES}
         self._shown: dict[Measure, float] = {}
         self._looks: dict[Measure, Callable[[], float]] = {}
-        for sink in sinks:
-            self.join(sink)
 
     def join(self, sink: Sink) -> None:
         """Tell the sink, too, from now on."""
-        sink.hold(INFO, 1, (__version__,))
-        self._sinks += (sink,)
+        for measure, recorders in self._recorders.items():
+            recorders.append(sink(measure))
+        self._recorders[INFO][-1](1, (__version__,), get_current_span())
 
     def count(
         self, measure: Measure, *labels: str, by: float = 1, span: Span = INVALID_SPAN
     ) -> None:
-        """Let a counter grow."""
-        for sink in self._sinks:
-            sink.add(measure, by, labels, span)
+        """Let a counter grow; the span is one in which it did."""
+        for record in self._recorders[measure]:
+            record(by, labels, span)
 
     def observe(
         self, measure: Measure, value: float, *labels: str, span: Span = INVALID_SPAN
     ) -> None:
-        """Add a value to a histogram."""
-        for sink in self._sinks:
-            sink.record(measure, value, labels, span)
+        """Add a value to a histogram; the span is where it was measured."""
+        for record in self._recorders[measure]:
+            record(value, labels, span)
 
     def committed(self, changes: int, seconds: float) -> None:
         """Add a commit."""
@@ -80,8 +85,8 @@ class Metrics:
     def show(self, measure: Measure, value: float, *labels: str) -> None:
         """Let this be a gauge's value from now on."""
         self._shown[measure] = value
-        for sink in self._sinks:
-            sink.hold(measure, value, labels)
+        for record in self._recorders[measure]:
+            record(value, labels, get_current_span())
 
     def shown(self, measure: Measure) -> float:
         """The value of a gauge without labels; 0 before there is one."""
@@ -97,76 +102,121 @@ class Metrics:
             self.show(measure, look())
 
 
-class Instruments:
+def instruments(meter: Meter) -> Sink:
     """A sink over the instruments of a meter."""
 
-    def __init__(self, meter: Meter) -> None:
-        self._counters: dict[Measure, Counter] = {}
-        self._gauges: dict[Measure, Gauge] = {}
-        self._histograms: dict[Measure, Histogram] = {}
-        for measure in MEASURES:
-            self._make(meter, measure)
+    def recorder(measure: Measure) -> Recorder:
+        record = _instrument(meter, measure)
 
-    def add(self, measure: Measure, amount: float, labels: Sequence[str], span: Span) -> None:
-        labelled = dict(zip(measure.labels, labels, strict=True))
-        self._counters[measure].add(amount, labelled, set_span_in_context(span))
+        def recorded(value: float, labels: Sequence[str], span: Span) -> None:
+            labelled = dict(zip(measure.labels, labels, strict=True))
+            record(value, labelled, set_span_in_context(span))
 
-    def record(self, measure: Measure, value: float, labels: Sequence[str], span: Span) -> None:
-        labelled = dict(zip(measure.labels, labels, strict=True))
-        self._histograms[measure].record(value, labelled, set_span_in_context(span))
+        return recorded
 
-    def hold(self, measure: Measure, value: float, labels: Sequence[str]) -> None:
-        self._gauges[measure].set(value, dict(zip(measure.labels, labels, strict=True)))
+    return recorder
 
-    def _make(self, meter: Meter, measure: Measure) -> None:
-        given = (measure.name, measure.unit, measure.help)
+
+def _instrument(
+    meter: Meter, measure: Measure
+) -> Callable[[float, dict[str, str], SpanContext], None]:
+    given = (measure.name, measure.unit, measure.help)
+    match measure.kind:
+        case Kind.COUNTER:
+            return meter.create_counter(*given).add
+        case Kind.GAUGE:
+            return meter.create_gauge(*given).set
+        case Kind.HISTOGRAM:
+            return meter.create_histogram(
+                *given, explicit_bucket_boundaries_advisory=measure.buckets
+            ).record
+
+
+class Prometheus:
+    """A sink that keeps what it is given, for Prometheus, which comes and asks."""
+
+    def __init__(self) -> None:
+        # Not at the top: a command at the terminal has no use for it.
+        import prometheus_client  # noqa: PLC0415
+        from prometheus_client.openmetrics import exposition  # noqa: PLC0415
+
+        self._client, self._open_metrics = prometheus_client, exposition
+        # Else each has a series more.
+        self._client.disable_created_metrics()  # type: ignore[no-untyped-call]
+        self._registry = self._client.CollectorRegistry()
+        self._client.ProcessCollector(registry=self._registry)
+
+    def __call__(self, measure: Measure) -> Recorder:
+        client, given = self._client, (measure.name, measure.help, tuple(measure.labels))
         match measure.kind:
             case Kind.COUNTER:
-                self._counters[measure] = meter.create_counter(*given)
+                counter = _series(client.Counter(*given, registry=self._registry), measure)
+                return lambda value, labels, span: counter(labels).inc(value, _exemplar(span))
             case Kind.GAUGE:
-                self._gauges[measure] = meter.create_gauge(*given)
+                gauge = _series(client.Gauge(*given, registry=self._registry), measure)
+                return lambda value, labels, _: gauge(labels).set(value)
             case Kind.HISTOGRAM:
-                self._histograms[measure] = meter.create_histogram(
-                    *given, explicit_bucket_boundaries_advisory=measure.buckets
+                histogram = _series(
+                    client.Histogram(*given, buckets=measure.buckets, registry=self._registry),
+                    measure,
                 )
+                return lambda value, labels, span: histogram(labels).observe(value, _exemplar(span))
+
+    def exposition(self, accept: str) -> tuple[bytes, str]:
+        """All of them as text, and its content type: OpenMetrics, with exemplars, if accepted."""
+        if "application/openmetrics-text" in accept:
+            shown = self._open_metrics
+            return shown.generate_latest(self._registry), shown.CONTENT_TYPE_LATEST
+        return self._client.generate_latest(self._registry), TEXT
+
+
+def _series(made: Any, measure: Measure) -> Callable[[Sequence[str]], Any]:
+    """Finds series by labels; known ones begin at 0, so that a first event is an increase."""
+    if not measure.labels:
+        return lambda _: made
+    for values in product(*measure.labels.values()):
+        made.labels(*values)
+    return lambda labels: made.labels(*labels)
+
+
+def _exemplar(span: Span) -> dict[str, str] | None:
+    return trace_ids(span) if span.get_span_context().trace_flags.sampled else None
+
+
+def trace_ids(span: Span) -> dict[str, str]:
+    """The names of a span, for a log line or an exemplar; none for one that is not recorded."""
+    context = span.get_span_context()
+    if not context.is_valid:
+        return {}
+    return {
+        "trace_id": format_trace_id(context.trace_id),
+        "span_id": format_span_id(context.span_id),
+    }
 
 
 def counted(service: Service, metrics: Metrics) -> Service:
-    """The domain service, with what comes of its operations counted."""
-    return cast("Service", _Counted(service, metrics))
+    """The domain service, with what its operations answer counted, by the kind of answer."""
+    operations = {
+        name: _counted(found, metrics) if iscoroutinefunction(found) else found
+        for name, found in getmembers(service)
+        if not name.startswith("_")
+    }
+    return cast("Service", SimpleNamespace(**operations))
 
 
-class _Counted:
-    """Stands for a service: what its operations answer is counted, by the kind of answer."""
+def _counted(
+    operation: Callable[..., Awaitable[object]], metrics: Metrics
+) -> Callable[..., Awaitable[object]]:
+    @wraps(operation)
+    async def counting(*args: object, **kwargs: Any) -> object:
+        outcome = await operation(*args, **kwargs)
+        asked: IdempotentRequest | None = kwargs.get("idempotency")
+        count = COUNTS.get(type(outcome))
+        if count and not (asked and asked.is_replay):  # that was counted when it was done
+            count(metrics, outcome)
+        return outcome
 
-    def __init__(self, service: object, metrics: Metrics) -> None:
-        self._service = service
-        self._metrics = metrics
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._service, name)
-        if iscoroutinefunction(found):
-            found = self._counted(found)
-        setattr(self, name, found)  # found at once from now on
-        return found
-
-    def _counted(
-        self, operation: Callable[..., Awaitable[object]]
-    ) -> Callable[..., Awaitable[object]]:
-        @wraps(operation)
-        async def counting(
-            *args: object, idempotency: IdempotentRequest | None = None, **kwargs: object
-        ) -> object:
-            given = kwargs if idempotency is None else kwargs | {"idempotency": idempotency}
-            outcome = await operation(*args, **given)
-            count = COUNTS.get(type(outcome))
-            if count and not (
-                idempotency and idempotency.is_replay
-            ):  # that was counted when it was done
-                count(self._metrics, outcome)
-            return outcome
-
-        return counting
+    return counting
 
 
 def _saved(metrics: Metrics, saved: Saved) -> None:

@@ -25,9 +25,8 @@ from opentelemetry.util.types import AnyValue
 from .. import __version__
 from ..domain.errors import Conflict, Refusal
 from ..domain.secrets.sanitizing import safe_message, trace
-from .logs import hidden
-from .metrics import Instruments, Metrics
-from .requests import remember
+from .logs import hidden, remember
+from .metrics import Metrics, Prometheus, instruments
 
 SCOPE = "agentops_memory"
 TIMEOUT = timedelta(seconds=2)  # at the end; a dead collector would take 7 to 10 seconds
@@ -63,7 +62,9 @@ class Telemetry:
         shut_down: Callable[[], None] | None = None,
     ) -> None:
         self.tracer = tracer
-        self.metrics = Metrics(*([Instruments(meter)] if meter else []))
+        self.metrics = Metrics()
+        if meter:
+            self.metrics.join(instruments(meter))
         self._shut_down = shut_down
 
     @property
@@ -95,9 +96,6 @@ class Telemetry:
 
     def exposition(self) -> Callable[[str], tuple[bytes, str]]:
         """Keep measurements from now on; the answer shows them, as `Prometheus.exposition` does."""
-        # Not at the top: a command at the terminal has no use for it.
-        from .prometheus import Prometheus  # noqa: PLC0415
-
         prometheus = Prometheus()
         self.metrics.join(prometheus)
         return prometheus.exposition

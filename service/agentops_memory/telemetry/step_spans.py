@@ -3,9 +3,8 @@
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import copy_context
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar, cast
 
 from opentelemetry.trace import Tracer
 
@@ -20,6 +19,7 @@ from .spans import Attributes, Telemetry, annotate, span
 
 P = ParamSpec("P")
 T = TypeVar("T")
+Work = Callable[Concatenate[Transaction, P], T]
 
 MOST_STEPS = 64  # spans of one transaction; an import would have several for each row
 
@@ -38,23 +38,11 @@ class _TracedEngine:
         self._engine = engine
         self._tracer = tracer
 
-    async def read(
-        self,
-        caller: Caller,
-        work: Callable[Concatenate[Transaction, P], T],
-        *args: P.args,
-        **kwargs: P.kwargs,
-    ) -> T:
+    async def read(self, caller: Caller, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         with span(self._tracer, span_name(work)):
             return await self._engine.read(caller, self._carried(work), *args, **kwargs)
 
-    async def write(
-        self,
-        caller: Caller,
-        work: Callable[Concatenate[Transaction, P], T],
-        *args: P.args,
-        **kwargs: P.kwargs,
-    ) -> T:
+    async def write(self, caller: Caller, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         with span(self._tracer, span_name(work)):
             return await self._engine.write(caller, self._carried(work), *args, **kwargs)
 
@@ -62,9 +50,7 @@ class _TracedEngine:
     def maintenance(self) -> Maintenance:
         return self._engine.maintenance
 
-    def _carried(
-        self, work: Callable[Concatenate[Transaction, P], T]
-    ) -> Callable[Concatenate[Transaction, P], T]:
+    def _carried(self, work: Work[P, T]) -> Work[P, T]:
         context = copy_context()  # it travels along, onto the thread of the transaction
 
         def carried(tx: Transaction, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -75,31 +61,16 @@ class _TracedEngine:
 
 
 class _TracedTransaction:
-    """Stands for a transaction: some of its tables leave spans."""
+    """Stands for a transaction: the tables in STEPS leave spans."""
 
     def __init__(self, tx: Transaction, tracer: Tracer) -> None:
         self._tx = tx
         self._tracer = tracer
-        self._left = iter(range(MOST_STEPS))
-        self.now = tx.now
-        self.caller = tx.caller
-        self.retention = tx.retention
-        self.new_uid = tx.new_uid
+        self._room = iter(range(MOST_STEPS))
 
-    def __getattr__(self, table: str) -> Any:
-        part = getattr(self._tx, table)
-        if table in STEPS:
-            part = _Stepped(part, STEPS[table], self._tracer, self._left)
-        setattr(self, table, part)
-        return part
-
-    @property
-    def is_awaited(self) -> bool:
-        return self._tx.is_awaited
-
-    @property
-    def room(self) -> int | None:
-        return self._tx.room
+    def __getattr__(self, name: str) -> Any:
+        part, steps = getattr(self._tx, name), STEPS.get(name)
+        return _TracedTable(part, steps, self._tracer, self._room) if steps else part
 
 
 def span_name(work: Callable[..., object]) -> str:
@@ -107,15 +78,14 @@ def span_name(work: Callable[..., object]) -> str:
     return WORK.get(inspect.unwrap(work)) or f"store.{getattr(work, '__name__', 'work')}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class Step(NamedTuple):
     """A method that leaves a span; `decided` turns its answer and arguments into attributes."""
 
     span: str
     decided: Callable[..., Attributes]
 
 
-class _Stepped:
+class _TracedTable:
     """Stands for a table: methods that are steps leave a span, the others pass through."""
 
     def __init__(
@@ -177,17 +147,17 @@ WORK: Mapping[Callable[..., object], str] = {
 
 STEPS: Mapping[str, Mapping[str, Step]] = {
     "memories": {
-        "at_key": Step(span="store.dedup.topic_key", decided=_match),
-        "twin": Step(span="store.dedup.hash", decided=_match),
-        "insert": Step(span="store.insert", decided=_inserted),
+        "at_key": Step("store.dedup.topic_key", _match),
+        "twin": Step("store.dedup.hash", _match),
+        "insert": Step("store.insert", _inserted),
     },
     "sessions": {
-        "close": Step(span="store.summarize", decided=_summarized),
+        "close": Step("store.summarize", _summarized),
     },
     "search": {
-        "keyed": Step(span="store.fts", decided=_found_by("keyed")),
-        "every": Step(span="store.fts", decided=_found_by("every")),
-        "best": Step(span="store.fts", decided=_found_by("best")),
-        "backfill": Step(span="store.backfill", decided=_filled),
+        "keyed": Step("store.fts", _found_by("keyed")),
+        "every": Step("store.fts", _found_by("every")),
+        "best": Step("store.fts", _found_by("best")),
+        "backfill": Step("store.backfill", _filled),
     },
 }
