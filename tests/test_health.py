@@ -22,7 +22,7 @@ from agentops_memory.storage.sqlite.engine.tenants import tenant_file
 from agentops_memory.telemetry import Telemetry
 from agentops_memory.telemetry.measures import INDEX_DRIFT
 from agentops_memory.web import health
-from agentops_memory.web.app import StartupGate
+from agentops_memory.web.middleware import StartupGate
 
 from .callers import calling, made_key
 from .engine import locked

@@ -13,7 +13,7 @@ from agentops_memory.api.kit.http import SHORT
 from agentops_memory.mcp.connection import MOST_NAMED, SessionNames
 from agentops_memory.storage.sqlite.base.connection import connect
 from agentops_memory.telemetry import Telemetry
-from agentops_memory.web.security_headers import FOREIGN
+from agentops_memory.web.middleware import FOREIGN
 
 from .agents import BARE, MODES, agent
 from .callers import calling, made_key, revoke

@@ -19,7 +19,7 @@ from agentops_memory.storage.sqlite.base import connection
 from agentops_memory.telemetry import Requests, Telemetry
 from agentops_memory.telemetry import measures as m
 from agentops_memory.telemetry.measures import MEASURES, Kind
-from agentops_memory.web.app import route_of
+from agentops_memory.web.middleware import route_of
 
 from .callers import calling, made_key
 from .engine import locked

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from agentops_memory.domain.model.access import Role
 from agentops_memory.domain.secrets.redaction import KINDS
-from agentops_memory.web.security_headers import ALWAYS
+from agentops_memory.web.middleware import ALWAYS
 
 TEXT = (Path(__file__).parents[1] / "docs" / "security.md").read_text("utf-8")
 

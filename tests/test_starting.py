@@ -15,8 +15,8 @@ from starlette.types import Message
 
 from agentops_memory.compose import PROTOCOLS
 from agentops_memory.storage.sqlite.base.connection import APPLICATION_ID
-from agentops_memory.web import app
-from agentops_memory.web.app import StartupGate
+from agentops_memory.web import middleware
+from agentops_memory.web.middleware import StartupGate
 
 from .callers import made_key, revoke
 from .engine import turns
@@ -36,8 +36,8 @@ STATS = request("GET", "/stats")
 
 def limited(**limits: str) -> str:
     """The program with other limits of the gate."""
-    values = [f"app.{name} = {value}" for name, value in limits.items()]
-    imported = ["from datetime import timedelta", "from agentops_memory.web import app"]
+    values = [f"middleware.{name} = {value}" for name, value in limits.items()]
+    imported = ["from datetime import timedelta", "from agentops_memory.web import middleware"]
     return "\n".join([*imported, *values, PROGRAM])
 
 
@@ -142,7 +142,7 @@ def test_no_more_requests_wait_than_there_are_places(tmp_path: Path) -> None:
 def test_a_place_is_free_again_once_its_request_is_answered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(app, "MOST_WAITING", 1)
+    monkeypatch.setattr(middleware, "MOST_WAITING", 1)
 
     async def statuses() -> list[int]:
         gate = StartupGate(PROTOCOLS)

@@ -47,10 +47,9 @@ from .storage.sqlite import SqliteEngine, TenantsEngine
 from .storage.sqlite.engine.tenants import tenant_file
 from .storage.sqlite.schema.migrate import OnUpgrade
 from .telemetry import Telemetry, counted, hide_by, traced
-from .web.app import application
+from .web.app import Scrape, application
 from .web.auth import Identity, RateLimiter, is_open_allowed, must_have_keys
 from .web.health import Probes
-from .web.metrics import Scrape
 
 log = logging.getLogger(__name__)
 

@@ -19,8 +19,8 @@ from .domain.errors import SettingRefused
 from .settings.parsing import Address
 from .settings.settings import Settings
 from .telemetry import Telemetry
-from .web.app import StartupGate, guarded
 from .web.http_limits import LimitedProtocol
+from .web.middleware import StartupGate, guarded
 
 T = TypeVar("T")
 

@@ -1,69 +1,35 @@
-"""The application: what a request passes, routes side by side, JSON for every refusal."""
+"""The application: routes side by side, JSON for every refusal, and what is of no protocol."""
 
 import asyncio
 import errno
 import logging
-from collections.abc import Sequence
-from datetime import timedelta
-from functools import partial
-from itertools import chain
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
+from pydantic import BaseModel
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Match, Route
-from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ..api.kit.endpoint import Endpoint, Gate, routes
-from ..api.kit.protocol import READ, SENT, Operation, Protocol, Services, protocol_at
+from .. import __version__
+from ..api.docs_page.page import Page, page
+from ..api.kit.endpoint import Gate, routes
+from ..api.kit.openapi import Described, document
+from ..api.kit.protocol import Operation, Protocol, Services, protocol_at
 from ..api.kit.refusals import Failed, NoMethod, NoPath
 from ..domain.errors import Denied, Refusal, Unavailable
-from ..domain.model.access import Role
+from ..domain.model.access import DEFAULT_TENANT, Caller, Role
 from ..domain.secrets.sanitizing import reason
-from ..telemetry import Metrics, Requests, Telemetry
-from .docs import DocsEndpoints
-from .health import AS_USUAL, WHILE_STARTING, WHILE_STOPPING, Told, while_waiting
-from .origins import local_names
-from .security_headers import Origins, SecurityHeaders
+from ..telemetry import Telemetry
 
-START_TIMEOUT = timedelta(seconds=5)  # that a request waits for the service to open
-MOST_WAITING = 256  # requests; the headers and the first 64 KiB of the body are in memory
+TITLE = "agentops-memory"
 NO_FILE_LEFT = (errno.EMFILE, errno.ENFILE)
 
 log = logging.getLogger(__name__)
-
-
-def guarded(
-    gate: "StartupGate",
-    protocols: Sequence[Protocol],
-    metrics: Metrics,
-    *,
-    host: str,
-    allowed_origins: frozenset[str],
-) -> ASGIApp:
-    """The gate inside all that a request passes before it, so that no answer is without it."""
-
-    def denied(path: str, sentence: str) -> Response:
-        return protocol_at(path, protocols).refused(Denied(sentence))
-
-    *others, last = protocols
-    outermost_first = (
-        SecurityHeaders,
-        partial(Requests, metrics=metrics, route_of=route_of),
-        partial(
-            Origins,
-            allowed=allowed_origins,
-            names=local_names(host),
-            sent={*SENT, *chain.from_iterable(each.sent for each in protocols)},
-            read=list(dict.fromkeys(chain(*(each.read for each in (last, *others)), READ))),
-            denied=denied,
-        ),
-    )
-    app: ASGIApp = gate
-    for middleware in reversed(outermost_first):
-        app = middleware(app)
-    return app
 
 
 def application(
@@ -78,7 +44,7 @@ def application(
     The last protocol has the paths of no other.
     """
     served = [(protocol, protocol.operations(services)) for protocol in protocols]
-    own, refusals = DocsEndpoints(served, more, gate).operations, _Refusals(protocols, gate)
+    own, refusals = Documentation(served, more, gate).operations, _Refusals(protocols, gate)
     application = Starlette(
         routes=[
             *(Route(o.path, o.handler, methods=[o.method]) for o in own),
@@ -136,87 +102,6 @@ class _Refusals:
         return protocol_at(request.scope["path"], self._protocols)
 
 
-class StartupGate:
-    """Answers for the service while it starts and while it drains.
-
-    While it starts, probes are answered at once, /health with 200, so that none of them
-    ends an upgrade half-way. What is no probe waits, and is served once the service is
-    open; nothing of its body is read before. It is refused with 503 instead when the
-    start takes too long, when too many wait, while an upgrade runs, and while another
-    service has the database. While it drains, /health and /health/ready fail and
-    everything else is served.
-    """
-
-    def __init__(self, protocols: Sequence[Protocol]) -> None:
-        self._protocols = protocols
-        self._application: ASGIApp | None = None
-        self._probes: Told = WHILE_STARTING
-        self._refusal = Unavailable("The service is starting; try again.")
-        self._no_wait = asyncio.Event()  # set while requests are served or refused at once
-        self._waiting = 0
-
-    def wait(self, reason: str) -> None:
-        """Refuse requests, and tell probes for what the start waits; no more without a reason."""
-        self._probes = while_waiting(reason) if reason else WHILE_STARTING
-        if reason:
-            self._no_wait.set()
-        else:
-            self._no_wait.clear()
-
-    def upgrade(self) -> None:
-        """Refuse requests until the service is open: an upgrade takes as long as it takes."""
-        self._no_wait.set()
-
-    def open(self, application: ASGIApp) -> None:
-        """Serve the application from now on, also to the requests that have waited for it."""
-        self._application, self._probes = application, AS_USUAL
-        self._no_wait.set()
-
-    def drain(self) -> None:
-        """Tell probes from now on that no more requests should come."""
-        self._probes = WHILE_STOPPING
-
-    def close(self) -> None:
-        """Refuse what waits, and what still comes, if the service was not open before its end."""
-        self.drain()
-        self._refusal = Unavailable("The service is stopping; try again.")
-        self._no_wait.set()
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        probe = self._probes.get(scope["path"])
-        if probe is not None:
-            await probe()(scope, receive, send)
-            return
-        if self._application is None:
-            await self._opened()
-        answer = self._application or self._refused(scope["path"])
-        await answer(scope, receive, send)
-
-    def _refused(self, path: str) -> Response:
-        return protocol_at(path, self._protocols).refused(self._refusal)
-
-    async def _opened(self) -> None:
-        """Wait for the service to open, while that is a matter of seconds."""
-        if self._waiting == MOST_WAITING:
-            return
-        self._waiting += 1
-        try:
-            async with asyncio.timeout(START_TIMEOUT.total_seconds()):
-                await self._no_wait.wait()
-        except TimeoutError:
-            pass
-        finally:
-            self._waiting -= 1
-
-
-def route_of(scope: Scope) -> str:
-    """The template of the path that a request came by; `none` if it is none of the service's."""
-    endpoint = scope.get("endpoint")
-    if isinstance(endpoint, Endpoint):
-        return endpoint.operation.path.replace(":path}", "}")
-    return scope["path"] if endpoint or scope["path"] in WHILE_STARTING else "none"
-
-
 def _methods(request: Request) -> list[str]:
     # Starlette names those of the path's first route alone; a path may have one route a method.
     methods: set[str] = set()
@@ -224,3 +109,108 @@ def _methods(request: Request) -> list[str]:
         if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE:
             methods |= route.methods or set()
     return sorted(methods)
+
+
+class Description(BaseModel):
+    """GET /openapi.json."""
+
+    openapi: str
+    info: dict[str, Any]
+    tags: list[dict[str, str]]
+    paths: dict[str, Any]
+    components: dict[str, Any]
+
+
+class Documentation:
+    """The operations that are of no protocol; the description has them with those of the last."""
+
+    def __init__(self, served: Sequence[Described], more: Sequence[Operation], gate: Gate) -> None:
+        self._served = served
+        self._more = more
+        self._gate = gate
+
+    @property
+    def operations(self) -> list[Operation]:
+        """The description, twice, and what more there is."""
+        return [
+            *self._more,
+            Operation(
+                method="GET",
+                path="/openapi.json",
+                name="openapi",
+                summary="This description, in OpenAPI 3.1.",
+                handler=self._openapi,
+                answer=Description,
+                role=Role.READER,
+                refusals=(503,),
+            ),
+            Operation(
+                method="GET",
+                path="/docs",
+                name="docs",
+                summary="This description, on a page.",
+                handler=self._docs,
+                media_type="text/html",
+                role=Role.READER,
+                refusals=(503,),
+            ),
+        ]
+
+    async def _openapi(self, request: Request) -> Response:
+        self._gate.admit(request, Role.READER)
+        return JSONResponse(await asyncio.to_thread(lambda: self._described))
+
+    async def _docs(self, request: Request) -> Response:
+        self._gate.admit(request, Role.READER)
+        shown = await asyncio.to_thread(lambda: self._page)
+        return HTMLResponse(shown.content, headers={"Content-Security-Policy": shown.policy})
+
+    # Neither is made before it is asked for: it takes longer than the rest of the start.
+
+    @cached_property
+    def _described(self) -> dict[str, Any]:
+        *others, (last, operations) = self._served
+        described = [(last, [*operations, *self.operations]), *others]
+        documented = [each for each in described if each[0].problem is not None]
+        return document(documented, title=TITLE, version=__version__)
+
+    @cached_property
+    def _page(self) -> Page:
+        return page(self._described)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scrape:
+    """The measurements of all tenants together; to none but the default one, unless it is open."""
+
+    refresh: Callable[[], Awaitable[None]]
+    exposition: Callable[[str], tuple[bytes, str]]  # for a header Accept
+    gate: Gate
+    is_open: bool
+
+    @property
+    def operation(self) -> Operation:
+        """All measurements, for whoever may see them."""
+        return Operation(
+            method="GET",
+            path="/metrics",
+            name="metrics",
+            summary="Measurements, in the text format of Prometheus or as OpenMetrics.",
+            handler=self._metrics,
+            media_type="text/plain",
+            role=None if self.is_open else Role.READER,
+            refusals=() if self.is_open else (503,),
+        )
+
+    async def _metrics(self, request: Request) -> Response:
+        if not self.is_open:
+            _require_all(self.gate.admit(request, Role.READER, is_limited=False))
+        await self.refresh()
+        accept = request.headers.get("accept", "")
+        text, media_type = await asyncio.to_thread(self.exposition, accept)
+        return Response(text, media_type=media_type)
+
+
+def _require_all(caller: Caller) -> None:
+    if caller.tenant != DEFAULT_TENANT or not caller.projects.are_everything:
+        raise Denied("Measurements are of all: they want a key of default for every project.")

@@ -1,17 +1,18 @@
 """Who a request comes from: the key that it brings, or anybody; and how often each may ask."""
 
+import socket
 import time
 from base64 import b64decode
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from ipaddress import IPv4Address, IPv6Address, ip_address
 
 from ..domain.errors import Invalid, SettingRefused, TooMany, Unauthenticated
 from ..domain.model.access import Caller
 from ..domain.model.keys import KeyRing, parsed
 from ..domain.ports.keys import KeyStore
 from ..settings.parsing import NANOSECONDS, Rate
-from .origins import is_loopback
 
 KEYS, NONE = "keys", "none"  # of MEMORY_AUTH; unset, the address decides
 
@@ -52,6 +53,33 @@ class Identity:
 def is_open_allowed(auth: str, host: str) -> bool:
     """Whether a service without keys may serve anybody: told so, or reached from here alone."""
     return auth == NONE or (auth != KEYS and is_loopback(host))
+
+
+def is_loopback(host: str) -> bool:
+    """Whether the host is this machine and nothing else: localhost, 127.0.0.0/8 or ::1.
+
+    No host is every interface, and any other name may lead anywhere.
+    """
+    if host.lower() == "localhost":
+        return True
+    address = _address(host)
+    return address is not None and address.is_loopback
+
+
+def _address(host: str) -> IPv4Address | IPv6Address | None:
+    """The address that the resolver would take the host for: `127.1` is 127.0.0.1."""
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return _short_address(host)
+    return getattr(address, "ipv4_mapped", None) or address
+
+
+def _short_address(host: str) -> IPv4Address | None:
+    try:
+        return IPv4Address(socket.inet_aton(host))
+    except (OSError, ValueError):  # the latter for signs that no name has
+        return None
 
 
 def must_have_keys(ring: KeyRing, auth: str, host: str) -> None:

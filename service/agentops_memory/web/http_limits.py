@@ -22,7 +22,7 @@ from uvicorn.protocols.http.httptools_impl import (
 )
 
 from .http_framing import Framing, HeldTransport, Refused, require_clear
-from .security_headers import ALWAYS
+from .middleware import ALWAYS
 
 MAX_HEADERS = 64 * 1024  # bytes of request line and headers, and of trailers
 MAX_WAITING = 100  # requests of one client that wait for the answer to an earlier one
