@@ -36,7 +36,7 @@ from agentops_memory.domain.text.summary import (
     summary,
     transcript,
 )
-from agentops_memory.jobs.sessions import end_idle
+from agentops_memory.jobs.schedule import end_idle
 from agentops_memory.storage.sqlite import SqliteEngine, TenantsEngine
 from agentops_memory_client.contract import models
 

@@ -28,9 +28,8 @@ from agentops_memory.domain.model.memory import MemoryId
 from agentops_memory.domain.model.retention import FOR_EVER, WHAT, Kind, Retentions
 from agentops_memory.domain.model.space import StoreId
 from agentops_memory.domain.stores.stores import delete_store
-from agentops_memory.jobs.retention import RetentionJob, enforcing
+from agentops_memory.jobs.retention import RetentionJob, TrustedClock, enforcing
 from agentops_memory.jobs.runner import WorkSignal
-from agentops_memory.jobs.trusted_clock import TrustedClock
 from agentops_memory.settings.settings import VARIABLES
 from agentops_memory.storage.sql import past_retention
 from agentops_memory.storage.sqlite import SqliteEngine

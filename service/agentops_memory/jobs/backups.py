@@ -140,19 +140,19 @@ def backing_up(backups: Backups) -> AbstractAsyncContextManager[None]:
 
     What is half made at the end has no name, and is gone.
     """
-    return background(_again_and_again(backups))
+
+    async def keep_up() -> None:
+        await backups.begin()
+        while True:
+            await asyncio.sleep(LOOK.total_seconds())
+            await backups.keep_up()
+
+    return background(keep_up())
 
 
 def are_on_one_disk(folder: Path, database: Path) -> bool:
     """Whether what befalls the disk of one befalls the other."""
     return folder.stat().st_dev == database.stat().st_dev
-
-
-async def _again_and_again(backups: Backups) -> None:
-    await backups.begin()
-    while True:
-        await asyncio.sleep(LOOK.total_seconds())
-        await backups.keep_up()
 
 
 def _require_writable(folder: Path) -> None:

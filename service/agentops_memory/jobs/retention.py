@@ -1,10 +1,10 @@
-"""In the background, what is over its time is removed."""
+"""In the background, what is over its time is removed, but by a clock that can be trusted."""
 
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from ..domain.lifecycle.retention import Removed, RetentionSweep
@@ -13,11 +13,34 @@ from ..domain.model.retention import BY_CLOCK, Kind, Retentions
 from ..telemetry import Metrics
 from ..telemetry.measures import SWEPT_ROWS
 from .runner import Callers, Job, WorkSignal, attempted, background, repeating
-from .trusted_clock import TrustedClock
 
-TrimAudit = Callable[[datetime], int]
+STEP = timedelta(minutes=1)  # by which a clock may be put right without having jumped
+PROVEN = timedelta(minutes=5)  # after a jump, and after the start
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, kw_only=True)
+class TrustedClock:
+    """A clock beside the time that really passes, in seconds; looked at now and again."""
+
+    clock: Callable[[], datetime]
+    elapsed: Callable[[], float]
+    _since: float = field(init=False)
+    _began: datetime = field(init=False)  # when nothing had elapsed, by the clock
+
+    def __post_init__(self) -> None:
+        self._since = self.elapsed()
+        self._began = self.clock() - timedelta(seconds=self._since)
+
+    def proven(self) -> datetime | None:
+        """What it shows; None unless it has gone as time does for five minutes at least."""
+        now, elapsed = self.clock(), self.elapsed()
+        began, before = now - timedelta(seconds=elapsed), self._began
+        self._began = began
+        if abs(began - before) > STEP:
+            self._since = elapsed
+        return now if elapsed - self._since >= PROVEN.total_seconds() else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +52,7 @@ class RetentionJob:
 
     retaining: RetentionSweep
     retention: Retentions
-    trim_audit: TrimAudit
+    trim_audit: Callable[[datetime], int]
     clock: TrustedClock
     metrics: Metrics
 

@@ -97,11 +97,16 @@ class Job:
         """Do the work for each of them; whose is held back."""
         return [caller for caller in callers if not await self._is_done(caller)]
 
-    async def run_on_signal(self, callers: Callers, signal: WorkSignal, every: timedelta) -> None:
-        """Do it at the start for all, when the signal is set for those, and so often for all.
+    def on_signal(
+        self, callers: Callers, signal: WorkSignal, every: timedelta
+    ) -> AbstractAsyncContextManager[None]:
+        """Inside, it is done at first for all, when the signal is set for those, so often for all.
 
         What is held back is tried again after a pause. An interval of 0 means never.
         """
+        return background(self._run_on_signal(callers, signal, every))
+
+    async def _run_on_signal(self, callers: Callers, signal: WorkSignal, every: timedelta) -> None:
         due, pause, clock = list(callers()), SHORTEST_PAUSE, asyncio.get_running_loop().time
         while True:
             begun = clock()

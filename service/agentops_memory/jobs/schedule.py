@@ -1,11 +1,12 @@
 """What goes on beside a service: its databases are kept in order, small, whole and backed up."""
 
 import asyncio
+import logging
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 
@@ -24,13 +25,11 @@ from ..storage.sqlite.engine.engine import Listener
 from ..storage.sqlite.schema.migrate import OnUpgrade
 from ..telemetry import Metrics
 from .backups import Backups, backing_up
-from .imports import importing
 from .index import checking, repairing, tidying
-from .retention import RetentionJob, enforcing
-from .runner import WorkSignal
-from .scrub import scrubbing
-from .sessions import end_idle, ending
-from .trusted_clock import TrustedClock
+from .retention import RetentionJob, TrustedClock, enforcing
+from .runner import Job, WorkSignal, repeating
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,28 +96,55 @@ class Housekeeping:
 
     @asynccontextmanager
     async def done_for(self, sqlite: TenantsEngine, backups: Backups | None) -> AsyncIterator[None]:
-        """Inside, it is done again and again. Sessions that are idle already have ended before."""
-        sessions, maintenance = Sessions(engine=sqlite), sqlite.maintenance
+        """Inside, it is done again and again. Sessions that are idle already have ended before.
+
+        Another process may erase something, or leave an import half-way: all tenants are looked
+        at as often as the sweep comes.
+        """
+        maintenance, sessions, callers = sqlite.maintenance, Sessions(engine=sqlite), sqlite.callers
         idle, every = self.settings.session_idle, self.settings.sweep_every
-        await end_idle(sessions, sqlite.callers(), idle)
+        scrub = partial(_is_scrubbed, Erasures(engine=sqlite))
+        resume = Transfer(engine=sqlite).resume
+        await end_idle(sessions, callers(), idle)
         async with (
-            tidying(maintenance, sqlite.callers, self.metrics, self._damaged, every),
-            checking(maintenance, sqlite.callers, every),
+            tidying(maintenance, callers, self.metrics, self._damaged, every),
+            checking(maintenance, callers, every),
             repairing(maintenance, self._damaged),
-            scrubbing(Erasures(engine=sqlite), sqlite.callers, self.erased, every),
-            importing(Transfer(engine=sqlite), sqlite.callers, self.imports, every),
-            ending(sessions, sqlite.callers, idle=idle, every=every),
-            self._enforcing(sqlite),
+            Job(scrub, log, "no scrub now; it is tried again").on_signal(
+                callers, self.erased, every
+            ),
+            Job(resume, log, "an import goes on later").on_signal(callers, self.imports, every),
+            repeating(every, lambda: end_idle(sessions, callers(), idle)),
+            enforcing(self._retention(sqlite), callers, self._opened, every),
             backing_up(backups) if backups else nullcontext(),
         ):
             yield
 
-    def _enforcing(self, sqlite: TenantsEngine) -> AbstractAsyncContextManager[None]:
-        kept = RetentionJob(
+    def _retention(self, sqlite: TenantsEngine) -> RetentionJob:
+        return RetentionJob(
             retaining=RetentionSweep(engine=sqlite, on_erased=self.erased.set),
             retention=self.settings.retention,
             trim_audit=partial(trim, self.settings.audit_file),
             clock=TrustedClock(clock=self.clock, elapsed=self.elapsed),
             metrics=self.metrics,
         )
-        return enforcing(kept, sqlite.callers, self._opened, self.settings.sweep_every)
+
+
+async def end_idle(sessions: Sessions, callers: Iterable[Caller], idle: timedelta) -> None:
+    """End each tenant's idle sessions, and say how many; what fails is tried the next time."""
+
+    async def end(caller: Caller) -> None:
+        if ended := await sessions.end_idle(caller, idle):
+            extra = {"sessions": ended, "tenant": caller.tenant}
+            log.info("idle sessions have ended", extra=extra)
+
+    await Job(end, log, "idle sessions go on; they end later").run(callers)
+
+
+async def _is_scrubbed(erasures: Erasures, caller: Caller) -> bool:
+    """Whether no erased byte of the tenant is held back."""
+    scrubbed = await erasures.scrub(caller)
+    if scrubbed.settled:
+        extra = {"erasures": scrubbed.settled, "tenant": caller.tenant}
+        log.info("erased bytes are gone", extra=extra)
+    return not scrubbed.pending
