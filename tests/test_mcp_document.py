@@ -12,7 +12,7 @@ import pytest
 from agentops_memory.cli.program import main
 from agentops_memory.mcp.arguments import Arguments
 from agentops_memory.mcp.tools import offered
-from agentops_memory.settings.profile import ALL_TOOLS, Profile
+from agentops_memory.settings.parsing import ALL_TOOLS, Profile
 
 TEXT = (Path(__file__).parents[1] / "docs" / "mcp.md").read_text("utf-8")
 ROW = re.compile(r"^\| `(mem_\w+)` \|(.*?)\|(.*)\|$", re.MULTILINE)

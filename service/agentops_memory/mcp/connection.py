@@ -15,7 +15,7 @@ from agentops_memory_client.contract.service import MemoryService
 
 from ..api.kit.endpoint import current_caller
 from ..domain.model.access import Caller, KeyId, TenantId
-from ..settings.profile import Profile
+from ..settings.parsing import Profile
 
 if TYPE_CHECKING:
     from .server import Incoming

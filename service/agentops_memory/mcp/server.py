@@ -19,7 +19,7 @@ from agentops_memory_client.contract.errors import MemoryServiceError, Refused, 
 
 from .. import __version__
 from ..api.kit.http import MAX_BODY
-from ..settings.profile import Profile
+from ..settings.parsing import Profile
 from . import arguments as a
 from .connection import Connection, Connections
 from .texts import guide, instructions

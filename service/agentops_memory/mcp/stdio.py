@@ -17,7 +17,7 @@ from agentops_memory_client.contract.service import MemoryService
 
 from ..api.kit.json_reader import parsed, written
 from ..domain.errors import Invalid
-from ..settings.profile import Profile
+from ..settings.parsing import Profile
 from .connection import Connection, SessionNames
 from .server import MemoryServer
 

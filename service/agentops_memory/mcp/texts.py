@@ -19,7 +19,7 @@ from agentops_memory_client.contract.models import (
     TimelineEntry,
 )
 
-from ..settings.profile import Profile
+from ..settings.parsing import Profile
 
 INSTRUCTIONS = (
     "The memory of project {project}: what earlier sessions learned, decided and mended. "

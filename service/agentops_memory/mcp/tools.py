@@ -11,7 +11,7 @@ from agentops_memory_client.contract.models import Message, Session
 
 from ..domain.memories.redactor import MAX_KEY
 from ..domain.text.query import MAX_PROMPT
-from ..settings.profile import Profile
+from ..settings.parsing import Profile
 from . import arguments as a
 from . import texts
 from .connection import Connection

@@ -10,27 +10,8 @@ from typing import Any
 from ..domain.errors import SettingRefused
 from ..domain.model.retention import Retentions
 from ..domain.text.features import Features
-from .parsing import (
-    Address,
-    Rate,
-    address,
-    allowed_origins,
-    count,
-    duration,
-    endpoint,
-    features,
-    file,
-    interval,
-    one_of,
-    optional_file,
-    optional_size,
-    rate,
-    retained,
-    retention,
-    size,
-    switch,
-)
-from .profile import Profile, context_limit, tools
+from . import parsing
+from .parsing import Address, Profile, Rate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,150 +48,150 @@ class Settings:
     """Everything that an operator decides: a row is variable, flag, kind, parser and default."""
 
     listen: Address = field(metadata=variable(
-        "MEMORY_LISTEN", "--listen", "ADDRESS", address, "127.0.0.1:7437",
+        "MEMORY_LISTEN", "--listen", "ADDRESS", parsing.address, "127.0.0.1:7437",
         help="Where to listen; without a host, on every interface.",
     ))
     db_path: Path = field(metadata=variable(
-        "MEMORY_DB_PATH", "--db", "FILE", file,
+        "MEMORY_DB_PATH", "--db", "FILE", parsing.file,
         help="The database file. Unset, it is /data/memory.db where /data can be written, else "
         "./data/memory.db.",
     ))
     lock_wait: timedelta = field(metadata=variable(
-        "MEMORY_LOCK_WAIT", "--lock-wait", "DURATION", duration, "30s",
+        "MEMORY_LOCK_WAIT", "--lock-wait", "DURATION", parsing.duration, "30s",
         help="How long to wait at the start for another service to let go of the database; 0 means "
         "not at all.",
     ))
     allow_network_fs: bool = field(metadata=variable(
-        "MEMORY_ALLOW_NETWORK_FS", "--allow-network-fs", "SWITCH", switch, "off",
+        "MEMORY_ALLOW_NETWORK_FS", "--allow-network-fs", "SWITCH", parsing.switch, "off",
         help="Whether the database may lie on a network file system. It may be damaged if another "
         "machine opens it.",
     ))
     auth: str = field(metadata=variable(  # "", "none" or "keys"
-        "MEMORY_AUTH", "--auth", "MODE", one_of("", "none", "keys"),
+        "MEMORY_AUTH", "--auth", "MODE", parsing.one_of("", "none", "keys"),
         help="Who is let in while no key was ever made: with none everybody, with keys nobody. "
         "Unset: everybody, but then the service listens on a loopback address alone.",
     ))
     keys_file: Path = field(metadata=variable(
-        "MEMORY_KEYS_FILE", "--keys-file", "FILE", optional_file,
+        "MEMORY_KEYS_FILE", "--keys-file", "FILE", parsing.optional_file,
         help="The file of the keys. Unset, it is the database's path with .keys at its end.",
     ))
     redaction_file: Path = field(metadata=variable(
-        "MEMORY_REDACTION_FILE", "--redaction-file", "FILE", optional_file,
+        "MEMORY_REDACTION_FILE", "--redaction-file", "FILE", parsing.optional_file,
         help="What is not taken for a secret, by tenant. Unset, it is the database's path with "
         ".redaction at its end.",
     ))
     tenant_quota: int | None = field(metadata=variable(  # bytes
-        "MEMORY_TENANT_QUOTA", "--tenant-quota", "SIZE", optional_size,
+        "MEMORY_TENANT_QUOTA", "--tenant-quota", "SIZE", parsing.optional_size,
         help="How much the database of a tenant may hold; beyond, saves are refused. Unset: as "
         "much as the disk.",
     ))
     dedupe_window: timedelta = field(metadata=variable(
-        "MEMORY_DEDUPE_WINDOW", "--dedupe-window", "DURATION", duration, "15m",
+        "MEMORY_DEDUPE_WINDOW", "--dedupe-window", "DURATION", parsing.duration, "15m",
         help="How long the same content counts as a duplicate; 0 turns that off.",
     ))
     drain: timedelta = field(metadata=variable(
-        "MEMORY_DRAIN", "--drain", "DURATION", duration, "1s",
+        "MEMORY_DRAIN", "--drain", "DURATION", parsing.duration, "1s",
         help="How long requests are still served after SIGTERM, while /health fails.",
     ))
     recall_limit: timedelta = field(metadata=variable(
-        "MEMORY_RECALL_LIMIT", "--recall-limit", "DURATION", duration, "2s",
+        "MEMORY_RECALL_LIMIT", "--recall-limit", "DURATION", parsing.duration, "2s",
         help="How long words may be looked for, before the newest memories stand in.",
     ))
     sweep_every: timedelta = field(metadata=variable(
-        "MEMORY_SWEEP_EVERY", "--sweep-every", "DURATION", duration, "10m",
+        "MEMORY_SWEEP_EVERY", "--sweep-every", "DURATION", parsing.duration, "10m",
         help="How often the service compares its index with the memories; 0 turns that off.",
     ))
     session_idle: timedelta = field(metadata=variable(
-        "MEMORY_SESSION_IDLE", "--session-idle", "DURATION", duration, "24h",
+        "MEMORY_SESSION_IDLE", "--session-idle", "DURATION", parsing.duration, "24h",
         help="How long nothing is told of a session before it ends by itself; 0 means never.",
     ))
     keep_deleted: timedelta = field(metadata=variable(
-        "MEMORY_KEEP_DELETED", "--keep-deleted", "TIME", retention, "0",
+        "MEMORY_KEEP_DELETED", "--keep-deleted", "TIME", parsing.retention, "0",
         help="How long what is deleted can be restored, such as 90d; 0 means for ever.",
     ))
     keep_revisions: int = field(metadata=variable(
-        "MEMORY_KEEP_REVISIONS", "--keep-revisions", "NUMBER", retained, "100",
+        "MEMORY_KEEP_REVISIONS", "--keep-revisions", "NUMBER", parsing.retained, "100",
         help="How many of the newest revisions of an observation are kept; 0 means all.",
     ))
     keep_idempotency: timedelta = field(metadata=variable(
-        "MEMORY_KEEP_IDEMPOTENCY", "--keep-idempotency", "TIME", retention, "24h",
+        "MEMORY_KEEP_IDEMPOTENCY", "--keep-idempotency", "TIME", parsing.retention, "24h",
         help="How long a request with an idempotency key is known again; 0 means for ever.",
     ))
     keep_audit: timedelta = field(metadata=variable(
-        "MEMORY_KEEP_AUDIT", "--keep-audit", "TIME", retention, "400d",
+        "MEMORY_KEEP_AUDIT", "--keep-audit", "TIME", parsing.retention, "400d",
         help="How long lines of the audit file are kept; 0 means for ever.",
     ))
     keep_receipts: timedelta = field(metadata=variable(
-        "MEMORY_KEEP_RECEIPTS", "--keep-receipts", "TIME", retention, "0",
+        "MEMORY_KEEP_RECEIPTS", "--keep-receipts", "TIME", parsing.retention, "0",
         help="How long receipts of erasures are kept once the bytes are gone; 0 means for ever.",
     ))
     backup_dir: Path | None = field(metadata=variable(
-        "MEMORY_BACKUP_DIR", "--backup-dir", "FOLDER", optional_file,
+        "MEMORY_BACKUP_DIR", "--backup-dir", "FOLDER", parsing.optional_file,
         help="The folder that the service makes backups in, on another disk and for it alone. "
         "Unset: it makes none.",
     ))
     backup_every: timedelta = field(metadata=variable(
-        "MEMORY_BACKUP_EVERY", "--backup-every", "DURATION", interval, "24h",
+        "MEMORY_BACKUP_EVERY", "--backup-every", "DURATION", parsing.interval, "24h",
         help="How old the newest backup may get before the next is made; 0 means never.",
     ))
     backup_keep: int = field(metadata=variable(
-        "MEMORY_BACKUP_KEEP", "--backup-keep", "NUMBER", count, "7",
+        "MEMORY_BACKUP_KEEP", "--backup-keep", "NUMBER", parsing.count, "7",
         help="How many backups are kept in the folder.",
     ))
     recall: Features = field(metadata=variable(
-        "MEMORY_RECALL_WITHOUT", "--recall-without", "NAMES", features,
+        "MEMORY_RECALL_WITHOUT", "--recall-without", "NAMES", parsing.features,
         help="Techniques of recall to leave out, to measure what they bring. The index is built "
         "anew at the start when it was made by others.",
     ))
     max_upload: int = field(metadata=variable(  # bytes
-        "MEMORY_MAX_UPLOAD", "--max-upload", "SIZE", size, "256MiB",
+        "MEMORY_MAX_UPLOAD", "--max-upload", "SIZE", parsing.size, "256MiB",
         help="The largest body of /import and of a session's end.",
     ))
     allowed_origins: frozenset[str] = field(metadata=variable(
-        "MEMORY_ALLOWED_ORIGINS", "--allowed-origins", "ORIGINS", allowed_origins,
+        "MEMORY_ALLOWED_ORIGINS", "--allowed-origins", "ORIGINS", parsing.allowed_origins,
         help="Origins of web pages that may ask and read, separated by commas.",
     ))
     rate_limit: Rate | None = field(metadata=variable(
-        "MEMORY_RATE_LIMIT", "--rate-limit", "RATE", rate,
+        "MEMORY_RATE_LIMIT", "--rate-limit", "RATE", parsing.rate,
         help="How often each key may ask: 50/s, 600/m or 20000/h. Unset: no limit.",
     ))
     tools: tuple[str, ...] = field(metadata=variable(
-        "MEMORY_TOOLS", "--tools", "NAMES", tools, "default",
+        "MEMORY_TOOLS", "--tools", "NAMES", parsing.tools, "default",
         help="The tools of agents that come through MCP: default, all, or names with commas.",
     ))
     context_limit: int = field(metadata=variable(
-        "MEMORY_CONTEXT_LIMIT", "--context-limit", "NUMBER", context_limit, "5",
+        "MEMORY_CONTEXT_LIMIT", "--context-limit", "NUMBER", parsing.context_limit, "5",
         help="How many memories mem_context gives unless it is told, 0 to 50; 0 gives none at all.",
     ))
     auto_summarize: bool = field(metadata=variable(
-        "MEMORY_AUTO_SUMMARIZE", "--auto-summarize", "SWITCH", switch, "on",
+        "MEMORY_AUTO_SUMMARIZE", "--auto-summarize", "SWITCH", parsing.switch, "on",
         help="Whether mem_session_end takes the conversation, and makes a summary of it.",
     ))
     auto_save: bool = field(metadata=variable(
-        "MEMORY_AUTO_SAVE", "--auto-save", "SWITCH", switch, "on",
+        "MEMORY_AUTO_SAVE", "--auto-save", "SWITCH", parsing.switch, "on",
         help="Whether agents that come through MCP have mem_save.",
     ))
     auto_search: bool = field(metadata=variable(
-        "MEMORY_AUTO_SEARCH", "--auto-search", "SWITCH", switch, "on",
+        "MEMORY_AUTO_SEARCH", "--auto-search", "SWITCH", parsing.switch, "on",
         help="Whether agents that come through MCP have mem_search.",
     ))
     log_level: str = field(metadata=variable(
         "MEMORY_LOG_LEVEL", "--log-level", "LEVEL",
-        one_of("debug", "info", "warning", "error"), "info",
+        parsing.one_of("debug", "info", "warning", "error"), "info",
         help="The least severe log lines to write: debug, info, warning or error.",
     ))
     metrics: str = field(metadata=variable(  # "keys", "open" or "off"
-        "MEMORY_METRICS", "--metrics", "MODE", one_of("keys", "open", "off"), "keys",
+        "MEMORY_METRICS", "--metrics", "MODE", parsing.one_of("keys", "open", "off"), "keys",
         help="Who may read /metrics: with keys whoever has a key of the tenant default, and "
         "everybody while no key was ever made; with open everybody; with off nobody.",
     ))
     otlp_endpoint: str | None = field(metadata=variable(
-        "OTEL_EXPORTER_OTLP_ENDPOINT", "--otlp-endpoint", "ENDPOINT", endpoint,
+        "OTEL_EXPORTER_OTLP_ENDPOINT", "--otlp-endpoint", "ENDPOINT", parsing.endpoint,
         help="Where to send traces: host:port (plain-text gRPC) or a URL. Unset: nowhere.",
     ))
     otlp_protocol: str = field(metadata=variable(
         "OTEL_EXPORTER_OTLP_PROTOCOL", "--otlp-protocol", "PROTOCOL",
-        one_of("grpc", "http/protobuf"), "grpc",
+        parsing.one_of("grpc", "http/protobuf"), "grpc",
         help="How to send traces: grpc or http/protobuf.",
     ))
     # fmt: on
