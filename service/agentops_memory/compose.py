@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
@@ -22,7 +22,7 @@ from .domain.memories.redaction_rules import Redaction
 from .domain.memories.redactor import RulesOf
 from .domain.memories.sessions import Sessions
 from .domain.model.access import DEFAULT_TENANT, Caller, TenantId
-from .domain.ports.audit import noop
+from .domain.ports.audit import Audit, noop
 from .domain.ports.engine import Engine
 from .domain.ports.keys import KeyStore
 from .domain.recall.recall import Recall
@@ -84,16 +84,10 @@ async def opened(
     before all that, and nothing once it goes on; `on_upgrade` is called on the loop.
     """
     require_local(settings.db_path, is_network_allowed=settings.allow_network_fs)
-    exceptions = RedactionFile(settings.redaction_file)
-    exceptions.read()
-    redaction = Redaction(exceptions=exceptions.rules)
+    wiring = _Wiring.of(settings, telemetry, clock)
     keys = WatchedKeys(KeyFile(settings.keys_file, settings.audit_file))
-    gate = Gate(
-        identify=_identity(settings, keys, clock).caller,
-        require_rate=RateLimiter(settings.rate_limit).require,
-        rules=redaction.rules,
-    )
-    housekeeping = Housekeeping(
+    gate = wiring.gate(keys)
+    jobs = Housekeeping(
         settings=settings,
         metrics=telemetry.metrics,
         clock=clock,
@@ -104,49 +98,13 @@ async def opened(
         service_lock_within(settings.db_path, settings.lock_wait, on_wait),
         TenantsEngine.opened(
             settings.db_path,
-            housekeeping.engine,
+            jobs.engine,
             has_key=lambda tenant: bool(keys.ring().working(tenant)),
-            on_opened=housekeeping.put_in_order,
+            on_opened=jobs.put_in_order,
         ) as sqlite,
+        wiring.application(sqlite, gate, jobs) as application,
     ):
-        engine, rules = traced(sqlite, telemetry), redaction.rules
-        transfer = Transfer(engine=engine, rules=rules, on_left=housekeeping.imports.set)
-        services = _services(
-            engine,
-            telemetry,
-            settings,
-            rules,
-            clock,
-            transfer=transfer,
-            on_erased=housekeeping.erased.set,
-        )
-        local = partial(_local, services, telemetry, rules)
-        agents = McpOverHttp(Connections(profile=settings.profile, service=local, clock=clock))
-        figures, backups = Figures(sqlite, telemetry.metrics), housekeeping.backups()
-        probes = Probes(storage=sqlite, metrics=telemetry.metrics, backups=backups)
-        more = _looked_after(probes, figures, gate, settings, telemetry)
-        async with (
-            housekeeping.done_for(sqlite, backups),
-            watching_the_loop(telemetry.metrics),
-            kept_fresh(figures) if telemetry.is_sent else nullcontext(),
-            agents.opened(),
-        ):
-            yield application(PROTOCOLS, replace(services, agents=agents), more, gate, telemetry)
-
-
-def _looked_after(
-    probes: Probes, figures: Figures, gate: Gate, settings: Settings, telemetry: Telemetry
-) -> list[Operation]:
-    """What those are answered who look after the service."""
-    if settings.metrics == "off":
-        return probes.operations
-    scrape = Scrape(
-        refresh=figures.refresh,
-        exposition=telemetry.exposition(),
-        gate=gate,
-        is_open=settings.metrics == "open",
-    )
-    return [*probes.operations, scrape.operation]
+        yield application
 
 
 @asynccontextmanager
@@ -162,87 +120,129 @@ async def opened_here(
     The file may be in use by others meanwhile. What is erased here loses its bytes, and an
     import that is left half-way is completed, when a service next looks after the file.
     """
-    exceptions = RedactionFile(settings.redaction_file)
-    exceptions.read()
-    redaction, path = Redaction(exceptions=exceptions.rules), tenant_file(settings.db_path, tenant)
+    wiring = _Wiring.of(settings, telemetry, clock)
     async with SqliteEngine.opened(
-        path,
+        tenant_file(settings.db_path, tenant),
         clock=clock,
         features=settings.recall,
         quota=settings.tenant_quota,
         retention=settings.retention,
     ) as sqlite:
-        engine, rules = traced(sqlite, telemetry), redaction.rules
-        transfer = Transfer(engine=engine, rules=rules, step=OWN, rest=OF_OTHERS)
-        services = _services(engine, telemetry, settings, rules, clock, transfer=transfer)
-        yield _local(services, telemetry, rules, lambda: Caller(tenant=tenant))
+        engine = traced(sqlite, telemetry)
+        transfer = Transfer(engine=engine, rules=wiring.rules, step=OWN, rest=OF_OTHERS)
+        services = wiring.services(engine, transfer)
+        yield wiring.local(services, lambda: Caller(tenant=tenant))
 
 
-def _local(
-    services: Services,
-    telemetry: Telemetry,
-    rules: RulesOf,
-    caller: Callable[[], Caller],
-    trace: Mapping[str, str] = NO_TRACE,
-) -> LocalService:
-    """The services behind the REST API, for one caller in this process."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wiring:
+    """How the parts of the program are put together, for a service or for one command."""
 
-    def operation(name: str, caller: Caller) -> AbstractContextManager[object]:
-        hide_by(rules(caller))
-        return telemetry.operation(name, trace)
+    settings: Settings
+    telemetry: Telemetry
+    clock: Callable[[], datetime]
+    rules: RulesOf
 
-    return LocalService(agentops=agentops.core(services), caller=caller, operation=operation)
+    @classmethod
+    def of(
+        cls, settings: Settings, telemetry: Telemetry, clock: Callable[[], datetime]
+    ) -> "_Wiring":
+        exceptions = RedactionFile(settings.redaction_file)
+        exceptions.read()
+        rules = Redaction(exceptions=exceptions.rules).rules
+        return cls(settings=settings, telemetry=telemetry, clock=clock, rules=rules)
 
+    def gate(self, keys: KeyStore) -> Gate:
+        """Whom to let in; SettingRefused or KeyFileRefused if nobody, or the keys are unknown."""
+        settings, ring = self.settings, keys.read()
+        auth, host = settings.auth, settings.listen.host
+        must_have_keys(ring, auth, host)
+        if not ring.was_ever_used:
+            log.warning(
+                "no key was ever made, so whoever reaches this service may do everything; "
+                "the first key closes it",
+                extra={"auth": auth, "listen": str(settings.listen)},
+            )
+        is_open = is_open_allowed(auth, host)
+        identity = Identity(keys, is_open_allowed=is_open, clock=self.clock)
+        rates = RateLimiter(settings.rate_limit)
+        return Gate(identify=identity.caller, require_rate=rates.require, rules=self.rules)
 
-def _services(
-    engine: Engine,
-    telemetry: Telemetry,
-    settings: Settings,
-    rules: RulesOf,
-    clock: Callable[[], datetime],
-    *,
-    transfer: Transfer,
-    on_erased: Callable[[Caller], None] = noop,
-) -> Services:
-    """The domain over the engine, with what comes of its operations counted."""
-    count = partial(counted, metrics=telemetry.metrics)
-    audit = AuditFile(settings.audit_file, clock)
-    memories = Memories(
-        engine=engine, dedupe_window=settings.dedupe_window, rules=rules, on_erased=on_erased
-    )
+    @asynccontextmanager
+    async def application(
+        self, sqlite: TenantsEngine, gate: Gate, jobs: Housekeeping
+    ) -> AsyncIterator[Starlette]:
+        """The application, with what goes on beside it."""
+        metrics, backups = self.telemetry.metrics, jobs.backups()
+        engine, figures = traced(sqlite, self.telemetry), Figures(sqlite, metrics)
+        transfer = Transfer(engine=engine, rules=self.rules, on_left=jobs.imports.set)
+        services = self.services(engine, transfer, jobs.erased.set)
+        connections = Connections(
+            profile=self.settings.profile, service=partial(self.local, services), clock=self.clock
+        )
+        agents = McpOverHttp(connections)
+        probes = Probes(storage=sqlite, metrics=metrics, backups=backups)
+        more = self._endpoints(probes, figures, gate)
+        async with (
+            jobs.done_for(sqlite, backups),
+            watching_the_loop(metrics),
+            kept_fresh(figures) if self.telemetry.is_sent else nullcontext(),
+            agents.opened(),
+        ):
+            served = replace(services, agents=agents)
+            yield application(PROTOCOLS, served, more, gate, self.telemetry)
 
-    def stores(policy: Policy) -> StoreServices:
-        made = Stores(engine=engine, policy=policy, audit=audit, rules=rules, on_erased=on_erased)
+    def services(
+        self, engine: Engine, transfer: Transfer, on_erased: Callable[[Caller], None] = noop
+    ) -> Services:
+        """The domain over the engine, with what comes of its operations counted."""
+        settings, rules = self.settings, self.rules
+        count = partial(counted, metrics=self.telemetry.metrics)
+        audit, window = AuditFile(settings.audit_file, self.clock), settings.dedupe_window
+        recall = Recall(engine=engine, features=settings.recall, timeout=settings.recall_limit)
+        return Services(
+            memories=count(
+                Memories(engine=engine, dedupe_window=window, rules=rules, on_erased=on_erased)
+            ),
+            sessions=count(Sessions(engine=engine, rules=rules)),
+            recall=count(recall),
+            transfer=count(transfer),
+            projects=Projects(engine=engine, audit=audit, on_erased=on_erased),
+            erasures=Erasures(engine=engine),
+            stores=partial(self._stores, engine, audit, on_erased),
+            clock=self.clock,
+            max_upload=settings.max_upload,
+            folder=settings.db_path.parent,
+        )
+
+    def _stores(
+        self, engine: Engine, audit: Audit, on_erased: Callable[[Caller], None], policy: Policy
+    ) -> StoreServices:
+        rules, count = self.rules, partial(counted, metrics=self.telemetry.metrics)
+        stores = Stores(engine=engine, policy=policy, audit=audit, rules=rules, on_erased=on_erased)
+        entries = Entries(engine=engine, policy=policy, rules=rules, on_erased=on_erased)
         return StoreServices(
-            stores=count(made),
-            entries=count(Entries(engine=engine, policy=policy, rules=rules, on_erased=on_erased)),
+            stores=count(stores),
+            entries=count(entries),
             versions=Versions(engine=engine, policy=policy, audit=audit, on_erased=on_erased),
         )
 
-    return Services(
-        memories=count(memories),
-        sessions=count(Sessions(engine=engine, rules=rules)),
-        recall=count(
-            Recall(engine=engine, features=settings.recall, timeout=settings.recall_limit)
-        ),
-        transfer=count(transfer),
-        projects=Projects(engine=engine, audit=audit, on_erased=on_erased),
-        erasures=Erasures(engine=engine),
-        stores=stores,
-        clock=clock,
-        max_upload=settings.max_upload,
-        folder=settings.db_path.parent,
-    )
+    def local(
+        self, services: Services, caller: Callable[[], Caller], trace: Mapping[str, str] = NO_TRACE
+    ) -> LocalService:
+        """The services behind the REST API, for one caller in this process."""
 
+        def operation(name: str, caller: Caller) -> AbstractContextManager[object]:
+            hide_by(self.rules(caller))
+            return self.telemetry.operation(name, trace)
 
-def _identity(settings: Settings, keys: KeyStore, clock: Callable[[], datetime]) -> Identity:
-    """Who may come in; SettingRefused or KeyFileRefused when nobody could, or keys are unknown."""
-    ring, host = keys.read(), settings.listen.host
-    must_have_keys(ring, settings.auth, host)
-    if not ring.was_ever_used:
-        log.warning(
-            "no key was ever made, so whoever reaches this service may do everything; "
-            "the first key closes it",
-            extra={"auth": settings.auth, "listen": str(settings.listen)},
-        )
-    return Identity(keys, is_open_allowed=is_open_allowed(settings.auth, host), clock=clock)
+        return LocalService(agentops=agentops.core(services), caller=caller, operation=operation)
+
+    def _endpoints(self, probes: Probes, figures: Figures, gate: Gate) -> list[Operation]:
+        """What those are answered who look after the service."""
+        mode = self.settings.metrics
+        if mode == "off":
+            return probes.operations
+        shown, is_open = self.telemetry.exposition(), mode == "open"
+        scrape = Scrape(refresh=figures.refresh, exposition=shown, gate=gate, is_open=is_open)
+        return [*probes.operations, scrape.operation]
