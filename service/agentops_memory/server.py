@@ -208,13 +208,7 @@ class _Server(uvicorn.Server):
 async def _listening(
     gate: StartupGate, settings: Settings, telemetry: Telemetry
 ) -> AsyncIterator[_Server]:
-    app = guarded(
-        gate,
-        compose.PROTOCOLS,
-        telemetry.metrics,
-        host=settings.listen.host,
-        allowed_origins=settings.allowed_origins,
-    )
+    app = guarded(gate, compose.PROTOCOLS, telemetry.metrics, settings)
     server = _Server(app, _listener(settings.listen))
     try:
         yield server

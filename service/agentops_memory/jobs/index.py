@@ -58,7 +58,18 @@ def repairing(maintenance: Maintenance, damage: WorkSignal) -> AbstractAsyncCont
 
     What stays damaged is looked at again.
     """
-    return background(_repair_again_and_again(maintenance, damage))
+    repair = partial(_is_repaired, maintenance)
+    job = Job(repair, log, "nothing is mended now; it is tried again")
+
+    async def repaired() -> None:
+        damaged: list[Caller] = []
+        while True:
+            signalled = await damage.wait(AT_ONCE if damaged else None)
+            due = {caller.tenant: caller for caller in [*damaged, *signalled]}
+            damaged = await job.run(due.values())
+            await asyncio.sleep(PAUSE.total_seconds())
+
+    return background(repaired())
 
 
 async def tidy(
@@ -84,17 +95,6 @@ def _tell(tidied: Tidied) -> None:
         log.error("the index was out of line and was built anew", extra=fields)
     if tidied.moved:
         log.info("projects moved to other partitions", extra={"projects": tidied.moved})
-
-
-async def _repair_again_and_again(maintenance: Maintenance, damage: WorkSignal) -> None:
-    repair = partial(_is_repaired, maintenance)
-    job = Job(repair, log, "nothing is mended now; it is tried again")
-    damaged: list[Caller] = []
-    while True:
-        signalled = await damage.wait(AT_ONCE if damaged else None)
-        due = {caller.tenant: caller for caller in [*damaged, *signalled]}
-        damaged = await job.run(due.values())
-        await asyncio.sleep(PAUSE.total_seconds())
 
 
 async def _is_repaired(maintenance: Maintenance, caller: Caller) -> bool:

@@ -73,13 +73,13 @@ def repeating(
     every: timedelta, work: Callable[[], Awaitable[object]]
 ) -> AbstractAsyncContextManager[None]:
     """Inside, the work is done after each such interval; an interval of 0 means never."""
-    return background(_again_and_again(every, work)) if every else nullcontext()
 
+    async def repeated() -> None:
+        while True:
+            await asyncio.sleep(every.total_seconds())
+            await work()
 
-async def _again_and_again(every: timedelta, work: Callable[[], Awaitable[object]]) -> None:
-    while True:
-        await asyncio.sleep(every.total_seconds())
-        await work()
+    return background(repeated()) if every else nullcontext()
 
 
 @dataclass(frozen=True, slots=True)

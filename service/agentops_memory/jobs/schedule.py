@@ -53,13 +53,13 @@ class Housekeeping:
     async def engine(self, path: Path) -> AsyncIterator[SqliteEngine]:
         """The engine of a tenant's database, whose folder may be mounted from elsewhere."""
         require_local(path, is_network_allowed=self.settings.allow_network_fs)
-        loop = asyncio.get_running_loop()
+        soon, committed = asyncio.get_running_loop().call_soon_threadsafe, self.metrics.committed
 
         def damaged(caller: Caller) -> None:
-            loop.call_soon_threadsafe(self._damaged.set, caller)
+            soon(self._damaged.set, caller)
 
         def upgrading() -> None:
-            loop.call_soon_threadsafe(self.on_upgrade)
+            soon(self.on_upgrade)
 
         async with SqliteEngine.opened(
             path,
@@ -67,9 +67,7 @@ class Housekeeping:
             features=self.settings.recall,
             quota=self.settings.tenant_quota,
             retention=self.settings.retention,
-            listener=Listener(
-                committed=self.metrics.committed, damaged=damaged, upgrading=upgrading
-            ),
+            listener=Listener(committed=committed, damaged=damaged, upgrading=upgrading),
         ) as engine:
             yield engine
 

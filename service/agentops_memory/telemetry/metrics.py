@@ -23,18 +23,8 @@ from ..domain.memories.idempotency import IdempotentRequest
 from ..domain.model.memory import Amended, Entered, Imported, Saved
 from ..domain.model.search import Context, Method
 from ..domain.model.stores import Written
-from .measures import (
-    COMMIT_BATCH_SIZE,
-    COMMIT_SECONDS,
-    CONTEXT_ANSWERS,
-    CONTEXT_METHOD,
-    DEDUP,
-    INFO,
-    MEASURES,
-    REDACTIONS,
-    Kind,
-    Measure,
-)
+from . import measures as m
+from .measures import MEASURES, Kind, Measure
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -61,7 +51,7 @@ class Metrics:
         """Tell the sink, too, from now on."""
         for measure, recorders in self._recorders.items():
             recorders.append(sink(measure))
-        self._recorders[INFO][-1](1, (__version__,), get_current_span())
+        self._recorders[m.INFO][-1](1, (__version__,), get_current_span())
 
     def count(
         self, measure: Measure, *labels: str, by: float = 1, span: Span = INVALID_SPAN
@@ -79,8 +69,8 @@ class Metrics:
 
     def committed(self, changes: int, seconds: float) -> None:
         """Add a commit."""
-        self.observe(COMMIT_BATCH_SIZE, changes)
-        self.observe(COMMIT_SECONDS, seconds)
+        self.observe(m.COMMIT_BATCH_SIZE, changes)
+        self.observe(m.COMMIT_SECONDS, seconds)
 
     def show(self, measure: Measure, value: float, *labels: str) -> None:
         """Let this be a gauge's value from now on."""
@@ -220,20 +210,20 @@ def _counted(
 
 
 def _saved(metrics: Metrics, saved: Saved) -> None:
-    metrics.count(DEDUP, saved.action.value, span=get_current_span())
+    metrics.count(m.DEDUP, saved.action.value, span=get_current_span())
     _redacted(metrics, saved)
 
 
 def _redacted(metrics: Metrics, of: Saved | Amended | Entered | Imported | Written[object]) -> None:
     if of.redacted:
-        metrics.count(REDACTIONS, by=of.redacted, span=get_current_span())
+        metrics.count(m.REDACTIONS, by=of.redacted, span=get_current_span())
 
 
 def _context(metrics: Metrics, context: Context) -> None:
     methods = [hit.method for hit in context.found.hits]
     for method in set(methods):
-        metrics.count(CONTEXT_METHOD, method.value, by=methods.count(method))
-    metrics.count(CONTEXT_ANSWERS, _outcome(context, methods), span=get_current_span())
+        metrics.count(m.CONTEXT_METHOD, method.value, by=methods.count(method))
+    metrics.count(m.CONTEXT_ANSWERS, _outcome(context, methods), span=get_current_span())
 
 
 def _outcome(context: Context, methods: list[Method]) -> str:

@@ -30,8 +30,7 @@ def providers(endpoint: str, protocol: str) -> tuple[TracerProvider, MeterProvid
     if protocol not in _EXPORTERS:
         raise ValueError(f"The protocol is none of {', '.join(_EXPORTERS)}.")
     spans, measurements = _EXPORTERS[protocol](endpoint)
-    named = {"service.name": SERVICE, "service.version": __version__}
-    resource = Resource.create(named)
+    resource = Resource.create({"service.name": SERVICE, "service.version": __version__})
     tracing = TracerProvider(resource=resource, shutdown_on_exit=False)
     tracing.add_span_processor(
         BatchSpanProcessor(

@@ -121,15 +121,11 @@ def _inserted(stored: Memory, *_: object, **__: object) -> Attributes:
     return {"memory.observation.id": stored.id}
 
 
-def _found_by(match: str) -> Callable[..., Attributes]:
+def _found(match: str | None = None) -> Callable[..., Attributes]:
     def found(hits: list[Hit], *_: object, **__: object) -> Attributes:
         return {"memory.fts.match": match, "memory.search.result_count": len(hits)}
 
     return found
-
-
-def _filled(hits: list[Hit], *_: object, **__: object) -> Attributes:
-    return {"memory.search.result_count": len(hits)}
 
 
 def _summarized(_: None, session: Session) -> Attributes:
@@ -155,9 +151,9 @@ STEPS: Mapping[str, Mapping[str, Step]] = {
         "close": Step("store.summarize", _summarized),
     },
     "search": {
-        "keyed": Step("store.fts", _found_by("keyed")),
-        "every": Step("store.fts", _found_by("every")),
-        "best": Step("store.fts", _found_by("best")),
-        "backfill": Step("store.backfill", _filled),
+        "keyed": Step("store.fts", _found("keyed")),
+        "every": Step("store.fts", _found("every")),
+        "best": Step("store.fts", _found("best")),
+        "backfill": Step("store.backfill", _found()),
     },
 }

@@ -5,7 +5,7 @@ import errno
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from pydantic import BaseModel
@@ -22,11 +22,12 @@ from ..api.kit.openapi import Described, document
 from ..api.kit.protocol import Operation, Protocol, Services, protocol_at
 from ..api.kit.refusals import Failed, NoMethod, NoPath
 from ..domain.errors import Denied, Refusal, Unavailable
-from ..domain.model.access import DEFAULT_TENANT, Caller, Role
+from ..domain.model.access import DEFAULT_TENANT, Role
 from ..domain.secrets.sanitizing import reason
 from ..telemetry import Telemetry
 
 TITLE = "agentops-memory"
+PARTIAL = "Measurements are of all: they want a key of default for every project."
 NO_FILE_LEFT = (errno.EMFILE, errno.ENFILE)
 
 log = logging.getLogger(__name__)
@@ -132,27 +133,22 @@ class Documentation:
     @property
     def operations(self) -> list[Operation]:
         """The description, twice, and what more there is."""
+        operation = partial(Operation, method="GET", role=Role.READER, refusals=(503,))
         return [
             *self._more,
-            Operation(
-                method="GET",
+            operation(
                 path="/openapi.json",
                 name="openapi",
                 summary="This description, in OpenAPI 3.1.",
                 handler=self._openapi,
                 answer=Description,
-                role=Role.READER,
-                refusals=(503,),
             ),
-            Operation(
-                method="GET",
+            operation(
                 path="/docs",
                 name="docs",
                 summary="This description, on a page.",
                 handler=self._docs,
                 media_type="text/html",
-                role=Role.READER,
-                refusals=(503,),
             ),
         ]
 
@@ -204,13 +200,10 @@ class Scrape:
 
     async def _metrics(self, request: Request) -> Response:
         if not self.is_open:
-            _require_all(self.gate.admit(request, Role.READER, is_limited=False))
+            caller = self.gate.admit(request, Role.READER, is_limited=False)
+            if caller.tenant != DEFAULT_TENANT or not caller.projects.are_everything:
+                raise Denied(PARTIAL)
         await self.refresh()
         accept = request.headers.get("accept", "")
         text, media_type = await asyncio.to_thread(self.exposition, accept)
         return Response(text, media_type=media_type)
-
-
-def _require_all(caller: Caller) -> None:
-    if caller.tenant != DEFAULT_TENANT or not caller.projects.are_everything:
-        raise Denied("Measurements are of all: they want a key of default for every project.")

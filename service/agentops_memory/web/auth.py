@@ -138,7 +138,7 @@ class RateLimiter:
     ) -> None:
         self._limit = limit
         self._monotonic_ns = monotonic_ns
-        self._full_at: OrderedDict[str | None, int] = OrderedDict()  # in ticks, see _require
+        self._full_at: OrderedDict[str | None, int] = OrderedDict()  # in ticks, see require
 
     def __len__(self) -> int:
         """How many keys are remembered."""
@@ -146,10 +146,9 @@ class RateLimiter:
 
     def require(self, key: str | None) -> None:
         """Count a request of this key; refused with TooMany, it does not count."""
-        if self._limit is not None:
-            self._require(key, self._limit)
-
-    def _require(self, key: str | None, limit: Rate) -> None:
+        limit = self._limit
+        if limit is None:
+            return
         # A tick is a count-th of a nanosecond: in ticks a request costs just a unit, so
         # nothing is ever rounded. A bucket is known by when it is full again.
         now, cost = self._monotonic_ns() * limit.count, limit.nanoseconds
@@ -160,9 +159,6 @@ class RateLimiter:
             raise TooMany(_sentence(key, limit, seconds), seconds)
         self._full_at[key] = full_at
         self._full_at.move_to_end(key)
-        self._forget(now)
-
-    def _forget(self, now: int) -> None:
         while next(iter(self._full_at.values())) <= now or len(self._full_at) > MOST_KEYS:
             self._full_at.popitem(last=False)
 

@@ -83,15 +83,7 @@ class Probes:
             _operation(HEALTH, "health", "Whether the service runs.", _ok),
             _operation(LIVE, "live", "Whether the process answers.", _ok),
             _operation(STARTUP, "startup", "Whether the service has started.", _ok),
-            Operation(
-                method="GET",
-                path=READY,
-                name="ready",
-                summary="Whether the service can do its work, and what was looked at for that.",
-                handler=self._ready,
-                answer=Readiness,
-                refusals=(503,),
-            ),
+            _operation(READY, "ready", _READY, self._ready, Readiness),
         ]
 
     async def _ready(self, _: Request) -> Response:
@@ -141,11 +133,8 @@ def _values(damaged: int) -> Check:
 
 
 def _migrations(has_newest_format: bool) -> Check:
-    if has_newest_format:
-        return Check()
-    return Check(
-        status=Status.FAILED, detail="Another version of the program has changed the database."
-    )
+    changed = "Another version of the program has changed the database."
+    return Check() if has_newest_format else Check(status=Status.FAILED, detail=changed)
 
 
 def _disk(free: int | None) -> Check:
@@ -190,16 +179,14 @@ def _answered(found: Readiness) -> Response:
     return JSONResponse(found.model_dump(mode="json", exclude_none=True), status)
 
 
-def _operation(path: str, name: str, summary: str, handler: Handler) -> Operation:
-    return Operation(
-        method="GET",
-        path=path,
-        name=name,
-        summary=summary,
-        handler=handler,
-        answer=Health,
-        refusals=(503,),
-    )
+_READY = "Whether the service can do its work, and what was looked at for that."
+
+
+def _operation(
+    path: str, name: str, summary: str, handler: Handler, answer: type[BaseModel] = Health
+) -> Operation:
+    made = partial(Operation, method="GET", path=path, name=name, refusals=(503,))
+    return made(summary=summary, handler=handler, answer=answer)
 
 
 async def _ok(_: Request) -> Response:

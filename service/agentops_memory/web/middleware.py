@@ -7,13 +7,13 @@ from datetime import timedelta
 from itertools import chain
 
 from starlette.middleware.cors import CORSMiddleware
-from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..api.kit.endpoint import Endpoint
 from ..api.kit.protocol import READ, SENT, Protocol, protocol_at
 from ..domain.errors import Denied, Unavailable
 from ..settings.parsing import PORTS, canonical_origin
+from ..settings.settings import Settings
 from ..telemetry import Metrics, Requests
 from .auth import is_loopback
 from .health import AS_USUAL, WHILE_STARTING, WHILE_STOPPING, Told, while_waiting
@@ -36,15 +36,11 @@ ALWAYS = (
 
 
 def guarded(
-    gate: "StartupGate",
-    protocols: Sequence[Protocol],
-    metrics: Metrics,
-    *,
-    host: str,
-    allowed_origins: frozenset[str],
+    gate: "StartupGate", protocols: Sequence[Protocol], metrics: Metrics, settings: Settings
 ) -> ASGIApp:
     """The gate inside all that a request passes before it, so that no answer is without it."""
-    origins = Origins(gate, protocols, names=local_names(host), allowed=allowed_origins)
+    names = local_names(settings.listen.host)
+    origins = Origins(gate, protocols, names=names, allowed=settings.allowed_origins)
     return SecurityHeaders(Requests(origins, metrics, route_of))
 
 
@@ -207,11 +203,10 @@ class StartupGate:
             return
         if self._application is None:
             await self._opened()
-        answer = self._application or self._refused(scope["path"])
+        answer = self._application
+        if answer is None:
+            answer = protocol_at(scope["path"], self._protocols).refused(self._refusal)
         await answer(scope, receive, send)
-
-    def _refused(self, path: str) -> Response:
-        return protocol_at(path, self._protocols).refused(self._refusal)
 
     async def _opened(self) -> None:
         """Wait for the service to open, while that is a matter of seconds."""
