@@ -104,18 +104,19 @@ class Job:
 
         What is held back is tried again after a pause. An interval of 0 means never.
         """
-        return background(self._run_on_signal(callers, signal, every))
 
-    async def _run_on_signal(self, callers: Callers, signal: WorkSignal, every: timedelta) -> None:
-        due, pause, clock = list(callers()), SHORTEST_PAUSE, asyncio.get_running_loop().time
-        while True:
-            begun = clock()
-            held_back = await self.run(due)
-            await asyncio.sleep(clock() - begun)  # it rests as long as it worked
-            pause = min(2 * pause, LONGEST_PAUSE) if held_back else SHORTEST_PAUSE
-            signalled = await signal.wait(pause if held_back else every or None)
-            due = held_back + [caller for caller in signalled if caller not in held_back]
-            due = due or list(callers())
+        async def run() -> None:
+            due, pause, clock = list(callers()), SHORTEST_PAUSE, asyncio.get_running_loop().time
+            while True:
+                begun = clock()
+                held_back = await self.run(due)
+                await asyncio.sleep(clock() - begun)  # it rests as long as it worked
+                pause = min(2 * pause, LONGEST_PAUSE) if held_back else SHORTEST_PAUSE
+                signalled = await signal.wait(pause if held_back else every or None)
+                due = held_back + [caller for caller in signalled if caller not in held_back]
+                due = due or list(callers())
+
+        return background(run())
 
     async def _is_done(self, caller: Caller) -> bool:
         return await attempted(self.work(caller), self.log, self.failure, tenant=caller.tenant)

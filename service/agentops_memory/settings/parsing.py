@@ -218,7 +218,7 @@ def tools(text: str) -> tuple[str, ...]:
 
 
 def context_limit(text: str) -> int:
-    """How many memories mem_context gives, 0 to 50."""
+    """How many memories mem_context gives: a number from 0 to 50."""
     if not (text.isascii() and text.isdigit() and len(text) < 4 and int(text) <= MOST_CONTEXT):
         raise ValueError(f"is not a number from 0 to {MOST_CONTEXT}")
     return int(text)

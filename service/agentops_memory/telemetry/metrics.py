@@ -137,20 +137,29 @@ class Prometheus:
         self._client.ProcessCollector(registry=self._registry)
 
     def __call__(self, measure: Measure) -> Recorder:
+        made, add = self._made(measure)
+        if measure.labels:  # known series begin at 0, so that a first event is an increase
+            for values in product(*measure.labels.values()):
+                made.labels(*values)
+
+        def recorded(value: float, labels: Sequence[str], span: Span) -> None:
+            add(made.labels(*labels) if labels else made, value, _exemplar(span))
+
+        return recorded
+
+    def _made(self, measure: Measure) -> tuple[Any, Callable[[Any, float, Any], None]]:
+        """What keeps the measure, and how a value is added to it."""
         client, given = self._client, (measure.name, measure.help, tuple(measure.labels))
         match measure.kind:
             case Kind.COUNTER:
-                counter = _series(client.Counter(*given, registry=self._registry), measure)
-                return lambda value, labels, span: counter(labels).inc(value, _exemplar(span))
+                return client.Counter(*given, registry=self._registry), client.Counter.inc
             case Kind.GAUGE:
-                gauge = _series(client.Gauge(*given, registry=self._registry), measure)
-                return lambda value, labels, _: gauge(labels).set(value)
+                gauge = client.Gauge(*given, registry=self._registry)
+                return gauge, lambda gauge, value, _: gauge.set(value)
             case Kind.HISTOGRAM:
-                histogram = _series(
-                    client.Histogram(*given, buckets=measure.buckets, registry=self._registry),
-                    measure,
-                )
-                return lambda value, labels, span: histogram(labels).observe(value, _exemplar(span))
+                buckets = measure.buckets
+                histogram = client.Histogram(*given, buckets=buckets, registry=self._registry)
+                return histogram, client.Histogram.observe
 
     def exposition(self, accept: str) -> tuple[bytes, str]:
         """All of them as text, and its content type: OpenMetrics, with exemplars, if accepted."""
@@ -158,15 +167,6 @@ class Prometheus:
             shown = self._open_metrics
             return shown.generate_latest(self._registry), shown.CONTENT_TYPE_LATEST
         return self._client.generate_latest(self._registry), TEXT
-
-
-def _series(made: Any, measure: Measure) -> Callable[[Sequence[str]], Any]:
-    """Finds series by labels; known ones begin at 0, so that a first event is an increase."""
-    if not measure.labels:
-        return lambda _: made
-    for values in product(*measure.labels.values()):
-        made.labels(*values)
-    return lambda labels: made.labels(*labels)
 
 
 def _exemplar(span: Span) -> dict[str, str] | None:

@@ -68,31 +68,27 @@ def _url(endpoint: str) -> str:
 
 
 def _grpc(endpoint: str) -> tuple[SpanExporter, MetricExporter]:
-    from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import (  # noqa: PLC0415
-        OTLPMetricExporter,
-    )
-    from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import (  # noqa: PLC0415
-        OTLPSpanExporter,
+    from opentelemetry.exporter.otlp.proto.grpc import (  # noqa: PLC0415
+        metric_exporter,
+        trace_exporter,
     )
 
     target, tls = grpc_target(endpoint)
     return (
-        OTLPSpanExporter(endpoint=target, insecure=not tls),
-        OTLPMetricExporter(endpoint=target, insecure=not tls),
+        trace_exporter.OTLPSpanExporter(endpoint=target, insecure=not tls),
+        metric_exporter.OTLPMetricExporter(endpoint=target, insecure=not tls),
     )
 
 
 def _http(endpoint: str) -> tuple[SpanExporter, MetricExporter]:
-    from opentelemetry.exporter.otlp.proto.http.metric_exporter import (  # noqa: PLC0415
-        OTLPMetricExporter,
-    )
-    from opentelemetry.exporter.otlp.proto.http.trace_exporter import (  # noqa: PLC0415
-        OTLPSpanExporter,
+    from opentelemetry.exporter.otlp.proto.http import (  # noqa: PLC0415
+        metric_exporter,
+        trace_exporter,
     )
 
     return (
-        OTLPSpanExporter(endpoint=http_url(endpoint)),
-        OTLPMetricExporter(endpoint=http_url(endpoint, METRICS)),
+        trace_exporter.OTLPSpanExporter(endpoint=http_url(endpoint)),
+        metric_exporter.OTLPMetricExporter(endpoint=http_url(endpoint, METRICS)),
     )
 
 

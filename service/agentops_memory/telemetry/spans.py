@@ -8,7 +8,6 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from opentelemetry.context import Context
-from opentelemetry.metrics import Meter
 from opentelemetry.trace import (
     INVALID_SPAN,
     NoOpTracer,
@@ -55,16 +54,9 @@ ERROR_TYPES = frozenset(
 class Telemetry:
     """The spans and measurements of one service. Make it with `started`; end it with `stop`."""
 
-    def __init__(
-        self,
-        tracer: Tracer,
-        meter: Meter | None = None,
-        shut_down: Callable[[], None] | None = None,
-    ) -> None:
+    def __init__(self, tracer: Tracer, shut_down: Callable[[], None] | None = None) -> None:
         self.tracer = tracer
         self.metrics = Metrics()
-        if meter:
-            self.metrics.join(instruments(meter))
         self._shut_down = shut_down
 
     @property
@@ -91,8 +83,9 @@ class Telemetry:
             spans.shutdown()
             measurements.shutdown()
 
-        tracer = spans.get_tracer(SCOPE, __version__)
-        return cls(tracer, measurements.get_meter(SCOPE, __version__), shut_down)
+        telemetry = cls(spans.get_tracer(SCOPE, __version__), shut_down)
+        telemetry.metrics.join(instruments(measurements.get_meter(SCOPE, __version__)))
+        return telemetry
 
     def exposition(self) -> Callable[[str], tuple[bytes, str]]:
         """Keep measurements from now on; the answer shows them, as `Prometheus.exposition` does."""

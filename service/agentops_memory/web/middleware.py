@@ -93,7 +93,7 @@ class Origins:
             await refused(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> str | None:
-        hosts, origins = (_values(scope, name) for name in (b"host", b"origin"))
+        hosts, origins = _hosts_and_origins(scope)
         if self._names is not None and any(host_of(host) not in self._names for host in hosts):
             return RENAMED
         if not all(is_welcome(origin, hosts, self._allowed) for origin in origins):
@@ -113,8 +113,12 @@ def _readable(app: ASGIApp, protocols: Sequence[Protocol], allowed: frozenset[st
     )
 
 
-def _values(scope: Scope, name: bytes) -> list[str]:
-    return [value.decode("latin-1") for each, value in scope["headers"] if each == name]
+def _hosts_and_origins(scope: Scope) -> tuple[list[str], list[str]]:
+    found: dict[bytes, list[str]] = {b"host": [], b"origin": []}
+    for name, value in scope["headers"]:
+        if name in found:
+            found[name].append(value.decode("latin-1"))
+    return found[b"host"], found[b"origin"]
 
 
 def host_of(authority: str) -> str | None:
