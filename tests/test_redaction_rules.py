@@ -13,16 +13,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentops_memory.domain.errors import Invalid, OverQuota
-from agentops_memory.domain.secrets.redaction import (
-    KINDS,
+from agentops_memory.domain.memories.redaction_rules import (
     LONGEST_ID,
-    LONGEST_VALUE,
     MOST_RUNS,
     MOST_VALUES,
-    Redacted,
     Registry,
-    Rules,
     Run,
+)
+from agentops_memory.domain.secrets.redaction import (
+    KINDS,
+    LONGEST_VALUE,
+    Redacted,
+    Rules,
     redacted,
 )
 

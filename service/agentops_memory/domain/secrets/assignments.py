@@ -1,13 +1,19 @@
 """Secrets assigned to a telling name: `DB_PASSWORD=...`, `password: ...`, `api_key: ...`."""
 
 import re
-from collections.abc import Mapping
 
-from .tokens import MIN_ALTERNATIONS, UUID, alternations
-
+MARK = "[REDACTED:"
+PLACEHOLDER = re.escape(MARK) + r"[A-Za-z0-9._-]++\]"  # in place of a secret, with its kind or id
 SHORTEST, LONGEST = 8, 256  # characters of a password
+MIN_ALTERNATIONS = 3  # from a letter to a digit or back; words with a version have fewer
+UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 REACH = 160  # characters of lookbehind before a name
 LONGEST_WORD = 20  # characters of the words that make a name harmless
+
+
+def alternations(text: str) -> int:
+    """How often a letter follows a digit, or a digit a letter."""
+    return len(_ALTERNATION.findall(text))
 
 
 def is_random(secret: str) -> bool:
@@ -34,11 +40,6 @@ def is_named(found: re.Match[str]) -> bool:
     )
 
 
-def is_option(value: str) -> bool:
-    """Whether this may be the password in `mysql -p...`: no variable and no placeholder."""
-    return not (_REFERENCE.match(value) or _STAND_IN.fullmatch(value) or _PORTS.fullmatch(value))
-
-
 def is_password(found: re.Match[str]) -> bool:
     """Whether this match of `ASSIGNMENT` is an assignment, and its value a secret."""
     return _is_assigned(found) and _is_secret(found)
@@ -48,6 +49,11 @@ def follows(before: re.Pattern[str], found: re.Match[str]) -> bool:
     """Whether the pattern matches just before this match (a bounded lookbehind)."""
     start = found.start()
     return before.search(found.string, max(0, start - REACH), start) is not None
+
+
+def is_reference(value: str) -> bool:
+    """Whether this is a variable or a placeholder for a value."""
+    return _REFERENCE.match(value) is not None or _STAND_IN.fullmatch(value) is not None
 
 
 def _is_assigned(found: re.Match[str]) -> bool:
@@ -81,12 +87,8 @@ def _is_secret(found: re.Match[str]) -> bool:
 
     A word is enough beside a name in capitals, as environment variables have.
     """
-    value = _PLACEHOLDER.sub("", found["secret"])
-    if (
-        not SHORTEST <= len(value) <= LONGEST
-        or _REFERENCE.match(value)
-        or _STAND_IN.fullmatch(value)
-    ):
+    value = re.sub(PLACEHOLDER, "", found["secret"])
+    if not SHORTEST <= len(value) <= LONGEST or is_reference(value):
         return False
     if found["quote"] in (None, "`") and _CODE.match(value):
         return False
@@ -109,10 +111,10 @@ def _is_outcome(found: re.Match[str]) -> bool:
 
 def _is_variable(found: re.Match[str]) -> bool:
     """Whether a name in capitals, or a line of its own, makes a word a password."""
+    is_lower = _LOWER.fullmatch(found["secret"]) is not None
     if found["name"].isupper():
-        return found["quote"] is None or _LOWER.fullmatch(found["secret"]) is not None
-    is_tight = found["between"] == "="
-    return is_tight and _LOWER.fullmatch(found["secret"]) is not None and _is_alone(found)
+        return is_lower or found["quote"] is None
+    return is_lower and found["between"] == "=" and _is_alone(found)
 
 
 def _is_name(found: re.Match[str], value: str) -> bool:
@@ -169,6 +171,7 @@ def _is_complex(value: str) -> bool:
     return (has_sign and is_mixed) or alternations(value) >= MIN_ALTERNATIONS
 
 
+_ALTERNATION = re.compile("(?<=[A-Za-z])[0-9]|(?<=[0-9])[A-Za-z]")
 # As in Mailgun's key-..., Mailchimp's ...-us12 and Plaid's access-production-...
 _DIGEST = re.compile(
     f"(?<![0-9a-f])[0-9a-f]{{32,}}(?![0-9a-f])|access-[a-z]+-{UUID}"
@@ -176,25 +179,25 @@ _DIGEST = re.compile(
 )
 _PUBLIC = re.compile("AAAA[BCE]3Nza")  # a key of SSH
 _FINGERPRINT = re.compile("[0-9A-F]{40}")  # of a key of GPG
-_NO_SECRETS: Mapping[str, tuple[str, ...]] = {
-    "token": (
-        *("csrf", "xsrf", "forgery", "middleware", "verification"),
-        *("page", "next", "forward", "backward", "starting", "continuation", "cursor", "sync"),
-        *("client", "idempotency", "request", "unit", "resume", "cancellation"),
+_NO_SECRETS = {
+    "token": tuple(
+        """
+        csrf xsrf forgery middleware verification page next forward backward starting continuation
+        cursor sync client idempotency request unit resume cancellation
+        """.split()
     ),
-    "key": (
-        *("public", "pub", "publishable", "site", "host", "verify", "verification", "verifying"),
-        *("primary", "foreign", "natural", "composite", "unique", "candidate", "surrogate"),
-        *("cache", "topic", "sort", "partition", "shard", "index", "hash", "group", "lookup"),
-        *("object", "file", "blob", "s3", "asset", "image", "folder", "document", "doc", "node"),
-        *("row", "record", "column", "item", "entity", "content", "message", "event", "issue"),
-        *("idempotency", "dedup", "dedupe", "deduplication", "routing", "query", "registry"),
-        *("project", "version", "translation", "state", "restore", "metric", "config", "lock"),
-        *("parent", "map", "mon", "gpg", "pgp", "recv", "apt", "authorized"),
+    "key": tuple(
+        """
+        public pub publishable site host verify verification verifying primary foreign natural
+        composite unique candidate surrogate cache topic sort partition shard index hash group
+        lookup object file blob s3 asset image folder document doc node row record column item
+        entity content message event issue idempotency dedup dedupe deduplication routing query
+        registry project version translation state restore metric config lock parent map mon gpg
+        pgp recv apt authorized
+        """.split()
     ),
 }
 
-_PLACEHOLDER = re.compile(r"\[REDACTED:[A-Za-z0-9._-]+\]")
 _NAMES = (
     r"(?:pass(?:word|wd|phrase|code)|(?:(?<![a-z])|(?<=require)|(?<=\\[nrt]))pass"
     r"|(?-i:(?<=[a-z])Pass)|pwd|secret(?:[_-]?(?:key(?:[_-]?base)?|token))?)(?:_?\d{1,2})?"
@@ -210,7 +213,7 @@ _WRAPPER = r"(?:secretstr(?:ing)?\(|(?:convertto-)?securestring[( ](?:-string )?
 _WIDE = r"[\u2e80-\ua4cf\uac00-\ud7ff\uf900-\ufaff\ufe30-\ufe4f\uff00-\uffef]"  # without spaces
 # What ends a value that has no quotes.
 _END = rf"""[.,;:)\]}}>|\\]{{0,4}}(?:[\s"'`\x1b]|$|{_WIDE})|</|\\[nrt]|[&,;]\s?[\w. ]{{1,31}}[=:]"""
-_BARE = rf"""(?>(?:\[REDACTED:[\w.-]+\]|(?!{_END})[^\s"'`\x00-\x1f]){{{SHORTEST},}})"""
+_BARE = rf"""(?>(?:{PLACEHOLDER}|(?!{_END})[^\s"'`\x00-\x1f]){{{SHORTEST},}})"""
 _QUOTED = rf"(?>(?:(?!(?P=quote))(?:\\[^\r\n]|[^\r\n\\])){{{SHORTEST},{LONGEST}}})(?=(?P=quote))"
 ASSIGNMENT = re.compile(
     rf"(?P<name>{_NAMES})"
@@ -258,19 +261,18 @@ _CODE = re.compile(
     rf"{_IDENTIFIER}{_DOTTED}*(?:->)?[(\[{{<]|{_IDENTIFIER}{_DOTTED}+\W{{0,3}}\Z|[(\[{{|&]|=|--"
 )
 _FILLERS = """
-    my your our the a an some any new old here in of for is be to or not no super very top
-    pass word changeme changeit changethis change replaceme replace insert enter fill put set add
-    use me it this that password passwd passphrase pwd secret secrets token tokens key keys
-    credential credentials example sample placeholder dummy fake mock test testing todo fixme tbd
-    foo bar baz qux default postgres postgresql mysql mariadb mongo mongodb redis rabbit rabbitmq
-    minio guest root admin administrator user username prod production dev development local
-    localhost staging redacted hidden masked none null nil undefined empty unset required optional
-    nullable string text varchar true false unknown missing value random strong secure generate
-    generated min max length char chars character characters long safe db database app api auth jwt
-    client server from env base64 utf8 bcrypt scrypt argon2 argon2i argon2d argon2id pbkdf2 sha1
-    sha-256 sha-384 sha-512 passwort kennwort
-    sha256 sha384 sha512 md5 hs256 int8 int16 int32 int64 uint8 uint32 uint64 byte bytes bytes32
-    array float32 float64
+    my your our the a an some any new old here in of for is be to or not no super very top pass
+    word changeme changeit changethis change replaceme replace insert enter fill put set add use me
+    it this that password passwd passphrase pwd secret secrets token tokens key keys credential
+    credentials example sample placeholder dummy fake mock test testing todo fixme tbd foo bar baz
+    qux default postgres postgresql mysql mariadb mongo mongodb redis rabbit rabbitmq minio guest
+    root admin administrator user username prod production dev development local localhost staging
+    redacted hidden masked none null nil undefined empty unset required optional nullable string
+    text varchar true false unknown missing value random strong secure generate generated min max
+    length char chars character characters long safe db database app api auth jwt client server
+    from env base64 utf8 bcrypt scrypt argon2 argon2i argon2d argon2id pbkdf2 sha1 sha-256 sha-384
+    sha-512 passwort kennwort sha256 sha384 sha512 md5 hs256 int8 int16 int32 int64 uint8 uint32
+    uint64 byte bytes bytes32 array float32 float64
 """.split()
 _FILLER = "|".join(sorted(_FILLERS, key=len, reverse=True))
 _STAND_IN = re.compile(
@@ -293,6 +295,5 @@ _MENTION = re.compile("passw|passphrase|pwd|secret|token|credential", re.IGNOREC
 _NUMBER = re.compile(r"[\d.,/]+%?")
 _PAIR = re.compile(r",[A-Z_][A-Z0-9_]*=")
 _PAIRS = re.compile(r"""(?:, ?[\w.-]{1,32}=[^\s,()\[\]"'`;\\]{1,64}){1,8}""")
-_PORTS = re.compile(r"[\d.:]+(?:/\w+)?")
 _MAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
 _SIGN = re.compile(r"""[!@#$%^&*?+=~;{}()\[\]\\]""")

@@ -3,27 +3,24 @@
 import re
 from base64 import b64decode, b64encode
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from .assignments import (
     ASSIGNMENT,
+    PLACEHOLDER,
     TYPE,
+    UUID,
     VALUE_OF,
     follows,
     is_named,
-    is_option,
     is_password,
     is_random,
+    is_reference,
 )
-from .tokens import UUID
 
 
-def _is_any(_: str) -> bool:
-    return True
-
-
-def _is_no_word(secret: str) -> bool:
-    """Whether this is not a plain word such as `authentication` or `YOUR_TOKEN`."""
+def _is_no_word(secret: str) -> bool:  # such as `authentication`, `YOUR_TOKEN`
     return _WORD.fullmatch(secret) is None
 
 
@@ -33,6 +30,11 @@ def _is_basic(secret: str) -> bool:
         return _PAIR.fullmatch(b64decode(secret).decode("latin-1")) is not None
     except ValueError:
         return False
+
+
+def _is_option(value: str) -> bool:
+    """Whether this may be the password in `mysql -p...`: no variable and no placeholder."""
+    return not (is_reference(value) or _PORTS.fullmatch(value))
 
 
 def _is_credential(secret: str) -> bool:
@@ -48,7 +50,7 @@ class _Label(NamedTuple):
 
 
 def _label(
-    kind: str, pattern: str, is_secret: Callable[[str], bool] = _is_any, after: str = ""
+    kind: str, pattern: str, is_secret: Callable[[str], bool] = lambda _: True, after: str = ""
 ) -> _Label:
     flags = re.ASCII | re.IGNORECASE
     before = re.compile(after, flags)
@@ -73,17 +75,16 @@ def _passwords(label: str) -> list[_Label]:
     """Labels for a password in a connection string (;Password=...;) and in a URL's query."""
     value = rf"{_EQUALS}(?!/){_NO_CODE}(?P<secret>{_QUOTED}|{_UNQUOTED}%s)"
     return [
-        _label("connection-password", pattern)
-        for pattern in (
-            f"(?:(?<=;)|(?<=; )){label}{value % '+'}",
-            rf"{label}{value % '{1,256}+'}(?=;\s?[a-z][\w ]{{1,30}}=)",
-            rf"""(?<=[?&]){label}={_NO_CODE}(?P<secret>[^\s&#;"'`<>\\]+)""",
-        )
+        _connection(f"(?:(?<=;)|(?<=; )){label}{value % '+'}"),
+        _connection(rf"{label}{value % '{1,256}+'}(?=;\s?[a-z][\w ]{{1,30}}=)"),
+        _connection(rf"""(?<=[?&]){label}={_NO_CODE}(?P<secret>[^\s&#;"'`<>\\]+)"""),
     ]
 
 
 PASSWORD = _Label("password", ASSIGNMENT, is_password)
+_connection = partial(_label, "connection-password")
 _WORD = re.compile(r"[A-Z]?[a-z._~/-]+|[A-Z._/-]+")
+_PORTS = re.compile(r"[\d.:]+(?:/\w+)?")
 _PAIR = re.compile("[!-9;-~]+:[!-~]+")
 
 _KEY_BEGINS = (
@@ -99,6 +100,7 @@ _IS = (
     rf"{_QUOTE}\]?(?:\*\*)?(?:\s{{0,40}}(?:=>|:[=-]|[=:>\uff1a])|{VALUE_OF})(?:\*\*)?\s{{0,40}}"
     rf"(?:[rbuf]{{1,2}}(?=[\"']))?{_QUOTE}(?:base64:)?"
 )
+_HEADER = rf"authorization{_QUOTE}\s{{0,4}}[:=,]\s{{0,4}}{_QUOTE}"
 # With spaces around it no mere name may follow: that is code.
 _EQUALS = r"(?:=|\s?=\s?(?![a-z_.]++\s?(?:[;,)\r\n]|$)))"
 _GAP = r"(?:[ \t]{1,4}|%20)"
@@ -122,7 +124,7 @@ _QUOTED = r"""\{[^{}\r\n]{1,256}\}|'[^'\r\n]{1,256}'"""
 _UNQUOTED = r"""[^\s;"'`]"""
 _PLAIN = r"""[^\s/:@"'`\[]"""
 _IN_ADDRESS = (
-    rf"{_PLAIN}*+(?:\[REDACTED:[A-Za-z0-9._-]++\]{_PLAIN}*+)*:"
+    rf"{_PLAIN}*+(?:{PLACEHOLDER}{_PLAIN}*+)*:"
     r"(?!\d{1,5}(?:[,;|)\]}>?#&<\\]|[^\x00-\x7f]))"  # a port, and later an address of mail
     r"""(?P<secret>[^\s/@"'`]++(?:@[^\s/@"'`,;]*+)*)@(?!sha256:)"""
 )
@@ -167,21 +169,17 @@ LABELS = {
         _random("secret(?:[_-]?key)?"),
         PASSWORD,
     ],
-    b"/api/webhooks/": [
-        _label("webhook", r"/api/webhooks/\d{15,22}/(?P<secret>[a-z0-9_-]{40,})"),
-    ],
+    b"/api/webhooks/": [_label("webhook", r"/api/webhooks/\d{15,22}/(?P<secret>[a-z0-9_-]{40,})")],
     b"atatt3": [_label("service-token", "(?P<secret>atatt3[a-z0-9_=-]{60,})")],
     b"auth": [
         _label(
             "authorization",
-            rf"authorization{_QUOTE}\s{{0,4}}[:=,]\s{{0,4}}{_QUOTE}"
-            rf"(?:bearer|basic|token|bot|apikey|ssws){_GAP}{_CREDENTIAL}",
+            rf"{_HEADER}(?:bearer|basic|token|bot|apikey|ssws){_GAP}{_CREDENTIAL}",
             _is_no_word,
         ),
         _label(
             "authorization",
-            rf"authorization{_QUOTE}\s{{0,4}}[:=,]\s{{0,4}}{_QUOTE}(?:[a-z][\w-]{{1,30}}{_GAP})?"
-            rf"(?!credential=){_CREDENTIAL}",
+            rf"{_HEADER}(?:[a-z][\w-]{{1,30}}{_GAP})?(?!credential=){_CREDENTIAL}",
             _is_credential,
         ),
         _label(
@@ -196,27 +194,24 @@ LABELS = {
             _is_no_word,
         ),
     ],
-    b"bearer": [
-        _label("authorization", rf"bearer{_GAP}(?=\S{{20}}){_CREDENTIAL}", is_random),
-    ],
+    b"bearer": [_label("authorization", rf"bearer{_GAP}(?=\S{{20}}){_CREDENTIAL}", is_random)],
     b"curl": [
-        _label(
-            "connection-password",
+        _connection(
             r"curl\b(?:[^\n;|&c]|(?<=\\)\n|&(?!&)|c(?!url\b)){0,300}?\s(?:-u|--user)[ =]?"
             rf"""{_OPENED}[^\s:"'`$<{{]{{1,64}}:{_GIVEN}""",
             _is_no_word,
         ),
     ],
     b" -p": [
-        _label("password", f" -p[ =]?{_ARGUMENT}", is_option, after=_LOGIN),
-        _label("password", f" (?-i:-p){_ARGUMENT}", is_option, after=_MYSQL),
+        _label("password", f" -p[ =]?{_ARGUMENT}", _is_option, after=_LOGIN),
+        _label("password", f" (?-i:-p){_ARGUMENT}", _is_option, after=_MYSQL),
     ],
     b"redis-cli": [
         _label(
             "password",
             r"redis-cli\b[^\n;|&]{0,120}?\s(?:-a|--pass)[ =](?!(?:option|is|flag|argument)\b)"
             rf"{_ARGUMENT}",
-            is_option,
+            _is_option,
         ),
     ],
     b"hooks.slack.com/": [
@@ -232,17 +227,12 @@ LABELS = {
     b"pass": [
         _random("passw(?:or)?d"),
         *_passwords("password"),
-        _label(
-            "connection-password",
-            rf"password={_NO_CODE}(?P<secret>{_LIBPQ_VALUE})(?=[ \t]{{1,4}}{_LIBPQ})",
-        ),
-        _label(
-            "connection-password",
+        _connection(rf"password={_NO_CODE}(?P<secret>{_LIBPQ_VALUE})(?=[ \t]{{1,4}}{_LIBPQ})"),
+        _connection(
             rf"password={_NO_CODE}(?P<secret>{_LIBPQ_VALUE})(?![^\s\"'`\\])",
             after=rf"""(?<![\w.]){_LIBPQ}[^\s,;()"]{{1,256}}[ \t]{{1,4}}\Z""",
         ),
-        _label(
-            "connection-password",
+        _connection(
             r"""password\s{1,8}["']?(?![{<$%]|(?-i:[A-Z_]+)\b)(?P<secret>[^\s"'`]{1,256})""",
             after=r"machine\s{1,8}\S{1,128}\s{1,8}login\s{1,8}\S{1,64}\s{1,8}\Z",
         ),
@@ -276,20 +266,16 @@ LABELS = {
         ),
     ],
     b"://": [
-        _label("connection-password", "://" + _IN_ADDRESS),
-        _label(
-            "connection-password",
+        _connection("://" + _IN_ADDRESS),
+        _connection(
             r"""://[^\s/:@"'`]{0,128}+:(?!\d{1,5}[/?#,;])"""
             r"""(?P<secret>[^\s/@"'`<>()]{0,128}+/[^\s@"'`<>()]{0,256}+)@""",
             after=_DATABASE,
         ),
     ],
-    rb":\/\/": [_label("connection-password", r":\\/\\/" + _IN_ADDRESS)],
+    rb":\/\/": [_connection(r":\\/\\/" + _IN_ADDRESS)],
     b"%3a%2f%2f": [
-        _label(
-            "connection-password",
-            r"%3a%2f%2f[a-z0-9._~+-]{0,128}+%3a(?P<secret>[a-z0-9._~+!*()%-]{1,256}?)%40",
-        ),
+        _connection(r"%3a%2f%2f[a-z0-9._~+-]{0,128}+%3a(?P<secret>[a-z0-9._~+!*()%-]{1,256}?)%40")
     ],
     b"/webhookb2/": [_label("webhook", "/webhookb2/(?P<secret>[a-z0-9@/-]{60,})")],
 }

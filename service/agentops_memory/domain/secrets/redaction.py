@@ -5,29 +5,55 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain
-from threading import Lock
 from typing import NamedTuple
 
-from ..errors import Invalid, OverQuota
-from .shapes import SHAPES, secrets
+from ..errors import Invalid
+from .assignments import MARK, PLACEHOLDER
+from .shapes import secrets
 
 PRIVATE, VALUE = "private", "value"
 KINDS: Mapping[str, str] = {
     PRIVATE: "what stands between private tags, or after one that is left open",
     VALUE: "a registered value; its placeholder has its id",
-    **SHAPES,
+    "age-key": "secret keys of age (AGE-SECRET-KEY-1...)",
+    "anthropic-key": "keys of Anthropic (sk-ant-...)",
+    "authorization": "credentials in a header (Bearer, Basic, Token ...); auth of Docker, npm",
+    "aws-key-id": "access key ids of AWS (AKIA..., ASIA...)",
+    "aws-secret-key": "secret access keys and session tokens of AWS, beside their label",
+    "azure-key": "keys, client secrets and DevOps tokens of Azure, signatures in its addresses",
+    "connection-password": "the password in an address, a connection string, netrc, curl -u",
+    "digitalocean-token": "tokens of DigitalOcean (dop_v1_..., doo_v1_..., dor_v1_...)",
+    "discord-token": "bot tokens of Discord",
+    "docker-token": "access tokens of Docker Hub (dckr_pat_...)",
+    "doppler-token": "tokens of Doppler (dp.pt...., dp.st....)",
+    "github-token": "tokens of GitHub (ghp_..., gho_... and their like, github_pat_...)",
+    "gitlab-token": "tokens of GitLab (glpat-... and its relatives)",
+    "google-key": "keys of Google (AIza...), its OAuth tokens (ya29...., 1//0...), GOCSPX-...",
+    "huggingface-token": "tokens of Hugging Face (hf_...)",
+    "jwt": "JSON Web Tokens, signed or encrypted",
+    "labelled-secret": "random characters beside a label that ends in key, token, secret, password",
+    "memory-key": "keys of this service (amk_...)",
+    "npm-token": "tokens of npm (npm_...), and what follows :_authToken=",
+    "openai-key": "keys of OpenAI, and of those who took over their form (sk-..., sk-proj-...)",
+    "password": "the value of a name such as DB_PASSWORD, CLIENT_SECRET; mysql -p, sshpass",
+    "private-key": "private keys in PEM or PGP armor, closed or cut off, in base64, as JWK",
+    "pypi-token": "tokens of PyPI (pypi-...)",
+    "sendgrid-key": "keys of SendGrid (SG....)",
+    "service-token": "tokens of other services that have a prefix of their own",
+    "slack-token": "tokens of Slack (xoxb-..., xoxp-..., xapp-...)",
+    "stripe-key": "keys and webhook secrets of Stripe (sk_live_..., rk_live_..., whsec_...)",
+    "telegram-token": "bot tokens of Telegram; the number of the bot stays",
+    "twilio-key": "API keys of Twilio (SK...)",
+    "vault-token": "tokens of HashiCorp Vault (hvs...., hvb...., hvr....)",
+    "webhook": "the secret part of a webhook's address (Slack, Discord, Teams)",
 }
-"""Every kind of redaction, with its description."""
+"""Every kind of redaction, with its description; all but the first two are shapes."""
 
-MARK = "[REDACTED:"
 SHORTEST_VALUE, LONGEST_VALUE = 8, 8192  # characters; a shorter one occurs in words
-LONGEST_ID, LONGEST_NAME = 256, 64  # characters; the name is the id in a placeholder
-MOST_VALUES = 256  # of a run
-MOST_RUNS = 1000  # of a tenant
+LONGEST_NAME = 64  # characters of an id in a placeholder
 ROUNDS = 4  # a redaction may uncover one more secret; the rest is margin
 
-_PLACEHOLDER = re.compile(re.escape(MARK) + r"([A-Za-z0-9._-]+)\]")
+_PLACEHOLDER = re.compile(PLACEHOLDER)
 _UNSAFE = re.compile("[^A-Za-z0-9._-]+")
 # Also as JSON writes the signs when it escapes them.
 _TAG = re.compile(r"(?:<|\\u003c)\s*+((?:\\?/)?)\s*+private\s*+(?:>|\\u003e)", re.IGNORECASE)
@@ -59,8 +85,8 @@ class Rules:
 
     def __post_init__(self) -> None:
         for _, value in self.values:
-            _check(value)
-        if unknown := self.allowed_kinds - SHAPES.keys():
+            require_registrable(value)
+        if unknown := self.allowed_kinds - (KINDS.keys() - {PRIVATE, VALUE}):
             raise Invalid(f"{', '.join(sorted(unknown))}: no such kind of secret to allow.")
 
     def redacted(self, text: str) -> Redacted:
@@ -93,9 +119,10 @@ class Rules:
         """The text with our own placeholders masked, so that no value matches in or across one."""
         if not self.values or MARK not in text:
             return text
-        return _PLACEHOLDER.sub(lambda m: _VEIL * len(m[0]) if self._is_ours(m[1]) else m[0], text)
+        return _PLACEHOLDER.sub(lambda m: _VEIL * len(m[0]) if self._is_ours(m[0]) else m[0], text)
 
-    def _is_ours(self, name: str) -> bool:
+    def _is_ours(self, placeholder: str) -> bool:
+        name = placeholder[len(MARK) : -1]
         return name in KINDS or (name in self._candidates and self._name(name) == name)
 
     def _name(self, value_id: str) -> str:
@@ -116,17 +143,12 @@ class Rules:
                     yield start, end
                 start = at
             end = at + len(value)
-            step = self._step(value)
+            step = self._steps.get(value) or self._steps.setdefault(value, _period(value))
             while step < len(value) and text.startswith(value[-step:], end):
                 end += step
             at = text.find(value, end - len(value) + 1)
         if end:
             yield start, end
-
-    def _step(self, value: str) -> int:
-        if value not in self._steps:
-            self._steps[value] = _period(value)
-        return self._steps[value]
 
     @cached_property
     def _candidates(self) -> frozenset[str]:
@@ -152,66 +174,6 @@ def redacted(text: str, rules: Rules = DEFAULT_RULES) -> Redacted:
     return rules.redacted(text)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
-    """One run of an agent, by its tenant's name for it."""
-
-    tenant: str
-    run: str
-
-
-class Registry:
-    """The values registered for runs, in memory only. Thread-safe."""
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._tenants: dict[str, dict[Run, dict[tuple[str, str], None]]] = {}
-        self._all: dict[str, tuple[tuple[str, str], ...]] = {}
-
-    def register(self, run: Run, value_id: str, value: str) -> None:
-        """Register a value for redaction from now on; idempotent.
-
-        Invalid for a value that is too short, too long or contains a placeholder; OverQuota
-        when the run has too many values or the tenant too many runs.
-        """
-        _check(value)
-        if len(value_id) > LONGEST_ID:
-            raise Invalid(f"The id of a registered value has at most {LONGEST_ID} characters.")
-        with self._lock:
-            runs = self._tenants.setdefault(run.tenant, {})
-            if run not in runs and len(runs) >= MOST_RUNS:
-                raise OverQuota(f"At most {MOST_RUNS} runs register values at a time.")
-            values = runs.setdefault(run, {})
-            if (value_id, value) not in values and len(values) >= MOST_VALUES:
-                raise OverQuota(f"A run registers at most {MOST_VALUES} values.")
-            values[value_id, value] = None
-            self._all.pop(run.tenant, None)
-
-    def forget(self, run: Run) -> None:
-        """Drop the values of a run, if it has any."""
-        with self._lock:
-            runs = self._tenants.get(run.tenant, {})
-            runs.pop(run, None)
-            if not runs:
-                self._tenants.pop(run.tenant, None)
-            self._all.pop(run.tenant, None)
-
-    def values(self, run: Run) -> tuple[tuple[str, str], ...]:
-        """The (id, value) pairs of a run, in order of registration."""
-        with self._lock:
-            return tuple(self._tenants.get(run.tenant, {}).get(run, ()))
-
-    def all_of(self, tenant: str) -> tuple[tuple[str, str], ...]:
-        """The distinct (id, value) pairs of a tenant's runs; the same tuple until one changes."""
-        with self._lock:
-            if tenant not in self._tenants:
-                return ()
-            if tenant not in self._all:
-                runs = self._tenants[tenant].values()
-                self._all[tenant] = tuple(dict.fromkeys(chain.from_iterable(runs)))
-            return self._all[tenant]
-
-
 class _Part(NamedTuple):
     """A span to redact, its kind, and the name in its placeholder."""
 
@@ -220,13 +182,9 @@ class _Part(NamedTuple):
     kind: str
     name: str
 
-    def joined(self, other: "_Part") -> "_Part":
-        """The union of both, named after the longer."""
-        longer = max(self, other, key=lambda part: part.end - part.start)
-        return longer._replace(start=self.start, end=max(self.end, other.end))
 
-
-def _check(value: str) -> None:
+def require_registrable(value: str) -> None:
+    """Raise Invalid for a value that may not be registered: too short, too long, or marked."""
     if len(value.strip()) < SHORTEST_VALUE:
         raise Invalid(f"A registered value has at least {SHORTEST_VALUE} characters.")
     if len(value) > LONGEST_VALUE:
@@ -245,7 +203,9 @@ def _private_parts(text: str) -> Iterator[_Part]:
     A type parameter such as `Local<Private>` is not a tag if nothing closes it.
     """
     depth = start = 0
-    last_closing = _last_closing(text) if _TYPE.search(text) else len(text)
+    last_closing = len(text)
+    if _TYPE.search(text):
+        last_closing = max((tag.start() for tag in _TAG.finditer(text) if tag[1]), default=-1)
     for tag in _TAG.finditer(text):
         if tag.start() > last_closing and _TYPE.match(text, tag.start()):
             continue
@@ -258,10 +218,6 @@ def _private_parts(text: str) -> Iterator[_Part]:
                 yield _Part(start, tag.end(), PRIVATE, PRIVATE)
     if depth:
         yield _Part(start, len(text), PRIVATE, PRIVATE)
-
-
-def _last_closing(text: str) -> int:
-    return max((tag.start() for tag in _TAG.finditer(text) if tag[1]), default=-1)
 
 
 def _period(value: str) -> int:
@@ -277,11 +233,13 @@ def _period(value: str) -> int:
 
 
 def _merged(parts: Iterable[_Part]) -> list[_Part]:
-    """The parts in order, overlapping ones joined."""
+    """The parts in order; overlapping ones are one, named after the longer."""
     merged: list[_Part] = []
     for part in sorted(parts, key=lambda part: (part.start, -part.end)):
         if merged and part.start < merged[-1].end:
-            merged[-1] = merged[-1].joined(part)
+            last = merged[-1]
+            longer = max(last, part, key=lambda it: it.end - it.start)
+            merged[-1] = longer._replace(start=last.start, end=max(last.end, part.end))
         else:
             merged.append(part)
     return merged

@@ -64,7 +64,7 @@ OPERATIONAL = (
 )  # fmt: skip
 
 _SQLITE = re.compile("|".join(SQLITE_MESSAGES))
-_WORDS = re.compile(r"[A-Za-z0-9 ,.;/_-]*")
+_AFTER_WORDS = re.compile("[^A-Za-z0-9 ,.;/_-]")
 
 
 def safe_message(error: BaseException) -> str:
@@ -108,10 +108,11 @@ def is_operational(error: BaseException) -> bool:
 def described(error: BaseException) -> str:
     """An exception in one line: its type, its safe message and SQLite's code."""
     kind = type(error)
-    name = kind.__qualname__ if kind.__module__ == "builtins" else _qualified(kind)
+    module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
     code = getattr(error, "sqlite_errorname", "")
     message = safe_message(error)
-    return f"{name}{f': {message}' if message else ''}{f' ({code})' if code else ''}"
+    said = f"{f': {message}' if message else ''}{f' ({code})' if code else ''}"
+    return f"{module}{kind.__qualname__}{said}"
 
 
 def trace(error: BaseException) -> str:
@@ -122,11 +123,12 @@ def trace(error: BaseException) -> str:
 def message_of(record: LogRecord) -> str:
     """The message of a log record; a library's arguments are withheld unless they are numbers.
 
-    It is the template if the arguments do not fit.
+    It is the template if the arguments do not fit. Without arguments, of a library's template
+    only the plain words that it begins with remain: libraries quote after punctuation.
     """
     template, shown = text_of(record.msg), _shown if is_own(record) else _withheld
     if not record.args:
-        return template if is_own(record) else _words(template)
+        return template if is_own(record) else _AFTER_WORDS.split(template, maxsplit=1)[0].strip()
     with suppress(Exception):
         return template % _each(record.args, shown)
     return template
@@ -145,10 +147,6 @@ def text_of(value: object) -> str:
 def is_own(record: LogRecord) -> bool:
     """Whether a log record is from this package, not from a library."""
     return str(record.name).partition(".")[0] == OWN
-
-
-def _qualified(kind: type) -> str:
-    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _sections(error: BaseException, seen: set[int]) -> Iterator[str]:
@@ -185,12 +183,5 @@ def _shown(value: object) -> object:
 
 
 def _withheld(value: object) -> object:
-    if value is None or isinstance(value, int | float | Enum):
-        return value
-    return described(value) if isinstance(value, BaseException) else WITHHELD
-
-
-def _words(text: str) -> str:
-    """The plain words that a text begins with; libraries quote after punctuation."""
-    begun = _WORDS.match(text)
-    return begun[0].strip() if begun else ""
+    is_number = value is None or isinstance(value, int | float | Enum)
+    return _shown(value) if is_number or isinstance(value, BaseException) else WITHHELD

@@ -8,47 +8,21 @@ looks random (a hash, an identifier, an image) is not a secret, nor is a placeho
 import re
 from collections.abc import Iterator
 from itertools import chain
+from typing import NamedTuple
 
-from .assignments import LONGEST
+from .assignments import LONGEST, MIN_ALTERNATIONS, PLACEHOLDER, UUID, alternations
 from .labels import LABELS, PASSWORD
-from .tokens import MIN_ALTERNATIONS, SecretSpan, alternations, tokens
-
-SHAPES = {
-    "age-key": "secret keys of age (AGE-SECRET-KEY-1...)",
-    "anthropic-key": "keys of Anthropic (sk-ant-...)",
-    "authorization": "credentials in a header (Bearer, Basic, Token ...); auth of Docker, npm",
-    "aws-key-id": "access key ids of AWS (AKIA..., ASIA...)",
-    "aws-secret-key": "secret access keys and session tokens of AWS, beside their label",
-    "azure-key": "keys, client secrets and DevOps tokens of Azure, signatures in its addresses",
-    "connection-password": "the password in an address, a connection string, netrc, curl -u",
-    "digitalocean-token": "tokens of DigitalOcean (dop_v1_..., doo_v1_..., dor_v1_...)",
-    "discord-token": "bot tokens of Discord",
-    "docker-token": "access tokens of Docker Hub (dckr_pat_...)",
-    "doppler-token": "tokens of Doppler (dp.pt...., dp.st....)",
-    "github-token": "tokens of GitHub (ghp_..., gho_... and their like, github_pat_...)",
-    "gitlab-token": "tokens of GitLab (glpat-... and its relatives)",
-    "google-key": "keys of Google (AIza...), its OAuth tokens (ya29...., 1//0...), GOCSPX-...",
-    "huggingface-token": "tokens of Hugging Face (hf_...)",
-    "jwt": "JSON Web Tokens, signed or encrypted",
-    "labelled-secret": "random characters beside a label that ends in key, token, secret, password",
-    "memory-key": "keys of this service (amk_...)",
-    "npm-token": "tokens of npm (npm_...), and what follows :_authToken=",
-    "openai-key": "keys of OpenAI, and of those who took over their form (sk-..., sk-proj-...)",
-    "password": "the value of a name such as DB_PASSWORD, CLIENT_SECRET; mysql -p, sshpass",
-    "private-key": "private keys in PEM or PGP armor, closed or cut off, in base64, as JWK",
-    "pypi-token": "tokens of PyPI (pypi-...)",
-    "sendgrid-key": "keys of SendGrid (SG....)",
-    "service-token": "tokens of other services that have a prefix of their own",
-    "slack-token": "tokens of Slack (xoxb-..., xoxp-..., xapp-...)",
-    "stripe-key": "keys and webhook secrets of Stripe (sk_live_..., rk_live_..., whsec_...)",
-    "telegram-token": "bot tokens of Telegram; the number of the bot stays",
-    "twilio-key": "API keys of Twilio (SK...)",
-    "vault-token": "tokens of HashiCorp Vault (hvs...., hvb...., hvr....)",
-    "webhook": "the secret part of a webhook's address (Slack, Discord, Teams)",
-}
-"""Every kind of shape, with its description."""
 
 BLANK = 8  # repeated characters at the end of a masked value
+SIGNS = "_.-"
+
+
+class SecretSpan(NamedTuple):
+    """The position of a secret in a text, and its kind."""
+
+    start: int
+    end: int
+    kind: str
 
 
 def secrets(text: str) -> Iterator[SecretSpan]:
@@ -59,13 +33,38 @@ def secrets(text: str) -> Iterator[SecretSpan]:
     raw = text.encode("latin-1", "replace")
     lowered = raw.lower()
     found = chain(
-        tokens(text, raw),
+        _tokens(text, raw),
         _labelled(text, lowered),
         _private_keys(text),
-        _web_keys(text, lowered),
-        _data_sources(text),
+        _hinted(text, lowered),
     )
     return (span for span in found if not _is_placeholder(text[span.start : span.end]))
+
+
+def _tokens(text: str, raw: bytes) -> Iterator[SecretSpan]:
+    """The tokens in a text; only long runs of token characters are searched.
+
+    `raw` is the text in Latin-1, a byte for each character.
+    """
+    for start, end in _runs(raw.translate(_RUN_MASK)):
+        has_sign = any(text.find(sign, start, end) >= 0 for sign in SIGNS)
+        pattern, kinds = _ALL if has_sign else _WITHOUT_SIGNS
+        for token in pattern.finditer(text, start, end):
+            yield SecretSpan(token.start(), token.end(), kinds[(token.lastindex or 0) - 1])
+        if has_sign and text.find("eyJ", start, end) >= 0:
+            for token in _JWT.finditer(text, start, end):
+                yield SecretSpan(*token.span("secret"), "jwt")
+        if text.find("AZDO", start, end) >= 0:
+            for token in _AZURE_DEVOPS.finditer(text, start, end):
+                yield SecretSpan(*token.span(), "azure-key")
+
+
+def _runs(mask: bytes) -> Iterator[tuple[int, int]]:
+    start = mask.find(_LONG_RUN)
+    while start >= 0:
+        end = mask.find(b" ", start)
+        yield start, end if end >= 0 else len(mask)
+        start = mask.find(_LONG_RUN, end) if end >= 0 else -1
 
 
 def _labelled(text: str, lowered: bytes) -> Iterator[SecretSpan]:
@@ -103,39 +102,170 @@ def _private_keys(text: str) -> Iterator[SecretSpan]:
             yield SecretSpan(begin.start(), rest.end(), "private-key")
 
 
-def _web_keys(text: str, lowered: bytes) -> Iterator[SecretSpan]:
-    """The private members of JSON Web Keys."""
-    if b'"kty' in lowered:
-        for found in _WEB_KEY.finditer(text):
-            yield SecretSpan(*found.span("secret"), "private-key")
-
-
-def _data_sources(text: str) -> Iterator[SecretSpan]:
-    """The password in user:...@tcp(host), a data source name of Go."""
-    if "@tcp(" in text:
-        for found in _DATA_SOURCE.finditer(text):
-            yield SecretSpan(*found.span("secret"), "connection-password")
+def _hinted(text: str, lowered: bytes) -> Iterator[SecretSpan]:
+    """Private members of JSON Web Keys, and passwords in data source names of Go."""
+    for hint, kind, pattern in _HINTED:
+        if hint in lowered:
+            for found in pattern.finditer(text):
+                yield SecretSpan(*found.span("secret"), kind)
 
 
 def _is_placeholder(secret: str) -> bool:
-    """Whether this is a variable, a mask or a placeholder in place of a secret."""
-    return _is_masked(secret) or _STAND_IN.fullmatch(secret) is not None
-
-
-def _is_masked(secret: str) -> bool:
-    """Whether this is at most a prefix, and then one repeated character."""
+    """Whether this is a variable or a placeholder, or at most a prefix and then a mask."""
     end = secret[-BLANK:]
-    if len(end) < BLANK or end[0] not in "xX*.0" or end != end[0] * BLANK:
-        return False
-    return alternations(secret.rstrip(end[0])) <= MIN_ALTERNATIONS
+    is_mask = len(end) == BLANK and end[0] in "xX*.0" and end == end[0] * BLANK
+    if is_mask and alternations(secret.rstrip(end[0])) <= MIN_ALTERNATIONS:
+        return True
+    return _STAND_IN.fullmatch(secret) is not None
 
+
+_BASE64 = "[A-Za-z0-9+/]"
+_SAFE = "[A-Za-z0-9_-]"  # base64url
+_HEX = "[0-9a-f]"
+_WITH_DIGIT = "(?=[A-Za-z_-]{0,40}[0-9])"
+_SNOWFLAKE = "[DTjz][AEIMQUYcgk][w-z0-5](?:[MNO][DTjz][AEIMQUYcgk][w-z0-5]){4,5}"
+_GITLAB = "(?:pat|ptt|dt|rt|rtr|cbt|ft|imt|oas|soat|ffct)"
+_ROUTE = r"(?:\.[0-9a-z]{2,})*"
+
+# (kind, prefix, the rest). What has no end of its own is repeated only at the end of the
+# rest: else hostile text takes quadratic time. A prefix has a fixed length and begins with
+# a letter, so that `re` skips other letters fast.
+_DISTINCT = (
+    ("age-key", "AGE-SECRET-KEY-1", "[0-9A-Z]{58,}"),
+    ("digitalocean-token", "do[opr]_v1_", f"{_HEX}{{64,}}"),
+    ("docker-token", "dckr_[op]at_", f"{_SAFE}{{20,}}"),
+    ("github-token", "github_pat_", "[A-Za-z0-9]{22}_[A-Za-z0-9]{40,}"),
+    ("google-key", "GOCSPX-", f"{_SAFE}{{20,}}"),
+    ("memory-key", "amk_", f"[a-z0-9]{{8,16}}_{_SAFE}{{43,}}"),
+    ("pypi-token", "pypi-AgE", f"{_SAFE}{{50,}}"),
+    ("service-token", "CFPAT-", f"{_SAFE}{{40,}}"),
+    ("service-token", "NRAK-", "[A-Z0-9]{27,}"),
+    ("service-token", "PMAK-", f"{_HEX}{{24}}-{_HEX}{{34,}}"),
+    ("service-token", r"atlasv1\.", f"{_SAFE}{{60,}}"),
+    ("service-token", "figd_", f"{_SAFE}{{40,}}"),
+    ("service-token", "glc_eyJ", f"{_BASE64}{{32,}}"),
+    ("service-token", "glsa_", "[A-Za-z0-9]{32}_[0-9A-Fa-f]{8,}"),
+    ("service-token", "lin_api_", "[A-Za-z0-9]{32,}"),
+    ("service-token", "lsv2_(?:pt|sk)_", f"{_HEX}{{32}}_{_HEX}{{10,}}"),
+    ("service-token", "nvapi-", f"{_SAFE}{{60,}}"),
+    ("service-token", "ops_eyJ", f"{_BASE64}{{100,}}"),
+    ("service-token", "rubygems_", f"{_HEX}{{48,}}"),
+    ("service-token", "shp(?:at|ca|pa|ss)_", "[0-9A-Fa-f]{32,}"),
+    ("service-token", r"snyk_[us]at\.", r"[0-9A-Za-z]{8}\.[A-Za-z0-9_.-]{40,}"),
+    ("service-token", "sntrys_", "[A-Za-z0-9+/_]{60,}"),
+    ("service-token", "sntryu_", f"{_HEX}{{64,}}"),
+    ("service-token", "sq0(?:at|cs)p-", f"{_SAFE}{{22,}}"),
+    ("service-token", "xkeysib-", f"{_HEX}{{64}}-[A-Za-z0-9]{{16,}}"),
+    ("stripe-key", "whsec_", f"{_BASE64}{{24,}}"),
+)
+
+# The same for prefixes that could also be the end of a word: first those of tokens that may
+# be of letters and digits alone.
+_SIGNLESS = (
+    ("aws-key-id", "A(?:KI|SI|BI|CC)A", "[A-Z0-9]{16}(?![A-Za-z0-9])"),
+    ("gitlab-token", "GR1348941", f"{_SAFE}{{20,}}"),
+    ("google-key", "1//0", f"{_WITH_DIGIT}{_SAFE}{{40,}}"),
+    ("google-key", "AIza", f"{_SAFE}{{35,}}"),
+    ("service-token", "ABSKQmVkcm9ja0FQSUtleS", f"{_BASE64}{{60,}}"),
+    ("service-token", "ATBB", "(?=[A-Za-z]{0,30}[0-9])[A-Za-z0-9]{32}(?![A-Za-z0-9])"),
+    ("service-token", "ATCTT3", f"{_SAFE}{{60,}}"),
+    ("service-token", "EAA[B-Z]", "[A-Za-z0-9]{100,}"),
+    ("service-token", "LTAI", f"{_WITH_DIGIT}[A-Za-z0-9]{{20}}(?![A-Za-z0-9])"),
+    ("service-token", "dapi", f"{_HEX}{{32}}(?![A-Za-z0-9])"),
+    ("telegram-token", "AA", f"(?<=[0-9]{{8}}:AA){_SAFE}{{33,}}"),
+    ("twilio-key", "SK", f"{_HEX}{{32}}(?![A-Za-z0-9])"),
+)
+_WORDLIKE = (
+    ("anthropic-key", "sk-ant-", f"{_WITH_DIGIT}{_SAFE}{{24,}}"),
+    *(
+        ("discord-token", first, rf"{_SNOWFLAKE}{_SAFE}{{0,4}}\.{_SAFE}{{6}}\.{_SAFE}{{27,}}")
+        for first in "MNO"
+    ),
+    ("doppler-token", r"dp\.", r"(?:pt|ct|sa|said|scim|audit)\.[A-Za-z0-9]{40,}"),
+    ("doppler-token", r"dp\.st\.", r"(?:[a-z0-9_-]{2,35}\.)?[A-Za-z0-9]{40,}"),
+    ("github-token", "gh[pousr]_", "[A-Za-z0-9]{36,}"),
+    ("gitlab-token", "gl", f"{_GITLAB}-{_WITH_DIGIT}{_SAFE}{{20,}}{_ROUTE}"),
+    ("gitlab-token", "glagent-", f"{_SAFE}{{40,}}{_ROUTE}"),
+    ("google-key", r"ya29\.", f"{_SAFE}{{20,}}"),
+    ("huggingface-token", "hf_", "[A-Za-z0-9]{34}(?![A-Za-z0-9])"),
+    ("npm-token", "npm_", "[A-Za-z0-9]{36,}"),
+    ("openai-key", "sk-", "(?=[A-Za-z]{0,30}[0-9])[A-Za-z0-9]{32,}"),
+    ("openai-key", "sk-", f"(?:proj|svcacct|service|admin)-{_WITH_DIGIT}{_SAFE}{{20,}}"),
+    ("openai-key", "sk-or-v1-", f"{_HEX}{{32,}}"),
+    ("sendgrid-key", r"SG\.", rf"{_SAFE}{{16,32}}\.{_SAFE}{{32,}}"),
+    ("service-token", "HRKU-", f"{_SAFE}{{36,}}"),
+    ("service-token", r"dt0c01\.", r"[A-Z0-9]{24}\.[A-Z0-9]{64,}"),
+    ("service-token", "fm2_", f"{_BASE64}{{100,}}"),
+    ("service-token", "gsk_", "[A-Za-z0-9]{48,}"),
+    ("service-token", "ntn_", "[A-Za-z0-9]{40,}"),
+    ("service-token", "pat", rf"[A-Za-z0-9]{{14}}\.{_HEX}{{64,}}"),
+    ("service-token", "pat-(?:na|eu|ap)[0-9]-", UUID),
+    ("service-token", "phx_", "(?=[A-Za-z]{0,30}[0-9])[A-Za-z0-9]{32,}"),
+    ("service-token", "pplx-", "[A-Za-z0-9]{40,}"),
+    ("service-token", "pscale_", f"(?:tkn|oauth|pw)_{_WITH_DIGIT}{_SAFE}{{32,}}"),
+    ("service-token", "pul-", f"{_HEX}{{40,}}"),
+    ("service-token", "r8_", "[A-Za-z0-9]{37}(?![A-Za-z0-9])"),
+    ("service-token", "sb_secret_", f"{_WITH_DIGIT}{_SAFE}{{20,}}"),
+    ("service-token", "sbp_", f"{_HEX}{{40,}}"),
+    ("service-token", "sk-lf-", UUID),
+    ("service-token", r"sk\.eyJ", rf"{_SAFE}{{20,}}\.{_SAFE}{{20,}}"),
+    ("service-token", "tskey-", "[a-z]{3,10}-[A-Za-z0-9]{8,24}-[A-Za-z0-9]{20,}"),
+    ("service-token", "tvly-", f"{_WITH_DIGIT}{_SAFE}{{28,}}"),
+    ("service-token", "vc[aciprk]_", f"{_WITH_DIGIT}{_SAFE}{{24,}}"),
+    ("service-token", "xai-", "[A-Za-z0-9]{60,}"),
+    ("slack-token", "xapp-", "[0-9]-[A-Za-z0-9-]{15,}"),
+    ("slack-token", "xox[a-ce-z]-", "(?=[A-Za-z-]{0,12}[0-9])[A-Za-z0-9-]{15,}"),
+    ("slack-token", r"xoxe\.xox[bp]-", "[0-9]-[A-Za-z0-9-]{15,}"),
+    ("stripe-key", "rk_(?:live|test)_", "[A-Za-z0-9]{16,}"),
+    ("stripe-key", "sk_(?:live|test)_", "[A-Za-z0-9]{16,}"),
+    ("vault-token", r"hv[sbr]\.", f"{_WITH_DIGIT}{_SAFE}{{24,}}"),
+)
+
+# What else than a sign may stand before a word: an escape (\n, %3D, \u003d) or the colour
+# of a terminal (\x1b[31m).
+_ESCAPES = (
+    r"\\[nrt]", "%[0-9A-Fa-f]{2}", r"\\u00[0-9A-Fa-f]{2}", r"[\[;][0-9]m", r"[\[;][0-9]{2}m",
+)  # fmt: skip
+
+
+def _at_start(prefix: str) -> str:
+    """A pattern for this prefix at the beginning of a word."""
+    escaped = "|".join(f"(?<={escape}{prefix})" for escape in _ESCAPES)
+    return f"{prefix}(?:(?<![A-Za-z0-9]{prefix})|{escaped})"
+
+
+def _compiled(*patterns: tuple[str, str]) -> tuple[re.Pattern[str], list[str]]:
+    """One alternation of all (kind, pattern), and the kind of each of its groups."""
+    return re.compile("|".join(f"{each}()" for _, each in patterns)), [kind for kind, _ in patterns]
+
+
+_LONG_RUN = b"a" * 20  # as long as the shortest token
+_RUN_MASK = bytes(
+    ord("a" if re.match("[A-Za-z0-9+/_.-]", chr(code)) else " ") for code in range(256)
+)
+_DISTINCT_PATTERNS = [(kind, prefix + rest) for kind, prefix, rest in _DISTINCT]
+_SIGNLESS_PATTERNS = [(kind, _at_start(prefix) + rest) for kind, prefix, rest in _SIGNLESS]
+_WORDLIKE_PATTERNS = [(kind, _at_start(prefix) + rest) for kind, prefix, rest in _WORDLIKE]
+_WITHOUT_SIGNS = _compiled(*_SIGNLESS_PATTERNS)
+_ALL = _compiled(*_DISTINCT_PATTERNS, *_SIGNLESS_PATTERNS, *_WORDLIKE_PATTERNS)
+
+_AZURE_DEVOPS = re.compile(_at_start("") + "[A-Za-z0-9]{76}AZDO[A-Za-z0-9]{4}(?![A-Za-z0-9])")
+
+# Three parts, or five when encrypted. All are seen before the beginning is looked for in
+# the first one, which makes it linear.
+_SIGNED_REST = rf"\.eyJ{_SAFE}{{5,}}\.{_SAFE}{{10,}}"
+_ENCRYPTED_REST = rf"\.{_SAFE}*\.{_SAFE}{{10,}}\.{_SAFE}{{10,}}\.{_SAFE}{{10,}}"
+_JWT = re.compile(
+    rf"(?<!{_SAFE})(?={_SAFE}++(?:{_SIGNED_REST}|{_ENCRYPTED_REST}))"
+    rf"{_SAFE}*?(?P<secret>eyJ{_SAFE}{{9,}}(?:{_SIGNED_REST}|{_ENCRYPTED_REST}))"
+)
 
 _STAND_IN = re.compile(
     r"\$\([^()]*\)|\$\{[^{}]*\}|\$[A-Z_][A-Z0-9_]*|\$[a-z_]+"  # shell
     r"""|\{+[A-Za-z_ .()\[\]'":!|-]*\}+|\{\d\}"""  # templates
     r"|<[^<>]*>|%[A-Za-z_]+%|%s|%\([A-Za-z_]+\)s"
     r"|x+|X+|\*+|\.+|-+|_+|\u2026+|\u2022+"
-    r"|REDACTED|(?:\[REDACTED:[A-Za-z0-9._-]+\])+"
+    rf"|REDACTED|(?:{PLACEHOLDER})+"
 )
 _KEY_BEGIN = re.compile("-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
 _KEY_END = re.compile("-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
@@ -148,7 +278,11 @@ _KEY_REST = re.compile(
 _WEB_KEY = re.compile(
     r"""["'](?:d|k|p|q|dp|dq|qi)\\{0,3}["']\s{0,4}:\s{0,4}\\{0,3}["'](?P<secret>[A-Za-z0-9_-]{16,}+)"""
 )
-
 _DATA_SOURCE = re.compile(
     r"""(?<![A-Za-z0-9_.-])(?!REDACTED:)[A-Za-z0-9_.-]{1,64}:(?!//)(?P<secret>[^\s@"'`]{1,128})@tcp\("""
+)
+# (a hint in lower case, without which no search is made; the kind; the pattern)
+_HINTED = (
+    (b'"kty', "private-key", _WEB_KEY),
+    (b"@tcp(", "connection-password", _DATA_SOURCE),
 )
