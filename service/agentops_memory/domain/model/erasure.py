@@ -31,9 +31,9 @@ class Erasure:
     id: ErasureId
     kind: ErasureKind
     project: Project
-    memories: tuple[MemoryId, ...]
-    observations: int
-    revisions: int
+    memories: tuple[MemoryId, ...] = ()
+    observations: int = 0
+    revisions: int = 0
     sessions: int = 0
     erased_at: datetime
     bytes_gone_at: datetime | None = None

@@ -1,7 +1,7 @@
 """The nouns of memory stores: a store is a space, an entry its memory, a version its revision."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Generic, NewType, TypeVar
 
@@ -54,6 +54,17 @@ class StoreChange:
     description: str | None = None
     metadata: Mapping[str, str | None] | None = None
 
+    def applied_to(self, store: Store) -> Store:
+        """The store with the parts of the change."""
+        patch = self.metadata or {}
+        kept = {key: value for key, value in store.metadata.items() if key not in patch}
+        return replace(
+            store,
+            name=store.name if self.name is None else self.name,
+            description=store.description if self.description is None else self.description,
+            metadata=kept | {key: value for key, value in patch.items() if value is not None},
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
@@ -93,6 +104,15 @@ class EntryChange:
     path: str | None = None
     content: str | None = None
     metadata: Metadata | None = None
+
+    def applied_to(self, entry: Entry) -> Entry:
+        """The entry with the parts of the change."""
+        return replace(
+            entry,
+            path=entry.path if self.path is None else self.path,
+            content=entry.content if self.content is None else self.content,
+            metadata=entry.metadata if self.metadata is None else self.metadata,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,15 +1,23 @@
-"""Entries of memory stores: created, read, listed, changed under a precondition, deleted."""
+"""Entries of memory stores: created, read, listed, changed under a precondition, deleted.
+
+Each write is one transaction with its version.
+"""
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from ..errors import PathTaken, Stale
 from ..memories.idempotency import IdempotentRequest, idempotent
+from ..memories.quota import require_room
 from ..memories.redactor import Redactor, RulesOf, default_rules
+from ..memories.writes import changed_at, created, revised
 from ..model.access import Caller, Role
-from ..model.space import StoreId
+from ..model.memory import ChangeKind, Memory, Text
+from ..model.space import Space, StoreId
 from ..model.stores import (
     ANY_STATE,
+    ENTRY_TYPE,
     EntriesSeen,
     Entry,
     EntryChange,
@@ -18,19 +26,19 @@ from ..model.stores import (
     Expected,
     Page,
     Slice,
+    Version,
+    VersionId,
     Written,
 )
 from ..ports.audit import noop
 from ..ports.engine import Engine, Transaction
-from .entry_writes import (
-    amend_entry,
+from ..text.ids import uid_after
+from .entry_replays import (
     amended_again,
-    create_entry,
     created_again,
-    delete_entry,
     deleted_again,
     ids_of_amended,
-    ids_of_written,
+    ids_of_created,
 )
 from .listing import Branch, tree
 from .rules import (
@@ -39,7 +47,11 @@ from .rules import (
     clean_draft,
     known_entry,
     known_store,
+    open_store,
+    sha256_of,
+    size_of,
 )
+from .versions import erased
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +79,7 @@ class Entries:
         caller.require(Role.WRITER)
         redactor = Redactor(self.rules(caller))
         clean = await asyncio.to_thread(clean_draft, redactor, draft)
-        work = idempotent(create_entry, idempotency, again=created_again, ids=ids_of_written)
+        work = idempotent(create_entry, idempotency, again=created_again, ids=ids_of_created)
         entry = await self.engine.write(caller, work, store, clean, self.policy)
         return Written(value=entry, redacted=redactor.count)
 
@@ -129,3 +141,131 @@ class Entries:
 def list_entries(tx: Transaction, store: StoreId, seen: EntriesSeen, page: Page) -> Slice[Entry]:
     known_store(tx, store)
     return tx.entries.page(store, seen, page)
+
+
+def create_entry(tx: Transaction, store: StoreId, draft: EntryDraft, policy: Policy) -> Entry:
+    open_store(tx, store)
+    require_room(tx)
+    _require_free(tx, store, draft.path, policy)
+    new = Memory(
+        uid=tx.new_uid(tx.now),
+        session=None,
+        space=Space.of_store(store),
+        key=draft.path,
+        text=_text(draft.path, draft.content),
+        last_seen_at=tx.now,
+        created_at=tx.now,
+        updated_at=tx.now,
+        extras=draft.metadata,
+    )
+    _add_version(tx, store, created(tx, new), ChangeKind.CREATED)
+    tx.stores.grow(store, 1, size_of(draft.content))
+    return known_entry(tx, store, EntryId(new.uid))
+
+
+def amend_entry(
+    tx: Transaction,
+    store: StoreId,
+    entry: EntryId,
+    change: EntryChange,
+    expected: Expected,
+    policy: Policy,
+) -> tuple[Entry, bool]:
+    """The entry as it is now, and whether a redacted version's bytes are to be erased."""
+    before = known_entry(tx, store, entry)
+    open_store(tx, store)
+    wanted = change.applied_to(before)
+    if not expected.met_by(before):
+        if policy.done_is_done and wanted == before:
+            return before, False
+        raise Stale("The memory has changed: it is not in the expected state.")
+    if wanted == before and not policy.unchanged_is_change:
+        return before, False
+    require_room(tx)
+    if wanted.path != before.path:
+        _require_free(tx, store, wanted.path, policy, but=entry)
+    held = _memory(tx, before)
+    text, at = _text(wanted.path, wanted.content or ""), changed_at(tx, held)
+    after = replace(held, key=wanted.path, text=text, extras=wanted.metadata, updated_at=at)
+    has_erased = _revise(tx, before, held, after, ChangeKind.UPDATED)
+    return known_entry(tx, store, entry), has_erased
+
+
+def delete_entry(
+    tx: Transaction, store: StoreId, entry: EntryId, expected: Expected, policy: Policy
+) -> bool:
+    """Whether a redacted version's bytes are to be erased."""
+    before = known_entry(tx, store, entry)
+    if policy.archived_keeps_entries:
+        open_store(tx, store)
+    if not expected.met_by(before):
+        raise Stale("The memory has changed: it is not in the expected state.")
+    held = _memory(tx, before)
+    # The row keeps nothing of what the versions keep, or have lost.
+    gone = replace(held, key=None, text=_text("", ""), extras={}, deleted_at=tx.now)
+    return _revise(tx, before, held, gone, ChangeKind.DELETED)
+
+
+def _revise(tx: Transaction, before: Entry, held: Memory, after: Memory, kind: ChangeKind) -> bool:
+    """Write the entry's next state; whether a redacted version's bytes are to be erased."""
+    after = revised(tx, held, after, kind)
+    _add_version(tx, before.store, after, kind, before=before)
+    is_deleted = kind is ChangeKind.DELETED
+    tx.stores.grow(before.store, -1 if is_deleted else 0, size_of(after.text.content) - before.size)
+    is_new_text = is_deleted or after.text.content != before.content
+    if not (is_new_text and tx.versions.is_redacted(before.memory, before.number)):
+        return False
+    erased(tx, before.memory)
+    return True
+
+
+def _add_version(
+    tx: Transaction,
+    store: StoreId,
+    memory: Memory,
+    deed: ChangeKind,
+    *,
+    before: Entry | None = None,
+) -> None:
+    """Add a version for the memory's newest revision, ordered after the one before."""
+    is_deleted = deed is ChangeKind.DELETED
+    uid = tx.new_uid(tx.now)
+    if before is not None and uid <= before.version:  # another process made that one, or the clock
+        uid = uid_after(before.version)
+    tx.versions.add(
+        Version(
+            id=VersionId(uid),
+            store=store,
+            entry=EntryId(memory.uid),
+            memory=memory.id,
+            number=memory.revision,
+            deed=deed,
+            path=before.path if is_deleted and before else memory.key,
+            size=None if is_deleted else size_of(memory.text.content),
+            sha256=None if is_deleted else sha256_of(memory.text.content),
+            at=memory.deleted_at or memory.updated_at,
+            author=tx.caller.key,
+        )
+    )
+
+
+def _require_free(
+    tx: Transaction, store: StoreId, path: str, policy: Policy, *, but: EntryId | None = None
+) -> None:
+    held = tx.entries.at(store, path)
+    others = [held] if held else []
+    if not policy.paths_nest:
+        others += tx.entries.beside(store, path)
+    for other in others:
+        if other.id != but:
+            raise PathTaken("Another memory holds this path.", other.id, other.path)
+
+
+def _memory(tx: Transaction, entry: Entry) -> Memory:
+    memory = tx.memories.in_store(entry.store, entry.id)
+    assert memory is not None  # this transaction has just seen it
+    return memory
+
+
+def _text(path: str, content: str) -> Text:
+    return Text(type=ENTRY_TYPE, title=path, content=content)

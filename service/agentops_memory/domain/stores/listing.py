@@ -37,32 +37,21 @@ def tree(tx: Transaction, store: StoreId, branch: Branch) -> Slice[Entry | str]:
         first = _next(some[-1])
     shown = items[: branch.limit]
     if branch.with_content:
-        shown = [_with_content(tx, item) for item in shown]
+        shown = [it if isinstance(it, str) else tx.entries.get(store, it.id) or it for it in shown]
     return Slice(tuple(shown), len(items) > branch.limit)
 
 
 def _until_a_folder(entries: Iterable[Entry], branch: Branch) -> Iterator[Entry | str]:
-    """The items of these entries, up to the first folder; the rest of it is skipped."""
+    """The entries up to the first that a folder stands for, then this folder."""
     for entry in entries:
-        item = _item(entry, branch)
-        yield item
-        if isinstance(item, str):
+        segment, slash, _ = entry.path.removeprefix(branch.prefix).partition("/")
+        if branch.is_shallow and slash:
+            yield branch.prefix + segment + slash
             return
-
-
-def _item(entry: Entry, branch: Branch) -> Entry | str:
-    """The entry, or the folder that stands for it."""
-    segment, slash, _ = entry.path.removeprefix(branch.prefix).partition("/")
-    return branch.prefix + segment + slash if branch.is_shallow and slash else entry
+        yield entry
 
 
 def _next(item: Entry | str) -> str:
     """The lowest path after an item, and after everything in it if it is a folder."""
     path = item if isinstance(item, str) else item.path
     return path[:-1] + chr(ord("/") + 1) if path.endswith("/") else path + "\x01"
-
-
-def _with_content(tx: Transaction, item: Entry | str) -> Entry | str:
-    if isinstance(item, str):
-        return item
-    return tx.entries.get(item.store, item.id) or item

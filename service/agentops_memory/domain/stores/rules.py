@@ -2,7 +2,6 @@
 
 import hashlib
 import unicodedata
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..errors import Archived, Invalid, NotFound
@@ -138,38 +137,29 @@ def clean_store(redactor: Redactor, draft: StoreDraft, policy: Policy) -> StoreD
 
 def clean_store_change(redactor: Redactor, change: StoreChange, policy: Policy) -> StoreChange:
     """The change redacted; Invalid when it exceeds a limit."""
-    name, description, patch = change.name, change.description, change.metadata or {}
+    name, about, patch = change.name, change.description, change.metadata or {}
     gone = {_short(redactor, key, KEY, MAX_PAIR_KEY): None for key in patch if patch[key] is None}
     kept = {key: value for key, value in patch.items() if value is not None}
     return StoreChange(
-        name=None if name is None else _short(redactor, name, "name", policy.longest_name),
-        description=None
-        if description is None
-        else _short(redactor, description, "description", MAX_DESCRIPTION),
+        name=name and _short(redactor, name, "name", policy.longest_name),
+        description=about and _short(redactor, about, "description", MAX_DESCRIPTION),
         metadata={**gone, **clean_pairs(redactor, kept)},
     )
 
 
-def patched(metadata: Metadata, patch: Mapping[str, str | None]) -> Metadata:
-    """Metadata after a patch; Invalid if that makes too many pairs."""
-    kept = {key: value for key, value in metadata.items() if key not in patch}
-    pairs = kept | {key: value for key, value in patch.items() if value is not None}
-    _require_few(pairs)
-    return pairs
+def require_few(metadata: Metadata) -> None:
+    """Raise Invalid for too many pairs."""
+    if len(metadata) > MAX_PAIRS:
+        raise Invalid(f"metadata has at most {MAX_PAIRS} pairs.")
 
 
 def clean_pairs(redactor: Redactor, metadata: Metadata) -> Metadata:
     """Metadata redacted; Invalid for too many or too long pairs."""
-    _require_few(metadata)
+    require_few(metadata)
     return {
         _short(redactor, key, KEY, MAX_PAIR_KEY): _short(redactor, value, VALUE, MAX_PAIR_VALUE)
         for key, value in metadata.items()
     }
-
-
-def _require_few(metadata: Metadata) -> None:
-    if len(metadata) > MAX_PAIRS:
-        raise Invalid(f"metadata has at most {MAX_PAIRS} pairs.")
 
 
 def _short(redactor: Redactor, text: str, name: str, most: int) -> str:

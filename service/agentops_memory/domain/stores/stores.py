@@ -15,7 +15,7 @@ from ..model.space import NO_PROJECT, StoreId
 from ..model.stores import Page, Slice, Store, StoreChange, StoreDraft, StoresSeen, Written
 from ..ports.audit import Audit, noop
 from ..ports.engine import Engine, Transaction
-from .rules import Policy, clean_store, clean_store_change, known_store, open_store, patched
+from .rules import Policy, clean_store, clean_store_change, known_store, open_store, require_few
 
 HISTORY = 64  # revisions of a deleted store erased in one transaction
 BATCH = 200  # memories of one; saves wait for it
@@ -95,9 +95,8 @@ class Stores:
                 store=store,
                 observations=found.entries,
             )
-        await self.engine.write(
-            caller, idempotent(delete_store, idempotency, again=deleted_again), store
-        )
+        work = idempotent(delete_store, idempotency, again=deleted_again)
+        await self.engine.write(caller, work, store)
         self.on_erased(caller)
 
 
@@ -132,12 +131,8 @@ def list_stores(tx: Transaction, seen: StoresSeen, page: Page) -> Slice[Store]:
 def amend_store(tx: Transaction, store: StoreId, change: StoreChange) -> Store:
     found = open_store(tx, store)
     require_room(tx)
-    amended = replace(
-        found,
-        name=found.name if change.name is None else change.name,
-        description=found.description if change.description is None else change.description,
-        metadata=patched(found.metadata, change.metadata or {}),
-    )
+    amended = change.applied_to(found)
+    require_few(amended.metadata)
     if amended == found:
         return found
     amended = replace(amended, updated_at=tx.now)
@@ -161,9 +156,6 @@ def delete_store(tx: Transaction, store: StoreId) -> None:
         id=ErasureId(tx.new_uid(tx.now)),
         kind=ErasureKind.STORE,
         project=NO_PROJECT,
-        memories=(),
-        observations=0,
-        revisions=0,
         erased_at=tx.now,
         goes_on=True,
     )
@@ -190,15 +182,7 @@ def created_again(tx: Transaction, ids: Ids, draft: StoreDraft) -> Store:
 
 def amended_again(tx: Transaction, _: Ids, store: StoreId, change: StoreChange) -> Store:
     """The store of now with the parts of the change."""
-    now = known_store(tx, store)
-    patch = change.metadata or {}
-    kept = {key: value for key, value in now.metadata.items() if key not in patch}
-    return replace(
-        now,
-        name=now.name if change.name is None else change.name,
-        description=now.description if change.description is None else change.description,
-        metadata=kept | {key: value for key, value in patch.items() if value is not None},
-    )
+    return change.applied_to(known_store(tx, store))
 
 
 def archived_again(tx: Transaction, _: Ids, store: StoreId, __: Policy) -> Store:

@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from ..errors import AlreadyDone, StillCurrent
 from ..memories.idempotency import IdempotentRequest, idempotent, is_due
 from ..model.access import Caller, Role
+from ..model.erasure import Erasure, ErasureId, ErasureKind
 from ..model.idempotency import Ids
-from ..model.space import StoreId
+from ..model.memory import MemoryId
+from ..model.space import NO_PROJECT, StoreId
 from ..model.stores import Page, Slice, Version, VersionId, VersionsSeen
 from ..ports.audit import Audit, noop
 from ..ports.engine import Engine, Transaction
-from .entry_writes import erased
 from .rules import Policy, known_store, known_version
 
 
@@ -94,6 +95,21 @@ def redact_version(tx: Transaction, store: StoreId, version: VersionId, policy: 
     tx.versions.redact(redacted)
     erased(tx, redacted.memory)
     return redacted
+
+
+def erased(tx: Transaction, memory: MemoryId) -> None:
+    """Record that the bytes of a memory's earlier text are to be erased."""
+    tx.memories.must_scrub(memory)
+    tx.receipts.add(
+        Erasure(
+            id=ErasureId(tx.new_uid(tx.now)),
+            kind=ErasureKind.REDACTION,
+            project=NO_PROJECT,
+            memories=(memory,),
+            revisions=1,
+            erased_at=tx.now,
+        )
+    )
 
 
 def redacted_again(
