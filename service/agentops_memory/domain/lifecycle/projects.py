@@ -44,7 +44,7 @@ class Projects:
     async def list(self, caller: Caller) -> list[Listed]:
         """The non-empty projects that the caller has access to, by name."""
         caller.require(Role.READER)
-        names = await self.engine.read(caller, names_of_projects)
+        names = await self.engine.read(caller, lambda tx: tx.projects.names())
         return [await self.engine.read(caller, listed, name) for name in names]
 
     async def plan_rename(self, caller: Caller, project: Project, new: Project) -> ProjectPlan:
@@ -114,17 +114,12 @@ class Projects:
         )
 
 
-def names_of_projects(tx: Transaction) -> list[Project]:
-    return tx.projects.names()
-
-
 def listed(tx: Transaction, project: Project) -> Listed:
     return tx.projects.listed(project)
 
 
 def planned_rename(tx: Transaction, project: Project, new: Project) -> ProjectPlan:
     extent = _extent(tx, project, new)
-    _require_no_erasure(tx, project, new)
     if len(new) > MAX_PROJECT:
         raise Invalid(f"A project's name has at most {MAX_PROJECT} characters.")
     if tx.projects.exists(new):
@@ -141,7 +136,6 @@ def rename(tx: Transaction, project: Project, new: Project) -> ProjectPlan:
 
 def planned_merge(tx: Transaction, project: Project, into: Project) -> ProjectPlan:
     extent = _extent(tx, project, into)
-    _require_no_erasure(tx, project, into)
     _require_not_empty(tx.projects.extent(into))
     return ProjectPlan(extent=extent, same_keys=len(tx.projects.same_keys(project, into)))
 
@@ -177,9 +171,6 @@ def begin_erasure(tx: Transaction, project: Project) -> Erasure:
         id=ErasureId(tx.new_uid(tx.now)),
         kind=ErasureKind.PROJECT,
         project=project,
-        memories=(),
-        observations=0,
-        revisions=0,
         erased_at=tx.now,
         goes_on=True,
     )
@@ -197,8 +188,7 @@ def erase_some(tx: Transaction, erasure: ErasureId) -> Erasure:
     _require_access(tx, found.project)
     if tx.imports.erase_some(found.project, BATCH):
         return found
-    memories = tx.projects.some(found.project, BATCH)
-    if memories:
+    if memories := tx.projects.some(found.project, BATCH):
         tx.receipts.extend(erasure, memories, tx.memories.erase_some(memories))
     else:
         tx.receipts.complete(erasure, tx.projects.erase_sessions(found.project))
@@ -208,11 +198,17 @@ def erase_some(tx: Transaction, erasure: ErasureId) -> Erasure:
 
 
 def _extent(tx: Transaction, project: Project, other: Project) -> Extent:
+    """What a project holds that is renamed to or merged into the other; or the refusal."""
     _require_access(tx, project, other)
     if project == other:
         raise Invalid("The two projects are the same.")
     extent = tx.projects.extent(project)
     _require_not_empty(extent)
+    erasures = map(tx.receipts.newest_of, (project, other))
+    if any(erasure is not None and erasure.goes_on for erasure in erasures):
+        raise Conflict(
+            "The project is being erased, or was begun to be; erase it to the end first."
+        )
     return extent
 
 
@@ -230,15 +226,3 @@ def _require_access(tx: Transaction, *projects: Project) -> None:
 def _require_not_empty(extent: Extent) -> None:
     if not extent:
         raise NotFound("No such project.")
-
-
-def _require_no_erasure(tx: Transaction, *projects: Project) -> None:
-    if any(_is_being_erased(tx, project) for project in projects):
-        raise Conflict(
-            "The project is being erased, or was begun to be; erase it to the end first."
-        )
-
-
-def _is_being_erased(tx: Transaction, project: Project) -> bool:
-    newest = tx.receipts.newest_of(project)
-    return newest is not None and newest.goes_on

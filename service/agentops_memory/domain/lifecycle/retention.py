@@ -34,21 +34,14 @@ class RetentionSweep:
     on_erased: Callable[[Caller], None] = noop
 
     async def sweep(
-        self,
-        caller: Caller,
-        kinds: Collection[Kind] = frozenset(Kind),
-        *,
-        by: "By" = None,
+        self, caller: Caller, kinds: Collection[Kind] = frozenset(Kind), *, by: "By" = None
     ) -> Removed:
         """Remove what is past its retention, of these kinds, as of now.
 
         As of `by` if that is earlier, so that a clock that jumps ahead expires nothing.
         """
-        removed = {
-            kind: await self._remove_all(caller, by, *STEPS[kind])
-            for kind in STEPS
-            if kind in kinds
-        }
+        chosen = [kind for kind in STEPS if kind in kinds]
+        removed = {kind: await self._remove_all(caller, by, *STEPS[kind]) for kind in chosen}
         if removed.get(Kind.DELETED):
             self.on_erased(caller)
         return removed
@@ -95,16 +88,16 @@ def remove_memories(tx: Transaction, found: Sequence[MemoryId], by: By = None) -
         return SweepStep(rows=0, done=len(some))
     if first[0].is_long:
         return SweepStep(rows=_shorten(tx, first[0]), done=some.index(first[0].memory))
-    rows = sum(_erase(tx, *group) for group in _by_project(first).items())
+    groups = defaultdict[Project, list[MemoryId]](list)
+    for one in first:
+        groups[one.project].append(one.memory)
+    rows = sum(_erase(tx, *group) for group in groups.items())
     return SweepStep(rows=rows, done=some.index(first[-1].memory) + 1)
 
 
 def revisions_past_retention(tx: Transaction, _: By = None) -> list[MemoryId]:
-    return (
-        tx.past_retention.with_history(tx.retention.revisions, MAX_FOUND)
-        if tx.retention.revisions
-        else []
-    )
+    keep = tx.retention.revisions
+    return tx.past_retention.with_history(keep, MAX_FOUND) if keep else []
 
 
 def remove_revisions(tx: Transaction, found: Sequence[MemoryId], _: By = None) -> SweepStep:
@@ -147,13 +140,6 @@ STEPS: Mapping[Kind, tuple[Find, Remove]] = {
 
 def _until(tx: Transaction, kind: Kind, by: By) -> datetime | None:
     return tx.retention.until(kind, min(tx.now, by or tx.now))
-
-
-def _by_project(deleted: Sequence[Deleted]) -> dict[Project, list[MemoryId]]:
-    groups = defaultdict(list)
-    for one in deleted:
-        groups[one.project].append(one.memory)
-    return groups
 
 
 def _erase(tx: Transaction, project: Project, memories: list[MemoryId]) -> int:

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from typing import Any
 
 from ..memories.redactor import Redactor, RulesOf
 from ..memories.writes import known
@@ -48,37 +49,34 @@ class Scan:
 
     async def look(self, caller: Caller) -> AsyncIterator[ScanPage]:
         """The findings, page by page; nothing is changed."""
-        async for scanned in self._pages(caller):
-            yield scanned
+        caller.require(Role.ADMIN)
+        rules = self.rules(caller)
+        for page, first in PAGES:
+            after = first
+            while found := await self.engine.read(caller, page, after, rules):
+                after, scanned = found
+                yield scanned
 
     async def redact(self, caller: Caller) -> AsyncIterator[ScanPage]:
         """Redact what is found, with an erasure receipt for each page and project."""
         await Transfer(engine=self.engine).resume(caller)  # a scan does not see staged rows
         rules = self.rules(caller)
-        async for scanned in self._pages(caller):
+        async for scanned in self.look(caller):
             if found := [finding for finding in scanned.findings if finding.kinds]:
                 await self.engine.write(caller, redact, found, rules)
                 self.on_erased(caller)
             yield scanned
 
-    async def _pages(self, caller: Caller) -> AsyncIterator[ScanPage]:
-        caller.require(Role.ADMIN)
-        rules, after = self.rules(caller), UNSAVED
-        while memories := await self.engine.read(caller, memory_page, after, rules):
-            after, scanned = memories
-            yield scanned
-        last = 0
-        while sessions := await self.engine.read(caller, session_page, last, rules):
-            last, closed = sessions
-            yield closed
-        lowest: str | None = None
-        while stores := await self.engine.read(caller, store_page, lowest, rules):
-            lowest, described = stores
-            yield described
-        past = (UNSAVED, 0)
-        while versions := await self.engine.read(caller, version_page, past, rules):
-            past, earlier = versions
-            yield earlier
+
+PageOf = Callable[[Transaction, Any, Rules], tuple[Any, ScanPage] | None]
+
+PAGES: Sequence[tuple[PageOf, Any]] = (
+    (memory_page, UNSAVED),
+    (session_page, 0),
+    (store_page, None),
+    (version_page, (UNSAVED, 0)),
+)
+"""What reads the next page of each kind of row, and after what the first one begins."""
 
 
 def redact(tx: Transaction, findings: Sequence[SecretFinding], rules: Rules) -> None:
@@ -177,8 +175,7 @@ def _is_stored(tx: Transaction, store: StoreId, entry: EntryId | None) -> bool:
 def _redact_store(tx: Transaction, id_: StoreId, rules: Rules) -> None:
     store = tx.stores.get(id_)
     assert store is not None  # this transaction has just seen it
-    _, clean = redacted_store(store, rules)
-    tx.stores.replace(clean)
+    tx.stores.replace(redacted_store(Redactor(rules), store))
 
 
 def _redact_entry(tx: Transaction, store: StoreId, entry: EntryId, rules: Rules) -> None:

@@ -1,8 +1,7 @@
 """What a scan finds: where secrets stand in stored rows, and of which kinds. Reads only."""
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 from ..memories.redactor import MAX_SCOPE, Redactor
@@ -35,8 +34,8 @@ class SecretFinding:
     store: StoreId | None = None
     entry: EntryId | None = None
     numbers: tuple[int, ...] = ()
-    kinds: Mapping[str, int]
-    in_names: Mapping[str, int]
+    kinds: Mapping[str, int] = field(default_factory=dict)
+    in_names: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,18 +60,15 @@ def memory_page(tx: Transaction, after: MemoryId, rules: Rules) -> tuple[MemoryI
         room -= sum(len(text.content) for text in (memory.text, *revisions))
         if room < 0:
             break
-    return (after, ScanPage(rows=rows, findings=_present(findings))) if rows else None
+    return (after, _page(rows, findings)) if rows else None
 
 
 def session_page(tx: Transaction, after: int, rules: Rules) -> tuple[int, ScanPage] | None:
     page = tx.sessions.page(None, after, PAGE)
     if not page:
         return None
-    sessions = [session for _, session in page]
-    findings = (
-        find_in_session(session, tx.transcripts.get(session.id), rules) for session in sessions
-    )
-    return page[-1][0], ScanPage(rows=len(sessions), findings=_present(findings))
+    findings = (find_in_session(it, tx.transcripts.get(it.id), rules) for _, it in page)
+    return page[-1][0], _page(len(page), findings)
 
 
 def store_page(tx: Transaction, after: str | None, rules: Rules) -> tuple[str, ScanPage] | None:
@@ -82,7 +78,7 @@ def store_page(tx: Transaction, after: str | None, rules: Rules) -> tuple[str, S
     if not stores:
         return None
     findings = (find_in_store(store, rules) for store in stores)
-    return stores[-1].id, ScanPage(rows=len(stores), findings=_present(findings))
+    return stores[-1].id, _page(len(stores), findings)
 
 
 def version_page(
@@ -91,59 +87,48 @@ def version_page(
     past = tx.versions.past(after, PAGE)
     if not past:
         return None
-    findings = [
-        find_in_versions(list(versions), rules)
-        for _, versions in groupby(past, key=lambda it: it.memory)
-    ]
-    return (past[-1].memory, past[-1].number), ScanPage(rows=0, findings=_present(findings))
+    groups = groupby(past, key=lambda it: it.memory)
+    findings = (find_in_versions(list(versions), rules) for _, versions in groups)
+    return (past[-1].memory, past[-1].number), _page(0, findings)
 
 
 def find_in_store(store: Store, rules: Rules) -> SecretFinding | None:
-    redactor, _ = redacted_store(store, rules)
-    return (
-        SecretFinding(store=store.id, kinds=redactor.kinds, in_names={}) if redactor.count else None
-    )
+    redactor = Redactor(rules)
+    redacted_store(redactor, store)
+    return _finding(SecretFinding(store=store.id), redactor)
 
 
 def find_in_memory(memory: Memory, revisions: Iterable[Text], rules: Rules) -> SecretFinding | None:
     if memory.space.is_store:
         return find_in_entry(memory, rules)
-    redactor = Redactor(rules)
-    names = Redactor(rules)
+    redactor, names = Redactor(rules), Redactor(rules)
     names.text(memory.space.scope, MAX_SCOPE)
     # A session's id is reported with the session.
     redactor.memory(replace(memory, session=SessionId(""), space=Space(project=UNKNOWN_PROJECT)))
     for text in revisions:
         redactor.words(text)
-    return _finding(redactor, names, memory.space.project, memory=memory.id)
+    place = SecretFinding(project=memory.space.project, memory=memory.id)
+    return _finding(place, redactor, names)
 
 
 def find_in_entry(memory: Memory, rules: Rules) -> SecretFinding | None:
-    redactor, names = entry_redactors(memory, rules)
-    if not redactor.count + names.count:
-        return None
-    return SecretFinding(
-        memory=memory.id,
-        store=StoreId(memory.space.scope),
-        entry=EntryId(memory.uid),
-        kinds=redactor.kinds,
-        in_names=names.kinds,
-    )
+    redactor, names = Redactor(rules), Redactor(rules)
+    names.text(memory.text.title, len(memory.text.title))
+    redacted_content(redactor, memory.text)
+    redacted_pairs(redactor, memory.extras)
+    store, entry = StoreId(memory.space.scope), EntryId(memory.uid)
+    return _finding(SecretFinding(memory=memory.id, store=store, entry=entry), redactor, names)
 
 
 def find_in_versions(versions: Sequence[Past], rules: Rules) -> SecretFinding | None:
-    redactors = {past.number: version_redactor(past.text, rules) for past in versions}
-    numbers = tuple(number for number, redactor in redactors.items() if redactor.count)
-    if not numbers:
-        return None
-    return SecretFinding(
-        memory=versions[0].memory,
-        store=versions[0].store,
-        entry=versions[0].entry,
-        numbers=numbers,
-        kinds=sum((redactor.kinds for redactor in redactors.values()), Counter()),
-        in_names={},
-    )
+    redactor, numbers, first = Redactor(rules), [], versions[0]
+    for past in versions:
+        before = redactor.count
+        redacted_content(redactor, past.text)
+        if redactor.count > before:
+            numbers.append(past.number)
+    place = SecretFinding(memory=first.memory, store=first.store, entry=first.entry)
+    return _finding(replace(place, numbers=tuple(numbers)), redactor)
 
 
 def find_in_session(
@@ -154,58 +139,17 @@ def find_in_session(
     redactor.transcript(transcript or Transcript())
     names.session_id(session.id)
     names.text(session.project, len(session.project))
-    return _finding(redactor, names, session.project, session=session.id)
+    return _finding(SecretFinding(project=session.project, session=session.id), redactor, names)
 
 
-def _finding(
-    redactor: Redactor,
-    names: Redactor,
-    project: Project,
-    *,
-    memory: MemoryId | None = None,
-    session: SessionId | None = None,
-) -> SecretFinding | None:
-    if not redactor.count + names.count:
-        return None
-    return SecretFinding(
-        project=project,
-        memory=memory,
-        session=session,
-        kinds=redactor.kinds,
-        in_names=names.kinds,
-    )
-
-
-def _present(findings: Iterable[SecretFinding | None]) -> tuple[SecretFinding, ...]:
-    return tuple(finding for finding in findings if finding is not None)
-
-
-def entry_redactors(memory: Memory, rules: Rules) -> tuple[Redactor, Redactor]:
-    """The redactors that counted the secrets of an entry's current version, and of its path."""
-    redactor, names = Redactor(rules), Redactor(rules)
-    names.text(memory.text.title, len(memory.text.title))
-    redacted_content(redactor, memory.text)
-    redacted_pairs(redactor, memory.extras)
-    return redactor, names
-
-
-def version_redactor(text: Text, rules: Rules) -> Redactor:
-    """The redactor that counted the secrets of an earlier version."""
-    redactor = Redactor(rules)
-    redacted_content(redactor, text)
-    return redactor
-
-
-def redacted_store(store: Store, rules: Rules) -> tuple[Redactor, Store]:
-    """The redactor that counted the secrets in a store's own fields, and the clean store."""
-    redactor = Redactor(rules)
-    clean = replace(
+def redacted_store(redactor: Redactor, store: Store) -> Store:
+    """The store with its own fields redacted."""
+    return replace(
         store,
         name=redactor.text(store.name, MAX_NAME),
         description=redactor.text(store.description, MAX_DESCRIPTION),
         metadata=redacted_pairs(redactor, store.metadata),
     )
-    return redactor, clean
 
 
 def redacted_content(redactor: Redactor, text: Text) -> Text:
@@ -224,3 +168,17 @@ def _earlier_texts(tx: Transaction, memory: Memory) -> list[Text]:
     if memory.space.is_store:
         return []
     return [it.text for it in tx.revisions.newest(memory)[1:] if it.text is not None]
+
+
+def _finding(
+    place: SecretFinding, redactor: Redactor, names: Redactor | None = None
+) -> SecretFinding | None:
+    """The finding with the kinds that were counted at a place; None if there are none."""
+    in_names = names.kinds if names else {}
+    if not redactor.count and not in_names:
+        return None
+    return replace(place, kinds=redactor.kinds, in_names=in_names)
+
+
+def _page(rows: int, findings: Iterable[SecretFinding | None]) -> ScanPage:
+    return ScanPage(rows=rows, findings=tuple(it for it in findings if it is not None))
