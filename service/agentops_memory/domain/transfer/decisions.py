@@ -3,16 +3,13 @@
 Nothing is changed by deciding.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import Protocol
 
-from ..model.access import Caller
 from ..model.memory import ChangeKind, Memory, MemoryId, Revision, Session, SessionId
-from ..model.retention import Retentions
 from ..model.space import Space
+from ..ports.engine import Transaction
 
 
 class RowOutcome(StrEnum):
@@ -63,86 +60,71 @@ class Decision:
         return existing
 
 
-class MemoryLookup(Protocol):
-    """The lookups of `MemoryTable` that a decision needs."""
+@dataclass(frozen=True, slots=True)
+class Lookups:
+    """What a decision looks up in a transaction; a dry run overlays its own rows."""
 
-    def get(self, memory: MemoryId) -> Memory | None: ...
+    tx: Transaction
 
-    def by_uid(self, uid: str) -> Memory | None: ...
+    def memory(self, memory: MemoryId) -> Memory | None:
+        return self.tx.memories.get(memory)
 
-    def twins_of(self, memory: Memory) -> Iterator[Memory]: ...
+    def by_uid(self, uid: str) -> Memory | None:
+        return self.tx.memories.by_uid(uid)
 
-    def at_key(self, space: Space, key: str) -> Memory | None: ...
+    def twin_of(self, memory: Memory) -> Memory | None:
+        return next(self.tx.memories.twins_of(memory), None)
 
+    def at_key(self, space: Space, key: str) -> Memory | None:
+        return self.tx.memories.at_key(space, key)
 
-class RevisionLookup(Protocol):
-    """The lookups of `RevisionTable` that a decision needs."""
+    def holds(self, memory: Memory, state: Memory) -> bool:
+        """Whether a revision of the memory has the text and the second of this state."""
+        return self.tx.revisions.holds(memory, state)
 
-    def holds(self, memory: Memory, state: Memory) -> bool: ...
+    def revisions_of(self, memory: Memory) -> int:
+        return self.tx.revisions.count(memory)
 
-    def count(self, memory: Memory) -> int: ...
-
-
-class SessionLookup(Protocol):
-    """The lookups of `SessionTable` that a decision needs."""
-
-    def get(self, session: SessionId) -> Session | None: ...
-
-
-class Lookups(Protocol):
-    """The part of a transaction that decisions read; a dry run overlays its own rows."""
-
-    @property
-    def caller(self) -> Caller: ...
-
-    @property
-    def retention(self) -> Retentions: ...
-
-    @property
-    def memories(self) -> MemoryLookup: ...
-
-    @property
-    def revisions(self) -> RevisionLookup: ...
-
-    @property
-    def sessions(self) -> SessionLookup: ...
+    def session(self, session: SessionId) -> Session | None:
+        return self.tx.sessions.get(session)
 
 
-def decision(tx: Lookups, memory: Memory) -> Decision:
+def decision(stored: Lookups, memory: Memory) -> Decision:
     """What an import does with a memory.
 
     Denied if the caller may not act on its project, or on that of the deleted memory it restores.
     """
-    tx.caller.require_space(memory.space)
-    match = tx.memories.by_uid(memory.uid) if memory.uid else None
-    if match is not None and tx.memories.get(match.id) is None:
+    caller = stored.tx.caller
+    caller.require_space(memory.space)
+    match = stored.by_uid(memory.uid) if memory.uid else None
+    if match is not None and stored.memory(match.id) is None:
         memory, match = replace(memory, uid=""), None  # not visible to the caller
     if not memory.uid:
-        match = next(tx.memories.twins_of(memory), None)
+        match = stored.twin_of(memory)
     if match is not None and match.deleted_at is None:
         outcome = RowOutcome.SAME if _is_same(match, memory) else RowOutcome.CHANGED
         return Decision(outcome=outcome, memory=memory, existing=match)
     if match is not None:
-        tx.caller.require_space(match.space)
+        caller.require_space(match.space)
     target = match or memory  # a memory is restored where it was
-    held = tx.memories.at_key(target.space, target.key) if target.key else None
+    held = stored.at_key(target.space, target.key) if target.key else None
     if held is not None:
-        return Decision(outcome=outcome_at_key(tx, held, memory), memory=memory, existing=held)
+        return Decision(outcome=outcome_at_key(stored, held, memory), memory=memory, existing=held)
     outcome = RowOutcome.NEW if match is None else RowOutcome.RESTORED
     return Decision(outcome=outcome, memory=memory, existing=match)
 
 
-def session_outcome(tx: Lookups, session: Session) -> RowOutcome:
+def session_outcome(stored: Lookups, session: Session) -> RowOutcome:
     """NEW for an unknown session, else SAME or CHANGED; Denied outside the caller's projects."""
-    tx.caller.require_project(session.project)
-    stored = tx.sessions.get(session.id)
-    if stored is None:
+    stored.tx.caller.require_project(session.project)
+    there = stored.session(session.id)
+    if there is None:
         return RowOutcome.NEW
-    tx.caller.require_project(stored.project)
-    return RowOutcome.SAME if _in_seconds(stored) == _in_seconds(session) else RowOutcome.CHANGED
+    stored.tx.caller.require_project(there.project)
+    return RowOutcome.SAME if _in_seconds(there) == _in_seconds(session) else RowOutcome.CHANGED
 
 
-def outcome_at_key(tx: Lookups, held: Memory, memory: Memory) -> RowOutcome:
+def outcome_at_key(stored: Lookups, held: Memory, memory: Memory) -> RowOutcome:
     """Resolve two memories at one key: the later stays the memory, the other is its revision.
 
     A full history takes no earlier state: retention would trim it with the next
@@ -150,11 +132,12 @@ def outcome_at_key(tx: Lookups, held: Memory, memory: Memory) -> RowOutcome:
     """
     if in_seconds(memory.updated_at) > in_seconds(held.updated_at):  # so no revision is of then
         return RowOutcome.LATER
-    if tx.revisions.holds(held, memory):
+    if stored.holds(held, memory):
         return RowOutcome.RECORDED
     if memory.updated_at > held.updated_at:
         return RowOutcome.LATER
-    is_full = tx.retention.revisions and tx.retention.is_full(tx.revisions.count(held))
+    retention = stored.tx.retention
+    is_full = retention.revisions and retention.is_full(stored.revisions_of(held))
     return RowOutcome.TOO_EARLY if is_full else RowOutcome.EARLIER
 
 
@@ -165,14 +148,8 @@ def earlier_revision(held: Memory, memory: Memory) -> Revision:
     )
 
 
-def is_same_state(revision: Revision, memory: Memory) -> bool:
-    """Whether the revision has the memory's text and second; exports have whole seconds."""
-    same_second = in_seconds(revision.at) == in_seconds(memory.updated_at)
-    return same_second and revision.text == memory.text
-
-
 def in_seconds(at: datetime) -> datetime:
-    """The instant truncated to whole seconds, as an export has it."""
+    """The instant in whole seconds, as an export has it."""
     return at.replace(microsecond=0)
 
 

@@ -19,7 +19,7 @@ from ..model.space import Project
 from ..ports.engine import Engine, Transaction
 from ..secrets.redaction import Rules
 from .decisions import Decision, RowOutcome, decision, session_outcome
-from .overlay import BloomFilter, OverlaidTransaction, Overlay
+from .overlay import BloomFilter, OverlaidLookups, Overlay
 
 Row = TypeVar("Row")
 
@@ -75,7 +75,7 @@ async def _pass(
     engine: Engine, caller: Caller, document: ImportDocument, rules: Rules, overlay: Overlay
 ) -> DryRun:
     result, redactor = DryRun(), Redactor(rules)
-    sessions = enumerate(map(redactor.session, document.sessions()))
+    sessions = map(redactor.session, document.sessions())
     while some_sessions := await _batch(sessions):
         await engine.read(caller, _decide_sessions, deque(some_sessions), overlay, result)
     memories = enumerate(map(redactor.memory, document.memories()))
@@ -89,13 +89,12 @@ async def _batch(rows: Iterator[Row]) -> list[Row]:
 
 
 def _decide_sessions(
-    tx: Transaction, sessions: deque[tuple[int, Session]], overlay: Overlay, result: DryRun
+    tx: Transaction, sessions: deque[Session], overlay: Overlay, result: DryRun
 ) -> None:
-    overlaid = OverlaidTransaction(tx, overlay)
+    overlaid = OverlaidLookups(tx, overlay)
     while sessions:
-        _, session = sessions[0]
-        outcome = session_outcome(overlaid, session)
-        overlaid.apply_session(session, outcome)
+        outcome = session_outcome(overlaid, sessions[0])
+        overlaid.apply_session(sessions[0], outcome)
         result.sessions[outcome] += 1
         sessions.popleft()  # only now: a retried read resumes here
 
@@ -103,7 +102,7 @@ def _decide_sessions(
 def _decide_memories(
     tx: Transaction, memories: deque[tuple[int, Memory]], overlay: Overlay, result: DryRun
 ) -> None:
-    overlaid = OverlaidTransaction(tx, overlay)
+    overlaid = OverlaidLookups(tx, overlay)
     while memories:
         place, memory = memories[0]
         decided = decision(overlaid, memory)

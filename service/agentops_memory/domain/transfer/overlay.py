@@ -5,12 +5,10 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 
-from ..model.access import Caller
 from ..model.memory import UNSAVED, ChangeKind, Memory, MemoryId, Revision, Session, SessionId
 from ..model.retention import Retentions
 from ..model.space import Space
-from ..ports.engine import Transaction
-from .decisions import Decision, RowOutcome, earlier_revision, in_seconds, is_same_state
+from .decisions import Decision, Lookups, RowOutcome, earlier_revision, in_seconds
 
 BLOOM_BITS = 1 << 25  # 4 MiB; a million keys give one false positive in three hundred
 
@@ -88,20 +86,44 @@ class Overlay:
             heappush(self._heaps[key], (in_order(memory), memory.id))
 
 
-class OverlaidTransaction:
+@dataclass(frozen=True, slots=True)
+class OverlaidLookups(Lookups):
     """The lookups of a transaction, seen through an overlay."""
 
-    def __init__(self, tx: Transaction, overlay: Overlay) -> None:
-        self.caller: Caller = tx.caller
-        self.retention: Retentions = tx.retention
-        self.memories = OverlaidMemories(tx, overlay)
-        self.revisions = OverlaidRevisions(tx, overlay)
-        self.sessions = OverlaidSessions(tx, overlay)
-        self._overlay = overlay
+    overlay: Overlay
+
+    def memory(self, memory: MemoryId) -> Memory | None:
+        return self.overlay.memories.get(memory) or self.tx.memories.get(memory)
+
+    def by_uid(self, uid: str) -> Memory | None:
+        return self.overlay.find(("uid", uid)) or self.tx.memories.by_uid(uid)
+
+    def twin_of(self, memory: Memory) -> Memory | None:
+        twins = self.tx.memories.twins_of(memory)
+        unchanged = next((it for it in twins if it.id not in self.overlay.memories), None)
+        found = [it for it in (unchanged, self.overlay.find(_twin_key(memory))) if it is not None]
+        return min(found, key=in_order, default=None)
+
+    def at_key(self, space: Space, key: str) -> Memory | None:
+        return self.overlay.find(("key", space, key)) or self.tx.memories.at_key(space, key)
+
+    def holds(self, memory: Memory, state: Memory) -> bool:
+        overlaid = self.overlay.revisions.get(memory.id)
+        if overlaid is None:
+            return self.tx.revisions.holds(memory, state)
+        then = in_seconds(state.updated_at)
+        return any(in_seconds(it.at) == then and it.text == state.text for it in overlaid)
+
+    def revisions_of(self, memory: Memory) -> int:
+        overlaid = self.overlay.revisions.get(memory.id)
+        return self.tx.revisions.count(memory) if overlaid is None else len(overlaid)
+
+    def session(self, session: SessionId) -> Session | None:
+        return self.overlay.sessions.get(session) or self.tx.sessions.get(session)
 
     def apply_session(self, session: Session, outcome: RowOutcome) -> None:
         """Apply a session's outcome to the overlay."""
-        overlay = self._overlay
+        overlay = self.overlay
         keys: set[MatchKey] = {("session", session.id)}
         if not overlay.is_recording:
             overlay.repeats.add(keys)
@@ -110,70 +132,18 @@ class OverlaidTransaction:
 
     def apply(self, decided: Decision) -> None:
         """Apply a decision about a memory to the overlay."""
-        overlay, existing = self._overlay, decided.existing
+        overlay, existing = self.overlay, decided.existing
         involved = [decided.memory, decided.state, *([existing] if existing else [])]
         keys = {key for memory in involved for key in _match_keys(memory)}
         if not overlay.is_recording:
             overlay.repeats.add(keys)
         elif decided.outcome.is_stored and overlay.repeats.has_repeated(keys):
-            history = self.revisions.newest(existing) if existing else []
-            overlay.put(*_applied(decided, history, self.retention))
+            history = self._newest(existing) if existing else []
+            overlay.put(*_applied(decided, history, self.tx.retention))
 
-
-@dataclass(frozen=True, slots=True)
-class OverlaidMemories:
-    """Memories, live or deleted."""
-
-    tx: Transaction
-    overlay: Overlay
-
-    def get(self, memory: MemoryId) -> Memory | None:
-        return self.overlay.memories.get(memory) or self.tx.memories.get(memory)
-
-    def by_uid(self, uid: str) -> Memory | None:
-        return self.overlay.find(("uid", uid)) or self.tx.memories.by_uid(uid)
-
-    def twins_of(self, memory: Memory) -> Iterator[Memory]:
-        stored = self.tx.memories.twins_of(memory)
-        unchanged = next((it for it in stored if it.id not in self.overlay.memories), None)
-        twins = (unchanged, self.overlay.find(_twin_key(memory)))
-        return iter(sorted((it for it in twins if it is not None), key=in_order))
-
-    def at_key(self, space: Space, key: str) -> Memory | None:
-        return self.overlay.find(("key", space, key)) or self.tx.memories.at_key(space, key)
-
-
-@dataclass(frozen=True, slots=True)
-class OverlaidRevisions:
-    """The revisions of each memory."""
-
-    tx: Transaction
-    overlay: Overlay
-
-    def holds(self, memory: Memory, state: Memory) -> bool:
-        overlaid = self.overlay.revisions.get(memory.id)
-        if overlaid is None:
-            return self.tx.revisions.holds(memory, state)
-        return any(is_same_state(revision, state) for revision in overlaid)
-
-    def count(self, memory: Memory) -> int:
-        overlaid = self.overlay.revisions.get(memory.id)
-        return self.tx.revisions.count(memory) if overlaid is None else len(overlaid)
-
-    def newest(self, memory: Memory) -> list[Revision]:
+    def _newest(self, memory: Memory) -> list[Revision]:
         overlaid = self.overlay.revisions.get(memory.id)
         return self.tx.revisions.newest(memory) if overlaid is None else overlaid
-
-
-@dataclass(frozen=True, slots=True)
-class OverlaidSessions:
-    """Sessions, by id."""
-
-    tx: Transaction
-    overlay: Overlay
-
-    def get(self, session: SessionId) -> Session | None:
-        return self.overlay.sessions.get(session) or self.tx.sessions.get(session)
 
 
 def in_order(memory: Memory) -> Order:

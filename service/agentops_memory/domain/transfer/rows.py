@@ -15,6 +15,7 @@ from ..ports.engine import Transaction
 from ..ports.imports import Import, ImportId, Row
 from .decisions import (
     Decision,
+    Lookups,
     RowOutcome,
     decision,
     earlier_revision,
@@ -100,17 +101,9 @@ def abandoned_imports(tx: Transaction) -> list[ImportId]:
     return tx.imports.silent(tx.now - STAGING_TIMEOUT, tx.now + STAGING_TIMEOUT)
 
 
-def unfinished_imports(tx: Transaction) -> list[Import]:
-    return tx.imports.unfinished()
-
-
-def is_any_staged(tx: Transaction) -> bool:
-    return tx.imports.is_any_staged()
-
-
 def merge_at_key(tx: Transaction, held: Memory, memory: Memory) -> None:
     """Merge a memory into the one that holds its key: the later text wins."""
-    outcome = outcome_at_key(tx, held, memory)
+    outcome = outcome_at_key(Lookups(tx), held, memory)
     _store(tx, Decision(outcome=outcome, memory=memory, existing=held))
 
 
@@ -120,7 +113,7 @@ def _import_row(tx: Transaction, row: Row) -> bool:
 
 
 def _import_session(tx: Transaction, session: Session) -> bool:
-    is_new = session_outcome(tx, session) is RowOutcome.NEW
+    is_new = session_outcome(Lookups(tx), session) is RowOutcome.NEW
     admitted(tx, session)
     if is_new:
         tx.sessions.close(session)
@@ -128,7 +121,7 @@ def _import_session(tx: Transaction, session: Session) -> bool:
 
 
 def _import_memory(tx: Transaction, memory: Memory) -> bool:
-    decided = decision(tx, memory)
+    decided = decision(Lookups(tx), memory)
     if decided.is_present:
         return False
     session = memory.session
