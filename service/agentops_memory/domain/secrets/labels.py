@@ -20,7 +20,8 @@ from .assignments import (
 )
 
 
-def _is_no_word(secret: str) -> bool:  # such as `authentication`, `YOUR_TOKEN`
+def _is_no_word(secret: str) -> bool:
+    """Whether this is not a plain word such as `authentication` or `YOUR_TOKEN`."""
     return _WORD.fullmatch(secret) is None
 
 
