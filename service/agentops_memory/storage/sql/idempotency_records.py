@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 
 from ...domain.model.idempotency import IdempotencyRecord
 from .rows import ids_of, instant, micros
@@ -15,18 +16,8 @@ class IdempotencyRecords(Table):
     """The records of one transaction."""
 
     def get(self, key: bytes) -> IdempotencyRecord | None:
-        row = self._execute(
-            "SELECT request, status, ids, at FROM done WHERE key = :key", key=key
-        ).fetchone()
-        if row is None:
-            return None
-        request, status, ids, at = row
-        return IdempotencyRecord(
-            key=key,
-            request=request,
-            status=status if status in SUCCESSES else SUCCESSES.start,
-            ids=ids_of(ids),
-            at=instant(at),
+        return self._first(
+            _record, "SELECT key, request, status, ids, at FROM done WHERE key = :key", key=key
         )
 
     def add(self, record: IdempotencyRecord) -> None:
@@ -44,12 +35,9 @@ class IdempotencyRecords(Table):
         )
 
     def until(self, at: datetime, most: int) -> list[bytes]:
-        rows = self._execute(
-            "SELECT key FROM done WHERE at <= :at ORDER BY at LIMIT :most",
-            at=micros(at),
-            most=most,
+        return self._scalars(
+            "SELECT key FROM done WHERE at <= :at ORDER BY at LIMIT :most", at=micros(at), most=most
         )
-        return [key for (key,) in rows]
 
     def forget(self, keys: Sequence[bytes], at: datetime) -> int:
         gone = self._connection.executemany(
@@ -57,3 +45,14 @@ class IdempotencyRecords(Table):
             [{"key": key, "at": micros(at)} for key in keys],
         )
         return gone.rowcount
+
+
+def _record(row: Any) -> IdempotencyRecord:
+    key, request, status, ids, at = row
+    return IdempotencyRecord(
+        key=key,
+        request=request,
+        status=status if status in SUCCESSES else SUCCESSES.start,
+        ids=ids_of(ids),
+        at=instant(at),
+    )

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -10,51 +11,39 @@ from ...domain.model.space import GLOBAL_SCOPE, Project
 from ...domain.ports.imports import Import, ImportId, Row
 from .rows import micros, tag_array, tag_tuple
 from .staged_rows import MEMORY, SCOPE_AT, row_of, staged
-from .table import Connection, Dialect, Table
+from .table import Table
 
 PLACE = 32  # bits of a row's number that are its place in the import
 KEPT = timedelta(days=1)  # for which an import is known after its end
 COLUMNS = """id, projects, staged, applied, sessions, observations,
              accepted_at IS NOT NULL, finished_at IS NOT NULL"""
+OF_IMPORT = "number > :first AND number < :end"
 ACCEPTED = f"number >> {PLACE} IN (SELECT id FROM imports WHERE accepted_at IS NOT NULL)"
 
 
+@dataclass(eq=False)
 class Imports(Table):
     """The imports of one transaction."""
 
-    def __init__(
-        self,
-        connection: Connection,
-        dialect: Dialect,
-        now: datetime,
-        require_alone: Callable[[], None],
-    ) -> None:
-        super().__init__(connection, dialect)
-        self._require_alone = require_alone
-        self._now = micros(now)
+    _now: datetime
+    _require_alone: Callable[[], None]
 
     def begin(self, projects: Patterns) -> ImportId:
         self._execute(
             "DELETE FROM imports WHERE finished_at < :until AND accepted_at IS NOT NULL",
-            until=self._now - KEPT // timedelta(microseconds=1),
+            until=micros(self._now - KEPT),
         )
-        id_ = self._inserted(
-            "INSERT INTO imports (projects, touched_at) VALUES (:projects, :now)",
-            projects=json.dumps(projects.names),
-            now=self._now,
-        )
-        return ImportId(id_)
+        given = json.dumps(projects.names)
+        return ImportId(self._inserted("imports", projects=given, touched_at=micros(self._now)))
 
     def get(self, import_: ImportId) -> Import | None:
-        row = self._execute(f"SELECT {COLUMNS} FROM imports WHERE id = :id", id=import_).fetchone()
-        return None if row is None else _import(row)
+        return self._first(_import, f"SELECT {COLUMNS} FROM imports WHERE id = :id", id=import_)
 
     def stage(self, import_: ImportId, rows: Sequence[Row]) -> None:
-        ((before,),) = self._execute("SELECT staged FROM imports WHERE id = :id", id=import_)
+        before = self._number("SELECT staged FROM imports WHERE id = :id", id=import_)
         texts = [staged(row) for row in rows]
         self._connection.executemany(
-            """INSERT INTO import_rows (number, project, row)
-               VALUES (:number, :project, :row)""",
+            "INSERT INTO import_rows (number, project, row) VALUES (:number, :project, :row)",
             [
                 {"number": _number(import_, place), "project": project, "row": text}
                 for place, (project, text) in enumerate(texts, start=before + 1)
@@ -67,32 +56,29 @@ class Imports(Table):
             id=import_,
             rows=len(rows),
             size=sum(len(text.encode()) for _, text in texts),
-            now=self._now,
+            now=micros(self._now),
         )
 
     def size(self, import_: ImportId) -> int:
-        ((size,),) = self._execute(
+        return self._number(
             """SELECT sum(size)
                  FROM imports
                 WHERE id = :id OR (accepted_at IS NOT NULL AND finished_at IS NULL)""",
             id=import_,
         )
-        return int(size)
 
     def accept(self, import_: ImportId) -> None:
         self._execute(
-            "UPDATE imports SET accepted_at = :now WHERE id = :id", id=import_, now=self._now
+            "UPDATE imports SET accepted_at = :now WHERE id = :id",
+            id=import_,
+            now=micros(self._now),
         )
 
     def rows(self, import_: ImportId) -> Iterator[tuple[int, Row | None]]:
         self._require_alone()  # else all who share the commit would wait for these rows
         rows = self._execute(
-            """SELECT number, project, row
-                 FROM import_rows
-                WHERE number > :first AND number < :end
-             ORDER BY number""",
-            first=_number(import_, 0),
-            end=_number(ImportId(import_ + 1), 0),
+            f"SELECT number, project, row FROM import_rows WHERE {OF_IMPORT} ORDER BY number",
+            **_numbers(import_),
         )
         for number, project, row in rows:
             yield number - _number(import_, 0), row_of(project, row)
@@ -112,20 +98,21 @@ class Imports(Table):
             place=place,
             sessions=sessions,
             memories=memories,
-            now=self._now,
+            now=micros(self._now),
         )
 
     def finish(self, import_: ImportId) -> None:
         self._execute(
-            "UPDATE imports SET finished_at = :now WHERE id = :id", id=import_, now=self._now
+            "UPDATE imports SET finished_at = :now WHERE id = :id",
+            id=import_,
+            now=micros(self._now),
         )
 
     def has_rows(self) -> bool:
-        return self._execute("SELECT 1 FROM import_rows").fetchone() is not None
+        return self._exists("SELECT 1 FROM import_rows")
 
     def is_any_staged(self) -> bool:
-        row = self._execute("SELECT 1 FROM imports WHERE accepted_at IS NULL").fetchone()
-        return row is not None
+        return self._exists("SELECT 1 FROM imports WHERE accepted_at IS NULL")
 
     def unfinished(self) -> list[Import]:
         rows = self._execute(
@@ -137,7 +124,7 @@ class Imports(Table):
         return [_import(row) for row in rows]
 
     def silent(self, since: datetime, until: datetime) -> list[ImportId]:
-        rows = self._execute(
+        return self._scalars(
             """SELECT id
                  FROM imports
                 WHERE accepted_at IS NULL AND touched_at NOT BETWEEN :since AND :until
@@ -145,7 +132,6 @@ class Imports(Table):
             since=micros(since),
             until=micros(until),
         )
-        return [ImportId(id_) for (id_,) in rows]
 
     def discard(self, import_: ImportId, most: int) -> bool:
         found = self.get(import_)
@@ -153,14 +139,10 @@ class Imports(Table):
             return False
         self.finish(import_)  # so that nothing more is staged, nor is it accepted
         gone = self._execute(
-            """DELETE FROM import_rows
-                WHERE number IN (SELECT number
-                                   FROM import_rows
-                                  WHERE number > :first AND number < :end
-                                  LIMIT :most)""",
-            first=_number(import_, 0),
-            end=_number(ImportId(import_ + 1), 0),
+            f"""DELETE FROM import_rows
+                 WHERE number IN (SELECT number FROM import_rows WHERE {OF_IMPORT} LIMIT :most)""",
             most=most,
+            **_numbers(import_),
         ).rowcount
         if gone == most:
             return True
@@ -169,11 +151,10 @@ class Imports(Table):
 
     def count(self, project: Project) -> int:
         """How many rows of a project are left in imports that were accepted."""
-        ((number,),) = self._execute(
+        return self._number(
             f"SELECT count(*) FROM import_rows WHERE project = :project AND {ACCEPTED}",
             project=project,
         )
-        return int(number)
 
     def erase_some(self, project: Project, most: int) -> int:
         return self._execute(
@@ -189,7 +170,7 @@ class Imports(Table):
     def has_global(self, project: Project) -> bool:
         """Whether global memories of a project are left in imports that were accepted."""
         kind, scope = self._sql.element("row", 0), self._sql.element("row", SCOPE_AT)
-        row = self._execute(
+        return self._exists(
             f"""SELECT 1
                   FROM import_rows
                  WHERE project = :project AND {ACCEPTED}
@@ -197,7 +178,6 @@ class Imports(Table):
                  LIMIT 1""",
             project=project,
         )
-        return row.fetchone() is not None
 
     def move(self, project: Project, into: Project) -> None:
         """Give the rows of a project in imports that were accepted to another."""
@@ -226,6 +206,11 @@ class Imports(Table):
 
 def _number(import_: ImportId, place: int) -> int:
     return import_ << PLACE | place
+
+
+def _numbers(import_: ImportId) -> dict[str, int]:
+    """The values that OF_IMPORT names."""
+    return {"first": import_ << PLACE, "end": (import_ + 1) << PLACE}
 
 
 def _import(row: Any) -> Import:

@@ -3,32 +3,29 @@
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cache
 from typing import Any
 
-from ...domain.model.access import Patterns
 from ...domain.model.memory import Memory, MemoryId, Text
 from ...domain.model.search import Filter
 from ...domain.model.space import Project, Space, StoreId
 from ...domain.text.normalization import content_hash, fingerprint
-from .index import Index
 from .memory_lists import MemoryLists
 from .rows import MEMORY, memory_of, memory_row, micros
-from .table import OF_A_PROJECT, Connection, Dialect, Table
+from .table import OF_A_PROJECT, Dialect, Index, Table
 
 # As `memories_by_second` counts seconds.
 SECOND = "({} + 62135596800000000) / 1000000"
 
 
+@dataclass(eq=False)
 class Spaces(Table):
     """The spaces of one transaction."""
 
-    def __init__(self, connection: Connection, dialect: Dialect, index: Index) -> None:
-        super().__init__(connection, dialect)
-        self._index = index
-        self._known: dict[Space, tuple[int, int]] = {}
+    _index: Index
+    _known: dict[Space, tuple[int, int]] = field(default_factory=dict, init=False)
 
     def placed(self, space: Space) -> tuple[int, int]:
         """The space's id and its area of the index; made with a project's first memory."""
@@ -41,13 +38,7 @@ class Spaces(Table):
     def add(self, space: Space) -> tuple[int, int]:
         """Make a space; its id and its area of the index."""
         area, partition = self._index.place(space)
-        id_ = self._inserted(
-            """INSERT INTO spaces (project, scope, area, partition)
-               VALUES (:project, :scope, :area, :partition)""",
-            area=area,
-            partition=partition,
-            **names_of(space),
-        )
+        id_ = self._inserted("spaces", area=area, partition=partition, **names_of(space))
         return id_, area
 
     def _find(self, space: Space) -> Any:
@@ -58,20 +49,12 @@ class Spaces(Table):
         ).fetchone()
 
 
+@dataclass(eq=False)
 class Memories(MemoryLists):
     """The memories of one transaction."""
 
-    def __init__(
-        self,
-        connection: Connection,
-        dialect: Dialect,
-        projects: Patterns,
-        index: Index,
-        spaces: Spaces,
-    ) -> None:
-        super().__init__(connection, dialect, projects)
-        self._index = index
-        self._spaces = spaces
+    _index: Index
+    _spaces: Spaces
 
     def get(self, memory: MemoryId) -> Memory | None:
         return self._one(f"m.id = :id AND {self._readable}", id=memory, **self._patterns())
@@ -119,17 +102,7 @@ class Memories(MemoryLists):
 
     def insert(self, memory: Memory) -> Memory:
         space, area = self._spaces.placed(memory.space)
-        id_ = self._inserted(
-            """INSERT INTO memories (uid, space_id, session_id, key, type, title, content, tags,
-                                     content_hash, fingerprint, revision, duplicates,
-                                     last_seen_at, promoted_to, created_at, updated_at, deleted_at,
-                                     extras)
-               VALUES (:uid, :space_id, :session_id, :key, :type, :title, :content, :tags,
-                       :content_hash, :fingerprint, :revision, :duplicates, :last_seen_at,
-                       :promoted_to, :created_at, :updated_at, :deleted_at, :extras)""",
-            space_id=space,
-            **memory_row(memory),
-        )
+        id_ = self._inserted("memories", space_id=space, **memory_row(memory))
         stored = replace(memory, id=MemoryId(id_))
         self._index.add(stored.id, area, len(memory.text.content))
         return stored
@@ -145,17 +118,16 @@ class Memories(MemoryLists):
                           promoted_to = :promoted_to, updated_at = :updated_at,
                           deleted_at = :deleted_at, extras = :extras
                     WHERE id = :id""",
+                id=memory.id,
                 **memory_row(memory),
             )
 
     def count_duplicate(self, memory: Memory) -> None:
         self._execute(
-            """UPDATE memories
-                  SET duplicates = :duplicates, last_seen_at = :last_seen_at
-                WHERE id = :id""",
+            "UPDATE memories SET duplicates = :duplicates, last_seen_at = :seen WHERE id = :id",
             id=memory.id,
             duplicates=memory.duplicates,
-            last_seen_at=micros(memory.last_seen_at),
+            seen=micros(memory.last_seen_at),
         )
 
     def erase(self, memory: MemoryId) -> None:
@@ -169,28 +141,29 @@ class Memories(MemoryLists):
     def erase_some(self, memories: Sequence[MemoryId]) -> int:
         ids, given = json.dumps(memories), f"(SELECT value FROM {self._sql.ids('given')})"
         self._index.remove(sorted(memories))
-        ((revisions,),) = self._execute(
+        revisions = self._number(
             f"SELECT count(*) FROM revisions WHERE memory_id IN {given}", ids=ids
         )
         self._execute(f"DELETE FROM memories WHERE id IN {given}", ids=ids)
-        return int(revisions)
+        return revisions
 
     def total(self) -> int:
-        return int(self._execute("SELECT count(*) FROM memories").fetchone()[0])
+        return self._number("SELECT count(*) FROM memories")
 
     def count(self, project: Project | None) -> int:
         filter_ = Filter(project=project)
-        row = self._execute(
+        return self._number(
             f"""SELECT count(*)
                   FROM memories {self._sql.hint("memories_by_time")}
                  WHERE deleted_at IS NULL
-                       AND space_id IN {self._clauses(filter_, memory="memories").spaces}""",
+                       AND space_id IN (SELECT s.id
+                                          FROM spaces s
+                                         WHERE {self._on_spaces(filter_)})""",
             **self._values(filter_),
-        ).fetchone()
-        return int(row[0])
+        )
 
     def projects(self) -> set[Project]:
-        rows = self._execute(
+        projects = self._scalars(
             f"""SELECT DISTINCT project
                   FROM spaces s
                  WHERE {OF_A_PROJECT} AND {self._acts_on("project")}
@@ -199,18 +172,18 @@ class Memories(MemoryLists):
                                 WHERE space_id = s.id AND deleted_at IS NULL)""",
             **self._patterns(),
         )
-        return {project for (project,) in rows}
+        return set(projects)
 
     def _one(self, condition: str, **values: object) -> Memory | None:
-        row = self._execute(
+        return self._first(
+            memory_of,
             f"""SELECT {MEMORY}
                   FROM memories m
                   JOIN spaces s ON s.id = m.space_id
                  WHERE {condition}
                  LIMIT 1""",
             **values,
-        ).fetchone()
-        return None if row is None else memory_of(row)
+        )
 
     def _saying(
         self, space: Space, key: str | None, text: Text, index: str, which: str, **values: object

@@ -18,29 +18,29 @@ class MemoryLists(FilteredTable):
     def newest(
         self, filter_: Filter, limit: int, *, before: MemoryId | None = None
     ) -> list[Memory]:
-        where = self._clauses(filter_, memory="n")
-        condition = f"n.deleted_at IS NULL {where.on_memories}"
+        spaces = self._on_spaces(filter_)
+        condition = f"n.deleted_at IS NULL {self._on_memories(filter_, 'n')}"
         if before is not None:
             condition += """ AND (n.created_at, n.id)
                                < (SELECT created_at, id FROM memories WHERE id = :before)"""
         statement = (
             _newest_of_all(self._sql, condition)
-            if where.everywhere
-            else _newest_of_each(self._sql, where.on_spaces, condition)
+            if spaces == OF_A_PROJECT
+            else _newest_of_each(self._sql, spaces, condition)
         )
-        rows = self._execute(statement, limit=limit, before=before, **self._values(filter_))
-        return self.loaded(id_ for (id_,) in rows)
+        return self.loaded(
+            self._scalars(statement, limit=limit, before=before, **self._values(filter_))
+        )
 
     def at_keys(self, path: str, filter_: Filter, limit: int) -> Iterator[MemoryId]:
         """The memories whose key contains the path, newest first."""
-        where = self._clauses(filter_, memory="m")
         # The index of keys is read alone; few memories have one, and fewer this one.
         rows = self._execute(
             f"""SELECT m.id
                   FROM spaces s
                   JOIN memories m {self._sql.hint("memories_at_key")} ON m.space_id = s.id
-                 WHERE {where.on_spaces} AND m.key IS NOT NULL AND m.deleted_at IS NULL
-                       AND {self._sql.contains("m.key", ":path")} {where.on_memories}
+                 WHERE {self._on_spaces(filter_)} AND m.key IS NOT NULL AND m.deleted_at IS NULL
+                       AND {self._sql.contains("m.key", ":path")} {self._on_memories(filter_, "m")}
               ORDER BY m.created_at DESC, m.id DESC
                  LIMIT :limit""",
             path=path,
@@ -59,7 +59,7 @@ class MemoryLists(FilteredTable):
 
         def side(sign: str, order: str, count: int) -> list[Memory]:
             condition = f"n.deleted_at IS NULL AND (n.created_at, n.id) {sign} (:created_at, :id)"
-            rows = self._execute(
+            ids = self._scalars(
                 _newest_of_each(self._sql, spaces, condition, order),
                 project=memory.space.project,
                 created_at=micros(memory.created_at),
@@ -67,7 +67,7 @@ class MemoryLists(FilteredTable):
                 limit=count,
                 **self._patterns(),
             )
-            return self.loaded(id_ for (id_,) in rows)
+            return self.loaded(ids)
 
         return [*reversed(side("<", "DESC", before)), memory, *side(">", "ASC", after)]
 

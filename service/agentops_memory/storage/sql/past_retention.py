@@ -1,9 +1,9 @@
 """SQL for what is past its retention: found by the indexes that there are, erased in steps."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from itertools import islice
+from itertools import chain, islice
 
 from ...domain.model.memory import MemoryId
 from ...domain.model.space import NO_PROJECT
@@ -21,7 +21,7 @@ class PastRetention(Table):
 
     def deleted(self, until: datetime, most: int) -> list[MemoryId]:
         # That index alone holds the instant for all of them, and none of their texts.
-        rows = self._execute(
+        return self._scalars(
             f"""SELECT m.id
                   FROM memories m {self._sql.hint("memories_in_session")}
                  WHERE m.deleted_at <= :until AND {NOT_GOING}
@@ -29,7 +29,6 @@ class PastRetention(Table):
             until=micros(until),
             most=most,
         )
-        return [MemoryId(id_) for (id_,) in rows]
 
     def first_deleted(self, memories: Sequence[MemoryId], until: datetime) -> list[Deleted]:
         # No more of a history is looked at than is needed to see that it is long.
@@ -68,7 +67,7 @@ class PastRetention(Table):
         return first
 
     def with_history(self, keep: int, most: int) -> list[MemoryId]:
-        rows = self._execute(
+        return self._scalars(
             f"""SELECT r.memory_id
                  FROM (SELECT memory_id
                          FROM revisions
@@ -80,26 +79,16 @@ class PastRetention(Table):
             keep=keep,
             most=most,
         )
-        return [MemoryId(id_) for (id_,) in rows]
 
     def trim(self, memories: Sequence[MemoryId], keep: int) -> int:
-        going = portion(
-            islice(self._beyond_all(memories, keep), MAX_ROWS), MAX_STEP, lambda row: int(row[2])
-        )
+        beyond = chain.from_iterable(self._beyond(memory, keep) for memory in memories)
+        going = portion(islice(beyond, MAX_ROWS), MAX_STEP, lambda row: row[2])
         return erase_revisions(self._connection, ((memory, number) for memory, number, _ in going))
 
-    def _beyond_all(
-        self, memories: Sequence[MemoryId], keep: int
-    ) -> Iterator[tuple[MemoryId, int, int]]:
-        """Revisions beyond the newest, each by its memory and number, with the size of its text."""
-        for memory in memories:
-            for number, length in self._beyond(memory, keep):
-                yield memory, number, length
-
-    def _beyond(self, memory: MemoryId, keep: int) -> list[tuple[int, int]]:
+    def _beyond(self, memory: MemoryId, keep: int) -> list[tuple[MemoryId, int, int]]:
         """The first of a memory's revisions beyond the newest, with the sizes of their texts."""
         rows = self._execute(
-            f"""SELECT number, coalesce(length(content), 0)
+            f"""SELECT memory_id, number, coalesce(length(content), 0)
                   FROM revisions
                  WHERE memory_id = :memory
                        AND number <= (SELECT max(number) - :keep

@@ -1,25 +1,36 @@
 """SQL for projects as a whole: what they hold, and how one is renamed, merged and erased."""
 
+from dataclasses import dataclass
 from datetime import datetime
 
 from ...domain.model.memory import MemoryId
 from ...domain.model.space import Project
 from ...domain.model.totals import Extent, Listed, Rows
 from ...domain.ports.retention import MAX_STEP
-from .imports import ACCEPTED
-from .project_merges import SPACES, ProjectMerges
+from .imports import ACCEPTED, Imports
 from .rows import instant, portion
-from .table import GLOBAL, OF_A_PROJECT
+from .table import GLOBAL, GLOBAL_AREA, OF_A_PROJECT, FilteredTable, Index
 
+# The spaces of a project.
+SPACES = "(SELECT id FROM spaces WHERE project = :project)"
+# Spaces of two projects that have the same scope.
+TWINS = """SELECT s.id AS source, t.id AS target
+             FROM spaces s
+             JOIN spaces t ON t.project = :into AND t.scope = s.scope
+            WHERE s.project = :project"""
 # Whether a space has memories, live or deleted.
 HELD = "EXISTS (SELECT 1 FROM memories WHERE space_id = s.id)"
 
 
-class Projects(ProjectMerges):
+@dataclass(eq=False)
+class Projects(FilteredTable):
     """The projects of one transaction."""
 
+    _index: Index
+    _imports: Imports
+
     def names(self) -> list[Project]:
-        rows = self._execute(
+        return self._scalars(
             f"""SELECT project
                   FROM (SELECT project
                           FROM spaces s
@@ -30,28 +41,22 @@ class Projects(ProjectMerges):
               ORDER BY project""",
             **self._patterns(),
         )
-        return [project for (project,) in rows]
 
     def exists(self, project: Project) -> bool:
-        ((exists,),) = self._execute(
-            f"""SELECT EXISTS (SELECT 1 FROM sessions WHERE project = :project)
-                    OR EXISTS (SELECT 1
-                                 FROM import_rows
-                                WHERE project = :project AND {ACCEPTED})
-                    OR EXISTS (SELECT 1
-                                 FROM spaces s
-                                WHERE s.project = :project AND {HELD})""",
-            project=project,
+        return any(
+            self._exists(f"SELECT 1 FROM {rows} LIMIT 1", project=project)
+            for rows in (
+                "sessions WHERE project = :project",
+                f"import_rows WHERE project = :project AND {ACCEPTED}",
+                f"spaces s WHERE s.project = :project AND {HELD}",
+            )
         )
-        return bool(exists)
 
     def rows(self) -> Rows:
-        (memories,) = self._execute("SELECT count(*) FROM memories").fetchone()
-        (revisions,) = self._execute("SELECT count(*) FROM revisions").fetchone()
         sessions, ended = self._execute("SELECT count(*), count(ended_at) FROM sessions").fetchone()
         return Rows(
-            memories=memories,
-            revisions=revisions,
+            memories=self._number("SELECT count(*) FROM memories"),
+            revisions=self._number("SELECT count(*) FROM revisions"),
             sessions=sessions,
             sessions_open=sessions - ended,
         )
@@ -72,20 +77,15 @@ class Projects(ProjectMerges):
             project=project,
         ).fetchone()
         return Listed(
-            project=project,
-            memories=memories,
-            sessions=sessions,
-            changed_at=_latest(written, held),
+            project=project, memories=memories, sessions=sessions, changed_at=_latest(written, held)
         )
 
     def extent(self, project: Project) -> Extent:
         memories, deleted = self._execute(
-            f"""SELECT count(*), count(deleted_at)
-                  FROM memories
-                 WHERE space_id IN {SPACES}""",
+            f"SELECT count(*), count(deleted_at) FROM memories WHERE space_id IN {SPACES}",
             project=project,
         ).fetchone()
-        ((revisions,),) = self._execute(
+        revisions = self._number(
             f"""SELECT count(*)
                   FROM memories m
                   JOIN revisions r ON r.memory_id = m.id
@@ -112,11 +112,10 @@ class Projects(ProjectMerges):
         )
 
     def has_global(self, project: Project) -> bool:
-        row = self._execute(
+        return self._exists(
             f"SELECT 1 FROM spaces s WHERE s.project = :project AND {GLOBAL} AND {HELD} LIMIT 1",
             project=project,
-        )
-        return row.fetchone() is not None or self._imports.has_global(project)
+        ) or self._imports.has_global(project)
 
     def some(self, project: Project, limit: int) -> list[MemoryId]:
         rows = self._newest_live(project, limit) or self._any(project, limit)
@@ -145,6 +144,41 @@ class Projects(ProjectMerges):
         sessions = self._execute("DELETE FROM sessions WHERE project = :project", project=project)
         self._execute("DELETE FROM spaces WHERE project = :project", project=project)
         return sessions.rowcount
+
+    def rename(self, project: Project, new: Project) -> None:
+        # What the new name still has are spaces without memories.
+        self._execute("DELETE FROM spaces WHERE project = :new", new=new)
+        self._rename_in("spaces", project, new)
+        self._rename_in("sessions", project, new)
+        self._imports.move(project, new)
+
+    def same_keys(self, project: Project, into: Project) -> list[tuple[MemoryId, MemoryId]]:
+        rows = self._execute(
+            f"""SELECT m.id, n.id
+                  FROM ({TWINS}) twins
+                  JOIN memories m {self._sql.hint("memories_at_key")} ON m.space_id = source
+                  JOIN memories n {self._sql.hint("memories_at_key")}
+                    ON n.space_id = target AND n.key = m.key
+                 WHERE m.key IS NOT NULL AND m.deleted_at IS NULL
+                       AND n.key IS NOT NULL AND n.deleted_at IS NULL
+              ORDER BY m.id""",
+            project=project,
+            into=into,
+        )
+        return [(MemoryId(ours), MemoryId(theirs)) for ours, theirs in rows]
+
+    def merge(self, project: Project, into: Project) -> None:
+        source, target = self._place(project), self._place(into)
+        affected = self._in_shared_sessions(project, into)
+        if source and target:
+            affected |= self._in_area(source[0])
+        with self._index.moving(sorted(affected)):
+            self._move_memories(project, into)
+            self._move_spaces(project, into, target)
+            self._rename_in("sessions", project, into)
+        self._imports.move(project, into)
+        if source and target:
+            self._index.merge_area(*source, into=target[0])
 
     def _newest_live(self, project: Project, limit: int) -> list[tuple[MemoryId, int]]:
         """Nothing that stays borrows from the newest: those that would come after them."""
@@ -175,6 +209,83 @@ class Projects(ProjectMerges):
             limit=limit,
         )
         return rows.fetchall()
+
+    def _place(self, project: Project) -> tuple[int, int] | None:
+        """The area and the partition of the project's own memories, if it ever had one."""
+        place: tuple[int, int] | None = self._execute(
+            f"""SELECT area, partition
+                  FROM spaces
+                 WHERE project = :project AND area <> {GLOBAL_AREA}
+                 LIMIT 1""",
+            project=project,
+        ).fetchone()
+        return place
+
+    def _in_area(self, area: int) -> set[MemoryId]:
+        ids = self._scalars(
+            f"""SELECT m.id
+                 FROM spaces s
+                 JOIN memories m {self._sql.hint("memories_in_space")} ON m.space_id = s.id
+                WHERE s.area = :area AND m.deleted_at IS NULL""",
+            area=area,
+        )
+        return set(ids)
+
+    def _in_shared_sessions(self, project: Project, into: Project) -> set[MemoryId]:
+        """The memories of both that lie in a session and a scope with some of the other."""
+        in_session = self._sql.hint("memories_in_session")
+        ids = self._scalars(
+            f"""  WITH twins AS ({TWINS}),
+                       shared AS (
+                           SELECT DISTINCT m.session_id, source, target
+                             FROM twins
+                             JOIN memories m {self._sql.hint("memories_in_space")}
+                               ON m.space_id = source
+                            WHERE m.deleted_at IS NULL
+                                  AND EXISTS (SELECT 1
+                                                FROM memories n {in_session}
+                                               WHERE n.session_id = m.session_id
+                                                     AND n.space_id = target
+                                                     AND n.deleted_at IS NULL))
+                SELECT m.id
+                  FROM shared
+                  JOIN memories m {in_session}
+                    ON m.session_id = shared.session_id AND m.space_id IN (source, target)
+                 WHERE m.deleted_at IS NULL""",
+            project=project,
+            into=into,
+        )
+        return set(ids)
+
+    def _move_memories(self, project: Project, into: Project) -> None:
+        """Move what lies in a scope that both projects have; the spaces that it leaves go."""
+        twins = self._execute(TWINS, project=project, into=into).fetchall()
+        for source, target in twins:
+            self._execute(
+                "UPDATE memories SET space_id = :target WHERE space_id = :source",
+                source=source,
+                target=target,
+            )
+            self._execute("DELETE FROM spaces WHERE id = :source", source=source)
+
+    def _move_spaces(self, project: Project, into: Project, place: tuple[int, int] | None) -> None:
+        """Give a project the spaces in scopes that it has not; they take its area if it has one."""
+        if place is not None:
+            area, partition = place
+            self._execute(
+                f"""UPDATE spaces
+                       SET area = :area, partition = :partition
+                     WHERE project = :project AND area <> {GLOBAL_AREA}""",
+                area=area,
+                partition=partition,
+                project=project,
+            )
+        self._rename_in("spaces", project, into)
+
+    def _rename_in(self, table: str, project: Project, new: Project) -> None:
+        self._execute(
+            f"UPDATE {table} SET project = :new WHERE project = :project", project=project, new=new
+        )
 
 
 def _latest(*instants: int | None) -> datetime | None:

@@ -1,32 +1,32 @@
 """SQL for the receipts of erasures."""
 
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
-from ...domain.model.erasure import Erasure, ErasureId
+from ...domain.model.erasure import Erasure, ErasureId, ErasureKind
 from ...domain.model.memory import MemoryId
-from ...domain.model.space import Project
+from ...domain.model.space import NO_PROJECT, Project
 from ...domain.text.ids import first_uid
 from ...domain.text.normalization import REPLACEMENT
-from .rows import RECEIPT, micros, receipt_of
-from .table import Connection, Dialect, Table
+from .rows import count, instant, member, micros
+from .table import Connection, Table
 
 MOST_NAMED = 1000  # memories that a receipt names
+RECEIPT = """e.id, e.kind, e.project, e.observations, e.revisions, e.sessions, e.erased_at,
+             e.bytes_gone_at, e.goes_on"""
 
 
+@dataclass(eq=False)
 class Receipts(Table):
     """The receipts of one transaction."""
 
-    def __init__(self, connection: Connection, dialect: Dialect, now: datetime) -> None:
-        super().__init__(connection, dialect)
-        self._now = now
+    _now: datetime
 
     def add(self, erasure: Erasure) -> None:
-        self._execute(
-            """INSERT INTO erasures (id, kind, project, observations, revisions, sessions,
-                                     erased_at, goes_on)
-               VALUES (:id, :kind, :project, :observations, :revisions, :sessions, :erased_at,
-                       :goes_on)""",
+        self._insert(
+            "erasures",
             id=erasure.id,
             kind=erasure.kind.value,
             project=erasure.project or None,
@@ -62,24 +62,24 @@ class Receipts(Table):
         )
 
     def newest_of(self, project: Project) -> Erasure | None:
-        row = self._execute(
+        return self._first(
+            self._receipt,
             f"""SELECT {RECEIPT}
                   FROM erasures e
                  WHERE e.project = :project AND e.kind = 'project'
               ORDER BY e.id DESC
                  LIMIT 1""",
             project=project,
-        ).fetchone()
-        return None if row is None else receipt_of(row, self._memories(row[0]))
+        )
 
     def get(self, erasure: ErasureId) -> Erasure | None:
-        row = self._execute(
-            f"SELECT {RECEIPT} FROM erasures e WHERE e.id = :id", id=erasure
-        ).fetchone()
-        return None if row is None else receipt_of(row, self._memories(erasure))
+        return self._first(
+            self._receipt, f"SELECT {RECEIPT} FROM erasures e WHERE e.id = :id", id=erasure
+        )
 
     def of(self, memory: MemoryId) -> Erasure | None:
-        row = self._execute(
+        return self._first(
+            self._receipt,
             f"""SELECT {RECEIPT}
                   FROM erased d
                   JOIN erasures e ON e.id = d.erasure_id
@@ -87,8 +87,7 @@ class Receipts(Table):
               ORDER BY e.id DESC
                  LIMIT 1""",
             memory=memory,
-        ).fetchone()
-        return None if row is None else receipt_of(row, self._memories(row[0]))
+        )
 
     def pending(self) -> list[ErasureId]:
         """Those that do not go on and whose bytes may still be in the file, oldest first."""
@@ -100,9 +99,7 @@ class Receipts(Table):
     def settle(self, erasures: Collection[ErasureId]) -> None:
         """Note that the bytes are gone now."""
         self._connection.executemany(
-            """UPDATE erasures
-                  SET bytes_gone_at = :now
-                WHERE id = :id AND bytes_gone_at IS NULL""",
+            "UPDATE erasures SET bytes_gone_at = :now WHERE id = :id AND bytes_gone_at IS NULL",
             [{"id": erasure, "now": micros(self._now)} for erasure in erasures],
         )
 
@@ -139,8 +136,8 @@ class Receipts(Table):
             [{"memory": memory, "erasure": erasure} for memory in memories],
         )
 
-    def _memories(self, erasure: ErasureId) -> tuple[MemoryId, ...]:
-        return _memories(self._connection, erasure)
+    def _receipt(self, row: Any) -> Erasure:
+        return _receipt(self._connection, row)
 
 
 def _addressed(rows: Iterable[tuple[str]]) -> list[ErasureId]:
@@ -151,7 +148,23 @@ def _addressed(rows: Iterable[tuple[str]]) -> list[ErasureId]:
 def receipts(database: Connection) -> list[Erasure]:
     """Every receipt there is, the oldest first."""
     rows = database.execute(f"SELECT {RECEIPT} FROM erasures e ORDER BY e.erased_at, e.id", {})
-    return [receipt_of(row, _memories(database, row[0])) for row in rows.fetchall()]
+    return [_receipt(database, row) for row in rows.fetchall()]
+
+
+def _receipt(database: Connection, row: Any) -> Erasure:
+    id_, kind, project, observations, revisions, sessions, erased_at, bytes_gone_at, goes_on = row
+    return Erasure(
+        id=ErasureId(id_),
+        kind=member(ErasureKind, kind, ErasureKind.OBSERVATION),
+        project=project or NO_PROJECT,
+        memories=_memories(database, id_),
+        observations=count(observations),
+        revisions=count(revisions),
+        sessions=count(sessions),
+        erased_at=instant(erased_at),
+        bytes_gone_at=None if bytes_gone_at is None else instant(bytes_gone_at),
+        goes_on=bool(goes_on),
+    )
 
 
 def _memories(database: Connection, erasure: ErasureId) -> tuple[MemoryId, ...]:

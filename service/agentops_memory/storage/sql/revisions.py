@@ -1,19 +1,36 @@
-"""SQL for the record of changes."""
+"""SQL for the record of changes: the revisions of memories, and the versions of entries."""
 
 from collections.abc import Iterable
+from typing import Any
 
-from ...domain.model.memory import Memory, MemoryId, Revision, Text
-from .rows import REVISION, micros, revision_of, tag_tuple, text_row
-from .table import Connection, Table
+from ...domain.model.access import KeyId
+from ...domain.model.memory import ChangeKind, Memory, MemoryId, Revision, Text
+from ...domain.model.space import StoreId
+from ...domain.model.stores import EntryId, Page, Past, Slice, Version, VersionId, VersionsSeen
+from ...domain.ports.retention import MAX_STEP
+from .rows import count, instant, member, micros, portion, tag_tuple, text_row
+from .table import Connection, Table, bounds, sliced, window, within
+
+REVISION = "number, deed, at, type, title, content, tags"
+VERSION = """v.uid, t.uid, m.uid, v.memory_id, v.number, r.deed, v.path, v.size, v.sha256, r.at,
+             v.author, v.redacted_at, v.redacted_by"""
+# The newest revision has no text of its own: the memory's row is its text.
+CONTENT = """CASE WHEN v.redacted_at IS NOT NULL OR r.deed = 'deleted' THEN NULL
+                  WHEN r.type IS NULL THEN m.content
+                  ELSE r.content
+             END"""
+# What leads: the store's versions in the order of their ids, or those of one entry alone.
+OF_STORE = "v.store_id = t.space_id"
+OF_ENTRY = """v.memory_id = (SELECT id FROM memories WHERE uid = :entry)
+              AND +v.store_id = t.space_id"""
 
 
 class Revisions(Table):
     """The revisions of one transaction."""
 
     def add(self, memory: MemoryId, revision: Revision) -> None:
-        self._execute(
-            """INSERT INTO revisions (memory_id, number, deed, at)
-               VALUES (:memory_id, :number, :deed, :at)""",
+        self._insert(
+            "revisions",
             memory_id=memory,
             number=revision.number,
             deed=revision.deed.value,
@@ -33,19 +50,13 @@ class Revisions(Table):
 
     def absorb(self, memory: MemoryId, older: Revision) -> None:
         self._execute(
-            """UPDATE revisions
-                  SET number = number + 1
-                WHERE memory_id = :memory_id AND number = :number""",
-            memory_id=memory,
+            "UPDATE revisions SET number = number + 1 WHERE memory_id = :id AND number = :number",
+            id=memory,
             number=older.number,
         )
-        self._execute(
-            "UPDATE memories SET revision = revision + 1 WHERE id = :memory_id",
-            memory_id=memory,
-        )
-        self._execute(
-            """INSERT INTO revisions (memory_id, number, deed, at, type, title, content, tags)
-               VALUES (:memory_id, :number, :deed, :at, :type, :title, :content, :tags)""",
+        self._execute("UPDATE memories SET revision = revision + 1 WHERE id = :id", id=memory)
+        self._insert(
+            "revisions",
             memory_id=memory,
             number=older.number,
             deed=older.deed.value,
@@ -71,20 +82,16 @@ class Revisions(Table):
         return any(tag_tuple(tags) == text.tags for (tags,) in rows)
 
     def count(self, memory: Memory) -> int:
-        ((number,),) = self._execute(
+        return self._number(
             "SELECT count(*) FROM revisions WHERE memory_id = :memory_id", memory_id=memory.id
         )
-        return int(number)
 
     def newest(self, memory: Memory) -> list[Revision]:
         rows = self._execute(
-            f"""SELECT {REVISION}
-                 FROM revisions
-                WHERE memory_id = :memory_id
-             ORDER BY number DESC""",
-            memory_id=memory.id,
+            f"SELECT {REVISION} FROM revisions WHERE memory_id = :id ORDER BY number DESC",
+            id=memory.id,
         )
-        return [revision_of(row, memory) for row in rows]
+        return [_revision(row, memory) for row in rows]
 
     def rewrite(self, memory: MemoryId, number: int, text: Text) -> None:
         self._execute(
@@ -97,6 +104,122 @@ class Revisions(Table):
         )
 
 
+class Versions(Table):
+    """The versions of one transaction."""
+
+    def add(self, version: Version) -> None:
+        self._execute(
+            """INSERT INTO versions (uid, store_id, memory_id, number, path, size, sha256, author)
+               SELECT :uid, space_id, :memory, :number, :path, :size, :sha256, :author
+                 FROM stores
+                WHERE uid = :store""",
+            uid=version.id,
+            store=version.store,
+            memory=version.memory,
+            number=version.number,
+            path=version.path,
+            size=version.size,
+            sha256=version.sha256,
+            author=version.author,
+        )
+
+    def get(self, store: StoreId, version: VersionId) -> Version | None:
+        return self._first(
+            _version,
+            f"SELECT {VERSION}, {CONTENT} FROM {self._joined(OF_STORE)} AND v.uid = :uid",
+            store=store,
+            uid=version,
+        )
+
+    def page(self, store: StoreId, filter_: VersionsSeen, at: Page) -> Slice[Version]:
+        given = {"r.deed": filter_.deed, "v.author": filter_.author}
+        conditions = "".join(
+            f" AND {column} = :value_{at}"
+            for at, (column, value) in enumerate(given.items())
+            if value is not None
+        )
+        leading = OF_STORE if filter_.entry is None else OF_ENTRY
+        rows = self._execute(
+            f"""SELECT {VERSION}, {CONTENT if filter_.with_content else "NULL"}
+                  FROM {self._joined(leading)}{conditions}{within(filter_.created, "r.at")}
+                       {window(at, "v.uid")}""",
+            store=store,
+            entry=filter_.entry,
+            **{f"value_{at}": value for at, value in enumerate(given.values())},
+            **bounds(at, filter_.created),
+        )
+        return sliced(rows, at, _version)
+
+    def redact(self, version: Version) -> None:
+        self._execute(
+            """UPDATE versions
+                  SET path = :path, size = :size, sha256 = :sha256,
+                      redacted_at = :at, redacted_by = :by
+                WHERE uid = :uid""",
+            uid=version.id,
+            path=version.path,
+            size=version.size,
+            sha256=version.sha256,
+            at=version.redacted_at and micros(version.redacted_at),
+            by=version.redacted_by,
+        )
+        # An empty copy of its own: the next change gives it none.
+        self._execute(
+            """UPDATE revisions
+                  SET type = '', title = '', content = '', tags = '[]'
+                WHERE memory_id = :memory AND number = :number""",
+            memory=version.memory,
+            number=version.number,
+        )
+
+    def past(self, after: tuple[MemoryId, int], limit: int) -> list[Past]:
+        memory, number = after
+        rows = self._execute(
+            f"""SELECT v.memory_id, t.uid, m.uid, v.number, r.type, r.title, r.content
+                  FROM versions v
+                 {self._sql.leads} stores t ON t.space_id = v.store_id
+                 {self._sql.leads} revisions r
+                       ON r.memory_id = v.memory_id AND r.number = v.number
+                 {self._sql.leads} memories m ON m.id = v.memory_id
+                 WHERE (v.memory_id, v.number) > (:memory, :number)
+                       AND r.type <> '' AND t.erasure_id IS NULL
+              ORDER BY v.memory_id, v.number
+                 LIMIT :limit""",
+            memory=memory,
+            number=number,
+            limit=limit,
+        )
+        return portion(map(_past, rows), MAX_STEP, lambda past: len(past.text.content))
+
+    def measure(self, memory: MemoryId, number: int, size: int, sha256: str) -> None:
+        self._execute(
+            """UPDATE versions
+                  SET size = :size, sha256 = :sha256
+                WHERE memory_id = :memory AND number = :number""",
+            memory=memory,
+            number=number,
+            size=size,
+            sha256=sha256,
+        )
+
+    def is_redacted(self, memory: MemoryId, number: int) -> bool:
+        return self._exists(
+            """SELECT 1
+                 FROM versions
+                WHERE memory_id = :memory AND number = :number AND redacted_at IS NOT NULL""",
+            memory=memory,
+            number=number,
+        )
+
+    def _joined(self, leading: str) -> str:
+        return f"""stores t
+                   {self._sql.leads} versions v ON {leading}
+                   {self._sql.leads} revisions r
+                         ON r.memory_id = v.memory_id AND r.number = v.number
+                   {self._sql.leads} memories m ON m.id = v.memory_id
+                   WHERE t.uid = :store AND t.erasure_id IS NULL"""
+
+
 def erase_revisions(connection: Connection, revisions: Iterable[tuple[MemoryId, int]]) -> int:
     """Erase revisions, each by its memory and number, with their versions; how many those are."""
     rows = [{"memory": memory, "number": number} for memory, number in revisions]
@@ -105,3 +228,53 @@ def erase_revisions(connection: Connection, revisions: Iterable[tuple[MemoryId, 
             f"DELETE FROM {table} WHERE memory_id = :memory AND number = :number", rows
         )
     return len(rows)
+
+
+def _revision(row: Any, memory: Memory) -> Revision:
+    """The revision of a memory in a row of REVISION; without a text of its own it has the last."""
+    number, deed, at, type_, title, content, tags = row
+    if deed == ChangeKind.DELETED:
+        text = None
+    elif type_ is None:
+        text = memory.text
+    else:
+        text = Text(type=type_, title=title, content=content, tags=tag_tuple(tags))
+    return Revision(
+        number=count(number),
+        deed=member(ChangeKind, deed, ChangeKind.UPDATED),
+        at=instant(at),
+        text=text,
+    )
+
+
+def _version(row: Any) -> Version:
+    """The version in a row of VERSION and of its content, or of NULL in its place."""
+    (uid, store, entry, memory, number, deed, path, size, sha256, at, author, redacted_at,
+     redacted_by, content) = row  # fmt: skip
+    return Version(
+        id=VersionId(uid),
+        store=StoreId(store),
+        entry=EntryId(entry),
+        memory=MemoryId(memory),
+        number=count(number),
+        deed=member(ChangeKind, deed, ChangeKind.UPDATED),
+        path=path,
+        size=None if size is None else count(size),
+        sha256=sha256,
+        content=content,
+        at=instant(at),
+        author=None if author is None else KeyId(author),
+        redacted_at=None if redacted_at is None else instant(redacted_at),
+        redacted_by=None if redacted_by is None else KeyId(redacted_by),
+    )
+
+
+def _past(row: Any) -> Past:
+    id_, store, entry, number, type_, title, content = row
+    return Past(
+        memory=MemoryId(id_),
+        store=StoreId(store),
+        entry=EntryId(entry),
+        number=number,
+        text=Text(type=type_, title=title, content=content),
+    )

@@ -1,4 +1,4 @@
-"""Rows as the nouns of the domain, and back.
+"""Rows of memories, and the values that columns hold, as the domain has them and back.
 
 In a damaged file a column may hold what nobody has stored. It is read as the nearest value that
 can be shown, for what else is in its row is worth more than an error.
@@ -10,20 +10,9 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from ...domain.model.access import KeyId
-from ...domain.model.erasure import Erasure, ErasureId, ErasureKind
 from ...domain.model.idempotency import Ids
-from ...domain.model.memory import (
-    ChangeKind,
-    Memory,
-    MemoryId,
-    Revision,
-    Session,
-    SessionId,
-    Text,
-)
-from ...domain.model.space import NO_PROJECT, Space, StoreId
-from ...domain.model.stores import Entry, EntryId, Store, Version, VersionId
+from ...domain.model.memory import Memory, MemoryId, SessionId, Text
+from ...domain.model.space import NO_PROJECT, Space
 from ...domain.text.instants import LATEST
 from ...domain.text.normalization import clean, fingerprint
 
@@ -36,19 +25,10 @@ MOST = 2**53 - 1  # that every reader of JSON can tell from its neighbours: RFC 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
-# The columns that each reader below takes, of tables with these aliases.
+# The columns of `memories m` and `spaces s` that `memory_of` reads.
 MEMORY = """m.id, m.uid, m.session_id, s.project, s.scope, m.key, m.type, m.title, m.content,
             m.tags, m.content_hash, m.revision, m.duplicates, m.last_seen_at, m.promoted_to,
             m.created_at, m.updated_at, m.deleted_at, m.extras"""
-SESSION = "id, project, started_at, ended_at, summary, message_count"
-REVISION = "number, deed, at, type, title, content, tags"
-RECEIPT = """e.id, e.kind, e.project, e.observations, e.revisions, e.sessions, e.erased_at,
-             e.bytes_gone_at, e.goes_on"""
-STORE = "uid, name, description, metadata, entries, size, created_at, updated_at, archived_at"
-ENTRY = """m.uid, m.id, t.uid, m.key, v.size, v.sha256, m.revision, v.uid, m.extras,
-           m.created_at, m.updated_at"""
-VERSION = """v.uid, t.uid, m.uid, v.memory_id, v.number, r.deed, v.path, v.size, v.sha256, r.at,
-             v.author, v.redacted_at, v.redacted_by"""
 
 
 def memory_of(row: Any) -> Memory:
@@ -76,9 +56,8 @@ def memory_of(row: Any) -> Memory:
 
 
 def memory_row(memory: Memory) -> dict[str, object]:
-    """The columns of a memory, but for its space."""
+    """The columns of a memory, but for its id and its space."""
     return {
-        "id": memory.id,
         "uid": memory.uid,
         "session_id": memory.session,
         "key": memory.key,
@@ -106,111 +85,6 @@ def text_row(text: Text) -> dict[str, object]:
         "content": text.content,
         "tags": tag_array(text.tags),
     }
-
-
-def session_of(row: Any) -> Session:
-    """The session in a row of SESSION."""
-    id_, project, started_at, ended_at, summary, message_count = row
-    return Session(
-        id=SessionId(id_),
-        project=project,
-        started_at=instant(started_at),
-        ended_at=None if ended_at is None else instant(ended_at),
-        summary=summary,
-        message_count=count(message_count),
-    )
-
-
-def revision_of(row: Any, memory: Memory) -> Revision:
-    """The revision of a memory in a row of REVISION; without a text of its own it has the last."""
-    number, deed, at, type_, title, content, tags = row
-    if deed == ChangeKind.DELETED:
-        text = None
-    elif type_ is None:
-        text = memory.text
-    else:
-        text = Text(type=type_, title=title, content=content, tags=tag_tuple(tags))
-    return Revision(
-        number=count(number),
-        deed=member(ChangeKind, deed, ChangeKind.UPDATED),
-        at=instant(at),
-        text=text,
-    )
-
-
-def receipt_of(row: Any, memories: tuple[MemoryId, ...]) -> Erasure:
-    """The receipt in a row of RECEIPT, which names these memories."""
-    id_, kind, project, observations, revisions, sessions, erased_at, bytes_gone_at, goes_on = row
-    return Erasure(
-        id=ErasureId(id_),
-        kind=member(ErasureKind, kind, ErasureKind.OBSERVATION),
-        project=project or NO_PROJECT,
-        memories=memories,
-        observations=count(observations),
-        revisions=count(revisions),
-        sessions=count(sessions),
-        erased_at=instant(erased_at),
-        bytes_gone_at=None if bytes_gone_at is None else instant(bytes_gone_at),
-        goes_on=bool(goes_on),
-    )
-
-
-def store_of(row: Any) -> Store:
-    """The store in a row of STORE."""
-    uid, name, description, metadata, entries, size, created_at, updated_at, archived_at = row
-    return Store(
-        id=StoreId(uid),
-        name=name,
-        description=description,
-        metadata=map_of(metadata),
-        entries=count(entries),
-        size=count(size),
-        created_at=instant(created_at),
-        updated_at=instant(updated_at),
-        archived_at=None if archived_at is None else instant(archived_at),
-    )
-
-
-def entry_of(row: Any) -> Entry:
-    """The entry in a row of ENTRY and of its content, or of NULL in its place."""
-    (uid, id_, store, path, size, sha256, number, version, metadata, created_at, updated_at,
-     content) = row  # fmt: skip
-    return Entry(
-        id=EntryId(uid),
-        memory=MemoryId(id_),
-        store=StoreId(store),
-        path=path,
-        content=content,
-        size=count(size),
-        sha256=sha256,
-        number=count(number),
-        version=VersionId(version),
-        metadata=map_of(metadata),
-        created_at=instant(created_at),
-        updated_at=instant(updated_at),
-    )
-
-
-def version_of(row: Any) -> Version:
-    """The version in a row of VERSION and of its content, or of NULL in its place."""
-    (uid, store, entry, memory, number, deed, path, size, sha256, at, author, redacted_at,
-     redacted_by, content) = row  # fmt: skip
-    return Version(
-        id=VersionId(uid),
-        store=StoreId(store),
-        entry=EntryId(entry),
-        memory=MemoryId(memory),
-        number=count(number),
-        deed=member(ChangeKind, deed, ChangeKind.UPDATED),
-        path=path,
-        size=None if size is None else count(size),
-        sha256=sha256,
-        content=content,
-        at=instant(at),
-        author=None if author is None else KeyId(author),
-        redacted_at=None if redacted_at is None else instant(redacted_at),
-        redacted_by=None if redacted_by is None else KeyId(redacted_by),
-    )
 
 
 def ids_of(text: str) -> Ids:

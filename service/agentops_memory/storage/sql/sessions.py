@@ -1,13 +1,16 @@
 """SQL for sessions, and for what was said so far in those that go on."""
 
+from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from ...domain.model.memory import Session, SessionId
 from ...domain.model.space import Project
 from ...domain.text.summary import Transcript
-from .rows import SESSION, count, instant, micros, session_of
-from .table import Connection, Dialect, FilteredTable, Table
+from .rows import count, instant, micros
+from .table import FilteredTable, Table
 
+SESSION = "id, project, started_at, ended_at, summary, message_count"
 NUMBER = "(SELECT number FROM sessions WHERE id = :session)"
 
 
@@ -15,16 +18,14 @@ class Sessions(FilteredTable):
     """The sessions of one transaction."""
 
     def get(self, session: SessionId) -> Session | None:
-        row = self._execute(f"SELECT {SESSION} FROM sessions WHERE id = :id", id=session).fetchone()
-        return None if row is None else session_of(row)
+        return self._first(_session, f"SELECT {SESSION} FROM sessions WHERE id = :id", id=session)
 
     def open(self, session: Session) -> Session:
         known = self.get(session.id)
         if known is not None:
             return known
-        self._execute(
-            """INSERT INTO sessions (id, project, started_at)
-               VALUES (:id, :project, :started_at)""",
+        self._insert(
+            "sessions",
             id=session.id,
             project=session.project,
             started_at=micros(session.started_at),
@@ -71,10 +72,10 @@ class Sessions(FilteredTable):
             limit=limit,
             **self._patterns(),
         )
-        return [session_of(row) for row in rows]
+        return [_session(row) for row in rows]
 
     def summaries(self, project: Project, limit: int) -> list[str]:
-        rows = self._execute(
+        return self._scalars(
             f"""SELECT summary
                   FROM sessions
                  WHERE project = :project AND summary <> ''
@@ -85,7 +86,6 @@ class Sessions(FilteredTable):
             limit=limit,
             **self._patterns(),
         )
-        return [summary for (summary,) in rows]
 
     def page(self, project: Project | None, after: int, limit: int) -> list[tuple[int, Session]]:
         rows = self._execute(
@@ -101,44 +101,40 @@ class Sessions(FilteredTable):
             limit=limit,
             **self._patterns(),
         )
-        return [(number, session_of(row)) for number, *row in rows]
+        return [(number, _session(row)) for number, *row in rows]
 
     def count(self, project: Project | None) -> int:
-        row = self._execute(
+        return self._number(
             f"""SELECT count(*)
                   FROM sessions
                  WHERE (CAST(:project AS TEXT) IS NULL OR project = :project)
                        AND {self._acts_on("project")}""",
             project=project,
             **self._patterns(),
-        ).fetchone()
-        return int(row[0])
+        )
 
     def projects(self) -> set[Project]:
-        rows = self._execute(
-            f"""SELECT project
-                  FROM (SELECT DISTINCT project FROM sessions) known
-                 WHERE {self._acts_on("project")}""",
-            **self._patterns(),
+        known = "(SELECT DISTINCT project FROM sessions) known"
+        return set(
+            self._scalars(
+                f"SELECT project FROM {known} WHERE {self._acts_on('project')}", **self._patterns()
+            )
         )
-        return {project for (project,) in rows}
 
 
+@dataclass(eq=False)
 class Transcripts(Table):
     """The transcripts of one transaction."""
 
-    def __init__(self, connection: Connection, dialect: Dialect, now: datetime) -> None:
-        super().__init__(connection, dialect)
-        self._now = now
+    _now: datetime
 
     def get(self, session: SessionId) -> Transcript | None:
-        row = self._execute(
-            f"""SELECT messages, "user", assistant, first, last
-                  FROM transcripts
-                 WHERE session = {NUMBER}""",
+        columns = 'messages, "user", assistant, first, last'
+        return self._first(
+            _transcript,
+            f"SELECT {columns} FROM transcripts WHERE session = {NUMBER}",
             session=session,
-        ).fetchone()
-        return None if row is None else _transcript(*row)
+        )
 
     def put(self, session: SessionId, transcript: Transcript) -> None:
         self._execute(
@@ -191,7 +187,20 @@ class Transcripts(Table):
         return [(SessionId(id_), instant(heard_at)) for id_, heard_at in rows]
 
 
-def _transcript(messages: int, user: int, assistant: int, first: str, last: str) -> Transcript:
+def _session(row: Any) -> Session:
+    id_, project, started_at, ended_at, summary, message_count = row
+    return Session(
+        id=SessionId(id_),
+        project=project,
+        started_at=instant(started_at),
+        ended_at=None if ended_at is None else instant(ended_at),
+        summary=summary,
+        message_count=count(message_count),
+    )
+
+
+def _transcript(row: Any) -> Transcript:
+    messages, user, assistant, first, last = row
     return Transcript(
         messages=count(messages),
         user=count(user),

@@ -2,10 +2,9 @@
 
 import json
 import logging
-from collections.abc import Sequence
 from typing import Any
 
-from ...domain.model.memory import Memory, Session, SessionId, Text
+from ...domain.model.memory import Memory, Session, Text
 from ...domain.model.space import Project, Space
 from ...domain.ports.imports import Row
 from ...domain.text.normalization import clean
@@ -17,15 +16,13 @@ SESSION, MEMORY = "session", "observation"  # the first element of a row
 SCOPE_AT = 3  # the element of a memory's row that is its scope
 
 
-def staged(row: Row) -> tuple[str, str]:
+def staged(row: Row) -> tuple[Project, str]:
     """The project of a row, and the row as JSON."""
     if isinstance(row, Session):
-        return row.project, _json(SESSION, _session_values(row))
-    return row.space.project, _json(MEMORY, _memory_values(row))
-
-
-def _json(kind: str, values: Sequence[object]) -> str:
-    return json.dumps([kind, *values], ensure_ascii=False)
+        project, elements = row.project, (SESSION, *_session_values(row))
+    else:
+        project, elements = row.space.project, (MEMORY, *_memory_values(row))
+    return project, json.dumps(elements, ensure_ascii=False)
 
 
 def row_of(project: Project, row: str) -> Row | None:
@@ -54,14 +51,8 @@ def _session_values(session: Session) -> tuple[object, ...]:
     return session.id, started_at, ended_at, session.summary, session.message_count
 
 
-def _session(
-    project: Project,
-    id_: SessionId,
-    started_at: int,
-    ended_at: int | None,
-    summary: str,
-    message_count: int,
-) -> Session:
+def _session(project: Project, *values: Any) -> Session:
+    id_, started_at, ended_at, summary, message_count = values
     return Session(
         id=id_,
         project=project,

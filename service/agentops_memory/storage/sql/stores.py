@@ -1,47 +1,53 @@
-"""SQL for memory stores."""
+"""SQL for memory stores and their entries: live memories, with what their last versions tell."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
 
 from ...domain.model.erasure import ErasureId
 from ...domain.model.memory import MemoryId
 from ...domain.model.space import Space, StoreId
-from ...domain.model.stores import Page, Slice, Store, StoresSeen
+from ...domain.model.stores import (
+    EntriesSeen,
+    Entry,
+    EntryId,
+    Page,
+    Slice,
+    Store,
+    StoresSeen,
+    VersionId,
+)
 from ...domain.ports.retention import MAX_STEP
 from ...domain.text.normalization import REPLACEMENT
-from .index import Index
 from .memories import Spaces
-from .paging import bounds, sliced, window, within
 from .revisions import erase_revisions
-from .rows import STORE, json_of, micros, portion, store_of
-from .table import Connection, Dialect, Table
+from .rows import count, instant, json_of, map_of, micros, portion
+from .table import Index, Table, bounds, sliced, window, within
+
+AFTER_SLASH = chr(ord("/") + 1)
+LAST = "\U0010ffff" * 257  # after every path: none has as many signs of so many bytes
+STORE = "uid, name, description, metadata, entries, size, created_at, updated_at, archived_at"
+ENTRY = """m.uid, m.id, t.uid, m.key, v.size, v.sha256, m.revision, v.uid, m.extras,
+           m.created_at, m.updated_at"""
 
 
+@dataclass(eq=False)
 class Stores(Table):
     """The stores of one transaction."""
 
-    def __init__(
-        self, connection: Connection, dialect: Dialect, index: Index, spaces: Spaces
-    ) -> None:
-        super().__init__(connection, dialect)
-        self._index = index
-        self._spaces = spaces
+    _index: Index
+    _spaces: Spaces
 
     def add(self, store: Store) -> None:
         space, area = self._spaces.add(Space.of_store(store.id))
-        self._execute(
-            """INSERT INTO stores (space_id, uid, name, description, metadata, created_at,
-                                   updated_at, archived_at)
-               VALUES (:space, :uid, :name, :description, :metadata, :created_at,
-                       :updated_at, :archived_at)""",
-            space=space,
-            created_at=micros(store.created_at),
-            **_row(store),
-        )
+        created_at = micros(store.created_at)
+        self._insert("stores", space_id=space, created_at=created_at, **_row(store))
         self._index.prepare(area)  # a search may come before anything is written
 
     def get(self, store: StoreId) -> Store | None:
-        row = self._execute(
-            f"SELECT {STORE} FROM stores WHERE uid = :uid AND erasure_id IS NULL", uid=store
-        ).fetchone()
-        return None if row is None else store_of(row)
+        return self._first(
+            _store, f"SELECT {STORE} FROM stores WHERE uid = :uid AND erasure_id IS NULL", uid=store
+        )
 
     def replace(self, store: Store) -> None:
         self._execute(
@@ -54,9 +60,7 @@ class Stores(Table):
 
     def grow(self, store: StoreId, entries: int, size: int) -> None:
         self._execute(
-            """UPDATE stores
-                  SET entries = entries + :entries, size = size + :size
-                WHERE uid = :uid""",
+            "UPDATE stores SET entries = entries + :entries, size = size + :size WHERE uid = :uid",
             uid=store,
             entries=entries,
             size=size,
@@ -74,7 +78,7 @@ class Stores(Table):
         prefix = (filter_.name_prefix or "").casefold()
         # Row by row until the page is full: SQLite folds the case of ASCII alone.
         named = (row for row in rows if row[1].casefold().startswith(prefix))
-        return sliced(named, at, store_of)
+        return sliced(named, at, _store)
 
     def delete(self, store: StoreId, erasure: ErasureId) -> None:
         self._execute(
@@ -110,11 +114,89 @@ class Stores(Table):
         return [MemoryId(id_) for id_, _ in portion(rows, MAX_STEP, lambda row: int(row[1]))]
 
     def remove(self, erasure: ErasureId) -> None:
-        ((space,),) = self._execute(
+        space = self._number(
             "SELECT space_id FROM stores WHERE erasure_id = :erasure", erasure=erasure
         )
         self._execute("DELETE FROM stores WHERE space_id = :space", space=space)
         self._execute("DELETE FROM spaces WHERE id = :space", space=space)
+
+
+class Entries(Table):
+    """The entries of one transaction."""
+
+    def get(self, store: StoreId, entry: EntryId) -> Entry | None:
+        return self._first(
+            _entry,
+            f"SELECT {ENTRY}, m.content FROM {self._live} AND m.uid = :uid",
+            store=store,
+            uid=entry,
+        )
+
+    def at(self, store: StoreId, path: str) -> Entry | None:
+        return next(self._where("m.key = :path", store=store, path=path), None)
+
+    def beside(self, store: StoreId, path: str) -> list[Entry]:
+        steps = path.split("/")
+        above = ["/".join(steps[:count]) for count in range(1, len(steps))]
+        held = (self.at(store, shorter) for shorter in above)
+        below = self._where(
+            "m.key >= :first AND m.key < :end ORDER BY m.key LIMIT 2",
+            store=store,
+            first=f"{path}/",
+            end=path + AFTER_SLASH,
+        )
+        return [*filter(None, held), *below]
+
+    def page(self, store: StoreId, filter_: EntriesSeen, at: Page) -> Slice[Entry]:
+        prefix = filter_.path_prefix or ""
+        begins = " AND substr(m.key, 1, :length) = :prefix" if prefix else ""
+        rows = self._execute(
+            f"""SELECT {ENTRY}, NULL
+                  FROM {self._live}{begins}{within(filter_.created, "m.created_at")}
+                       {window(at, "m.uid")}""",
+            store=store,
+            prefix=prefix,
+            length=len(prefix),
+            **bounds(at, filter_.created),
+        )
+        return sliced(rows, at, _entry)
+
+    def from_path(self, store: StoreId, first: str, prefix: str, limit: int) -> Iterator[Entry]:
+        return self._where(
+            "m.key >= :first AND m.key < :end ORDER BY m.key LIMIT :limit",
+            store=store,
+            first=max(first, prefix),
+            end=prefix[:-1] + AFTER_SLASH if prefix else LAST,
+            limit=limit,
+        )
+
+    @property
+    def _live(self) -> str:
+        # The store leads. The newest version always has a size and a hash of its own.
+        return f"""stores t
+                   {self._sql.leads} memories m ON m.space_id = t.space_id
+                        AND m.deleted_at IS NULL AND m.session_id IS NULL
+                   JOIN versions v ON v.memory_id = m.id AND v.number = m.revision
+                  WHERE t.uid = :store AND t.erasure_id IS NULL"""
+
+    def _where(self, condition: str, **values: object) -> Iterator[Entry]:
+        rows = self._execute(f"SELECT {ENTRY}, NULL FROM {self._live} AND {condition}", **values)
+        return map(_entry, rows)
+
+
+def _store(row: Any) -> Store:
+    uid, name, description, metadata, entries, size, created_at, updated_at, archived_at = row
+    return Store(
+        id=StoreId(uid),
+        name=name,
+        description=description,
+        metadata=map_of(metadata),
+        entries=count(entries),
+        size=count(size),
+        created_at=instant(created_at),
+        updated_at=instant(updated_at),
+        archived_at=None if archived_at is None else instant(archived_at),
+    )
 
 
 def _row(store: Store) -> dict[str, object]:
@@ -126,3 +208,23 @@ def _row(store: Store) -> dict[str, object]:
         "updated_at": micros(store.updated_at),
         "archived_at": None if store.archived_at is None else micros(store.archived_at),
     }
+
+
+def _entry(row: Any) -> Entry:
+    """The entry in a row of ENTRY and of its content, or of NULL in its place."""
+    (uid, id_, store, path, size, sha256, number, version, metadata, created_at, updated_at,
+     content) = row  # fmt: skip
+    return Entry(
+        id=EntryId(uid),
+        memory=MemoryId(id_),
+        store=StoreId(store),
+        path=path,
+        content=content,
+        size=count(size),
+        sha256=sha256,
+        number=count(number),
+        version=VersionId(version),
+        metadata=map_of(metadata),
+        created_at=instant(created_at),
+        updated_at=instant(updated_at),
+    )

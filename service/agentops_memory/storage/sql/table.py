@@ -1,35 +1,37 @@
-"""What a table of a transaction builds on: a connection, its engine's words, and filters."""
+"""What a table of a transaction builds on: connection, dialect, full-text index, filters, pages."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import cache
+from itertools import islice
+from typing import Any, Protocol, TypeVar
 
 from ...domain.model.access import Patterns
+from ...domain.model.memory import MemoryId
 from ...domain.model.search import Filter
-from ...domain.model.space import GLOBAL_SCOPE
+from ...domain.model.space import GLOBAL_SCOPE, Space
+from ...domain.model.stores import Page, Slice, Span
+from .rows import micros
+
+T = TypeVar("T")
 
 EVERYWHERE = "TRUE"
 OF_A_PROJECT = "s.project IS NOT NULL"
 OF_A_STORE = "s.id = (SELECT space_id FROM stores WHERE uid = :store AND erasure_id IS NULL)"
+GLOBAL_AREA = 0  # of the index: of the global memories of every project
 GLOBAL = f"s.scope = '{GLOBAL_SCOPE}'"
 
 
 class Cursor(Protocol):
-    """What a statement answers."""
+    """What a statement answers, as in PEP 249."""
 
     @property
-    def rowcount(self) -> int:
-        """How many rows it has changed."""
-
-    def fetchone(self) -> Any:
-        """The next row, or None."""
-
-    def fetchall(self) -> list[Any]:
-        """The rows that are left."""
-
-    def __iter__(self) -> Iterator[Any]:
-        """The rows that are left, one by one."""
+    def rowcount(self) -> int: ...
+    def fetchone(self) -> Any: ...
+    def fetchall(self) -> list[Any]: ...
+    def __iter__(self) -> Iterator[Any]: ...
 
 
 class Connection(Protocol):
@@ -44,96 +46,140 @@ class Connection(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Dialect:
-    """How one engine says what the engines say differently; everything else they share.
-
-    `inserted` runs an INSERT and answers the `id` of its row; `leads` is a join after which the
-    table on its left is read first. The other fields are templates of what the methods answer.
-    """
+    """How one engine says what the engines say differently; everything else they share."""
 
     inserted: Callable[[Connection, str, Mapping[str, object]], int]
+    """Runs an INSERT, and answers the `id` of its row."""
+
     leads: str
-    index: str
-    array: str
-    tags: str
-    json_element: str
-    holds: str
-    patterns_match: str
+    """A join after which the table on its left is read first."""
 
-    def hint(self, index: str) -> str:
-        """What follows a table that is to be read along an index."""
-        return self.index.format(index)
+    hint: Callable[[str], str]
+    """What follows a table that is to be read along an index."""
 
-    def ids(self, alias: str) -> str:
-        """A table of the JSON array `:ids`: each id is a `value`, and `key` is its place."""
-        return self.array.format(alias)
+    ids: Callable[[str], str]
+    """A table of the JSON array `:ids`, by its alias: each id is a `value`, `key` its place."""
 
-    def tags_of(self, memory: str) -> str:
-        """A table of a memory's tags, each a `value`; empty if what is stored is no JSON."""
-        return self.tags.format(memory)
+    tags_of: Callable[[str], str]
+    """A table of a memory's tags, each a `value`; empty if what is stored is no JSON."""
 
-    def element(self, array: str, at: int) -> str:
-        """An element of a JSON array, as text; NULL if what is stored is no JSON."""
-        return self.json_element.format(array, at)
+    element: Callable[[str, int], str]
+    """An element of a JSON array, as text; NULL if what is stored is no JSON."""
 
-    def contains(self, column: str, text: str) -> str:
-        """Whether a column holds the text literally."""
-        return self.holds.format(column, text)
+    contains: Callable[[str, str], str]
+    """Whether a column holds a text literally."""
 
-    def acts_on(self, column: str) -> str:
-        """Whether the JSON array of patterns `:patterns` matches the project in a column."""
-        return self.patterns_match.format(column)
+    acts_on: Callable[[str], str]
+    """Whether the JSON array of patterns `:patterns` matches the project in a column."""
 
 
+class Index(Protocol):
+    """The full-text index of one transaction, as the tables see it: live memories alone.
+
+    A project, and a store, has an area of its own in it. Areas lie in partitions.
+    """
+
+    def place(self, space: Space) -> tuple[int, int | None]:
+        """The area and the partition for a new space: its project's, or new ones."""
+
+    def prepare(self, area: int) -> None:
+        """Make sure that an area can be written to, before there is anything to write."""
+
+    def add(self, memory: MemoryId, area: int, size: int) -> None:
+        """Index a memory that is new, the newest of all, and of so many characters."""
+
+    def in_bulk(self) -> AbstractContextManager[None]:
+        """Inside, new memories are indexed many at a time."""
+
+    def updating(self, memory: MemoryId) -> AbstractContextManager[None]:
+        """Bring the index in line with what is done to a memory inside."""
+
+    def moving(self, memories: Sequence[MemoryId]) -> AbstractContextManager[None]:
+        """Bring the index in line with memories that move inside, and keep their words."""
+
+    def merge_area(self, area: int, partition: int, into: int) -> None:
+        """Let what is left of an area be another's, which has its memories by now."""
+
+    def remove(self, memories: Sequence[MemoryId]) -> None:
+        """Take out memories that are about to be erased, and that no other borrows from."""
+
+    def mark_for_purge(self, memory: MemoryId) -> None:
+        """Note that words of a memory are to leave the storage of the index for good."""
+
+
+@dataclass(eq=False)
 class Table:
     """A table of a transaction."""
 
-    def __init__(self, connection: Connection, dialect: Dialect) -> None:
-        self._connection = connection
-        self._sql = dialect
+    _connection: Connection
+    _sql: Dialect
 
     def _execute(self, statement: str, **parameters: object) -> Cursor:
         return self._connection.execute(statement, parameters)
 
-    def _inserted(self, statement: str, **parameters: object) -> int:
-        """Run an INSERT into a table whose key is `id`; the id of the new row."""
-        return self._sql.inserted(self._connection, statement, parameters)
+    def _first(self, read: Callable[[Any], T], statement: str, /, **parameters: object) -> T | None:
+        """The first row, as `read` makes of it; None if there is none."""
+        row = self._connection.execute(statement, parameters).fetchone()
+        return None if row is None else read(row)
+
+    def _exists(self, statement: str, **parameters: object) -> bool:
+        """Whether there is a row."""
+        return self._connection.execute(statement, parameters).fetchone() is not None
+
+    def _number(self, statement: str, **parameters: object) -> int:
+        """The one number that the statement answers."""
+        ((number,),) = self._connection.execute(statement, parameters)
+        return int(number)
+
+    def _scalars(self, statement: str, **parameters: object) -> list[Any]:
+        """The first column of every row."""
+        return [row[0] for row in self._connection.execute(statement, parameters)]
+
+    def _insert(self, table: str, /, **row: object) -> None:
+        self._connection.execute(_inserting(table, tuple(row)), row)
+
+    def _inserted(self, table: str, /, **row: object) -> int:
+        """Insert into a table whose key is `id`; the id of the new row."""
+        return self._sql.inserted(self._connection, _inserting(table, tuple(row)), row)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Clauses:
-    """Conditions on the table `spaces s`, and further ones, each with its AND, on memories."""
-
-    on_spaces: str
-    on_memories: str
-
-    @property
-    def everywhere(self) -> bool:
-        """Whether every project's spaces are visible."""
-        return self.on_spaces == OF_A_PROJECT
-
-    @property
-    def spaces(self) -> str:
-        """The ids of the spaces, as a subquery."""
-        return f"(SELECT s.id FROM spaces s WHERE {self.on_spaces})"
+@cache
+def _inserting(table: str, columns: tuple[str, ...]) -> str:
+    values = ", ".join(f":{column}" for column in columns)
+    return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({values})"
 
 
+@dataclass(eq=False)
 class FilteredTable(Table):
     """A table of which a caller sees the rows of some projects."""
 
-    def __init__(self, connection: Connection, dialect: Dialect, projects: Patterns) -> None:
-        self._connection = connection
-        self._sql = dialect
-        self._projects = projects
+    _projects: Patterns
 
-    def _clauses(self, filter_: Filter, *, memory: str) -> Clauses:
-        """The conditions of a filter, for an alias of the table of memories."""
-        on_memories = ""
+    def _on_spaces(self, filter_: Filter) -> str:
+        """The condition of a filter on the table `spaces s`."""
+        if filter_.store is not None:
+            return OF_A_STORE
+        if filter_.scope == GLOBAL_SCOPE:
+            return GLOBAL
+        conditions = []
+        if filter_.project is not None:
+            conditions.append("s.project = :project")
+        if not self._projects.are_everything:
+            conditions.append(self._acts_on("s.project"))
+        own = " AND ".join(conditions) or OF_A_PROJECT
+        if filter_.scope is not None:
+            return f"s.scope = :scope AND {own}"
+        return f"({own} OR {GLOBAL})" if filter_.global_too and conditions else own
+
+    def _on_memories(self, filter_: Filter, alias: str) -> str:
+        """The conditions of a filter on the table of memories under an alias, each with its AND."""
+        conditions = ""
         if filter_.type is not None:
-            on_memories += f" AND {memory}.type = :type"
+            conditions += f" AND {alias}.type = :type"
         if filter_.tag is not None:
-            tags = self._sql.tags_of(memory)
-            on_memories += f" AND EXISTS (SELECT 1 FROM {tags} WHERE value = :tag)"
-        return Clauses(on_spaces=self._on_spaces(filter_), on_memories=on_memories)
+            tags = self._sql.tags_of(alias)
+            conditions += f" AND EXISTS (SELECT 1 FROM {tags} WHERE value = :tag)"
+        return conditions
 
     def _values(self, filter_: Filter) -> dict[str, object]:
         """The values that the conditions of a filter name."""
@@ -156,17 +202,39 @@ class FilteredTable(Table):
             return {}
         return {"patterns": json.dumps(self._projects.names)}
 
-    def _on_spaces(self, filter_: Filter) -> str:
-        if filter_.store is not None:
-            return OF_A_STORE
-        if filter_.scope == GLOBAL_SCOPE:
-            return GLOBAL
-        conditions = []
-        if filter_.project is not None:
-            conditions.append("s.project = :project")
-        if not self._projects.are_everything:
-            conditions.append(self._acts_on("s.project"))
-        own = " AND ".join(conditions) or OF_A_PROJECT
-        if filter_.scope is not None:
-            return f"s.scope = :scope AND {own}"
-        return f"({own} OR {GLOBAL})" if filter_.global_too and conditions else own
+
+def window(page: Page, column: str) -> str:
+    """The condition that the ids in a column are those of a page, with its AND, and their order."""
+    if page.before is not None:
+        return f" AND {column} > :before ORDER BY {column}"
+    after = "" if page.after is None else f" AND {column} < :after"
+    return f"{after} ORDER BY {column} DESC"
+
+
+def within(span: Span, column: str) -> str:
+    """The condition that instants in a column lie in a span, if it has ends; with its AND."""
+    condition = ""
+    if span.first is not None:
+        condition += f" AND {column} >= :created_first"
+    if span.last is not None:
+        condition += f" AND {column} <= :created_last"
+    return condition
+
+
+def bounds(page: Page, span: Span) -> dict[str, object]:
+    """The values that `window` and `within` name."""
+    ends = {"created_first": span.first, "created_last": span.last}
+    return {
+        "after": page.after,
+        "before": page.before,
+        **{name: micros(at) for name, at in ends.items() if at is not None},
+    }
+
+
+def sliced(rows: Iterable[Any], page: Page, made: Callable[[Any], T]) -> Slice[T]:
+    """The page of the rows that follow, in its own order; one row more shows that there is more."""
+    found = list(islice(rows, page.limit + 1))
+    items = [made(row) for row in found[: page.limit]]
+    if page.before is not None:
+        items.reverse()
+    return Slice(tuple(items), len(found) > page.limit)

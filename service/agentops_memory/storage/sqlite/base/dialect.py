@@ -31,12 +31,12 @@ def _inserted(connection: Connection, statement: str, parameters: Mapping[str, o
 SQLITE = Dialect(
     inserted=_inserted,
     leads="CROSS JOIN",
-    index="INDEXED BY {}",
-    array="json_each(:ids) {}",
-    tags="json_each(CASE WHEN json_valid({0}.tags) THEN {0}.tags ELSE '[]' END)",
-    json_element="CASE WHEN json_valid({0}) THEN json_extract({0}, '$[{1}]') END",
-    holds="instr({}, {}) > 0",
-    patterns_match="acted_on(:patterns, CAST({} AS BLOB))",
+    hint="INDEXED BY {}".format,
+    ids="json_each(:ids) {}".format,
+    tags_of="json_each(CASE WHEN json_valid({0}.tags) THEN {0}.tags ELSE '[]' END)".format,
+    element="CASE WHEN json_valid({0}) THEN json_extract({0}, '$[{1}]') END".format,
+    contains="instr({}, {}) > 0".format,
+    acts_on="acted_on(:patterns, CAST({} AS BLOB))".format,
 )
 
 

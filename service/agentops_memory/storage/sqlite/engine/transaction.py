@@ -10,7 +10,6 @@ from typing import Concatenate, ParamSpec, TypeVar
 from ....domain.model.access import Caller
 from ....domain.model.retention import USUAL, Retentions
 from ....domain.text.ids import Uids, uid_of
-from ...sql.entries import Entries
 from ...sql.idempotency_records import IdempotencyRecords
 from ...sql.imports import Imports
 from ...sql.memories import Memories, Spaces
@@ -18,10 +17,9 @@ from ...sql.memory_lists import MemoryLists
 from ...sql.past_retention import PastRetention
 from ...sql.projects import Projects
 from ...sql.receipts import Receipts
-from ...sql.revisions import Revisions
+from ...sql.revisions import Revisions, Versions
 from ...sql.sessions import Sessions, Transcripts
-from ...sql.stores import Stores
-from ...sql.versions import Versions
+from ...sql.stores import Entries, Stores
 from ..base.dialect import SQLITE
 from ..base.errors import NeedsTransactionOfItsOwn
 from ..fts.index import Index

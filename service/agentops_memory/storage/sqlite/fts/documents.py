@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ....domain.model.memory import MemoryId
 from ....domain.text.neighbours import NEIGHBOURS
 from ....domain.text.normalization import plain_words
-from ...sql.index import GLOBAL_AREA
+from ...sql.table import GLOBAL_AREA
 from ..base.dialect import SqliteTable
 from .partitions import FIRST, OWN_COLUMNS, Partitions, row_number, span_of, table
 

@@ -8,7 +8,7 @@ from typing import Any
 from ....domain.model.memory import MemoryId
 from ....domain.model.search import Field, Parts, TermScore, Tier
 from ....domain.text.query import Query, Term
-from ...sql.index import GLOBAL_AREA
+from ...sql.table import GLOBAL_AREA
 from ..base.dialect import SqliteTable
 from .partitions import OWN_COLUMNS, row_number, table
 from .queries import IndexQuery, Scores, VisibleRows, any_of, in_columns, weighted

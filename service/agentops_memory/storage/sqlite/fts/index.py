@@ -9,7 +9,7 @@ from ....domain.errors import Unavailable
 from ....domain.model.memory import MemoryId
 from ....domain.model.space import GLOBAL_SCOPE, Space
 from ....domain.ports.retention import MAX_STEP
-from ...sql.index import GLOBAL_AREA
+from ...sql.table import GLOBAL_AREA
 from ..base.dialect import SqliteTable
 from .documents import Documents, Terms
 from .partitions import AREA, FIRST_OF_STORES, Partitions, table

@@ -3,7 +3,7 @@
 import sqlite3
 from collections.abc import Iterable
 
-from ...sql.index import GLOBAL_AREA
+from ...sql.table import GLOBAL_AREA
 from ..base.checks import drop_statements, is_readable
 from ..base.dialect import TOKENIZER, SqliteTable
 from ..base.errors import NeedsTransactionOfItsOwn, is_damage

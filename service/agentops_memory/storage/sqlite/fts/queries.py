@@ -13,10 +13,9 @@ from ....domain.model.memory import Memory, MemoryId
 from ....domain.model.search import OTHER_SENTENCES, Filter, Tier, sentence_depth, weights_of
 from ....domain.model.space import GLOBAL_SCOPE, Project, StoreId
 from ....domain.text.query import Piece, Query, Term
-from ...sql.index import GLOBAL_AREA
 from ...sql.memory_lists import listed
 from ...sql.rows import MEMORY, memory_of
-from ...sql.table import OF_A_STORE, FilteredTable
+from ...sql.table import GLOBAL_AREA, OF_A_STORE, FilteredTable
 from ..base.dialect import SQLITE, SqliteTable
 from .partitions import AREA, FIRST, OWN_COLUMNS, Partitions, row_number, span_of, table
 
@@ -108,13 +107,14 @@ class Visibility(FilteredTable):
 
     def _condition(self, filter_: Filter) -> str:
         """What the ranges do not say already."""
-        where = self._clauses(filter_, memory="m")
+        on_memories = self._on_memories(filter_, "m")
         if filter_.store is not None:
-            return where.on_memories
+            return on_memories
         are_all = self._projects.are_everything if filter_.project is None else filter_.global_too
         if filter_.scope == GLOBAL_SCOPE or (filter_.scope is None and are_all):
-            return where.on_memories
-        return f" AND m.space_id IN {where.spaces}{where.on_memories}"
+            return on_memories
+        spaces = f"SELECT s.id FROM spaces s WHERE {self._on_spaces(filter_)}"
+        return f" AND m.space_id IN ({spaces}){on_memories}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
