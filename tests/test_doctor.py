@@ -26,7 +26,7 @@ from agentops_memory.storage.sqlite.base.checks import Subject
 from agentops_memory.storage.sqlite.base.connection import connect
 from agentops_memory.storage.sqlite.maintenance import examination
 from agentops_memory.storage.sqlite.maintenance.storage_stats import storage_stats
-from agentops_memory.storage.sqlite.schema.migration_plan import planned
+from agentops_memory.storage.sqlite.schema.migrate import planned
 
 from .damages import CASES, Case, beside, running
 from .terminal import Terminal

@@ -11,15 +11,11 @@ from typing import Any
 import pytest
 
 from agentops_memory import __version__
+from agentops_memory.domain.errors import StartRefused
 from agentops_memory.domain.text.normalization import content_hash
 from agentops_memory.storage.sqlite.base.connection import APPLICATION_ID, connect
 from agentops_memory.storage.sqlite.schema import migrate
-from agentops_memory.storage.sqlite.schema.migrate import (
-    MIGRATIONS,
-    StartRefused,
-    migrated,
-    statements,
-)
+from agentops_memory.storage.sqlite.schema.migrate import MIGRATIONS, migrated, statements
 
 from .files import NEWEST, NOW, assert_sound, beside, disk, found, mounted, rows, schema
 from .original import SCHEMA, filled, original, with_wal_left

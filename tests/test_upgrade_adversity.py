@@ -8,7 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from agentops_memory.storage.sqlite.schema.migrate import StartRefused, migrated
+from agentops_memory.domain.errors import StartRefused
+from agentops_memory.storage.sqlite.schema.migrate import migrated
 
 from .files import NOW, assert_sound, beside, copy_of, disk, found, old_texts, rows
 from .original import DAMAGES, Original, filled, with_hot_journal, with_wal_left

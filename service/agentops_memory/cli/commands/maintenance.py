@@ -14,8 +14,7 @@ from ...storage.sqlite import SqliteEngine
 from ...storage.sqlite.engine.maintenance import SqliteMaintenance
 from ...storage.sqlite.engine.tenant_files import tenants_of
 from ...storage.sqlite.engine.tenants import tenant_file
-from ...storage.sqlite.schema.migrate import migrated
-from ...storage.sqlite.schema.migration_plan import Plan, planned, tried
+from ...storage.sqlite.schema.migrate import Plan, migrated, planned, tried
 from ..options import setting_options
 from ..output import size
 from ..service_files import now, on_file

@@ -20,8 +20,7 @@ from ....domain.ports.maintenance import Progress, noop
 from ..base.copies import copies_of
 from ..base.errors import translated
 from ..fts.purges import Purge
-from ..maintenance.damage import Damage, is_intact
-from ..maintenance.values import damaged_at
+from ..maintenance.damage import Damage, damaged_at, is_intact
 from .opening import run_in_thread
 from .transaction import SqliteTransaction, Work
 

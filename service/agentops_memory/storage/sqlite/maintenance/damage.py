@@ -2,8 +2,8 @@
 
 import logging
 import sqlite3
-from collections.abc import Callable, Iterable
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from ....domain.model.access import Caller
@@ -11,9 +11,8 @@ from ....domain.ports.maintenance import noop
 from ..base.checks import is_readable
 from ..base.connection import PROGRESS, connect, read_only
 from ..base.errors import REMEDY, is_damage
-from .values import Value
-
-LOOSE = "is never used"
+from ..schema.schema import tables
+from .values import Value, damaged
 
 log = logging.getLogger(__name__)
 
@@ -57,24 +56,28 @@ class Damage:
 
 
 def is_intact(path: Path, is_stopped: Callable[[], bool]) -> bool:
-    """Whether every table and its indexes can be read, page by page; it takes as long as it takes.
+    """Whether every table and its indexes can be read, page by page, however long it takes.
 
     Pages that nothing uses are no damage.
     """
-    with closing(connect(path)) as database:
-        read_only(database)
-        database.set_progress_handler(is_stopped, PROGRESS)
+    with _interruptible(path, is_stopped) as database:
         try:
-            names = database.execute(
-                "SELECT name FROM sqlite_schema WHERE type = 'table' AND rootpage > 0"
-            ).fetchall()
-            return all(is_readable(database, name) for (name,) in names)
+            return all(is_readable(database, name) for name in tables(database))
         except sqlite3.DatabaseError as error:
             if not is_damage(error):
                 raise
             return False
 
 
-def are_harmless(faults: Iterable[str]) -> bool:
-    """Whether they are only of pages that nothing uses, which is no damage."""
-    return all(fault.endswith(LOOSE) for fault in faults)
+def damaged_at(path: Path, is_stopped: Callable[[], bool]) -> list[Value]:
+    """The first of the damaged values in the file at the path, however long it takes."""
+    with _interruptible(path, is_stopped) as database:
+        return damaged(database)
+
+
+@contextmanager
+def _interruptible(path: Path, is_stopped: Callable[[], bool]) -> Iterator[sqlite3.Connection]:
+    with closing(connect(path)) as database:
+        read_only(database)
+        database.set_progress_handler(is_stopped, PROGRESS)
+        yield database

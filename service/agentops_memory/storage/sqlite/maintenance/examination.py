@@ -1,7 +1,7 @@
 """What a database file is found to be, looked at without changing it."""
 
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from ....domain.model.findings import GARBAGE, Finding, failed, note, ok, some_of, warn
@@ -14,9 +14,8 @@ from ..fts.partitions import Partitions
 from ..schema import upgrade
 from ..schema.migrate import has_newest_format, is_used, newest_format, version_of
 from ..schema.schema import Difference, difference, partition_of, shown
-from . import repair as mending
-from .integrity import check_integrity, check_older
-from .row_checks import check_rows
+from . import repair
+from .file_checks import check_integrity, check_older, check_rows
 from .values import damaged
 
 TRIES = 2  # a file that changed while it was read as if nobody used it is read again
@@ -46,12 +45,12 @@ def check_database(subject: Subject) -> list[Finding]:
 def _found(subject: Subject) -> list[Finding]:
     try:
         with open_read_only(subject.path, subject.features) as database:
-            findings = _safely("format", check_format, database, subject)
-            if not is_ours(database):
-                return findings + _safely("integrity", check_older, database, subject)
-            for code, check in CHECKS.items():
-                findings += _safely(code, check, database, subject)
-            return findings
+            checks = CHECKS if is_ours(database) else CHECKS_OF_OTHERS
+            return [
+                finding
+                for code, check in checks.items()
+                for finding in _safely(code, check, database, subject)
+            ]
     except (sqlite3.Error, OSError) as error:
         return [_unreadable("integrity", error)]
 
@@ -129,7 +128,7 @@ def check_values(database: sqlite3.Connection, subject: Subject) -> Iterator[Fin
         f"Of what is stored, this is damaged: {some_of(found)}.",
         "`agentops-memory doctor --fix` puts what is nearest in its place and keeps a copy "
         "of the file; `agentops-memory restore` brings back what a backup has.",
-        fix=subject.fix(mending.mend_values, subject.now),
+        fix=subject.fix(repair.mend_values, subject.now),
     )
 
 
@@ -153,25 +152,26 @@ def check_index(database: sqlite3.Connection, subject: Subject) -> Iterator[Find
         yield ok("index", f"Its partitions ({len(numbers)}) are in line, {how}.")
 
 
-CHECKS: dict[str, Check] = {
+CHECKS: Mapping[str, Check] = {
+    "format": check_format,
     "schema": check_schema,
     "integrity": check_integrity,
     "values": check_values,
     "index": check_index,
     "size": check_rows,
 }
+CHECKS_OF_OTHERS: Mapping[str, Check] = {"format": check_format, "integrity": check_older}
+"""Of a file of another format, or of another program."""
 
 
 def _safely(
     code: str, check: Check, database: sqlite3.Connection, subject: Subject
-) -> list[Finding]:
+) -> Iterator[Finding]:
     """What a check finds, with what keeps it from going on."""
-    findings: list[Finding] = []
     try:
-        findings.extend(check(database, subject))
+        yield from check(database, subject)
     except (sqlite3.Error, OSError, *GARBAGE) as error:
-        findings.append(_unreadable(code, error))
-    return findings
+        yield _unreadable(code, error)
 
 
 def _unreadable(code: str, error: Exception) -> Finding:
@@ -194,7 +194,7 @@ def _missing_indexes(subject: Subject, found: Difference) -> Iterator[Finding]:
             "schema",
             f"Missing: {shown(('index', name) for name in indexes)}.",
             "`agentops-memory doctor --fix` makes them anew.",
-            fix=subject.fix(mending.make_indexes, indexes),
+            fix=subject.fix(repair.make_indexes, indexes),
         )
 
 
@@ -203,7 +203,7 @@ def _broken(subject: Subject, number: int) -> Finding:
         "index",
         f"Partition {number} of the full-text index is not whole.",
         "`agentops-memory doctor --fix` makes it anew from the memories.",
-        fix=subject.fix(mending.make_partition, number),
+        fix=subject.fix(repair.make_partition, number),
     )
 
 
@@ -230,7 +230,7 @@ def _out_of_line(partitions: Partitions, number: int, subject: Subject) -> Itera
 
 def _other_words(subject: Subject, number: int) -> Iterator[Finding]:
     try:
-        is_exact = mending.is_exact(subject.path, subject.features, number)
+        is_exact = repair.is_exact(subject.path, subject.features, number)
     except sqlite3.Error as error:
         if primary_code(error) not in SHUT:
             raise
@@ -250,7 +250,7 @@ def _wrong_partition(subject: Subject, number: int, what: str) -> Finding:
         "index",
         f"Partition {number} of the full-text index {what}.",
         "The service mends it with its next sweep, `agentops-memory doctor --fix` now.",
-        fix=subject.fix(mending.rebuild, number),
+        fix=subject.fix(repair.rebuild, number),
     )
 
 

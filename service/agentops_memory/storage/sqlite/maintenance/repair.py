@@ -20,12 +20,12 @@ from ..base.connection import CHANGING, change, connect
 from ..base.copies import MENDED, kept_copy
 from ..fts.index import Index
 from ..fts.partitions import Partitions
-from ..schema import schema
 from ..schema.contents import contents
 from ..schema.migrate import vacuum_remains
-from . import value_repair
-from .damage import are_harmless
+from ..schema.schema import ordinary_indexes
+from .value_repair import RepairedValue, repair_values
 
+LOOSE = "is never used"
 TIMEOUT = timedelta(seconds=10)  # with another process's transaction
 
 
@@ -46,16 +46,15 @@ def make_partition(path: Path, features: Features, number: int) -> str:
 def make_indexes(path: Path, features: Features, indexes: Mapping[str, str]) -> str:
     """Make ordinary indexes that are missing."""
     with _repairing(path, features) as database:
-        schema.make_indexes(database, indexes.values())
+        _run(database, indexes.values())
     return f"Made: {', '.join(indexes)}."
 
 
 def reindex(path: Path, features: Features) -> str:
     """Rebuild every ordinary index from its table."""
     with _repairing(path, features) as database:
-        indexes = schema.ordinary_indexes(database)
-        _forget(database, indexes)
-        schema.make_indexes(database, indexes.values())
+        indexes = ordinary_indexes(database)
+        _run(database, [*drop_statements(indexes), *indexes.values()])
         database.execute("REINDEX")  # those that SQLite made for constraints
     return "Every ordinary index was made anew."
 
@@ -64,7 +63,7 @@ def mend_values(path: Path, features: Features, now: datetime) -> str:
     """Put what there can be in the place of values that are none; of the file a copy is kept."""
     with _repairing(path, features) as database:
         copy = kept_copy(path, contents, MENDED)
-        done = value_repair.repair_values(database, now)
+        done = repair_values(database, now)
         Index(database, Partitions(database, is_alone=True)).refill(_memories(done))
     return f"Mended: {some_of(done)}. A copy of the file as it was is {copy}."
 
@@ -83,6 +82,11 @@ def empty_log(path: Path, features: Features) -> str:
     if is_blocked:
         raise Unavailable("Something reads an older state, or writes, so the log stays.")
     return "The log was copied into the file."
+
+
+def are_harmless(faults: Iterable[str]) -> bool:
+    """Whether they are only of pages that nothing uses, which is no damage."""
+    return all(fault.endswith(LOOSE) for fault in faults)
 
 
 def is_exact(path: Path, features: Features, number: int) -> bool:
@@ -111,13 +115,13 @@ def _repairing(path: Path, features: Features) -> Iterator[sqlite3.Connection]:
         vacuum_remains(database, path)
 
 
-def _memories(done: Iterable[value_repair.RepairedValue]) -> list[MemoryId]:
+def _memories(done: Iterable[RepairedValue]) -> list[MemoryId]:
     ids = (int(it.value.row) for it in done if it.value.table == "memories")
     return [MemoryId(id_) for id_ in dict.fromkeys(ids)]
 
 
-def _forget(database: sqlite3.Connection, names: Iterable[str]) -> None:
-    for statement in drop_statements(names):
+def _run(database: sqlite3.Connection, statements: Iterable[str]) -> None:
+    for statement in statements:
         database.execute(statement)
 
 

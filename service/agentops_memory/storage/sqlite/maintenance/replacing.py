@@ -75,7 +75,8 @@ def _placed(path: Path, draft: Path) -> tuple[Path, ...]:
 @contextmanager
 def _closed_to_others(path: Path) -> Iterator[None]:
     """Inside, the database is one file without a log, and locked; one that is damaged is not."""
-    with closing(_connection(path)) as database:
+    timeout = TIMEOUT.total_seconds()
+    with closing(sqlite3.connect(path, isolation_level=None, timeout=timeout)) as database:
         try:
             # A connection that waits for the lock sees that the file has moved, and writes no more.
             database.execute("PRAGMA locking_mode = EXCLUSIVE")
@@ -94,10 +95,6 @@ def _closed_to_others(path: Path) -> Iterator[None]:
         except UnicodeDecodeError:
             pass  # of what SQLite says of a schema of garbage: it is damaged
         yield
-
-
-def _connection(path: Path) -> sqlite3.Connection:
-    return sqlite3.connect(path, isolation_level=None, timeout=TIMEOUT.total_seconds())
 
 
 def _logs_put_aside(path: Path, kept: Path) -> tuple[Path, ...]:

@@ -103,13 +103,10 @@ def _require_known(database: sqlite3.Connection, found: Contents, path: Path) ->
 def _require_sound(database: sqlite3.Connection, found: Contents, path: Path) -> None:
     faults = faults_of(database, "integrity_check")
     if found.format:  # the original kept to no references
-        faults += [f"a row of {row[0]} without its parent" for row in _strays(database)]
+        strays = database.execute("PRAGMA foreign_key_check").fetchmany(1)
+        faults += [f"a row of {row[0]} without its parent" for row in strays]
     if faults:
         raise SnapshotRefused(f"The database {path} is damaged: {faults[0]}.")
-
-
-def _strays(database: sqlite3.Connection) -> list[tuple[object, ...]]:
-    return database.execute("PRAGMA foreign_key_check").fetchmany(1)
 
 
 def _refusal(path: Path, error: sqlite3.Error) -> Refusal:

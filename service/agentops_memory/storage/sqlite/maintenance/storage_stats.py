@@ -5,6 +5,7 @@ It is read a table at a time, so that no long read holds the log of a service th
 
 import os
 import sqlite3
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
@@ -38,103 +39,48 @@ def storage_stats(path: Path, retention: Retentions, now: datetime) -> StorageSt
     """What is in the file at the path, while others may be using it."""
     path = Path(os.path.realpath(path))  # where SQLite has the log
     with translated(), closing(connect(path)) as database:
-        queries = _Queries(database, retention, now)
         return StorageStats(
             database=path.stat().st_size,
-            free=queries.number("PRAGMA freelist_count") * queries.number("PRAGMA page_size"),
-            index=queries.index(),
+            free=_number(database, "PRAGMA freelist_count") * _number(database, "PRAGMA page_size"),
+            index=_index(database),
             log=_size(path.with_name(f"{path.name}-wal")),
             copies=sum(map(_size, copies_of(path))),
-            held=(queries.deleted(), queries.revisions(), queries.records(), queries.receipts()),
+            held=tuple(_held(database, kind, retention, now) for kind in _HELD),
         )
 
 
-class _Queries:
-    """What is read of one file, by the same conditions by which a sweep removes."""
+def _number(database: sqlite3.Connection, statement: str) -> int:
+    return int(database.execute(statement).fetchone()[0])
 
-    def __init__(self, database: sqlite3.Connection, retention: Retentions, now: datetime) -> None:
-        self._database = database
-        self._retention = retention
-        self._now = now
 
-    def number(self, statement: str) -> int:
-        return int(self._database.execute(statement).fetchone()[0])
+def _index(database: sqlite3.Connection) -> int:
+    numbers = database.execute("SELECT number FROM partitions").fetchall()
+    return sum(
+        _number(database, f"SELECT coalesce(sum(length(block)), 0) FROM memories_fts_{number}_data")
+        for (number,) in numbers
+    )
 
-    def index(self) -> int:
-        numbers = self._database.execute("SELECT number FROM partitions").fetchall()
-        return sum(
-            self.number(f"SELECT coalesce(sum(length(block)), 0) FROM memories_fts_{number}_data")
-            for (number,) in numbers
-        )
 
-    def deleted(self) -> Held:
-        return self._held(
-            Kind.DELETED,
-            f"""SELECT count(*) + total(revisions), total(size), min(deleted_at),
-                       total((1 + revisions) * (deleted_at <= :until))
-                  FROM (SELECT m.deleted_at,
-                               count(r.id) AS revisions,
-                               {_bytes("m")} + {MEMORY}
-                               + total({_bytes("r")} + {REVISION} * (r.id IS NOT NULL)) AS size
-                          FROM memories m INDEXED BY memories_in_session
-                          LEFT JOIN revisions r ON r.memory_id = m.id
-                         WHERE m.deleted_at IS NOT NULL AND {NOT_GOING}
-                      GROUP BY m.id)""",
-        )
+def _held(database: sqlite3.Connection, kind: Kind, retention: Retentions, now: datetime) -> Held:
+    given = {
+        "until": _until(kind, retention, now),
+        "keep": retention.revisions,
+        "deleted": _until(Kind.DELETED, retention, now),
+    }
+    rows, size, oldest, over = database.execute(_HELD[kind], given).fetchone()
+    return Held(
+        kind=kind,
+        rows=int(rows),
+        size=int(size),
+        oldest=None if oldest is None else instant(oldest),
+        past_retention=int(over),
+    )
 
-    def revisions(self) -> Held:
-        """Those of live observations; a sweep also trims what deleted ones have too many."""
-        keep = self._retention.revisions
-        return self._held(
-            Kind.REVISIONS,
-            f"""SELECT total(live * count), total(live * size), min(CASE WHEN live THEN first END),
-                       total(max(0, count - :keep)) * (:keep > 0)
-                  FROM (SELECT count(*) AS count, min(r.at) AS first, m.deleted_at IS NULL AS live,
-                               total({_bytes("r")} + {REVISION}) AS size
-                          FROM revisions r
-                          JOIN memories m ON m.id = r.memory_id
-                         WHERE m.session_id IS NOT NULL
-                               AND (m.deleted_at IS NULL OR m.deleted_at > :deleted)
-                      GROUP BY r.memory_id)""",
-            keep=keep,
-            deleted=self._until(Kind.DELETED),
-        )
 
-    def records(self) -> Held:
-        return self._held(
-            Kind.IDEMPOTENCY,
-            f"""SELECT count(*), total(length(ids) + {RECORD}), min(at), total(at <= :until)
-                  FROM done""",
-        )
-
-    def receipts(self) -> Held:
-        return self._held(
-            Kind.RECEIPTS,
-            f"""SELECT total(1 + names), total({RECEIPT} + {NAME} * names), min(bytes_gone_at),
-                       total((1 + names) * (bytes_gone_at <= :until))
-                  FROM (SELECT e.bytes_gone_at, count(d.memory_id) AS names
-                          FROM erasures e
-                          LEFT JOIN erased d ON d.erasure_id = e.id
-                         WHERE e.bytes_gone_at IS NOT NULL AND NOT e.goes_on
-                      GROUP BY e.id)""",
-        )
-
-    def _held(self, kind: Kind, statement: str, **values: object) -> Held:
-        until = {"until": self._until(kind)}
-        row = self._database.execute(statement, until | values).fetchone()
-        rows, size, oldest, over = row
-        return Held(
-            kind=kind,
-            rows=int(rows),
-            size=int(size),
-            oldest=None if oldest is None else instant(oldest),
-            past_retention=int(over),
-        )
-
-    def _until(self, kind: Kind) -> int:
-        """The instant until which it is over its time; one before everything if it never is."""
-        until = None if kind is Kind.REVISIONS else self._retention.until(kind, self._now)
-        return -(1 << 62) if until is None else micros(until)
+def _until(kind: Kind, retention: Retentions, now: datetime) -> int:
+    """The instant until which it is past its retention; before everything if it never is."""
+    until = None if kind is Kind.REVISIONS else retention.until(kind, now)
+    return -(1 << 62) if until is None else micros(until)
 
 
 def _bytes(table: str) -> str:
@@ -145,3 +91,41 @@ def _bytes(table: str) -> str:
 
 def _size(file: Path) -> int:
     return file.stat().st_size if file.exists() else 0
+
+
+# The conditions are those by which a sweep removes.
+_HELD: Mapping[Kind, str] = {
+    Kind.DELETED: f"""
+        SELECT count(*) + total(revisions), total(size), min(deleted_at),
+               total((1 + revisions) * (deleted_at <= :until))
+          FROM (SELECT m.deleted_at,
+                       count(r.id) AS revisions,
+                       {_bytes("m")} + {MEMORY}
+                       + total({_bytes("r")} + {REVISION} * (r.id IS NOT NULL)) AS size
+                  FROM memories m INDEXED BY memories_in_session
+                  LEFT JOIN revisions r ON r.memory_id = m.id
+                 WHERE m.deleted_at IS NOT NULL AND {NOT_GOING}
+              GROUP BY m.id)""",
+    # Those of live observations; a sweep also trims what deleted ones have too many.
+    Kind.REVISIONS: f"""
+        SELECT total(live * count), total(live * size), min(CASE WHEN live THEN first END),
+               total(max(0, count - :keep)) * (:keep > 0)
+          FROM (SELECT count(*) AS count, min(r.at) AS first, m.deleted_at IS NULL AS live,
+                       total({_bytes("r")} + {REVISION}) AS size
+                  FROM revisions r
+                  JOIN memories m ON m.id = r.memory_id
+                 WHERE m.session_id IS NOT NULL
+                       AND (m.deleted_at IS NULL OR m.deleted_at > :deleted)
+              GROUP BY r.memory_id)""",
+    Kind.IDEMPOTENCY: f"""
+        SELECT count(*), total(length(ids) + {RECORD}), min(at), total(at <= :until) FROM done""",
+    Kind.RECEIPTS: f"""
+        SELECT total(1 + names), total({RECEIPT} + {NAME} * names), min(bytes_gone_at),
+               total((1 + names) * (bytes_gone_at <= :until))
+          FROM (SELECT e.bytes_gone_at, count(d.memory_id) AS names
+                  FROM erasures e
+                  LEFT JOIN erased d ON d.erasure_id = e.id
+                 WHERE e.bytes_gone_at IS NOT NULL AND NOT e.goes_on
+              GROUP BY e.id)""",
+}
+"""Of each kind: how many rows, their bytes, the oldest instant, and how many are past it."""

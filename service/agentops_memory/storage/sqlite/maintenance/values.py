@@ -7,18 +7,15 @@ know.
 import json
 import sqlite3
 from collections.abc import Callable, Mapping
-from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum, StrEnum
-from pathlib import Path
 from typing import Any
 
 from ....domain.model.erasure import ErasureKind
 from ....domain.model.memory import ChangeKind
 from ....domain.text.normalization import REPLACEMENT, clean
 from ...sql.rows import FIRST, MOST, ids_of, micros
-from ..base.connection import PROGRESS, connect, read_only
 from ..base.errors import decoded
 
 
@@ -61,92 +58,61 @@ class Table:
 _TEXTS = {"type": Kind.TEXT, "title": Kind.TEXT, "content": Kind.TEXT, "tags": Kind.TAGS}
 
 TABLES: Mapping[str, Table] = {
-    "spaces": Table(
-        key="id",
-        columns={
-            "project": Kind.TEXT, "scope": Kind.TEXT, "id": Kind.KEY, "area": Kind.KEY,
-            "partition": Kind.KEY,
-        },
-    ),
-    "sessions": Table(
-        key="number",
-        columns={
-            "number": Kind.KEY, "id": Kind.TEXT, "project": Kind.TEXT, "started_at": Kind.INSTANT,
-            "ended_at": Kind.INSTANT, "summary": Kind.TEXT, "message_count": Kind.COUNT,
-        },
-    ),
-    "memories": Table(
-        key="id",
-        columns={
-            **_TEXTS, "id": Kind.KEY, "uid": Kind.TEXT, "space_id": Kind.KEY,
-            "session_id": Kind.TEXT, "key": Kind.TEXT, "content_hash": Kind.TEXT,
-            "fingerprint": Kind.KEY, "revision": Kind.COUNT, "duplicates": Kind.COUNT,
-            "last_seen_at": Kind.INSTANT, "promoted_to": Kind.TEXT,
-            "created_at": Kind.INSTANT, "updated_at": Kind.INSTANT,
-            "deleted_at": Kind.INSTANT, "extras": Kind.PAIRS,
-        },
-    ),
-    "revisions": Table(
-        key="id",
-        columns={
-            **_TEXTS, "id": Kind.KEY, "memory_id": Kind.KEY, "number": Kind.COUNT,
-            "deed": Kind.DEED, "at": Kind.INSTANT,
-        },
-    ),
-    "transcripts": Table(
-        key="session",
-        columns={
-            "session": Kind.KEY, "messages": Kind.COUNT, "user": Kind.COUNT,
-            "assistant": Kind.COUNT, "first": Kind.TEXT, "last": Kind.TEXT,
-            "heard_at": Kind.INSTANT,
-        },
-    ),
-    "erasures": Table(
-        key="id",
-        columns={
-            "id": Kind.TEXT, "kind": Kind.ERASURE, "project": Kind.TEXT,
-            "observations": Kind.COUNT, "revisions": Kind.COUNT, "sessions": Kind.COUNT,
-            "erased_at": Kind.INSTANT, "bytes_gone_at": Kind.INSTANT, "goes_on": Kind.FLAG,
-        },
-    ),
+    "spaces": Table(key="id", columns={
+        "project": Kind.TEXT, "scope": Kind.TEXT, "id": Kind.KEY, "area": Kind.KEY,
+        "partition": Kind.KEY,
+    }),
+    "sessions": Table(key="number", columns={
+        "number": Kind.KEY, "id": Kind.TEXT, "project": Kind.TEXT, "started_at": Kind.INSTANT,
+        "ended_at": Kind.INSTANT, "summary": Kind.TEXT, "message_count": Kind.COUNT,
+    }),
+    "memories": Table(key="id", columns={
+        **_TEXTS, "id": Kind.KEY, "uid": Kind.TEXT, "space_id": Kind.KEY,
+        "session_id": Kind.TEXT, "key": Kind.TEXT, "content_hash": Kind.TEXT,
+        "fingerprint": Kind.KEY, "revision": Kind.COUNT, "duplicates": Kind.COUNT,
+        "last_seen_at": Kind.INSTANT, "promoted_to": Kind.TEXT,
+        "created_at": Kind.INSTANT, "updated_at": Kind.INSTANT,
+        "deleted_at": Kind.INSTANT, "extras": Kind.PAIRS,
+    }),
+    "revisions": Table(key="id", columns={
+        **_TEXTS, "id": Kind.KEY, "memory_id": Kind.KEY, "number": Kind.COUNT,
+        "deed": Kind.DEED, "at": Kind.INSTANT,
+    }),
+    "transcripts": Table(key="session", columns={
+        "session": Kind.KEY, "messages": Kind.COUNT, "user": Kind.COUNT,
+        "assistant": Kind.COUNT, "first": Kind.TEXT, "last": Kind.TEXT,
+        "heard_at": Kind.INSTANT,
+    }),
+    "erasures": Table(key="id", columns={
+        "id": Kind.TEXT, "kind": Kind.ERASURE, "project": Kind.TEXT,
+        "observations": Kind.COUNT, "revisions": Kind.COUNT, "sessions": Kind.COUNT,
+        "erased_at": Kind.INSTANT, "bytes_gone_at": Kind.INSTANT, "goes_on": Kind.FLAG,
+    }),
     "erased": Table(key="memory_id", columns={"memory_id": Kind.KEY, "erasure_id": Kind.TEXT}),
-    "stores": Table(
-        key="space_id",
-        columns={
-            "space_id": Kind.KEY, "uid": Kind.TEXT, "name": Kind.TEXT, "description": Kind.TEXT,
-            "metadata": Kind.PAIRS, "entries": Kind.COUNT, "size": Kind.COUNT,
-            "created_at": Kind.INSTANT, "updated_at": Kind.INSTANT, "archived_at": Kind.INSTANT,
-            "erasure_id": Kind.TEXT,
-        },
-    ),
-    "versions": Table(
-        key="uid",
-        columns={
-            "uid": Kind.TEXT, "store_id": Kind.KEY, "memory_id": Kind.KEY, "number": Kind.COUNT,
-            "path": Kind.TEXT, "size": Kind.COUNT, "sha256": Kind.TEXT, "author": Kind.TEXT,
-            "redacted_at": Kind.INSTANT, "redacted_by": Kind.TEXT,
-        },
-    ),
-    "done": Table(
-        key="key",
-        columns={
-            "key": Kind.KEY, "request": Kind.KEY, "status": Kind.COUNT, "ids": Kind.IDS,
-            "at": Kind.INSTANT,
-        },
-    ),
-    "imports": Table(
-        key="id",
-        columns={
-            "id": Kind.KEY, "projects": Kind.TAGS, "touched_at": Kind.INSTANT,
-            "accepted_at": Kind.INSTANT, "finished_at": Kind.INSTANT, "staged": Kind.COUNT,
-            "size": Kind.COUNT, "applied": Kind.COUNT, "sessions": Kind.COUNT,
-            "observations": Kind.COUNT,
-        },
-    ),
-    "import_rows": Table(
-        key="number",
-        columns={"number": Kind.KEY, "project": Kind.TEXT, "row": Kind.TEXT},
-    ),
+    "stores": Table(key="space_id", columns={
+        "space_id": Kind.KEY, "uid": Kind.TEXT, "name": Kind.TEXT, "description": Kind.TEXT,
+        "metadata": Kind.PAIRS, "entries": Kind.COUNT, "size": Kind.COUNT,
+        "created_at": Kind.INSTANT, "updated_at": Kind.INSTANT, "archived_at": Kind.INSTANT,
+        "erasure_id": Kind.TEXT,
+    }),
+    "versions": Table(key="uid", columns={
+        "uid": Kind.TEXT, "store_id": Kind.KEY, "memory_id": Kind.KEY, "number": Kind.COUNT,
+        "path": Kind.TEXT, "size": Kind.COUNT, "sha256": Kind.TEXT, "author": Kind.TEXT,
+        "redacted_at": Kind.INSTANT, "redacted_by": Kind.TEXT,
+    }),
+    "done": Table(key="key", columns={
+        "key": Kind.KEY, "request": Kind.KEY, "status": Kind.COUNT, "ids": Kind.IDS,
+        "at": Kind.INSTANT,
+    }),
+    "imports": Table(key="id", columns={
+        "id": Kind.KEY, "projects": Kind.TAGS, "touched_at": Kind.INSTANT,
+        "accepted_at": Kind.INSTANT, "finished_at": Kind.INSTANT, "staged": Kind.COUNT,
+        "size": Kind.COUNT, "applied": Kind.COUNT, "sessions": Kind.COUNT,
+        "observations": Kind.COUNT,
+    }),
+    "import_rows": Table(key="number", columns={
+        "number": Kind.KEY, "project": Kind.TEXT, "row": Kind.TEXT,
+    }),
 }  # fmt: skip
 """Every table but those that are made of these: of the index, and what goes with it."""
 
@@ -164,14 +130,6 @@ def damaged(database: sqlite3.Connection) -> list[Value]:
         room = max(0, MOST_TOLD - len(found))  # a row can have several; below 0 is no limit
         found += [value for _, value in damaged_rows(database, name, table, room)]
     return found[:MOST_TOLD]
-
-
-def damaged_at(path: Path, is_stopped: Callable[[], bool]) -> list[Value]:
-    """The same of the file at the path, however long it takes."""
-    with closing(connect(path)) as database:
-        read_only(database)
-        database.set_progress_handler(is_stopped, PROGRESS)
-        return damaged(database)
 
 
 def there(database: sqlite3.Connection) -> dict[str, Table]:

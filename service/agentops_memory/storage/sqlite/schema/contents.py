@@ -1,7 +1,7 @@
 """What a database holds, of any format that was ever ours, and of the original's."""
 
 import sqlite3
-from collections.abc import Mapping
+from collections import Counter
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
@@ -44,10 +44,10 @@ class Contents:
 def contents(database: sqlite3.Connection) -> Contents:
     """What the database holds. An sqlite3.Error for one that is damaged."""
     tables = {name for (name,) in database.execute("SELECT name FROM sqlite_schema")}
-    counted = {
-        noun: sum(_number(database, statement) for table, statement in of if table in tables)
-        for noun, of in _COUNTS.items()
-    }
+    counted: Counter[str] = Counter()
+    for noun, table, rows in _COUNTS:
+        if table in tables:
+            counted[noun] += database.execute(f"SELECT count(*) FROM {rows}").fetchone()[0]
     return Contents(
         format=version_of(database),
         counts=Counts(**counted),
@@ -73,11 +73,6 @@ def erasures_at(path: Path) -> dict[ErasureId, Erasure]:
         return {}
 
 
-def _number(database: sqlite3.Connection, statement: str) -> int:
-    ((number,),) = database.execute(statement)
-    return int(number)
-
-
 def _changed_at(database: sqlite3.Connection, tables: set[str]) -> datetime | None:
     if "memories" not in tables:
         return None
@@ -92,34 +87,16 @@ def _changed_at(database: sqlite3.Connection, tables: set[str]) -> datetime | No
     return None if latest is None else instant(latest)
 
 
-_Statements = tuple[tuple[str, str], ...]
-"""A table that must be there, and what is asked then."""
-
-_COUNTS: Mapping[str, _Statements] = {
-    "observations": (
-        (
-            "memories",
-            """SELECT count(*)
-                 FROM memories
-                WHERE deleted_at IS NULL AND session_id IS NOT NULL""",
-        ),
-        ("observations", "SELECT count(*) FROM observations WHERE deleted_at IS NULL"),
-    ),
-    "deleted": (
-        ("memories", "SELECT count(*) FROM memories WHERE deleted_at IS NOT NULL"),
-        ("observations", "SELECT count(*) FROM observations WHERE deleted_at IS NOT NULL"),
-    ),
-    "revisions": (("revisions", "SELECT count(*) FROM revisions"),),
-    "sessions": (("sessions", "SELECT count(*) FROM sessions"),),
-    "stores": (("stores", "SELECT count(*) FROM stores WHERE erasure_id IS NULL"),),
-    "entries": (
-        (
-            "stores",
-            """SELECT count(*)
-                 FROM memories
-                WHERE deleted_at IS NULL AND session_id IS NULL""",
-        ),
-    ),
-    "versions": (("versions", "SELECT count(*) FROM versions"),),
-    "erasures": (("erasures", "SELECT count(*) FROM erasures"),),
-}
+_COUNTS = (
+    ("observations", "memories", "memories WHERE deleted_at IS NULL AND session_id IS NOT NULL"),
+    ("observations", "observations", "observations WHERE deleted_at IS NULL"),
+    ("deleted", "memories", "memories WHERE deleted_at IS NOT NULL"),
+    ("deleted", "observations", "observations WHERE deleted_at IS NOT NULL"),
+    ("revisions", "revisions", "revisions"),
+    ("sessions", "sessions", "sessions"),
+    ("stores", "stores", "stores WHERE erasure_id IS NULL"),
+    ("entries", "stores", "memories WHERE deleted_at IS NULL AND session_id IS NULL"),
+    ("versions", "versions", "versions"),
+    ("erasures", "erasures", "erasures"),
+)
+"""Of each noun: a table that must be there, and the rows that are counted then."""

@@ -1,18 +1,22 @@
-"""Bringing a file to the newest schema, safe when several processes start at once."""
+"""Bringing a file to the newest schema, safe when several processes start at once, and its plan."""
 
 import os
+import shutil
 import sqlite3
+import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from importlib import resources
 from pathlib import Path
 
 from .... import __version__
-from ....domain.errors import StartRefused
+from ....domain.errors import StartRefused, Unavailable
 from ....domain.ports.maintenance import noop
 from ....domain.text.features import ALL, Features
-from ....files.atomic import private_file
+from ....files.atomic import drafts, private_file
+from ..base.checks import log_size, open_read_only
 from ..base.connection import APPLICATION_ID, connect, use_wal
 from ..base.copies import require_one_name
 from ..base.dialect import rules
@@ -21,10 +25,9 @@ from ..fts.index import bring_to_rules, is_by_rules
 from ..fts.partitions import MOST_IDS
 from . import upgrade
 
-__all__ = ["StartRefused", "migrated", "statements"]
-
 MIGRATIONS = resources.files(__package__) / "migrations"
 TIMEOUT = timedelta(seconds=60)  # another process may be migrating
+SPACE_NEEDED = 4  # times the file's size: the log of what is written anew, and what it grows by
 
 OnUpgrade = Callable[[], None]
 """Called before a file that is not empty is upgraded or rewritten: that may take long."""
@@ -35,8 +38,7 @@ def require_current(path: Path, features: Features = ALL, *, may_be_new: bool = 
 
     One that nothing was stored in yet may be what another program is about to make.
     """
-    if not path.is_file():
-        raise StartRefused(f"There is no database at {path}.")
+    _require_file(path)
     require_one_name(path)
     with (
         refusing(path),
@@ -45,8 +47,7 @@ def require_current(path: Path, features: Features = ALL, *, may_be_new: bool = 
         database.execute("BEGIN")  # one state, although another program may be making it
         if may_be_new and not version_of(database) and not is_used(database):
             return
-        if not version_of(database) and is_used(database) and not upgrade.is_original(database):
-            raise StartRefused(f"{path} is a database of another program.")
+        _require_ours(database, path)
         if not _is_current(database, features):
             raise StartRefused(
                 f"{path} is of an older format, or its index was made by other rules. "
@@ -73,6 +74,82 @@ def migrated(
                 _migrate(database, path, now, features)
             use_wal(database, TIMEOUT)
             vacuum_remains(database, path, on_upgrade)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a start would do to one file."""
+
+    path: Path
+    before: int  # the number of its format; 0 for the original's, and for an empty one
+    after: int
+    is_original: bool
+    makes_index: bool  # anew
+    size: int  # bytes
+    free: int  # bytes where the file lies
+
+    @property
+    def is_due(self) -> bool:
+        """Whether there is anything to do."""
+        return self.before != self.after or self.makes_index
+
+    @property
+    def needed(self) -> int:
+        """The bytes that must be free for it; rather too many."""
+        if not self.is_due:
+            return 0
+        if self.is_original:
+            return upgrade.needed(self.size)
+        return self.size * SPACE_NEEDED + upgrade.SPACE_AT_LEAST
+
+    @property
+    def has_room(self) -> bool:
+        return self.free >= self.needed
+
+    @property
+    def has_room_for_trial(self) -> bool:
+        """Whether there is room for a copy, too, on which it can be tried."""
+        return self.free >= self.needed + self.size + upgrade.SPACE_AT_LEAST
+
+
+def planned(path: Path, features: Features) -> Plan:
+    """What a start would do; StartRefused for a file that it would refuse. Nothing is changed."""
+    _require_file(path)
+    path = Path(os.path.realpath(path))  # where SQLite has the log
+    with refusing(path), open_read_only(path, features) as database:
+        before, after = version_of(database), newest_format()
+        is_original = not before and upgrade.is_original(database)
+        if before > after:
+            raise StartRefused(
+                f"{path} has format {before}, made by a newer version of this program; this one "
+                f"knows formats up to {after}."
+            )
+        _require_ours(database, path)
+        return Plan(
+            path=path,
+            before=before,
+            after=after,
+            is_original=is_original,
+            makes_index=before != after or not is_by_rules(database, rules(features)),
+            size=path.stat().st_size + (log_size(path) or 0),
+            free=shutil.disk_usage(path.parent).free,
+        )
+
+
+def tried(plan: Plan, now: datetime, features: Features) -> timedelta:
+    """How long it takes on a copy beside the file, which is removed again.
+
+    Refused as the start would be, and with Unavailable when what came of it is not sound.
+    """
+    with refusing(plan.path), _copied(plan.path, features) as copy:
+        begun = time.monotonic()
+        migrated(copy, now, features)
+        took = timedelta(seconds=time.monotonic() - begun)
+        with closing(connect(copy, features=features)) as database:
+            found = database.execute("PRAGMA integrity_check(1)").fetchall()
+        if found != [("ok",)]:
+            raise Unavailable(f"A copy of {plan.path} was damaged after it: {found[0][0]}.")
+        return took
 
 
 def has_newest_format(database: sqlite3.Connection) -> bool:
@@ -134,25 +211,42 @@ def _migrate(database: sqlite3.Connection, path: Path, now: datetime, features: 
 
 
 def _step(database: sqlite3.Connection, path: Path, now: datetime) -> None:
+    _require_ours(database, path)
     version = version_of(database)
     if version == 0 and upgrade.is_original(database):
         upgrade.upgrade(database, path, statements(1), now)
         version = 1
-    elif version == 0 and is_used(database):
-        raise StartRefused(f"{path} is a database of another program.")
     _require_small_ids(database, path)
     apply_migrations(database, after=version)
     database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     database.execute(f"PRAGMA user_version = {len(_scripts())}")
 
 
+@contextmanager
+def _copied(path: Path, features: Features) -> Iterator[Path]:
+    with drafts(path.parent) as folder:
+        copy = folder / path.name
+        with open_read_only(path, features) as source, closing(sqlite3.connect(copy)) as target:
+            source.backup(target)
+        yield copy
+
+
+def _require_file(path: Path) -> None:
+    if not path.is_file():
+        raise StartRefused(f"There is no database at {path}.")
+
+
+def _require_ours(database: sqlite3.Connection, path: Path) -> None:
+    """Refuse what neither this program nor the original has made."""
+    if not version_of(database) and is_used(database) and not upgrade.is_original(database):
+        raise StartRefused(f"{path} is a database of another program.")
+
+
 def _require_small_ids(database: sqlite3.Connection, path: Path) -> None:
     """The index numbers its rows by area and id: an id that is too large would be another's."""
     if not database.execute("SELECT 1 FROM sqlite_schema WHERE name = 'memories'").fetchone():
         return
-    (used,) = database.execute(
-        "SELECT max(seq) FROM sqlite_sequence WHERE name = 'memories'"
-    ).fetchone()
+    ((used,),) = database.execute("SELECT max(seq) FROM sqlite_sequence WHERE name = 'memories'")
     if used is not None and used >= MOST_IDS:
         raise StartRefused(
             f"{path} has observations with ids up to {used:,}; ids must be below {MOST_IDS:,}. "
@@ -161,8 +255,7 @@ def _require_small_ids(database: sqlite3.Connection, path: Path) -> None:
 
 
 def _is_current(database: sqlite3.Connection, features: Features) -> bool:
-    newest = newest_format()
-    version = version_of(database)
+    version, newest = version_of(database), newest_format()
     if version > newest:
         raise StartRefused(
             f"The database has format {version}, made by a newer version of this program; "

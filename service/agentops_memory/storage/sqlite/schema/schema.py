@@ -56,12 +56,6 @@ def difference(database: sqlite3.Connection) -> Difference:
     )
 
 
-def make_indexes(database: sqlite3.Connection, statements: Iterable[str]) -> None:
-    """Make ordinary indexes."""
-    for statement in statements:
-        database.execute(statement)
-
-
 def shown(parts: Iterable[Part]) -> str:
     """The parts as a sentence names them."""
     return ", ".join(f"the {kind} {name}" for kind, name in sorted(parts))
@@ -70,10 +64,7 @@ def shown(parts: Iterable[Part]) -> str:
 def tables(database: sqlite3.Connection) -> Iterator[str]:
     """The names of the tables in which rows lie."""
     rows = database.execute(
-        """SELECT name
-             FROM sqlite_schema
-            WHERE type = 'table' AND rootpage > 0
-         ORDER BY name"""
+        "SELECT name FROM sqlite_schema WHERE type = 'table' AND rootpage > 0 ORDER BY name"
     )
     return (name for (name,) in rows.fetchall())
 

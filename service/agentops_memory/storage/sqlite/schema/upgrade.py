@@ -1,6 +1,5 @@
 """A database file of the original becomes ours, in place, and a copy of it stays beside it."""
 
-import json
 import logging
 import shutil
 import sqlite3
@@ -14,7 +13,7 @@ from ....domain.secrets.sanitizing import reason
 from ....domain.text.ids import uid_of
 from ....domain.text.instants import parsed
 from ....domain.text.normalization import clean, content_hash
-from ...sql.rows import instant, micros, tag_array
+from ...sql.rows import instant, micros, tag_array, tag_tuple
 from ..base.checks import drop_statements
 from ..base.copies import kept_copy
 
@@ -45,9 +44,10 @@ def upgrade(database: sqlite3.Connection, path: Path, schema: Iterable[str], now
     sound = _is_sound(database)
     _run(database, [*_RENAME, *schema, *_CONVERT])
     displaced = _displaced(database)
-    removing = _dropping if sound else drop_statements
+    remains = _remains(database)
+    removing = [f'DROP TABLE "{it}"' for it in remains] if sound else drop_statements(remains)
     # Not earlier: a statement that writes over freed pages keeps what was on them in memory.
-    _run(database, [*_TIDY, *removing(_remains(database))])
+    _run(database, [*_TIDY, *removing])
     log.warning(
         "upgraded a database of the original",
         extra={
@@ -128,11 +128,6 @@ def _remains(database: sqlite3.Connection) -> list[str]:
     return [name for (name,) in rows]
 
 
-def _dropping(tables: Iterable[str]) -> list[str]:
-    """Statements that remove tables and free their pages."""
-    return [f'DROP TABLE "{table}"' for table in tables]
-
-
 def _displaced(database: sqlite3.Connection) -> int:
     """How many live memories had a key that another one keeps."""
     (count,) = database.execute(
@@ -147,7 +142,7 @@ def _register(database: sqlite3.Connection, now: datetime) -> None:
     functions: dict[str, tuple[int, Callable[..., str | int | None]]] = {
         "as_text": (1, lambda value: None if value is None else _text(value)),
         "as_project": (1, lambda value: project_name(_text(value)) or UNKNOWN_PROJECT),
-        "as_tags": (1, lambda value: tag_array(_tags(_text(value)))),
+        "as_tags": (1, lambda value: tag_array(tag_tuple(_text(value)))),
         "as_hash": (1, content_hash),
         "as_micros": (ANY_NUMBER, lambda *values: _micros(map(_text, values), now)),
         "uid_at": (1, lambda value: uid_of(instant(value))),
@@ -158,14 +153,6 @@ def _register(database: sqlite3.Connection, now: datetime) -> None:
 
 def _text(value: bytes | None) -> str:
     return "" if value is None else clean(value.decode("utf-8", "replace"))
-
-
-def _tags(array: str) -> list[str]:
-    try:
-        tags = json.loads(array)
-    except (ValueError, RecursionError):
-        return []
-    return [clean(tag) for tag in tags if isinstance(tag, str)] if isinstance(tags, list) else []
 
 
 def _micros(texts: Iterable[str], now: datetime) -> int:
