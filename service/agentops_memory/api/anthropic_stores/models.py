@@ -3,7 +3,7 @@
 import unicodedata
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
 from ...domain.stores.rules import (
@@ -15,8 +15,7 @@ from ...domain.stores.rules import (
     MAX_PAIRS,
     MAX_PATH,
 )
-
-Given = ConfigDict(strict=True, extra="ignore")
+from ..kit.bodies import GIVEN, Instant
 
 MAX_PATCH = 2 * MAX_PAIRS  # as many to set as there may be, and as many to take out
 
@@ -64,13 +63,12 @@ PairValue = Annotated[str, Field(max_length=MAX_PAIR_VALUE), STORABLE]
 Pairs = Annotated[dict[PairKey, PairValue], _few(MAX_PAIRS), _most(MAX_PAIRS)]
 Patch = Annotated[dict[PairKey, PairValue | None], _few(MAX_PATCH), _most(MAX_PATCH)]
 OperationName = Literal["created", "modified", "deleted"]
-Instant = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 
 
 class AnthropicStoreBody(BaseModel):
     """A store to create."""
 
-    model_config = Given
+    model_config = GIVEN
     name: Name
     description: Description | None = None
     metadata: Pairs | None = None
@@ -79,7 +77,7 @@ class AnthropicStoreBody(BaseModel):
 class AnthropicStoreChange(BaseModel):
     """Parts of a store to change; of the metadata, null takes a pair out."""
 
-    model_config = Given
+    model_config = GIVEN
     name: Name | None = None
     description: Description | None = None
     metadata: Patch | None = None
@@ -88,7 +86,7 @@ class AnthropicStoreChange(BaseModel):
 class AnthropicMemoryBody(BaseModel):
     """A memory to create."""
 
-    model_config = Given
+    model_config = GIVEN
     path: Path
     content: Content
 
@@ -96,7 +94,7 @@ class AnthropicMemoryBody(BaseModel):
 class AnthropicPrecondition(BaseModel):
     """The hash that the content of a memory must have for a change."""
 
-    model_config = Given
+    model_config = GIVEN
     type: Literal["content_sha256"]
     content_sha256: str
 
@@ -104,7 +102,7 @@ class AnthropicPrecondition(BaseModel):
 class AnthropicMemoryChange(BaseModel):
     """Parts of a memory to change; a new path renames it."""
 
-    model_config = Given
+    model_config = GIVEN
     content: Content | None = None
     path: Path | None = None
     precondition: AnthropicPrecondition | None = None

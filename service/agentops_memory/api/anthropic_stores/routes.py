@@ -5,13 +5,13 @@ from starlette.responses import Response
 from ...domain.errors import Refusal
 from ...domain.model.access import Role
 from ...domain.stores.rules import Policy
-from ..kit.bodies import JSON, REDACTED
+from ..kit.bodies import JSON, REDACTED, WRITTEN
 from ..kit.protocol import Operation, Parameter, Protocol, Services
 from ..kit.refusals import Refusals
 from . import models as m
 from . import wire
 from .handlers import AnthropicStores
-from .parameters import FROM, MAX_PAGE, OPERATIONS, TO, View
+from .parameters import DEPTHS, FROM, MAX_PAGE, OPERATIONS, TO, VIEWS
 from .wire import REQUEST_ID, new_request_id
 
 POLICY = Policy(
@@ -46,14 +46,10 @@ REFUSALS = Refusals(
     headers={409: NOT_AGAIN, 507: NOT_AGAIN},
 )
 
-READ = (400, 404, 503)
-WRITE = (*READ, 408, 507)
-
-ANSWERED = {REQUEST_ID: "An id of the answer, which the log names too."}
-WRITTEN = {REDACTED: "How many secrets were kept out."}
-
 VIEW = Parameter(
-    name="view", help="Whether contents are shown: `full`, or `basic` without.", choices=tuple(View)
+    name="view",
+    help="Whether contents are shown: `full`, or `basic` without.",
+    choices=tuple(VIEWS),
 )
 LIMIT = Parameter(
     name="limit", kind="count", most=MAX_PAGE,
@@ -72,109 +68,96 @@ def operations(services: Services) -> tuple[Operation, ...]:
     api = AnthropicStores(stores=of.stores, entries=of.entries, versions=of.versions)
     return (
         Operation(
-            method="POST", path=STORES, name="anthropic_create_store",
-            role=Role.WRITER, takes_key=True,
+            method="POST", path=STORES, name="anthropic_create_store", role=Role.WRITER,
             summary="Create a memory store.",
             handler=api.create_store, body=m.AnthropicStoreBody, answer=m.AnthropicStore,
-            headers=WRITTEN, refusals=(400, 408, 503, 507),
+            headers=WRITTEN, takes_key=True,
         ),
         Operation(
-            method="GET", path=STORES, name="anthropic_list_stores",
-            role=Role.READER,
+            method="GET", path=STORES, name="anthropic_list_stores", role=Role.READER,
             summary="Memory stores, newest first.",
             handler=api.list_stores, answer=m.AnthropicStoreList,
             query=(Parameter(name="include_archived", help="`true` shows archived ones too.",
                              kind="boolean"), *CREATED, LIMIT, PAGE),
-            refusals=(400, 503),
         ),
         Operation(
-            method="GET", path=STORE, name="anthropic_get_store",
-            role=Role.READER,
+            method="GET", path=STORE, name="anthropic_get_store", role=Role.READER,
             summary="One memory store, archived or not.",
-            handler=api.get_store, answer=m.AnthropicStore, refusals=READ,
+            handler=api.get_store, answer=m.AnthropicStore, refusals=(404,),
         ),
         Operation(
-            method="POST", path=STORE, name="anthropic_update_store",
-            role=Role.WRITER, takes_key=True,
+            method="POST", path=STORE, name="anthropic_update_store", role=Role.WRITER,
             summary="Change parts of a memory store.",
             handler=api.update_store, body=m.AnthropicStoreChange, body_required=False,
-            answer=m.AnthropicStore, headers=WRITTEN, refusals=WRITE,
+            answer=m.AnthropicStore, headers=WRITTEN, refusals=(404,), takes_key=True,
         ),
         Operation(
             method="POST", path=f"{STORE}/archive", name="anthropic_archive_store",
             role=Role.WRITER, takes_key=True,
             summary="Close a memory store for good; a second time changes nothing.",
-            handler=api.archive_store, answer=m.AnthropicStore, refusals=READ,
+            handler=api.archive_store, answer=m.AnthropicStore, refusals=(404,),
         ),
         Operation(
-            method="DELETE", path=STORE, name="anthropic_delete_store",
-            role=Role.ADMIN, takes_key=True,
+            method="DELETE", path=STORE, name="anthropic_delete_store", role=Role.ADMIN,
             summary="Delete a memory store with all that is in it.",
-            handler=api.delete_store, answer=m.AnthropicStoreDeleted, refusals=READ,
+            handler=api.delete_store, answer=m.AnthropicStoreDeleted, refusals=(404,),
+            takes_key=True,
         ),
         Operation(
-            method="POST", path=MEMORIES, name="anthropic_create_memory",
-            role=Role.WRITER, takes_key=True,
+            method="POST", path=MEMORIES, name="anthropic_create_memory", role=Role.WRITER,
             summary="Create a memory at a path.",
             handler=api.create_memory, body=m.AnthropicMemoryBody, answer=m.AnthropicMemory,
-            query=(VIEW,), headers=WRITTEN, refusals=(*WRITE, 409),
+            query=(VIEW,), headers=WRITTEN, refusals=(404,), takes_key=True,
         ),
         Operation(
-            method="GET", path=MEMORIES, name="anthropic_list_memories",
-            role=Role.READER,
+            method="GET", path=MEMORIES, name="anthropic_list_memories", role=Role.READER,
             summary="Memories in the order of their paths.",
-            handler=api.list_memories, answer=m.AnthropicMemoryList,
+            handler=api.list_memories, answer=m.AnthropicMemoryList, refusals=(404,),
             query=(Parameter(name="path_prefix", help="A folder: `/notes/`."),
                    Parameter(name="depth", help="`1` shows folders for what lies deeper.",
-                             choices=("0", "1")), VIEW, LIMIT, PAGE),
-            refusals=READ,
+                             choices=tuple(DEPTHS)), VIEW, LIMIT, PAGE),
         ),
         Operation(
-            method="GET", path=MEMORY, name="anthropic_get_memory",
-            role=Role.READER,
+            method="GET", path=MEMORY, name="anthropic_get_memory", role=Role.READER,
             summary="One memory, with its content unless the view is basic.",
-            handler=api.get_memory, answer=m.AnthropicMemory, query=(VIEW,), refusals=READ,
+            handler=api.get_memory, answer=m.AnthropicMemory, query=(VIEW,), refusals=(404,),
         ),
         Operation(
-            method="POST", path=MEMORY, name="anthropic_update_memory",
-            role=Role.WRITER, takes_key=True,
+            method="POST", path=MEMORY, name="anthropic_update_memory", role=Role.WRITER,
             summary="Change the content of a memory, or its path.",
             handler=api.update_memory, body=m.AnthropicMemoryChange, body_required=False,
-            answer=m.AnthropicMemory, query=(VIEW,), headers=WRITTEN, refusals=(*WRITE, 409),
+            answer=m.AnthropicMemory, query=(VIEW,), headers=WRITTEN,
+            refusals=(404,), takes_key=True,
         ),
         Operation(
-            method="DELETE", path=MEMORY, name="anthropic_delete_memory",
-            role=Role.WRITER, takes_key=True,
+            method="DELETE", path=MEMORY, name="anthropic_delete_memory", role=Role.WRITER,
             summary="Delete a memory; its versions stay.",
             handler=api.delete_memory, answer=m.AnthropicMemoryDeleted,
             query=(Parameter(name="expected_content_sha256",
                              help="The hash that its content must have."),),
-            refusals=(*READ, 409),
+            refusals=(404,), takes_key=True,
         ),
         Operation(
-            method="GET", path=VERSIONS, name="anthropic_list_versions",
-            role=Role.READER,
+            method="GET", path=VERSIONS, name="anthropic_list_versions", role=Role.READER,
             summary="Versions of the memories of a store, newest first.",
-            handler=api.list_versions, answer=m.AnthropicVersionList,
+            handler=api.list_versions, answer=m.AnthropicVersionList, refusals=(404,),
             query=(Parameter(name="memory_id", help="Of this memory, which may be deleted."),
                    Parameter(name="operation", help="Of this kind.", choices=tuple(OPERATIONS)),
                    Parameter(name="api_key_id", help="Written with this key."),
                    Parameter(name="session_id", help="Matches nothing."),
                    Parameter(name="service_account_id", help="Matches nothing."),
                    *CREATED, VIEW, LIMIT, PAGE),
-            refusals=READ,
         ),
         Operation(
-            method="GET", path=VERSION, name="anthropic_get_version",
-            role=Role.READER,
+            method="GET", path=VERSION, name="anthropic_get_version", role=Role.READER,
             summary="One version, with its content unless the view is basic.",
-            handler=api.get_version, answer=m.AnthropicVersion, query=(VIEW,), refusals=READ,
+            handler=api.get_version, answer=m.AnthropicVersion, query=(VIEW,), refusals=(404,),
         ),
         Operation(
             method="POST", path=f"{VERSION}/redact", name="anthropic_redact_version",
             role=Role.ADMIN, takes_key=True,
             summary="Take what a version says out for good.",
-            handler=api.redact_version, answer=m.AnthropicVersion, refusals=READ,
+            handler=api.redact_version, answer=m.AnthropicVersion, refusals=(404,),
         ),
     )  # fmt: skip
 
@@ -195,7 +178,7 @@ PROTOCOL = Protocol(
     refusals=REFUSALS,
     refused=refused,
     problem=m.AnthropicProblem,
-    headers=ANSWERED,
+    headers={REQUEST_ID: "An id of the answer, which the log names too."},
     sent=(
         # What the packages of this dialect send of their own accord.
         "anthropic-version", "anthropic-beta", "anthropic-workspace-id",

@@ -10,13 +10,11 @@ from pydantic_core import ErrorDetails
 from ...domain.errors import Invalid, InvalidFields, PathTaken, Refusal
 from ...domain.model.access import KeyId
 from ...domain.model.memory import ChangeKind
-from ...domain.model.space import StoreId
 from ...domain.model.stores import (
     ANY_STATE,
     Entry,
     EntryChange,
     EntryDraft,
-    EntryId,
     Expected,
     Store,
     StoreChange,
@@ -66,7 +64,7 @@ def expected(given: m.AnthropicMemoryChange) -> Expected:
 
 def store(of: Store) -> m.AnthropicStore:
     return m.AnthropicStore(
-        id=store_id(of.id),
+        id=public_id(STORE, of.id),
         name=of.name,
         description=of.description,
         metadata=dict(of.metadata),
@@ -78,8 +76,8 @@ def store(of: Store) -> m.AnthropicStore:
 
 def memory(of: Entry, *, full: bool) -> m.AnthropicMemory:
     return m.AnthropicMemory(
-        id=memory_id(of.id),
-        memory_store_id=store_id(of.store),
+        id=public_id(ENTRY, of.id),
+        memory_store_id=public_id(STORE, of.store),
         memory_version_id=public_id(VERSION, of.version),
         path=shown_path(of.path),
         content=of.content if full else None,
@@ -103,8 +101,8 @@ def version(of: Version, *, full: bool) -> m.AnthropicVersion:
         of = replace(of, path=None, content=None, size=None, sha256=None)
     return m.AnthropicVersion(
         id=public_id(VERSION, of.id),
-        memory_store_id=store_id(of.store),
-        memory_id=memory_id(of.entry),
+        memory_store_id=public_id(STORE, of.store),
+        memory_id=public_id(ENTRY, of.entry),
         operation=OPERATION_NAMES[of.deed],
         path=None if of.path is None else shown_path(of.path),
         content=of.content if full else None,
@@ -128,14 +126,6 @@ def problem(refusal: Refusal, type_: str, request_id: str) -> m.AnthropicProblem
 def new_request_id() -> str:
     """An id that no other request has."""
     return f"req_{uuid4().hex}"
-
-
-def store_id(of: StoreId) -> str:
-    return public_id(STORE, of)
-
-
-def memory_id(of: EntryId) -> str:
-    return public_id(ENTRY, of)
 
 
 def stored_path(path: str) -> str:
@@ -200,4 +190,4 @@ def _bad_fields(faults: Sequence[ErrorDetails]) -> InvalidFields:
     return InvalidFields("; ".join(dict.fromkeys(sentences)))
 
 
-BODIES = Bodies(limit=4 * 1024 * 1024, refusal=_bad_fields)
+BODIES = Bodies(refusal=_bad_fields)

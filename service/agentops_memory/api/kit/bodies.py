@@ -2,21 +2,27 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 from starlette.requests import Request
 from starlette.responses import Response
 
 from ...domain.errors import Invalid
 from ...domain.memories.idempotency import IdempotentRequest
+from ...domain.model.access import Caller
+from .endpoint import current_caller
 from .http import idempotency_of, json_object
 
 JSON = "application/json"
 REDACTED = "X-Redacted"
+WRITTEN = {REDACTED: "How many secrets were kept out."}
 NONE: Mapping[str, str] = {}
 
+GIVEN = ConfigDict(strict=True, extra="ignore")  # of a body's model
+
+Instant = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 Model = TypeVar("Model", bound=BaseModel)
 
 
@@ -24,8 +30,8 @@ Model = TypeVar("Model", bound=BaseModel)
 class Bodies:
     """How a dialect takes bodies: exactly, up to its limit, and `null` is absent."""
 
-    limit: int  # bytes
     refusal: Callable[[Sequence[ErrorDetails]], Invalid]  # what is said of faults
+    limit: int = 4 * 1024 * 1024  # bytes
 
     async def read(self, request: Request, model: type[Model], *, empty: bool = False) -> Model:
         """The body as the model has it; refused as the dialect refuses if it is none."""
@@ -35,9 +41,12 @@ class Bodies:
         except ValidationError as error:
             raise self.refusal(error.errors(include_url=False)) from None
 
-    async def idempotency(self, request: Request) -> IdempotentRequest | None:
-        """The request under its idempotency key, once its body was read; None without a key."""
-        return await idempotency_of(request, limit=self.limit)
+    async def caller_and_idempotency(
+        self, request: Request
+    ) -> tuple[Caller, IdempotentRequest | None]:
+        """Whose request it is once its body was read; and it under its idempotency key, if any."""
+        idempotency = await idempotency_of(request, limit=self.limit)
+        return current_caller(request), idempotency
 
 
 def json(

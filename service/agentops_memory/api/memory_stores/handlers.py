@@ -1,9 +1,9 @@
 """Each request in three moves: parse, call, render."""
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -16,13 +16,13 @@ from ...domain.stores.stores import Stores
 from ...domain.stores.versions import Versions
 from ...telemetry import Cut, annotate, event
 from ..kit import spans
+from ..kit.bodies import json
 from ..kit.endpoint import current_caller
 from ..kit.ids import ENTRY, STORE, VERSION, entry_id, public_id, store_id, version_id
 from ..kit.spans import Attributes
 from . import models as m
 from . import queries, wire
-from .answers import answered, nothing
-from .wire import BODIES
+from .wire import BODIES, REQUEST_ID
 
 T = TypeVar("T")
 
@@ -41,77 +41,73 @@ class MemoryStores:
 
     async def create_store(self, request: Request) -> Response:
         draft = wire.store_draft(await BODIES.read(request, m.StoreBody))
-        idempotency = await BODIES.idempotency(request)
-        made = await self.stores.create(current_caller(request), draft, idempotency=idempotency)
+        caller, idempotency = await BODIES.caller_and_idempotency(request)
+        made = await self.stores.create(caller, draft, idempotency=idempotency)
         annotate(_store_span(made.value))
-        return answered(request, wire.store(made.value), 201, redacted=made.redacted)
+        return _answered(request, wire.store(made.value), 201, redacted=made.redacted)
 
     async def list_stores(self, request: Request) -> Response:
         seen, page = queries.stores_seen(request), queries.page(request, STORE)
         found = await self.stores.list(current_caller(request), seen, page)
         annotate(_page_span(found))
-        return answered(request, wire.store_list(found))
+        return _answered(request, wire.listed(m.StoreList, wire.store, found))
 
     async def get_store(self, request: Request) -> Response:
         store = await self.stores.get(current_caller(request), _store(request))
         annotate(_store_span(store))
-        return answered(request, wire.store(store))
+        return _answered(request, wire.store(store))
 
     async def archive_store(self, request: Request) -> Response:
-        idempotency = await BODIES.idempotency(request)
-        store = await self.stores.archive(
-            current_caller(request), _store(request), idempotency=idempotency
-        )
+        caller, idempotency = await BODIES.caller_and_idempotency(request)
+        store = await self.stores.archive(caller, _store(request), idempotency=idempotency)
         annotate(_store_span(store))
-        return answered(request, wire.store(store))
+        return _answered(request, wire.store(store))
 
     async def delete_store(self, request: Request) -> Response:
         store = _store(request)
         annotate(spans.within(store))
-        idempotency = await BODIES.idempotency(request)
-        await self.stores.delete(current_caller(request), store, idempotency=idempotency)
-        return nothing(request)
+        caller, idempotency = await BODIES.caller_and_idempotency(request)
+        await self.stores.delete(caller, store, idempotency=idempotency)
+        return _nothing(request)
 
     async def create_entry(self, request: Request) -> Response:
         store = _store(request)
         draft = wire.entry_draft(await BODIES.read(request, m.EntryBody))
-        idempotency = await BODIES.idempotency(request)
-        made = await self.entries.create(
-            current_caller(request), store, draft, idempotency=idempotency
-        )
+        caller, idempotency = await BODIES.caller_and_idempotency(request)
+        made = await self.entries.create(caller, store, draft, idempotency=idempotency)
         annotate(_entry_span(made.value))
-        return answered(request, wire.entry(made.value), 201, redacted=made.redacted)
+        return _answered(request, wire.entry(made.value), 201, redacted=made.redacted)
 
     async def list_entries(self, request: Request) -> Response:
         store = _store(request)
         seen, page = queries.entries_seen(request), queries.page(request, ENTRY)
         found = await self.entries.list(current_caller(request), store, seen, page)
         annotate(spans.within(store) | _page_span(found))
-        return answered(request, wire.entry_list(found))
+        return _answered(request, wire.listed(m.EntryList, wire.entry, found))
 
     async def get_entry(self, request: Request) -> Response:
         store, entry = _store(request), _entry(request)
         found = await self.entries.get(current_caller(request), store, entry)
         annotate(_entry_span(found))
-        return answered(request, wire.entry(found))
+        return _answered(request, wire.entry(found))
 
     async def update_entry(self, request: Request) -> Response:
         store, entry = _store(request), _entry(request)
         given = await BODIES.read(request, m.EntryChangeBody)
         change, expected = wire.entry_change(given), wire.expected(given)
-        idempotency = await BODIES.idempotency(request)
+        caller, idempotency = await BODIES.caller_and_idempotency(request)
         amended = await self.entries.amend(
-            current_caller(request), store, entry, change, expected, idempotency=idempotency
+            caller, store, entry, change, expected, idempotency=idempotency
         )
         annotate(_entry_span(amended.value))
-        return answered(request, wire.entry(amended.value), redacted=amended.redacted)
+        return _answered(request, wire.entry(amended.value), redacted=amended.redacted)
 
     async def delete_entry(self, request: Request) -> Response:
         store, entry = _store(request), _entry(request)
         annotate(spans.within(store, entry))
-        idempotency = await BODIES.idempotency(request)
-        await self.entries.delete(current_caller(request), store, entry, idempotency=idempotency)
-        return nothing(request)
+        caller, idempotency = await BODIES.caller_and_idempotency(request)
+        await self.entries.delete(caller, store, entry, idempotency=idempotency)
+        return _nothing(request)
 
     async def search_store(self, request: Request) -> Response:
         store, text = _store(request), queries.words(request)
@@ -119,31 +115,40 @@ class MemoryStores:
             current_caller(request), store, text, queries.limit(request)
         )
         annotate(spans.within(store) | _search_span(text, found))
-        for attributes in _hit_events(found.hits):
-            event("search.result", attributes)
-        return answered(request, wire.entry_hits(store, found))
+        for hit in found.hits:
+            event("search.result", _hit_span(hit))
+        return _answered(request, wire.entry_hits(store, found))
 
     async def list_versions(self, request: Request) -> Response:
         store = _store(request)
         seen, page = queries.versions_seen(request), queries.page(request, VERSION)
         found = await self.versions.list(current_caller(request), store, seen, page)
         annotate(spans.within(store) | _page_span(found))
-        return answered(request, wire.version_list(found))
+        return _answered(request, wire.listed(m.VersionList, wire.version, found))
 
     async def get_version(self, request: Request) -> Response:
         store, version = _store(request), _version(request)
         found = await self.versions.get(current_caller(request), store, version)
         annotate(_version_span(found))
-        return answered(request, wire.version(found))
+        return _answered(request, wire.version(found))
 
     async def redact_version(self, request: Request) -> Response:
         store, version = _store(request), _version(request)
-        idempotency = await BODIES.idempotency(request)
-        redacted = await self.versions.redact(
-            current_caller(request), store, version, idempotency=idempotency
-        )
+        caller, idempotency = await BODIES.caller_and_idempotency(request)
+        redacted = await self.versions.redact(caller, store, version, idempotency=idempotency)
         annotate(_version_span(redacted))
-        return answered(request, wire.version(redacted))
+        return _answered(request, wire.version(redacted))
+
+
+def _answered(
+    request: Request, model: BaseModel, status: int = 200, *, redacted: int = 0
+) -> Response:
+    headers = {REQUEST_ID: wire.request_id(request.headers)}
+    return json(model, status, redacted=redacted, headers=headers)
+
+
+def _nothing(request: Request) -> Response:
+    return Response(status_code=204, headers={REQUEST_ID: wire.request_id(request.headers)})
 
 
 def _store(request: Request) -> StoreId:
@@ -163,11 +168,7 @@ def _store_span(of: Store) -> Attributes:
 
 
 def _entry_span(of: Entry) -> Attributes:
-    return {
-        **spans.within(of.store, of.id),
-        "memory.entry.version": of.number,
-        "memory.entry.size": of.size,
-    }
+    return {**spans.entry(of), "memory.entry.version": of.number}
 
 
 def _version_span(of: Version) -> Attributes:
@@ -186,12 +187,10 @@ def _search_span(text: str, found: Found) -> Attributes:
     }
 
 
-def _hit_events(found: Sequence[Hit]) -> Iterator[Attributes]:
-    """The attributes of one event a memory that was found."""
-    for hit in found:
-        yield {
-            "memory.entry.id": public_id(ENTRY, hit.memory.uid),
-            "memory.entry.path": Cut(hit.memory.key or "", SHOWN_PATH),
-            "memory.injected.rank": hit.rank,
-            "memory.injected.method": hit.method.value,
-        }
+def _hit_span(hit: Hit) -> Attributes:
+    return {
+        "memory.entry.id": public_id(ENTRY, hit.memory.uid),
+        "memory.entry.path": Cut(hit.memory.key or "", SHOWN_PATH),
+        "memory.injected.rank": hit.rank,
+        "memory.injected.method": hit.method.value,
+    }

@@ -1,9 +1,9 @@
 """The JSON of the Memory Stores API: what a body may hold, and what an answer holds."""
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Generic, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, Field, StringConstraints
 from pydantic_core import PydanticCustomError
 
 from ...domain.errors import Invalid
@@ -17,10 +17,9 @@ from ...domain.stores.rules import (
     require_path,
     size_of,
 )
+from ..kit.bodies import GIVEN, Instant
 
 MAX_NAME = 64  # characters of a store's name, trimmed
-
-Given = ConfigDict(strict=True, extra="ignore")
 
 UNSTORABLE = "cannot contain NUL or a lone surrogate"
 _UNSTORABLE = re.compile("[\\x00\\ud800-\\udfff]")
@@ -84,7 +83,6 @@ Content = Annotated[
     Field(json_schema_extra={"minLength": 1, "maxLength": MAX_CONTENT}),
 ]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9A-Fa-f]{64}$")]
-Instant = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 
 ABSENT = Field(default=None, exclude_if=_is_none)  # of what is left out when there is nothing
 
@@ -92,7 +90,7 @@ ABSENT = Field(default=None, exclude_if=_is_none)  # of what is left out when th
 class StoreBody(BaseModel):
     """POST /memory_stores."""
 
-    model_config = Given
+    model_config = GIVEN
     name: Name
     description: Description = ""
     metadata: Pairs = {}
@@ -101,7 +99,7 @@ class StoreBody(BaseModel):
 class EntryBody(BaseModel):
     """POST /memory_stores/{store_id}/memories."""
 
-    model_config = Given
+    model_config = GIVEN
     path: Path
     content: Content
     metadata: Pairs = {}
@@ -113,7 +111,7 @@ class EntryChangeBody(BaseModel):
     `version` and `content_sha256` are what the entry must have to be changed.
     """
 
-    model_config = Given
+    model_config = GIVEN
     content: Content
     metadata: Pairs | None = None
     version: int | None = None
@@ -176,31 +174,26 @@ class VersionObject(BaseModel):
     created_at: Instant
 
 
-class StoreList(BaseModel):
+Shown = TypeVar("Shown", StoreObject, EntryObject, VersionObject)
+
+
+class Listed(BaseModel, Generic[Shown]):
+    data: list[Shown]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+
+
+class StoreList(Listed[StoreObject]):
     """Memory stores, newest first."""
 
-    data: list[StoreObject]
-    first_id: str | None
-    last_id: str | None
-    has_more: bool
 
-
-class EntryList(BaseModel):
+class EntryList(Listed[EntryObject]):
     """Memories of a store without their contents, newest first."""
 
-    data: list[EntryObject]
-    first_id: str | None
-    last_id: str | None
-    has_more: bool
 
-
-class VersionList(BaseModel):
+class VersionList(Listed[VersionObject]):
     """Versions of a store's memories without their contents, newest first."""
-
-    data: list[VersionObject]
-    first_id: str | None
-    last_id: str | None
-    has_more: bool
 
 
 class EntryHits(BaseModel):

@@ -1,13 +1,20 @@
-"""The route table of the Memory Stores API."""
+"""The route table of the Memory Stores API, and what its refusals look like."""
 
+from starlette.datastructures import Headers
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from ...domain.errors import Refusal
 from ...domain.model.access import Role
 from ...domain.stores.rules import Policy
-from ..kit.bodies import REDACTED
+from ..kit.bodies import JSON, REDACTED, WRITTEN
 from ..kit.protocol import Operation, Parameter, Protocol, Services
+from ..kit.refusals import Refusals
 from . import models as m
-from .answers import REFUSALS, REQUEST_ID, refused
+from . import wire
 from .handlers import MemoryStores
 from .queries import CREATED_FROM, CREATED_TO
+from .wire import REQUEST_ID
 
 POLICY = Policy(
     paths_nest=True,
@@ -19,18 +26,13 @@ POLICY = Policy(
     redaction_takes_all=False,
     longest_name=m.MAX_NAME,
 )
+REFUSALS = Refusals(statuses={"too_large": 400})
 
 PREFIX = "/api/v1/cloud"
 STORES = f"{PREFIX}/memory_stores"
 STORE = f"{STORES}/{{store_id}}"
 ENTRIES, VERSIONS = f"{STORE}/memories", f"{STORE}/versions"
 ENTRY, VERSION = f"{ENTRIES}/{{entry_id}}", f"{VERSIONS}/{{version_id}}"
-
-ANSWERED = {REQUEST_ID: "The id that the client gave the request, or a new one."}
-WRITTEN = {REDACTED: "How many secrets were kept out."}
-
-READ = (503,)
-BODY = (400, 408, 503, 507)
 
 LIMIT = Parameter(
     name="limit", help="How many, 20 unless told; at most 100, also for more.", kind="count"
@@ -54,107 +56,110 @@ def operations(services: Services) -> tuple[Operation, ...]:
     )
     return (
         Operation(
-            method="POST", path=STORES, name="create_store", status=201,
-            role=Role.WRITER,
+            method="POST", path=STORES, name="create_store", status=201, role=Role.WRITER,
             summary="Make a memory store; names need not differ.",
             handler=api.create_store, body=m.StoreBody, answer=m.StoreObject,
-            takes_key=True, headers=WRITTEN, refusals=BODY,
+            takes_key=True, headers=WRITTEN,
         ),
         Operation(
-            method="GET", path=STORES, name="list_stores",
-            role=Role.READER,
+            method="GET", path=STORES, name="list_stores", role=Role.READER,
             summary="Memory stores, newest first.",
             handler=api.list_stores, answer=m.StoreList,
             query=(*PAGE, *CREATED,
                    Parameter(name="name", help="Its beginning, whatever its case."),
                    Parameter(name="include_archived", help="`true` lists archived ones too.",
                              kind="boolean")),
-            refusals=(400, *READ),
         ),
         Operation(
-            method="GET", path=STORE, name="get_store",
-            role=Role.READER,
+            method="GET", path=STORE, name="get_store", role=Role.READER,
             summary="One memory store.",
-            handler=api.get_store, answer=m.StoreObject, refusals=(404, *READ),
+            handler=api.get_store, answer=m.StoreObject, refusals=(404,),
         ),
         Operation(
-            method="POST", path=f"{STORE}/archive", name="archive_store",
-            role=Role.WRITER,
+            method="POST", path=f"{STORE}/archive", name="archive_store", role=Role.WRITER,
             summary="Close a memory store for good: it is read from then on.",
-            handler=api.archive_store, answer=m.StoreObject,
-            takes_key=True, refusals=(404, 409, *READ),
+            handler=api.archive_store, answer=m.StoreObject, takes_key=True, refusals=(404,),
         ),
         Operation(
-            method="DELETE", path=STORE, name="delete_store", status=204,
-            role=Role.ADMIN,
+            method="DELETE", path=STORE, name="delete_store", status=204, role=Role.ADMIN,
             summary="Delete a memory store with everything in it.",
-            handler=api.delete_store, takes_key=True, refusals=(404, *READ),
+            handler=api.delete_store, takes_key=True, refusals=(404,),
         ),
         Operation(
-            method="GET", path=f"{STORE}/search", name="search_store",
-            role=Role.READER,
+            method="GET", path=f"{STORE}/search", name="search_store", role=Role.READER,
             summary="Memories of a store by their words and paths, best first.",
-            handler=api.search_store, answer=m.EntryHits,
+            handler=api.search_store, answer=m.EntryHits, refusals=(404,),
             query=(Parameter(name="q", help="Any text.", kind="words", required=True), LIMIT),
-            refusals=(400, 404, *READ),
         ),
         Operation(
-            method="POST", path=ENTRIES, name="create_entry", status=201,
-            role=Role.WRITER,
+            method="POST", path=ENTRIES, name="create_entry", status=201, role=Role.WRITER,
             summary="Write a memory at a path that is free.",
             handler=api.create_entry, body=m.EntryBody, answer=m.EntryObject,
-            takes_key=True, headers=WRITTEN, refusals=(*BODY, 404, 409),
+            takes_key=True, headers=WRITTEN, refusals=(404,),
         ),
         Operation(
-            method="GET", path=ENTRIES, name="list_entries",
-            role=Role.READER,
+            method="GET", path=ENTRIES, name="list_entries", role=Role.READER,
             summary="Memories of a store without their contents, newest first.",
-            handler=api.list_entries, answer=m.EntryList,
+            handler=api.list_entries, answer=m.EntryList, refusals=(404,),
             query=(*PAGE, *CREATED,
                    Parameter(name="path_prefix", help="How the path begins, letter by letter.")),
-            refusals=(400, 404, *READ),
         ),
         Operation(
-            method="GET", path=ENTRY, name="get_entry",
-            role=Role.READER,
+            method="GET", path=ENTRY, name="get_entry", role=Role.READER,
             summary="One memory, with its content.",
-            handler=api.get_entry, answer=m.EntryObject, refusals=(404, *READ),
+            handler=api.get_entry, answer=m.EntryObject, refusals=(404,),
         ),
         Operation(
-            method="PUT", path=ENTRY, name="update_entry",
-            role=Role.WRITER,
+            method="PUT", path=ENTRY, name="update_entry", role=Role.WRITER,
             summary="Replace the content of a memory, if it is in the state that is expected.",
             handler=api.update_entry, body=m.EntryChangeBody, answer=m.EntryObject,
-            takes_key=True, headers=WRITTEN, refusals=(*BODY, 404, 409),
+            takes_key=True, headers=WRITTEN, refusals=(404,),
         ),
         Operation(
-            method="DELETE", path=ENTRY, name="delete_entry", status=204,
-            role=Role.WRITER,
+            method="DELETE", path=ENTRY, name="delete_entry", status=204, role=Role.WRITER,
             summary="Delete a memory; its versions stay.",
-            handler=api.delete_entry, takes_key=True, refusals=(404, 409, *READ),
+            handler=api.delete_entry, takes_key=True, refusals=(404,),
         ),
         Operation(
-            method="GET", path=VERSIONS, name="list_versions",
-            role=Role.READER,
+            method="GET", path=VERSIONS, name="list_versions", role=Role.READER,
             summary="Versions of a store's memories without their contents, newest first.",
-            handler=api.list_versions, answer=m.VersionList,
+            handler=api.list_versions, answer=m.VersionList, refusals=(404,),
             query=(*PAGE, Parameter(name="entry_id", help="Only those of this memory.")),
-            refusals=(400, 404, *READ),
         ),
         Operation(
-            method="GET", path=VERSION, name="get_version",
-            role=Role.READER,
+            method="GET", path=VERSION, name="get_version", role=Role.READER,
             summary="One version, with its content unless it is redacted.",
-            handler=api.get_version, answer=m.VersionObject, refusals=(404, *READ),
+            handler=api.get_version, answer=m.VersionObject, refusals=(404,),
         ),
         Operation(
-            method="POST", path=f"{VERSION}/redact", name="redact_version",
-            role=Role.ADMIN,
+            method="POST", path=f"{VERSION}/redact", name="redact_version", role=Role.ADMIN,
             summary="Take the content out of a version for good.",
-            handler=api.redact_version, answer=m.VersionObject,
-            takes_key=True, refusals=(404, 409, *READ),
+            handler=api.redact_version, answer=m.VersionObject, takes_key=True, refusals=(404,),
         ),
     )  # fmt: skip
+
+
+class Refused(Response):
+    """The answer to a refused request, which names its id, and the ids in its path.
+
+    These are known when it is sent.
+    """
+
+    def __init__(self, refusal: Refusal) -> None:
+        self._refusal = refusal
+        super().__init__(
+            status_code=REFUSALS.status(refusal.code),
+            headers=REFUSALS.headers_of(refusal),
+            media_type=JSON,
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        id_, type_ = wire.request_id(Headers(scope=scope)), REFUSALS.type(self._refusal.code)
+        problem = wire.problem(self._refusal, type_, scope.get("path_params", {}), id_)
+        self.body = problem.model_dump_json().encode()
+        self.headers["Content-Length"] = str(len(self.body))
+        self.headers[REQUEST_ID] = id_
+        await super().__call__(scope, receive, send)
 
 
 PROTOCOL = Protocol(
@@ -163,9 +168,9 @@ PROTOCOL = Protocol(
     prefix=PREFIX,
     operations=operations,
     refusals=REFUSALS,
-    refused=refused,
+    refused=Refused,
     problem=m.StoreProblem,
-    headers=ANSWERED,
+    headers={REQUEST_ID: "The id that the client gave the request, or a new one."},
     sent=(REQUEST_ID,),
     read=(REDACTED, REQUEST_ID),
     is_authorization_only=True,

@@ -1,6 +1,9 @@
 """JSON in, JSON out for the Memory Stores API. Pure: no storage, no clock, no request."""
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+from uuid import uuid4
 
 from pydantic_core import ErrorDetails
 
@@ -32,6 +35,12 @@ from ..kit.bodies import Bodies
 from ..kit.ids import ENTRY, STORE, VERSION, public_id
 from ..kit.paging import rendered
 from . import models as m
+from .models import Listed, Shown
+
+T = TypeVar("T")
+
+REQUEST_ID = "X-Request-Id"
+_SANE = re.compile(r"[!-~]{1,128}")  # visible ASCII
 
 SNIPPET = 300  # characters
 SHOWN_ID = 100  # characters of an id that was not found
@@ -117,26 +126,22 @@ def version(of: Version) -> m.VersionObject:
     )
 
 
-def store_list(found: Slice[Store]) -> m.StoreList:
-    data = [store(each) for each in found.items]
-    first, last = _ends([each.id for each in data])
-    return m.StoreList(data=data, first_id=first, last_id=last, has_more=found.has_more)
-
-
-def entry_list(found: Slice[Entry]) -> m.EntryList:
-    data = [entry(each) for each in found.items]
-    first, last = _ends([each.id for each in data])
-    return m.EntryList(data=data, first_id=first, last_id=last, has_more=found.has_more)
-
-
-def version_list(found: Slice[Version]) -> m.VersionList:
-    data = [version(each) for each in found.items]
-    first, last = _ends([each.id for each in data])
-    return m.VersionList(data=data, first_id=first, last_id=last, has_more=found.has_more)
+def listed(
+    model: type[Listed[Shown]], shown: Callable[[T], Shown], found: Slice[T]
+) -> Listed[Shown]:
+    data = [shown(each) for each in found.items]
+    first, last = (data[0].id, data[-1].id) if data else (None, None)
+    return model(data=data, first_id=first, last_id=last, has_more=found.has_more)
 
 
 def entry_hits(store: StoreId, found: Found) -> m.EntryHits:
     return m.EntryHits(data=[_entry_hit(store, hit) for hit in found.hits])
+
+
+def request_id(headers: Mapping[str, str]) -> str:
+    """The id that the client gave the request; a fresh one if it gave none, or a strange one."""
+    given = headers.get(REQUEST_ID, "")
+    return given if _SANE.fullmatch(given) else str(uuid4())
 
 
 def problem(
@@ -173,10 +178,6 @@ def _entry_hit(store: StoreId, hit: Hit) -> m.EntryHit:
     )
 
 
-def _ends(ids: Sequence[str]) -> tuple[str | None, str | None]:
-    return (ids[0], ids[-1]) if ids else (None, None)
-
-
 _FAULTS = {
     "missing": "Missing required field: {name}",
     "string_too_short": "Missing required field: {name}",
@@ -203,4 +204,4 @@ def _bad_field(faults: Sequence[ErrorDetails]) -> BadField:
     return BadField(sentence.format(name=path[0], **details), str(path[0]))
 
 
-BODIES = Bodies(limit=4 * 1024 * 1024, refusal=_bad_field)
+BODIES = Bodies(refusal=_bad_field)
