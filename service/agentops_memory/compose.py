@@ -39,9 +39,8 @@ from .files.service_lock import OnWait, service_lock_within
 from .jobs.gauges import Figures, kept_fresh, watching_the_loop
 from .jobs.schedule import Housekeeping
 from .local import LocalService
-from .mcp import routes as mcp
+from .mcp import http as mcp
 from .mcp.connection import Connections
-from .mcp.http import McpOverHttp
 from .settings.settings import Settings
 from .storage.sqlite import SqliteEngine, TenantsEngine
 from .storage.sqlite.engine.tenants import tenant_file
@@ -180,7 +179,7 @@ class _Wiring:
         connections = Connections(
             profile=self.settings.profile, service=partial(self.local, services), clock=self.clock
         )
-        agents = McpOverHttp(connections)
+        agents = mcp.McpOverHttp(connections)
         probes = Probes(storage=sqlite, metrics=metrics, backups=backups)
         more = self._endpoints(probes, figures, gate)
         async with (

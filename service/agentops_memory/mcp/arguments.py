@@ -1,8 +1,8 @@
-"""What each tool takes. An argument that is null counts as absent."""
+"""What each tool takes."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field
 
 from ..domain.memories.redactor import (
     MAX_CONTENT,
@@ -43,13 +43,6 @@ class Arguments(BaseModel):
     """The arguments of a tool; unknown ones are refused, so that none is lost in silence."""
 
     model_config = ConfigDict(extra="forbid")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_null(cls, given: Any) -> Any:
-        if not isinstance(given, dict):
-            return given
-        return {name: value for name, value in given.items() if value is not None}
 
 
 class Nothing(Arguments):

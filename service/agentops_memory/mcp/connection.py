@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from hashlib import sha256
-from typing import TYPE_CHECKING, cast
 
 from starlette.requests import Request
 
@@ -16,9 +15,6 @@ from agentops_memory_client.contract.service import MemoryService
 from ..api.kit.endpoint import current_caller
 from ..domain.model.access import Caller, KeyId, TenantId
 from ..settings.parsing import Profile
-
-if TYPE_CHECKING:
-    from .server import Incoming
 
 SESSION = "Mcp-Session-Id"
 GLOBAL = "global"  # the scope whose memories every project sees
@@ -99,18 +95,17 @@ class Connections:
         default_factory=lambda: defaultdict(SessionNames)
     )
 
-    def of(self, asked: "Incoming") -> Connection:
-        """The connection of a request that was let in.
+    def of(self, request: Request, program: str, trace: Mapping[str, str]) -> Connection:
+        """The connection of a program's request that was let in, which belongs to that trace.
 
         One that sends no id, as the protocol has it since 2026-07-28, is that of all
         requests of one program for one project on one day.
         """
-        request = cast(Request, asked.request)
         caller: Caller = request.state.caller
         id_ = request.headers.get(SESSION)
-        told = id_ or f"{_program(asked)} {self.clock():%Y-%m-%d}"
+        told = id_ or f"{program} {self.clock():%Y-%m-%d}"
         return Connection(
-            service=self.service(lambda: current_caller(request), _trace(asked, request)),
+            service=self.service(lambda: current_caller(request), trace),
             project=request.state.project,
             profile=self.profile,
             own_session=_own_session(caller, request.state.project, told),
@@ -123,18 +118,3 @@ def _own_session(caller: Caller, project: str, told: str) -> str:
     """The session of a connection: another for each key and project, whatever id it sends."""
     parts = (caller.tenant, caller.key, project, told)
     return f"mcp-{sha256(repr(parts).encode()).hexdigest()[:24]}"
-
-
-def _program(asked: "Incoming") -> str:
-    """The name of the program that asks, if it tells it."""
-    told = asked.session.client_params
-    return told.client_info.name if told is not None else ""
-
-
-def _trace(asked: "Incoming", request: Request) -> Mapping[str, str]:
-    """The trace that the message belongs to, or else its HTTP request."""
-    told = (asked.meta or {}).get("traceparent")
-    if isinstance(told, str):
-        return {"traceparent": told}
-    of_request: dict[str, str] = request.state.trace
-    return of_request

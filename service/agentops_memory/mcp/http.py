@@ -14,15 +14,17 @@ from typing import TYPE_CHECKING
 
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..api.kit.endpoint import current_caller
 from ..api.kit.http import MAX_BODY, SHORT, whole_body
 from ..api.kit.json_reader import parsed, written
-from ..api.kit.refusals import NoPath
-from ..domain.errors import Invalid
+from ..api.kit.protocol import READ, Operation, Protocol, Services
+from ..api.kit.refusals import NoPath, Refusals
+from ..domain.errors import Invalid, Refusal
 from ..domain.memories.redactor import MAX_PROJECT
+from ..domain.model.access import Role
 from ..domain.model.space import Project, project_name
 from ..domain.text.normalization import clean
 from ..telemetry import annotate
@@ -31,7 +33,10 @@ from .connection import SESSION, Connections
 if TYPE_CHECKING:
     from .server import Transport
 
+PREFIX = "/mcp"
 PROJECT = "X-Memory-Project"
+REFUSED = -32000  # of JSON-RPC: an error of the server's own
+REFUSALS = Refusals()
 
 _FORMATS = {b"accept": b"application/json", b"content-type": b"application/json"}
 _TRACE = TraceContextTextMapPropagator()
@@ -200,3 +205,39 @@ def _again(body: bytes, receive: Receive) -> Receive:
         return {"type": "http.request", "body": body, "more_body": False}
 
     return received
+
+
+def operations(services: Services) -> tuple[Operation, ...]:
+    """Every message needs a reader's key; a tool that changes something needs a writer's."""
+    agents = services.agents
+    assert agents is not None  # of a service
+    return tuple(
+        Operation(
+            method=method, path=f"{PREFIX}{path}", name=name, summary=summary, handler=handler,
+            role=Role.READER, status=status,
+        )
+        for path in ("/{project:path}", "")
+        for method, name, summary, handler, status in (
+            ("POST", "mcp", "One message of an agent.", agents.ask, 200),
+            ("DELETE", "mcp_end", "The end of an agent's connection.", agents.end, 204),
+        )
+    )  # fmt: skip
+
+
+def refused(refusal: Refusal) -> Response:
+    """A refusal as an error of JSON-RPC: no client tells another's sentence."""
+    error = {"code": REFUSED, "message": str(refusal)}
+    content = {"jsonrpc": "2.0", "id": None, "error": error}
+    return JSONResponse(content, REFUSALS.status(refusal.code), REFUSALS.headers_of(refusal))
+
+
+# MCP is described by itself (tools/list) and not by OpenAPI.
+PROTOCOL = Protocol(
+    title="MCP",
+    summary="Memory as tools of agents.",
+    prefix=PREFIX,
+    operations=operations,
+    refused=refused,
+    sent=(SESSION, "MCP-Protocol-Version", "Mcp-Method", "Mcp-Name", PROJECT),
+    read=(*READ, SESSION),
+)

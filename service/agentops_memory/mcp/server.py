@@ -2,9 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from itertools import islice
-from typing import Any
+from typing import Any, cast
 
 import mcp_types as types
 from mcp.server.context import ServerRequestContext
@@ -12,7 +12,8 @@ from mcp.server.lowlevel import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
+from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
 from agentops_memory_client.contract.errors import MemoryServiceError, Refused, Unreachable
@@ -71,13 +72,16 @@ class MemoryServer:
     async def call_tool(
         self, asked: Incoming, given: types.CallToolRequestParams
     ) -> types.CallToolResult:
-        """What the tool says. What the agent can mend comes as a result, so that it sees it."""
+        """What the tool says. What the agent can mend comes as a result, so that it sees it.
+
+        An argument that is null counts as absent.
+        """
         tool = self._tools.get(given.name)
         if tool is None:
             raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {given.name[:100]}")
         try:
             few = islice((given.arguments or {}).items(), MOST_ARGUMENTS)
-            arguments = tool.takes.model_validate(dict(few))
+            arguments = tool.takes.model_validate({k: v for k, v in few if v is not None})
         except ValidationError as error:
             return _text(_faults(tool, error), is_error=True)
         try:
@@ -108,7 +112,14 @@ class MemoryServer:
     ) -> types.ReadResourceResult:
         if str(given.uri) != CONTEXT_URI:
             raise MCPError(types.INVALID_PARAMS, f"Unknown resource; there is {CONTEXT_URI}.")
-        text = await _told(context(self._connection(asked), a.Context()))
+        connection = self._connection(asked)
+        try:
+            text = await context(connection, a.Context())
+        except MemoryServiceError as error:
+            raise MCPError(types.INTERNAL_ERROR, _sentence(error)) from error
+        except Exception as error:  # the boundary, as above
+            log.exception("a resource failed")
+            raise MCPError(types.INTERNAL_ERROR, FAILED) from error
         contents = types.TextResourceContents(uri=CONTEXT_URI, mime_type="text/plain", text=text)
         return types.ReadResourceResult(contents=[contents])
 
@@ -134,7 +145,8 @@ class Transport:
     """The SDK's server for the connections of a service."""
 
     def __init__(self, connections: Connections) -> None:
-        server = MemoryServer(connections.profile, connections.of).served()
+        self._connections = connections
+        server = MemoryServer(connections.profile, self._connection).served()
         _prefer_connections(server)
         self._manager = StreamableHTTPSessionManager(
             server, json_response=True, stateless=True, max_request_body_size=MAX_BODY
@@ -149,6 +161,13 @@ class Transport:
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request whose connection can be told."""
         await self._manager.handle_request(scope, receive, send)
+
+    def _connection(self, asked: Incoming) -> Connection:
+        """The connection of a message, with its own trace, or else that of its HTTP request."""
+        request, program = cast(Request, asked.request), asked.session.client_params
+        told = (asked.meta or {}).get("traceparent")
+        trace = {"traceparent": told} if isinstance(told, str) else request.state.trace
+        return self._connections.of(request, program.client_info.name if program else "", trace)
 
 
 def _prefer_connections(server: "Server[Any]") -> None:
@@ -168,22 +187,12 @@ def _prefer_connections(server: "Server[Any]") -> None:
     server.add_request_handler("server/discover", types.RequestParams, discover)
 
 
-async def _told(answer: Awaitable[str]) -> str:
-    try:
-        return await answer
-    except MemoryServiceError as error:
-        raise MCPError(types.INTERNAL_ERROR, _sentence(error)) from error
-    except Exception as error:  # the boundary, as above
-        log.exception("a resource failed")
-        raise MCPError(types.INTERNAL_ERROR, FAILED) from error
-
-
 def _described(tool: Tool) -> types.Tool:
     return types.Tool(
         name=tool.name,
         title=tool.title,
         description=tool.about,
-        input_schema=_schema(tool.takes),
+        input_schema=_untitled(tool.takes.model_json_schema()),
         annotations=types.ToolAnnotations(
             title=tool.title,
             read_only_hint=tool.reads,
@@ -194,13 +203,8 @@ def _described(tool: Tool) -> types.Tool:
     )
 
 
-def _schema(takes: type[BaseModel]) -> dict[str, Any]:
-    """The JSON Schema of the arguments, without what only repeats their names."""
-    schema: dict[str, Any] = _untitled(takes.model_json_schema())
-    return schema
-
-
 def _untitled(schema: Any) -> Any:
+    """The JSON Schema of arguments, without what only repeats their names."""
     if isinstance(schema, list):
         return [_untitled(each) for each in schema]
     if not isinstance(schema, Mapping):

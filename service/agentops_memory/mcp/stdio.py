@@ -5,7 +5,6 @@ import secrets
 import sys
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from types import TracebackType
 from typing import Any, Protocol, Self, cast
 
 import anyio
@@ -109,12 +108,7 @@ class Answers:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
 
