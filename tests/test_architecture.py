@@ -26,7 +26,7 @@ ALLOWED: dict[str, set[str]] = {
     "jobs": {"backup", "domain.*", "files", "settings", "storage.*", "telemetry"},
     "doctor": {"backup", "domain.*", "files", "jobs", "settings", "storage.*", "web", ""},
     "backup": {"domain", "domain.model", "domain.secrets", "domain.text", "files", "storage.*", ""},
-    "local": {"api.agentops", "api.kit", "client.contract", "domain.*"},
+    "local": {"api.agentops", "api.kit", "client.contract", "domain.*", "telemetry"},
     "mcp": {"api.kit", "client.contract", "domain.*", "settings", "telemetry", ""},
     "api": {"api.kit", "domain.*", "telemetry"},
     "api.agentops": {"api.kit", "client.contract", "domain.*", "telemetry"},

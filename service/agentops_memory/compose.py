@@ -2,8 +2,8 @@
 
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -45,7 +45,7 @@ from .settings.settings import Settings
 from .storage.sqlite import SqliteEngine, TenantsEngine
 from .storage.sqlite.engine.tenants import tenant_file
 from .storage.sqlite.schema.migrate import OnUpgrade
-from .telemetry import Telemetry, counted, hide_by, traced
+from .telemetry import Telemetry, counted, traced
 from .web.app import Scrape, application
 from .web.auth import Identity, RateLimiter, is_open_allowed, must_have_keys
 from .web.health import Probes
@@ -54,7 +54,6 @@ log = logging.getLogger(__name__)
 
 # Of an import by a command, and between them, when a service on the same file can save.
 OWN, OF_OTHERS = timedelta(milliseconds=50), timedelta(milliseconds=25)
-NO_TRACE: Mapping[str, str] = {}
 
 # What is spoken, in the order in which a path is looked for: the last has the paths of no other.
 PROTOCOLS: tuple[Protocol, ...] = (
@@ -130,7 +129,7 @@ async def opened_here(
         engine = traced(sqlite, telemetry)
         transfer = Transfer(engine=engine, rules=wiring.rules, step=OWN, rest=OF_OTHERS)
         services = wiring.services(engine, transfer)
-        yield wiring.local(services, lambda: Caller(tenant=tenant))
+        yield wiring.local(services)(lambda: Caller(tenant=tenant))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,7 +176,7 @@ class _Wiring:
         transfer = Transfer(engine=engine, rules=self.rules, on_left=jobs.imports.set)
         services = self.services(engine, transfer, jobs.erased.set)
         connections = Connections(
-            profile=self.settings.profile, service=partial(self.local, services), clock=self.clock
+            profile=self.settings.profile, service=self.local(services), clock=self.clock
         )
         agents = mcp.McpOverHttp(connections)
         probes = Probes(storage=sqlite, metrics=metrics, backups=backups)
@@ -226,16 +225,10 @@ class _Wiring:
             versions=Versions(engine=engine, policy=policy, audit=audit, on_erased=on_erased),
         )
 
-    def local(
-        self, services: Services, caller: Callable[[], Caller], trace: Mapping[str, str] = NO_TRACE
-    ) -> LocalService:
-        """The services behind the REST API, for one caller in this process."""
-
-        def operation(name: str, caller: Caller) -> AbstractContextManager[object]:
-            hide_by(self.rules(caller))
-            return self.telemetry.operation(name, trace)
-
-        return LocalService(agentops=agentops.core(services), caller=caller, operation=operation)
+    def local(self, services: Services) -> Callable[..., LocalService]:
+        """The services behind the REST API, for a caller in this process."""
+        core = agentops.core(services)
+        return partial(LocalService, agentops=core, rules=self.rules, telemetry=self.telemetry)
 
     def _endpoints(self, probes: Probes, figures: Figures, gate: Gate) -> list[Operation]:
         """What those are answered who look after the service."""

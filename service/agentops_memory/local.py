@@ -4,8 +4,8 @@ import asyncio
 import os
 import stat
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, cast
 
@@ -22,10 +22,12 @@ from .api.agentops.transfer import Document
 from .api.agentops.wire import Rows
 from .api.kit.refusals import STATUS
 from .domain.errors import Refusal
+from .domain.memories.redactor import RulesOf
 from .domain.model.access import Caller
 from .domain.model.space import project_name
 from .domain.text.normalization import clean
 from .domain.text.summary import Message
+from .telemetry import Telemetry, hide_by
 
 T = TypeVar("T")
 StrPath = str | os.PathLike[str]
@@ -35,16 +37,19 @@ StrPath = str | os.PathLike[str]
 IMPORT, PLAN, STORING = 3, 5, 9
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class LocalService(MemoryService):
     """The operations for one caller, who is told anew for each: a key may be taken away.
 
     A call reaches its operation once, so an idempotency key means nothing here.
     """
 
-    agentops: AgentOps
     caller: Callable[[], Caller]
-    operation: Callable[[str, Caller], AbstractContextManager[object]]  # the span of one
+    trace: Mapping[str, str] = field(default_factory=dict)  # that the spans belong to
+    _: KW_ONLY
+    agentops: AgentOps
+    rules: RulesOf  # redaction of logs and spans
+    telemetry: Telemetry
 
     async def _ask(self, call: Call[T], /) -> T:
         with self._asked(call.operation) as caller:
@@ -79,7 +84,8 @@ class LocalService(MemoryService):
     def _asked(self, operation: str) -> Iterator[Caller]:
         with _refusing():
             caller = self.caller()
-            with self.operation(operation, caller):
+            hide_by(self.rules(caller))
+            with self.telemetry.operation(operation, self.trace):
                 yield caller
 
     @asynccontextmanager
