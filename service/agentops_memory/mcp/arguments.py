@@ -4,16 +4,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from ..domain.memories.redactor import (
-    MAX_CONTENT,
-    MAX_KEY,
-    MAX_SCOPE,
-    MAX_SESSION_ID,
-    MAX_TAG,
-    MAX_TAGS,
-    MAX_TITLE,
-    MAX_TYPE,
-)
+from ..domain.memories import redactor
 
 TYPES = "decision, discovery, bugfix, pattern, architecture, config, learning or preference"
 MOST_HITS = 50
@@ -21,22 +12,23 @@ MOST_NEIGHBOURS = 20
 MOST_MESSAGES = 1000
 
 Id = Annotated[int, Field(ge=1, le=(1 << 63) - 1, description="The id of a memory.")]
-Type = Annotated[str, Field(min_length=1, max_length=MAX_TYPE, description=f"{TYPES}.")]
+Type = Annotated[str, Field(min_length=1, max_length=redactor.MAX_TYPE, description=f"{TYPES}.")]
 Title = Annotated[
-    str, Field(min_length=1, max_length=MAX_TITLE, description="One line that says it all.")
+    str,
+    Field(min_length=1, max_length=redactor.MAX_TITLE, description="One line that says it all."),
 ]
 Content = Annotated[
     str,
     Field(
-        min_length=1, max_length=MAX_CONTENT,
+        min_length=1, max_length=redactor.MAX_CONTENT,
         description="What is worth knowing later: what, why, where, and what follows from it.",
     ),
 ]  # fmt: skip
 Tags = Annotated[
-    list[Annotated[str, Field(max_length=MAX_TAG)]],
-    Field(max_length=MAX_TAGS, description="Words to find it by."),
+    list[Annotated[str, Field(max_length=redactor.MAX_TAG)]],
+    Field(max_length=redactor.MAX_TAGS, description="Words to find it by."),
 ]
-SessionId = Annotated[str, Field(min_length=1, max_length=MAX_SESSION_ID)]
+SessionId = Annotated[str, Field(min_length=1, max_length=redactor.MAX_SESSION_ID)]
 
 
 class Arguments(BaseModel):
@@ -55,12 +47,12 @@ class Save(Arguments):
     type: Type = "discovery"
     tags: Tags = []
     topic_key: str | None = Field(
-        None, max_length=MAX_KEY,
+        None, max_length=redactor.MAX_KEY,
         description="The name of a thing that changes, such as architecture/auth: a later save "
         "with the same key replaces this one and keeps its history.",
     )  # fmt: skip
     scope: str | None = Field(
-        None, max_length=MAX_SCOPE,
+        None, max_length=redactor.MAX_SCOPE,
         description="project (the default), or global for what every project should see.",
     )  # fmt: skip
 

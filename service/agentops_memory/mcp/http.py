@@ -37,19 +37,13 @@ PREFIX = "/mcp"
 PROJECT = "X-Memory-Project"
 REFUSED = -32000  # of JSON-RPC: an error of the server's own
 REFUSALS = Refusals()
+NO_MCP = (
+    "This service does not speak MCP: install it with pip install 'agentops-memory[mcp]', "
+    "and start it again."
+)
 
 _FORMATS = {b"accept": b"application/json", b"content-type": b"application/json"}
 _TRACE = TraceContextTextMapPropagator()
-
-
-class NoMcp(NoPath):
-    """The service was installed without what speaks MCP."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "This service does not speak MCP: install it with pip install 'agentops-memory[mcp]', "
-            "and start it again."
-        )
 
 
 class McpOverHttp:
@@ -102,11 +96,11 @@ class McpOverHttp:
 
     async def _started(self) -> "Transport":
         if find_spec("mcp") is None:
-            raise NoMcp
+            raise NoPath(NO_MCP)
         try:
             transport = await asyncio.to_thread(_loaded, self._connections)
         except ImportError as error:  # an older one, in which much has another place
-            raise NoMcp from error
+            raise NoPath(NO_MCP) from error
         ready = asyncio.Event()
         self._hosting = asyncio.create_task(transport.host(ready, self._end))
         await ready.wait()

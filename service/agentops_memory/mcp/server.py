@@ -29,6 +29,7 @@ from .tools import Tool, context, offered
 log = logging.getLogger(__name__)
 
 Incoming = ServerRequestContext[Any, Any]
+Paged = types.PaginatedRequestParams | None
 
 NAME = "agentops-memory"
 CONTEXT_URI = "memory://context"
@@ -64,9 +65,7 @@ class MemoryServer:
             on_get_prompt=self.get_prompt,
         )
 
-    async def list_tools(
-        self, _: Incoming, __: types.PaginatedRequestParams | None
-    ) -> types.ListToolsResult:
+    async def list_tools(self, _: Incoming, __: Paged) -> types.ListToolsResult:
         return types.ListToolsResult(tools=[_described(tool) for tool in self._tools.values()])
 
     async def call_tool(
@@ -92,9 +91,7 @@ class MemoryServer:
             log.exception("a tool failed", extra={"tool": tool.name})
             return _text(FAILED, is_error=True)
 
-    async def list_resources(
-        self, _: Incoming, __: types.PaginatedRequestParams | None
-    ) -> types.ListResourcesResult:
+    async def list_resources(self, _: Incoming, __: Paged) -> types.ListResourcesResult:
         return types.ListResourcesResult(
             resources=[
                 types.Resource(
@@ -123,9 +120,7 @@ class MemoryServer:
         contents = types.TextResourceContents(uri=CONTEXT_URI, mime_type="text/plain", text=text)
         return types.ReadResourceResult(contents=[contents])
 
-    async def list_prompts(
-        self, _: Incoming, __: types.PaginatedRequestParams | None
-    ) -> types.ListPromptsResult:
+    async def list_prompts(self, _: Incoming, __: Paged) -> types.ListPromptsResult:
         about = "Teaches an agent when to save, when to look, and how to write it down."
         return types.ListPromptsResult(
             prompts=[types.Prompt(name=PROMPT, title="Use your memory", description=about)]

@@ -91,7 +91,7 @@ async def update(agent: Connection, given: a.Update) -> str:
 async def delete(agent: Connection, given: a.OfMemory) -> str:
     await agent.owned(given.id)
     await agent.service.delete(given.id)
-    return texts.deleted(given.id)
+    return f"Memory {given.id} is deleted: no tool finds it any more. People can restore it."
 
 
 async def history(agent: Connection, given: a.OfMemory) -> str:
@@ -137,7 +137,7 @@ async def suggest_topic_key(agent: Connection, given: a.SuggestTopicKey) -> str:
     also = await agent.service.search(given.title[:MAX_PROMPT], project=agent.project)
     hits = [hit for hit in [*also, *near] if hit.topic_key]
     if await _is_held(agent, {hit.id for hit in hits if hit.topic_key == key}):
-        return texts.in_use(key)
+        return f"{key}\nIt is in use: a save with it replaces that memory and keeps its history."
     used = dict.fromkeys(hit.topic_key for hit in hits if hit.topic_key not in (None, key))
     return texts.suggested(key, [each for each in used if each][:NEAR_KEYS])
 
@@ -183,7 +183,7 @@ def _fitted(tool: Tool, profile: Profile) -> Tool:
     return tool
 
 
-_EVERY = (
+_TOOLS = (
     Tool(
         name="mem_save", title="Save a memory", takes=a.Save, run=save,
         about="Save what is worth knowing in later sessions: a decision and its reason, a bug's "
@@ -252,4 +252,4 @@ _EVERY = (
     ),
 )  # fmt: skip
 
-TOOLS = {tool.name: tool for tool in _EVERY}
+TOOLS = {tool.name: tool for tool in _TOOLS}

@@ -6,18 +6,10 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
-from ...domain.stores.rules import (
-    MAX_CONTENT,
-    MAX_DESCRIPTION,
-    MAX_NAME,
-    MAX_PAIR_KEY,
-    MAX_PAIR_VALUE,
-    MAX_PAIRS,
-    MAX_PATH,
-)
+from ...domain.stores import rules
 from ..kit.bodies import GIVEN, Instant
 
-MAX_PATCH = 2 * MAX_PAIRS  # as many to set as there may be, and as many to take out
+MAX_PATCH = 2 * rules.MAX_PAIRS  # as many to set as there may be, and as many to take out
 
 
 def _storable(text: str) -> str:
@@ -54,13 +46,13 @@ def _most(members: int) -> Any:
 
 STORABLE = AfterValidator(_storable)
 
-Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME), AfterValidator(_printable)]
-Description = Annotated[str, Field(max_length=MAX_DESCRIPTION), STORABLE]
-Path = Annotated[str, Field(pattern="^/", max_length=MAX_PATH)]
-Content = Annotated[str, Field(max_length=MAX_CONTENT), STORABLE]
-PairKey = Annotated[str, Field(min_length=1, max_length=MAX_PAIR_KEY), STORABLE]
-PairValue = Annotated[str, Field(max_length=MAX_PAIR_VALUE), STORABLE]
-Pairs = Annotated[dict[PairKey, PairValue], _few(MAX_PAIRS), _most(MAX_PAIRS)]
+Name = Annotated[str, Field(min_length=1, max_length=rules.MAX_NAME), AfterValidator(_printable)]
+Description = Annotated[str, Field(max_length=rules.MAX_DESCRIPTION), STORABLE]
+Path = Annotated[str, Field(pattern="^/", max_length=rules.MAX_PATH)]
+Content = Annotated[str, Field(max_length=rules.MAX_CONTENT), STORABLE]
+PairKey = Annotated[str, Field(min_length=1, max_length=rules.MAX_PAIR_KEY), STORABLE]
+PairValue = Annotated[str, Field(max_length=rules.MAX_PAIR_VALUE), STORABLE]
+Pairs = Annotated[dict[PairKey, PairValue], _few(rules.MAX_PAIRS), _most(rules.MAX_PAIRS)]
 Patch = Annotated[dict[PairKey, PairValue | None], _few(MAX_PATCH), _most(MAX_PATCH)]
 OperationName = Literal["created", "modified", "deleted"]
 

@@ -8,21 +8,9 @@ from typing import TypeVar
 from starlette.requests import Request
 
 from ...domain.errors import Invalid
+from ...domain.model import stores
 from ...domain.model.access import KeyId
 from ...domain.model.memory import ChangeKind
-from ...domain.model.stores import (
-    ANY_STATE,
-    Entry,
-    EntryId,
-    Expected,
-    Page,
-    Slice,
-    Span,
-    Store,
-    StoresSeen,
-    Version,
-    VersionsSeen,
-)
 from ...domain.stores.listing import Branch
 from ...domain.text.normalization import clean
 from ..kit import paging
@@ -30,6 +18,7 @@ from ..kit.ids import ENTRY, uid_of
 from .wire import OPERATION_NAMES, stored_prefix
 
 T = TypeVar("T")
+Item = TypeVar("Item", bound=stores.Store | stores.Version | stores.Entry | str)  # of a list
 
 MAX_PAGE = 100
 MAX_FULL_PAGE = 20  # of memories or versions with their contents
@@ -46,7 +35,7 @@ FILTERS = (
     "service_account_id", "session_id", FROM, TO,
 )  # fmt: skip
 
-NOBODY = EntryId("")  # an id of no memory
+NOBODY = stores.EntryId("")  # an id of no memory
 FOREIGN_AUTHORS = ("session_id", "service_account_id")  # who writes nothing here
 
 _NUMBER = re.compile(r"\d{1,3}", re.ASCII)
@@ -57,11 +46,11 @@ def is_full(request: Request, *, unless_told: bool = False) -> bool:
     return _choice("view", _given(request, "view"), VIEWS, "'basic' or 'full'", unless_told)
 
 
-def stores_seen(request: Request) -> StoresSeen:
+def stores_seen(request: Request) -> stores.StoresSeen:
     name = "include_archived"
     text = _given(request, name)
     archived = _choice(name, text and text.lower(), FLAGS, "true or false", absent=False)
-    return StoresSeen(with_archived=archived, created=_created(request))
+    return stores.StoresSeen(with_archived=archived, created=_created(request))
 
 
 def branch(request: Request, *, full: bool) -> Branch:
@@ -76,13 +65,13 @@ def branch(request: Request, *, full: bool) -> Branch:
     )
 
 
-def versions_seen(request: Request, *, full: bool) -> VersionsSeen:
+def versions_seen(request: Request, *, full: bool) -> stores.VersionsSeen:
     memory, key = _given(request, "memory_id"), _given(request, "api_key_id")
-    entry = None if memory is None else EntryId(uid_of(ENTRY, memory) or NOBODY)
+    entry = None if memory is None else stores.EntryId(uid_of(ENTRY, memory) or NOBODY)
     if any(_given(request, name) is not None for name in FOREIGN_AUTHORS):
         entry = NOBODY
     said, names = _given(request, "operation"), f"one of {', '.join(OPERATIONS)}"
-    return VersionsSeen(
+    return stores.VersionsSeen(
         entry=entry,
         deed=_choice("operation", said, OPERATIONS, names, absent=None),
         author=None if key is None else KeyId(key),
@@ -91,20 +80,18 @@ def versions_seen(request: Request, *, full: bool) -> VersionsSeen:
     )
 
 
-def expected(request: Request) -> Expected:
+def expected(request: Request) -> stores.Expected:
     """The state that a deletion wants the memory to be in."""
     sha256 = _given(request, "expected_content_sha256")
-    return ANY_STATE if sha256 is None else Expected(sha256=sha256)
+    return stores.ANY_STATE if sha256 is None else stores.Expected(sha256=sha256)
 
 
-def page(request: Request, *, full: bool = False) -> Page:
+def page(request: Request, *, full: bool = False) -> stores.Page:
     """The page that is asked for, which has fewer items with contents."""
-    return Page(limit=_limit(request, full=full), after=_after(request))
+    return stores.Page(limit=_limit(request, full=full), after=_after(request))
 
 
-def next_page(
-    request: Request, found: Slice[Store] | Slice[Version] | Slice[Entry | str]
-) -> str | None:
+def next_page(request: Request, found: stores.Slice[Item]) -> str | None:
     """A cursor to what comes after a page of the list that the request asks for."""
     if not found.has_more:
         return None
@@ -143,11 +130,11 @@ def _after(request: Request) -> str | None:
     return position
 
 
-def _position(item: Store | Version | Entry | str) -> str:
+def _position(item: Item) -> str:
     match item:
         case str():
             return item
-        case Entry():
+        case stores.Entry():
             return item.path
         case _:
             return item.id
@@ -157,8 +144,8 @@ def _listed(request: Request) -> list[object]:
     return [request.scope["path"], [(name, _given(request, name)) for name in FILTERS]]
 
 
-def _created(request: Request) -> Span:
-    return Span(first=_instant(request, FROM), last=_instant(request, TO))
+def _created(request: Request) -> stores.Span:
+    return stores.Span(first=_instant(request, FROM), last=_instant(request, TO))
 
 
 def _instant(request: Request, name: str) -> datetime | None:

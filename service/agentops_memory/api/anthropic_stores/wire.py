@@ -8,19 +8,9 @@ from uuid import uuid4
 from pydantic_core import ErrorDetails
 
 from ...domain.errors import Invalid, InvalidFields, PathTaken, Refusal
+from ...domain.model import stores
 from ...domain.model.access import KeyId
 from ...domain.model.memory import ChangeKind
-from ...domain.model.stores import (
-    ANY_STATE,
-    Entry,
-    EntryChange,
-    EntryDraft,
-    Expected,
-    Store,
-    StoreChange,
-    StoreDraft,
-    Version,
-)
 from ...domain.stores.rules import MAX_PATH
 from ..kit.bodies import Bodies
 from ..kit.ids import ENTRY, STORE, VERSION, public_id
@@ -36,33 +26,35 @@ OPERATION_NAMES: Mapping[ChangeKind, m.OperationName] = {
 }
 
 
-def store_draft(given: m.AnthropicStoreBody) -> StoreDraft:
-    return StoreDraft(
+def store_draft(given: m.AnthropicStoreBody) -> stores.StoreDraft:
+    return stores.StoreDraft(
         name=given.name, description=given.description or "", metadata=given.metadata or {}
     )
 
 
-def store_change(given: m.AnthropicStoreChange) -> StoreChange:
-    return StoreChange(name=given.name, description=given.description, metadata=given.metadata)
+def store_change(given: m.AnthropicStoreChange) -> stores.StoreChange:
+    return stores.StoreChange(
+        name=given.name, description=given.description, metadata=given.metadata
+    )
 
 
-def entry_draft(given: m.AnthropicMemoryBody) -> EntryDraft:
-    return EntryDraft(path=stored_path(given.path), content=given.content)
+def entry_draft(given: m.AnthropicMemoryBody) -> stores.EntryDraft:
+    return stores.EntryDraft(path=stored_path(given.path), content=given.content)
 
 
-def entry_change(given: m.AnthropicMemoryChange) -> EntryChange:
+def entry_change(given: m.AnthropicMemoryChange) -> stores.EntryChange:
     path = None if given.path is None else stored_path(given.path)
-    return EntryChange(path=path, content=given.content)
+    return stores.EntryChange(path=path, content=given.content)
 
 
-def expected(given: m.AnthropicMemoryChange) -> Expected:
+def expected(given: m.AnthropicMemoryChange) -> stores.Expected:
     """The state that a change wants the memory to be in."""
     if given.precondition is None:
-        return ANY_STATE
-    return Expected(sha256=given.precondition.content_sha256)
+        return stores.ANY_STATE
+    return stores.Expected(sha256=given.precondition.content_sha256)
 
 
-def store(of: Store) -> m.AnthropicStore:
+def store(of: stores.Store) -> m.AnthropicStore:
     return m.AnthropicStore(
         id=public_id(STORE, of.id),
         name=of.name,
@@ -74,7 +66,7 @@ def store(of: Store) -> m.AnthropicStore:
     )
 
 
-def memory(of: Entry, *, full: bool) -> m.AnthropicMemory:
+def memory(of: stores.Entry, *, full: bool) -> m.AnthropicMemory:
     return m.AnthropicMemory(
         id=public_id(ENTRY, of.id),
         memory_store_id=public_id(STORE, of.store),
@@ -88,14 +80,14 @@ def memory(of: Entry, *, full: bool) -> m.AnthropicMemory:
     )
 
 
-def item(of: Entry | str, *, full: bool) -> m.AnthropicMemory | m.AnthropicPrefix:
+def item(of: stores.Entry | str, *, full: bool) -> m.AnthropicMemory | m.AnthropicPrefix:
     """A memory of a list, or a folder that stands for some."""
     if isinstance(of, str):
         return m.AnthropicPrefix(path=shown_path(of))
     return memory(of, full=full)
 
 
-def version(of: Version, *, full: bool) -> m.AnthropicVersion:
+def version(of: stores.Version, *, full: bool) -> m.AnthropicVersion:
     """A version; of a redacted one nothing is shown, also of what another dialect keeps of it."""
     if of.redacted_at is not None:
         of = replace(of, path=None, content=None, size=None, sha256=None)

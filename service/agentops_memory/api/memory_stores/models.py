@@ -7,16 +7,7 @@ from pydantic import AfterValidator, BaseModel, Field, StringConstraints
 from pydantic_core import PydanticCustomError
 
 from ...domain.errors import Invalid
-from ...domain.stores.rules import (
-    MAX_CONTENT,
-    MAX_DESCRIPTION,
-    MAX_PAIR_KEY,
-    MAX_PAIR_VALUE,
-    MAX_PAIRS,
-    MAX_PATH,
-    require_path,
-    size_of,
-)
+from ...domain.stores import rules
 from ..kit.bodies import GIVEN, Instant
 
 MAX_NAME = 64  # characters of a store's name, trimmed
@@ -34,8 +25,8 @@ def _storable(text: str) -> str:
 def _written(content: str) -> str:
     if not content.strip():
         raise _fault("cannot be blank")
-    if size_of(content) > MAX_CONTENT:
-        raise _fault(f"must be at most {MAX_CONTENT:,} bytes")
+    if rules.size_of(content) > rules.MAX_CONTENT:
+        raise _fault(f"must be at most {rules.MAX_CONTENT:,} bytes")
     return content
 
 
@@ -45,7 +36,7 @@ def _relative(path: str) -> str:
     if ".." in path:
         raise _fault("cannot contain '..'")
     try:
-        require_path(path)
+        rules.require_path(path)
     except Invalid as error:
         raise PydanticCustomError("sentence", "{said}", {"said": str(error)}) from error
     return path
@@ -56,35 +47,32 @@ def _fault(phrase: str) -> PydanticCustomError:
     return PydanticCustomError("fault", "{said}", {"said": phrase})
 
 
-def _is_none(value: object) -> bool:
-    return value is None
-
-
 Plain = AfterValidator(_storable)
 Name = Annotated[
     str, StringConstraints(strip_whitespace=True, min_length=1, max_length=MAX_NAME), Plain
 ]
 Description = Annotated[
-    str, StringConstraints(strip_whitespace=True, max_length=MAX_DESCRIPTION), Plain
+    str, StringConstraints(strip_whitespace=True, max_length=rules.MAX_DESCRIPTION), Plain
 ]
-PairKey = Annotated[str, Field(max_length=MAX_PAIR_KEY), Plain]
-PairValue = Annotated[str, Field(max_length=MAX_PAIR_VALUE), Plain]
-Pairs = Annotated[dict[PairKey, PairValue], Field(max_length=MAX_PAIRS)]
+PairKey = Annotated[str, Field(max_length=rules.MAX_PAIR_KEY), Plain]
+PairValue = Annotated[str, Field(max_length=rules.MAX_PAIR_VALUE), Plain]
+Pairs = Annotated[dict[PairKey, PairValue], Field(max_length=rules.MAX_PAIRS)]
 Path = Annotated[
     str,
     Plain,
     AfterValidator(_relative),
-    Field(json_schema_extra={"minLength": 1, "maxLength": MAX_PATH}),
+    Field(json_schema_extra={"minLength": 1, "maxLength": rules.MAX_PATH}),
 ]
 Content = Annotated[
     str,
     Plain,
     AfterValidator(_written),
-    Field(json_schema_extra={"minLength": 1, "maxLength": MAX_CONTENT}),
+    Field(json_schema_extra={"minLength": 1, "maxLength": rules.MAX_CONTENT}),
 ]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9A-Fa-f]{64}$")]
 
-ABSENT = Field(default=None, exclude_if=_is_none)  # of what is left out when there is nothing
+# Of what is left out when there is nothing.
+ABSENT = Field(default=None, exclude_if=lambda value: value is None)
 
 
 class StoreBody(BaseModel):

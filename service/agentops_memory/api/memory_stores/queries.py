@@ -6,14 +6,7 @@ from urllib.parse import parse_qsl
 
 from starlette.requests import Request
 
-from ...domain.model.stores import (
-    EntriesSeen,
-    EntryId,
-    Page,
-    Span,
-    StoresSeen,
-    VersionsSeen,
-)
+from ...domain.model import stores
 from ...domain.text.normalization import clean
 from ..kit.http import parameter
 from ..kit.ids import ENTRY, uid_of
@@ -26,12 +19,12 @@ CREATED_FROM, CREATED_TO = "created_at[gte]", "created_at[lte]"
 _DIGITS = re.compile(r"[0-9]+")
 
 
-def page(request: Request, kind: str) -> Page:
+def page(request: Request, kind: str) -> stores.Page:
     """The page that is asked for; BadField for one that is none."""
     after, before = _id(request, "after_id", kind), _id(request, "before_id", kind)
     if after and before:
         raise BadField("Fields 'after_id' and 'before_id' exclude each other.", "before_id")
-    return Page(limit=limit(request), after=after, before=before)
+    return stores.Page(limit=limit(request), after=after, before=before)
 
 
 def limit(request: Request) -> int:
@@ -45,21 +38,21 @@ def limit(request: Request) -> int:
     return min(int(digits[:4]), MOST_SHOWN)
 
 
-def stores_seen(request: Request) -> StoresSeen:
-    return StoresSeen(
+def stores_seen(request: Request) -> stores.StoresSeen:
+    return stores.StoresSeen(
         name_prefix=_text(request, "name"),
         with_archived=_flag(request, "include_archived"),
         created=_created(request),
     )
 
 
-def entries_seen(request: Request) -> EntriesSeen:
-    return EntriesSeen(path_prefix=_text(request, "path_prefix"), created=_created(request))
+def entries_seen(request: Request) -> stores.EntriesSeen:
+    return stores.EntriesSeen(path_prefix=_text(request, "path_prefix"), created=_created(request))
 
 
-def versions_seen(request: Request) -> VersionsSeen:
+def versions_seen(request: Request) -> stores.VersionsSeen:
     entry = _id(request, "entry_id", ENTRY)
-    return VersionsSeen(entry=None if entry is None else EntryId(entry))
+    return stores.VersionsSeen(entry=None if entry is None else stores.EntryId(entry))
 
 
 def words(request: Request) -> str:
@@ -99,8 +92,8 @@ def _flag(request: Request, name: str) -> bool:
     return text == "true"
 
 
-def _created(request: Request) -> Span:
-    return Span(first=_instant(request, CREATED_FROM), last=_instant(request, CREATED_TO))
+def _created(request: Request) -> stores.Span:
+    return stores.Span(first=_instant(request, CREATED_FROM), last=_instant(request, CREATED_TO))
 
 
 def _instant(request: Request, name: str) -> datetime | None:

@@ -140,10 +140,7 @@ def operations(services: Services) -> tuple[Operation, ...]:
 
 
 class Refused(Response):
-    """The answer to a refused request, which names its id, and the ids in its path.
-
-    These are known when it is sent.
-    """
+    """A refusal; the id of the request, and those in its path, are known when it is sent."""
 
     def __init__(self, refusal: Refusal) -> None:
         self._refusal = refusal

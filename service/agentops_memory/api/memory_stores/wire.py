@@ -8,28 +8,10 @@ from uuid import uuid4
 from pydantic_core import ErrorDetails
 
 from ...domain.errors import Invalid, Refusal
+from ...domain.model import stores
 from ...domain.model.search import Found, Hit
 from ...domain.model.space import StoreId
-from ...domain.model.stores import (
-    Entry,
-    EntryChange,
-    EntryDraft,
-    Expected,
-    Slice,
-    Store,
-    StoreDraft,
-    Version,
-)
-from ...domain.stores.rules import (
-    MAX_PAIR_KEY,
-    MAX_PAIR_VALUE,
-    MAX_PAIRS,
-    NO_ENTRY,
-    NO_STORE,
-    NO_VERSION,
-    sha256_of,
-    size_of,
-)
+from ...domain.stores import rules
 from ...domain.text.normalization import clean, cut
 from ..kit.bodies import Bodies
 from ..kit.ids import ENTRY, STORE, VERSION, public_id
@@ -48,9 +30,9 @@ SHOWN_ID = 100  # characters of an id that was not found
 # The contract's sentences, by the code of a refusal or by the domain's own sentence.
 BY_CODE = dict.fromkeys(("stale", "path_taken"), "Version or state conflict.")
 NOT_FOUND = {
-    NO_STORE: ("MemoryStore", "store_id"),
-    NO_ENTRY: ("Memory", "entry_id"),
-    NO_VERSION: ("MemoryVersion", "version_id"),
+    rules.NO_STORE: ("MemoryStore", "store_id"),
+    rules.NO_ENTRY: ("Memory", "entry_id"),
+    rules.NO_VERSION: ("MemoryVersion", "version_id"),
 }
 
 
@@ -62,24 +44,26 @@ class BadField(Invalid):
         self.field = field
 
 
-def store_draft(given: m.StoreBody) -> StoreDraft:
-    return StoreDraft(name=given.name, description=given.description, metadata=given.metadata)
+def store_draft(given: m.StoreBody) -> stores.StoreDraft:
+    return stores.StoreDraft(
+        name=given.name, description=given.description, metadata=given.metadata
+    )
 
 
-def entry_draft(given: m.EntryBody) -> EntryDraft:
-    return EntryDraft(path=given.path, content=given.content, metadata=given.metadata)
+def entry_draft(given: m.EntryBody) -> stores.EntryDraft:
+    return stores.EntryDraft(path=given.path, content=given.content, metadata=given.metadata)
 
 
-def entry_change(given: m.EntryChangeBody) -> EntryChange:
-    return EntryChange(content=given.content, metadata=given.metadata)
+def entry_change(given: m.EntryChangeBody) -> stores.EntryChange:
+    return stores.EntryChange(content=given.content, metadata=given.metadata)
 
 
-def expected(given: m.EntryChangeBody) -> Expected:
+def expected(given: m.EntryChangeBody) -> stores.Expected:
     sha256 = given.content_sha256
-    return Expected(number=given.version, sha256=None if sha256 is None else sha256.lower())
+    return stores.Expected(number=given.version, sha256=None if sha256 is None else sha256.lower())
 
 
-def store(of: Store) -> m.StoreObject:
+def store(of: stores.Store) -> m.StoreObject:
     return m.StoreObject(
         id=public_id(STORE, of.id),
         name=of.name,
@@ -94,7 +78,7 @@ def store(of: Store) -> m.StoreObject:
     )
 
 
-def entry(of: Entry) -> m.EntryObject:
+def entry(of: stores.Entry) -> m.EntryObject:
     return m.EntryObject(
         id=public_id(ENTRY, of.id),
         store_id=public_id(STORE, of.store),
@@ -109,7 +93,7 @@ def entry(of: Entry) -> m.EntryObject:
     )
 
 
-def version(of: Version) -> m.VersionObject:
+def version(of: stores.Version) -> m.VersionObject:
     """The version; what it has not, or has lost, is empty where the contract has no absence."""
     return m.VersionObject(
         id=public_id(VERSION, of.id),
@@ -127,7 +111,7 @@ def version(of: Version) -> m.VersionObject:
 
 
 def listed(
-    model: type[Listed[Shown]], shown: Callable[[T], Shown], found: Slice[T]
+    model: type[Listed[Shown]], shown: Callable[[T], Shown], found: stores.Slice[T]
 ) -> Listed[Shown]:
     data = [shown(each) for each in found.items]
     first, last = (data[0].id, data[-1].id) if data else (None, None)
@@ -167,8 +151,8 @@ def _entry_hit(store: StoreId, hit: Hit) -> m.EntryHit:
         id=public_id(ENTRY, memory.uid),
         store_id=public_id(STORE, store),
         path=memory.key or "",
-        size=size_of(memory.text.content),
-        content_sha256=sha256_of(memory.text.content),
+        size=rules.size_of(memory.text.content),
+        content_sha256=rules.sha256_of(memory.text.content),
         version=memory.revision,
         metadata=dict(memory.extras),
         created_at=rendered(memory.created_at),
@@ -191,8 +175,8 @@ _FAULTS = {
     "sentence": "{said}",
 }
 _PAIRS = (
-    f"Field '{{name}}' must be at most {MAX_PAIRS} pairs of strings, with keys of "
-    f"at most {MAX_PAIR_KEY} characters, values of at most {MAX_PAIR_VALUE}, and no NUL."
+    f"Field '{{name}}' must be at most {rules.MAX_PAIRS} pairs of strings, with keys of at most "
+    f"{rules.MAX_PAIR_KEY} characters, values of at most {rules.MAX_PAIR_VALUE}, and no NUL."
 )
 
 
