@@ -32,8 +32,18 @@ Incoming = ServerRequestContext[Any, Any]
 Paged = types.PaginatedRequestParams | None
 
 NAME = "agentops-memory"
-CONTEXT_URI = "memory://context"
-PROMPT = "use-memory"
+CONTEXT = types.Resource(
+    name="context",
+    title="What this project should keep in mind",
+    uri="memory://context",
+    description="The latest sessions' summaries and the newest memories.",
+    mime_type="text/plain",
+)
+PROMPT = types.Prompt(
+    name="use-memory",
+    title="Use your memory",
+    description="Teaches an agent when to save, when to look, and how to write it down.",
+)
 
 MOST_ARGUMENTS = 50  # that are looked at; no tool takes as many
 MOST_FAULTS = 10  # that are told
@@ -92,23 +102,13 @@ class MemoryServer:
             return _text(FAILED, is_error=True)
 
     async def list_resources(self, _: Incoming, __: Paged) -> types.ListResourcesResult:
-        return types.ListResourcesResult(
-            resources=[
-                types.Resource(
-                    name="context",
-                    title="What this project should keep in mind",
-                    uri=CONTEXT_URI,
-                    description="The latest sessions' summaries and the newest memories.",
-                    mime_type="text/plain",
-                )
-            ]
-        )
+        return types.ListResourcesResult(resources=[CONTEXT])
 
     async def read_resource(
         self, asked: Incoming, given: types.ReadResourceRequestParams
     ) -> types.ReadResourceResult:
-        if str(given.uri) != CONTEXT_URI:
-            raise MCPError(types.INVALID_PARAMS, f"Unknown resource; there is {CONTEXT_URI}.")
+        if str(given.uri) != CONTEXT.uri:
+            raise MCPError(types.INVALID_PARAMS, f"Unknown resource; there is {CONTEXT.uri}.")
         connection = self._connection(asked)
         try:
             text = await context(connection, a.Context())
@@ -117,20 +117,19 @@ class MemoryServer:
         except Exception as error:  # the boundary, as above
             log.exception("a resource failed")
             raise MCPError(types.INTERNAL_ERROR, FAILED) from error
-        contents = types.TextResourceContents(uri=CONTEXT_URI, mime_type="text/plain", text=text)
+        contents = types.TextResourceContents(
+            uri=CONTEXT.uri, mime_type=CONTEXT.mime_type, text=text
+        )
         return types.ReadResourceResult(contents=[contents])
 
     async def list_prompts(self, _: Incoming, __: Paged) -> types.ListPromptsResult:
-        about = "Teaches an agent when to save, when to look, and how to write it down."
-        return types.ListPromptsResult(
-            prompts=[types.Prompt(name=PROMPT, title="Use your memory", description=about)]
-        )
+        return types.ListPromptsResult(prompts=[PROMPT])
 
     async def get_prompt(
         self, asked: Incoming, given: types.GetPromptRequestParams
     ) -> types.GetPromptResult:
-        if given.name != PROMPT:
-            raise MCPError(types.INVALID_PARAMS, f"Unknown prompt; there is {PROMPT}.")
+        if given.name != PROMPT.name:
+            raise MCPError(types.INVALID_PARAMS, f"Unknown prompt; there is {PROMPT.name}.")
         text = guide(self._profile, self._connection(asked).project)
         message = types.PromptMessage(role="user", content=types.TextContent(text=text))
         return types.GetPromptResult(messages=[message])

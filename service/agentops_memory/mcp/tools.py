@@ -171,7 +171,7 @@ async def _opened(agent: Connection, session: str) -> Session:
 
 def offered(profile: Profile) -> Mapping[str, Tool]:
     """The tools of a profile by their names, as the agent is told of them."""
-    return {name: _fitted(TOOLS[name], profile) for name in profile.offered}
+    return {tool.name: _fitted(tool, profile) for tool in TOOLS if profile.offers(tool.name)}
 
 
 def _fitted(tool: Tool, profile: Profile) -> Tool:
@@ -183,7 +183,7 @@ def _fitted(tool: Tool, profile: Profile) -> Tool:
     return tool
 
 
-_TOOLS = (
+TOOLS = (
     Tool(
         name="mem_save", title="Save a memory", takes=a.Save, run=save,
         about="Save what is worth knowing in later sessions: a decision and its reason, a bug's "
@@ -251,5 +251,3 @@ _TOOLS = (
         "tell which similar keys are in use.",
     ),
 )  # fmt: skip
-
-TOOLS = {tool.name: tool for tool in _TOOLS}

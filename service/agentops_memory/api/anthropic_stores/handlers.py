@@ -19,7 +19,7 @@ from ..kit.endpoint import current_caller
 from ..kit.ids import ENTRY, STORE, entry_id, public_id, store_id, version_id
 from ..kit.spans import Attributes
 from . import models as m
-from . import parameters, wire
+from . import queries, wire
 from .wire import BODIES, REQUEST_ID
 
 
@@ -54,12 +54,12 @@ class AnthropicStores:
         return _answered(wire.store(amended.value), redacted=amended.redacted)
 
     async def list_stores(self, request: Request) -> Response:
-        seen, page = parameters.stores_seen(request), parameters.page(request)
+        seen, page = queries.stores_seen(request), queries.page(request)
         found = await self.stores.list(current_caller(request), seen, page)
         annotate(_listed(found.items))
         data = [wire.store(store) for store in found.items]
         return _answered(
-            m.AnthropicStoreList(data=data, next_page=parameters.next_page(request, found))
+            m.AnthropicStoreList(data=data, next_page=queries.next_page(request, found))
         )
 
     async def archive_store(self, request: Request) -> Response:
@@ -77,7 +77,7 @@ class AnthropicStores:
         return _answered(m.AnthropicStoreDeleted(id=public_id(STORE, store)))
 
     async def create_memory(self, request: Request) -> Response:
-        store, full = _store(request), parameters.is_full(request)
+        store, full = _store(request), queries.is_full(request)
         given = await BODIES.read(request, m.AnthropicMemoryBody)
         caller, idempotency = await BODIES.caller_and_idempotency(request)
         made = await self.entries.create(
@@ -87,13 +87,13 @@ class AnthropicStores:
         return _answered(wire.memory(made.value, full=full), redacted=made.redacted)
 
     async def get_memory(self, request: Request) -> Response:
-        full = parameters.is_full(request, unless_told=True)
+        full = queries.is_full(request, unless_told=True)
         entry = await self.entries.get(current_caller(request), _store(request), _memory(request))
         annotate(spans.entry(entry, entry.version))
         return _answered(wire.memory(entry, full=full))
 
     async def update_memory(self, request: Request) -> Response:
-        store, entry, full = _store(request), _memory(request), parameters.is_full(request)
+        store, entry, full = _store(request), _memory(request), queries.is_full(request)
         given = await BODIES.read(request, m.AnthropicMemoryChange, empty=True)
         change, expected = wire.entry_change(given), wire.expected(given)
         caller, idempotency = await BODIES.caller_and_idempotency(request)
@@ -104,36 +104,36 @@ class AnthropicStores:
         return _answered(wire.memory(amended.value, full=full), redacted=amended.redacted)
 
     async def list_memories(self, request: Request) -> Response:
-        store, full = _store(request), parameters.is_full(request)
-        branch = parameters.branch(request, full=full)
+        store, full = _store(request), queries.is_full(request)
+        branch = queries.branch(request, full=full)
         found = await self.entries.tree(current_caller(request), store, branch)
         annotate(spans.within(store) | _listed(found.items))
         data = [wire.item(item, full=full) for item in found.items]
         return _answered(
-            m.AnthropicMemoryList(data=data, next_page=parameters.next_page(request, found))
+            m.AnthropicMemoryList(data=data, next_page=queries.next_page(request, found))
         )
 
     async def delete_memory(self, request: Request) -> Response:
         store, entry = _store(request), _memory(request)
-        expected = parameters.expected(request)
+        expected = queries.expected(request)
         caller, idempotency = await BODIES.caller_and_idempotency(request)
         await self.entries.delete(caller, store, entry, expected, idempotency=idempotency)
         annotate(spans.within(store, entry))
         return _answered(m.AnthropicMemoryDeleted(id=public_id(ENTRY, entry)))
 
     async def list_versions(self, request: Request) -> Response:
-        store, full = _store(request), parameters.is_full(request)
-        page = parameters.page(request, full=full)
-        seen = parameters.versions_seen(request, full=full)
+        store, full = _store(request), queries.is_full(request)
+        page = queries.page(request, full=full)
+        seen = queries.versions_seen(request, full=full)
         found = await self.versions.list(current_caller(request), store, seen, page)
         annotate(spans.within(store) | _listed(found.items))
         data = [wire.version(version, full=full) for version in found.items]
         return _answered(
-            m.AnthropicVersionList(data=data, next_page=parameters.next_page(request, found))
+            m.AnthropicVersionList(data=data, next_page=queries.next_page(request, found))
         )
 
     async def get_version(self, request: Request) -> Response:
-        full = parameters.is_full(request, unless_told=True)
+        full = queries.is_full(request, unless_told=True)
         version = await self.versions.get(
             current_caller(request), _store(request), _version(request)
         )

@@ -11,7 +11,7 @@ from ..kit.refusals import Refusals
 from . import models as m
 from . import wire
 from .handlers import AnthropicStores
-from .parameters import DEPTHS, FROM, MAX_PAGE, OPERATIONS, TO, VIEWS
+from .queries import DEPTHS, FROM, MAX_PAGE, OPERATIONS, TO, VIEWS
 from .wire import REQUEST_ID, new_request_id
 
 POLICY = Policy(
