@@ -9,8 +9,8 @@ from typing import Any
 
 from agentops_memory.domain.memories import writes
 from agentops_memory.domain.model.access import Caller
-from agentops_memory.domain.model.maintenance import Tidied
 from agentops_memory.domain.model.space import Space, project_name
+from agentops_memory.domain.ports.maintenance import Tidied
 from agentops_memory.storage.sqlite import SqliteEngine
 from agentops_memory.storage.sqlite.engine.maintenance import SqliteMaintenance
 

@@ -13,8 +13,7 @@ import pytest
 
 from agentops_memory.domain.errors import Damaged, StartRefused
 from agentops_memory.domain.model.access import OPERATOR, Caller
-from agentops_memory.domain.model.maintenance import Condition, Repaired
-from agentops_memory.domain.ports.maintenance import Maintenance
+from agentops_memory.domain.ports.maintenance import Condition, Maintenance, Repaired
 from agentops_memory.jobs import index as jobs
 from agentops_memory.jobs.runner import WorkSignal
 from agentops_memory.storage.sqlite import SqliteEngine

@@ -13,9 +13,9 @@ from typing import cast
 import pytest
 
 from agentops_memory.domain.model.access import OPERATOR, Caller, TenantId
-from agentops_memory.domain.model.maintenance import Sizes
-from agentops_memory.domain.model.totals import Rows
+from agentops_memory.domain.model.space import RowCounts
 from agentops_memory.domain.ports import engine as ports
+from agentops_memory.domain.ports.maintenance import Sizes
 from agentops_memory.jobs import gauges as figures
 from agentops_memory.storage.sqlite.engine.tenants import tenant_file
 from agentops_memory.telemetry import Telemetry
@@ -44,10 +44,10 @@ class Storage:
     async def sizes(self, _: Caller) -> Sizes:
         return Sizes(database=0, log=0, free=None)
 
-    async def count(self, _: Caller) -> Rows:
+    async def count(self, _: Caller) -> RowCounts:
         self.counts += 1
         await asyncio.sleep(0)
-        return Rows(memories=0, revisions=0, sessions=0, sessions_open=0)
+        return RowCounts(memories=0, revisions=0, sessions=0, sessions_open=0)
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ from starlette.responses import JSONResponse
 
 from agentops_memory.compose import PROTOCOLS
 from agentops_memory.domain.model.access import Caller, TenantId
-from agentops_memory.domain.model.maintenance import Condition, Sizes
 from agentops_memory.domain.ports.engine import Storage
+from agentops_memory.domain.ports.maintenance import Condition, Sizes
 from agentops_memory.storage.sqlite.engine.tenants import tenant_file
 from agentops_memory.telemetry import Telemetry
 from agentops_memory.telemetry.measures import INDEX_DRIFT

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentops_memory.api.kit.http import KEY_HEADERS
-from agentops_memory.domain.memories import quota
+from agentops_memory.domain.memories import limits
 from agentops_memory.domain.memories.idempotency import idempotent
 from agentops_memory.domain.memories.writes import ids_of_saved, save, saved_again
 from agentops_memory.domain.model.access import DEFAULT_TENANT, NOT_YOUR_PROJECT, Role, patterns
@@ -420,7 +420,7 @@ def test_a_full_tenant_still_answers_as_before_and_deletes(tmp_path: Path) -> No
 def test_a_tenant_that_is_more_than_full_takes_no_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(quota, "SMALL", 0)
+    monkeypatch.setattr(limits, "QUOTA_MARGIN", 0)
     with serving(tmp_path / "memory.db", MEMORY_TENANT_QUOTA="1") as service:
         assert ask(service.http, "DELETE", "/observations/1").status_code == 507
         assert service.http.delete("/observations/1").status_code == 204

@@ -37,7 +37,7 @@ from agentops_memory.domain.errors import (
 from agentops_memory.domain.lifecycle.projects import Projects
 from agentops_memory.domain.lifecycle.receipts import Erasures
 from agentops_memory.domain.lifecycle.scan import Scan
-from agentops_memory.domain.memories import quota
+from agentops_memory.domain.memories import limits
 from agentops_memory.domain.memories.memories import Memories
 from agentops_memory.domain.memories.redactor import Redactor, default_rules
 from agentops_memory.domain.memories.sessions import Sessions
@@ -356,7 +356,7 @@ async def test_nothing_is_staged_beyond_the_quota(tmp_path: Path) -> None:
 async def test_a_small_import_stores_no_session_without_room_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(quota, "SMALL", 0)
+    monkeypatch.setattr(limits, "QUOTA_MARGIN", 0)
     async with opened(tmp_path / "memory.db", quota=1) as engine:
         with pytest.raises(OverQuota):
             await Transfer(engine=engine).import_all(OPERATOR, of(sessions=[TOLD]))

@@ -10,7 +10,7 @@ import pytest
 
 from agentops_memory.domain.errors import StartRefused
 from agentops_memory.domain.text.features import ALL, Feature
-from agentops_memory.domain.text.neighbours import borrowed, borrows
+from agentops_memory.domain.text.normalization import borrowed, borrows
 from agentops_memory.storage.sqlite.base.connection import APPLICATION_ID, connect
 from agentops_memory.storage.sqlite.fts.partitions import AREAS
 from agentops_memory.storage.sqlite.schema.migrate import migrated, statements

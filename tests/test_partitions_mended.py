@@ -8,8 +8,8 @@ import pytest
 
 from agentops_memory.domain.memories import writes
 from agentops_memory.domain.model.access import OPERATOR, Caller
-from agentops_memory.domain.model.maintenance import Tidied
 from agentops_memory.domain.model.memory import Change, MemoryId
+from agentops_memory.domain.ports.maintenance import Tidied
 from agentops_memory.storage.sqlite.base.connection import connect
 from agentops_memory.storage.sqlite.engine.maintenance import SqliteMaintenance
 from agentops_memory.storage.sqlite.engine.transaction import SqliteTransaction

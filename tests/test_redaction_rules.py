@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentops_memory.domain.errors import Invalid, OverQuota
-from agentops_memory.domain.memories.redaction_rules import (
+from agentops_memory.domain.memories.redactor import (
     LONGEST_ID,
     MOST_RUNS,
     MOST_VALUES,

@@ -18,13 +18,12 @@ from .api.memory_stores import routes as memory_stores
 from .domain.lifecycle.projects import Projects
 from .domain.lifecycle.receipts import Erasures
 from .domain.memories.memories import Memories
-from .domain.memories.redaction_rules import Redaction
-from .domain.memories.redactor import RulesOf
+from .domain.memories.redactor import Redaction, RulesOf
 from .domain.memories.sessions import Sessions
 from .domain.model.access import DEFAULT_TENANT, Caller, TenantId
-from .domain.ports.audit import Audit, noop
+from .domain.model.keys import KeyStore
+from .domain.ports.callbacks import Audit, noop
 from .domain.ports.engine import Engine
-from .domain.ports.keys import KeyStore
 from .domain.recall.recall import Recall
 from .domain.stores.entries import Entries
 from .domain.stores.rules import Policy

@@ -22,21 +22,15 @@ class InvalidFields(Invalid):
 
 
 class NotFound(Refusal):
-    """There is no such thing, or none that this caller may know of."""
-
-    code = "not_found"
+    code = "not_found"  # or the caller may not know of it
 
 
 class Unauthenticated(Refusal):
-    """The caller brought no key that opens this service."""
-
-    code = "unauthenticated"
+    code = "unauthenticated"  # no key, or none that opens this service
 
 
 class Denied(Refusal):
-    """The caller's key does not allow this."""
-
-    code = "denied"
+    code = "denied"  # to the role or the projects of the caller's key
 
 
 class TooMany(Refusal):
@@ -50,21 +44,15 @@ class TooMany(Refusal):
 
 
 class OverQuota(Refusal):
-    """The tenant stores as much as it may."""
-
-    code = "over_quota"
+    code = "over_quota"  # the tenant stores as much as it may
 
 
 class Conflict(Refusal):
-    """The stored state does not allow this change."""
-
-    code = "constraint_violation"
+    code = "constraint_violation"  # the stored state does not allow this change
 
 
 class Stale(Conflict):
-    """The state that the caller expected is not the one there is; nothing was changed."""
-
-    code = "stale"
+    code = "stale"  # a precondition was not met
 
 
 class PathTaken(Conflict):
@@ -79,21 +67,15 @@ class PathTaken(Conflict):
 
 
 class Archived(Conflict):
-    """The store is archived: what is in it stays as it is."""
-
-    code = "archived"
+    code = "archived"  # nothing in the store may change
 
 
 class AlreadyDone(Conflict):
-    """It was done before, and is done once."""
-
-    code = "already_done"
+    code = "already_done"  # it is done once
 
 
 class StillCurrent(Conflict):
-    """The version is what its entry says now."""
-
-    code = "still_current"
+    code = "still_current"  # the version is the newest of its entry
 
 
 class Unavailable(Refusal):
@@ -103,15 +85,11 @@ class Unavailable(Refusal):
 
 
 class Busy(Unavailable):
-    """Another writer held the database for too long."""
-
-    code = "db_locked"
+    code = "db_locked"  # another writer held the database for too long
 
 
 class TimedOut(Unavailable):
-    """The read took too long and was stopped."""
-
-    code = "timed_out"
+    code = "timed_out"  # the read was stopped
 
 
 class Damaged(Unavailable):
@@ -123,9 +101,7 @@ WITHOUT_WORDS = TimedOut, Damaged
 
 
 class Full(Unavailable):
-    """There is no space left to store anything."""
-
-    code = "storage_full"
+    code = "storage_full"  # no space is left on the disk
 
 
 class StartRefused(Refusal):

@@ -6,7 +6,7 @@ from contextlib import AbstractAsyncContextManager, suppress
 from datetime import timedelta
 
 from ..domain.errors import NotFound
-from ..domain.model.totals import Rows
+from ..domain.model.space import RowCounts
 from ..domain.ports.engine import Storage
 from ..telemetry import Metrics
 from ..telemetry import measures as m
@@ -32,7 +32,7 @@ class Figures:
         metrics.look_up(m.TENANTS_OPEN, lambda: len(storage.callers()))
 
     async def refresh(self) -> None:
-        """Look up all of them. Rows that cannot be counted now stay what they were."""
+        """Look up all of them. RowCounts that cannot be counted now stay what they were."""
         async with self._counting:
             if asyncio.get_running_loop().time() >= self._count_again_at:
                 await self._count()
@@ -60,7 +60,7 @@ class Figures:
         self._metrics.show(m.SESSIONS_OPEN, sum(rows.sessions_open for rows in counts))
 
 
-async def counted(storage: Storage) -> list[Rows]:
+async def counted(storage: Storage) -> list[RowCounts]:
     """How many rows each open database has; those that are closed meanwhile are left out."""
     counts = []
     for caller in storage.callers():

@@ -9,8 +9,7 @@ from functools import partial
 
 from ..domain.errors import Damaged
 from ..domain.model.access import Caller
-from ..domain.model.maintenance import Tidied
-from ..domain.ports.maintenance import Maintenance
+from ..domain.ports.maintenance import Maintenance, Tidied
 from ..telemetry import Metrics
 from ..telemetry.measures import INDEX_DRIFT, INDEX_PARTITIONS
 from .runner import Callers, Job, WorkSignal, background, repeating

@@ -14,8 +14,8 @@ from ..domain.lifecycle.receipts import Erasures
 from ..domain.lifecycle.retention import RetentionSweep
 from ..domain.memories.sessions import Sessions
 from ..domain.model.access import Caller
+from ..domain.ports.callbacks import noop
 from ..domain.ports.engine import Engine
-from ..domain.ports.maintenance import noop
 from ..domain.transfer.transfer import Transfer
 from ..files.audit import trim
 from ..files.file_systems import require_local

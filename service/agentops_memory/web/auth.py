@@ -10,8 +10,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 
 from ..domain.errors import Invalid, SettingRefused, TooMany, Unauthenticated
 from ..domain.model.access import Caller
-from ..domain.model.keys import KeyRing, parsed
-from ..domain.ports.keys import KeyStore
+from ..domain.model.keys import KeyRing, KeyStore, parsed
 from ..settings.parsing import NANOSECONDS, Rate
 
 KEYS, NONE = "keys", "none"  # of MEMORY_AUTH; unset, the address decides

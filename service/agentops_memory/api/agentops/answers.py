@@ -12,8 +12,7 @@ from pydantic import BaseModel, RootModel, create_model
 from agentops_memory_client.contract import models as c
 
 from ...domain.lifecycle.receipts import Receipt
-from ...domain.model.space import Project
-from ...domain.model.totals import Extent
+from ...domain.model.space import Extent, Project
 from ...domain.text.instants import rendered
 from . import transfer, wire
 from .explain import AnswerExplanation, ItemExplanation

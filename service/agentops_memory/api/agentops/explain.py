@@ -7,10 +7,9 @@ from pydantic import BaseModel, Field
 from agentops_memory_client.contract.models import Explanation
 
 from ...domain.model.memory import MemoryId
+from ...domain.model.search import Budget, Found, Hit, Matched, Packed, Reason, Wanted, WhyNot
 from ...domain.model.search import Explanation as Why
-from ...domain.model.search import Found, Hit, Matched, Packed, Reason, Wanted, WhyNot
-from ...domain.recall.budget import Budget
-from ...domain.recall.score_shares import MAX_EXPLAINED
+from ...domain.recall.explanation import MAX_EXPLAINED
 from ...domain.text.query import Corrections, Term
 from ..kit.ids import ENTRY, STORE, public_id
 

@@ -11,9 +11,18 @@ from ...domain.errors import Invalid
 from ...domain.memories.idempotency import IdempotentRequest
 from ...domain.model.access import Caller
 from ...domain.model.memory import MemoryId
-from ...domain.model.search import Context, Filter, Found, Hit, Method, Wanted
+from ...domain.model.search import (
+    MOST_SHOWN,
+    SHOWN,
+    Budget,
+    Context,
+    Filter,
+    Found,
+    Hit,
+    Method,
+    Wanted,
+)
 from ...domain.model.space import Project, StoreId, project_name
-from ...domain.recall.budget import MOST_SHOWN, SHOWN, Budget
 from ...domain.recall.recall import Recall
 from ...domain.stores.rules import NO_STORE
 from ...domain.text.normalization import cut

@@ -23,8 +23,7 @@ from ...domain.model.memory import (
     SessionId,
     Text,
 )
-from ...domain.model.space import PROJECT_SCOPE, Space, project_name
-from ...domain.model.totals import Totals
+from ...domain.model.space import PROJECT_SCOPE, Space, Totals, project_name
 from ...domain.text.summary import Message
 from ..kit.http import MAX_ANSWER, fitting
 from . import models as m

@@ -11,8 +11,7 @@ import click
 from ...domain.lifecycle.projects import Projects
 from ...domain.lifecycle.receipts import Erasures, Receipt
 from ...domain.model.access import Caller, tenant_id
-from ...domain.model.space import Project, project_name
-from ...domain.model.totals import Extent, Listed
+from ...domain.model.space import Extent, Listed, Project, project_name
 from ...domain.text.instants import rendered
 from ...domain.text.normalization import clean
 from ...domain.text.visible import printable

@@ -11,7 +11,7 @@ from ...api.kit.ids import ENTRY, STORE, public_id
 from ...domain.lifecycle.receipts import Erasures
 from ...domain.lifecycle.scan import Scan
 from ...domain.lifecycle.scan_findings import SecretFinding
-from ...domain.memories.redaction_rules import Redaction
+from ...domain.memories.redactor import Redaction
 from ...domain.model.access import Caller, tenant_id
 from ...domain.secrets.redaction import redacted
 from ...domain.text.visible import printable

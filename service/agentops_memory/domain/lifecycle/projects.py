@@ -5,15 +5,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ..errors import Conflict, Denied, Invalid, NotFound
-from ..memories.new_names import require_project
+from ..memories.limits import require_project
 from ..memories.redactor import MAX_PROJECT
 from ..memories.writes import revised
 from ..model.access import Caller, Role
-from ..model.erasure import Erasure, ErasureId, ErasureKind
 from ..model.memory import ChangeKind
-from ..model.space import Project
-from ..model.totals import Extent, Listed
-from ..ports.audit import Audit, noop
+from ..model.retention import Erasure, ErasureId, ErasureKind
+from ..model.space import Extent, Listed, Project
+from ..ports.callbacks import Audit, noop
 from ..ports.engine import Engine, Transaction
 from ..transfer.rows import merge_at_key
 

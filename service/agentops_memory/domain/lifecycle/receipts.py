@@ -6,11 +6,11 @@ from datetime import timedelta
 
 from ..errors import NotFound
 from ..model.access import Caller, Role
-from ..model.erasure import Erasure, ErasureId
-from ..model.maintenance import Scrubbed
+from ..model.retention import Erasure, ErasureId
 from ..model.space import NO_PROJECT
+from ..ports.callbacks import Progress, noop
 from ..ports.engine import Engine, Transaction
-from ..ports.maintenance import Progress, noop
+from ..ports.maintenance import Scrubbed
 from ..stores.stores import erase_some_of_store, is_store_going
 
 PAUSE = timedelta(milliseconds=250)  # before another try, while a read or a process holds it back

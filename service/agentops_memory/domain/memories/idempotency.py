@@ -9,10 +9,9 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from ..errors import Conflict, Invalid
 from ..model.access import Caller
-from ..model.idempotency import IdempotencyRecord, Ids
 from ..model.retention import Kind
-from ..ports.engine import Transaction
-from .quota import require_room_for_record
+from ..ports.engine import IdempotencyRecord, Ids, Transaction
+from .limits import require_margin
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -105,7 +104,7 @@ def _done(tx: Transaction, idempotency: IdempotentRequest) -> IdempotencyRecord 
 
 
 def _record(tx: Transaction, idempotency: IdempotentRequest, ids: Ids) -> None:
-    require_room_for_record(tx)
+    require_margin(tx)
     record = IdempotencyRecord(
         key=idempotency.key,
         request=idempotency.request,

@@ -7,14 +7,12 @@ from datetime import datetime, timedelta
 
 from ..errors import Invalid, NotFound
 from ..model.access import Caller, Role
-from ..model.idempotency import Ids
 from ..model.memory import Entered, Session, SessionId
 from ..model.space import UNKNOWN_PROJECT, Project
-from ..ports.engine import Engine, Transaction
+from ..ports.engine import Engine, Ids, Transaction
 from ..text.summary import Message, Transcript, continued, parsed_summary, summary, transcript
 from .idempotency import IdempotentRequest, idempotent
-from .new_names import require_session
-from .quota import require_room_for_session
+from .limits import require_margin, require_session
 from .redactor import Redactor, RulesOf, default_rules
 
 AT_ONCE = 100  # idle sessions that are ended in one transaction; saves wait for it
@@ -44,7 +42,7 @@ class Sessions:
         caller.require(Role.WRITER)
         redactor = Redactor(self.rules(caller))
         id_ = redactor.session_id(session)
-        work = idempotent(open_session, idempotency, again=opened_again, ids=ids_of_opened)
+        work = idempotent(open_session, idempotency, again=opened_again, ids=ids_of_session)
         opened = await self.engine.write(caller, work, id_, project)
         return Entered(session=opened, redacted=redactor.count)
 
@@ -93,7 +91,7 @@ class Sessions:
         caller.require(Role.WRITER)
         redactor = Redactor(self.rules(caller))
         id_ = redactor.session_id(session)
-        work = idempotent(close_session, idempotency, again=closed_again, ids=ids_of_closed)
+        work = idempotent(close_session, idempotency, again=closed_again, ids=ids_of_session)
         closed = await self.engine.write(caller, work, id_, said, project)
         return Entered(session=closed, redacted=redactor.count + said.redacted)
 
@@ -125,7 +123,7 @@ def open_session(tx: Transaction, session: SessionId, project: Project) -> Sessi
 
 def entered(tx: Transaction, session: Session) -> Session:
     """The stored session, created if it is new; Denied outside the caller's projects."""
-    require_room_for_session(tx)
+    require_margin(tx)
     return admitted(tx, session)
 
 
@@ -157,7 +155,7 @@ def close_session(
     return _ended(tx, opened, digest, tx.now)
 
 
-def ids_of_opened(session: Session) -> Ids:
+def ids_of_session(session: Session) -> Ids:
     return {"messages": session.message_count}
 
 
@@ -170,10 +168,6 @@ def appended_again(
     tx: Transaction, _: Ids, session: SessionId, __: Transcript, ___: Project | None
 ) -> Session:
     return _known(tx, session)
-
-
-def ids_of_closed(session: Session) -> Ids:
-    return {"messages": session.message_count}
 
 
 def closed_again(

@@ -4,8 +4,6 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from ..errors import Conflict, NotFound
-from ..model.erasure import Erasure, ErasureId, ErasureKind
-from ..model.idempotency import Ids
 from ..model.memory import (
     Action,
     Amended,
@@ -19,12 +17,12 @@ from ..model.memory import (
     Session,
     Text,
 )
-from ..ports.engine import Transaction
+from ..model.retention import Erasure, ErasureId, ErasureKind
+from ..ports.engine import Ids, Transaction
 from ..secrets.redaction import Rules
 from ..text.instants import LATEST
 from ..text.normalization import content_hash
-from .new_names import require_draft, require_tags
-from .quota import require_room
+from .limits import require_draft, require_room, require_tags
 from .redactor import Redactor
 from .sessions import entered
 
@@ -42,7 +40,7 @@ def save(tx: Transaction, draft: Draft, window: timedelta) -> Saved:
             held, text=draft.text, updated_at=changed_at(tx, held), last_seen_at=tx.now
         )
         return Saved(memory=revised(tx, held, memory), action=Action.UPDATED)
-    if window and (twin := _twin(tx, draft, window)):
+    if window and (twin := tx.memories.twin(draft.space, draft.key, draft.text, tx.now - window)):
         seen = replace(twin, duplicates=twin.duplicates + 1, last_seen_at=tx.now)
         tx.memories.count_duplicate(seen)
         return Saved(memory=seen, action=Action.DEDUPLICATED)
@@ -105,7 +103,7 @@ def forgotten_again(tx: Transaction, _: Ids, memory: MemoryId) -> None:
 def erase(tx: Transaction, memory: MemoryId) -> ErasureId | None:
     before = tx.memories.get(memory)
     if before is None:
-        return _earlier(tx, memory)
+        return _visible_id(tx, tx.receipts.of(memory))  # the caller may have lost the answer
     tx.caller.require_space(before.space)
     erasure = Erasure(
         id=ErasureId(tx.new_uid(tx.now)),
@@ -128,12 +126,8 @@ def ids_of_erased(erasure: ErasureId | None) -> Ids:
 def erased_again(tx: Transaction, ids: Ids, memory: MemoryId) -> ErasureId | None:
     """The same receipt, unless the caller has lost access to its project."""
     forgotten_again(tx, ids, memory)
-    if "erasure" not in ids:
-        return None
-    receipt = tx.receipts.get(ErasureId(str(ids["erasure"])))
-    if receipt is None or not tx.caller.projects.match(receipt.project):
-        return None
-    return receipt.id
+    receipt = tx.receipts.get(ErasureId(str(ids["erasure"]))) if "erasure" in ids else None
+    return _visible_id(tx, receipt)
 
 
 def restore(tx: Transaction, memory: MemoryId, number: int, rules: Rules) -> Amended:
@@ -217,16 +211,10 @@ def _record(tx: Transaction, memory: Memory, deed: ChangeKind) -> None:
         tx.past_retention.trim([memory.id], tx.retention.revisions)
 
 
-def _earlier(tx: Transaction, memory: MemoryId) -> ErasureId | None:
-    """The receipt of an earlier erasure, for a caller who lost the answer."""
-    erasure = tx.receipts.of(memory)
-    if erasure is None or not tx.caller.projects.match(erasure.project):
+def _visible_id(tx: Transaction, receipt: Erasure | None) -> ErasureId | None:
+    if receipt is None or not tx.caller.projects.match(receipt.project):
         return None
-    return erasure.id
-
-
-def _twin(tx: Transaction, draft: Draft, window: timedelta) -> Memory | None:
-    return tx.memories.twin(draft.space, draft.key, draft.text, tx.now - window)
+    return receipt.id
 
 
 def _memory(tx: Transaction, draft: Draft) -> Memory:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from hmac import compare_digest
+from typing import Protocol
 
 from ..errors import Conflict, Invalid, NotFound
 from .access import DEFAULT_TENANT, EVERYTHING, KeyId, Patterns, Role, TenantId
@@ -98,6 +99,16 @@ class KeyRing:
         key_id, secret = found
         key = self.keys.get(key_id, _NOBODY)
         return key if key.is_opened_by(secret, now) else None
+
+
+class KeyStore(Protocol):
+    """The keys that open the service; a change of them holds from the next question on."""
+
+    def ring(self) -> KeyRing:
+        """The keys now; Unavailable when they cannot be known."""
+
+    def read(self) -> KeyRing:
+        """The keys now, for the start: a refusal has a sentence for the operator."""
 
 
 def parsed(token: str) -> tuple[KeyId, str] | None:

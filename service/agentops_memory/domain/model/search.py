@@ -1,13 +1,13 @@
 """Search: filters, hits, tiers, packed contexts and explanations."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from ..text.features import Feature
 from ..text.query import Query, Term
 from .memory import Memory, MemoryId
-from .space import Project, StoreId
+from .space import GLOBAL_SCOPE, Project, StoreId
 
 OTHER_SENTENCES = 0.4  # the weight of all sentences but a memory's best
 SENTENCE_DEPTH = 10  # memories that one of several sentences contributes at most
@@ -15,6 +15,8 @@ WEIGHTS = (2.0, 1.0, 0.4, 2.0)  # of the fields, in their order
 EVEN_WEIGHTS = (1.0, 1.0, 0.4, 1.0)
 KEYED_RANK = -1000.0  # of a memory that is found by its key; the lower, the better
 PLACES = 10_000  # of a tier that are counted for a memory that is not shown
+SHOWN = 300  # code points of a memory's content in a context
+MOST_SHOWN = 50_000  # the length limit of a content
 
 
 class Field(StrEnum):
@@ -148,6 +150,11 @@ class Filter:
     tag: str | None = None
     global_too: bool = False
 
+    @property
+    def in_context(self) -> "Filter":
+        """The filter of a context: without a project, global memories alone."""
+        return replace(self, scope=GLOBAL_SCOPE) if self.project is None else self
+
 
 class Method(StrEnum):
     """How a memory was found."""
@@ -211,6 +218,25 @@ class Found:
         """Full text if any memory was found by its words, else recency."""
         by_words = any(hit.method is not Method.RECENCY for hit in self.hits)
         return Method.FULL_TEXT if by_words else Method.RECENCY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """The size limits of a context; None is no limit. `content_chars` are code points."""
+
+    max_tokens: int | None = None
+    max_chars: int | None = None
+    content_chars: int = SHOWN
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether there is any limit."""
+        return self.max_tokens is not None or self.max_chars is not None
+
+    def fits(self, tokens: int, chars: int) -> bool:
+        """Whether so much fits."""
+        within_tokens = self.max_tokens is None or tokens <= self.max_tokens
+        return within_tokens and (self.max_chars is None or chars <= self.max_chars)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

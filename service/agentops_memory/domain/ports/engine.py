@@ -1,54 +1,26 @@
-"""The engine port: transactions, and the tables of projects, receipts and idempotency."""
+"""The engine port: transactions, and the tables of projects and idempotency."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from ..model.access import Caller
-from ..model.erasure import Erasure, ErasureId
-from ..model.idempotency import IdempotencyRecord
-from ..model.maintenance import Condition
 from ..model.memory import MemoryId
 from ..model.retention import Retentions
-from ..model.space import Project
-from ..model.totals import Extent, Listed, Rows
+from ..model.space import Extent, Listed, Project, RowCounts
 from .imports import ImportTable
-from .maintenance import Maintenance
+from .maintenance import Condition, Maintenance
 from .memories import MemoryTable, RevisionTable, SessionTable, TranscriptTable
-from .retention import RetentionTable
+from .retention import ReceiptTable, RetentionTable
 from .search import SearchTable
 from .stores import EntryTable, StoreTable, VersionTable
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-
-class ReceiptTable(Protocol):
-    """The receipts of erasures, of all projects; the domain checks who may see one."""
-
-    def add(self, erasure: Erasure) -> None:
-        """Store a receipt, in the transaction that erases."""
-
-    def extend(self, erasure: ErasureId, memories: Collection[MemoryId], revisions: int) -> None:
-        """Add erased memories and a count of revisions to a receipt."""
-
-    def complete(self, erasure: ErasureId, sessions: int) -> None:
-        """Mark an erasure as complete, with the count of erased sessions."""
-
-    def newest_of(self, project: Project) -> Erasure | None:
-        """The receipt of the newest erasure of a whole project with this name."""
-
-    def get(self, erasure: ErasureId) -> Erasure | None:
-        """The receipt."""
-
-    def of(self, memory: MemoryId) -> Erasure | None:
-        """The receipt of the erasure that removed a memory; not one of a redaction."""
-
-    def settled(self, until: datetime, most: int) -> list[ErasureId]:
-        """The erasures settled by then, oldest first, at most `most`."""
-
-    def forget(self, erasure: ErasureId, most: int) -> int:
-        """Remove a receipt, or at most `most` of its memories; how many rows were removed."""
+Ids = Mapping[str, int | str]
+"""Ids and numbers from which an outcome is rebuilt; never any text."""
 
 
 class ProjectTable(Protocol):
@@ -60,7 +32,7 @@ class ProjectTable(Protocol):
     def exists(self, project: Project) -> bool:
         """Whether the project is non-empty, or will be by an accepted import."""
 
-    def rows(self) -> Rows:
+    def rows(self) -> RowCounts:
         """The row counts of the database, whoever the caller is."""
 
     def listed(self, project: Project) -> Listed:
@@ -93,6 +65,17 @@ class ProjectTable(Protocol):
         One in which other projects have memories stays, without its summary: it goes
         to the project of the oldest of them.
         """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdempotencyRecord:
+    """The outcome of a request with an idempotency key; key and request are kept as digests."""
+
+    key: bytes
+    request: bytes
+    status: int  # of the answer
+    ids: Ids
+    at: datetime
 
 
 class IdempotencyTable(Protocol):
@@ -139,56 +122,31 @@ class Transaction(Protocol):
         """Whether other writers are waiting for this transaction; it changes meanwhile."""
 
     @property
-    def memories(self) -> MemoryTable:
-        """Memories."""
-
+    def memories(self) -> MemoryTable: ...
     @property
-    def sessions(self) -> SessionTable:
-        """Sessions."""
-
+    def sessions(self) -> SessionTable: ...
     @property
-    def transcripts(self) -> TranscriptTable:
-        """Transcripts of open sessions."""
-
+    def transcripts(self) -> TranscriptTable: ...
     @property
-    def revisions(self) -> RevisionTable:
-        """Revisions."""
-
+    def revisions(self) -> RevisionTable: ...
     @property
-    def search(self) -> SearchTable:
-        """Search."""
-
+    def search(self) -> SearchTable: ...
     @property
-    def projects(self) -> ProjectTable:
-        """Projects."""
-
+    def projects(self) -> ProjectTable: ...
     @property
-    def receipts(self) -> ReceiptTable:
-        """Receipts of erasures."""
-
+    def receipts(self) -> ReceiptTable: ...
     @property
-    def imports(self) -> ImportTable:
-        """Imports that are stored in many transactions."""
-
+    def imports(self) -> ImportTable: ...
     @property
-    def stores(self) -> StoreTable:
-        """Memory stores."""
-
+    def stores(self) -> StoreTable: ...
     @property
-    def entries(self) -> EntryTable:
-        """The live memories of stores."""
-
+    def entries(self) -> EntryTable: ...
     @property
-    def versions(self) -> VersionTable:
-        """Versions: what stores record of revisions."""
-
+    def versions(self) -> VersionTable: ...
     @property
-    def idempotency_records(self) -> IdempotencyTable:
-        """Idempotency records."""
-
+    def idempotency_records(self) -> IdempotencyTable: ...
     @property
-    def past_retention(self) -> RetentionTable:
-        """Rows past their retention."""
+    def past_retention(self) -> RetentionTable: ...
 
     def new_uid(self, at: datetime) -> str:
         """A new stable id (UUIDv7) that sorts by the instant; monotonic within a process."""

@@ -1,4 +1,4 @@
-"""What the domain asks of storage about memories, their revisions, and sessions."""
+"""The ports of memories, their revisions and sessions."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -15,9 +15,9 @@ MAX_PAGE = 1024 * 1024  # the same of a page of an export, which holds it twice 
 
 
 class MemoryTable(Protocol):
-    """Memories. "Live" means not deleted; without that word, deleted ones count too.
+    """Memories. Methods that do not say "live" include soft-deleted ones.
 
-    Those of stores are seen only where a store, its space or `every` memory is asked for.
+    Entries of stores are visible only to methods that take a store or its space, and to `every`.
     """
 
     def get(self, memory: MemoryId) -> Memory | None:
@@ -30,73 +30,63 @@ class MemoryTable(Protocol):
         """The live memory at the key; a space holds at most one."""
 
     def twin(self, space: Space, key: str | None, text: Text, since: datetime) -> Memory | None:
-        """The newest live memory that says the same, created at `since` or later.
-
-        The same: key, type, title, and content by its hash.
-        """
+        """The newest live memory since then with the same key, type, title and content hash."""
 
     def twins_of(self, memory: Memory) -> Iterator[Memory]:
-        """The memories that an imported one already is, although it brings no uid.
+        """Memories that an imported one without a uid duplicates, live ones first, then by id.
 
-        Live ones first, then by id. The same: space, session, type, key, title, content, and
-        the second of their creation.
+        They equal it in space, session, type, key, title, content and second of creation.
         """
 
     def by_uid(self, uid: str) -> Memory | None:
         """The memory with this stable id, wherever it is."""
 
     def in_bulk(self) -> AbstractContextManager[None]:
-        """Inside, inserts cost less each, and are found by their words at the end."""
+        """A context for many inserts: the index is updated when it ends."""
 
     def insert(self, memory: Memory) -> Memory:
-        """Store a memory and index it; the answer carries its id."""
+        """Store and index a new memory; returns it with its id."""
 
     def replace(self, memory: Memory) -> None:
-        """Store every part of the memory under its id and bring the index into line."""
+        """Update all fields of the memory and its index entry."""
 
     def count_duplicate(self, memory: Memory) -> None:
-        """Store the memory's `duplicates` and `last_seen_at`; nothing else changes."""
+        """Update `duplicates` and `last_seen_at` alone."""
 
     def erase(self, memory: MemoryId) -> None:
-        """Remove the memory and its index entry; one that is not there is no error."""
+        """Remove the memory and its index entry, if it exists."""
 
     def must_scrub(self, memory: MemoryId) -> None:
-        """Note that words of a memory are to leave the storage for good.
-
-        Erasing a memory notes it by itself.
-        """
+        """Schedule a scrub of text that left this memory; `erase` does so by itself."""
 
     def erase_some(self, memories: Sequence[MemoryId]) -> int:
-        """Remove memories with their revisions; how many those were. No other borrows from them."""
+        """Remove memories from which no other borrows context; returns the count of revisions."""
 
     def newest(
         self, filter_: Filter, limit: int, *, before: MemoryId | None = None
     ) -> list[Memory]:
-        """Live memories, newest first by creation, ties by id; only those older than `before`.
-
-        A list ends early when its texts would pass the bound of one answer.
-        """
+        """Live memories older than `before`, newest first, ties by id; at most MAX_LIST of text."""
 
     def around(self, memory: Memory, before: int, after: int) -> list[Memory]:
-        """The live neighbours of a memory in its project, with itself, oldest first."""
+        """A memory and its live neighbours in its project, oldest first."""
 
     def page(self, project: Project | None, after: MemoryId, limit: int) -> list[Memory]:
         """Live memories with higher ids, in id order; fewer than the limit if they are long."""
 
     def every(self, after: MemoryId, limit: int) -> list[Memory]:
-        """Memories with higher ids, in id order, deleted ones too; fewer if they are long.
+        """Memories with higher ids, in id order; fewer than the limit if they are long.
 
-        To a caller who acts on every project, those of stores, too.
+        Includes entries of stores if the caller may access every project.
         """
 
     def total(self) -> int:
-        """How many memories there are, deleted ones too."""
+        """The count of memories."""
 
     def count(self, project: Project | None) -> int:
-        """How many live memories there are."""
+        """The count of live memories."""
 
     def projects(self) -> set[Project]:
-        """The projects that have a live memory."""
+        """The projects with a live memory."""
 
 
 class SessionTable(Protocol):
@@ -106,13 +96,13 @@ class SessionTable(Protocol):
         """The session, ended or not."""
 
     def open(self, session: Session) -> Session:
-        """Store the session unless its id is known; the answer is what is stored."""
+        """Store the session unless its id exists; returns the stored one."""
 
     def close(self, session: Session) -> None:
-        """Store the session's end, summary and count."""
+        """Update the session's end, summary and message count."""
 
     def grow(self, session: Session) -> None:
-        """Store the session's count; nothing else changes."""
+        """Update the session's message count alone."""
 
     def newest(
         self, project: Project | None, limit: int, *, before: SessionId | None = None
@@ -120,63 +110,60 @@ class SessionTable(Protocol):
         """Sessions, newest first by start, ties by insertion; only those older than `before`."""
 
     def summaries(self, project: Project, limit: int) -> list[str]:
-        """The newest summaries of the project that are not empty."""
+        """The project's newest summaries that are not empty."""
 
     def page(self, project: Project | None, after: int, limit: int) -> list[tuple[int, Session]]:
-        """Sessions in the order in which they were stored, each with its place in it."""
+        """Sessions in insertion order, each with its sequence number."""
 
     def count(self, project: Project | None) -> int:
-        """How many sessions there are."""
+        """The count of sessions."""
 
     def projects(self) -> set[Project]:
-        """The projects that have a session."""
+        """The projects with a session."""
 
 
 class TranscriptTable(Protocol):
-    """What was told of stored sessions since their last end; nothing of the others."""
+    """The digests of messages that sessions received since they last ended."""
 
     def get(self, session: SessionId) -> Transcript | None:
-        """What was told of the session."""
+        """The session's digest."""
 
     def put(self, session: SessionId, transcript: Transcript) -> None:
-        """Store what was told of the session up to now."""
+        """Store the session's digest, received now."""
 
     def rewrite(self, session: SessionId, transcript: Transcript) -> None:
-        """Store the texts of what was told; when that was stays as it is."""
+        """Replace the texts of the digest; the time of receipt stays."""
 
     def drop(self, session: SessionId) -> None:
-        """Forget what was told of the session; nothing told is no error."""
+        """Remove the session's digest, if there is one."""
 
     def idle(self, until: datetime, limit: int) -> list[tuple[SessionId, datetime]]:
-        """Sessions that were told nothing after `until`, and when the last was; longest first.
+        """Sessions idle since `until`, each with its last receipt; the longest idle first.
 
-        Those too that were last told something as long after now, by a clock that was wrong.
+        Includes those whose last receipt is as far in the future, from a wrong clock.
         """
 
 
 class RevisionTable(Protocol):
-    """The record of each memory's changes. The newest revision is the current state."""
+    """The revisions of memories; the newest one is the current state."""
 
     def add(self, memory: MemoryId, revision: Revision) -> None:
-        """Record a change. Its text is kept with the memory until the next change."""
+        """Record a change; its text stays with the memory until the next one."""
 
     def keep(self, memory: Memory) -> None:
-        """Give the newest revision its own copy of the memory's text, before a change.
-
-        One that was redacted has lost its text, and gets none.
-        """
+        """Copy the memory's text to its newest revision, unless redacted, before a change."""
 
     def absorb(self, memory: MemoryId, older: Revision) -> None:
-        """Record an older state just below the newest revision, which moves up by one."""
+        """Insert an older state before the newest revision, whose number grows by one."""
 
     def holds(self, memory: Memory, state: Memory) -> bool:
-        """Whether one of a memory's revisions says what the state does, and is of its second."""
+        """Whether a revision equals the state in text and second."""
 
     def count(self, memory: Memory) -> int:
-        """How many revisions of a memory are kept."""
+        """The count of kept revisions."""
 
     def newest(self, memory: Memory) -> list[Revision]:
-        """All that is kept of a memory's changes, newest first, each with its text."""
+        """The kept revisions, newest first, each with its text."""
 
     def rewrite(self, memory: MemoryId, number: int, text: Text) -> None:
-        """Put another text into a revision that has its own copy."""
+        """Replace the text of a revision that has its own copy."""

@@ -1,11 +1,12 @@
-"""The port of the retention sweep."""
+"""The ports of retention: the sweep of old rows, and the receipts of erasures."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
 from ..model.memory import MemoryId
+from ..model.retention import Erasure, ErasureId
 from ..model.space import Project
 
 MAX_ROWS = 200  # memories and revisions that go in one step; saves wait for it
@@ -41,3 +42,31 @@ class RetentionTable(Protocol):
 
         How many were removed; 0 when none is left.
         """
+
+
+class ReceiptTable(Protocol):
+    """The receipts of erasures, of all projects; the domain checks who may see one."""
+
+    def add(self, erasure: Erasure) -> None:
+        """Store a receipt, in the transaction that erases."""
+
+    def extend(self, erasure: ErasureId, memories: Collection[MemoryId], revisions: int) -> None:
+        """Add erased memories and a count of revisions to a receipt."""
+
+    def complete(self, erasure: ErasureId, sessions: int) -> None:
+        """Mark an erasure as complete, with the count of erased sessions."""
+
+    def newest_of(self, project: Project) -> Erasure | None:
+        """The receipt of the newest erasure of a whole project with this name."""
+
+    def get(self, erasure: ErasureId) -> Erasure | None:
+        """The receipt."""
+
+    def of(self, memory: MemoryId) -> Erasure | None:
+        """The receipt of the erasure that removed a memory; not one of a redaction."""
+
+    def settled(self, until: datetime, most: int) -> list[ErasureId]:
+        """The erasures settled by then, oldest first, at most `most`."""
+
+    def forget(self, erasure: ErasureId, most: int) -> int:
+        """Remove a receipt, or at most `most` of its memories; how many rows were removed."""

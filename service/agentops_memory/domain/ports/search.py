@@ -1,4 +1,4 @@
-"""What the domain asks of storage about words."""
+"""The search port: the full-text index."""
 
 from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
@@ -11,26 +11,19 @@ from ..text.query import Corrections, Query
 
 
 class SearchTable(Protocol):
-    """The full-text index over live memories, and the way round it.
-
-    Over several projects ranks are comparable only roughly.
-    """
+    """Search over live memories; ranks of different projects are only roughly comparable."""
 
     def within(self, timeout: timedelta) -> AbstractContextManager[None]:
-        """Inside, reads that take longer in all raise TimedOut; the transaction goes on.
-
-        So it does when they meet damage, and raise Damaged.
-        """
+        """A context whose reads raise TimedOut, or Damaged, and leave the transaction usable."""
 
     def keyed(self, path: str, filter_: Filter, limit: int) -> list[Hit]:
         """Memories whose key contains the path literally, newest first."""
 
     def lookalikes(self, words: Collection[str], filter_: Filter) -> Corrections:
-        """What words may have meant that neither the project nor a global memory has.
+        """Corrections of words that are neither in the project or store nor in a global memory.
 
-        Up to three that differ in one letter, not the first; of more the most
-        frequent. At most four words are answered for, and none when no single
-        project or store is asked.
+        The three most frequent words one edit away, with the same first letter. At most four
+        words are corrected; none without a single project or store.
         """
 
     def every(self, query: Query, filter_: Filter, limit: int) -> list[Hit]:
@@ -39,25 +32,24 @@ class SearchTable(Protocol):
     def best(self, query: Query, filter_: Filter, limit: int) -> list[Hit]:
         """Memories in which any term occurs, best first, ties by id.
 
-        A memory's rank is its best sentence's plus 0.4 times the sum of the
-        others'. Each sentence contributes its best few alone.
+        A rank is that of the best sentence plus 0.4 times the sum of the others. Each of several
+        sentences contributes its best memories alone (`sentence_depth`).
         """
 
     def ranking(
         self, tier: Tier, query: Query, filter_: Filter, limit: int
     ) -> list[tuple[MemoryId, float]]:
-        """All that a tier would list, best first, with their ranks; at most 10,000.
+        """The full ranking of a tier, at most PLACES long.
 
-        Sentences contribute what they do for the limit; a single one contributes all.
+        Sentence depth is that of the limit; a single sentence contributes all.
         """
 
     def parts(
         self, tier: Tier, query: Query, filter_: Filter, limit: int, ids: Collection[MemoryId]
     ) -> Mapping[MemoryId, Parts]:
-        """What made the ranks of these memories, for a tier and a limit that listed them.
+        """The score parts of these memories; those that are invisible are left out.
 
-        A visible memory that was not listed has the terms that it matches, too;
-        one that is not visible is left out.
+        One beyond the limit of the tier has its matched terms, too.
         """
 
     def backfill(self, filter_: Filter, limit: int, but: Collection[MemoryId]) -> list[Hit]:

@@ -1,10 +1,10 @@
-"""What the domain asks of storage for memory stores."""
+"""The ports of memory stores, their entries and versions."""
 
 from collections.abc import Iterator
 from typing import Protocol
 
-from ..model.erasure import ErasureId
 from ..model.memory import MemoryId
+from ..model.retention import ErasureId
 from ..model.space import StoreId
 from ..model.stores import (
     EntriesSeen,
@@ -22,85 +22,81 @@ from ..model.stores import (
 
 
 class StoreTable(Protocol):
-    """Stores. One that is deleted is as one that never was, but for what erases it."""
+    """Stores; a deleted one is visible only to the methods that erase it."""
 
     def add(self, store: Store) -> None:
-        """Store a new store, and make its space."""
+        """Insert a store, with its space."""
 
     def get(self, store: StoreId) -> Store | None:
         """The store, archived or not."""
 
     def replace(self, store: Store) -> None:
-        """Store its name, description, metadata and instants."""
+        """Update its name, description, metadata and instants."""
 
     def grow(self, store: StoreId, entries: int, size: int) -> None:
-        """Count so many more live entries, and so many more bytes in them; or fewer."""
+        """Add to the counts of live entries and their bytes; negative to subtract."""
 
     def page(self, filter_: StoresSeen, at: Page) -> Slice[Store]:
-        """Stores, from high ids to low ones."""
+        """A page of stores, by descending id."""
 
     def delete(self, store: StoreId, erasure: ErasureId) -> None:
-        """Let nobody see the store any more; its rows stay until the erasure is done."""
+        """Hide the store; its rows stay until the erasure is complete."""
 
     def going(self) -> ErasureId | None:
-        """The erasure of a deleted store whose rows are still there."""
+        """An erasure whose rows are not all removed."""
 
     def erase_history(self, erasure: ErasureId, limit: int) -> int:
-        """Remove so many revisions of a deleted store; how many there were."""
+        """Remove at most `limit` revisions of a deleted store; returns the count."""
 
     def some(self, erasure: ErasureId, limit: int) -> list[MemoryId]:
-        """Some memories of a deleted store to erase together. Fewer than the limit if long."""
+        """A batch of memories of a deleted store; fewer than the limit if they are long."""
 
     def remove(self, erasure: ErasureId) -> None:
-        """Remove what is left of a deleted store without memories."""
+        """Remove a deleted store that has no memories left."""
 
 
 class EntryTable(Protocol):
-    """Entries: the live memories of stores, with what their newest versions tell."""
+    """Entries: the live memories of stores, without contents except from `get`."""
 
     def get(self, store: StoreId, entry: EntryId) -> Entry | None:
         """The entry, with its content."""
 
     def at(self, store: StoreId, path: str) -> Entry | None:
-        """The entry at a path, without its content."""
+        """The entry at a path."""
 
     def beside(self, store: StoreId, path: str) -> list[Entry]:
-        """Those that lie above a path, and two of those below it, without their contents."""
+        """The entries at ancestors of a path, and at most two below it."""
 
     def page(self, store: StoreId, filter_: EntriesSeen, at: Page) -> Slice[Entry]:
-        """Entries from high ids to low ones, without their contents."""
+        """A page of entries, by descending id."""
 
     def from_path(self, store: StoreId, first: str, prefix: str, limit: int) -> Iterator[Entry]:
-        """Entries whose paths are `first` or come after it and lie below a prefix.
+        """Entries below a prefix from path `first` on, streamed in code point order.
 
-        That is empty or ends with a slash. In the order of their paths, by code
-        points, without their contents, and read one by one.
+        The prefix is empty or ends with a slash.
         """
 
 
 class VersionTable(Protocol):
-    """Versions: what a store tells of its memories' revisions."""
+    """Versions: the revisions of entries."""
 
     def add(self, version: Version) -> None:
-        """Store what is told of the revision with this number."""
+        """Insert the version of the revision with this number."""
 
     def get(self, store: StoreId, version: VersionId) -> Version | None:
-        """The version, with its content if it has any left."""
+        """The version, with its content if it has one."""
 
     def page(self, store: StoreId, filter_: VersionsSeen, at: Page) -> Slice[Version]:
-        """Versions from high ids to low ones."""
+        """A page of versions, by descending id."""
 
     def redact(self, version: Version) -> None:
-        """Store a version as it is now, and take its text out of the revision for good."""
+        """Update a version, and remove its revision's text."""
 
     def past(self, after: tuple[MemoryId, int], limit: int) -> list[Past]:
-        """Earlier versions with texts of their own, by entry and number, after one of them.
-
-        Of every store; fewer than the limit if they are long.
-        """
+        """Earlier versions with own texts, of all stores, in this order; fewer if long."""
 
     def measure(self, memory: MemoryId, number: int, size: int, sha256: str) -> None:
-        """Store the size and the hash that the text of a revision has now."""
+        """Update the size and the hash of a version."""
 
     def is_redacted(self, memory: MemoryId, number: int) -> bool:
-        """Whether the version of a revision was redacted."""
+        """Whether the version was redacted."""

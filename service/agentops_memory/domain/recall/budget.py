@@ -5,30 +5,8 @@ from dataclasses import dataclass, replace
 from itertools import compress
 
 from ..model.memory import Text
-from ..model.search import Context, LeftOut, Packed
+from ..model.search import Budget, Context, LeftOut, Packed
 from ..text.normalization import cut
-
-SHOWN = 300  # code points of a memory's content in a context
-MOST_SHOWN = 50_000  # the length limit of a content
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
-    """The size limits of a context; None is no limit. `content_chars` are code points."""
-
-    max_tokens: int | None = None
-    max_chars: int | None = None
-    content_chars: int = SHOWN
-
-    @property
-    def is_bounded(self) -> bool:
-        """Whether there is any limit."""
-        return self.max_tokens is not None or self.max_chars is not None
-
-    def fits(self, tokens: int, chars: int) -> bool:
-        """Whether so much fits."""
-        within_tokens = self.max_tokens is None or tokens <= self.max_tokens
-        return within_tokens and (self.max_chars is None or chars <= self.max_chars)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

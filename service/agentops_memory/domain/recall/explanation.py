@@ -1,6 +1,6 @@
 """The explanation of an answer: why its memories were found, and why another one was not."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TypeVar
@@ -8,15 +8,20 @@ from typing import TypeVar
 from ..errors import WITHOUT_WORDS
 from ..model.memory import Memory, MemoryId
 from ..model.search import (
+    OTHER_SENTENCES,
     PLACES,
     Explained,
     Explanation,
+    Field,
     Filter,
     Found,
     Hit,
+    Matched,
     Method,
     Packed,
+    Parts,
     Reason,
+    SentenceShare,
     Source,
     Tier,
     Wanted,
@@ -24,10 +29,10 @@ from ..model.search import (
 )
 from ..model.space import GLOBAL_SCOPE
 from ..ports.engine import Transaction
-from ..text.query import Query
-from .score_shares import MAX_EXPLAINED, explained, own_score
+from ..text.query import Query, Term
 
 TIMEOUT = timedelta(seconds=1)  # of each half of an explanation
+MAX_EXPLAINED = 50  # memories of one answer
 
 T = TypeVar("T")
 
@@ -49,7 +54,7 @@ class Answer:
     @property
     def searched(self) -> Filter:
         """The filter of the full-text search."""
-        return reached(self.seen) if self.fills_up else self.seen
+        return self.seen.in_context if self.fills_up else self.seen
 
 
 def explanation(
@@ -125,11 +130,6 @@ def failed_filters(memory: Memory, answer: Answer) -> tuple[str, ...]:
     return tuple(name for name, is_passed in passes.items() if not is_passed)
 
 
-def reached(seen: Filter) -> Filter:
-    """The filter of a context: without a project, global memories alone."""
-    return replace(seen, scope=GLOBAL_SCOPE) if seen.project is None else seen
-
-
 def _outranked(tx: Transaction, wanted: MemoryId, answer: Answer) -> WhyNot:
     """Why a memory that passes the filters was not among the candidates."""
     found = answer.found
@@ -175,3 +175,72 @@ def _unlisted(tx: Transaction, wanted: MemoryId, answer: Answer, *, is_cut: bool
         score=own_score(explained(parts, query, Tier.ANY).matched),
         is_beyond_depth=not is_cut,
     )
+
+
+def explained(parts: Parts, query: Query, tier: Tier) -> Explained:
+    """The score computed again from its parts, with the share of each."""
+    matched = tuple(_matched(parts, query, tier))
+    counted = {at: score for at, score in enumerate(parts.sentences) if score is not None}
+    best = min(counted, key=lambda at: (counted[at], at), default=None)
+    weights = {at: 1.0 if at == best else OTHER_SENTENCES for at in counted}
+    total = sum(weights[at] * score for at, score in counted.items())
+    return Explained(
+        score=total,
+        fields=_field_shares(matched, weights),
+        sentences=tuple(_sentence_shares(matched, counted, weights, total)),
+        matched=matched,
+    )
+
+
+def own_score(matched: Iterable[Matched]) -> float:
+    """The score of these terms if each sentence counted, whatever its depth."""
+    sentences = sorted(_sums(matched).values())
+    return sum(sentences[:1]) + OTHER_SENTENCES * sum(sentences[1:])
+
+
+def _matched(parts: Parts, query: Query, tier: Tier) -> Iterator[Matched]:
+    sentences = [_counting(parts, query)] if tier is Tier.EVERY else query.sentences
+    for at, terms in enumerate(sentences):
+        for term in terms:
+            if found := parts.terms.get(term):
+                yield Matched(sentence=at, term=term, score=found.score, fields=found.fields)
+
+
+def _counting(parts: Parts, query: Query) -> list[Term]:
+    """The terms that count in the tier EVERY: the parts of a piece only if all of them occur."""
+    return [
+        term
+        for piece in query.every
+        for terms in ((piece.parts,) if all(t in parts.terms for t in piece.parts) else ())
+        + (piece.joined,)
+        for term in terms
+    ]
+
+
+def _sums(matched: Iterable[Matched]) -> dict[int, float]:
+    sums: dict[int, float] = {}
+    for one in matched:
+        sums[one.sentence] = sums.get(one.sentence, 0.0) + one.score
+    return sums
+
+
+def _sentence_shares(
+    matched: Iterable[Matched],
+    counted: Mapping[int, float],
+    weights: Mapping[int, float],
+    total: float,
+) -> Iterator[SentenceShare]:
+    for at, score in sorted({**_sums(matched), **counted}.items()):
+        share = weights.get(at, 0.0) * score / total if total else 0.0
+        yield SentenceShare(sentence=at, score=score, share=share, is_counted=at in counted)
+
+
+def _field_shares(
+    matched: Iterable[Matched], weights: Mapping[int, float]
+) -> Mapping[Field, float]:
+    parts = dict.fromkeys(Field, 0.0)
+    for one in matched:
+        for name, share in one.fields.items():
+            parts[name] += weights.get(one.sentence, 0.0) * one.score * share
+    total = sum(parts.values())
+    return {name: abs(part / total) if total else 0.0 for name, part in parts.items()}

@@ -9,15 +9,14 @@ from ..errors import WITHOUT_WORDS
 from ..memories.writes import live
 from ..model.access import Caller, Role
 from ..model.memory import Memory, MemoryId
-from ..model.search import Context, Filter, Found, Hit, Source, Tier, Wanted
-from ..model.space import GLOBAL_SCOPE, Project, StoreId
-from ..model.totals import Totals
+from ..model.search import Budget, Context, Filter, Found, Hit, Source, Tier, Wanted
+from ..model.space import GLOBAL_SCOPE, Project, StoreId, Totals
 from ..ports.engine import Engine, Transaction
 from ..stores.rules import known_store
 from ..text.features import ALL, Feature, Features
 from ..text.query import MAX_PROMPT, TIMEOUT, Query, understood, words
-from .budget import Budget, packed
-from .explanation import Answer, explanation, reached
+from .budget import packed
+from .explanation import Answer, explanation
 
 SUMMARIES = 3  # of sessions, in a context
 NOTHING = Wanted()
@@ -197,7 +196,7 @@ def _candidates(
     """Everything that a context may hold, before the budget."""
     if seen.project is None and seen.scope not in (None, GLOBAL_SCOPE):
         return Context()
-    seen = reached(seen)
+    seen = seen.in_context
     summaries = tx.sessions.summaries(seen.project, SUMMARIES) if seen.project else []
     found = _matches_and_newest(tx, query, seen, limit, stores)
     return Context(summaries=tuple(summaries), found=found)

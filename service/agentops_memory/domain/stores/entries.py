@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from ..errors import PathTaken, Stale
 from ..memories.idempotency import IdempotentRequest, idempotent
-from ..memories.quota import require_room
+from ..memories.limits import require_room
 from ..memories.redactor import Redactor, RulesOf, default_rules
 from ..memories.writes import changed_at, created, revised
 from ..model.access import Caller, Role
@@ -30,7 +30,7 @@ from ..model.stores import (
     VersionId,
     Written,
 )
-from ..ports.audit import noop
+from ..ports.callbacks import noop
 from ..ports.engine import Engine, Transaction
 from ..text.ids import uid_after
 from .entry_replays import (

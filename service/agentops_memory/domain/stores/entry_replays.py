@@ -4,7 +4,6 @@ from dataclasses import replace
 from datetime import datetime
 
 from ..errors import Conflict
-from ..model.idempotency import Ids
 from ..model.space import StoreId
 from ..model.stores import (
     Entry,
@@ -16,7 +15,7 @@ from ..model.stores import (
     Version,
     VersionId,
 )
-from ..ports.engine import Transaction
+from ..ports.engine import Ids, Transaction
 from .rules import Policy, known_version, sha256_of, size_of
 
 

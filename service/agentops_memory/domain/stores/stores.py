@@ -6,15 +6,14 @@ from dataclasses import dataclass, replace
 
 from ..errors import AlreadyDone
 from ..memories.idempotency import IdempotentRequest, idempotent, is_due
-from ..memories.quota import require_room
+from ..memories.limits import require_room
 from ..memories.redactor import Redactor, RulesOf, default_rules
 from ..model.access import Caller, Role
-from ..model.erasure import Erasure, ErasureId, ErasureKind
-from ..model.idempotency import Ids
+from ..model.retention import Erasure, ErasureId, ErasureKind
 from ..model.space import NO_PROJECT, StoreId
 from ..model.stores import Page, Slice, Store, StoreChange, StoreDraft, StoresSeen, Written
-from ..ports.audit import Audit, noop
-from ..ports.engine import Engine, Transaction
+from ..ports.callbacks import Audit, noop
+from ..ports.engine import Engine, Ids, Transaction
 from .rules import Policy, clean_store, clean_store_change, known_store, open_store, require_few
 
 HISTORY = 64  # revisions of a deleted store erased in one transaction

@@ -7,13 +7,12 @@ from dataclasses import dataclass, replace
 from ..errors import AlreadyDone, StillCurrent
 from ..memories.idempotency import IdempotentRequest, idempotent, is_due
 from ..model.access import Caller, Role
-from ..model.erasure import Erasure, ErasureId, ErasureKind
-from ..model.idempotency import Ids
 from ..model.memory import MemoryId
+from ..model.retention import Erasure, ErasureId, ErasureKind
 from ..model.space import NO_PROJECT, StoreId
 from ..model.stores import Page, Slice, Version, VersionId, VersionsSeen
-from ..ports.audit import Audit, noop
-from ..ports.engine import Engine, Transaction
+from ..ports.callbacks import Audit, noop
+from ..ports.engine import Engine, Ids, Transaction
 from .rules import Policy, known_store, known_version
 
 

@@ -36,12 +36,6 @@ Features = frozenset[Feature]
 
 ALL: Features = frozenset(Feature)
 INDEXED: Features = frozenset(
-    {
-        Feature.CONTEXT,
-        Feature.CONTEXT_GUARD,
-        Feature.TAGS,
-        Feature.IDENTIFIERS,
-        Feature.PAIRS,
-    }
+    {Feature.CONTEXT, Feature.CONTEXT_GUARD, Feature.TAGS, Feature.IDENTIFIERS, Feature.PAIRS}
 )
 """The features that shape the index; it is rebuilt when the choice of them changes."""

@@ -4,15 +4,20 @@ import hashlib
 import json
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache, lru_cache
-from itertools import pairwise
+from itertools import islice, pairwise
 
 from .features import ALL, Feature, Features
 
 REPLACEMENT = "\ufffd"
 INDEX_FORMAT = 2  # of what `indexed` returns
 CACHED, MAX_CACHED = 4096, 64  # identifiers whose expansion is cached, and their length
+
+NEIGHBOURS = 2  # preceding memories of the same session, project and scope
+LONGEST = 80  # words of a memory that borrows
+BORROWED = 30  # words from the end of each neighbour
+REACH = 1200  # characters at a neighbour's end that are searched for them
 
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
@@ -54,6 +59,22 @@ def indexed(text: str, features: Features = ALL) -> str:
     if Feature.IDENTIFIERS in features:
         text = _IDENTIFIER.sub(_with_parts, text)
     return text.casefold()
+
+
+def borrows(content: str, features: Features = ALL) -> bool:
+    """Whether a memory with this content is short enough to be indexed with such context."""
+    if Feature.CONTEXT not in features:
+        return False
+    if Feature.CONTEXT_GUARD not in features:
+        return True
+    if content.isascii():
+        return len(content.split(None, LONGEST)) <= LONGEST
+    return next(islice(words(content), LONGEST, None), None) is None
+
+
+def borrowed(neighbours: Iterable[str]) -> str:
+    """The text to index beside a memory: the ends of its neighbours' contents."""
+    return "\n".join(map(_end, neighbours))
 
 
 def unified(text: str) -> str:
@@ -109,6 +130,15 @@ def joined_forms(identifier: str) -> list[str]:
     identifier = _VERSION.sub("", identifier)
     names = [name for name in _PATH_SIGN.split(identifier) if _CONNECTOR.search(name)]
     return [_CONNECTOR.sub("", form) for form in dict.fromkeys([identifier, *names])]
+
+
+def _end(content: str) -> str:
+    reached = content[-REACH:]
+    skipped = 1 if len(content) > REACH else 0  # the first may be cut off
+    if reached.isascii():
+        return " ".join(reached.split()[skipped:][-BORROWED:])
+    starts = [word.start() for word in words(reached)][skipped:][-BORROWED:]
+    return reached[starts[0] :] if starts else ""
 
 
 # Scripts that set no spaces between words: Chinese, Japanese, Korean (whose words carry

@@ -15,6 +15,7 @@ MAX_PROMPT = 500  # code points; a prompt's intent is at its start
 MAX_TERMS = 64  # bounds latency; 500 code points of prose have fewer
 MAX_JOINED = 8  # joined forms of one identifier
 SHORTEST_TYPO = 5  # letters of a word that may be misspelt
+SHORTEST_STEM, LONGEST_STEM = 4, 32  # letters of a stem that may be misspelt
 CACHED = 4096  # words whose pieces are cached: a few make most of any prompt
 
 _SENTENCE_END = re.compile(r"[.!?;](?=\s)|[\u3002\uff01\uff1f\uff61\r\n\u0085\u2028\u2029]")
@@ -135,6 +136,24 @@ def words(prompt: str, features: Features = ALL) -> tuple[str, ...]:
     return tuple(dict.fromkeys(part.text for piece in pieces for part in piece.parts))
 
 
+def is_compared(stem: str) -> bool:
+    """Whether a stem is of a length at which typos are corrected."""
+    return SHORTEST_STEM <= len(stem) <= LONGEST_STEM
+
+
+def is_one_edit(word: str, other: str) -> bool:
+    """Whether one deletion, insertion, substitution or transposition turns one into the other."""
+    if len(word) > len(other):
+        word, other = other, word
+    if len(other) - len(word) > 1 or word == other:
+        return False
+    same = next((at for at, letter in enumerate(word) if letter != other[at]), len(word))
+    rest, other_rest = word[same:], other[same:]
+    if len(word) < len(other):
+        return rest == other_rest[1:]
+    return rest[1:] == other_rest[1:] or _swapped(rest) == other_rest
+
+
 def _sentences(prompt: str, features: Features) -> list[str]:
     return _SENTENCE_END.split(prompt) if Feature.SENTENCES in features else [prompt]
 
@@ -202,6 +221,10 @@ def _run(run: str) -> Piece:
 
 def _is_long_word(term: Term) -> bool:
     return len(term.text) >= SHORTEST_TYPO and term.text.isalpha() and not term.starts
+
+
+def _swapped(letters: str) -> str:
+    return letters[1:2] + letters[:1] + letters[2:]
 
 
 def _widened(sentence: tuple[Term, ...], corrections: Corrections) -> tuple[Term, ...]:

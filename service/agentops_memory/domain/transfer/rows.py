@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from ..errors import Denied, NotFound, Unavailable
-from ..memories.quota import require_room, require_room_for_import, require_room_for_session
+from ..memories.limits import require_margin, require_room
 from ..memories.sessions import admitted
 from ..memories.writes import created, revised
 from ..model.memory import Imported, Memory, Session
@@ -34,7 +34,7 @@ def import_rows(tx: Transaction, rows: Sequence[Row]) -> Imported:
     counts = Counter[type[Row]]()
     with tx.memories.in_bulk():
         for row in rows:
-            (require_room if isinstance(row, Memory) else require_room_for_session)(tx)
+            (require_room if isinstance(row, Memory) else require_margin)(tx)
             counts[type(row)] += _import_row(tx, row)
     return Imported(sessions=counts[Session], memories=counts[Memory])
 
@@ -53,7 +53,7 @@ def stage_rows(
         raise Unavailable("The import has paused for too long; nothing was stored.")
     tx.imports.stage(import_, rows)
     if is_last:
-        require_room_for_import(tx, tx.imports.size(import_))
+        require_room(tx, tx.imports.size(import_))  # as much again, in tables and index
         tx.imports.accept(import_)
     return import_
 

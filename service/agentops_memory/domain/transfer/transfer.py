@@ -19,7 +19,7 @@ from ..memories.redactor import Redactor, RulesOf, default_rules
 from ..model.access import Caller, Role
 from ..model.memory import UNSAVED, Imported, Memory, MemoryId, Session
 from ..model.space import Project
-from ..ports.audit import noop
+from ..ports.callbacks import noop
 from ..ports.engine import Engine, Transaction
 from ..ports.imports import Import, ImportId, Row
 from .dry_run import DryRun, ImportDocument, dry_run

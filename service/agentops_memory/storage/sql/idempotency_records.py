@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from ...domain.model.idempotency import IdempotencyRecord
+from ...domain.ports.engine import IdempotencyRecord
 from .rows import ids_of, instant, micros
 from .table import Table
 

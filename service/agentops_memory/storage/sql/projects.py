@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from ...domain.model.memory import MemoryId
-from ...domain.model.space import Project
-from ...domain.model.totals import Extent, Listed, Rows
+from ...domain.model.space import Extent, Listed, Project, RowCounts
 from ...domain.ports.retention import MAX_STEP
 from .imports import ACCEPTED, Imports
 from .rows import instant, portion
@@ -52,9 +51,9 @@ class Projects(FilteredTable):
             )
         )
 
-    def rows(self) -> Rows:
+    def rows(self) -> RowCounts:
         sessions, ended = self._execute("SELECT count(*), count(ended_at) FROM sessions").fetchone()
-        return Rows(
+        return RowCounts(
             memories=self._number("SELECT count(*) FROM memories"),
             revisions=self._number("SELECT count(*) FROM revisions"),
             sessions=sessions,

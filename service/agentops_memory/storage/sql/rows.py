@@ -10,9 +10,9 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from ...domain.model.idempotency import Ids
 from ...domain.model.memory import Memory, MemoryId, SessionId, Text
 from ...domain.model.space import NO_PROJECT, Space
+from ...domain.ports.engine import Ids
 from ...domain.text.instants import LATEST
 from ...domain.text.normalization import clean, fingerprint
 

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 import aiosqlite
 
-from ....domain.ports.maintenance import noop
+from ....domain.ports.callbacks import noop
 from ....domain.text.features import ALL, Features
 from .dialect import Stems, registered
 from .errors import decoded, primary_code

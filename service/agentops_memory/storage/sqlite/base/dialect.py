@@ -11,9 +11,15 @@ from typing import cast
 from ....domain.model.access import Patterns
 from ....domain.model.space import Project
 from ....domain.text.features import ALL, INDEXED, Feature, Features
-from ....domain.text.neighbours import borrowed, borrows
-from ....domain.text.normalization import INDEX_FORMAT, fingerprint, indexed, plain_words
-from ....domain.text.spelling import is_compared
+from ....domain.text.normalization import (
+    INDEX_FORMAT,
+    borrowed,
+    borrows,
+    fingerprint,
+    indexed,
+    plain_words,
+)
+from ....domain.text.query import is_compared
 from ...sql.rows import tag_tuple
 from ...sql.table import Connection, Dialect, Table
 from .errors import decoded

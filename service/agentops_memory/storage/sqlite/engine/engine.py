@@ -14,9 +14,9 @@ from typing import Any, ParamSpec, TypeVar
 
 from ....domain.errors import Busy, Damaged, StartRefused
 from ....domain.model.access import Caller
-from ....domain.model.maintenance import Condition
 from ....domain.model.retention import USUAL, Retentions
-from ....domain.ports.maintenance import noop
+from ....domain.ports.callbacks import noop
+from ....domain.ports.maintenance import Condition
 from ....domain.text.features import ALL, Features
 from ....domain.text.ids import Uids
 from ..base.connection import BUSY_TIMEOUT, READ_LIMIT, Check, connect, read_only, snapshot

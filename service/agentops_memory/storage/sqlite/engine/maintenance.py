@@ -13,10 +13,10 @@ from typing import Protocol, TypeVar
 
 from ....domain.errors import Damaged, Unavailable
 from ....domain.model.access import Caller
-from ....domain.model.erasure import ErasureId
-from ....domain.model.maintenance import Condition, Repaired, Scrubbed, Sizes, Tidied
-from ....domain.model.totals import Rows
-from ....domain.ports.maintenance import Progress, noop
+from ....domain.model.retention import ErasureId
+from ....domain.model.space import RowCounts
+from ....domain.ports.callbacks import Progress, noop
+from ....domain.ports.maintenance import Condition, Repaired, Scrubbed, Sizes, Tidied
 from ..base.copies import copies_of
 from ..base.errors import translated
 from ..fts.purges import Purge
@@ -113,7 +113,7 @@ class SqliteMaintenance:
             free=_free(path.parent),
         )
 
-    async def count(self, caller: Caller) -> Rows:
+    async def count(self, caller: Caller) -> RowCounts:
         async with self.databases.used(caller, in_passing=True) as database:
             return await database.read(caller, lambda tx: tx.projects.rows())
 

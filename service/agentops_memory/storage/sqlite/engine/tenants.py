@@ -12,7 +12,7 @@ from typing import ParamSpec, TypeVar
 
 from ....domain.errors import Busy, NotFound, StartRefused, Unavailable
 from ....domain.model.access import DEFAULT_TENANT, Caller, TenantId
-from ....domain.model.maintenance import Condition
+from ....domain.ports.maintenance import Condition
 from ..base.open_files import file_id
 from .engine import SqliteEngine
 from .maintenance import SqliteMaintenance

@@ -6,8 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ....domain.model.memory import MemoryId
-from ....domain.text.neighbours import NEIGHBOURS
-from ....domain.text.normalization import plain_words
+from ....domain.text.normalization import NEIGHBOURS, plain_words
 from ...sql.table import GLOBAL_AREA
 from ..base.dialect import SqliteTable
 from .partitions import FIRST, OWN_COLUMNS, Partitions, row_number, span_of, table

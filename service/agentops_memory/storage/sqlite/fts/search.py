@@ -13,8 +13,7 @@ from ....domain.model.access import Patterns
 from ....domain.model.memory import Memory, MemoryId
 from ....domain.model.search import KEYED_RANK, PLACES, Filter, Hit, Method, Parts, Tier
 from ....domain.model.space import GLOBAL_SCOPE
-from ....domain.text.query import Corrections, Query
-from ....domain.text.spelling import is_one_edit
+from ....domain.text.query import Corrections, Query, is_one_edit
 from ...sql.memory_lists import MemoryLists
 from ..base.connection import READ_LIMIT, interrupt_at
 from ..base.dialect import SqliteTable

@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from ....domain.model.access import Caller
-from ....domain.ports.maintenance import noop
+from ....domain.ports.callbacks import noop
 from ..base.checks import is_readable
 from ..base.connection import PROGRESS, connect, read_only
 from ..base.errors import REMEDY, is_damage

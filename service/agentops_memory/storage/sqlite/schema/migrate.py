@@ -13,7 +13,7 @@ from pathlib import Path
 
 from .... import __version__
 from ....domain.errors import StartRefused, Unavailable
-from ....domain.ports.maintenance import noop
+from ....domain.ports.callbacks import noop
 from ....domain.text.features import ALL, Features
 from ....files.atomic import drafts, private_file
 from ..base.checks import log_size, open_read_only

@@ -1,16 +1,32 @@
-"""What a new name may hold. One that is stored already goes on, whatever is in it."""
+"""Limits on what is stored: the quota of a tenant, and what a new name may hold."""
 
 from collections.abc import Collection, Mapping
 
-from ..errors import InvalidFields
+from ..errors import InvalidFields, OverQuota
 from ..model.access import ANY
 from ..model.memory import Draft, SessionId
 from ..model.space import Project
 from ..ports.engine import Transaction
 from ..text.visible import invisible
 
+QUOTA_MARGIN = 16 * 1024 * 1024  # bytes past the quota, for what is small and must go on
+
 Faults = Mapping[str, str]
 """By field, what keeps a text from being a new name."""
+
+
+def require_room(tx: Transaction, size: int = 0) -> None:
+    """Refuse with OverQuota unless more than `size` bytes of the quota are left."""
+    if tx.room is not None and tx.room <= size:
+        raise OverQuota("The tenant stores as much as it may; nothing was stored.")
+
+
+def require_margin(tx: Transaction) -> None:
+    """The same for a session or an idempotency record, which may exceed the quota a little.
+
+    Without a session an agent's messages are lost; and what makes room needs its record.
+    """
+    require_room(tx, -QUOTA_MARGIN)
 
 
 def require_session(tx: Transaction, session: SessionId, project: Project) -> None:

@@ -1,8 +1,12 @@
-"""The audit port, and the callback that does nothing."""
+"""The callbacks of the domain: the audit log, progress, and one that does nothing."""
 
+from collections.abc import Callable
 from typing import Protocol
 
 from ..model.access import Caller
+
+Progress = Callable[[str], None]
+"""Called with the name of each step before it is taken."""
 
 
 class Audit(Protocol):
