@@ -32,7 +32,7 @@ class Figures:
         metrics.look_up(m.TENANTS_OPEN, lambda: len(storage.callers()))
 
     async def refresh(self) -> None:
-        """Look up all of them. RowCounts that cannot be counted now stay what they were."""
+        """Look up all of them. Rows that cannot be counted now stay what they were."""
         async with self._counting:
             if asyncio.get_running_loop().time() >= self._count_again_at:
                 await self._count()

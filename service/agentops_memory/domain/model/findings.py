@@ -1,4 +1,4 @@
-"""What an examination of the service finds: each finding a sentence, with what to do about it."""
+"""The findings of a check: each a sentence, with its status and remedy."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +9,6 @@ from .access import TenantId
 Fix = Callable[[], str]
 """Does what is safe about a finding, and says in a sentence what it did."""
 
-
 GARBAGE = (ValueError, TypeError, ArithmeticError, RuntimeError)
 """What Python raises of files that hold something else than they should."""
 
@@ -17,7 +16,7 @@ MOST_NAMED = 10  # values that a sentence names
 
 
 class Status(StrEnum):
-    """How bad a finding is. With `failed` something does not work, or is lost."""
+    """How bad a finding is: to know, to act on, or something does not work or is lost."""
 
     OK = "ok"
     NOTE = "note"
@@ -43,22 +42,18 @@ class Finding:
 
 
 def ok(code: str, sentence: str) -> Finding:
-    """Nothing is wrong with it."""
     return Finding(code=code, sentence=sentence)
 
 
 def note(code: str, sentence: str, remedy: str = "") -> Finding:
-    """Nothing is wrong, but an operator may want to know."""
     return Finding(code=code, status=Status.NOTE, sentence=sentence, remedy=remedy)
 
 
 def warn(code: str, sentence: str, remedy: str, *, fix: Fix | None = None) -> Finding:
-    """It works, and something should be done."""
     return Finding(code=code, status=Status.WARNING, sentence=sentence, remedy=remedy, fix=fix)
 
 
 def failed(code: str, sentence: str, remedy: str, *, fix: Fix | None = None) -> Finding:
-    """Something does not work, or is lost."""
     return Finding(code=code, status=Status.FAILED, sentence=sentence, remedy=remedy, fix=fix)
 
 

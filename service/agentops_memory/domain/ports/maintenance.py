@@ -60,29 +60,28 @@ class Maintenance(Protocol):
     """
 
     async def check(self, caller: Caller, *, thorough: bool = False) -> Condition:
-        """Look at every value; when thorough at all of the storage, however long that takes.
+        """Check every value for corruption, and remember what is found.
 
-        What is found is known from then on.
+        `thorough` checks all of the storage, however long that takes.
         """
 
     async def repair(self, caller: Caller) -> Repaired:
-        """Make again what is damaged and can be made of the rows. RowCounts are never touched."""
+        """Rebuild damaged parts of the index from the rows, which are never changed."""
 
     async def tidy(self, caller: Caller) -> Tidied:
-        """Bring the full-text index in line with the memories, and into balance."""
+        """Correct and rebalance the full-text index."""
 
     async def scrub(self, caller: Caller, progress: Progress = noop) -> Scrubbed:
-        """Let the bytes of what was erased so far leave the storage; a single try.
+        """Try once to remove erased bytes from the storage, and settle their receipts.
 
-        Receipts are settled once nothing is left. While a read or another process holds it back
-        they stay pending, and nothing is promised.
+        They stay pending while a read or another process holds the bytes back.
         """
 
     async def sizes(self, caller: Caller) -> Sizes:
-        """How much room the storage takes."""
+        """The size of the storage, and the free space."""
 
     async def count(self, caller: Caller) -> RowCounts:
-        """How many rows there are. NotFound where the storage is not open: this opens none."""
+        """The row counts; NotFound if the storage is not open, as this does not open it."""
 
     def copies(self, caller: Caller) -> Sequence[str]:
-        """The names of copies beside the storage, which no erasure reaches."""
+        """The names of copies beside the storage, which erasures do not reach."""

@@ -178,7 +178,6 @@ def _by_words(tx: Transaction, query: Query, seen: Filter, limit: int) -> tuple[
 
 
 def _search_tiers(query: Query) -> tuple[Tier, ...]:
-    """The tiers of a search, in order."""
     is_any = Feature.ANY_WORD in query.features
     is_every = Feature.ALL_WORDS_FIRST in query.features or not is_any
     tiers = {Tier.KEY: query.path is not None, Tier.EVERY: is_every, Tier.ANY: is_any}
@@ -186,7 +185,6 @@ def _search_tiers(query: Query) -> tuple[Tier, ...]:
 
 
 def _context_tiers(query: Query) -> tuple[Tier, ...]:
-    """The tiers of a context."""
     return (Tier.ANY if Feature.ANY_WORD in query.features else Tier.EVERY,)
 
 

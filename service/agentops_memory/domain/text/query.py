@@ -178,7 +178,6 @@ def _fitting(pieces: Iterable[Piece], room: int) -> Iterator[Piece]:
 
 
 def _terms(pieces: Iterable[Piece]) -> tuple[Term, ...]:
-    """All terms of the pieces, each once."""
     return tuple(dict.fromkeys(term for piece in pieces for term in piece.terms))
 
 
