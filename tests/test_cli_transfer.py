@@ -210,7 +210,7 @@ def test_a_document_that_is_refused_is_stored_in_no_part(
     assert stored(service)["observations"] == []
 
 
-def test_an_export_of_engram_is_imported_and_what_is_left_out_is_sentence(
+def test_an_export_of_engram_is_imported_and_what_is_left_out_is_told(
     terminal: Terminal, service: Service, folder: Path
 ) -> None:
     file = written(folder / "engram.json", ENGRAM)

@@ -150,6 +150,16 @@ def api_text() -> str:
     return "".join((ROOT / "docs" / name).read_text("utf-8") for name in API)
 
 
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_every_source_that_a_document_names_exists(document: Path) -> None:
+    """A name stands for the end of a path: `handlers.py` for that of any protocol."""
+    named = re.findall(r"`([\w/]+\.py)`", document.read_text("utf-8"))
+    folders = ("service", "tests", "benchmarks")
+    ours = [f"/{path.relative_to(ROOT)}" for it in folders for path in (ROOT / it).rglob("*.py")]
+
+    assert [name for name in named if not any(path.endswith(f"/{name}") for path in ours)] == []
+
+
 def test_every_route_is_documented(tmp_path: Path) -> None:
     with serving(tmp_path / "memory.db") as service:
         paths = service.http.get("/openapi.json").json()["paths"]

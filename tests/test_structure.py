@@ -1,12 +1,15 @@
 """The sources in figures: what is counted, and which cycles are seen."""
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
-from benchmarks.structure.__main__ import main, report
+from benchmarks import CLIENT, SERVICE
+from benchmarks.structure.__main__ import LONG, main, report
 from benchmarks.structure.imports import by_folder, by_module, cycles, pairs
 from benchmarks.structure.sources import Module, modules
 
+MOST_FILES = 20  # directly in a folder
 SOURCES = {
     "one/__init__.py": "VERSION = 1\n",
     "one/__main__.py": "from .loose import f\n",
@@ -72,6 +75,21 @@ def test_the_report_counts_what_is_there(found: list[Module]) -> None:
         "import cycles of folders 0".split(),
         "folders that import each other 0".split(),
     ]
+
+
+def test_no_module_and_no_folder_of_ours_imports_itself_through_others() -> None:
+    ours = modules(SERVICE, CLIENT)
+
+    assert cycles(by_module(ours)) == []
+    assert cycles(by_folder(ours)) == []
+
+
+def test_no_file_and_no_folder_of_ours_is_too_long_to_read() -> None:
+    ours = modules(SERVICE, CLIENT)
+    folders = Counter(module.folder for module in ours)
+
+    assert [module.path for module in ours if module.lines > LONG] == []
+    assert [folder for folder, files in folders.items() if files > MOST_FILES] == []
 
 
 @pytest.mark.slow
