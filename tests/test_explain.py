@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from agentops_memory.domain.model.search import WEIGHTS
+from agentops_memory.domain.model.ranking import WEIGHTS
 from agentops_memory.storage.sqlite.base.connection import connect
 from agentops_memory.storage.sqlite.base.dialect import TOKENIZER
 

@@ -12,18 +12,18 @@ from agentops_memory.domain.model.access import OPERATOR, Caller, Patterns
 from agentops_memory.domain.model.search import Filter
 from agentops_memory.domain.model.space import NO_PROJECT, Project, StoreId
 from agentops_memory.domain.model.stores import (
-    EntriesSeen,
     Entry,
     EntryChange,
     EntryDraft,
+    EntryFilter,
     EntryId,
     Page,
     Slice,
     StoreChange,
     StoreDraft,
-    StoresSeen,
+    StoreFilter,
+    VersionFilter,
     VersionId,
-    VersionsSeen,
 )
 from agentops_memory.domain.ports.engine import Transaction
 from agentops_memory.domain.recall.recall import Recall
@@ -143,18 +143,18 @@ def test_a_caller_of_some_projects_is_denied_whatever_it_asks_of_stores(tmp_path
         for asked in (
             own.create(part, StoreDraft(name="a")),
             own.get(part, store),
-            own.list(part, StoresSeen(), page),
+            own.list(part, StoreFilter(), page),
             own.amend(part, store, StoreChange(name="a")),
             own.archive(part, store),
             own.delete(part, store),
             entries.create(part, store, draft),
             entries.get(part, store, never),
-            entries.list(part, store, EntriesSeen(), page),
+            entries.list(part, store, EntryFilter(), page),
             entries.tree(part, store, Branch(limit=9)),
             entries.amend(part, store, never, EntryChange(content="b")),
             entries.delete(part, store, never),
             versions.get(part, store, VersionId("none")),
-            versions.list(part, store, VersionsSeen(), page),
+            versions.list(part, store, VersionFilter(), page),
             versions.redact(part, store, VersionId("none")),
             Recall(engine=engine).search_store(part, store, "apple", 9),
         ):
@@ -182,10 +182,10 @@ def test_versions_of_an_entry_order_as_they_were_made_whatever_the_clock_does(
                 content = EntryChange(content=str(number))
                 await both[number % 2].amend(OPERATOR, store, made.id, content)
             versions = Versions(engine=one, policy=POLICY, audit=noted)
-            seen = VersionsSeen(entry=made.id, with_content=True)
+            seen = VersionFilter(entry=made.id, with_content=True)
             told = (await versions.list(OPERATOR, store, seen, Page(limit=100))).items
             assert [version.content for version in told] == [str(n) for n in range(29, -1, -1)]
-            whole = await versions.list(OPERATOR, store, VersionsSeen(), Page(limit=100))
+            whole = await versions.list(OPERATOR, store, VersionFilter(), Page(limit=100))
             assert [version.id for version in whole.items] == [version.id for version in told]
 
     asyncio.run(change())
@@ -241,8 +241,8 @@ def test_what_is_in_a_deleted_store_is_in_no_table_any_more(tmp_path: Path) -> N
             tx.stores.get(store),
             tx.entries.at(store, "a"),
             *tx.entries.from_path(store, "", "", 9),
-            *tx.entries.page(store, EntriesSeen(), every).items,
-            *tx.versions.page(store, VersionsSeen(), every).items,
+            *tx.entries.page(store, EntryFilter(), every).items,
+            *tx.versions.page(store, VersionFilter(), every).items,
             *tx.memories.newest(Filter(store=store), 9),
         ]
 

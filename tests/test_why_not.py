@@ -197,8 +197,8 @@ def test_a_read_of_one_project_alone_does_not_reach_global_memories(service: Ser
     memory = reading(service.path, lambda tx: tx.memories.get(MemoryId(everyones)))
     assert memory is not None
 
-    def filters(seen: Filter) -> tuple[str, ...]:
-        found = Answer(found=Found(), seen=seen, limit=1, tiers=(), fills_up=False)
+    def filters(filter_: Filter) -> tuple[str, ...]:
+        found = Answer(found=Found(), filter=filter_, limit=1, tiers=(), fills_up=False)
         return failed_filters(memory, found)
 
     assert filters(Filter(project=Project("demo"))) == ("project",)

@@ -46,8 +46,9 @@ from .storage.sqlite.engine.tenants import tenant_file
 from .storage.sqlite.schema.migrate import OnUpgrade
 from .telemetry import Telemetry, counted, traced
 from .web.app import Scrape, application
-from .web.auth import Identity, RateLimiter, is_open_allowed, must_have_keys
+from .web.auth import Identity, is_open_allowed, must_have_keys
 from .web.health import Probes
+from .web.rate_limit import RateLimiter
 
 log = logging.getLogger(__name__)
 

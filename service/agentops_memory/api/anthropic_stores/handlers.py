@@ -54,8 +54,8 @@ class AnthropicStores:
         return _answered(wire.store(amended.value), redacted=amended.redacted)
 
     async def list_stores(self, request: Request) -> Response:
-        seen, page = queries.stores_seen(request), queries.page(request)
-        found = await self.stores.list(current_caller(request), seen, page)
+        filter_, page = queries.store_filter(request), queries.page(request)
+        found = await self.stores.list(current_caller(request), filter_, page)
         annotate(_listed(found.items))
         data = [wire.store(store) for store in found.items]
         return _answered(
@@ -124,8 +124,8 @@ class AnthropicStores:
     async def list_versions(self, request: Request) -> Response:
         store, full = _store(request), queries.is_full(request)
         page = queries.page(request, full=full)
-        seen = queries.versions_seen(request, full=full)
-        found = await self.versions.list(current_caller(request), store, seen, page)
+        filter_ = queries.version_filter(request, full=full)
+        found = await self.versions.list(current_caller(request), store, filter_, page)
         annotate(spans.within(store) | _listed(found.items))
         data = [wire.version(version, full=full) for version in found.items]
         return _answered(

@@ -46,11 +46,11 @@ def is_full(request: Request, *, unless_told: bool = False) -> bool:
     return _choice("view", _given(request, "view"), VIEWS, "'basic' or 'full'", unless_told)
 
 
-def stores_seen(request: Request) -> stores.StoresSeen:
+def store_filter(request: Request) -> stores.StoreFilter:
     name = "include_archived"
     text = _given(request, name)
     archived = _choice(name, text and text.lower(), FLAGS, "true or false", absent=False)
-    return stores.StoresSeen(with_archived=archived, created=_created(request))
+    return stores.StoreFilter(with_archived=archived, created=_created(request))
 
 
 def branch(request: Request, *, full: bool) -> Branch:
@@ -65,13 +65,13 @@ def branch(request: Request, *, full: bool) -> Branch:
     )
 
 
-def versions_seen(request: Request, *, full: bool) -> stores.VersionsSeen:
+def version_filter(request: Request, *, full: bool) -> stores.VersionFilter:
     memory, key = _given(request, "memory_id"), _given(request, "api_key_id")
     entry = None if memory is None else stores.EntryId(uid_of(ENTRY, memory) or NOBODY)
     if any(_given(request, name) is not None for name in FOREIGN_AUTHORS):
         entry = NOBODY
     said, names = _given(request, "operation"), f"one of {', '.join(OPERATIONS)}"
-    return stores.VersionsSeen(
+    return stores.VersionFilter(
         entry=entry,
         deed=_choice("operation", said, OPERATIONS, names, absent=None),
         author=None if key is None else KeyId(key),

@@ -47,8 +47,8 @@ class MemoryStores:
         return _answered(request, wire.store(made.value), 201, redacted=made.redacted)
 
     async def list_stores(self, request: Request) -> Response:
-        seen, page = queries.stores_seen(request), queries.page(request, STORE)
-        found = await self.stores.list(current_caller(request), seen, page)
+        filter_, page = queries.store_filter(request), queries.page(request, STORE)
+        found = await self.stores.list(current_caller(request), filter_, page)
         annotate(_page_span(found))
         return _answered(request, wire.listed(m.StoreList, wire.store, found))
 
@@ -80,8 +80,8 @@ class MemoryStores:
 
     async def list_entries(self, request: Request) -> Response:
         store = _store(request)
-        seen, page = queries.entries_seen(request), queries.page(request, ENTRY)
-        found = await self.entries.list(current_caller(request), store, seen, page)
+        filter_, page = queries.entry_filter(request), queries.page(request, ENTRY)
+        found = await self.entries.list(current_caller(request), store, filter_, page)
         annotate(spans.within(store) | _page_span(found))
         return _answered(request, wire.listed(m.EntryList, wire.entry, found))
 
@@ -121,8 +121,8 @@ class MemoryStores:
 
     async def list_versions(self, request: Request) -> Response:
         store = _store(request)
-        seen, page = queries.versions_seen(request), queries.page(request, VERSION)
-        found = await self.versions.list(current_caller(request), store, seen, page)
+        filter_, page = queries.version_filter(request), queries.page(request, VERSION)
+        found = await self.versions.list(current_caller(request), store, filter_, page)
         annotate(spans.within(store) | _page_span(found))
         return _answered(request, wire.listed(m.VersionList, wire.version, found))
 

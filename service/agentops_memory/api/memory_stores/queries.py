@@ -38,21 +38,21 @@ def limit(request: Request) -> int:
     return min(int(digits[:4]), MOST_SHOWN)
 
 
-def stores_seen(request: Request) -> stores.StoresSeen:
-    return stores.StoresSeen(
+def store_filter(request: Request) -> stores.StoreFilter:
+    return stores.StoreFilter(
         name_prefix=_text(request, "name"),
         with_archived=_flag(request, "include_archived"),
         created=_created(request),
     )
 
 
-def entries_seen(request: Request) -> stores.EntriesSeen:
-    return stores.EntriesSeen(path_prefix=_text(request, "path_prefix"), created=_created(request))
+def entry_filter(request: Request) -> stores.EntryFilter:
+    return stores.EntryFilter(path_prefix=_text(request, "path_prefix"), created=_created(request))
 
 
-def versions_seen(request: Request) -> stores.VersionsSeen:
+def version_filter(request: Request) -> stores.VersionFilter:
     entry = _id(request, "entry_id", ENTRY)
-    return stores.VersionsSeen(entry=None if entry is None else stores.EntryId(entry))
+    return stores.VersionFilter(entry=None if entry is None else stores.EntryId(entry))
 
 
 def words(request: Request) -> str:

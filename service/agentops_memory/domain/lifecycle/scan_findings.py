@@ -7,7 +7,7 @@ from itertools import groupby
 from ..memories.redactor import MAX_SCOPE, Redactor
 from ..model.memory import Memory, MemoryId, Session, SessionId, Text
 from ..model.space import NO_PROJECT, UNKNOWN_PROJECT, Project, Space, StoreId
-from ..model.stores import EntryId, Metadata, Page, Past, Store, StoresSeen
+from ..model.stores import EntryId, Metadata, Page, Past, Store, StoreFilter
 from ..ports.engine import Transaction
 from ..secrets.redaction import Rules
 from ..stores.rules import MAX_CONTENT, MAX_DESCRIPTION, MAX_NAME, MAX_PAIR_KEY, MAX_PAIR_VALUE
@@ -16,7 +16,7 @@ from ..text.summary import Transcript
 PAGE = 200  # memories, sessions or stores of one read
 MAX_STORES = 100_000  # that are counted
 MAX_PAGE_SIZE = 2 * 1024 * 1024  # characters that end a page early; a read has a time limit
-EVERY_STORE = StoresSeen(with_archived=True)
+EVERY_STORE = StoreFilter(with_archived=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

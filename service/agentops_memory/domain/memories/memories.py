@@ -65,11 +65,11 @@ class Memories:
         return await self.engine.read(caller, live, memory)
 
     async def recent(
-        self, caller: Caller, seen: Filter, limit: int, before: MemoryId | None = None
+        self, caller: Caller, filter_: Filter, limit: int, before: MemoryId | None = None
     ) -> list[Memory]:
         """Live memories, newest first; with `before`, those older than that memory."""
         caller.require(Role.READER)
-        return await self.engine.read(caller, recent, seen, limit, before)
+        return await self.engine.read(caller, recent, filter_, limit, before)
 
     async def amend(
         self,
@@ -132,10 +132,10 @@ class Memories:
         return await self.engine.write(caller, work, memory, number, self.rules(caller))
 
 
-def recent(tx: Transaction, seen: Filter, limit: int, before: MemoryId | None) -> list[Memory]:
+def recent(tx: Transaction, filter_: Filter, limit: int, before: MemoryId | None) -> list[Memory]:
     if before is not None and tx.memories.get(before) is None:
         raise Invalid("before_id is not the id of an observation.")
-    return tx.memories.newest(seen, limit, before=before)
+    return tx.memories.newest(filter_, limit, before=before)
 
 
 def history(tx: Transaction, memory: MemoryId) -> list[Revision]:

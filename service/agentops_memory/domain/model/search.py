@@ -4,17 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from ..text.features import Feature
 from ..text.query import Query, Term
 from .memory import Memory, MemoryId
 from .space import GLOBAL_SCOPE, Project, StoreId
 
-OTHER_SENTENCES = 0.4  # the weight of all sentences but a memory's best
-SENTENCE_DEPTH = 10  # memories that one of several sentences contributes at most
-WEIGHTS = (2.0, 1.0, 0.4, 2.0)  # of the fields, in their order
-EVEN_WEIGHTS = (1.0, 1.0, 0.4, 1.0)
-KEYED_RANK = -1000.0  # of a memory that is found by its key; the lower, the better
-PLACES = 10_000  # of a tier that are counted for a memory that is not shown
 SHOWN = 300  # code points of a memory's content in a context
 MOST_SHOWN = 50_000  # the length limit of a content
 
@@ -183,7 +176,7 @@ class Hit:
 class Source:
     """The hits in one project or store, and the query with misspelt words corrected."""
 
-    seen: Filter
+    filter: Filter
     query: Query
     hits: tuple[Hit, ...]
 
@@ -270,13 +263,3 @@ class Context:
     summaries: tuple[str, ...] = ()
     found: Found = Found()
     packed: Packed | None = None
-
-
-def weights_of(query: Query) -> tuple[float, ...]:
-    """What a word is worth in each field."""
-    return WEIGHTS if Feature.TITLE_WEIGHT in query.features else EVEN_WEIGHTS
-
-
-def sentence_depth(query: Query, limit: int) -> int | None:
-    """How many memories each of several sentences contributes to the best `limit`; None: all."""
-    return max(limit, SENTENCE_DEPTH) if Feature.SENTENCE_DEPTH in query.features else None

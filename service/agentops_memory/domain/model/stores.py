@@ -178,7 +178,7 @@ ALWAYS = Span()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoresSeen:
+class StoreFilter:
     """A filter of stores; the name matches as a prefix, in any case."""
 
     name_prefix: str | None = None
@@ -187,7 +187,7 @@ class StoresSeen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EntriesSeen:
+class EntryFilter:
     """A filter of entries."""
 
     path_prefix: str | None = None
@@ -195,7 +195,7 @@ class EntriesSeen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VersionsSeen:
+class VersionFilter:
     """A filter of versions."""
 
     entry: EntryId | None = None

@@ -68,7 +68,7 @@ class MemoryTable(Protocol):
         """Live memories older than `before`, newest first, ties by id; at most MAX_LIST of text."""
 
     def around(self, memory: Memory, before: int, after: int) -> list[Memory]:
-        """A memory and its live neighbours in its project, oldest first."""
+        """The timeline: a memory and its live neighbours in its project, oldest first."""
 
     def page(self, project: Project | None, after: MemoryId, limit: int) -> list[Memory]:
         """Live memories with higher ids, in id order; fewer than the limit if they are long."""

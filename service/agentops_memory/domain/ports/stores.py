@@ -7,17 +7,17 @@ from ..model.memory import MemoryId
 from ..model.retention import ErasureId
 from ..model.space import StoreId
 from ..model.stores import (
-    EntriesSeen,
     Entry,
+    EntryFilter,
     EntryId,
     Page,
     Past,
     Slice,
     Store,
-    StoresSeen,
+    StoreFilter,
     Version,
+    VersionFilter,
     VersionId,
-    VersionsSeen,
 )
 
 
@@ -36,7 +36,7 @@ class StoreTable(Protocol):
     def grow(self, store: StoreId, entries: int, size: int) -> None:
         """Add to the counts of live entries and their bytes; negative to subtract."""
 
-    def page(self, filter_: StoresSeen, at: Page) -> Slice[Store]:
+    def page(self, filter_: StoreFilter, at: Page) -> Slice[Store]:
         """A page of stores, by descending id."""
 
     def delete(self, store: StoreId, erasure: ErasureId) -> None:
@@ -67,7 +67,7 @@ class EntryTable(Protocol):
     def beside(self, store: StoreId, path: str) -> list[Entry]:
         """The entries at ancestors of a path, and at most two below it."""
 
-    def page(self, store: StoreId, filter_: EntriesSeen, at: Page) -> Slice[Entry]:
+    def page(self, store: StoreId, filter_: EntryFilter, at: Page) -> Slice[Entry]:
         """A page of entries, by descending id."""
 
     def from_path(self, store: StoreId, first: str, prefix: str, limit: int) -> Iterator[Entry]:
@@ -86,7 +86,7 @@ class VersionTable(Protocol):
     def get(self, store: StoreId, version: VersionId) -> Version | None:
         """The version, with its content if it has one."""
 
-    def page(self, store: StoreId, filter_: VersionsSeen, at: Page) -> Slice[Version]:
+    def page(self, store: StoreId, filter_: VersionFilter, at: Page) -> Slice[Version]:
         """A page of versions, by descending id."""
 
     def redact(self, version: Version) -> None:

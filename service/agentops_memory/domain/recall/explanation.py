@@ -7,9 +7,8 @@ from typing import TypeVar
 
 from ..errors import WITHOUT_WORDS
 from ..model.memory import Memory, MemoryId
+from ..model.ranking import OTHER_SENTENCES, PLACES
 from ..model.search import (
-    OTHER_SENTENCES,
-    PLACES,
     Explained,
     Explanation,
     Field,
@@ -45,7 +44,7 @@ class Answer:
     """
 
     found: Found
-    seen: Filter
+    filter: Filter
     limit: int
     tiers: tuple[Tier, ...]
     fills_up: bool
@@ -54,7 +53,7 @@ class Answer:
     @property
     def searched(self) -> Filter:
         """The filter of the full-text search."""
-        return self.seen.in_context if self.fills_up else self.seen
+        return self.filter.in_context if self.fills_up else self.filter
 
 
 def explanation(
@@ -79,13 +78,13 @@ _TIMED_OUT = WhyNot(reason=Reason.TIMED_OUT)
 def _items(tx: Transaction, hits: Sequence[Hit], answer: Answer) -> dict[int, Explained]:
     found = answer.found
     shown = [hit.memory.id for hit in hits[:MAX_EXPLAINED]]
-    alone = Source(seen=answer.searched, query=found.query, hits=tuple(hits))
+    alone = Source(filter=answer.searched, query=found.query, hits=tuple(hits))
     items: dict[int, Explained] = {}
     for source in found.sources or (alone,):
         for tier in (Tier.EVERY, Tier.ANY):
             listed = {hit.memory.id for hit in source.hits if hit.tier is tier}
             if ids := [id_ for id_ in shown if id_ in listed]:
-                parts = tx.search.parts(tier, source.query, source.seen, answer.limit, ids)
+                parts = tx.search.parts(tier, source.query, source.filter, answer.limit, ids)
                 items |= {id_: explained(part, source.query, tier) for id_, part in parts.items()}
     return items
 
@@ -115,15 +114,15 @@ def why_not(tx: Transaction, wanted: MemoryId, answer: Answer) -> WhyNot:
 
 def failed_filters(memory: Memory, answer: Answer) -> tuple[str, ...]:
     """The names of the filters that the memory fails; only `project` if that is one of them."""
-    seen, space = answer.seen, memory.space
-    is_open = seen.scope is None and (seen.global_too or seen.project is None)
-    is_reached = seen.scope == GLOBAL_SCOPE or (space.scope == GLOBAL_SCOPE and is_open)
-    is_own = not answer.fills_up if seen.project is None else space.project == seen.project
+    filter_, space = answer.filter, memory.space
+    is_open = filter_.scope is None and (filter_.global_too or filter_.project is None)
+    is_reached = filter_.scope == GLOBAL_SCOPE or (space.scope == GLOBAL_SCOPE and is_open)
+    is_own = not answer.fills_up if filter_.project is None else space.project == filter_.project
     passes = {
         "project": is_reached or is_own,
-        "scope": seen.scope in (None, space.scope),
-        "type": seen.type in (None, memory.text.type),
-        "tag": seen.tag is None or seen.tag in memory.text.tags,
+        "scope": filter_.scope in (None, space.scope),
+        "type": filter_.type in (None, memory.text.type),
+        "tag": filter_.tag is None or filter_.tag in memory.text.tags,
     }
     if not passes["project"]:
         return ("project",)  # no more is told of another project's memory

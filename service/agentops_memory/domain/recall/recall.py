@@ -33,7 +33,7 @@ class Recall:
     timeout: timedelta = TIMEOUT
 
     async def search(
-        self, caller: Caller, text: str, seen: Filter, limit: int, wanted: Wanted = NOTHING
+        self, caller: Caller, text: str, filter_: Filter, limit: int, wanted: Wanted = NOTHING
     ) -> Found:
         """Memories that match, best first: by topic key, then with every word, then with any.
 
@@ -43,7 +43,7 @@ class Recall:
         query = self._understood(text)
         if not query and not wanted:
             return Found()
-        found = await self.engine.read(caller, search, query, seen, limit, wanted)
+        found = await self.engine.read(caller, search, query, filter_, limit, wanted)
         return self._with_dropped(found, text)
 
     async def search_store(self, caller: Caller, store: StoreId, text: str, limit: int) -> Found:
@@ -58,7 +58,7 @@ class Recall:
         self,
         caller: Caller,
         text: str,
-        seen: Filter,
+        filter_: Filter,
         limit: int,
         *,
         budget: Budget = UNBOUNDED,
@@ -74,7 +74,7 @@ class Recall:
         caller.require(Role.READER)
         query = self._understood(text)
         answer = await self.engine.read(
-            caller, context, query, seen, limit, budget, wanted, stores=tuple(stores)
+            caller, context, query, filter_, limit, budget, wanted, stores=tuple(stores)
         )
         return replace(answer, found=self._with_dropped(answer.found, text))
 
@@ -103,12 +103,14 @@ class Recall:
 
 
 def search(
-    tx: Transaction, query: Query, seen: Filter, limit: int, wanted: Wanted = NOTHING
+    tx: Transaction, query: Query, filter_: Filter, limit: int, wanted: Wanted = NOTHING
 ) -> Found:
-    found = _searched(tx, query, seen, limit)
+    found = _searched(tx, query, filter_, limit)
     if not wanted:
         return found
-    answer = Answer(found=found, seen=seen, limit=limit, tiers=_search_tiers(query), fills_up=False)
+    answer = Answer(
+        found=found, filter=filter_, limit=limit, tiers=_search_tiers(query), fills_up=False
+    )
     return replace(found, explanation=explanation(tx, query, found.hits, answer, wanted))
 
 
@@ -120,7 +122,7 @@ def search_store(tx: Transaction, query: Query, store: StoreId, limit: int) -> F
 def context(
     tx: Transaction,
     query: Query,
-    seen: Filter,
+    filter_: Filter,
     limit: int,
     budget: Budget = UNBOUNDED,
     wanted: Wanted = NOTHING,
@@ -129,13 +131,13 @@ def context(
 ) -> Context:
     for store in stores:
         known_store(tx, store)
-    candidates = _candidates(tx, query, seen, limit, stores)
+    candidates = _candidates(tx, query, filter_, limit, stores)
     shown = packed(candidates, budget) if budget.is_bounded or wanted else candidates
     if not wanted:
         return shown
     answer = Answer(
-        found=candidates.found, seen=seen, limit=limit, tiers=_context_tiers(query), fills_up=True,
-        packed=shown.packed,
+        found=candidates.found, filter=filter_, limit=limit,
+        tiers=_context_tiers(query), fills_up=True, packed=shown.packed,
     )  # fmt: skip
     why = explanation(tx, query, shown.found.hits, answer, wanted)
     return replace(shown, found=replace(shown.found, explanation=why))
@@ -153,27 +155,29 @@ def totals(tx: Transaction, project: Project | None) -> Totals:
     )
 
 
-def _searched(tx: Transaction, query: Query, seen: Filter, limit: int) -> Found:
+def _searched(tx: Transaction, query: Query, filter_: Filter, limit: int) -> Found:
     try:
         with tx.search.within(query.timeout):
-            query, hits = _by_words(tx, query, seen, limit)
+            query, hits = _by_words(tx, query, filter_, limit)
     except WITHOUT_WORDS:
-        newest = tx.search.backfill(seen, limit, ())
+        newest = tx.search.backfill(filter_, limit, ())
         return Found(hits=tuple(newest), query=query, is_degraded=True)
     return Found(hits=tuple(_never_falling(hits[:limit])), query=query)
 
 
-def _by_words(tx: Transaction, query: Query, seen: Filter, limit: int) -> tuple[Query, list[Hit]]:
+def _by_words(
+    tx: Transaction, query: Query, filter_: Filter, limit: int
+) -> tuple[Query, list[Hit]]:
     """The query with misspelt words corrected, and the hits, tier after tier."""
-    hits = [] if query.path is None else tx.search.keyed(query.path, seen, limit)
+    hits = [] if query.path is None else tx.search.keyed(query.path, filter_, limit)
     if not query.sentences or len(hits) >= limit:
         return query, hits
-    query = _corrected(tx, query, seen)
+    query = _corrected(tx, query, filter_)
     tiers = _search_tiers(query)
     if Tier.EVERY in tiers:
-        hits = _distinct([*hits, *tx.search.every(query, seen, limit)])
+        hits = _distinct([*hits, *tx.search.every(query, filter_, limit)])
     if Tier.ANY in tiers and len(hits) < limit:
-        hits = _distinct([*hits, *tx.search.best(query, seen, limit)])
+        hits = _distinct([*hits, *tx.search.best(query, filter_, limit)])
     return query, hits
 
 
@@ -189,33 +193,33 @@ def _context_tiers(query: Query) -> tuple[Tier, ...]:
 
 
 def _candidates(
-    tx: Transaction, query: Query, seen: Filter, limit: int, stores: tuple[StoreId, ...]
+    tx: Transaction, query: Query, filter_: Filter, limit: int, stores: tuple[StoreId, ...]
 ) -> Context:
     """Everything that a context may hold, before the budget."""
-    if seen.project is None and seen.scope not in (None, GLOBAL_SCOPE):
+    if filter_.project is None and filter_.scope not in (None, GLOBAL_SCOPE):
         return Context()
-    seen = seen.in_context
-    summaries = tx.sessions.summaries(seen.project, SUMMARIES) if seen.project else []
-    found = _matches_and_newest(tx, query, seen, limit, stores)
+    filter_ = filter_.in_context
+    summaries = tx.sessions.summaries(filter_.project, SUMMARIES) if filter_.project else []
+    found = _matches_and_newest(tx, query, filter_, limit, stores)
     return Context(summaries=tuple(summaries), found=found)
 
 
 def _matches_and_newest(
-    tx: Transaction, query: Query, seen: Filter, limit: int, stores: tuple[StoreId, ...]
+    tx: Transaction, query: Query, filter_: Filter, limit: int, stores: tuple[StoreId, ...]
 ) -> Found:
-    in_stores = [Filter(store=store, type=seen.type, tag=seen.tag) for store in stores]
+    in_stores = [Filter(store=store, type=filter_.type, tag=filter_.tag) for store in stores]
     sources: list[Source] = []
     is_degraded = False
     if query.sentences:
         try:
             with tx.search.within(query.timeout):
-                for part in (seen, *in_stores):  # what was found before a timeout counts
+                for part in (filter_, *in_stores):  # what was found before a timeout counts
                     sources.append(_source(tx, query, part, limit))  # noqa: PERF401
         except WITHOUT_WORDS:
             is_degraded = True
     lists = [source.hits for source in sources]
     hits = fused(lists, limit) if stores else [hit for hits in lists for hit in hits]
-    for part in (replace(seen, global_too=False), seen, *in_stores):
+    for part in (replace(filter_, global_too=False), filter_, *in_stores):
         if len(hits) < limit:
             found = {hit.memory.id for hit in hits}
             hits += tx.search.backfill(part, limit - len(hits), found)
@@ -227,18 +231,18 @@ def _matches_and_newest(
     )
 
 
-def _source(tx: Transaction, query: Query, seen: Filter, limit: int) -> Source:
+def _source(tx: Transaction, query: Query, filter_: Filter, limit: int) -> Source:
     """The best matches in one project or store."""
-    query = _corrected(tx, query, seen)
+    query = _corrected(tx, query, filter_)
     is_any = Tier.ANY in _context_tiers(query)
-    hits = (tx.search.best if is_any else tx.search.every)(query, seen, limit)
-    return Source(seen=seen, query=query, hits=tuple(hits))
+    hits = (tx.search.best if is_any else tx.search.every)(query, filter_, limit)
+    return Source(filter=filter_, query=query, hits=tuple(hits))
 
 
-def _corrected(tx: Transaction, query: Query, seen: Filter) -> Query:
+def _corrected(tx: Transaction, query: Query, filter_: Filter) -> Query:
     if Feature.TYPOS not in query.features or not query.doubtful:
         return query
-    return query.corrected(tx.search.lookalikes(query.doubtful, seen))
+    return query.corrected(tx.search.lookalikes(query.doubtful, filter_))
 
 
 def _distinct(hits: Iterable[Hit]) -> list[Hit]:

@@ -18,10 +18,10 @@ from ..model.space import Space, StoreId
 from ..model.stores import (
     ANY_STATE,
     ENTRY_TYPE,
-    EntriesSeen,
     Entry,
     EntryChange,
     EntryDraft,
+    EntryFilter,
     EntryId,
     Expected,
     Page,
@@ -89,11 +89,11 @@ class Entries:
         return await self.engine.read(caller, known_entry, store, entry)
 
     async def list(
-        self, caller: Caller, store: StoreId, seen: EntriesSeen, page: Page
+        self, caller: Caller, store: StoreId, filter_: EntryFilter, page: Page
     ) -> Slice[Entry]:
         """A page of entries without content, newest first."""
         caller.require(Role.READER)
-        return await self.engine.read(caller, list_entries, store, seen, page)
+        return await self.engine.read(caller, list_entries, store, filter_, page)
 
     async def tree(self, caller: Caller, store: StoreId, branch: Branch) -> Slice[Entry | str]:
         """Entries in order of path; a text stands for the folder of those that lie deeper."""
@@ -138,9 +138,9 @@ class Entries:
             self.on_erased(caller)
 
 
-def list_entries(tx: Transaction, store: StoreId, seen: EntriesSeen, page: Page) -> Slice[Entry]:
+def list_entries(tx: Transaction, store: StoreId, filter_: EntryFilter, page: Page) -> Slice[Entry]:
     known_store(tx, store)
-    return tx.entries.page(store, seen, page)
+    return tx.entries.page(store, filter_, page)
 
 
 def create_entry(tx: Transaction, store: StoreId, draft: EntryDraft, policy: Policy) -> Entry:

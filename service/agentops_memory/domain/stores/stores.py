@@ -11,7 +11,7 @@ from ..memories.redactor import Redactor, RulesOf, default_rules
 from ..model.access import Caller, Role
 from ..model.retention import Erasure, ErasureId, ErasureKind
 from ..model.space import NO_PROJECT, StoreId
-from ..model.stores import Page, Slice, Store, StoreChange, StoreDraft, StoresSeen, Written
+from ..model.stores import Page, Slice, Store, StoreChange, StoreDraft, StoreFilter, Written
 from ..ports.callbacks import Audit, noop
 from ..ports.engine import Engine, Ids, Transaction
 from .rules import Policy, clean_store, clean_store_change, known_store, open_store, require_few
@@ -48,10 +48,10 @@ class Stores:
         caller.require(Role.READER)
         return await self.engine.read(caller, known_store, store)
 
-    async def list(self, caller: Caller, seen: StoresSeen, page: Page) -> Slice[Store]:
+    async def list(self, caller: Caller, filter_: StoreFilter, page: Page) -> Slice[Store]:
         """A page of stores, newest first."""
         caller.require(Role.READER)
-        return await self.engine.read(caller, list_stores, seen, page)
+        return await self.engine.read(caller, list_stores, filter_, page)
 
     async def amend(
         self,
@@ -122,9 +122,9 @@ def store_to_delete(
     return known_store(tx, store) if is_due(tx, idempotency) else None
 
 
-def list_stores(tx: Transaction, seen: StoresSeen, page: Page) -> Slice[Store]:
+def list_stores(tx: Transaction, filter_: StoreFilter, page: Page) -> Slice[Store]:
     tx.caller.require_stores()
-    return tx.stores.page(seen, page)
+    return tx.stores.page(filter_, page)
 
 
 def amend_store(tx: Transaction, store: StoreId, change: StoreChange) -> Store:

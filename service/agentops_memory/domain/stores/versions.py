@@ -10,7 +10,7 @@ from ..model.access import Caller, Role
 from ..model.memory import MemoryId
 from ..model.retention import Erasure, ErasureId, ErasureKind
 from ..model.space import NO_PROJECT, StoreId
-from ..model.stores import Page, Slice, Version, VersionId, VersionsSeen
+from ..model.stores import Page, Slice, Version, VersionFilter, VersionId
 from ..ports.callbacks import Audit, noop
 from ..ports.engine import Engine, Ids, Transaction
 from .rules import Policy, known_store, known_version
@@ -35,11 +35,11 @@ class Versions:
         return await self.engine.read(caller, known_version, store, version)
 
     async def list(
-        self, caller: Caller, store: StoreId, seen: VersionsSeen, page: Page
+        self, caller: Caller, store: StoreId, filter_: VersionFilter, page: Page
     ) -> Slice[Version]:
         """A page of versions of all entries, newest first."""
         caller.require(Role.READER)
-        return await self.engine.read(caller, list_versions, store, seen, page)
+        return await self.engine.read(caller, list_versions, store, filter_, page)
 
     async def redact(
         self,
@@ -70,10 +70,10 @@ class Versions:
 
 
 def list_versions(
-    tx: Transaction, store: StoreId, seen: VersionsSeen, page: Page
+    tx: Transaction, store: StoreId, filter_: VersionFilter, page: Page
 ) -> Slice[Version]:
     known_store(tx, store)
-    return tx.versions.page(store, seen, page)
+    return tx.versions.page(store, filter_, page)
 
 
 def is_to_redact(

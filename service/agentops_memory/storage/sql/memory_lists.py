@@ -55,6 +55,7 @@ class MemoryLists(FilteredTable):
         return listed(map(memory_of, rows))
 
     def around(self, memory: Memory, before: int, after: int) -> list[Memory]:
+        # The SQL of the timeline.
         spaces = f"s.project = :project AND {self._readable}"
 
         def side(sign: str, order: str, count: int) -> list[Memory]:

@@ -6,7 +6,7 @@ from typing import Any
 from ...domain.model.access import KeyId
 from ...domain.model.memory import ChangeKind, Memory, MemoryId, Revision, Text
 from ...domain.model.space import StoreId
-from ...domain.model.stores import EntryId, Page, Past, Slice, Version, VersionId, VersionsSeen
+from ...domain.model.stores import EntryId, Page, Past, Slice, Version, VersionFilter, VersionId
 from ...domain.ports.retention import MAX_STEP
 from .rows import count, instant, member, micros, portion, tag_tuple, text_row
 from .table import Connection, Table, bounds, sliced, window, within
@@ -131,7 +131,7 @@ class Versions(Table):
             uid=version,
         )
 
-    def page(self, store: StoreId, filter_: VersionsSeen, at: Page) -> Slice[Version]:
+    def page(self, store: StoreId, filter_: VersionFilter, at: Page) -> Slice[Version]:
         given = {"r.deed": filter_.deed, "v.author": filter_.author}
         conditions = "".join(
             f" AND {column} = :value_{at}"

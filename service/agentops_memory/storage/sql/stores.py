@@ -8,13 +8,13 @@ from ...domain.model.memory import MemoryId
 from ...domain.model.retention import ErasureId
 from ...domain.model.space import Space, StoreId
 from ...domain.model.stores import (
-    EntriesSeen,
     Entry,
+    EntryFilter,
     EntryId,
     Page,
     Slice,
     Store,
-    StoresSeen,
+    StoreFilter,
     VersionId,
 )
 from ...domain.ports.retention import MAX_STEP
@@ -66,7 +66,7 @@ class Stores(Table):
             size=size,
         )
 
-    def page(self, filter_: StoresSeen, at: Page) -> Slice[Store]:
+    def page(self, filter_: StoreFilter, at: Page) -> Slice[Store]:
         archived = "" if filter_.with_archived else " AND archived_at IS NULL"
         rows = self._execute(
             f"""SELECT {STORE}
@@ -147,7 +147,7 @@ class Entries(Table):
         )
         return [*filter(None, held), *below]
 
-    def page(self, store: StoreId, filter_: EntriesSeen, at: Page) -> Slice[Entry]:
+    def page(self, store: StoreId, filter_: EntryFilter, at: Page) -> Slice[Entry]:
         prefix = filter_.path_prefix or ""
         begins = " AND substr(m.key, 1, :length) = :prefix" if prefix else ""
         rows = self._execute(

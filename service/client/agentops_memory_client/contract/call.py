@@ -33,7 +33,7 @@ class Call(Generic[T_co]):
     query: Mapping[str, str] = field(default_factory=dict)
     body: Mapping[str, Any] | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
-    is_repeatable: bool = True  # whether to send it twice is to ask it once
+    is_idempotent: bool = True  # whether to send it twice is to ask it once
     within: timedelta | None = None  # the time that its answer may take, if it may take longer
 
 

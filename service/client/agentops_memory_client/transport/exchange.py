@@ -92,7 +92,7 @@ class Exchange:
             try:
                 return await attempt(attempts)
             except MemoryServiceError as failure:
-                if not is_retryable(failure, is_idempotent=call.is_repeatable):
+                if not is_retryable(failure, is_idempotent=call.is_idempotent):
                     raise
                 pause = attempts.pause(getattr(failure, "retry_after", None))
                 if pause is None:

@@ -97,7 +97,7 @@ async def _import(
     with _opened(Path(path)) as file:
         call = Call(
             operation="import", method="POST", path=("import",), query=given(dry_run=dry_run),
-            read=read, is_repeatable=dry_run, within=IMPORT_TIMEOUT,
+            read=read, is_idempotent=dry_run, within=IMPORT_TIMEOUT,
         )  # fmt: skip
         return await exchange.send(call, Upload(file, progress))
 

@@ -175,7 +175,7 @@ def _damaged_schema() -> sqlite3.DatabaseError:
 
 def _set_up(database: sqlite3.Connection) -> None:
     database.execute("PRAGMA temp_store = MEMORY")  # there may be no temporary folder
-    database.execute("PRAGMA synchronous = FULL")
+    database.execute("PRAGMA synchronous = FULL")  # fsync at each commit
     database.execute("PRAGMA foreign_keys = ON")
     database.execute("PRAGMA secure_delete = ON")  # zeros over what is deleted, for erasures
     database.execute("PRAGMA trusted_schema = ON")  # the view memory_text calls our functions

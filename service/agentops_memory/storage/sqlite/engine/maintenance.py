@@ -1,4 +1,4 @@
-"""Upkeep of tenants' databases, in steps between which others read and write."""
+"""Maintenance of tenants' databases, in steps between which others read and write."""
 
 import os
 import shutil

@@ -1,1 +1,1 @@
-"""The full-text index: FTS5 tables split into partitions; search, scores, explanation, upkeep."""
+"""The full-text index: partitions of FTS5 tables, their search, scores and maintenance."""

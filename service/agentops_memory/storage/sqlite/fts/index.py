@@ -18,7 +18,7 @@ BULK = 200  # memories that an import indexes together
 
 
 class Index(SqliteTable):
-    """The index of one transaction, as the record tables know it, and its upkeep."""
+    """The index of one transaction, as the record tables know it, and its maintenance."""
 
     def __init__(self, connection: sqlite3.Connection, partitions: Partitions) -> None:
         super().__init__(connection)

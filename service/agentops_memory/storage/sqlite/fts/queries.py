@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 
 from ....domain.model.access import Patterns
 from ....domain.model.memory import Memory, MemoryId
-from ....domain.model.search import OTHER_SENTENCES, Filter, Tier, sentence_depth, weights_of
+from ....domain.model.ranking import OTHER_SENTENCES, sentence_depth, weights_of
+from ....domain.model.search import Filter, Tier
 from ....domain.model.space import GLOBAL_SCOPE, Project, StoreId
 from ....domain.text.query import Piece, Query, Term
 from ...sql.memory_lists import listed

@@ -11,7 +11,8 @@ from heapq import nsmallest
 from ....domain.errors import Damaged, TimedOut
 from ....domain.model.access import Patterns
 from ....domain.model.memory import Memory, MemoryId
-from ....domain.model.search import KEYED_RANK, PLACES, Filter, Hit, Method, Parts, Tier
+from ....domain.model.ranking import KEYED_RANK, PLACES
+from ....domain.model.search import Filter, Hit, Method, Parts, Tier
 from ....domain.model.space import GLOBAL_SCOPE
 from ....domain.text.query import Corrections, Query, is_one_edit
 from ...sql.memory_lists import MemoryLists

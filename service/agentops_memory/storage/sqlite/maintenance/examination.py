@@ -15,7 +15,7 @@ from ..schema import upgrade
 from ..schema.migrate import has_newest_format, is_used, newest_format, version_of
 from ..schema.schema import Difference, difference, partition_of, shown
 from . import repair
-from .file_checks import check_integrity, check_older, check_rows
+from .database_checks import check_integrity, check_older, check_rows
 from .values import damaged
 
 TRIES = 2  # a file that changed while it was read as if nobody used it is read again
