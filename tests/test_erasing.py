@@ -14,8 +14,8 @@ from agentops_memory.domain.errors import NotFound
 from agentops_memory.domain.lifecycle.receipts import Erasures
 from agentops_memory.domain.memories.memories import Memories
 from agentops_memory.domain.model.access import OPERATOR, Caller, Patterns
+from agentops_memory.domain.model.erasure import ErasureId
 from agentops_memory.domain.model.memory import MemoryId
-from agentops_memory.domain.model.retention import ErasureId
 from agentops_memory.storage.sqlite import SqliteEngine
 from agentops_memory.storage.sqlite.base.connection import connect
 from agentops_memory.storage.sqlite.schema import upgrade

@@ -685,3 +685,13 @@ def test_the_commands_load_nothing_until_they_run() -> None:
 
     for module in (b"agentops_memory.domain.model.memory", b"sqlite3", b"starlette", b"fcntl"):
         assert module not in loaded.split()
+
+
+def test_the_settings_compile_no_patterns_of_secrets() -> None:
+    """A probe of a container starts the program each time, and reads the settings."""
+    code = "import sys, agentops_memory.settings.settings; print(*sys.modules)"
+
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout
+
+    assert b"agentops_memory.settings.settings" in loaded.split()
+    assert [it for it in loaded.split() if it.startswith(b"agentops_memory.domain.secrets")] == []

@@ -13,7 +13,7 @@ from agentops_memory.domain.errors import Conflict, Denied, Invalid, NotFound
 from agentops_memory.domain.lifecycle.projects import BATCH, Projects, erase_some
 from agentops_memory.domain.lifecycle.receipts import Erasures
 from agentops_memory.domain.model.access import NOT_YOUR_PROJECT, OPERATOR, Caller, Patterns, Role
-from agentops_memory.domain.model.retention import Erasure, ErasureId
+from agentops_memory.domain.model.erasure import Erasure, ErasureId
 from agentops_memory.domain.model.space import Project
 from agentops_memory.domain.ports.maintenance import Scrubbed
 from agentops_memory.storage.sqlite.fts.partitions import AREAS

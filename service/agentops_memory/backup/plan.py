@@ -8,8 +8,8 @@ from pathlib import Path
 
 from ..domain.errors import NotFound, Refusal
 from ..domain.model.access import DEFAULT_TENANT, TenantId
+from ..domain.model.erasure import Erasure
 from ..domain.model.keys import Key, KeyRing
-from ..domain.model.retention import Erasure
 from ..files import key_records
 from ..files.audit import Since
 from ..files.keys import LARGEST, KeyFile, Stamp

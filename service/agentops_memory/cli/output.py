@@ -3,7 +3,6 @@
 What is stored may hold anything, escapes of a terminal too: `one_line` and `lines` are harmless.
 """
 
-import json
 import shutil
 import sys
 import unicodedata
@@ -39,14 +38,6 @@ def confirm(question: str) -> None:
     if not click.confirm(question, err=True):
         say("Nothing was changed.")
         sys.exit(1)
-
-
-def print_records(records: object, headings: Sequence[str], rows: Rows, *, as_json: bool) -> None:
-    """Print records as JSON, or these rows of them as a table with all that is in them."""
-    if as_json:
-        click.echo(json.dumps(records))
-    else:
-        print_table(headings, rows, is_fitted=False)
 
 
 def print_table(headings: Sequence[str], rows: Rows, *, is_fitted: bool = True) -> None:

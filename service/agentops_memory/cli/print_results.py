@@ -13,7 +13,7 @@ import click
 from agentops_memory_client.contract.models import Context, Explanation, Found, Revision
 
 from ..domain.text.instants import rendered
-from .output import counted, lines, one_line, say, show
+from .output import Rows, counted, lines, one_line, print_table, say, show
 
 HEADERS = {"redacted", "omitted"}  # what the API says in headers
 INDENT = 4
@@ -26,6 +26,14 @@ BY_WORDS = "by its words"
 STRANGE = "The explanation is not one that this version can tell."
 FIELDS = {"context": "what was saved just before it"}
 TIERS = {"every": " (all of them are in it)"}
+
+
+def print_records(records: object, headings: Sequence[str], rows: Rows, *, as_json: bool) -> None:
+    """Print records as JSON, or these rows of them as a table with all that is in them."""
+    if as_json:
+        click.echo(json.dumps(records))
+    else:
+        print_table(headings, rows, is_fitted=False)
 
 
 def print_json(noun: object) -> None:

@@ -12,8 +12,8 @@ from ...domain.lifecycle.receipts import Erasures
 from ...domain.memories.memories import Memories
 from ...domain.memories.sessions import Sessions
 from ...domain.model.access import Caller
+from ...domain.model.erasure import ErasureId
 from ...domain.model.memory import Memory, MemoryId, Session, SessionId
-from ...domain.model.retention import ErasureId
 from ...domain.model.space import Project, project_name
 from ...domain.ports.callbacks import noop
 from ...domain.text.normalization import clean

@@ -143,8 +143,9 @@ class MemoryStores:
 def _answered(
     request: Request, model: BaseModel, status: int = 200, *, redacted: int = 0
 ) -> Response:
-    headers = {REQUEST_ID: wire.request_id(request.headers)}
-    return json(model, status, redacted=redacted, headers=headers)
+    answer = json(model, status, redacted=redacted)
+    answer.headers[REQUEST_ID] = wire.request_id(request.headers)
+    return answer
 
 
 def _nothing(request: Request) -> Response:

@@ -16,7 +16,8 @@ from ...settings.parsing import duration
 from ...settings.settings import Settings, settings
 from ...storage.sqlite.engine.tenants import tenant_file
 from ..options import json_option, setting_options, tenant_option
-from ..output import print_records, say
+from ..output import say
+from ..print_results import print_records
 from ..service_files import key_file, make_folder, now, user
 
 HEADINGS = ("ID", "NAME", "TENANT", "ROLE", "PROJECTS", "CREATED", "STATE")

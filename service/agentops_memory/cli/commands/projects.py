@@ -25,7 +25,8 @@ from ..options import (
     tenant_option,
     yes_option,
 )
-from ..output import confirm, is_terminal, print_records, say
+from ..output import confirm, is_terminal, say
+from ..print_results import print_records
 from ..service_files import now, on_database, user
 
 T = TypeVar("T")

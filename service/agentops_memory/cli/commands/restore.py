@@ -13,7 +13,7 @@ import click
 from ...backup.plan import KeysPlan, Replacement, RestorePlan
 from ...backup.restore import prepared
 from ...domain.errors import Refusal
-from ...domain.model.retention import Erasure
+from ...domain.model.erasure import Erasure
 from ...domain.text.instants import rendered
 from ...settings.settings import Settings, settings
 from ...storage.sqlite.schema.contents import Contents

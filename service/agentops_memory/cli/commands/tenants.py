@@ -19,8 +19,9 @@ from ...storage.sqlite import SqliteEngine
 from ...storage.sqlite.engine import tenant_files
 from ...storage.sqlite.engine.tenants import tenant_file
 from ..options import dry_run_option, json_option, setting_options, yes_option
-from ..output import confirm, print_records, say
+from ..output import confirm, say
 from ..output_file import refuse_own, written
+from ..print_results import print_records
 from ..service_files import key_file, make_folder, now, on_database, user
 
 HEADINGS = ("TENANT", "BYTES", "OBSERVATIONS", "SESSIONS", "STORES", "KEYS")

@@ -9,8 +9,8 @@ from ..memories.limits import require_project
 from ..memories.redactor import MAX_PROJECT
 from ..memories.writes import revised
 from ..model.access import Caller, Role
+from ..model.erasure import Erasure, ErasureId, ErasureKind
 from ..model.memory import ChangeKind
-from ..model.retention import Erasure, ErasureId, ErasureKind
 from ..model.space import Extent, Listed, Project
 from ..ports.callbacks import Audit, noop
 from ..ports.engine import Engine, Transaction
@@ -43,7 +43,7 @@ class Projects:
     async def list(self, caller: Caller) -> list[Listed]:
         """The non-empty projects that the caller has access to, by name."""
         caller.require(Role.READER)
-        names = await self.engine.read(caller, lambda tx: tx.projects.names())
+        names = await self.engine.read(caller, names_of_projects)
         return [await self.engine.read(caller, listed, name) for name in names]
 
     async def plan_rename(self, caller: Caller, project: Project, new: Project) -> ProjectPlan:
@@ -111,6 +111,10 @@ class Projects:
             sessions=extent.sessions,
             **fields,
         )
+
+
+def names_of_projects(tx: Transaction) -> list[Project]:
+    return tx.projects.names()
 
 
 def listed(tx: Transaction, project: Project) -> Listed:

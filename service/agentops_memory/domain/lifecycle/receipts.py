@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from ..errors import NotFound
 from ..model.access import Caller, Role
-from ..model.retention import Erasure, ErasureId
+from ..model.erasure import Erasure, ErasureId
 from ..model.space import NO_PROJECT
 from ..ports.callbacks import Progress, noop
 from ..ports.engine import Engine, Transaction

@@ -7,8 +7,9 @@ from datetime import datetime
 from typing import Any
 
 from ..model.access import Caller
+from ..model.erasure import Erasure, ErasureId, ErasureKind
 from ..model.memory import MemoryId
-from ..model.retention import Erasure, ErasureId, ErasureKind, Kind
+from ..model.retention import Kind
 from ..model.space import NO_PROJECT, Project
 from ..ports.callbacks import noop
 from ..ports.engine import Engine, Transaction

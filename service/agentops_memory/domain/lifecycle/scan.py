@@ -8,8 +8,8 @@ from typing import Any
 from ..memories.redactor import Redactor, RulesOf
 from ..memories.writes import known
 from ..model.access import Caller, Role
+from ..model.erasure import Erasure, ErasureId, ErasureKind
 from ..model.memory import UNSAVED, Memory, MemoryId, SessionId, Text
-from ..model.retention import Erasure, ErasureId, ErasureKind
 from ..model.space import Project, StoreId
 from ..model.stores import EntryId
 from ..ports.callbacks import noop

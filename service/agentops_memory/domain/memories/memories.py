@@ -6,8 +6,8 @@ from datetime import timedelta
 
 from ..errors import Invalid
 from ..model.access import Caller, Role
+from ..model.erasure import ErasureId
 from ..model.memory import Amended, Change, Draft, Memory, MemoryId, Revision, Saved
-from ..model.retention import ErasureId
 from ..model.search import Filter
 from ..ports.callbacks import noop
 from ..ports.engine import Engine, Transaction

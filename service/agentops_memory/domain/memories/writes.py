@@ -4,6 +4,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from ..errors import Conflict, NotFound
+from ..model.erasure import Erasure, ErasureId, ErasureKind
 from ..model.memory import (
     Action,
     Amended,
@@ -17,7 +18,6 @@ from ..model.memory import (
     Session,
     Text,
 )
-from ..model.retention import Erasure, ErasureId, ErasureKind
 from ..ports.engine import Ids, Transaction
 from ..secrets.redaction import Rules
 from ..text.instants import LATEST

@@ -1,14 +1,9 @@
-"""Retention: how long each kind of data is kept; and the receipts of what was erased."""
+"""Retention: how long each kind of data is kept."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import NewType
 
-from .memory import MemoryId
-from .space import Project
-
-ErasureId = NewType("ErasureId", str)
 FOR_EVER = timedelta()
 
 
@@ -88,32 +83,3 @@ class Held:
     size: int
     oldest: datetime | None
     past_retention: int
-
-
-class ErasureKind(StrEnum):
-    """What was erased."""
-
-    OBSERVATION = "observation"
-    PROJECT = "project"
-    REDACTION = "redaction"
-    STORE = "store"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Erasure:
-    """The receipt of an erasure; the bytes have left the file once `bytes_gone_at` is known.
-
-    It names the memories, at most a thousand, and counts what went. It holds nothing
-    of what they said. The erasure of a project goes on until all of it is gone.
-    """
-
-    id: ErasureId
-    kind: ErasureKind
-    project: Project
-    memories: tuple[MemoryId, ...] = ()
-    observations: int = 0
-    revisions: int = 0
-    sessions: int = 0
-    erased_at: datetime
-    bytes_gone_at: datetime | None = None
-    goes_on: bool = False

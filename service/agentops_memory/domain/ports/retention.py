@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from ..model.erasure import Erasure, ErasureId
 from ..model.memory import MemoryId
-from ..model.retention import Erasure, ErasureId
 from ..model.space import Project
 
 MAX_ROWS = 200  # memories and revisions that go in one step; saves wait for it

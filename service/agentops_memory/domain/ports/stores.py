@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import Protocol
 
+from ..model.erasure import ErasureId
 from ..model.memory import MemoryId
-from ..model.retention import ErasureId
 from ..model.space import StoreId
 from ..model.stores import (
     Entry,

@@ -9,7 +9,7 @@ from ..memories.idempotency import IdempotentRequest, idempotent, is_due
 from ..memories.limits import require_room
 from ..memories.redactor import Redactor, RulesOf, default_rules
 from ..model.access import Caller, Role
-from ..model.retention import Erasure, ErasureId, ErasureKind
+from ..model.erasure import Erasure, ErasureId, ErasureKind
 from ..model.space import NO_PROJECT, StoreId
 from ..model.stores import Page, Slice, Store, StoreChange, StoreDraft, StoreFilter, Written
 from ..ports.callbacks import Audit, noop

@@ -101,6 +101,14 @@ def abandoned_imports(tx: Transaction) -> list[ImportId]:
     return tx.imports.silent(tx.now - STAGING_TIMEOUT, tx.now + STAGING_TIMEOUT)
 
 
+def unfinished_imports(tx: Transaction) -> list[Import]:
+    return tx.imports.unfinished()
+
+
+def is_any_staged(tx: Transaction) -> bool:
+    return tx.imports.is_any_staged()
+
+
 def merge_at_key(tx: Transaction, held: Memory, memory: Memory) -> None:
     """Merge a memory into the one that holds its key: the later text wins."""
     outcome = outcome_at_key(Lookups(tx), held, memory)

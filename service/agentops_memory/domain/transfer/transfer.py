@@ -23,7 +23,15 @@ from ..ports.callbacks import noop
 from ..ports.engine import Engine, Transaction
 from ..ports.imports import Import, ImportId, Row
 from .dry_run import DryRun, ImportDocument, dry_run
-from .rows import abandoned_imports, apply_rows, discard_rows, import_rows, stage_rows
+from .rows import (
+    abandoned_imports,
+    apply_rows,
+    discard_rows,
+    import_rows,
+    is_any_staged,
+    stage_rows,
+    unfinished_imports,
+)
 
 Progress = Callable[[int, int], None]
 
@@ -106,10 +114,10 @@ class Transfer:
         """
         for import_ in await self.engine.read(caller, abandoned_imports):
             await self._discard(caller, import_)
-        for left in await self.engine.read(caller, lambda tx: tx.imports.unfinished()):
+        for left in await self.engine.read(caller, unfinished_imports):
             async for _ in self._steps(replace(caller, projects=left.projects), left.id):
                 pass
-        return not await self.engine.read(caller, lambda tx: tx.imports.is_any_staged())
+        return not await self.engine.read(caller, is_any_staged)
 
     async def _staged(self, caller: Caller, chunks: Iterator[Sequence[Row]]) -> ImportId:
         """Stage all rows and accept the import; if anything fails, discard it."""

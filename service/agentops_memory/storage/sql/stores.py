@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from ...domain.model.erasure import ErasureId
 from ...domain.model.memory import MemoryId
-from ...domain.model.retention import ErasureId
 from ...domain.model.space import Space, StoreId
 from ...domain.model.stores import (
     Entry,

@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar
 
 from ....domain.errors import Damaged, Unavailable
 from ....domain.model.access import Caller
-from ....domain.model.retention import ErasureId
+from ....domain.model.erasure import ErasureId
 from ....domain.model.space import RowCounts
 from ....domain.ports.callbacks import Progress, noop
 from ....domain.ports.maintenance import Condition, Repaired, Scrubbed, Sizes, Tidied

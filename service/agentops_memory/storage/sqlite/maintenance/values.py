@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from enum import Enum, StrEnum
 from typing import Any
 
+from ....domain.model.erasure import ErasureKind
 from ....domain.model.memory import ChangeKind
-from ....domain.model.retention import ErasureKind
 from ....domain.text.normalization import REPLACEMENT, clean
 from ...sql.rows import FIRST, MOST, ids_of, micros
 from ..base.errors import decoded

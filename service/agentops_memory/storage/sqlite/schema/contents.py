@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from ....domain.model.erasure import Erasure, ErasureId
 from ....domain.model.findings import GARBAGE
-from ....domain.model.retention import Erasure, ErasureId
 from ...sql.receipts import receipts
 from ...sql.rows import instant
 from ..base.connection import CHANGING, connect

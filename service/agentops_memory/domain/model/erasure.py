@@ -1,0 +1,40 @@
+"""Erasures: what was erased, and whether its bytes have left the storage."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import NewType
+
+from .memory import MemoryId
+from .space import Project
+
+ErasureId = NewType("ErasureId", str)
+
+
+class ErasureKind(StrEnum):
+    """What was erased."""
+
+    OBSERVATION = "observation"
+    PROJECT = "project"
+    REDACTION = "redaction"
+    STORE = "store"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Erasure:
+    """The receipt of an erasure; the bytes have left the file once `bytes_gone_at` is known.
+
+    It names the memories, at most a thousand, and counts what went. It holds nothing
+    of what they said. The erasure of a project goes on until all of it is gone.
+    """
+
+    id: ErasureId
+    kind: ErasureKind
+    project: Project
+    memories: tuple[MemoryId, ...] = ()
+    observations: int = 0
+    revisions: int = 0
+    sessions: int = 0
+    erased_at: datetime
+    bytes_gone_at: datetime | None = None
+    goes_on: bool = False
