@@ -40,6 +40,7 @@ from .test_locking import TIMEOUT, locked
 from .test_start import starting
 
 INVALID = "invalid_request_error"
+SECRET = "sk-ant-api03-" + "Zm9vYmFy" * 8
 NOTHING_THERE = (404, "not_found_error", "There is nothing at this path.", None)
 
 
@@ -94,6 +95,7 @@ def test_the_request_is_known_by_the_id_that_its_client_gave(service: Service, g
         service.http.get(f"{STORES}/x", headers=named),
         service.http.get(STORES, headers=named),
         service.http.post(STORES, json={"name": "a"}, headers=named),
+        service.http.post(STORES, json={"name": "a", "description": SECRET}, headers=named),
         service.http.delete(at(store(service.http)), headers=named),
     ):
         assert answer.headers.get_list("x-request-id") == [given]
