@@ -181,8 +181,9 @@ def test_a_cursor_of_another_list_is_refused(
     service: Service, sdk: anthropic.Anthropic, notes: Store
 ) -> None:
     other = store(sdk)
-    for path in ("/a", "/b"):
-        memory(sdk, other, path)
+    memory(sdk, other, "/a")
+    changed = memory(sdk, other, "/b")
+    sdk.beta.memory_stores.memories.update(changed.id, memory_store_id=other.id, content="new")
     lists: list[tuple[str, dict[str, str]]] = [
         (STORES, {}),
         (STORES, {"include_archived": "true"}),
@@ -192,6 +193,8 @@ def test_a_cursor_of_another_list_is_refused(
         (f"{STORES}/{other.id}/memories", {}),
         (f"{STORES}/{notes.id}/memory_versions", {}),
         (f"{STORES}/{notes.id}/memory_versions", {"operation": "created"}),
+        (f"{STORES}/{other.id}/memory_versions", {}),
+        (f"{STORES}/{other.id}/memory_versions", {"memory_id": changed.id}),
         *(
             (path, {f"created_at[{end}]": "2030-01-01T12:00:00Z"})
             for path in (STORES, f"{STORES}/{notes.id}/memory_versions")
