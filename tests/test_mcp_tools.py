@@ -230,6 +230,8 @@ def test_arguments_that_are_wrong_are_told_and_nothing_is_saved(worker: Agent) -
         ("mem_search", {"query": "x", "limit": 51}, "limit: Input should be less than or equal"),
         ("mem_search", {"query": "x", "limit": "many"}, "limit: Input should be a valid integer"),
         ("mem_search", {"query": ""}, "query: String should have at least 1 character"),
+        ("mem_timeline", {"id": 1, "before": 21}, "before: Input should be less than or equal"),
+        ("mem_timeline", {"id": 1, "after": 21}, "after: Input should be less than or equal"),
         ("mem_get", {"id": 1 << 63}, "id: Input should be less than or equal to"),
         ("mem_get", {"id": "'; DROP TABLE memories; --"}, "id: Input should be a valid integer"),
         ("mem_update", {"id": 1, "tags": ["t"] * 21}, "tags: List should have at most 20 items"),
