@@ -297,12 +297,15 @@ def test_what_a_tool_does_is_a_span_in_the_trace_of_its_request(tmp_path: Path) 
 def test_a_service_without_the_sdk_says_how_to_get_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agentops_memory.mcp.http.find_spec", lambda _: None)
     with serving(tmp_path / "memory.db") as service:
-        answers = [service.http.post("/mcp/any", json=PING) for _ in range(2)]
+        with monkeypatch.context() as without:
+            without.setattr("agentops_memory.mcp.http.find_spec", lambda _: None)
+            answers = [service.http.post("/mcp/any", json=PING) for _ in range(2)]
+        installed = service.http.post("/mcp/any", json=INITIALIZE)
 
     assert [answer.status_code for answer in answers] == [404, 404]
     assert "pip install 'agentops-memory[mcp]'" in answers[1].json()["error"]["message"]
+    assert installed.status_code == 200
 
 
 def test_the_names_of_sessions_are_bounded() -> None:
