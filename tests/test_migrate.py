@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from agentops_memory.domain.text.features import ALL
 from agentops_memory.files.service_lock import service_lock
+from agentops_memory.storage.sqlite.schema.migrate import planned
 
 from .damages import running
 from .files import NEWEST, assert_sound, rows
@@ -111,6 +113,21 @@ def test_nothing_is_done_without_room(
     assert "1.0 MiB are free. That is too little." in told.stdout
     assert "not tried, as there is no room for a copy." in told.stdout
     assert path.read_bytes() == before
+
+
+def test_nothing_is_tried_without_room_for_a_copy(
+    path: Path, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal.say("migrate")
+    running("UPDATE index_rules SET rules = 'others'", "PRAGMA journal_mode = DELETE")(path)
+    usage = namedtuple("usage", "total used free")
+    needed = planned(path, ALL).needed
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(1, 1, needed))
+
+    told, done = terminal.run("migrate", "--dry-run"), terminal.run("migrate")
+
+    assert (told.exit_code, done.exit_code) == (0, 0)
+    assert "not tried, as there is no room for a copy." in told.stdout
 
 
 def test_without_a_database_there_is_nothing_to_migrate(tmp_path: Path) -> None:
