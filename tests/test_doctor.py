@@ -420,6 +420,22 @@ def test_a_clock_that_was_never_set_is_noticed(path: Path) -> None:
     assert [(it.code, it.status) for it in wrong(found)] == [("clock", Status.FAILED)]
 
 
+def test_a_change_from_the_future_is_noticed(path: Path) -> None:
+    tomorrow = datetime.now(UTC) + timedelta(days=1)
+    running(f"UPDATE revisions SET at = {tomorrow.timestamp() * 1_000_000:.0f}")(path)
+
+    assert [it.code for it in wrong(findings_of(patient(path)))] == ["clock"]
+
+
+def test_an_erasure_that_is_complete_is_not_overdue(path: Path) -> None:
+    running(
+        "INSERT INTO erasures (id, kind, project, observations, revisions, sessions, erased_at, "
+        "bytes_gone_at) VALUES ('e', 'project', 'p', 1, 1, 1, 1750000000000000, 1750000000000001)"
+    )(path)
+
+    assert wrong(findings_of(patient(path))) == []
+
+
 def test_a_disk_without_room_is_noticed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.statvfs(path)
     told = []
