@@ -18,6 +18,7 @@ from agentops_memory.storage.sqlite import SqliteEngine
 
 from .callers import calling, made_key
 from .database import assert_index_is_whole
+from .files import rows
 from .process import run
 from .service import START, Service, observation, serving
 from .stores import at, entry, entry_at, ok, store, update
@@ -84,6 +85,8 @@ def test_a_scan_takes_out_what_is_stored_wherever_it_stands(stored: Path) -> Non
     assert RARE.encode() not in held
     assert AWS.lower().encode() not in held
     assert_index_is_whole(stored)
+    receipts = rows(stored, "SELECT project, observations, sessions FROM erasures ORDER BY 1, 2")
+    assert receipts == [("demo", 0, 1), ("demo", 3, 0), ("other", 1, 0)]
     assert scan(stored) == (0, "no secrets found in what is said\n")
 
 
