@@ -12,7 +12,7 @@ import pytest
 
 from agentops_memory.cli.output import cut, one_line, padded, size, width
 
-from .process import environment
+from .process import environment, run
 from .terminal import Terminal
 
 PROGRAM = [sys.executable, "-m", "agentops_memory"]
@@ -96,6 +96,13 @@ def test_a_reader_that_leaves_is_no_failure_worth_a_word(at: Terminal) -> None:
     )  # fmt: skip
 
     assert (done.stdout, done.stderr) == ("141\n", "")
+
+
+def test_an_output_that_has_no_such_letter_spells_it_out(at: Terminal) -> None:
+    done = run("search", "wide", variables=at.variables | {"PYTHONIOENCODING": "latin-1"})
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert r"Wide \u6f22\u5b57" in done.stdout
 
 
 @pytest.mark.parametrize(
