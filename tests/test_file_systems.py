@@ -1,5 +1,6 @@
 """On which file systems a database may lie."""
 
+import errno
 import os
 import shlex
 from pathlib import Path
@@ -8,6 +9,7 @@ import pytest
 
 from agentops_memory.domain.errors import StartRefused
 from agentops_memory.files import file_systems
+from agentops_memory.files.atomic import placed
 from agentops_memory.files.file_systems import file_system, is_network, kind_at, require_local
 
 from .callers import calling, made_key
@@ -171,3 +173,20 @@ def test_a_start_on_what_the_kernel_calls_nfs_is_refused(tmp_path: Path) -> None
     with program("serve", variables=allowed, within=within) as running, running.client() as http:
         assert http.get("/health/ready").status_code == 200
         running.line("the database is on a network file system")
+
+
+def test_where_there_are_no_hard_links_a_name_that_is_taken_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "link", refused)
+    draft, path = tmp_path / "draft", tmp_path / "file"
+    draft.write_text("first")
+    placed(draft, path)
+    draft.write_text("second")
+
+    with pytest.raises(FileExistsError):
+        placed(draft, path)
+    assert (path.read_text(), draft.read_text()) == ("first", "second")
