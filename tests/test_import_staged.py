@@ -41,7 +41,7 @@ from agentops_memory.domain.memories import limits
 from agentops_memory.domain.memories.memories import Memories
 from agentops_memory.domain.memories.redactor import Redactor, default_rules
 from agentops_memory.domain.memories.sessions import Sessions
-from agentops_memory.domain.model.access import OPERATOR, Caller, Patterns
+from agentops_memory.domain.model.access import OPERATOR, Caller, Patterns, TenantId
 from agentops_memory.domain.model.memory import Draft, Imported, Memory, SessionId, Text
 from agentops_memory.domain.model.space import Project, Space
 from agentops_memory.domain.ports.engine import Engine
@@ -58,9 +58,11 @@ from agentops_memory.domain.transfer.rows import (
 )
 from agentops_memory.domain.transfer.transfer import STEP, Transfer, chunks_of
 from agentops_memory.storage.sqlite import SqliteEngine
+from agentops_memory.storage.sqlite.engine.tenants import tenant_file
 from agentops_memory_client.contract import reading
 
 from . import raw
+from .callers import calling, made_key
 from .files import assert_sound, rows
 from .forks import PROGRAM
 from .process import program, run, served, until
@@ -800,6 +802,21 @@ def test_the_next_start_completes_what_was_accepted(tmp_path: Path) -> None:
     asyncio.run(left_behind())
     with serving(path) as service:
         until(lambda: service.http.get("/stats").json()["total_observations"] == LARGE)
+
+
+def test_a_tenant_s_import_goes_on_once_its_database_is_opened(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    other = tenant_file(path, TenantId("acme"))
+
+    async def left_behind() -> None:
+        async with opened(other) as engine:
+            await staged(engine, document(LARGE))
+
+    made_key(path)
+    with serving(path) as service:
+        asyncio.run(left_behind())
+        with calling(service, made_key(path, tenant="acme")) as acme:
+            until(lambda: acme.get("/stats").json()["total_observations"] == LARGE)
 
 
 def test_an_answer_says_that_an_import_goes_on() -> None:
