@@ -36,7 +36,7 @@ from .files.keys import KeyFile, WatchedKeys
 from .files.redaction import RedactionFile
 from .files.service_lock import OnWait, service_lock_within
 from .jobs.gauges import Figures, kept_fresh, watching_the_loop
-from .jobs.schedule import Housekeeping
+from .jobs.schedule import BackgroundJobs
 from .local import LocalService
 from .mcp import http as mcp
 from .mcp.connection import Connections
@@ -85,7 +85,7 @@ async def opened(
     wiring = _Wiring.of(settings, telemetry, clock)
     keys = WatchedKeys(KeyFile(settings.keys_file, settings.audit_file))
     gate = wiring.gate(keys)
-    jobs = Housekeeping(
+    jobs = BackgroundJobs(
         settings=settings,
         metrics=telemetry.metrics,
         clock=clock,
@@ -168,7 +168,7 @@ class _Wiring:
 
     @asynccontextmanager
     async def application(
-        self, sqlite: TenantsEngine, gate: Gate, jobs: Housekeeping
+        self, sqlite: TenantsEngine, gate: Gate, jobs: BackgroundJobs
     ) -> AsyncIterator[Starlette]:
         """The application, with what goes on beside it."""
         metrics, backups = self.telemetry.metrics, jobs.backups()
@@ -182,7 +182,7 @@ class _Wiring:
         probes = Probes(storage=sqlite, metrics=metrics, backups=backups)
         more = self._endpoints(probes, figures, gate)
         async with (
-            jobs.done_for(sqlite, backups),
+            jobs.running(sqlite, backups),
             watching_the_loop(metrics),
             kept_fresh(figures) if self.telemetry.is_sent else nullcontext(),
             agents.opened(),

@@ -1,4 +1,4 @@
-"""In the background, archives are made of all that is kept, and old ones go."""
+"""The backup job: it makes archives of all databases, and removes old ones."""
 
 import asyncio
 import errno

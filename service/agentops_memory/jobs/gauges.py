@@ -1,4 +1,4 @@
-"""What is looked up when somebody asks for the measurements: sizes, rows, what is open."""
+"""Gauges that are computed when metrics are read: sizes, row counts, open tenants."""
 
 import asyncio
 import logging

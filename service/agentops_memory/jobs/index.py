@@ -1,4 +1,4 @@
-"""In the background, storage is kept in order, and mended where damage has shown."""
+"""The jobs of the maintenance port: check, repair and tidy storage."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""In the background, what is over its time is removed, but by a clock that can be trusted."""
+"""The retention job: it removes what is past its retention, by a clock that is trusted."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""Work in the background: when it is done, and what becomes of it when it fails."""
+"""Running jobs in the background: on a signal or an interval, with retries and one log line."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""What goes on beside a service: its databases are kept in order, small, whole and backed up."""
+"""The schedule of the background jobs of a service, and the engine that they signal."""
 
 import asyncio
 import logging
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Housekeeping:
+class BackgroundJobs:
     """How the databases of a service are opened, and what is done for them from then on.
 
     `elapsed` tells seconds, however the clock is put. `on_upgrade` is called on the loop.
@@ -93,11 +93,11 @@ class Housekeeping:
         )
 
     @asynccontextmanager
-    async def done_for(self, sqlite: TenantsEngine, backups: Backups | None) -> AsyncIterator[None]:
-        """Inside, it is done again and again. Sessions that are idle already have ended before.
+    async def running(self, sqlite: TenantsEngine, backups: Backups | None) -> AsyncIterator[None]:
+        """Run the jobs while the context is open. Idle sessions end before it is entered.
 
-        Another process may erase something, or leave an import half-way: all tenants are looked
-        at as often as the sweep comes.
+        Each sweep visits all tenants, as another process may have erased something or left an
+        import unfinished.
         """
         maintenance, sessions, callers = sqlite.maintenance, Sessions(engine=sqlite), sqlite.callers
         idle, every = self.settings.session_idle, self.settings.sweep_every
