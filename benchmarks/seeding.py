@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import count, islice
 from pathlib import Path
 
-from agentops_memory.domain.memories.writes import save
+from agentops_memory.domain.memories.saves import save
 from agentops_memory.domain.model.access import OPERATOR
 from agentops_memory.domain.model.memory import Draft, SessionId, Text
 from agentops_memory.domain.model.space import Space, project_name

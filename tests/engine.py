@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, closing
 from datetime import timedelta
 from pathlib import Path
 
-from agentops_memory.domain.memories import writes
+from agentops_memory.domain.memories import saves
 from agentops_memory.domain.model.access import OPERATOR
 from agentops_memory.domain.model.memory import Draft, SessionId, Text
 from agentops_memory.domain.model.space import Project, Space
@@ -48,7 +48,7 @@ def draft(content: str) -> Draft:
 
 
 async def save(database: SqliteEngine, content: str) -> None:
-    await database.write(OPERATOR, writes.save, draft(content), timedelta())
+    await database.write(OPERATOR, saves.save, draft(content), timedelta())
 
 
 async def count(database: SqliteEngine) -> int:
@@ -59,7 +59,7 @@ def saving(content: str, then: Work | None = None) -> Work:
     """Work that saves, then does something else, and answers with the content."""
 
     def work(tx: Transaction) -> str:
-        writes.save(tx, draft(content), timedelta())
+        saves.save(tx, draft(content), timedelta())
         if then is not None:
             then(tx)
         return content

@@ -7,7 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from agentops_memory.domain.memories import writes
+from agentops_memory.domain.memories import saves
 from agentops_memory.domain.model.access import Caller
 from agentops_memory.domain.model.space import Space, project_name
 from agentops_memory.domain.ports.maintenance import Tidied
@@ -51,7 +51,7 @@ def saving(project: str, content: str) -> Work:
 
     def work(tx: Any) -> str:
         given = replace(draft(content), space=Space(project=project_name(project)))
-        writes.save(tx, given, timedelta())
+        saves.save(tx, given, timedelta())
         return content
 
     return work

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from agentops_memory.domain.lifecycle.projects import Projects
-from agentops_memory.domain.memories import writes
+from agentops_memory.domain.memories import saves, writes
 from agentops_memory.domain.model.access import OPERATOR
 from agentops_memory.domain.model.memory import Draft, SessionId, Text
 from agentops_memory.domain.model.space import Project, Space
@@ -44,7 +44,7 @@ def filled(tx: Transaction, said: list[Said]) -> None:
             text=Text(type="note", title=one.content[:20], content=one.content),
             key=one.key,
         )
-        saved = writes.save(tx, draft, timedelta())
+        saved = saves.save(tx, draft, timedelta())
         if one.is_deleted:
             writes.forget(tx, saved.memory.id)
 

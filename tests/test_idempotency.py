@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from agentops_memory.api.kit.http import KEY_HEADERS
 from agentops_memory.domain.memories import limits
 from agentops_memory.domain.memories.idempotency import idempotent
-from agentops_memory.domain.memories.writes import ids_of_saved, save, saved_again
+from agentops_memory.domain.memories.saves import ids_of_saved, save, saved_again
 from agentops_memory.domain.model.access import DEFAULT_TENANT, NOT_YOUR_PROJECT, Role, patterns
 from agentops_memory.domain.model.keys import Key, issued
 

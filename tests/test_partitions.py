@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.domain.memories import writes
+from agentops_memory.domain.memories import saves
 from agentops_memory.domain.model.access import OPERATOR
 from agentops_memory.domain.model.search import Filter
 from agentops_memory.domain.model.space import project_name
@@ -344,7 +344,7 @@ def test_long_memories_of_an_import_are_indexed_before_more_are_held(
         counts = []
         with tx.memories.in_bulk():
             for content in ("apple", "apple pie", "apple and more"):
-                writes.save(tx, draft(content), timedelta())
+                saves.save(tx, draft(content), timedelta())
                 counts.append(len(tx.search.best(understood("apple"), seen, 9)))
         return [*counts, len(tx.search.best(understood("apple"), seen, 9))]
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from agentops_memory.domain.memories import writes
+from agentops_memory.domain.memories import saves, writes
 from agentops_memory.domain.model.access import OPERATOR, Caller
 from agentops_memory.domain.model.memory import Change, MemoryId
 from agentops_memory.domain.ports.maintenance import Tidied
@@ -209,7 +209,7 @@ def test_a_crowd_of_stores_does_not_keep_projects_from_moving(
 # How it is read
 
 WRITES: dict[str, Callable[[SqliteTransaction], object]] = {
-    "save": lambda tx: writes.save(tx, draft("five"), timedelta()),
+    "save": lambda tx: saves.save(tx, draft("five"), timedelta()),
     "amend": lambda tx: writes.amend(tx, MemoryId(1), Change(content="six")),
     "forget": lambda tx: writes.forget(tx, MemoryId(1)),
     "erase": lambda tx: writes.erase(tx, MemoryId(1)),

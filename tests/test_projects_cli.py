@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from agentops_memory.domain.errors import Refusal
-from agentops_memory.domain.memories.writes import save
+from agentops_memory.domain.memories.saves import save
 from agentops_memory.domain.model.access import OPERATOR, Caller, KeyId, TenantId
 from agentops_memory.storage.sqlite import SqliteEngine, TenantsEngine
 from agentops_memory.storage.sqlite.engine.tenant_files import counted, make, remove, tenants_of

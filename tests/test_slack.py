@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from agentops_memory.domain.errors import StartRefused
-from agentops_memory.domain.memories.writes import erase, save
+from agentops_memory.domain.memories.saves import save
+from agentops_memory.domain.memories.writes import erase
 from agentops_memory.domain.model.access import OPERATOR
 from agentops_memory.domain.model.memory import MemoryId
 from agentops_memory.storage.sqlite import SqliteEngine

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from agentops_memory.domain.errors import NotFound, Unavailable
+from agentops_memory.domain.memories.saves import save
 from agentops_memory.domain.memories.sessions import Sessions
-from agentops_memory.domain.memories.writes import save
 from agentops_memory.domain.model.access import OPERATOR
 from agentops_memory.domain.model.memory import MemoryId, Session, SessionId
 from agentops_memory.domain.model.search import Filter

@@ -13,7 +13,8 @@ import pytest
 
 from agentops_memory.domain.errors import Busy, NotFound, Unavailable
 from agentops_memory.domain.lifecycle.receipts import Erasures
-from agentops_memory.domain.memories.writes import erase, save
+from agentops_memory.domain.memories.saves import save
+from agentops_memory.domain.memories.writes import erase
 from agentops_memory.domain.model.access import OPERATOR, Caller, KeyId, TenantId
 from agentops_memory.domain.model.memory import MemoryId
 from agentops_memory.domain.ports.engine import Transaction

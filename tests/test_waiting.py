@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agentops_memory.domain.errors import Busy
-from agentops_memory.domain.memories import writes
+from agentops_memory.domain.memories import saves
 from agentops_memory.domain.model.access import OPERATOR
 from agentops_memory.domain.ports.engine import Transaction
 from agentops_memory.storage.sqlite import SqliteEngine
@@ -24,10 +24,10 @@ def test_a_cancelled_write_that_has_begun_is_committed_whole(tmp_path: Path) -> 
     began, cancelled = threading.Event(), threading.Event()
 
     def work(tx: Transaction) -> None:
-        writes.save(tx, draft("first half"), timedelta())
+        saves.save(tx, draft("first half"), timedelta())
         began.set()
         assert cancelled.wait(SOON)
-        writes.save(tx, draft("second half"), timedelta())
+        saves.save(tx, draft("second half"), timedelta())
 
     async def test(database: SqliteEngine) -> None:
         writing = asyncio.create_task(database.write(OPERATOR, work))

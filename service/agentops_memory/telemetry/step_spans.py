@@ -8,7 +8,7 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar, cast
 
 from opentelemetry.trace import Tracer
 
-from ..domain.memories import writes
+from ..domain.memories import saves
 from ..domain.model.access import Caller
 from ..domain.model.memory import Memory, Session
 from ..domain.model.search import Hit
@@ -136,7 +136,7 @@ def _summarized(_: None, session: Session) -> Attributes:
 
 
 WORK: Mapping[Callable[..., object], str] = {
-    writes.save: "store.add_observation",
+    saves.save: "store.add_observation",
     recall.search: "store.search",
     recall.context: "store.fetch_context",
 }

@@ -151,6 +151,7 @@ def merge(tx: Transaction, project: Project, into: Project) -> ProjectPlan:
         assert held is not None
         merge_at_key(tx, held, memory)
         revised(tx, memory, replace(memory, deleted_at=tx.now), ChangeKind.DELETED)
+    tx.lifecycles.release_keys(project, into)
     tx.projects.merge(project, into)
     return plan
 

@@ -12,10 +12,14 @@ from ..model.search import Filter
 from ..ports.callbacks import noop
 from ..ports.engine import Engine, Transaction
 from .idempotency import IdempotentRequest, idempotent
+from .lifecycles import shown, with_links
 from .redactor import Redactor, RulesOf, default_rules
+from .saves import ids_of_saved, save, saved_again
 from .writes import (
     amend,
     amended_again,
+    confirm,
+    confirmed_again,
     erase,
     erased_again,
     forget,
@@ -23,13 +27,10 @@ from .writes import (
     ids_of_changed,
     ids_of_erased,
     ids_of_restored,
-    ids_of_saved,
     known,
-    live,
     restore,
     restored_again,
-    save,
-    saved_again,
+    undeleted,
 )
 
 
@@ -60,9 +61,9 @@ class Memories:
         return replace(saved, redacted=redactor.count)
 
     async def get(self, caller: Caller, memory: MemoryId) -> Memory:
-        """The live memory."""
+        """The memory, unless it is deleted."""
         caller.require(Role.READER)
-        return await self.engine.read(caller, live, memory)
+        return await self.engine.read(caller, get, memory)
 
     async def recent(
         self, caller: Caller, filter_: Filter, limit: int, before: MemoryId | None = None
@@ -85,6 +86,14 @@ class Memories:
         work = idempotent(amend, idempotency, again=amended_again, ids=ids_of_changed)
         amended = await self.engine.write(caller, work, memory, redactor.change(change))
         return Amended(memory=amended, redacted=redactor.count)
+
+    async def confirm(
+        self, caller: Caller, memory: MemoryId, *, idempotency: IdempotentRequest | None = None
+    ) -> Memory:
+        """Note that a memory still holds; a review of it that was due is done."""
+        caller.require(Role.WRITER)
+        work = idempotent(confirm, idempotency, again=confirmed_again)
+        return await self.engine.write(caller, work, memory)
 
     async def forget(
         self, caller: Caller, memory: MemoryId, *, idempotency: IdempotentRequest | None = None
@@ -135,7 +144,11 @@ class Memories:
 def recent(tx: Transaction, filter_: Filter, limit: int, before: MemoryId | None) -> list[Memory]:
     if before is not None and tx.memories.get(before) is None:
         raise Invalid("before_id is not the id of an observation.")
-    return tx.memories.newest(filter_, limit, before=before)
+    return with_links(tx, tx.memories.newest(filter_, limit, before=before))
+
+
+def get(tx: Transaction, memory: MemoryId) -> Memory:
+    return shown(tx, undeleted(tx, memory))
 
 
 def history(tx: Transaction, memory: MemoryId) -> list[Revision]:

@@ -172,7 +172,8 @@ class Redactor:
         )
 
     def change(self, change: Change) -> Change:
-        return Change(
+        return replace(
+            change,
             type=None if change.type is None else self.text(change.type, MAX_TYPE),
             title=None if change.title is None else self.text(change.title, MAX_TITLE),
             content=None if change.content is None else self.text(change.content, MAX_CONTENT),

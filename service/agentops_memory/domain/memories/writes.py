@@ -3,77 +3,71 @@
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from ..errors import Conflict, NotFound
+from ..errors import NotFound
 from ..model.erasure import Erasure, ErasureId, ErasureKind
 from ..model.memory import (
-    Action,
+    NO_LINKS,
     Amended,
     Change,
     ChangeKind,
-    Draft,
     Memory,
     MemoryId,
+    Reference,
     Revision,
-    Saved,
-    Session,
     Text,
 )
 from ..ports.engine import Ids, Transaction
 from ..secrets.redaction import Rules
 from ..text.instants import LATEST
 from ..text.normalization import content_hash
-from .limits import require_draft, require_room, require_tags
+from . import lifecycles
+from .limits import require_room, require_tags
 from .redactor import Redactor
-from .sessions import entered
 
 SECOND = timedelta(seconds=1)
 
 
-def save(tx: Transaction, draft: Draft, window: timedelta) -> Saved:
-    """The three dedup tiers: same topic key, same text within the window, a new memory."""
-    tx.caller.require_space(draft.space)
-    require_draft(tx, draft)
-    require_room(tx)
-    entered(tx, Session(id=draft.session, project=draft.space.project, started_at=tx.now))
-    if draft.key is not None and (held := tx.memories.at_key(draft.space, draft.key)):
-        memory = replace(
-            held, text=draft.text, updated_at=changed_at(tx, held), last_seen_at=tx.now
-        )
-        return Saved(memory=revised(tx, held, memory), action=Action.UPDATED)
-    if window and (twin := tx.memories.twin(draft.space, draft.key, draft.text, tx.now - window)):
-        seen = replace(twin, duplicates=twin.duplicates + 1, last_seen_at=tx.now)
-        tx.memories.count_duplicate(seen)
-        return Saved(memory=seen, action=Action.DEDUPLICATED)
-    return Saved(memory=created(tx, _memory(tx, draft)), action=Action.CREATED)
-
-
-def ids_of_saved(outcome: Saved) -> Ids:
-    memory = outcome.memory
-    return {
-        "memory": memory.id,
-        "action": outcome.action.value,
-        "revision": memory.revision,
-        "duplicates": memory.duplicates,
-    }
-
-
-def saved_again(tx: Transaction, ids: Ids, draft: Draft, _: object) -> Saved:
-    """The counts of then, even if the memory was changed or deleted since."""
-    tx.caller.require_space(draft.space)
-    memory = known(tx, MemoryId(int(ids["memory"])))
-    then = replace(memory, revision=int(ids["revision"]), duplicates=int(ids["duplicates"]))
-    return Saved(memory=then, action=Action(str(ids["action"])))
-
-
 def amend(tx: Transaction, memory: MemoryId, change: Change) -> Memory:
-    before = live(tx, memory)
+    before = undeleted(tx, memory)
     tx.caller.require_space(before.space)
     require_tags(change.tags or (), before.text.tags)
     require_room(tx)
     text = _changed(before.text, change)
-    if text == before.text:
-        return before
-    return revised(tx, before, replace(before, text=text, updated_at=changed_at(tx, before)))
+    lifecycle = lifecycles.changed(before.lifecycle, change.lifecycle, tx.now)
+    is_relinked = _relinked(tx, before, change.lifecycle.supersedes)
+    is_given = lifecycle != lifecycles.reviewed(before.lifecycle, tx.now)
+    if text == before.text and not is_given and not is_relinked:
+        return lifecycles.shown(tx, before)
+    after = replace(before, text=text, updated_at=changed_at(tx, before), lifecycle=lifecycle)
+    lifecycles.require_place(tx, before, after)
+    return lifecycles.shown(tx, revised(tx, before, after, has_new_text=text != before.text))
+
+
+def _relinked(tx: Transaction, memory: Memory, given: tuple[Reference, ...] | None) -> bool:
+    """Whether a change replaces what the memory supersedes."""
+    if given is None:
+        return False
+    older = lifecycles.superseded(tx, memory.space, given)
+    links = tx.supersessions.of([memory.id]).get(memory.id, NO_LINKS)
+    tx.supersessions.clear(memory.id, older)
+    lifecycles.link(tx, memory.id, older)
+    return older != links.supersedes
+
+
+def confirm(tx: Transaction, memory: MemoryId) -> Memory:
+    before = undeleted(tx, memory)
+    tx.caller.require_space(before.space)
+    reviewed = lifecycles.reviewed(before.lifecycle, tx.now)
+    after = replace(before, lifecycle=replace(reviewed, confirmed_at=tx.now))
+    tx.memories.set_lifecycle(after)
+    return lifecycles.shown(tx, after)
+
+
+def confirmed_again(tx: Transaction, _: Ids, memory: MemoryId) -> Memory:
+    """The memory as it is now."""
+    now = known(tx, memory)
+    tx.caller.require_space(now.space)
+    return lifecycles.shown(tx, now)
 
 
 def ids_of_changed(memory: Memory) -> Ids:
@@ -137,13 +131,17 @@ def restore(tx: Transaction, memory: MemoryId, number: int, rules: Rules) -> Ame
     text = next((r.text for r in tx.revisions.newest(before) if r.number == number), None)
     if text is None:
         raise NotFound("No such revision.")
-    if before.deleted_at and before.key and tx.memories.at_key(before.space, before.key):
-        raise Conflict("Another observation holds this topic key now.")
     redactor = Redactor(rules)  # there are more rules, perhaps, than when it was saved
     after = replace(
-        before, text=redactor.words(text), updated_at=changed_at(tx, before), deleted_at=None
+        before,
+        text=redactor.words(text),
+        updated_at=changed_at(tx, before),
+        deleted_at=None,
+        lifecycle=lifecycles.reviewed(before.lifecycle, tx.now),
     )
-    return Amended(memory=revised(tx, before, after), redacted=redactor.count)
+    lifecycles.require_place(tx, before, after)
+    restored = lifecycles.shown(tx, revised(tx, before, after))
+    return Amended(memory=restored, redacted=redactor.count)
 
 
 def ids_of_restored(outcome: Amended) -> Ids:
@@ -156,6 +154,14 @@ def restored_again(tx: Transaction, ids: Ids, memory: MemoryId, _: int, __: Rule
 
 
 def live(tx: Transaction, memory: MemoryId) -> Memory:
+    """The memory, unless it is deleted or expired."""
+    found = known(tx, memory)
+    if not found.is_live(tx.now):
+        raise NotFound("No such observation.")
+    return found
+
+
+def undeleted(tx: Transaction, memory: MemoryId) -> Memory:
     """The memory, unless it is deleted."""
     found = known(tx, memory)
     if found.deleted_at is not None:
@@ -180,13 +186,22 @@ def created(tx: Transaction, memory: Memory) -> Memory:
 
 
 def revised(
-    tx: Transaction, before: Memory, after: Memory, deed: ChangeKind = ChangeKind.UPDATED
+    tx: Transaction,
+    before: Memory,
+    after: Memory,
+    deed: ChangeKind = ChangeKind.UPDATED,
+    *,
+    has_new_text: bool = True,
 ) -> Memory:
-    """Replace a memory by its next state; the history keeps the one before."""
+    """Replace a memory by its next state; the history keeps the one before.
+
+    Without a new text it keeps no copy: the revision reads as the next one that has its own.
+    """
     after = replace(
         after, revision=before.revision + 1, content_hash=content_hash(after.text.content)
     )
-    tx.revisions.keep(before)
+    if has_new_text:
+        tx.revisions.keep(before)
     tx.memories.replace(after)
     _record(tx, after, deed)
     return after
@@ -217,19 +232,6 @@ def _visible_id(tx: Transaction, receipt: Erasure | None) -> ErasureId | None:
     return receipt.id
 
 
-def _memory(tx: Transaction, draft: Draft) -> Memory:
-    return Memory(
-        uid=tx.new_uid(tx.now),
-        session=draft.session,
-        space=draft.space,
-        key=draft.key,
-        text=draft.text,
-        last_seen_at=tx.now,
-        created_at=tx.now,
-        updated_at=tx.now,
-    )
-
-
 def _changed(text: Text, change: Change) -> Text:
     return Text(
         type=text.type if change.type is None else change.type,
@@ -241,7 +243,7 @@ def _changed(text: Text, change: Change) -> Text:
 
 def _as_of(tx: Transaction, memory: MemoryId, number: int) -> Memory:
     """The memory with the text of that revision; as it is now if that is not kept any more."""
-    now = known(tx, memory)
+    now = lifecycles.shown(tx, known(tx, memory))
     tx.caller.require_space(now.space)
     then = next((r for r in tx.revisions.newest(now) if r.number == number), None)
     if then is None or then.text is None:

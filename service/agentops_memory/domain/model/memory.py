@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
-from enum import StrEnum
-from typing import NewType
+from datetime import datetime, timedelta
+from enum import Enum, StrEnum
+from typing import Literal, NewType
 
 from .space import Project, Space
 
@@ -23,6 +23,66 @@ class Text:
     tags: tuple[str, ...] = ()
 
 
+Reference = MemoryId | str
+"""A memory as a caller names it: by its id, or by its stable id."""
+
+MAX_PINNED = 20  # live memories of a project, and as many global ones
+MAX_SUPERSEDED = 20  # memories that one request names
+
+
+class Unset(Enum):
+    """The value of a field that a request does not name; None takes the field's value away."""
+
+    UNSET = "unset"
+
+
+UNSET = Unset.UNSET
+Given = datetime | Literal[Unset.UNSET] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lifecycle:
+    """What a memory was given beside its text. At `expires_at`, and after it, it is expired."""
+
+    expires_at: datetime | None = None
+    pinned_at: datetime | None = None
+    review_at: datetime | None = None
+    confirmed_at: datetime | None = None
+
+    def is_expired(self, now: datetime) -> bool:
+        return self.expires_at is not None and self.expires_at <= now
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LifecycleChange:
+    """What a save or a change sets; what is not given stays. `ttl` counts from the transaction."""
+
+    expires_at: Given = UNSET
+    ttl: timedelta | None = None
+    pinned: bool | None = None
+    supersedes: tuple[Reference, ...] | None = None
+    review_at: Given = UNSET
+
+    def end(self, now: datetime) -> Given:
+        """The end that is given, as an instant."""
+        return self.expires_at if self.ttl is None else now + self.ttl
+
+
+NO_LIFECYCLE = Lifecycle()
+NO_CHANGE = LifecycleChange()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Links:
+    """What a memory supersedes, and the live ones that supersede it; each in the order of ids."""
+
+    supersedes: tuple[MemoryId, ...] = ()
+    superseded_by: tuple[MemoryId, ...] = ()
+
+
+NO_LINKS = Links()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
     """A memory to be saved."""
@@ -31,6 +91,7 @@ class Draft:
     space: Space
     text: Text
     key: str | None = None
+    lifecycle: LifecycleChange = NO_CHANGE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +102,7 @@ class Change:
     title: str | None = None
     content: str | None = None
     tags: tuple[str, ...] | None = None
+    lifecycle: LifecycleChange = NO_CHANGE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +110,7 @@ class Memory:
     """One memory in its space, at its key if it has one. Instants are aware, in UTC.
 
     An entry of a store has no session. `extras` belong to an API: no rule reads them.
+    `links` are known to reads that show them alone.
     """
 
     id: MemoryId = UNSAVED
@@ -65,6 +128,12 @@ class Memory:
     updated_at: datetime
     deleted_at: datetime | None = None
     extras: Mapping[str, str] = field(default_factory=dict)
+    lifecycle: Lifecycle = NO_LIFECYCLE
+    links: Links = NO_LINKS
+
+    def is_live(self, now: datetime) -> bool:
+        """Whether it is neither deleted nor expired at the instant."""
+        return self.deleted_at is None and not self.lifecycle.is_expired(now)
 
 
 class Action(StrEnum):
@@ -82,6 +151,7 @@ class Saved:
     memory: Memory
     action: Action
     redacted: int = 0  # secrets removed
+    superseded: int = 0  # links that are new
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

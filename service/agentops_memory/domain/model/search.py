@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from ..text.query import Query, Term
-from .memory import Memory, MemoryId
+from .memory import Links, Memory, MemoryId
 from .space import GLOBAL_SCOPE, Project, StoreId
 
 SHOWN = 300  # code points of a memory's content in a context
@@ -89,6 +89,8 @@ class Reason(StrEnum):
     RECENCY = "recency"
     SIZE = "size"
     BUDGET = "budget"
+    PINS = "pins"
+    SUPERSEDED = "superseded"
     TIMED_OUT = "timed_out"
     NONE = "none"
 
@@ -110,6 +112,7 @@ class WhyNot:
     last_score: float | None = None
     is_older: bool = False
     is_beyond_depth: bool = False
+    superseded_by: tuple[MemoryId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,11 +120,13 @@ class Explanation:
     """Why an answer is as it is: `items` by the ids of its memories, those found by words alone.
 
     `dropped` are the words that were not looked for; `asked` are the terms without corrections.
+    `links` are those of the memories of the answer that have any.
     """
 
     dropped: tuple[str, ...] = ()
     asked: frozenset[Term] = frozenset()
     items: Mapping[int, Explained] = field(default_factory=dict)
+    links: Mapping[MemoryId, Links] = field(default_factory=dict)
     why_not: WhyNot | None = None
     is_timed_out: bool = False
 
@@ -133,7 +138,8 @@ class Filter:
     With `global_too`, the global memories of every project join those of the
     project. The scope `global` means the global memories of every project,
     whatever the project; any other scope means the project's own. A store means its
-    memories alone; without one, those of stores are not seen.
+    memories alone; without one, those of stores are not seen. `is_current` leaves out
+    what a live memory supersedes.
     """
 
     project: Project | None = None
@@ -142,6 +148,7 @@ class Filter:
     type: str | None = None
     tag: str | None = None
     global_too: bool = False
+    is_current: bool = False
 
     @property
     def in_context(self) -> "Filter":
@@ -155,6 +162,7 @@ class Method(StrEnum):
     TOPIC_KEY = "topic_key"
     FULL_TEXT = "fts5_bm25"
     RECENCY = "recency"
+    PINNED = "pinned"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,10 +191,14 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """Which explanations a caller asks for: why these memories, and why not another."""
+    """What a caller asks for beside memories: why these, why not another, and their links.
+
+    It is true if something is to be explained.
+    """
 
     explain: bool = False
     why_not: MemoryId | None = None
+    links: bool = False
 
     def __bool__(self) -> bool:
         return self.explain or self.why_not is not None
@@ -209,7 +221,7 @@ class Found:
     @property
     def method(self) -> Method:
         """Full text if any memory was found by its words, else recency."""
-        by_words = any(hit.method is not Method.RECENCY for hit in self.hits)
+        by_words = any(hit.method in (Method.TOPIC_KEY, Method.FULL_TEXT) for hit in self.hits)
         return Method.FULL_TEXT if by_words else Method.RECENCY
 
 

@@ -10,6 +10,7 @@ from ..model.memory import MemoryId
 from ..model.retention import Retentions
 from ..model.space import Extent, Listed, Project, RowCounts
 from .imports import ImportTable
+from .lifecycles import LifecycleTable, SupersessionTable
 from .maintenance import Condition, Maintenance
 from .memories import MemoryTable, RevisionTable, SessionTable, TranscriptTable
 from .retention import ReceiptTable, RetentionTable
@@ -123,6 +124,10 @@ class Transaction(Protocol):
 
     @property
     def memories(self) -> MemoryTable: ...
+    @property
+    def lifecycles(self) -> LifecycleTable: ...
+    @property
+    def supersessions(self) -> SupersessionTable: ...
     @property
     def sessions(self) -> SessionTable: ...
     @property

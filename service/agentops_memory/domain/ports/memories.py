@@ -15,7 +15,7 @@ MAX_PAGE = 1024 * 1024  # the same of a page of an export, which holds it twice 
 
 
 class MemoryTable(Protocol):
-    """Memories. Methods that do not say "live" include soft-deleted ones.
+    """Memories. Methods that do not say "live" include soft-deleted and expired ones.
 
     Entries of stores are visible only to methods that take a store or its space, and to `every`.
     """
@@ -27,7 +27,7 @@ class MemoryTable(Protocol):
         """The memory of a store with this stable id."""
 
     def at_key(self, space: Space, key: str) -> Memory | None:
-        """The live memory at the key; a space holds at most one."""
+        """The memory at the key that is not deleted; a space holds at most one."""
 
     def twin(self, space: Space, key: str | None, text: Text, since: datetime) -> Memory | None:
         """The newest live memory since then with the same key, type, title and content hash."""
@@ -50,6 +50,12 @@ class MemoryTable(Protocol):
     def replace(self, memory: Memory) -> None:
         """Update all fields of the memory and its index entry."""
 
+    def set_lifecycle(self, memory: Memory) -> None:
+        """Update the memory's lifecycle alone."""
+
+    def release_key(self, memory: Memory) -> None:
+        """Let others take the key of an expired memory, which still shows it."""
+
     def count_duplicate(self, memory: Memory) -> None:
         """Update `duplicates` and `last_seen_at` alone."""
 
@@ -66,6 +72,9 @@ class MemoryTable(Protocol):
         self, filter_: Filter, limit: int, *, before: MemoryId | None = None
     ) -> list[Memory]:
         """Live memories older than `before`, newest first, ties by id; at most MAX_LIST of text."""
+
+    def pinned(self, filter_: Filter, limit: int) -> list[Memory]:
+        """Live pinned memories in the order of pinning, ties by id."""
 
     def around(self, memory: Memory, before: int, after: int) -> list[Memory]:
         """The timeline: a memory and its live neighbours in its project, oldest first."""

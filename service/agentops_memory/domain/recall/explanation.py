@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import TypeVar
 
 from ..errors import WITHOUT_WORDS
-from ..model.memory import Memory, MemoryId
+from ..model.memory import NO_LINKS, Memory, MemoryId
 from ..model.ranking import OTHER_SENTENCES, PLACES
 from ..model.search import (
     Explained,
@@ -40,7 +40,8 @@ T = TypeVar("T")
 class Answer:
     """An answer and how it was computed: candidates, filter, tiers, limit and budget.
 
-    With `fills_up`, as in a context, the newest memories fill the limit.
+    With `fills_up`, as in a context, the newest memories fill the limit. `ranked` is what
+    would be found if nothing was pinned.
     """
 
     found: Found
@@ -49,6 +50,7 @@ class Answer:
     tiers: tuple[Tier, ...]
     fills_up: bool
     packed: Packed | None = None
+    ranked: Found | None = None
 
     @property
     def searched(self) -> Filter:
@@ -67,6 +69,7 @@ def explanation(
     return Explanation(
         asked=frozenset(asked.terms),
         items=items or {},
+        links=tx.supersessions.of([hit.memory.id for hit in hits]) if wanted.explain else {},
         why_not=why,
         is_timed_out=items is None or why is _TIMED_OUT,
     )
@@ -100,15 +103,20 @@ def _in_time(tx: Transaction, work: Callable[[], T]) -> T | None:
 def why_not(tx: Transaction, wanted: MemoryId, answer: Answer) -> WhyNot:
     """What kept a memory out; UNKNOWN for a soft-deleted one, too."""
     memory = tx.memories.get(wanted)
-    if memory is None or memory.deleted_at is not None:
+    if memory is None or not memory.is_live(tx.now):
         return WhyNot(reason=Reason.UNKNOWN)
     if filters := failed_filters(memory, answer):
         return WhyNot(reason=Reason.FILTER, filters=filters)
+    links = tx.supersessions.of([wanted]).get(wanted, NO_LINKS)
+    if links.superseded_by and answer.filter.is_current:
+        return WhyNot(reason=Reason.SUPERSEDED, superseded_by=links.superseded_by)
     for place, hit in enumerate(answer.found.hits, start=1):
         if hit.memory.id == wanted:
             left_out = answer.packed.left_out if answer.packed else ()
             is_left_out = any(wanted == one.memory for one in left_out)
             return WhyNot(reason=Reason.BUDGET if is_left_out else Reason.NONE, place=place)
+    if answer.ranked and any(hit.memory.id == wanted for hit in answer.ranked.hits):
+        return WhyNot(reason=Reason.PINS)
     return _outranked(tx, wanted, answer)
 
 

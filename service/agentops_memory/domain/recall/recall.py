@@ -1,15 +1,15 @@
 """Search and context: memories by full text, by topic key, and the newest as backfill."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from fractions import Fraction
 
 from ..errors import WITHOUT_WORDS
+from ..memories.lifecycles import with_links
 from ..memories.writes import live
 from ..model.access import Caller, Role
 from ..model.memory import Memory, MemoryId
-from ..model.search import Budget, Context, Filter, Found, Hit, Source, Tier, Wanted
+from ..model.search import Budget, Context, Filter, Found, Hit, Method, Source, Tier, Wanted
 from ..model.space import GLOBAL_SCOPE, Project, StoreId, Totals
 from ..ports.engine import Engine, Transaction
 from ..stores.rules import known_store
@@ -17,11 +17,11 @@ from ..text.features import ALL, Feature, Features
 from ..text.query import MAX_PROMPT, TIMEOUT, Query, understood, words
 from .budget import packed
 from .explanation import Answer, explanation
+from .lists import distinct, fused, never_falling
 
 SUMMARIES = 3  # of sessions, in a context
 NOTHING = Wanted()
 UNBOUNDED = Budget()
-K = 60  # of reciprocal rank fusion (Cormack, Clarke and Büttcher, 2009): how little the first lead
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,16 +33,25 @@ class Recall:
     timeout: timedelta = TIMEOUT
 
     async def search(
-        self, caller: Caller, text: str, filter_: Filter, limit: int, wanted: Wanted = NOTHING
+        self,
+        caller: Caller,
+        text: str,
+        filter_: Filter,
+        limit: int,
+        wanted: Wanted = NOTHING,
+        *,
+        superseded: bool = False,
     ) -> Found:
         """Memories that match, best first: by topic key, then with every word, then with any.
 
-        Ranks never improve along the list.
+        Ranks never improve along the list. With `superseded` those that others supersede
+        join, and each tells which.
         """
         caller.require(Role.READER)
         query = self._understood(text)
         if not query and not wanted:
             return Found()
+        filter_ = replace(filter_, is_current=not superseded)
         found = await self.engine.read(caller, search, query, filter_, limit, wanted)
         return self._with_dropped(found, text)
 
@@ -65,7 +74,7 @@ class Recall:
         wanted: Wanted = NOTHING,
         stores: Sequence[StoreId] = (),
     ) -> Context:
-        """What to inject before a turn: session summaries, best matches, the newest as backfill.
+        """What to inject before a turn: summaries, pins, best matches, the newest as backfill.
 
         Without a project: global memories and no summaries. Matches in stores are merged
         by reciprocal rank fusion; an unknown store is NotFound. What exceeds the budget
@@ -74,8 +83,9 @@ class Recall:
         caller.require(Role.READER)
         query = self._understood(text)
         answer = await self.engine.read(
-            caller, context, query, filter_, limit, budget, wanted, stores=tuple(stores)
-        )
+            caller, context, query, replace(filter_, is_current=True), limit, budget, wanted,
+            stores=tuple(stores),
+        )  # fmt: skip
         return replace(answer, found=self._with_dropped(answer.found, text))
 
     async def timeline(
@@ -106,6 +116,8 @@ def search(
     tx: Transaction, query: Query, filter_: Filter, limit: int, wanted: Wanted = NOTHING
 ) -> Found:
     found = _searched(tx, query, filter_, limit)
+    if not filter_.is_current:
+        found = _with_links(tx, found)
     if not wanted:
         return found
     answer = Answer(
@@ -116,7 +128,7 @@ def search(
 
 def search_store(tx: Transaction, query: Query, store: StoreId, limit: int) -> Found:
     known_store(tx, store)
-    return search(tx, query, Filter(store=store), limit) if query else Found()
+    return search(tx, query, Filter(store=store, is_current=True), limit) if query else Found()
 
 
 def context(
@@ -131,13 +143,16 @@ def context(
 ) -> Context:
     for store in stores:
         known_store(tx, store)
-    candidates = _candidates(tx, query, filter_, limit, stores)
+    ranked = _candidates(tx, query, filter_, limit, stores)
+    candidates = replace(ranked, found=_pinned_first(tx, ranked.found, filter_, limit))
     shown = packed(candidates, budget) if budget.is_bounded or wanted else candidates
+    if wanted.links:
+        shown = replace(shown, found=_with_links(tx, shown.found))
     if not wanted:
         return shown
     answer = Answer(
         found=candidates.found, filter=filter_, limit=limit,
-        tiers=_context_tiers(query), fills_up=True, packed=shown.packed,
+        tiers=_context_tiers(query), fills_up=True, packed=shown.packed, ranked=ranked.found,
     )  # fmt: skip
     why = explanation(tx, query, shown.found.hits, answer, wanted)
     return replace(shown, found=replace(shown.found, explanation=why))
@@ -162,7 +177,7 @@ def _searched(tx: Transaction, query: Query, filter_: Filter, limit: int) -> Fou
     except WITHOUT_WORDS:
         newest = tx.search.backfill(filter_, limit, ())
         return Found(hits=tuple(newest), query=query, is_degraded=True)
-    return Found(hits=tuple(_never_falling(hits[:limit])), query=query)
+    return Found(hits=tuple(never_falling(hits[:limit])), query=query)
 
 
 def _by_words(
@@ -175,9 +190,9 @@ def _by_words(
     query = _corrected(tx, query, filter_)
     tiers = _search_tiers(query)
     if Tier.EVERY in tiers:
-        hits = _distinct([*hits, *tx.search.every(query, filter_, limit)])
+        hits = distinct([*hits, *tx.search.every(query, filter_, limit)])
     if Tier.ANY in tiers and len(hits) < limit:
-        hits = _distinct([*hits, *tx.search.best(query, filter_, limit)])
+        hits = distinct([*hits, *tx.search.best(query, filter_, limit)])
     return query, hits
 
 
@@ -204,10 +219,29 @@ def _candidates(
     return Context(summaries=tuple(summaries), found=found)
 
 
+def _pinned_first(tx: Transaction, ranked: Found, filter_: Filter, limit: int) -> Found:
+    """Pinned memories before the ranked ones, in at most half of the places, rounded up."""
+    if filter_.project is None and filter_.scope not in (None, GLOBAL_SCOPE):
+        return ranked
+    pinned = tx.memories.pinned(filter_.in_context, (limit + 1) // 2)
+    if not pinned:
+        return ranked
+    first = {it.id: Hit(memory=it, rank=0.0, method=Method.PINNED) for it in pinned}
+    others = [hit for hit in ranked.hits if hit.memory.id not in first]
+    return replace(ranked, hits=(*first.values(), *others[: limit - len(first)]))
+
+
+def _with_links(tx: Transaction, found: Found) -> Found:
+    memories = with_links(tx, [hit.memory for hit in found.hits])
+    hits = zip(found.hits, memories, strict=True)
+    return replace(found, hits=tuple(replace(hit, memory=memory) for hit, memory in hits))
+
+
 def _matches_and_newest(
     tx: Transaction, query: Query, filter_: Filter, limit: int, stores: tuple[StoreId, ...]
 ) -> Found:
-    in_stores = [Filter(store=store, type=filter_.type, tag=filter_.tag) for store in stores]
+    of_stores = Filter(type=filter_.type, tag=filter_.tag, is_current=True)
+    in_stores = [replace(of_stores, store=store) for store in stores]
     sources: list[Source] = []
     is_degraded = False
     if query.sentences:
@@ -243,31 +277,3 @@ def _corrected(tx: Transaction, query: Query, filter_: Filter) -> Query:
     if Feature.TYPOS not in query.features or not query.doubtful:
         return query
     return query.corrected(tx.search.lookalikes(query.doubtful, filter_))
-
-
-def _distinct(hits: Iterable[Hit]) -> list[Hit]:
-    first: dict[MemoryId, Hit] = {}
-    for hit in hits:
-        first.setdefault(hit.memory.id, hit)
-    return list(first.values())
-
-
-def _never_falling(hits: Iterable[Hit]) -> Iterator[Hit]:
-    """The hits with ranks that never improve: a later tier is never ranked better."""
-    floor = float("-inf")
-    for hit in hits:
-        floor = max(floor, hit.rank)
-        yield replace(hit, rank=floor)
-
-
-def fused(lists: Iterable[Sequence[Hit]], limit: int) -> list[Hit]:
-    """Reciprocal rank fusion: a hit counts 1 / (60 + its place) in each list; ties by id."""
-    hits: dict[int, Hit] = {}
-    scores: dict[int, Fraction] = {}
-    for found in lists:
-        for place, hit in enumerate(found, start=1):
-            id_ = hit.memory.id
-            hits.setdefault(id_, replace(hit, place=place))
-            scores[id_] = scores.get(id_, Fraction()) + Fraction(1, K + place)
-    best = sorted(hits, key=lambda id_: (-scores[id_], id_))
-    return [hits[id_] for id_ in best[:limit]]

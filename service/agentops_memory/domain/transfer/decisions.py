@@ -76,7 +76,9 @@ class Lookups:
         return next(self.tx.memories.twins_of(memory), None)
 
     def at_key(self, space: Space, key: str) -> Memory | None:
-        return self.tx.memories.at_key(space, key)
+        """The live memory at the key."""
+        held = self.tx.memories.at_key(space, key)
+        return held if held is not None and held.is_live(self.tx.now) else None
 
     def holds(self, memory: Memory, state: Memory) -> bool:
         """Whether a revision of the memory has the text and the second of this state."""

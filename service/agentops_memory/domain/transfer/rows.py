@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from ..errors import Denied, NotFound, Unavailable
+from ..memories.lifecycles import at_key
 from ..memories.limits import require_margin, require_room
 from ..memories.sessions import admitted
 from ..memories.writes import created, revised
@@ -141,9 +142,12 @@ def _import_memory(tx: Transaction, memory: Memory) -> bool:
 
 def _store(tx: Transaction, decided: Decision) -> None:
     memory, existing = decided.memory, decided.existing
+    if memory.key is not None:
+        at_key(tx, memory.space, memory.key)  # an expired memory leaves it
     if existing is None:
         created(tx, replace(memory, uid=memory.uid or tx.new_uid(memory.created_at)))
     elif decided.outcome is RowOutcome.EARLIER:
+        tx.revisions.keep(replace(existing, revision=existing.revision - 1))  # it may have no text
         tx.revisions.absorb(existing.id, earlier_revision(existing, memory))
     elif decided.outcome.is_stored:
         revised(tx, existing, decided.state)

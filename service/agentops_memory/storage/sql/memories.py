@@ -8,12 +8,13 @@ from datetime import datetime
 from functools import cache
 from typing import Any
 
-from ...domain.model.memory import Memory, MemoryId, Text
+from ...domain.model.memory import NO_LIFECYCLE, Memory, MemoryId, Text
 from ...domain.model.search import Filter
 from ...domain.model.space import Project, Space, StoreId
 from ...domain.text.normalization import content_hash, fingerprint
+from .liveness import live, undeleted
 from .memory_lists import MemoryLists
-from .rows import MEMORY, memory_of, memory_row, micros
+from .rows import LIFECYCLE, MEMORY, lifecycle_row, memory_of, memory_row, micros
 from .table import OF_A_PROJECT, Dialect, Index, Table
 
 # As `memories_by_second` counts seconds.
@@ -65,7 +66,7 @@ class Memories(MemoryLists):
 
     def at_key(self, space: Space, key: str) -> Memory | None:
         return self._one(
-            f"{named(space)} AND m.key = :key AND m.deleted_at IS NULL", key=key, **names_of(space)
+            f"{named(space)} AND m.key = :key AND {undeleted('m')}", key=key, **names_of(space)
         )
 
     def twin(self, space: Space, key: str | None, text: Text, since: datetime) -> Memory | None:
@@ -74,9 +75,10 @@ class Memories(MemoryLists):
             key,
             text,
             "memories_by_hash",
-            """m.deleted_at IS NULL AND m.created_at >= :since
+            f"""{live("m")} AND m.created_at >= :since
                ORDER BY m.created_at DESC, m.id DESC""",
             since=micros(since),
+            **self._instant,
         )
         return next(rows, None)
 
@@ -104,11 +106,15 @@ class Memories(MemoryLists):
         space, area = self._spaces.placed(memory.space)
         id_ = self._inserted("memories", space_id=space, **memory_row(memory))
         stored = replace(memory, id=MemoryId(id_))
+        if memory.lifecycle is not NO_LIFECYCLE:
+            self._put_lifecycle(stored, None)
         self._index.add(stored.id, area, len(memory.text.content))
         return stored
 
     def replace(self, memory: Memory) -> None:
+        held = memory.key if memory.lifecycle.is_expired(self._now) else None
         with self._index.updating(memory.id):
+            self._put_lifecycle(memory, held)
             self._execute(
                 """UPDATE memories
                       SET key = :key, type = :type, title = :title, content = :content,
@@ -119,8 +125,20 @@ class Memories(MemoryLists):
                           deleted_at = :deleted_at, extras = :extras
                     WHERE id = :id""",
                 id=memory.id,
-                **memory_row(memory),
+                **{**memory_row(memory), "key": None if held else memory.key},
             )
+
+    def set_lifecycle(self, memory: Memory) -> None:
+        with self._index.updating(memory.id):
+            self._put_lifecycle(memory, None)
+
+    def release_key(self, memory: Memory) -> None:
+        self._execute(
+            "UPDATE lifecycles SET held_key = :key WHERE memory_id = :id",
+            id=memory.id,
+            key=memory.key,
+        )
+        self._execute("UPDATE memories SET key = NULL WHERE id = :id", id=memory.id)
 
     def count_duplicate(self, memory: Memory) -> None:
         self._execute(
@@ -155,7 +173,7 @@ class Memories(MemoryLists):
         return self._number(
             f"""SELECT count(*)
                   FROM memories {self._sql.hint("memories_by_time")}
-                 WHERE deleted_at IS NULL
+                 WHERE {live("memories")}
                        AND space_id IN (SELECT s.id
                                           FROM spaces s
                                          WHERE {self._on_spaces(filter_)})""",
@@ -169,10 +187,22 @@ class Memories(MemoryLists):
                  WHERE {OF_A_PROJECT} AND {self._acts_on("project")}
                    AND EXISTS (SELECT 1
                                  FROM memories {self._sql.hint("memories_by_time")}
-                                WHERE space_id = s.id AND deleted_at IS NULL)""",
+                                WHERE space_id = s.id AND {live("memories")})""",
             **self._patterns(),
         )
         return set(projects)
+
+    def _put_lifecycle(self, memory: Memory, held_key: str | None) -> None:
+        if memory.lifecycle == NO_LIFECYCLE:
+            self._execute("DELETE FROM lifecycles WHERE memory_id = :id", id=memory.id)
+            return
+        self._execute(
+            _PUT_LIFECYCLE,
+            id=memory.id,
+            held_key=held_key,
+            **lifecycle_row(memory.lifecycle),
+            **self._instant,
+        )
 
     def _one(self, condition: str, **values: object) -> Memory | None:
         return self._first(
@@ -180,6 +210,7 @@ class Memories(MemoryLists):
             f"""SELECT {MEMORY}
                   FROM memories m
                   JOIN spaces s ON s.id = m.space_id
+                       {LIFECYCLE}
                  WHERE {condition}
                  LIMIT 1""",
             **values,
@@ -203,11 +234,24 @@ class Memories(MemoryLists):
         return map(memory_of, rows)
 
 
+_PUT_LIFECYCLE = """
+    INSERT INTO lifecycles (memory_id, space_id, held_key, expires_at, pinned_at, review_at,
+                            confirmed_at)
+    SELECT id, space_id, :held_key, :expires_at, :pinned_at, :review_at, :confirmed_at
+      FROM memories
+     WHERE id = :id
+        ON CONFLICT (memory_id) DO UPDATE
+       SET held_key = :held_key, expires_at = :expires_at, pinned_at = :pinned_at,
+           review_at = :review_at, confirmed_at = :confirmed_at,
+           is_swept = is_swept AND coalesce(:expires_at <= :now, 0)"""
+
+
 @cache
 def _saying(sql: Dialect, space: str, index: str, which: str, *, has_key: bool) -> str:
     return f"""SELECT {MEMORY}
                  FROM memories m {sql.hint(index)}
                 {sql.leads} spaces s ON s.id = m.space_id
+                      {LIFECYCLE}
                 WHERE m.space_id = (SELECT s.id FROM spaces s WHERE {space})
                       AND m.fingerprint = :fingerprint AND m.content_hash = :hash
                       AND {"m.key = :key" if has_key else "m.key IS NULL"}

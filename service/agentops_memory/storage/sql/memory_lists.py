@@ -8,7 +8,8 @@ from ...domain.model.memory import Memory, MemoryId
 from ...domain.model.search import Filter
 from ...domain.model.space import Project
 from ...domain.ports.memories import MAX_LIST, MAX_PAGE
-from .rows import MEMORY, memory_of, micros, portion
+from .liveness import live
+from .rows import LIFECYCLE, MEMORY, memory_of, micros, portion
 from .table import GLOBAL, OF_A_PROJECT, Dialect, FilteredTable
 
 
@@ -19,7 +20,7 @@ class MemoryLists(FilteredTable):
         self, filter_: Filter, limit: int, *, before: MemoryId | None = None
     ) -> list[Memory]:
         spaces = self._on_spaces(filter_)
-        condition = f"n.deleted_at IS NULL {self._on_memories(filter_, 'n')}"
+        condition = f"{live('n')} {self._on_memories(filter_, 'n')}"
         if before is not None:
             condition += """ AND (n.created_at, n.id)
                                < (SELECT created_at, id FROM memories WHERE id = :before)"""
@@ -39,7 +40,7 @@ class MemoryLists(FilteredTable):
             f"""SELECT m.id
                   FROM spaces s
                   JOIN memories m {self._sql.hint("memories_at_key")} ON m.space_id = s.id
-                 WHERE {self._on_spaces(filter_)} AND m.key IS NOT NULL AND m.deleted_at IS NULL
+                 WHERE {self._on_spaces(filter_)} AND m.key IS NOT NULL AND {live("m")}
                        AND {self._sql.contains("m.key", ":path")} {self._on_memories(filter_, "m")}
               ORDER BY m.created_at DESC, m.id DESC
                  LIMIT :limit""",
@@ -48,6 +49,22 @@ class MemoryLists(FilteredTable):
             **self._values(filter_),
         )
         return (id_ for (id_,) in rows)
+
+    def pinned(self, filter_: Filter, limit: int) -> list[Memory]:
+        ids = self._scalars(
+            f"""SELECT m.id
+                  FROM spaces s
+                 {self._sql.leads} lifecycles l {self._sql.hint("lifecycles_by_pin")}
+                       ON l.space_id = s.id
+                 {self._sql.leads} memories m ON m.id = l.memory_id
+                 WHERE {self._on_spaces(filter_)} AND l.pinned_at IS NOT NULL
+                       AND {live("m")} {self._on_memories(filter_, "m")}
+              ORDER BY l.pinned_at, m.id
+                 LIMIT :limit""",
+            limit=limit,
+            **self._values(filter_),
+        )
+        return self.loaded(ids) if ids else []
 
     def loaded(self, ids: Iterable[MemoryId]) -> list[Memory]:
         """The memories with these ids, in their order, as far as one answer can hold them."""
@@ -59,7 +76,7 @@ class MemoryLists(FilteredTable):
         spaces = f"s.project = :project AND {self._readable}"
 
         def side(sign: str, order: str, count: int) -> list[Memory]:
-            condition = f"n.deleted_at IS NULL AND (n.created_at, n.id) {sign} (:created_at, :id)"
+            condition = f"{live('n')} AND (n.created_at, n.id) {sign} (:created_at, :id)"
             ids = self._scalars(
                 _newest_of_each(self._sql, spaces, condition, order),
                 project=memory.space.project,
@@ -77,7 +94,8 @@ class MemoryLists(FilteredTable):
             f"""SELECT {MEMORY}
                   FROM memories m
                   JOIN spaces s ON s.id = m.space_id
-                 WHERE m.id > :after AND m.deleted_at IS NULL AND {OF_A_PROJECT}
+                       {LIFECYCLE}
+                 WHERE m.id > :after AND {live("m")} AND {OF_A_PROJECT}
                        AND (CAST(:project AS TEXT) IS NULL OR s.project = :project)
                        AND {self._acts_on("s.project")}
               ORDER BY m.id
@@ -94,6 +112,7 @@ class MemoryLists(FilteredTable):
             f"""SELECT {MEMORY}
                   FROM memories m
                   JOIN spaces s ON s.id = m.space_id
+                       {LIFECYCLE}
                  WHERE m.id > :after AND {self._acts_on("s.project")}
               ORDER BY m.id
                  LIMIT :limit""",
@@ -115,6 +134,7 @@ def _loading(sql: Dialect) -> str:
                  FROM {sql.ids("found")}
                 {sql.leads} memories m ON m.id = found.value
                  JOIN spaces s ON s.id = m.space_id
+                      {LIFECYCLE}
              ORDER BY found.key"""
 
 

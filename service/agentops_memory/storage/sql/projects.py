@@ -7,6 +7,7 @@ from ...domain.model.memory import MemoryId
 from ...domain.model.space import Extent, Listed, Project, RowCounts
 from ...domain.ports.retention import MAX_STEP
 from .imports import ACCEPTED, Imports
+from .liveness import indexed, live, undeleted
 from .rows import instant, portion
 from .table import GLOBAL, GLOBAL_AREA, OF_A_PROJECT, FilteredTable, Index
 
@@ -62,11 +63,12 @@ class Projects(FilteredTable):
 
     def listed(self, project: Project) -> Listed:
         memories, written = self._execute(
-            f"""SELECT count(*) FILTER (WHERE deleted_at IS NULL),
+            f"""SELECT count(*) FILTER (WHERE {live("memories")}),
                        max(CASE WHEN deleted_at > updated_at THEN deleted_at ELSE updated_at END)
                   FROM memories
                  WHERE space_id IN {SPACES}""",
             project=project,
+            **self._instant,
         ).fetchone()
         sessions, held = self._execute(
             """SELECT count(*),
@@ -158,11 +160,12 @@ class Projects(FilteredTable):
                   JOIN memories m {self._sql.hint("memories_at_key")} ON m.space_id = source
                   JOIN memories n {self._sql.hint("memories_at_key")}
                     ON n.space_id = target AND n.key = m.key
-                 WHERE m.key IS NOT NULL AND m.deleted_at IS NULL
-                       AND n.key IS NOT NULL AND n.deleted_at IS NULL
+                 WHERE m.key IS NOT NULL AND {live("m")}
+                       AND n.key IS NOT NULL AND {live("n")}
               ORDER BY m.id""",
             project=project,
             into=into,
+            **self._instant,
         )
         return [(MemoryId(ours), MemoryId(theirs)) for ours, theirs in rows]
 
@@ -187,7 +190,7 @@ class Projects(FilteredTable):
                  JOIN memories m
                    ON m.id IN (SELECT n.id
                                  FROM memories n {self._sql.hint("memories_in_space")}
-                                WHERE n.space_id = s.id AND n.deleted_at IS NULL
+                                WHERE n.space_id = s.id AND {undeleted("n")}
                              ORDER BY n.id DESC
                                 LIMIT :limit)
                 WHERE s.project = :project
@@ -225,7 +228,7 @@ class Projects(FilteredTable):
             f"""SELECT m.id
                  FROM spaces s
                  JOIN memories m {self._sql.hint("memories_in_space")} ON m.space_id = s.id
-                WHERE s.area = :area AND m.deleted_at IS NULL""",
+                WHERE s.area = :area AND {indexed("m")}""",
             area=area,
         )
         return set(ids)
@@ -240,17 +243,17 @@ class Projects(FilteredTable):
                              FROM twins
                              JOIN memories m {self._sql.hint("memories_in_space")}
                                ON m.space_id = source
-                            WHERE m.deleted_at IS NULL
+                            WHERE {indexed("m")}
                                   AND EXISTS (SELECT 1
                                                 FROM memories n {in_session}
                                                WHERE n.session_id = m.session_id
                                                      AND n.space_id = target
-                                                     AND n.deleted_at IS NULL))
+                                                     AND {indexed("n")}))
                 SELECT m.id
                   FROM shared
                   JOIN memories m {in_session}
                     ON m.session_id = shared.session_id AND m.space_id IN (source, target)
-                 WHERE m.deleted_at IS NULL""",
+                 WHERE {indexed("m")}""",
             project=project,
             into=into,
         )
@@ -260,11 +263,12 @@ class Projects(FilteredTable):
         """Move what lies in a scope that both projects have; the spaces that it leaves go."""
         twins = self._execute(TWINS, project=project, into=into).fetchall()
         for source, target in twins:
-            self._execute(
-                "UPDATE memories SET space_id = :target WHERE space_id = :source",
-                source=source,
-                target=target,
-            )
+            for table in ("memories", "lifecycles"):
+                self._execute(
+                    f"UPDATE {table} SET space_id = :target WHERE space_id = :source",
+                    source=source,
+                    target=target,
+                )
             self._execute("DELETE FROM spaces WHERE id = :source", source=source)
 
     def _move_spaces(self, project: Project, into: Project, place: tuple[int, int] | None) -> None:

@@ -1,6 +1,6 @@
 """SQL for the record of changes: the revisions of memories, and the versions of entries."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ...domain.model.access import KeyId
@@ -67,13 +67,19 @@ class Revisions(Table):
     def holds(self, memory: Memory, state: Memory) -> bool:
         text = state.text
         rows = self._execute(
-            """SELECT coalesce(tags, :own_tags)
-                 FROM revisions
-                WHERE memory_id = :memory_id AND deed <> 'deleted'
-                      AND at >= :second AND at < :second + 1000000
-                      AND coalesce(type, :own_type) = :type
-                      AND coalesce(title, :own_title) = :title
-                      AND coalesce(content, :own_content) = :content""",
+            """SELECT coalesce(t.tags, :own_tags)
+                 FROM revisions r
+                 LEFT JOIN revisions t
+                   ON t.memory_id = r.memory_id
+                      AND t.number = (SELECT min(number)
+                                        FROM revisions
+                                       WHERE memory_id = r.memory_id AND number >= r.number
+                                             AND type IS NOT NULL)
+                WHERE r.memory_id = :memory_id AND r.deed <> 'deleted'
+                      AND r.at >= :second AND r.at < :second + 1000000
+                      AND coalesce(t.type, :own_type) = :type
+                      AND coalesce(t.title, :own_title) = :title
+                      AND coalesce(t.content, :own_content) = :content""",
             memory_id=memory.id,
             second=micros(state.updated_at.replace(microsecond=0)),
             **text_row(text),
@@ -91,7 +97,7 @@ class Revisions(Table):
             f"SELECT {REVISION} FROM revisions WHERE memory_id = :id ORDER BY number DESC",
             id=memory.id,
         )
-        return [_revision(row, memory) for row in rows]
+        return list(_revisions(rows, memory))
 
     def rewrite(self, memory: MemoryId, number: int, text: Text) -> None:
         self._execute(
@@ -230,21 +236,18 @@ def erase_revisions(connection: Connection, revisions: Iterable[tuple[MemoryId, 
     return len(rows)
 
 
-def _revision(row: Any, memory: Memory) -> Revision:
-    """The revision of a memory in a row of REVISION; without a text of its own it has the last."""
-    number, deed, at, type_, title, content, tags = row
-    if deed == ChangeKind.DELETED:
-        text = None
-    elif type_ is None:
-        text = memory.text
-    else:
-        text = Text(type=type_, title=title, content=content, tags=tag_tuple(tags))
-    return Revision(
-        number=count(number),
-        deed=member(ChangeKind, deed, ChangeKind.UPDATED),
-        at=instant(at),
-        text=text,
-    )
+def _revisions(rows: Iterable[Any], memory: Memory) -> Iterator[Revision]:
+    """The revisions in rows of REVISION, newest first; one without a text has the next newer."""
+    text = memory.text
+    for number, deed, at, type_, title, content, tags in rows:
+        if type_ is not None:
+            text = Text(type=type_, title=title, content=content, tags=tag_tuple(tags))
+        yield Revision(
+            number=count(number),
+            deed=member(ChangeKind, deed, ChangeKind.UPDATED),
+            at=instant(at),
+            text=None if deed == ChangeKind.DELETED else text,
+        )
 
 
 def _version(row: Any) -> Version:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from ...domain.model.memory import Memory, MemoryId, SessionId, Text
+from ...domain.model.memory import NO_LIFECYCLE, Lifecycle, Memory, MemoryId, SessionId, Text
 from ...domain.model.space import NO_PROJECT, Space
 from ...domain.ports.engine import Ids
 from ...domain.text.instants import LATEST
@@ -25,17 +25,19 @@ MOST = 2**53 - 1  # that every reader of JSON can tell from its neighbours: RFC 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
-# The columns of `memories m` and `spaces s` that `memory_of` reads.
-MEMORY = """m.id, m.uid, m.session_id, s.project, s.scope, m.key, m.type, m.title, m.content,
-            m.tags, m.content_hash, m.revision, m.duplicates, m.last_seen_at, m.promoted_to,
-            m.created_at, m.updated_at, m.deleted_at, m.extras"""
+# The columns that `memory_of` reads: of `memories m`, and of what LIFECYCLE joins to `spaces s`.
+MEMORY = """m.id, m.uid, m.session_id, s.project, s.scope, coalesce(m.key, l.held_key), m.type,
+            m.title, m.content, m.tags, m.content_hash, m.revision, m.duplicates, m.last_seen_at,
+            m.promoted_to, m.created_at, m.updated_at, m.deleted_at, m.extras,
+            l.memory_id, l.expires_at, l.pinned_at, l.review_at, l.confirmed_at"""
+LIFECYCLE = "LEFT JOIN lifecycles l ON l.memory_id = m.id"
 
 
 def memory_of(row: Any) -> Memory:
     """The memory in a row of MEMORY."""
     (id_, uid, session, project, scope, key, type_, title, content, tags, hash_, revision,
      duplicates, last_seen_at, promoted_to, created_at, updated_at, deleted_at,
-     extras) = row  # fmt: skip
+     extras, has_lifecycle, *ends) = row  # fmt: skip
     return Memory(
         id=MemoryId(id_),
         uid=uid,
@@ -50,9 +52,20 @@ def memory_of(row: Any) -> Memory:
         promoted_to=promoted_to,
         created_at=instant(created_at),
         updated_at=instant(updated_at),
-        deleted_at=None if deleted_at is None else instant(deleted_at),
+        deleted_at=optional_instant(deleted_at),
         extras=map_of(extras),
+        lifecycle=_lifecycle(*ends) if has_lifecycle else NO_LIFECYCLE,
     )
+
+
+def lifecycle_row(lifecycle: Lifecycle) -> dict[str, object]:
+    """The columns of a lifecycle that a caller sets."""
+    return {
+        "expires_at": optional_micros(lifecycle.expires_at),
+        "pinned_at": optional_micros(lifecycle.pinned_at),
+        "review_at": optional_micros(lifecycle.review_at),
+        "confirmed_at": optional_micros(lifecycle.confirmed_at),
+    }
 
 
 def memory_row(memory: Memory) -> dict[str, object]:
@@ -72,7 +85,7 @@ def memory_row(memory: Memory) -> dict[str, object]:
         "promoted_to": memory.promoted_to,
         "created_at": micros(memory.created_at),
         "updated_at": micros(memory.updated_at),
-        "deleted_at": None if memory.deleted_at is None else micros(memory.deleted_at),
+        "deleted_at": optional_micros(memory.deleted_at),
         "extras": json_of(memory.extras),
     }
 
@@ -103,6 +116,25 @@ def instant(at: int) -> datetime:
         return EPOCH + timedelta(microseconds=at)
     except OverflowError:
         return FIRST if at < 0 else LATEST
+
+
+def optional_micros(at: datetime | None) -> int | None:
+    return None if at is None else micros(at)
+
+
+def optional_instant(at: int | None) -> datetime | None:
+    return None if at is None else instant(at)
+
+
+def _lifecycle(
+    expires_at: int | None, pinned_at: int | None, review_at: int | None, confirmed_at: int | None
+) -> Lifecycle:
+    return Lifecycle(
+        expires_at=optional_instant(expires_at),
+        pinned_at=optional_instant(pinned_at),
+        review_at=optional_instant(review_at),
+        confirmed_at=optional_instant(confirmed_at),
+    )
 
 
 def count(number: int) -> int:

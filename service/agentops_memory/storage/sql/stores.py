@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from ...domain.model.erasure import ErasureId
@@ -19,10 +20,11 @@ from ...domain.model.stores import (
 )
 from ...domain.ports.retention import MAX_STEP
 from ...domain.text.normalization import REPLACEMENT
+from .liveness import live
 from .memories import Spaces
 from .revisions import erase_revisions
 from .rows import count, instant, json_of, map_of, micros, portion
-from .table import Index, Table, bounds, sliced, window, within
+from .table import Cursor, Index, Table, bounds, sliced, window, within
 
 AFTER_SLASH = chr(ord("/") + 1)
 LAST = "\U0010ffff" * 257  # after every path: none has as many signs of so many bytes
@@ -121,16 +123,20 @@ class Stores(Table):
         self._execute("DELETE FROM spaces WHERE id = :space", space=space)
 
 
+@dataclass(eq=False)
 class Entries(Table):
     """The entries of one transaction."""
 
+    _now: datetime
+
+    def _execute(self, statement: str, **parameters: object) -> Cursor:
+        return super()._execute(statement, now=micros(self._now), **parameters)
+
     def get(self, store: StoreId, entry: EntryId) -> Entry | None:
-        return self._first(
-            _entry,
-            f"SELECT {ENTRY}, m.content FROM {self._live} AND m.uid = :uid",
-            store=store,
-            uid=entry,
+        rows = self._execute(
+            f"SELECT {ENTRY}, m.content FROM {self._live} AND m.uid = :uid", store=store, uid=entry
         )
+        return next(map(_entry, rows), None)
 
     def at(self, store: StoreId, path: str) -> Entry | None:
         return next(self._where("m.key = :path", store=store, path=path), None)
@@ -175,7 +181,7 @@ class Entries(Table):
         # The store leads. The newest version always has a size and a hash of its own.
         return f"""stores t
                    {self._sql.leads} memories m ON m.space_id = t.space_id
-                        AND m.deleted_at IS NULL AND m.session_id IS NULL
+                        AND {live("m")} AND m.session_id IS NULL
                    JOIN versions v ON v.memory_id = m.id AND v.number = m.revision
                   WHERE t.uid = :store AND t.erasure_id IS NULL"""
 

@@ -4,7 +4,8 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import cache
+from datetime import datetime
+from functools import cache, cached_property
 from itertools import islice
 from typing import Any, Protocol, TypeVar
 
@@ -13,6 +14,7 @@ from ...domain.model.memory import MemoryId
 from ...domain.model.search import Filter
 from ...domain.model.space import GLOBAL_SCOPE, Space
 from ...domain.model.stores import Page, Slice, Span
+from .liveness import superseded
 from .rows import micros
 
 T = TypeVar("T")
@@ -151,9 +153,10 @@ def _inserting(table: str, columns: tuple[str, ...]) -> str:
 
 @dataclass(eq=False)
 class FilteredTable(Table):
-    """A table of which a caller sees the rows of some projects."""
+    """A table of which a caller sees the rows of some projects, as of an instant."""
 
     _projects: Patterns
+    _now: datetime
 
     def _on_spaces(self, filter_: Filter) -> str:
         """The condition of a filter on the table `spaces s`."""
@@ -179,6 +182,8 @@ class FilteredTable(Table):
         if filter_.tag is not None:
             tags = self._sql.tags_of(alias)
             conditions += f" AND EXISTS (SELECT 1 FROM {tags} WHERE value = :tag)"
+        if filter_.is_current:
+            conditions += f" AND NOT {superseded(alias)}"
         return conditions
 
     def _values(self, filter_: Filter) -> dict[str, object]:
@@ -197,10 +202,15 @@ class FilteredTable(Table):
         return EVERYWHERE if self._projects.are_everything else self._sql.acts_on(column)
 
     def _patterns(self) -> dict[str, object]:
-        """The value that `_acts_on` names."""
+        """The values that `_acts_on` and liveness name."""
         if self._projects.are_everything:
-            return {}
-        return {"patterns": json.dumps(self._projects.names)}
+            return self._instant
+        return {**self._instant, "patterns": json.dumps(self._projects.names)}
+
+    @cached_property
+    def _instant(self) -> dict[str, object]:
+        """The value that the conditions of liveness name."""
+        return {"now": micros(self._now)}
 
 
 def window(page: Page, column: str) -> str:

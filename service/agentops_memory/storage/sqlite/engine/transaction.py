@@ -12,6 +12,7 @@ from ....domain.model.retention import USUAL, Retentions
 from ....domain.text.ids import Uids, uid_of
 from ...sql.idempotency_records import IdempotencyRecords
 from ...sql.imports import Imports
+from ...sql.lifecycles import Lifecycles
 from ...sql.memories import Memories, Spaces
 from ...sql.memory_lists import MemoryLists
 from ...sql.past_retention import PastRetention
@@ -20,11 +21,13 @@ from ...sql.receipts import Receipts
 from ...sql.revisions import Revisions, Versions
 from ...sql.sessions import Sessions, Transcripts
 from ...sql.stores import Entries, Stores
+from ...sql.supersessions import Supersessions
 from ..base.dialect import SQLITE
 from ..base.errors import NeedsTransactionOfItsOwn
 from ..fts.index import Index
 from ..fts.partitions import Partitions
 from ..fts.purges import Purges
+from ..fts.queries import Visibility
 from ..fts.search import Search
 
 P = ParamSpec("P")
@@ -73,11 +76,21 @@ class SqliteTransaction:
 
     @cached_property
     def memories(self) -> Memories:
-        return Memories(self._connection, SQLITE, self._projects, self.index, self._spaces)
+        return Memories(
+            self._connection, SQLITE, self._projects, self.now, self.index, self._spaces
+        )
 
     @cached_property
     def sessions(self) -> Sessions:
-        return Sessions(self._connection, SQLITE, self._projects)
+        return Sessions(self._connection, SQLITE, self._projects, self.now)
+
+    @cached_property
+    def lifecycles(self) -> Lifecycles:
+        return Lifecycles(self._connection, SQLITE, self._projects, self.now, self.index)
+
+    @cached_property
+    def supersessions(self) -> Supersessions:
+        return Supersessions(self._connection, SQLITE, self._projects, self.now)
 
     @cached_property
     def transcripts(self) -> Transcripts:
@@ -93,7 +106,9 @@ class SqliteTransaction:
 
     @cached_property
     def projects(self) -> Projects:
-        return Projects(self._connection, SQLITE, self._projects, self.index, self.imports)
+        return Projects(
+            self._connection, SQLITE, self._projects, self.now, self.index, self.imports
+        )
 
     @cached_property
     def receipts(self) -> Receipts:
@@ -105,7 +120,7 @@ class SqliteTransaction:
 
     @cached_property
     def entries(self) -> Entries:
-        return Entries(self._connection, SQLITE)
+        return Entries(self._connection, SQLITE, self.now)
 
     @cached_property
     def versions(self) -> Versions:
@@ -125,8 +140,9 @@ class SqliteTransaction:
 
     @cached_property
     def search(self) -> Search:
-        lists = MemoryLists(self._connection, SQLITE, self._projects)
-        return Search(self._connection, lists, self.partitions, self._projects, self._begun)
+        lists = MemoryLists(self._connection, SQLITE, self._projects, self.now)
+        visibility = Visibility(self._connection, self.partitions, self._projects, self.now)
+        return Search(self._connection, lists, visibility, self._begun)
 
     @cached_property
     def partitions(self) -> Partitions:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ....domain.model.memory import MemoryId
 from ....domain.text.normalization import NEIGHBOURS, plain_words
+from ...sql.liveness import indexed
 from ...sql.table import GLOBAL_AREA
 from ..base.dialect import SqliteTable
 from .partitions import FIRST, OWN_COLUMNS, Partitions, row_number, span_of, table
@@ -80,7 +81,7 @@ class Documents(SqliteTable):
                   FROM memories m
                   JOIN memories n {self._sql.hint("memories_in_session")}
                     ON n.session_id = m.session_id AND n.space_id = m.space_id
-                 WHERE m.id = :id AND n.id > m.id AND n.deleted_at IS NULL
+                 WHERE m.id = :id AND n.id > m.id AND {indexed("n")}
               ORDER BY n.id
                  LIMIT {NEIGHBOURS}""",
             id=memory,

@@ -8,6 +8,7 @@ from typing import Any
 from ....domain.model.memory import MemoryId
 from ....domain.model.search import Field, Parts, TermScore, Tier
 from ....domain.text.query import Query, Term
+from ...sql.liveness import indexed
 from ...sql.table import GLOBAL_AREA
 from ..base.dialect import SqliteTable
 from .partitions import OWN_COLUMNS, row_number, table
@@ -49,10 +50,10 @@ class Explanations(SqliteTable):
     ) -> dict[int, dict[MemoryId, int]]:
         """The memories' row numbers, by the partition in which they are seen."""
         found = self._execute(
-            """SELECT m.id, s.area, s.partition
+            f"""SELECT m.id, s.area, s.partition
                  FROM memories m
                  JOIN spaces s ON s.id = m.space_id
-                WHERE m.id IN (SELECT value FROM json_each(:ids)) AND m.deleted_at IS NULL""",
+                WHERE m.id IN (SELECT value FROM json_each(:ids)) AND {indexed("m")}""",
             ids=json.dumps(list(ids)),
         )
         rows: dict[int, dict[MemoryId, int]] = {}

@@ -3,6 +3,7 @@
 import sqlite3
 from collections.abc import Iterable
 
+from ...sql.liveness import indexed
 from ...sql.table import GLOBAL_AREA
 from ..base.checks import drop_statements, is_readable
 from ..base.dialect import TOKENIZER, SqliteTable
@@ -112,7 +113,7 @@ class Partitions(SqliteTable):
                                                   ORDER BY count(*), s.area) AS place
                           FROM spaces s
                           JOIN memories m INDEXED BY memories_in_space ON m.space_id = s.id
-                         WHERE s.partition IS NOT NULL AND m.deleted_at IS NULL
+                         WHERE s.partition IS NOT NULL AND {indexed("m")}
                       GROUP BY s.area)
                  WHERE areas > 1 AND beside > {OVERSIZED} AND place = 1 AND memories <= {MOVABLE}
               ORDER BY memories, area"""
@@ -172,10 +173,10 @@ class Partitions(SqliteTable):
     def holds(self, number: int, count: int) -> bool:
         """Whether the projects of a partition have so many live memories, or more."""
         row = self._execute(
-            """SELECT 1
+            f"""SELECT 1
                   FROM spaces s
                   JOIN memories m INDEXED BY memories_in_space ON m.space_id = s.id
-                 WHERE s.partition = :number AND m.deleted_at IS NULL
+                 WHERE s.partition = :number AND {indexed("m")}
                  LIMIT 1 OFFSET :count - 1""",
             number=number,
             count=count,

@@ -7,6 +7,7 @@ import json
 import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from ....domain.model.access import Patterns
 from ....domain.model.memory import Memory, MemoryId
@@ -14,13 +15,23 @@ from ....domain.model.ranking import OTHER_SENTENCES, sentence_depth, weights_of
 from ....domain.model.search import Filter, Tier
 from ....domain.model.space import GLOBAL_SCOPE, Project, StoreId
 from ....domain.text.query import Piece, Query, Term
+from ...sql.liveness import indexed, live
 from ...sql.memory_lists import listed
-from ...sql.rows import MEMORY, memory_of
+from ...sql.rows import LIFECYCLE, MEMORY, memory_of
 from ...sql.table import GLOBAL_AREA, OF_A_STORE, FilteredTable
 from ..base.dialect import SQLITE, SqliteTable
 from .partitions import AREA, FIRST, OWN_COLUMNS, Partitions, row_number, span_of, table
 
 ALL = -1  # a limit
+
+# What has expired and is in the index yet, and what is superseded.
+EXPIRED = """SELECT memory_id
+               FROM lifecycles
+              WHERE expires_at IS NOT NULL AND NOT is_swept AND expires_at <= :now"""
+SUPERSEDED = f"""SELECT older_id
+                   FROM supersessions
+                   JOIN memories newer ON newer.id = newer_id
+                  WHERE {live("newer")}"""
 
 Span = tuple[int, int]
 """The first and the last row number of a range."""
@@ -32,13 +43,14 @@ _ID = (1 << AREA) - 1  # the bits of a row number that are a memory's id
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VisibleRows:
-    """Ranges of row numbers in partitions, and a condition on `memories m`.
+    """Ranges of row numbers in partitions, and conditions: on `memories m`, and on an id.
 
-    The condition names some of the values.
+    The conditions name some of the values. Without `hidden` all that is in the ranges is shown.
     """
 
     spans: dict[int, list[Span]]
     condition: str
+    hidden: tuple[str, ...]
     values: Mapping[str, object]
 
 
@@ -46,9 +58,13 @@ class Visibility(FilteredTable):
     """Which rows are visible in one transaction."""
 
     def __init__(
-        self, connection: sqlite3.Connection, partitions: Partitions, projects: Patterns
+        self,
+        connection: sqlite3.Connection,
+        partitions: Partitions,
+        projects: Patterns,
+        now: datetime,
     ) -> None:
-        super().__init__(connection, SQLITE, projects)
+        super().__init__(connection, SQLITE, projects, now)
         self._partitions = partitions
         self._known: dict[Filter, VisibleRows] = {}
 
@@ -58,6 +74,7 @@ class Visibility(FilteredTable):
             self._known[filter_] = VisibleRows(
                 spans=self._spans(filter_),
                 condition=self._condition(filter_),
+                hidden=self._hidden(filter_),
                 values=self._values(filter_),
             )
         return self._known[filter_]
@@ -92,7 +109,7 @@ class Visibility(FilteredTable):
                                  FROM spaces s
                                  JOIN memories m INDEXED BY memories_in_space
                                    ON m.space_id = s.id
-                                WHERE s.area = {GLOBAL_AREA} AND m.deleted_at IS NULL)
+                                WHERE s.area = {GLOBAL_AREA} AND {indexed("m")})
                   FROM spaces
                  WHERE project = :project AND area <> {GLOBAL_AREA}
                  LIMIT 1""",
@@ -105,6 +122,17 @@ class Visibility(FilteredTable):
             f"SELECT s.area, s.partition FROM spaces s WHERE {OF_A_STORE}", store=store
         ).fetchone()
         return {} if row is None else {row[1]: [span_of(row[0])]}
+
+    def _hidden(self, filter_: Filter) -> tuple[str, ...]:
+        """What the ranges have and a reader may not see, as far as there may be any."""
+        has_expired, has_superseded = self._execute(
+            f"SELECT EXISTS ({EXPIRED}), EXISTS (SELECT 1 FROM supersessions)", **self._instant
+        ).fetchone()
+        conditions = {
+            f"NOT IN ({EXPIRED})": has_expired,
+            f"NOT IN ({SUPERSEDED})": has_superseded and filter_.is_current,
+        }
+        return tuple(condition for condition, is_needed in conditions.items() if is_needed)
 
     def _condition(self, filter_: Filter) -> str:
         """What the ranges do not say already."""
@@ -164,6 +192,7 @@ class Scores(SqliteTable):
                   FROM ({_best(query, number)}) best
                  CROSS JOIN memories m ON m.id = best.id
                   JOIN spaces s ON s.id = m.space_id
+                       {LIFECYCLE}
               ORDER BY best.score, best.id""",
             limit=limit,
             **_parameters(query, number),
@@ -212,13 +241,14 @@ def _sentence(at: int, number: int, query: IndexQuery) -> str:
     """The scores of one sentence, each range of rows queried on its own."""
     name, condition = table(number), query.visible.condition
     # CROSS JOIN: the full-text index leads. Led by memories, every row would ask it again.
+    hidden = "".join(f" AND +{name}.rowid & {_ID} {it}" for it in query.visible.hidden)
     narrowed = f"CROSS JOIN memories m ON m.id = {name}.rowid & {_ID}{condition}" * bool(condition)
     ranges = " UNION ALL ".join(
         f"""SELECT {at} AS sentence, {name}.rowid & {_ID} AS id,
                    {weighted(name, query.weights)} AS score
               FROM {name} {narrowed}
              WHERE {name} MATCH :match_{at}
-                   AND {name}.rowid BETWEEN :first_{span} AND :last_{span}"""
+                   AND {name}.rowid BETWEEN :first_{span} AND :last_{span}{hidden}"""
         for span in range(len(query.visible.spans[number]))
     )
     return f"SELECT * FROM ({ranges} ORDER BY score, id LIMIT :depth)"

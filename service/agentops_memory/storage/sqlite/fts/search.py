@@ -9,7 +9,6 @@ from datetime import timedelta
 from heapq import nsmallest
 
 from ....domain.errors import Damaged, TimedOut
-from ....domain.model.access import Patterns
 from ....domain.model.memory import Memory, MemoryId
 from ....domain.model.ranking import KEYED_RANK, PLACES
 from ....domain.model.search import Filter, Hit, Method, Parts, Tier
@@ -20,7 +19,7 @@ from ..base.connection import READ_LIMIT, interrupt_at
 from ..base.dialect import SqliteTable
 from ..base.errors import is_damage, primary_code
 from .explain import Explanations
-from .partitions import OWN_COLUMNS, Partitions, area_of, table
+from .partitions import OWN_COLUMNS, area_of, table
 from .queries import IndexQuery, Scores, Span, Visibility, in_columns
 
 MOST_WORDS = 4  # of a query that are corrected
@@ -35,15 +34,14 @@ class Search:
         self,
         connection: sqlite3.Connection,
         memories: MemoryLists,
-        partitions: Partitions,
-        projects: Patterns,
+        visibility: Visibility,
         begun: float,
     ) -> None:
         self.met_damage = False  # where something else could stand in
         self._connection = connection
         self._end = begun + READ_LIMIT.total_seconds()
         self._memories = memories
-        self._visibility = Visibility(connection, partitions, projects)
+        self._visibility = visibility
         self._scores = Scores(connection)
 
     @contextmanager

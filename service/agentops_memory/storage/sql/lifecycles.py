@@ -1,0 +1,74 @@
+"""SQL for lifecycles: how many pins there are, and the sweep of what has expired."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...domain.model.memory import MemoryId
+from ...domain.model.space import GLOBAL_SCOPE, Project, Space
+from .liveness import live
+from .table import GLOBAL, FilteredTable, Index
+
+
+@dataclass(eq=False)
+class Lifecycles(FilteredTable):
+    """The lifecycles of one transaction."""
+
+    _index: Index
+
+    def pins(self, space: Space) -> int:
+        if space.scope == GLOBAL_SCOPE:
+            where = GLOBAL
+        else:
+            where = f"s.project = :project AND NOT ({GLOBAL})"
+        return self._number(
+            f"""SELECT count(*)
+                  FROM spaces s
+                 {self._sql.leads} lifecycles l {self._sql.hint("lifecycles_by_pin")}
+                       ON l.space_id = s.id
+                 {self._sql.leads} memories m ON m.id = l.memory_id
+                 WHERE {where} AND l.pinned_at IS NOT NULL AND {live("m")}""",
+            project=space.project,
+            **self._instant,
+        )
+
+    def unswept(self, limit: int) -> list[MemoryId]:
+        return self._scalars(
+            """SELECT memory_id
+                 FROM lifecycles
+                WHERE expires_at IS NOT NULL AND NOT is_swept AND expires_at <= :now
+                UNION ALL
+               SELECT memory_id FROM lifecycles WHERE is_swept AND expires_at > :now
+                LIMIT :limit""",
+            limit=limit,
+            **self._instant,
+        )
+
+    def sweep(self, memories: Sequence[MemoryId]) -> int:
+        for memory in memories:
+            with self._index.updating(memory):
+                self._execute(
+                    "UPDATE lifecycles SET is_swept = expires_at <= :now WHERE memory_id = :id",
+                    id=memory,
+                    **self._instant,
+                )
+        return len(memories)
+
+    def release_keys(self, project: Project, into: Project) -> None:
+        spaces = "(SELECT id FROM spaces WHERE project IN (:project, :into))"
+        values = {"project": project, "into": into, **self._instant}
+        self._execute(
+            f"""UPDATE lifecycles
+                   SET held_key = (SELECT coalesce(key, held_key)
+                                     FROM memories
+                                    WHERE id = memory_id)
+                 WHERE space_id IN {spaces} AND expires_at <= :now""",
+            **values,
+        )
+        self._execute(
+            f"""UPDATE memories
+                   SET key = NULL
+                 WHERE id IN (SELECT memory_id
+                                FROM lifecycles
+                               WHERE space_id IN {spaces} AND held_key IS NOT NULL)""",
+            **values,
+        )

@@ -1,0 +1,68 @@
+"""SQL for supersession: the links between memories and those that they replace."""
+
+import json
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from ...domain.model.memory import Links, MemoryId
+from .liveness import live, undeleted
+from .table import FilteredTable
+
+
+@dataclass(eq=False)
+class Supersessions(FilteredTable):
+    """The links of one transaction."""
+
+    def of(self, memories: Collection[MemoryId]) -> dict[MemoryId, Links]:
+        rows = self._execute(
+            f"""SELECT given.value, older_id, NULL
+                  FROM {self._sql.ids("given")}
+                  JOIN supersessions ON newer_id = given.value
+                  JOIN memories m ON m.id = older_id
+                 WHERE {undeleted("m")}
+                 UNION ALL
+                SELECT given.value, NULL, newer_id
+                  FROM {self._sql.ids("given")}
+                  JOIN supersessions ON older_id = given.value
+                  JOIN memories m ON m.id = newer_id
+                 WHERE {live("m")}
+              ORDER BY 1, 2, 3""",
+            ids=json.dumps(list(memories)),
+            **self._instant,
+        ).fetchall()
+        return {
+            memory: Links(
+                supersedes=tuple(MemoryId(it) for id_, it, _ in rows if id_ == memory and it),
+                superseded_by=tuple(MemoryId(it) for id_, _, it in rows if id_ == memory and it),
+            )
+            for memory in {id_ for id_, _, _ in rows}
+        }
+
+    def add(self, newer: MemoryId, older: Iterable[MemoryId]) -> int:
+        rows = [{"newer": newer, "older": it, **self._instant} for it in older]
+        return self._connection.executemany(
+            """INSERT INTO supersessions (newer_id, older_id, at)
+               VALUES (:newer, :older, :now)
+                   ON CONFLICT DO NOTHING""",
+            rows,
+        ).rowcount
+
+    def clear(self, newer: MemoryId, but: Collection[MemoryId]) -> None:
+        self._execute(
+            f"""DELETE FROM supersessions
+                 WHERE newer_id = :newer
+                       AND older_id NOT IN (SELECT value FROM {self._sql.ids("kept")})""",
+            newer=newer,
+            ids=json.dumps(list(but)),
+        )
+
+    def leads(self, memories: Collection[MemoryId], to: MemoryId) -> bool:
+        return self._exists(
+            f"""WITH RECURSIVE reached (id) AS (
+                    SELECT value FROM {self._sql.ids("given")}
+                     UNION
+                    SELECT older_id FROM supersessions JOIN reached ON newer_id = id)
+                SELECT 1 FROM reached WHERE id = :to LIMIT 1""",
+            ids=json.dumps(list(memories)),
+            to=to,
+        )
