@@ -200,7 +200,14 @@ class _Wiring:
         recall = Recall(engine=engine, features=settings.recall, timeout=settings.recall_limit)
         return Services(
             memories=count(
-                Memories(engine=engine, dedupe_window=window, rules=rules, on_erased=on_erased)
+                Memories(
+                    engine=engine,
+                    dedupe_window=window,
+                    rules=rules,
+                    on_erased=on_erased,
+                    features=settings.recall,
+                    recall_limit=settings.recall_limit,
+                )
             ),
             sessions=count(Sessions(engine=engine, rules=rules)),
             recall=count(recall),

@@ -1,18 +1,32 @@
 """Memories: saved, read, changed, deleted, erased and restored, by callers with a role."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from ..errors import Invalid
+from ..errors import Invalid, Unavailable
 from ..model.access import Caller, Role
 from ..model.erasure import ErasureId
-from ..model.memory import Amended, Change, Draft, Memory, MemoryId, Revision, Saved
+from ..model.memory import (
+    Action,
+    Amended,
+    Change,
+    Draft,
+    Lookalike,
+    Memory,
+    MemoryId,
+    Revision,
+    Saved,
+)
 from ..model.search import Filter
 from ..ports.callbacks import noop
 from ..ports.engine import Engine, Transaction
+from ..text.features import ALL, Features
+from ..text.query import TIMEOUT
 from .idempotency import IdempotentRequest, idempotent
 from .lifecycles import shown, with_links
+from .lookalikes import keep_lookalikes, kept_lookalikes, lookalikes
 from .redactor import Redactor, RulesOf, default_rules
 from .saves import ids_of_saved, save, saved_again
 from .writes import (
@@ -48,17 +62,44 @@ class Memories:
     dedupe_window: timedelta
     rules: RulesOf = default_rules
     on_erased: Callable[[Caller], None] = noop
+    features: Features = ALL
+    recall_limit: timedelta = TIMEOUT
 
     async def save(
-        self, caller: Caller, draft: Draft, *, idempotency: IdempotentRequest | None = None
+        self,
+        caller: Caller,
+        draft: Draft,
+        *,
+        similar: int = 0,
+        idempotency: IdempotentRequest | None = None,
     ) -> Saved:
-        """Store a draft by the three dedup tiers; racing saves of one text end as one memory."""
+        """Store a draft by the three dedup tiers; racing saves of one text end as one memory.
+
+        Tells at most so many `similar` memories, looked for when the save is durable.
+        """
         caller.require(Role.WRITER)
         redactor = Redactor(self.rules(caller))
         clean = redactor.draft(draft)
         work = idempotent(save, idempotency, again=saved_again, ids=ids_of_saved)
         saved = await self.engine.write(caller, work, clean, self.dedupe_window)
-        return replace(saved, redacted=redactor.count)
+        found = await self._similar(caller, saved, similar) if similar else None
+        return replace(saved, redacted=redactor.count, similar=found)
+
+    async def _similar(
+        self, caller: Caller, saved: Saved, most: int
+    ) -> tuple[Lookalike, ...] | None:
+        """What a saved memory looks like; None if that cannot be found out in time."""
+        id_ = saved.memory.id
+        if saved.is_repeated:
+            return await self.engine.read(caller, kept_lookalikes, id_, most)
+        with suppress(Unavailable):
+            found = await self.engine.read(
+                caller, lookalikes, id_, most, self.features, self.recall_limit
+            )
+            if found or saved.action is not Action.CREATED:
+                await self.engine.write(caller, keep_lookalikes, id_, found)
+            return found
+        return None
 
     async def get(self, caller: Caller, memory: MemoryId) -> Memory:
         """The memory, unless it is deleted."""

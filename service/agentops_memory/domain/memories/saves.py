@@ -62,7 +62,7 @@ def saved_again(tx: Transaction, ids: Ids, draft: Draft, _: object) -> Saved:
     tx.caller.require_space(draft.space)
     memory = known(tx, MemoryId(int(ids["memory"])))
     then = replace(memory, revision=int(ids["revision"]), duplicates=int(ids["duplicates"]))
-    return Saved(memory=then, action=Action(str(ids["action"])))
+    return Saved(memory=then, action=Action(str(ids["action"])), is_repeated=True)
 
 
 def _counted(tx: Transaction, twin: Memory, given: LifecycleChange) -> Memory:

@@ -145,13 +145,26 @@ class Action(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Lookalike:
+    """A memory that says nearly the same as another; 1.0 is the same."""
+
+    memory: Memory
+    score: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Saved:
-    """The outcome of a save: the memory that now holds the text, and the tier that decided."""
+    """The outcome of a save: the memory that now holds the text, and the tier that decided.
+
+    `similar` is None where look-alikes were not asked for, or not found in time.
+    """
 
     memory: Memory
     action: Action
     redacted: int = 0  # secrets removed
     superseded: int = 0  # links that are new
+    similar: tuple[Lookalike, ...] | None = None
+    is_repeated: bool = False  # the answer to a repeated request
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

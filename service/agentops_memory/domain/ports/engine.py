@@ -10,7 +10,7 @@ from ..model.memory import MemoryId
 from ..model.retention import Retentions
 from ..model.space import Extent, Listed, Project, RowCounts
 from .imports import ImportTable
-from .lifecycles import LifecycleTable, SupersessionTable
+from .lifecycles import LifecycleTable, LookalikeTable, SupersessionTable
 from .maintenance import Condition, Maintenance
 from .memories import MemoryTable, RevisionTable, SessionTable, TranscriptTable
 from .retention import ReceiptTable, RetentionTable
@@ -128,6 +128,8 @@ class Transaction(Protocol):
     def lifecycles(self) -> LifecycleTable: ...
     @property
     def supersessions(self) -> SupersessionTable: ...
+    @property
+    def lookalikes(self) -> LookalikeTable: ...
     @property
     def sessions(self) -> SessionTable: ...
     @property

@@ -23,6 +23,16 @@ class LifecycleTable(Protocol):
         """Take the expired ones of these memories out of the index, and put the others in."""
 
 
+class LookalikeTable(Protocol):
+    """Pairs of memories that looked alike when the later of them was saved."""
+
+    def of(self, later: MemoryId) -> list[tuple[MemoryId, float]]:
+        """The memories that one looked like when it was saved, with their scores, best first."""
+
+    def put(self, later: MemoryId, scores: Mapping[MemoryId, float]) -> None:
+        """Replace the pairs of a memory that was just saved; those that are gone are left out."""
+
+
 class SupersessionTable(Protocol):
     """Links from newer memories to those that they supersede."""
 

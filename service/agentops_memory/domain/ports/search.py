@@ -1,13 +1,13 @@
 """The search port: the full-text index."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import Protocol
 
-from ..model.memory import MemoryId
+from ..model.memory import Memory, MemoryId
 from ..model.search import Filter, Hit, Parts, Tier
-from ..text.query import Corrections, Query
+from ..text.query import Corrections, Query, Term
 
 
 class SearchTable(Protocol):
@@ -19,7 +19,7 @@ class SearchTable(Protocol):
     def keyed(self, path: str, filter_: Filter, limit: int) -> list[Hit]:
         """Memories whose key contains the path literally, newest first."""
 
-    def lookalikes(self, words: Collection[str], filter_: Filter) -> Corrections:
+    def corrections(self, words: Collection[str], filter_: Filter) -> Corrections:
         """Corrections of words that are neither in the project or store nor in a global memory.
 
         The three most frequent words one edit away, with the same first letter. At most four
@@ -34,6 +34,18 @@ class SearchTable(Protocol):
 
         A rank is that of the best sentence plus 0.4 times the sum of the others. Each of several
         sentences contributes its best memories alone (`sentence_depth`).
+        """
+
+    def similar(self, terms: Collection[Term], filter_: Filter, limit: int) -> list[Memory]:
+        """Memories that have any of the rare terms among their own words, best first, ties by id.
+
+        Rare is what at most RARE memories have; if nothing is, every term counts.
+        """
+
+    def similarities(self, text: str, others: Sequence[str]) -> list[float]:
+        """How alike a text and each of the others are (`similarity`), by stems without stop words.
+
+        No statistics count, so that a score is the same in any project and in every engine.
         """
 
     def ranking(

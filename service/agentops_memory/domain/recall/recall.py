@@ -276,4 +276,4 @@ def _source(tx: Transaction, query: Query, filter_: Filter, limit: int) -> Sourc
 def _corrected(tx: Transaction, query: Query, filter_: Filter) -> Query:
     if Feature.TYPOS not in query.features or not query.doubtful:
         return query
-    return query.corrected(tx.search.lookalikes(query.doubtful, filter_))
+    return query.corrected(tx.search.corrections(query.doubtful, filter_))

@@ -1,11 +1,12 @@
 """What SQLite says in its own way: its dialect, and the functions of ours that its SQL calls."""
 
 import json
+import re
 import sqlite3
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
-from itertools import islice
+from itertools import chain, islice
 from typing import cast
 
 from ....domain.model.access import Patterns
@@ -18,13 +19,16 @@ from ....domain.text.normalization import (
     fingerprint,
     indexed,
     plain_words,
+    unified,
 )
-from ....domain.text.query import is_compared
+from ....domain.text.query import STOPWORDS, is_compared
+from ....domain.text.similarity import similarity
 from ...sql.rows import tag_tuple
 from ...sql.table import Connection, Dialect, Table
 from .errors import decoded
 
 TOKENIZER = "porter unicode61 remove_diacritics 2 categories 'L* N* Co Mn Mc'"
+_WORD = re.compile(r"[^\W_]+")
 KNOWN = 16_384  # words whose stems are remembered by a connection
 
 
@@ -73,6 +77,7 @@ def registered(database: sqlite3.Connection, stems: "Stems", features: Features 
         "fingerprint_of": (4, _fingerprint),
         "forms": (1, lambda text: _distinct(_compared(stems, plain_words(text)).values())),
         "acted_on": (2, _acted_on),
+        "similarities": (1, lambda texts: json.dumps(stems.similarities(json.loads(texts)))),
         "forms_of": (1, lambda words: json.dumps(_compared(stems, json.loads(words)))),
     }
     own = rules(features)
@@ -135,6 +140,13 @@ class Stems:
             for word, stem in stems.items()
         }
 
+    def similarities(self, texts: Iterable[str]) -> list[float]:
+        """How alike the first text and each of the others are, by their stems."""
+        said = [frozenset(_WORD.findall(unified(text).casefold())) - STOPWORDS for text in texts]
+        stem_of = self._of(chain.from_iterable(said))
+        own, *others = ({stem_of[word] or word for word in words} for words in said)
+        return [similarity(own, other) for other in others]
+
     def close(self) -> None:
         if self._scratch is not None:
             self._scratch.close()
@@ -155,16 +167,21 @@ class Stems:
             del self._stems[forgotten]
         return stems
 
-    def _stemmed(self, words: list[str]) -> dict[str, str]:
+    def _tokens(self, texts: list[str]) -> list[tuple[int, str]]:
+        """The tokens of texts, each with the place of its text."""
         if self._scratch is None:
             self._scratch = _opened()
-        rows = enumerate(words)
-        tokens: dict[int, list[str]] = {}
+        rows = enumerate(texts)
         self._scratch.execute("BEGIN")
         self._scratch.executemany("INSERT INTO words (rowid, word) VALUES (?, ?)", rows)
-        for place, token in self._scratch.execute("SELECT doc, term FROM tokens"):
-            tokens.setdefault(place, []).append(token)
+        tokens = self._scratch.execute("SELECT doc, term FROM tokens").fetchall()
         self._scratch.execute("ROLLBACK")
+        return tokens
+
+    def _stemmed(self, words: list[str]) -> dict[str, str]:
+        tokens: dict[int, list[str]] = {}
+        for place, token in self._tokens(words):
+            tokens.setdefault(place, []).append(token)
         return {
             word: found[0] if len(found := tokens.get(place, [])) == 1 else ""
             for place, word in enumerate(words)

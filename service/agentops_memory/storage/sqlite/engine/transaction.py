@@ -13,6 +13,7 @@ from ....domain.text.ids import Uids, uid_of
 from ...sql.idempotency_records import IdempotencyRecords
 from ...sql.imports import Imports
 from ...sql.lifecycles import Lifecycles
+from ...sql.lookalikes import Lookalikes
 from ...sql.memories import Memories, Spaces
 from ...sql.memory_lists import MemoryLists
 from ...sql.past_retention import PastRetention
@@ -91,6 +92,10 @@ class SqliteTransaction:
     @cached_property
     def supersessions(self) -> Supersessions:
         return Supersessions(self._connection, SQLITE, self._projects, self.now)
+
+    @cached_property
+    def lookalikes(self) -> Lookalikes:
+        return Lookalikes(self._connection, SQLITE, self.now)
 
     @cached_property
     def transcripts(self) -> Transcripts:

@@ -167,6 +167,11 @@ class IndexQuery:
         return cls(matches=matches, weights=weights_of(query), depth=depth, visible=visible)
 
     @property
+    def in_own_columns(self) -> "IndexQuery":
+        """The same among the own words of memories alone."""
+        return replace(self, matches=tuple(in_columns(OWN_COLUMNS, it) for it in self.matches))
+
+    @property
     def without_limit(self) -> "IndexQuery":
         """The same, where a single sentence contributes all; several are as deep as ever."""
         return replace(self, depth=ALL) if len(self.matches) == 1 else self
@@ -218,6 +223,31 @@ class Scores(SqliteTable):
             ids=json.dumps(list(ids)),
             **_parameters(query, number),
         ).fetchall()
+
+    def rare(self, terms: Collection[Term], visible: VisibleRows, most: int) -> tuple[Term, ...]:
+        """The terms that some visible memories have among their own words, and at most so many."""
+        matches = [in_columns(OWN_COLUMNS, _term(term)) for term in terms]
+        counts = [0] * len(matches)
+        for number, spans in visible.spans.items():
+            for first, last in spans:
+                rows = self._execute(
+                    _COUNTS.format(table(number)),
+                    matches=json.dumps(matches), first=first, last=last, most=most + 1,
+                )  # fmt: skip
+                for place, count in rows:
+                    counts[place] += count
+        return tuple(term for term, count in zip(terms, counts, strict=True) if 0 < count <= most)
+
+
+# No more rows of a term are counted than show that it is frequent.
+_COUNTS = """
+    SELECT wanted.key,
+           (SELECT count(*)
+              FROM (SELECT 1
+                      FROM {0}
+                     WHERE {0} MATCH wanted.value AND rowid BETWEEN :first AND :last
+                     LIMIT :most))
+      FROM json_each(:matches) wanted"""
 
 
 def weighted(name: str, weights: tuple[float, ...]) -> str:

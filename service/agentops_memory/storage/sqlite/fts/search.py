@@ -3,17 +3,17 @@
 import json
 import sqlite3
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from heapq import nsmallest
 
 from ....domain.errors import Damaged, TimedOut
 from ....domain.model.memory import Memory, MemoryId
-from ....domain.model.ranking import KEYED_RANK, PLACES
+from ....domain.model.ranking import KEYED_RANK, PLACES, RARE
 from ....domain.model.search import Filter, Hit, Method, Parts, Tier
 from ....domain.model.space import GLOBAL_SCOPE
-from ....domain.text.query import Corrections, Query, is_one_edit
+from ....domain.text.query import Corrections, Query, Term, is_one_edit
 from ...sql.memory_lists import MemoryLists
 from ..base.connection import READ_LIMIT, interrupt_at
 from ..base.dialect import SqliteTable
@@ -65,7 +65,7 @@ class Search:
         found = self._memories.loaded(self._memories.at_keys(path, filter_, limit))
         return [Hit(memory=memory, rank=KEYED_RANK, method=Method.TOPIC_KEY) for memory in found]
 
-    def lookalikes(self, words: Collection[str], filter_: Filter) -> Corrections:
+    def corrections(self, words: Collection[str], filter_: Filter) -> Corrections:
         return Spelling(self._connection, self._visibility).corrections(words, filter_)
 
     def every(self, query: Query, filter_: Filter, limit: int) -> list[Hit]:
@@ -73,6 +73,20 @@ class Search:
 
     def best(self, query: Query, filter_: Filter, limit: int) -> list[Hit]:
         return self._matching(Tier.ANY, query, filter_, limit)
+
+    def similar(self, terms: Collection[Term], filter_: Filter, limit: int) -> list[Memory]:
+        visible = self._visibility.of(filter_)
+        rare = self._scores.rare(terms, visible, RARE)
+        query = Query(sentences=(rare or tuple(terms),))
+        index_query = IndexQuery.of(Tier.ANY, query, visible, limit).in_own_columns
+        return [memory for memory, _ in self._best(index_query, limit)]
+
+    def similarities(self, text: str, others: Sequence[str]) -> list[float]:
+        ((scores,),) = self._connection.execute(
+            "SELECT similarities(:texts)", {"texts": json.dumps([text, *others])}
+        )
+        found: list[float] = json.loads(scores)
+        return found
 
     def ranking(
         self, tier: Tier, query: Query, filter_: Filter, limit: int

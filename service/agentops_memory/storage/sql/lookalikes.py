@@ -1,0 +1,41 @@
+"""SQL for look-alikes: pairs of memories, and how much alike they are."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from ...domain.model.memory import MemoryId
+from .rows import micros
+from .table import Table
+
+
+@dataclass(eq=False)
+class Lookalikes(Table):
+    """The pairs of one transaction."""
+
+    _now: datetime
+
+    def of(self, later: MemoryId) -> list[tuple[MemoryId, float]]:
+        return self._execute(
+            """SELECT earlier_id, score
+                 FROM lookalikes
+                WHERE later_id = :later
+             ORDER BY score DESC, earlier_id""",
+            later=later,
+        ).fetchall()
+
+    def put(self, later: MemoryId, scores: Mapping[MemoryId, float]) -> None:
+        self._execute("DELETE FROM lookalikes WHERE later_id = :later", later=later)
+        rows = [
+            {"later": later, "earlier": earlier, "score": score, "now": micros(self._now)}
+            for earlier, score in scores.items()
+        ]
+        for statement in (
+            "DELETE FROM lookalikes WHERE later_id = :earlier AND earlier_id = :later",
+            """INSERT INTO lookalikes (later_id, earlier_id, score, at)
+               SELECT later.id, earlier.id, :score, :now
+                 FROM memories later
+                 JOIN memories earlier ON earlier.id = :earlier
+                WHERE later.id = :later""",
+        ):
+            self._connection.executemany(statement, rows)
