@@ -1,6 +1,7 @@
 """The SQL of liveness: which memories there are at the instant of a transaction, `:now`.
 
-Each is a condition on a memory under an alias, or under the name of its table.
+Each is a condition on a memory under an alias, or under the name of its table; `expired` and
+`superseded` ask for its id alone, which may be all that is known of a row.
 """
 
 # Comes first in each: it is what the partial indexes of memories say.
@@ -14,14 +15,14 @@ def undeleted(alias: str) -> str:
 
 def live(alias: str) -> str:
     """Neither deleted nor expired."""
-    return f"{undeleted(alias)} AND NOT {expired(alias)}"
+    return f"{undeleted(alias)} AND NOT {expired(alias + '.id')}"
 
 
-def expired(alias: str) -> str:
+def expired(id_: str) -> str:
     """At or past its end."""
     return f"""EXISTS (SELECT 1
                          FROM lifecycles
-                        WHERE lifecycles.memory_id = {alias}.id
+                        WHERE lifecycles.memory_id = {id_}
                               AND lifecycles.expires_at <= :now)"""
 
 
@@ -34,9 +35,9 @@ def indexed(alias: str) -> str:
                                       AND lifecycles.is_swept)"""
 
 
-def superseded(alias: str) -> str:
+def superseded(id_: str) -> str:
     """Listed by a live memory that supersedes it."""
     return f"""EXISTS (SELECT 1
                          FROM supersessions
                          JOIN memories newer ON newer.id = supersessions.newer_id
-                        WHERE supersessions.older_id = {alias}.id AND {live("newer")})"""
+                        WHERE supersessions.older_id = {id_} AND {live("newer")})"""

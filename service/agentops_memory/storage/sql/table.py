@@ -183,7 +183,7 @@ class FilteredTable(Table):
             tags = self._sql.tags_of(alias)
             conditions += f" AND EXISTS (SELECT 1 FROM {tags} WHERE value = :tag)"
         if filter_.is_current:
-            conditions += f" AND NOT {superseded(alias)}"
+            conditions += f" AND NOT {superseded(f'{alias}.id')}"
         return conditions
 
     def _values(self, filter_: Filter) -> dict[str, object]:

@@ -28,8 +28,8 @@ from ..base.errors import NeedsTransactionOfItsOwn
 from ..fts.index import Index
 from ..fts.partitions import Partitions
 from ..fts.purges import Purges
-from ..fts.queries import Visibility
 from ..fts.search import Search
+from ..fts.visibility import Visibility
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -12,7 +12,8 @@ from ...sql.liveness import indexed
 from ...sql.table import GLOBAL_AREA
 from ..base.dialect import SqliteTable
 from .partitions import OWN_COLUMNS, row_number, table
-from .queries import IndexQuery, Scores, VisibleRows, any_of, in_columns, weighted
+from .queries import IndexQuery, Scores, any_of, in_columns, weighted
+from .visibility import VisibleRows
 
 _ENDLESS = 1e18  # a weight under which BM25 is as good as at its limit
 _FIELDS = tuple(Field)  # in the order of the columns

@@ -20,7 +20,8 @@ from ..base.dialect import SqliteTable
 from ..base.errors import is_damage, primary_code
 from .explain import Explanations
 from .partitions import OWN_COLUMNS, area_of, table
-from .queries import IndexQuery, Scores, Span, Visibility, in_columns
+from .queries import IndexQuery, Scores, in_columns
+from .visibility import Span, Visibility
 
 MOST_WORDS = 4  # of a query that are corrected
 MOST_TERMS = 3  # that one word may have meant

@@ -1,0 +1,129 @@
+"""Which rows of the full-text index a caller may see: ranges of numbers, and what narrows them."""
+
+import sqlite3
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from ....domain.model.access import Patterns
+from ....domain.model.search import Filter
+from ....domain.model.space import GLOBAL_SCOPE, Project, StoreId
+from ...sql.liveness import expired, indexed, superseded
+from ...sql.table import GLOBAL_AREA, OF_A_STORE, FilteredTable
+from ..base.dialect import SQLITE
+from .partitions import FIRST, Partitions, row_number, span_of
+
+Span = tuple[int, int]
+"""The first and the last row number of a range."""
+
+_GLOBALS = span_of(GLOBAL_AREA)
+_PROJECTS = (row_number(GLOBAL_AREA + 1, 0), (1 << 63) - 1)
+
+Hides = Callable[[str], str]
+"""The condition under which the memory with an id is not shown."""
+
+_HAS_HIDDEN = """
+    SELECT EXISTS (SELECT 1
+                     FROM lifecycles
+                    WHERE expires_at IS NOT NULL AND NOT is_swept AND expires_at <= :now),
+           EXISTS (SELECT 1 FROM supersessions)"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VisibleRows:
+    """Ranges of row numbers in partitions, a condition on `memories m`, and what is hidden there.
+
+    The conditions name some of the values.
+    """
+
+    spans: dict[int, list[Span]]
+    condition: str
+    hidden: tuple[Hides, ...]
+    values: Mapping[str, object]
+
+
+class Visibility(FilteredTable):
+    """Which rows are visible in one transaction."""
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        partitions: Partitions,
+        projects: Patterns,
+        now: datetime,
+    ) -> None:
+        super().__init__(connection, SQLITE, projects, now)
+        self._partitions = partitions
+        self._known: dict[Filter, VisibleRows] = {}
+
+    def of(self, filter_: Filter) -> VisibleRows:
+        """The rows of a filter. A project lies in one partition, and so do all global memories."""
+        if filter_ not in self._known:
+            self._known[filter_] = VisibleRows(
+                spans=self._spans(filter_),
+                condition=self._condition(filter_),
+                hidden=self._hidden(filter_),
+                values=self._values(filter_),
+            )
+        return self._known[filter_]
+
+    def _spans(self, filter_: Filter) -> dict[int, list[Span]]:
+        if filter_.store is not None:
+            return self._store(filter_.store)
+        if filter_.scope == GLOBAL_SCOPE:
+            return {FIRST: [_GLOBALS]}
+        if filter_.project is None:
+            numbers = self._partitions.of_projects()
+            return {it: [_PROJECTS, _GLOBALS] if it == FIRST else [_PROJECTS] for it in numbers}
+        place = self._place(filter_.project)
+        if place is None:
+            return {FIRST: [_GLOBALS]}
+        area, number, has_globals = place
+        # A range without memories is left out: each costs a search.
+        globals_too = has_globals and filter_.scope is None
+        return {number: [span_of(area), _GLOBALS] if globals_too else [span_of(area)]}
+
+    def _place(self, project: Project) -> tuple[int, int, bool] | None:
+        """The project's area and partition, and whether there are global memories.
+
+        None if the project never had a memory of its own, or the caller does not
+        act on it: not even the ranks of global memories tell the two apart.
+        """
+        if not self._projects.match(project):
+            return None
+        place: tuple[int, int, bool] | None = self._execute(
+            f"""SELECT area, partition,
+                       EXISTS (SELECT 1
+                                 FROM spaces s
+                                 JOIN memories m INDEXED BY memories_in_space
+                                   ON m.space_id = s.id
+                                WHERE s.area = {GLOBAL_AREA} AND {indexed("m")})
+                  FROM spaces
+                 WHERE project = :project AND area <> {GLOBAL_AREA}
+                 LIMIT 1""",
+            project=project,
+        ).fetchone()
+        return place
+
+    def _store(self, store: StoreId) -> dict[int, list[Span]]:
+        row = self._execute(
+            f"SELECT s.area, s.partition FROM spaces s WHERE {OF_A_STORE}", store=store
+        ).fetchone()
+        return {} if row is None else {row[1]: [span_of(row[0])]}
+
+    def _hidden(self, filter_: Filter) -> tuple[Hides, ...]:
+        """What leaves out rows of the ranges; nothing as long as there is nothing to leave out."""
+        has_expired, has_superseded = self._execute(_HAS_HIDDEN, **self._instant).fetchone()
+        hides = {expired: has_expired, superseded: has_superseded and filter_.is_current}
+        return tuple(condition for condition, is_needed in hides.items() if is_needed)
+
+    def _condition(self, filter_: Filter) -> str:
+        """What the ranges do not say already."""
+        on_memories = self._on_memories(filter_, "m")
+        if filter_.store is not None:
+            return on_memories
+        are_all = self._projects.are_everything if filter_.project is None else filter_.global_too
+        if filter_.scope == GLOBAL_SCOPE or (filter_.scope is None and are_all):
+            return on_memories
+        spaces = f"SELECT s.id FROM spaces s WHERE {self._on_spaces(filter_)}"
+        return f" AND m.space_id IN ({spaces}){on_memories}"
