@@ -51,10 +51,6 @@ class Conflict(Refusal):
     code = "constraint_violation"  # the stored state does not allow this change
 
 
-class Stale(Conflict):
-    code = "stale"  # a precondition was not met
-
-
 class PathTaken(Conflict):
     """Another entry holds the path, or lies where it leads through."""
 

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from ...domain.errors import Invalid
 from ...domain.model import stores
 from ...domain.model.access import KeyId
-from ...domain.model.memory import ChangeKind
+from ...domain.model.memory import ANY_STATE, ChangeKind, Expected
 from ...domain.stores.listing import Branch
 from ...domain.text.normalization import clean
 from ..kit import paging
@@ -80,10 +80,10 @@ def version_filter(request: Request, *, full: bool) -> stores.VersionFilter:
     )
 
 
-def expected(request: Request) -> stores.Expected:
+def expected(request: Request) -> Expected:
     """The state that a deletion wants the memory to be in."""
     sha256 = _given(request, "expected_content_sha256")
-    return stores.ANY_STATE if sha256 is None else stores.Expected(sha256=sha256)
+    return ANY_STATE if sha256 is None else Expected(sha256=sha256)
 
 
 def page(request: Request, *, full: bool = False) -> stores.Page:

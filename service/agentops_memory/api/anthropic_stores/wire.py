@@ -10,7 +10,7 @@ from pydantic_core import ErrorDetails
 from ...domain.errors import Invalid, InvalidFields, PathTaken, Refusal
 from ...domain.model import stores
 from ...domain.model.access import KeyId
-from ...domain.model.memory import ChangeKind
+from ...domain.model.memory import ANY_STATE, ChangeKind, Expected
 from ...domain.stores.rules import MAX_PATH
 from ..kit.bodies import Bodies
 from ..kit.ids import ENTRY, STORE, VERSION, public_id
@@ -47,11 +47,11 @@ def entry_change(given: m.AnthropicMemoryChange) -> stores.EntryChange:
     return stores.EntryChange(path=path, content=given.content)
 
 
-def expected(given: m.AnthropicMemoryChange) -> stores.Expected:
+def expected(given: m.AnthropicMemoryChange) -> Expected:
     """The state that a change wants the memory to be in."""
     if given.precondition is None:
-        return stores.ANY_STATE
-    return stores.Expected(sha256=given.precondition.content_sha256)
+        return ANY_STATE
+    return Expected(sha256=given.precondition.content_sha256)
 
 
 def store(of: stores.Store) -> m.AnthropicStore:

@@ -9,10 +9,11 @@ from pydantic_core import ErrorDetails
 
 from ...domain.errors import Invalid, Refusal
 from ...domain.model import stores
+from ...domain.model.memory import Expected
 from ...domain.model.search import Found, Hit
 from ...domain.model.space import StoreId
 from ...domain.stores import rules
-from ...domain.text.normalization import clean, cut
+from ...domain.text.normalization import clean, cut, sha256_of
 from ..kit.bodies import Bodies
 from ..kit.ids import ENTRY, STORE, VERSION, public_id
 from ..kit.paging import rendered
@@ -58,9 +59,9 @@ def entry_change(given: m.EntryChangeBody) -> stores.EntryChange:
     return stores.EntryChange(content=given.content, metadata=given.metadata)
 
 
-def expected(given: m.EntryChangeBody) -> stores.Expected:
+def expected(given: m.EntryChangeBody) -> Expected:
     sha256 = given.content_sha256
-    return stores.Expected(number=given.version, sha256=None if sha256 is None else sha256.lower())
+    return Expected(revision=given.version, sha256=None if sha256 is None else sha256.lower())
 
 
 def store(of: stores.Store) -> m.StoreObject:
@@ -152,7 +153,7 @@ def _entry_hit(store: StoreId, hit: Hit) -> m.EntryHit:
         store_id=public_id(STORE, store),
         path=memory.key or "",
         size=rules.size_of(memory.text.content),
-        content_sha256=rules.sha256_of(memory.text.content),
+        content_sha256=sha256_of(memory.text.content),
         version=memory.revision,
         metadata=dict(memory.extras),
         created_at=rendered(memory.created_at),

@@ -15,8 +15,8 @@ from ..model.stores import EntryId
 from ..ports.callbacks import noop
 from ..ports.engine import Engine, Transaction
 from ..secrets.redaction import Rules
-from ..stores.rules import sha256_of, size_of
-from ..text.normalization import content_hash
+from ..stores.rules import size_of
+from ..text.normalization import content_hash, sha256_of
 from ..transfer.transfer import Transfer
 from .scan_findings import (
     ScanPage,

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from enum import Enum, StrEnum
 from typing import Literal, NewType
 
+from ..text.normalization import sha256_of
 from .space import Project, Space
 
 MemoryId = NewType("MemoryId", int)
@@ -134,6 +135,21 @@ class Memory:
     def is_live(self, now: datetime) -> bool:
         """Whether it is neither deleted nor expired at the instant."""
         return self.deleted_at is None and not self.lifecycle.is_expired(now)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """A precondition on a memory: its revision, the SHA-256 of its content, or both."""
+
+    revision: int | None = None
+    sha256: str | None = None
+
+    def met_by(self, memory: Memory) -> bool:
+        is_revision = self.revision in (None, memory.revision)
+        return is_revision and self.sha256 in (None, sha256_of(memory.text.content))
+
+
+ANY_STATE = Expected()
 
 
 class Action(StrEnum):

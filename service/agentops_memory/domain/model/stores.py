@@ -116,22 +116,6 @@ class EntryChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Expected:
-    """A precondition on an entry: its revision number, its hash, or both."""
-
-    number: int | None = None
-    sha256: str | None = None
-
-    def met_by(self, entry: Entry) -> bool:
-        """Whether the entry meets it."""
-        is_number = self.number in (None, entry.number)
-        return is_number and self.sha256 in (None, entry.sha256)
-
-
-ANY_STATE = Expected()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Version:
     """One revision of an entry, immutable but for redaction.
 

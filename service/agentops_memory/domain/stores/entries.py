@@ -7,23 +7,22 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from ..errors import PathTaken, Stale
+from ..errors import PathTaken
 from ..memories.idempotency import IdempotentRequest, idempotent
 from ..memories.limits import require_room
+from ..memories.preconditions import require_state
 from ..memories.redactor import Redactor, RulesOf, default_rules
 from ..memories.writes import changed_at, created, revised
 from ..model.access import Caller, Role
-from ..model.memory import ChangeKind, Memory, Text
+from ..model.memory import ANY_STATE, ChangeKind, Expected, Memory, Text
 from ..model.space import Space, StoreId
 from ..model.stores import (
-    ANY_STATE,
     ENTRY_TYPE,
     Entry,
     EntryChange,
     EntryDraft,
     EntryFilter,
     EntryId,
-    Expected,
     Page,
     Slice,
     Version,
@@ -33,6 +32,7 @@ from ..model.stores import (
 from ..ports.callbacks import noop
 from ..ports.engine import Engine, Transaction
 from ..text.ids import uid_after
+from ..text.normalization import sha256_of
 from .entry_replays import (
     amended_again,
     created_again,
@@ -48,7 +48,6 @@ from .rules import (
     known_entry,
     known_store,
     open_store,
-    sha256_of,
     size_of,
 )
 from .versions import erased
@@ -174,17 +173,14 @@ def amend_entry(
     """The entry as it is now, and whether a redacted version's bytes are to be erased."""
     before = known_entry(tx, store, entry)
     open_store(tx, store)
-    wanted = change.applied_to(before)
-    if not expected.met_by(before):
-        if policy.done_is_done and wanted == before:
-            return before, False
-        raise Stale("The memory has changed: it is not in the expected state.")
+    wanted, held = change.applied_to(before), _memory(tx, before)
+    if not (policy.done_is_done and wanted == before):
+        require_state(held, expected)
     if wanted == before and not policy.unchanged_is_change:
         return before, False
     require_room(tx)
     if wanted.path != before.path:
         _require_free(tx, store, wanted.path, policy, but=entry)
-    held = _memory(tx, before)
     text, at = _text(wanted.path, wanted.content or ""), changed_at(tx, held)
     after = replace(held, key=wanted.path, text=text, extras=wanted.metadata, updated_at=at)
     has_erased = _revise(tx, before, held, after, ChangeKind.UPDATED)
@@ -198,9 +194,8 @@ def delete_entry(
     before = known_entry(tx, store, entry)
     if policy.archived_keeps_entries:
         open_store(tx, store)
-    if not expected.met_by(before):
-        raise Stale("The memory has changed: it is not in the expected state.")
     held = _memory(tx, before)
+    require_state(held, expected)
     # The row keeps nothing of what the versions keep, or have lost.
     gone = replace(held, key=None, text=_text("", ""), extras={}, deleted_at=tx.now)
     return _revise(tx, before, held, gone, ChangeKind.DELETED)

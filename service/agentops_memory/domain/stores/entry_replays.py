@@ -4,19 +4,20 @@ from dataclasses import replace
 from datetime import datetime
 
 from ..errors import Conflict
+from ..model.memory import Expected
 from ..model.space import StoreId
 from ..model.stores import (
     Entry,
     EntryChange,
     EntryDraft,
     EntryId,
-    Expected,
     Metadata,
     Version,
     VersionId,
 )
 from ..ports.engine import Ids, Transaction
-from .rules import Policy, known_version, sha256_of, size_of
+from ..text.normalization import sha256_of
+from .rules import Policy, known_version, size_of
 
 
 def ids_of_created(entry: Entry) -> Ids:

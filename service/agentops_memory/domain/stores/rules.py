@@ -1,6 +1,5 @@
 """The rules of memory stores: limits, paths, access, and where the dialects differ."""
 
-import hashlib
 import unicodedata
 from dataclasses import dataclass
 
@@ -66,11 +65,6 @@ def require_path(path: str) -> None:
 def size_of(content: str) -> int:
     """The bytes of a content in UTF-8."""
     return len(content.encode())
-
-
-def sha256_of(content: str) -> str:
-    """The SHA-256 of a content's bytes in UTF-8, in lower-case hexadecimal."""
-    return hashlib.sha256(content.encode()).hexdigest()
 
 
 def known_store(tx: Transaction, store: StoreId) -> Store:

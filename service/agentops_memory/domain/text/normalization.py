@@ -29,6 +29,11 @@ def clean(text: str) -> str:
     return _UNSTORABLE.sub(REPLACEMENT, text)
 
 
+def sha256_of(content: str) -> str:
+    """The SHA-256 of a content's bytes in UTF-8, in lower-case hexadecimal."""
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
 def content_hash(content: str) -> str:
     """SHA-256 of the content, lower-cased and with whitespace collapsed; hexadecimal."""
     return hashlib.sha256(" ".join(content.lower().split()).encode()).hexdigest()
