@@ -92,8 +92,6 @@ def test_a_value_that_cannot_be_read_is_quoted_nowhere(every: bool, tmp_path: Pa
         columns = planted.columns(service.path)
         assert set(columns) >= MANY
         for table, column in columns if every else MANY:
-            if table.startswith("import"):
-                planted.stage(service.path)
             assert planted.broken(service.path, table, column), (table, column)
             service.send_all()
             planted.mended(service.path, table, column)
@@ -195,8 +193,6 @@ def test_a_command_that_fails_quotes_nothing(every: bool, tmp_path: Path) -> Non
         arguments = [argument.format(tmp_path) for argument in command]
         assert run(*arguments, "--db", str(service.path)).returncode == 0, command
     for table, column in columns:
-        if table.startswith("import"):
-            planted.stage(service.path)
         assert planted.broken(service.path, table, column), (table, column)
         for command in commands:
             folder = tmp_path / f"{table}-{column}"
