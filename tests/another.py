@@ -5,7 +5,7 @@ import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from agentops_memory.compose import opened_here
 from agentops_memory.local import LocalService
@@ -36,7 +36,7 @@ class Another:
         return asyncio.run_coroutine_threadsafe(answer(), self._loop).result(DEADLINE)
 
     def save(self, content: str, **fields: str) -> Saved:
-        given: dict[str, str] = {**observation(content), **fields}  # type: ignore[dict-item]
+        given: dict[str, Any] = {**observation(content), **fields}
         return self.asked(lambda here: here.save(**given))
 
 

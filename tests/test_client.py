@@ -357,7 +357,7 @@ def test_what_no_request_can_hold_is_refused(client: MemoryClient) -> None:
 
 def test_a_write_under_a_key_of_ones_own_is_done_once(client: MemoryClient, project: str) -> None:
     key = f"key-{abs(hash(project))}"
-    fields = {"session_id": "s1", "project": project, "type": "n", "title": "T"}
+    fields: dict[str, Any] = {"session_id": "s1", "project": project, "type": "n", "title": "T"}
 
     first = client.save(content="Once", idempotency_key=key, **fields)
 

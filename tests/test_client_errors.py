@@ -6,6 +6,7 @@ import traceback
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import timedelta
 from operator import methodcaller
+from typing import Any
 
 import httpx
 import pytest
@@ -39,7 +40,13 @@ KEY = "amk_s3cret"
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
 HTML = "<html>502 Bad Gateway</html>"
-OBSERVATION = {"session_id": "s", "project": "p", "type": "t", "title": "t", "content": "c"}
+OBSERVATION: dict[str, Any] = {
+    "session_id": "s",
+    "project": "p",
+    "type": "t",
+    "title": "t",
+    "content": "c",
+}
 
 Question = Callable[[MemoryClient], object]
 STATS: Question = methodcaller("stats")

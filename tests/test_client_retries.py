@@ -4,6 +4,7 @@ import asyncio
 import threading
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -23,7 +24,13 @@ from .asking import KINDS, Happening, Road, Time, answering, asking, over, sayin
 from .process import free_port
 from .service import Service, serving
 
-OBSERVATION = {"session_id": "s", "project": "p", "type": "t", "title": "t", "content": "c"}
+OBSERVATION: dict[str, Any] = {
+    "session_id": "s",
+    "project": "p",
+    "type": "t",
+    "title": "t",
+    "content": "c",
+}
 HEALTHY = answering(json={"status": "ok"})
 SAVED = answering(201, {"id": 1, "action": "created", "revision_count": 1, "duplicate_count": 1})
 BUSY = answering(503, {"error": "Busy."}, headers={"retry-after": "1"})

@@ -51,6 +51,9 @@ ROUTES = {
     "restore_observation": (
         "POST", "/observations/1/restore", {"revision": 1}, "/observations/2/restore",
     ),
+    "confirm_observation": (
+        "POST", "/observations/1/confirm", None, "/observations/2/confirm",
+    ),
     "delete_observation": ("DELETE", "/observations/1", None, "/observations/2"),
     "delete_observation, hard": (
         "DELETE", "/observations/1?hard=true", None, "/observations/2?hard=true",
@@ -527,6 +530,7 @@ NARROWED = {
     "add_observation": (403, True),
     "update_observation": (404, True),
     "restore_observation": (404, True),
+    "confirm_observation": (404, True),
     "delete_observation": (204, False),
     "delete_observation, hard": (204, False),
 }

@@ -16,7 +16,7 @@ from agentops_memory_client.contract.errors import refused
 from agentops_memory_client.contract.models import Imported, ImportPlan, Progress
 from agentops_memory_client.contract.service import MemoryService
 
-from .api.agentops import wire
+from .api.agentops import bodies
 from .api.agentops.operations import AgentOps
 from .api.agentops.transfer import Document
 from .api.agentops.wire import Rows
@@ -124,7 +124,7 @@ class _Question:
 
     @asynccontextmanager
     async def transcript(self) -> AsyncIterator[Iterator[Message]]:
-        yield wire.messages({"messages": [], **(self.call.body or {})})
+        yield bodies.messages({"messages": [], **(self.call.body or {})})
 
     async def idempotency(self) -> None:
         return None

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Concatenate, ParamSpec, Self
 import httpx
 
 from .client import Client
-from .contract import calls
+from .contract import calls, session_calls
 from .contract.call import Call, T, shown_as
 from .transport import transfers
 from .transport.exchange import Exchange
@@ -127,15 +127,16 @@ class MemoryClient(Client[httpx.BaseTransport]):
     history = _calling(calls.history)
     restore = _calling(calls.restore)
     update = _calling(calls.update)
+    confirm = _calling(calls.confirm)
     delete = _calling(calls.delete)
     search = _calling(calls.search)
     context = _calling(calls.context)
     timeline = _calling(calls.timeline)
     stats = _calling(calls.stats)
-    sessions = _calling(calls.sessions)
-    start_session = _calling(calls.start_session)
-    append_messages = _calling(calls.append_messages)
-    end_session = _calling(calls.end_session)
+    sessions = _calling(session_calls.sessions)
+    start_session = _calling(session_calls.start_session)
+    append_messages = _calling(session_calls.append_messages)
+    end_session = _calling(session_calls.end_session)
     health = _calling(calls.health)
     export = _streaming(transfers.export)
     export_to = _transferring(transfers.export_to)

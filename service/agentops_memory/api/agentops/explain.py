@@ -6,7 +6,7 @@ from pydantic import BaseModel, Field
 
 from agentops_memory_client.contract.models import Explanation
 
-from ...domain.model.memory import MemoryId
+from ...domain.model.memory import NO_LINKS, MemoryId
 from ...domain.model.search import Budget, Found, Hit, Matched, Packed, Reason, Wanted, WhyNot
 from ...domain.model.search import Explanation as Why
 from ...domain.recall.explanation import MAX_EXPLAINED
@@ -53,6 +53,7 @@ class ItemExplanation(BaseModel):
     fields: dict[str, float] | None = None
     sentences: list[SentencePart] | None = None
     content_cut: bool | None = None
+    superseded: list[int] | None = Field(default=None, description="What it supersedes.")
 
 
 class WhyNotAnswer(BaseModel):
@@ -67,6 +68,7 @@ class WhyNotAnswer(BaseModel):
     last_score: float | None = None
     older: bool | None = None
     beyond_depth: bool | None = None
+    superseded_by: list[int] | None = None
 
 
 class LeftOutEntry(BaseModel):
@@ -107,7 +109,7 @@ def item(hit: Hit, place: int, found: Found, *, is_cut: bool | None = None) -> E
     """Why the memory at a place is in the answer, which has an explanation."""
     assert found.explanation is not None
     explained = found.explanation.items.get(hit.memory.id)
-    space = hit.memory.space
+    space, links = hit.memory.space, found.explanation.links.get(hit.memory.id, NO_LINKS)
     plain = ItemExplanation(
         id=hit.memory.id,
         place=place,
@@ -119,6 +121,7 @@ def item(hit: Hit, place: int, found: Found, *, is_cut: bool | None = None) -> E
         tier=hit.tier and hit.tier.value,
         matched=[],
         content_cut=is_cut,
+        superseded=list(links.supersedes) or None,
     )
     if explained is None:
         return _told(plain)
@@ -202,6 +205,7 @@ def _why_not(memory: MemoryId | None, why: WhyNot | None) -> WhyNotAnswer | None
         last_score=why.last_score,
         older=why.is_older or None,
         beyond_depth=why.is_beyond_depth or None,
+        superseded_by=list(why.superseded_by) or None,
     )
 
 

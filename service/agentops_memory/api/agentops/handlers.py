@@ -21,7 +21,7 @@ from ..kit.http import asks_for, idempotency_of, is_empty, json_object, spooled
 from ..kit.json_reader import entries
 from ..kit.protocol import Handler
 from . import answers as a
-from . import wire
+from . import bodies
 from .operations import AgentOps
 from .recall import Question, project_of
 from .transfer import Document
@@ -107,7 +107,7 @@ def _messages(file: BinaryIO) -> Iterator[Message]:
     if is_empty(file):
         return
     for _, place, given in entries(file, ("messages",)):
-        yield wire.message(given, place)
+        yield bodies.message(given, place)
 
 
 async def _continued(

@@ -1,13 +1,25 @@
 """What a body of AgentOps REST may hold, and how it is read: every fault is named."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, TypeVar
+from datetime import datetime
+from typing import Annotated, Any, ClassVar, Self, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
 
 from ...domain.errors import InvalidFields
 from ...domain.memories import redactor as limits
+from ...domain.model.memory import MAX_SUPERSEDED
 from ...domain.model.space import project_name
+from ...domain.text.instants import zoned
 from ...domain.text.normalization import clean
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -19,6 +31,23 @@ def _folded(name: Any) -> Any:
     return project_name(name) if isinstance(name, str) else name
 
 
+def _instant(given: Any) -> datetime:
+    at = zoned(given) if isinstance(given, str) else None
+    if at is None:
+        raise PydanticCustomError("instant", "no instant")
+    return at
+
+
+def _reference(given: Any) -> int | str:
+    if isinstance(given, str) and 0 < len(given) <= MAX_UID:
+        return given
+    if isinstance(given, bool) or not isinstance(given, int) or not 0 < given <= 1 << 53:
+        raise PydanticCustomError("reference", "no id")
+    return given
+
+
+MAX_UID = 64  # characters; a stable id has 36
+MAX_TTL = 315_360_000  # seconds: ten years
 _VISIBLE = r"[^\s\x1c-\x1f]"  # not blank: what Python strips is nothing to see
 
 _SEEN = "A new one has no invisible characters{}, unless it is imported."
@@ -42,6 +71,16 @@ Tag = Annotated[str, Field(max_length=limits.MAX_TAG, description=_SEEN.format("
 Tags = Annotated[list[Tag], Field(max_length=limits.MAX_TAGS)]
 Count = Annotated[int, Field(ge=0, le=(1 << 53))]
 Positive = Annotated[int, Field(ge=1, le=(1 << 53))]
+End = Annotated[
+    datetime,
+    BeforeValidator(_instant),
+    WithJsonSchema({"type": "string", "format": "date-time"}),
+]
+Ttl = Annotated[int, Field(ge=1, le=MAX_TTL, description="Seconds from now.")]
+Superseded = Annotated[
+    list[Annotated[int | str, BeforeValidator(_reference)]],
+    Field(max_length=MAX_SUPERSEDED, description="Ids, or stable ids, of the same project."),
+]
 Instant = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 
 
@@ -90,10 +129,27 @@ class EndBody(BaseModel):
     messages: list[MessageBody] | None = None
 
 
-class ObservationBody(BaseModel):
-    """POST /observations."""
+class LifecycleBody(BaseModel):
+    """How long an observation holds; what is not given stays."""
 
     model_config = Given
+    NULLABLE: ClassVar[frozenset[str]] = frozenset()
+    expires_at: End | None = None
+    ttl: Ttl | None = None
+    pinned: bool | None = None
+    supersedes: Superseded | None = None
+    review_at: End | None = None
+
+    @model_validator(mode="after")
+    def _has_one_end(self) -> Self:
+        if {"expires_at", "ttl"} <= self.model_fields_set:
+            raise PydanticCustomError("ends", "two ends")
+        return self
+
+
+class ObservationBody(LifecycleBody):
+    """POST /observations."""
+
     session_id: SessionKey
     type: Type
     title: Title
@@ -104,10 +160,10 @@ class ObservationBody(BaseModel):
     topic_key: TopicKey | None = None
 
 
-class ChangeBody(BaseModel):
-    """PATCH /observations/{id}."""
+class ChangeBody(LifecycleBody):
+    """PATCH /observations/{id}; `null` takes an end, or a review, away."""
 
-    model_config = Given
+    NULLABLE = frozenset({"expires_at", "review_at"})
     type: Type | None = None
     title: Title | None = None
     content: Content | None = None
@@ -157,8 +213,10 @@ def body(model: type[Model], given: object, place: str = "") -> Model:
     """The body as the model has it; Invalid names every fault. `null` is absent."""
     if not isinstance(given, Mapping):
         raise InvalidFields(f"validation failed: {place or 'the body'} must be an object")
+    nullable = getattr(model, "NULLABLE", ())
+    told = {k: _value(v) for k, v in given.items() if v is not None or k in nullable}
     try:
-        return model.model_validate({k: _value(v) for k, v in given.items() if v is not None})
+        return model.model_validate(told)
     except ValidationError as error:
         faults = [_fault(fault, place) for fault in error.errors(include_url=False)]
         raise InvalidFields(f"validation failed: {'; '.join(faults)}") from None
@@ -180,6 +238,10 @@ _FAULTS = {
     "string_type": "{name} must be a string",
     "too_long": "{name} exceed {max_length} items",
     "list_type": "{name} must be a list",
+    "bool_type": "{name} must be true or false",
+    "instant": "{name} must be an instant with a time zone, such as 2027-01-31T09:00:00Z",
+    "reference": "{name} must be the id of an observation",
+    "ends": "expires_at and ttl exclude each other",
     "int_type": "{name} must be a whole number",
     "greater_than_equal": "{name} must be {ge} or more",
     "less_than_equal": "{name} must be {le} or less",

@@ -9,6 +9,7 @@ from agentops_memory_client.contract import models as c
 from ...domain.errors import Invalid
 from ...domain.lifecycle.projects import Projects
 from ...domain.lifecycle.receipts import Erasures
+from ...domain.memories.lookalikes import MAX_SIMILAR
 from ...domain.memories.memories import Memories
 from ...domain.memories.sessions import Sessions
 from ...domain.model.access import Caller
@@ -22,10 +23,10 @@ from ...domain.transfer.dry_run import DryRun
 from ...domain.transfer.transfer import Progress, Transfer
 from ...telemetry import annotate
 from ...telemetry.spans import Attributes
-from ..kit.http import asks_for, is_true, parameter, row_count, whole_number
+from ..kit.http import amount, asks_for, is_true, parameter, row_count, whole_number
 from . import answers as a
+from . import bodies, wire
 from . import models as m
-from . import wire
 from .recall import Question, RecallOperations, filter_of, project_of
 from .transfer import Document, exported, import_plan, imported
 from .wire import Rows, held
@@ -52,7 +53,7 @@ class AgentOps(RecallOperations):
 
     async def append_messages(self, asked: Question) -> c.Appended:
         session, project = _session(asked)
-        messages = wire.messages(await asked.body())
+        messages = bodies.messages(await asked.body())
         said = await self.sessions.hear(asked.caller(), messages)
         key = await asked.idempotency()
         grown = await self.sessions.append(asked.caller(), session, said, project, idempotency=key)
@@ -80,9 +81,9 @@ class AgentOps(RecallOperations):
         return held(list(map(wire.session, sessions)))
 
     async def add_observation(self, asked: Question) -> c.Saved:
-        draft = wire.draft(m.body(m.ObservationBody, await asked.body()))
-        key = await asked.idempotency()
-        outcome = await self.memories.save(asked.caller(), draft, idempotency=key)
+        draft = bodies.draft(m.body(m.ObservationBody, await asked.body()))
+        key, similar = await asked.idempotency(), _similar(asked)
+        outcome = await self.memories.save(asked.caller(), draft, similar=similar, idempotency=key)
         annotate(
             {
                 **_observation_span(outcome.memory),
@@ -125,11 +126,17 @@ class AgentOps(RecallOperations):
 
     async def update_observation(self, asked: Question) -> c.Observation:
         memory_id = _memory_id(asked)
-        change = wire.change(m.body(m.ChangeBody, await asked.body()))
+        change = bodies.change(m.body(m.ChangeBody, await asked.body()))
         key = await asked.idempotency()
         amended = await self.memories.amend(asked.caller(), memory_id, change, idempotency=key)
         annotate(_observation_span(amended.memory))
         return wire.observation(amended.memory, redacted=amended.redacted)
+
+    async def confirm_observation(self, asked: Question) -> c.Observation:
+        key = await asked.idempotency()
+        memory = await self.memories.confirm(asked.caller(), _memory_id(asked), idempotency=key)
+        annotate(_observation_span(memory))
+        return wire.observation(memory)
 
     async def delete_observation(self, asked: Question) -> str | None:
         """The id of the receipt, of what was erased."""
@@ -187,6 +194,14 @@ def _session(asked: Question) -> tuple[SessionId, Project | None]:
     project = project_of(asked)
     given = m.body(m.NamedSession, {"id": asked.path_params["id"], "project": project})
     return SessionId(given.id), project
+
+
+def _similar(asked: Question) -> int:
+    """How many look-alikes of what is saved are to be told."""
+    similar = amount(asked, "similar") or 0
+    if similar > MAX_SIMILAR:
+        raise Invalid(f"similar must be at most {MAX_SIMILAR}.")
+    return similar
 
 
 def _memory_id(asked: Question) -> MemoryId:

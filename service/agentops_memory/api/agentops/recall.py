@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from agentops_memory_client.contract import models as c
@@ -44,6 +44,7 @@ _METHODS = {
     Method.TOPIC_KEY: Method.FULL_TEXT.value,
     Method.FULL_TEXT: Method.FULL_TEXT.value,
     Method.RECENCY: Method.RECENCY.value,
+    Method.PINNED: Method.PINNED.value,
 }
 
 
@@ -76,7 +77,9 @@ class RecallOperations:
     async def search(self, asked: Question) -> c.Found:
         text, filter_ = parameter(asked, "q") or "", filter_of(asked, global_too=True)
         wanted, limit = _wanted(asked), row_count(asked, "limit", 10)
-        found = await self.recall.search(asked.caller(), text, filter_, limit, wanted)
+        found = await self.recall.search(
+            asked.caller(), text, filter_, limit, wanted, superseded=is_true(asked, "superseded")
+        )
         annotate(search_span(text, filter_, found))
         for hit in found.hits:
             event("search.result", _injected(hit))
@@ -128,6 +131,7 @@ def _wanted(asked: Question) -> Wanted:
     return Wanted(
         explain=is_true(asked, "explain"),
         why_not=None if memory is None else MemoryId(whole_number(memory, "why_not")),
+        links=is_true(asked, "ages"),
     )
 
 
@@ -157,6 +161,7 @@ def _found(of: Found, wanted: Wanted) -> c.Found:
             content=hit.memory.text.content,
             rank=hit.rank,
             topic_key=hit.memory.key,
+            superseded_by=hit.memory.links.superseded_by,
             explain=explain.item(hit, place, of) if wanted.explain else None,
         )
         for place, hit in enumerate(of.hits, start=1)
@@ -192,7 +197,11 @@ def _line(of: Context, place: int, budget: Budget, wanted: Wanted) -> c.Line:
         is_cut = len(text.content) > budget.content_chars
         why = explain.item(hit, of.packed.places[place], of.found, is_cut=is_cut)
     content = cut(text.content, budget.content_chars)
-    return c.Line(type=text.type, title=text.title, content=content, explain=why)
+    line = c.Line(type=text.type, title=text.title, content=content, explain=why)
+    if not wanted.links:
+        return line
+    superseded = len(hit.memory.links.supersedes) or None
+    return replace(line, age=int(hit.memory.age.total_seconds()), superseded=superseded)
 
 
 def search_span(text: str, filter_: Filter, found: Found) -> Attributes:

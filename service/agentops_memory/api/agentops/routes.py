@@ -31,6 +31,18 @@ WHY_NOT = Parameter(
 STORES = Parameter(
     name="stores", help="Ids of memory stores, with commas: what they hold joins the project's."
 )
+SUPERSEDED = Parameter(
+    name="superseded", help="`true` finds what others supersede, too, and tells by which.",
+    kind="boolean",
+)  # fmt: skip
+AGES = Parameter(
+    name="ages", help="`true` tells of each how old it is, in seconds, and how many it supersedes.",
+    kind="boolean",
+)  # fmt: skip
+SIMILAR = Parameter(
+    name="similar", help="How many look-alikes to tell, at most 10; none unless it is said.",
+    kind="integer",
+)  # fmt: skip
 BUDGET = (
     Parameter(name="max_tokens", help="So many tokens of injected lines.", kind="integer"),
     Parameter(name="max_chars", help="So many characters of injected lines.", kind="integer"),
@@ -93,7 +105,7 @@ def operations(services: Services) -> tuple[Operation, ...]:
             role=Role.WRITER,
             summary="Save an observation: by topic key, as a duplicate, or as new.",
             handler=of(api.add_observation), body=m.ObservationBody, answer=a.ObservationSaved,
-            takes_key=True, refusals=(404,),
+            query=(SIMILAR,), takes_key=True, refusals=(404,),
         ),
         Operation(
             method="GET", path="/observations/recent", name="recent_observations", role=Role.READER,
@@ -118,6 +130,13 @@ def operations(services: Services) -> tuple[Operation, ...]:
             role=Role.WRITER,
             summary="Bring a revision back as a new one.",
             handler=of(api.restore_observation), body=m.RestoreBody, answer=a.Observation,
+            takes_key=True, refusals=(404,),
+        ),
+        Operation(
+            method="POST", path="/observations/{id}/confirm", name="confirm_observation",
+            role=Role.WRITER,
+            summary="Say that an observation still holds.",
+            handler=of(api.confirm_observation), answer=a.Observation,
             takes_key=True, refusals=(404,),
         ),
         Operation(
@@ -155,14 +174,16 @@ def operations(services: Services) -> tuple[Operation, ...]:
             summary="Observations by their words, best first.",
             handler=of(api.search), answer=a.SearchAnswer,
             query=(Parameter(name="q", help="Any text; none finds nothing."),
-                   PROJECT, TYPE, SCOPE, TAG, _rows("limit", 10), EXPLAIN, WHY_NOT),
+                   PROJECT, TYPE, SCOPE, TAG, _rows("limit", 10), SUPERSEDED, EXPLAIN,
+                   WHY_NOT),
         ),
         Operation(
             method="GET", path="/context", name="fetch_context", role=Role.READER,
             summary="What to remind an agent of before a turn.",
             handler=of(api.fetch_context), answer=a.ContextAnswer,
             query=(Parameter(name="query", help="The prompt; its first 500 characters count."),
-                   PROJECT, SCOPE, TAG, TYPE, _rows("limit", 5), STORES, *BUDGET, EXPLAIN, WHY_NOT),
+                   PROJECT, SCOPE, TAG, TYPE, _rows("limit", 5), STORES, *BUDGET, AGES, EXPLAIN,
+                   WHY_NOT),
             refusals=(404,),
         ),
         Operation(

@@ -18,7 +18,8 @@ from ...domain.transfer.dry_run import CONFLICTS, DryRun, RowConflict
 from ...domain.transfer.transfer import Transfer
 from ..kit.json_reader import entries
 from . import models as m
-from .wire import columns, json_bytes, session, text
+from .bodies import text
+from .wire import columns, json_bytes, session
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

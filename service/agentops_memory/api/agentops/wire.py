@@ -1,4 +1,4 @@
-"""Bodies as nouns of the domain, those as nouns of the contract, and these as JSON. Pure."""
+"""Nouns of the domain as nouns of the contract, and these as JSON. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass, replace
@@ -13,20 +13,15 @@ from starlette.responses import Response
 from agentops_memory_client.contract import models as c
 
 from ...domain.model.memory import (
-    Change,
-    Draft,
     Entered,
+    Lookalike,
     Memory,
     Revision,
     Saved,
     Session,
-    SessionId,
-    Text,
 )
-from ...domain.model.space import PROJECT_SCOPE, Space, Totals, project_name
-from ...domain.text.summary import Message
+from ...domain.model.space import Totals
 from ..kit.http import MAX_ANSWER, fitting
-from . import models as m
 
 T = TypeVar("T")
 
@@ -39,39 +34,6 @@ EMPTY_IS_TOLD = {c.Stats, c.ImportPlan}  # of which a list without entries is no
 
 # The most that a part can take beside its content, and a character of that: `\u0000`.
 MOST_BESIDE, MOST_OF_A_CHARACTER = 64 * 1024, 6
-
-
-def draft(given: m.ObservationBody) -> Draft:
-    return Draft(
-        session=SessionId(given.session_id),
-        space=Space(project=project_name(given.project), scope=given.scope or PROJECT_SCOPE),
-        text=text(given),
-        key=given.topic_key or None,
-    )
-
-
-def change(given: m.ChangeBody) -> Change:
-    tags = None if given.tags is None else tuple(given.tags)
-    return Change(type=given.type, title=given.title, content=given.content, tags=tags)
-
-
-def text(given: m.ObservationBody) -> Text:
-    tags = tuple(given.tags or ())
-    return Text(type=given.type, title=given.title, content=given.content, tags=tags)
-
-
-def messages(given: Mapping[str, object]) -> Iterator[Message]:
-    """The messages in a body, which must have some or an empty list of them."""
-    m.body(m.Messages, given)
-    every = given["messages"]
-    assert isinstance(every, list)  # else it was refused
-    for place, each in enumerate(every):
-        yield message(each, place)
-
-
-def message(given: object, place: int) -> Message:
-    told = m.body(m.MessageBody, {} if given is None else given, f"messages[{place}]")
-    return Message(role=told.role or "", content=told.content or "")
 
 
 def session_opened(opened: Entered) -> c.Session:
@@ -107,7 +69,19 @@ def saved(outcome: Saved) -> c.Saved:
         action=outcome.action.value,
         revision_count=outcome.memory.revision,
         duplicate_count=outcome.memory.duplicates,
+        expires_at=outcome.memory.lifecycle.expires_at,
+        similar=None if outcome.similar is None else tuple(map(_similar, outcome.similar)),
         redacted=outcome.redacted,
+    )
+
+
+def _similar(found: Lookalike) -> c.Similar:
+    return c.Similar(
+        id=found.memory.id,
+        title=found.memory.text.title,
+        type=found.memory.text.type,
+        score=round(found.score, 2),
+        updated_at=_seconds(found.memory.updated_at),
     )
 
 
@@ -157,6 +131,13 @@ def columns(memory: Memory) -> dict[str, Any]:
         "promoted_to": memory.promoted_to,
         "created_at": _seconds(memory.created_at),
         "updated_at": _seconds(memory.updated_at),
+        "expires_at": memory.lifecycle.expires_at,
+        "expired": memory.is_expired,
+        "pinned": memory.lifecycle.pinned_at is not None,
+        "supersedes": memory.links.supersedes,
+        "superseded_by": memory.links.superseded_by,
+        "review_at": memory.lifecycle.review_at,
+        "confirmed_at": memory.lifecycle.confirmed_at,
     }
 
 

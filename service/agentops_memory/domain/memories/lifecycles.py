@@ -94,7 +94,7 @@ def link(tx: Transaction, memory: MemoryId, older: Sequence[MemoryId]) -> int:
 def with_links(tx: Transaction, memories: Sequence[Memory]) -> list[Memory]:
     """The memories with their links, as they are shown."""
     links = tx.supersessions.of([it.id for it in memories])
-    return [replace(it, links=links.get(it.id, NO_LINKS)) for it in memories]
+    return [replace(it, links=links.get(it.id, NO_LINKS), as_of=tx.now) for it in memories]
 
 
 def shown(tx: Transaction, memory: Memory) -> Memory:

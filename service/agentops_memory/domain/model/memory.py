@@ -111,7 +111,7 @@ class Memory:
     """One memory in its space, at its key if it has one. Instants are aware, in UTC.
 
     An entry of a store has no session. `extras` belong to an API: no rule reads them.
-    `links` are known to reads that show them alone.
+    `links`, and the instant `as_of` which they hold, are known to reads that show them alone.
     """
 
     id: MemoryId = UNSAVED
@@ -131,6 +131,19 @@ class Memory:
     extras: Mapping[str, str] = field(default_factory=dict)
     lifecycle: Lifecycle = NO_LIFECYCLE
     links: Links = NO_LINKS
+    as_of: datetime | None = None
+
+    @property
+    def is_expired(self) -> bool:
+        """Whether it was expired when it was read."""
+        return self.as_of is not None and self.lifecycle.is_expired(self.as_of)
+
+    @property
+    def age(self) -> timedelta:
+        """How long ago it was changed, seen or confirmed when it was read; not negative."""
+        known = self.updated_at, self.last_seen_at, self.lifecycle.confirmed_at
+        latest = max(filter(None, known))
+        return max((self.as_of or latest) - latest, timedelta())
 
     def is_live(self, now: datetime) -> bool:
         """Whether it is neither deleted nor expired at the instant."""

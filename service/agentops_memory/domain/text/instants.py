@@ -18,6 +18,15 @@ def parsed(text: str) -> datetime | None:
         return None
 
 
+def zoned(text: str) -> datetime | None:
+    """The instant of an RFC 3339 text that has a zone, in UTC; None if invalid."""
+    try:
+        at = datetime.fromisoformat(text.strip().upper())
+        return None if at.tzinfo is None else at.astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+
+
 def rendered(at: datetime) -> str:
     """The instant in RFC 3339, in UTC, in whole seconds: `2026-04-12T10:00:00Z`."""
     return at.isoformat(timespec="seconds")[:19] + "Z"

@@ -105,7 +105,7 @@ class OverlaidLookups(Lookups):
         return min(found, key=in_order, default=None)
 
     def at_key(self, space: Space, key: str) -> Memory | None:
-        return self.overlay.find(("key", space, key)) or super().at_key(space, key)
+        return self.overlay.find(("key", space, key)) or Lookups.at_key(self, space, key)
 
     def holds(self, memory: Memory, state: Memory) -> bool:
         overlaid = self.overlay.revisions.get(memory.id)

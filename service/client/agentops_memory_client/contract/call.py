@@ -6,7 +6,7 @@ import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Generic, TypeVar, get_args, get_origin
 
 from .errors import Invalid
@@ -94,3 +94,13 @@ def shown_as(question: Callable[..., object], method: Method, *, beside: int = 0
     )
     method.__annotations__ = {one.name: one.annotation for one in parameters} | {"return": answer}
     return method
+
+
+def instant(at: datetime | None) -> str | None:
+    """An aware instant as a body names it."""
+    return None if at is None else at.isoformat()
+
+
+def seconds(span: timedelta | None) -> int | None:
+    """A span of time as a body names it: in whole seconds."""
+    return None if span is None else int(span.total_seconds())

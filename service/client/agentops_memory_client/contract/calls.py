@@ -5,23 +5,32 @@ answers what the call reads. All refuse with a `MemoryServiceError`.
 """
 
 from collections.abc import Sequence
+from datetime import datetime, timedelta
+from enum import Enum
 
 from . import reading
-from .call import Call, given, listed, once, present, said
+from .call import Call, given, instant, listed, once, present, seconds
 from .models import (
-    Appended,
     Context,
     Found,
-    Message,
     Observation,
     Revision,
     Saved,
-    Session,
-    SessionEnd,
     Stats,
     TimelineEntry,
 )
 
+
+class Unset(Enum):
+    """The value of what a change does not name."""
+
+    UNSET = "unset"
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+UNSET = Unset.UNSET
 MAX_PROMPT = 500  # code points; the service reads no more of a query
 
 
@@ -35,23 +44,36 @@ def save(  # noqa: PLR0913 - the fields of a memory, each by its name
     tags: Sequence[str] = (),
     scope: str | None = None,
     topic_key: str | None = None,
+    expires_at: datetime | None = None,
+    ttl: timedelta | None = None,
+    pinned: bool | None = None,
+    supersedes: Sequence[int | str] = (),
+    review_at: datetime | None = None,
+    similar: int = 0,
     idempotency_key: str | None = None,
 ) -> Call[Saved]:
     """Save a memory; an equal one, or one with its topic key, is not doubled.
+
+    It ends at `expires_at`, or after `ttl` in whole seconds. A pinned one comes first
+    in contexts. It supersedes memories by their ids or stable ids. At most ten
+    `similar` ones are told.
 
     The session is made if there is none. Title: at most 500 characters;
     content: 50,000; tags: 20 of 100 each. The scope is `project` if none is
     given; one in scope `global` is recalled in every project.
 
-    Invalid names every fault; Conflict if the idempotency key was used for
-    another request.
+    Invalid names every fault; NotFound for what cannot be superseded; Conflict if the
+    idempotency key was used for another request, for a pin too many, or a circle.
     """
     fields = {
         "session_id": session_id, "project": project, "type": type, "title": title,
         "content": content, "tags": listed(tags), "scope": scope, "topic_key": topic_key,
+        "expires_at": instant(expires_at), "ttl": seconds(ttl), "pinned": pinned,
+        "supersedes": list(supersedes) or None, "review_at": instant(review_at),
     }  # fmt: skip
     return Call(
         operation="add_observation", method="POST", path=("observations",), body=present(fields),
+        query=given(similar=similar or None),
         headers=once(idempotency_key), read=reading.saved,
     )  # fmt: skip
 
@@ -110,27 +132,45 @@ def restore(
     )  # fmt: skip
 
 
-def update(
+def update(  # noqa: PLR0913 - the fields of a memory, each by its name
     observation: int,
     *,
     type: str | None = None,  # noqa: A002 - the protocol's word
     title: str | None = None,
     content: str | None = None,
     tags: Sequence[str] | None = None,
+    expires_at: datetime | Unset | None = UNSET,
+    ttl: timedelta | None = None,
+    pinned: bool | None = None,
+    supersedes: Sequence[int | str] | None = None,
+    review_at: datetime | Unset | None = UNSET,
     idempotency_key: str | None = None,
 ) -> Call[Observation]:
     """Change what is given, and answer the memory as it is now.
 
-    What is None stays; no tags at all are `()`. The text before becomes a
-    revision. Limits as for a save. NotFound if there is none with this id.
+    What is None stays; no tags at all are `()`. An end or a review that is None is
+    taken away. The text before becomes a revision. Limits as for a save. NotFound if
+    there is none with this id.
     """
     fields = {
         "type": type, "title": title, "content": content,
-        "tags": None if tags is None else listed(tags),
+        "tags": None if tags is None else listed(tags), "ttl": seconds(ttl), "pinned": pinned,
+        "supersedes": None if supersedes is None else list(supersedes),
     }  # fmt: skip
+    ends = {"expires_at": expires_at, "review_at": review_at}
+    told = {name: instant(at) for name, at in ends.items() if not isinstance(at, Unset)}
     return Call(
         operation="update_observation", method="PATCH", path=("observations", str(observation)),
-        body=present(fields), headers=once(idempotency_key), read=reading.observation,
+        body={**present(fields), **told}, headers=once(idempotency_key), read=reading.observation,
+    )  # fmt: skip
+
+
+def confirm(observation: int, *, idempotency_key: str | None = None) -> Call[Observation]:
+    """Say that a memory still holds. NotFound if there is none with this id."""
+    return Call(
+        operation="confirm_observation", method="POST",
+        path=("observations", str(observation), "confirm"), headers=once(idempotency_key),
+        read=reading.observation,
     )  # fmt: skip
 
 
@@ -148,7 +188,7 @@ def delete(
     )  # fmt: skip
 
 
-def search(
+def search(  # noqa: PLR0913 - the filters of a search, each by its name
     query: str,
     *,
     project: str | None = None,
@@ -156,16 +196,17 @@ def search(
     scope: str | None = None,
     tag: str | None = None,
     limit: int = 10,
+    superseded: bool = False,
     explain: bool = False,
 ) -> Call[Found]:
     """The memories of the project, or of all, that a query finds, best first.
 
-    The first 500 characters of the query count. At most 1,000, and as many as
-    2 MiB hold; the rest are counted as `omitted`.
+    With `superseded` those that others supersede join. The first 500 characters of the
+    query count. At most 1,000, and as many as 2 MiB hold; the rest are counted as `omitted`.
     """
     asked = given(
         q=query[:MAX_PROMPT], project=project, type=type, scope=scope, tag=tag, limit=limit,
-        explain=explain,
+        superseded=superseded or None, explain=explain,
     )  # fmt: skip
     return Call(operation="search", method="GET", path=("search",), query=asked, read=reading.found)
 
@@ -182,6 +223,7 @@ def context(  # noqa: PLR0913 - what an agent may say of its turn, each by its n
     max_chars: int | None = None,
     content_chars: int | None = None,
     stores: Sequence[str] = (),
+    ages: bool = False,
 ) -> Call[Context]:
     """What to remind an agent of: summaries of sessions, then memories, best first.
 
@@ -189,12 +231,12 @@ def context(  # noqa: PLR0913 - what an agent may say of its turn, each by its n
     characters of the query count. What does not fit into `max_tokens` (of four
     bytes) or `max_chars` (code points) is left out; each content is cut at
     `content_chars`, or at 300. `stores` are ids of memory stores that join, at
-    most eight: NotFound if one is not there.
+    most eight: NotFound if one is not there. With `ages` each tells how old it is.
     """
     asked = given(
         project=project, query=None if query is None else query[:MAX_PROMPT], scope=scope,
         tag=tag, limit=limit, explain=explain, max_tokens=max_tokens, max_chars=max_chars,
-        content_chars=content_chars, stores=",".join(stores) or None,
+        content_chars=content_chars, stores=",".join(stores) or None, ages=ages or None,
     )  # fmt: skip
     return Call(
         operation="fetch_context", method="GET", path=("context",), query=asked,
@@ -218,72 +260,6 @@ def stats(project: str | None = None) -> Call[Stats]:
     return Call(
         operation="stats", method="GET", path=("stats",), query=given(project=project),
         read=reading.stats,
-    )  # fmt: skip
-
-
-def sessions(
-    project: str | None = None, *, limit: int = 5, before: str | None = None
-) -> Call[list[Session]]:
-    """Sessions, newest first; with `before`, those older than that one. At most 1,000."""
-    asked = given(project=project, limit=limit, before_id=before)
-    return Call(
-        operation="recent_sessions", method="GET", path=("sessions", "recent"), query=asked,
-        read=reading.sessions,
-    )  # fmt: skip
-
-
-def start_session(
-    session_id: str, project: str, *, idempotency_key: str | None = None
-) -> Call[Session]:
-    """Open a session; one that is there already is answered as it is.
-
-    The id may be any text of 1 to 500 characters.
-    """
-    return Call(
-        operation="create_session", method="POST", path=("sessions",),
-        body={"id": session_id, "project": project}, headers=once(idempotency_key),
-        read=reading.session,
-    )  # fmt: skip
-
-
-def append_messages(
-    session_id: str,
-    messages: Sequence[Message],
-    *,
-    project: str | None = None,
-    idempotency_key: str | None = None,
-) -> Call[Appended]:
-    """Add messages to a session's transcript, of which an end without messages makes the summary.
-
-    What is told of a session that has ended goes on where its summary stops. An
-    id that is not known becomes a session of the project. TooLarge if the
-    messages are more than 1 MiB.
-    """
-    return Call(
-        operation="append_messages", method="POST", path=("sessions", session_id, "messages"),
-        query=given(project=project), body={"messages": said(messages)},
-        headers=once(idempotency_key), read=reading.appended,
-    )  # fmt: skip
-
-
-def end_session(
-    session_id: str,
-    messages: Sequence[Message] = (),
-    *,
-    project: str | None = None,
-    idempotency_key: str | None = None,
-) -> Call[SessionEnd]:
-    """End a session; messages, if there are any, become its summary, and the last ones win.
-
-    Without any its summary tells of what was added to it. An id that is not
-    known becomes a session of the project. TooLarge if the messages are more
-    than the service takes: 256 MiB, if it was not told else.
-    """
-    told = said(messages)
-    return Call(
-        operation="end_session", method="POST", path=("sessions", session_id, "end"),
-        query=given(project=project), body={"messages": told} if told else {},
-        headers=once(idempotency_key), read=reading.session_end,
     )  # fmt: skip
 
 

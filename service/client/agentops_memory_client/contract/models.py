@@ -54,6 +54,17 @@ class SessionEnd:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Similar:
+    """A memory that says nearly the same; a score of 1 is the same words."""
+
+    id: int
+    title: str
+    type: str
+    score: float
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Saved:
     """What became of a save: a new memory, a new state of one, or one that was there already."""
 
@@ -61,12 +72,14 @@ class Saved:
     action: Action
     revision_count: int
     duplicate_count: int
+    expires_at: datetime | None = None
+    similar: tuple[Similar, ...] | None = None  # None: not asked for, or not found in time
     redacted: int = 0  # secrets that were kept out of what was sent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """A memory in full."""
+    """A memory in full. What superseded it are live memories; an expired one is in no list."""
 
     id: int
     session_id: str
@@ -84,6 +97,13 @@ class Observation:
     promoted_to: str | None = None
     created_at: datetime
     updated_at: datetime
+    expires_at: datetime | None = None
+    expired: bool = False
+    pinned: bool = False
+    supersedes: tuple[int, ...] = ()
+    superseded_by: tuple[int, ...] = ()
+    review_at: datetime | None = None
+    confirmed_at: datetime | None = None
     redacted: int = 0  # secrets that were kept out of what was sent
 
 
@@ -110,6 +130,7 @@ class Hit:
     content: str
     rank: float
     topic_key: str | None = None
+    superseded_by: tuple[int, ...] = ()
     explain: Explanation | None = None
 
 
@@ -130,11 +151,13 @@ class Found:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """A memory in a context, its content cut."""
+    """A memory in a context, its content cut; its age is in seconds."""
 
     type: str
     title: str
     content: str
+    age: int | None = None
+    superseded: int | None = None  # how many it supersedes
     explain: Explanation | None = None
 
 

@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from . import calls
+from . import calls, session_calls
 from .call import Call, shown_as
 from .models import Imported, ImportPlan, Progress
 
@@ -58,12 +58,13 @@ class MemoryService(ABC):
     history = awaiting(calls.history)
     restore = awaiting(calls.restore)
     update = awaiting(calls.update)
+    confirm = awaiting(calls.confirm)
     delete = awaiting(calls.delete)
     search = awaiting(calls.search)
     context = awaiting(calls.context)
     timeline = awaiting(calls.timeline)
     stats = awaiting(calls.stats)
-    sessions = awaiting(calls.sessions)
-    start_session = awaiting(calls.start_session)
-    append_messages = awaiting(calls.append_messages)
-    end_session = awaiting(calls.end_session)
+    sessions = awaiting(session_calls.sessions)
+    start_session = awaiting(session_calls.start_session)
+    append_messages = awaiting(session_calls.append_messages)
+    end_session = awaiting(session_calls.end_session)
