@@ -57,7 +57,8 @@ def test_every_write_takes_a_key_as_the_guide_says() -> None:
     }
 
     assert takes == {
-        "save", "update", "confirm", "restore", "delete", "start_session", "append_messages", "end_session",
+        "save", "update", "confirm", "restore", "delete", "start_session", "append_messages",
+        "end_session",
     }  # fmt: skip
 
 

@@ -171,6 +171,7 @@ def test_with_nothing_set_every_default_holds(
         "recall": ALL,
         "recall_limit": timedelta(seconds=2),
         "sweep_every": timedelta(minutes=10),
+        "review_after": {},
         "session_idle": timedelta(days=1),
         "keep_deleted": timedelta(),
         "keep_revisions": 100,

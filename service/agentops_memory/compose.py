@@ -19,6 +19,7 @@ from .domain.lifecycle.projects import Projects
 from .domain.lifecycle.receipts import Erasures
 from .domain.memories.memories import Memories
 from .domain.memories.redactor import Redaction, RulesOf
+from .domain.memories.reviews import Reviews
 from .domain.memories.sessions import Sessions
 from .domain.model.access import DEFAULT_TENANT, Caller, TenantId
 from .domain.model.keys import KeyStore
@@ -211,6 +212,7 @@ class _Wiring:
             ),
             sessions=count(Sessions(engine=engine, rules=rules)),
             recall=count(recall),
+            reviews=Reviews(engine=engine, periods=settings.review_after),
             transfer=count(transfer),
             projects=Projects(engine=engine, audit=audit, on_erased=on_erased),
             erasures=Erasures(engine=engine),

@@ -87,6 +87,15 @@ def retention(text: str) -> timedelta:
     return _time(text, _UNITS_OF_KEEPING, "time such as 400d, 36h, 1d12h or 0")
 
 
+def periods(text: str) -> dict[str, timedelta]:
+    """Times by names: `config=90d,decision=365d`."""
+    pairs = [each.partition("=") for each in text.split(",") if each.strip()]
+    named = {name.strip(): retention(time.strip() or "0") for name, _, time in pairs}
+    if "" in named or not all(named.values()):
+        raise ValueError("names no types with times, such as config=90d,decision=365d")
+    return named
+
+
 def retained(text: str) -> int:
     """How many are kept: a number that is not negative, of at most nine digits."""
     if not _NUMBER.fullmatch(text):

@@ -101,6 +101,11 @@ class Settings:
         "MEMORY_SWEEP_EVERY", "--sweep-every", "DURATION", parsing.duration, "10m",
         help="How often the service compares its index with the memories; 0 turns that off.",
     ))
+    review_after: Mapping[str, timedelta] = field(metadata=variable(
+        "MEMORY_REVIEW_AFTER", "--review-after", "PERIODS", parsing.periods,
+        help="After how long memories of a type are due for a review, such as config=90d, with "
+        "commas. Unset: only those that were given a date.",
+    ))
     session_idle: timedelta = field(metadata=variable(
         "MEMORY_SESSION_IDLE", "--session-idle", "DURATION", parsing.duration, "24h",
         help="How long nothing is told of a session before it ends by itself; 0 means never.",

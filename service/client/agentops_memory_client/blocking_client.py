@@ -128,6 +128,7 @@ class MemoryClient(Client[httpx.BaseTransport]):
     restore = _calling(calls.restore)
     update = _calling(calls.update)
     confirm = _calling(calls.confirm)
+    review = _calling(calls.review)
     delete = _calling(calls.delete)
     search = _calling(calls.search)
     context = _calling(calls.context)

@@ -64,6 +64,19 @@ SummaryLine: Any = _noun("SummaryLine", "A session in a context.", wire.SummaryL
 ObservationLine: Any = _noun(
     "ObservationLine", "An observation in a context, its content cut.", c.Line, explain=_EXPLAINED
 )
+ReviewItem: Any = _noun(
+    "ReviewItem",
+    "An observation to be looked at; two that look alike come together.",
+    c.ReviewItem,
+    observation=(Observation, ...),
+    other=(Observation | None, None),
+)
+ReviewList = _noun(
+    "ReviewList",
+    "What somebody should look at; `before` takes `next`.",
+    c.ReviewList,
+    items=(list[ReviewItem], ...),
+)
 TimelineEntry = _noun("TimelineEntry", "An observation in a timeline.", c.TimelineEntry)
 Stats = _noun("Stats", "How much is stored.", c.Stats)
 ImportAnswer: Any = _noun(

@@ -9,6 +9,7 @@ from agentops_memory_client.contract import models as c
 
 from ...domain.errors import Invalid
 from ...domain.memories.idempotency import IdempotentRequest
+from ...domain.memories.reviews import Reviews
 from ...domain.model.access import Caller
 from ...domain.model.memory import MemoryId
 from ...domain.model.search import (
@@ -32,7 +33,7 @@ from ...telemetry import Cut, annotate, event
 from ...telemetry.spans import Attributes
 from ..kit.http import HasQuery, amount, is_true, parameter, row_count, whole_number
 from ..kit.ids import STORE, known_uid
-from . import explain, wire
+from . import explain, reviews, wire
 from .wire import Rows, SummaryLine, held, json_bytes
 
 MOST_STORES = 8  # of one context
@@ -73,6 +74,7 @@ class RecallOperations:
     """The operations that find memories."""
 
     recall: Recall
+    reviews: Reviews
 
     async def search(self, asked: Question) -> c.Found:
         text, filter_ = parameter(asked, "q") or "", filter_of(asked, global_too=True)
@@ -104,6 +106,15 @@ class RecallOperations:
         annotate({"memory.observation.id": memory_id})
         centre = [memory.id for memory in memories].index(memory_id)
         return held(list(map(wire.timeline_entry, memories)), centre=centre)
+
+    async def review(self, asked: Question) -> c.ReviewList:
+        reasons, before = reviews.reasons(asked), reviews.place(parameter(asked, "before"))
+        told = await self.reviews.page(
+            asked.caller(), filter_of(asked), row_count(asked, "limit", 20),
+            reasons=reasons, before=before,
+        )  # fmt: skip
+        annotate({"memory.project": project_of(asked), "memory.review.count": len(told.items)})
+        return reviews.listed(told)
 
     async def stats(self, asked: Question) -> c.Stats:
         totals = await self.recall.totals(asked.caller(), project_of(asked))

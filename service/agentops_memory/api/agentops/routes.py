@@ -58,6 +58,7 @@ def core(services: Services) -> AgentOps:
         memories=services.memories,
         sessions=services.sessions,
         recall=services.recall,
+        reviews=services.reviews,
         transfer=services.transfer,
         projects=services.projects,
         erasures=services.erasures,
@@ -192,6 +193,14 @@ def operations(services: Services) -> tuple[Operation, ...]:
             handler=of(api.timeline), answer=a.TimelineEntry, is_list=True,
             query=(Parameter(name="observation_id", help="Its id.", kind="id", required=True),
                    _rows("before", 3), _rows("after", 3)), refusals=(404,),
+        ),
+        Operation(
+            method="GET", path="/review", name="review", role=Role.READER,
+            summary="What somebody should look at, the newest reason first.",
+            handler=of(api.review), answer=a.ReviewList,
+            query=(PROJECT, Parameter(name="reason", help="Only `review_due`, `expires_soon` or "
+                                      "`similar`."), _rows("limit", 20),
+                   Parameter(name="before", help="The `next` of a list.")),
         ),
         Operation(
             method="GET", path="/stats", name="stats", role=Role.READER,

@@ -15,6 +15,7 @@ from ...domain.errors import Refusal
 from ...domain.lifecycle.projects import Projects
 from ...domain.lifecycle.receipts import Erasures
 from ...domain.memories.memories import Memories
+from ...domain.memories.reviews import Reviews
 from ...domain.memories.sessions import Sessions
 from ...domain.model.access import Role
 from ...domain.recall.recall import Recall
@@ -98,6 +99,7 @@ class Services:
     memories: Memories
     sessions: Sessions
     recall: Recall
+    reviews: Reviews
     transfer: Transfer
     projects: Projects
     erasures: Erasures

@@ -14,6 +14,7 @@ from .lifecycles import LifecycleTable, LookalikeTable, SupersessionTable
 from .maintenance import Condition, Maintenance
 from .memories import MemoryTable, RevisionTable, SessionTable, TranscriptTable
 from .retention import ReceiptTable, RetentionTable
+from .reviews import ReviewTable
 from .search import SearchTable
 from .stores import EntryTable, StoreTable, VersionTable
 
@@ -130,6 +131,8 @@ class Transaction(Protocol):
     def supersessions(self) -> SupersessionTable: ...
     @property
     def lookalikes(self) -> LookalikeTable: ...
+    @property
+    def reviews(self) -> ReviewTable: ...
     @property
     def sessions(self) -> SessionTable: ...
     @property

@@ -1,10 +1,12 @@
 """Instants as text: parsing RFC 3339 and rendering it."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
 LATEST = datetime(9999, 12, 31, tzinfo=UTC)  # the latest instant of a change; some room is left
 
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
 CACHED = 256  # texts; a row of an import repeats its instant
 
 

@@ -10,7 +10,7 @@ from ...domain.model.space import Project
 from ...domain.ports.memories import MAX_LIST, MAX_PAGE
 from .liveness import live
 from .rows import LIFECYCLE, MEMORY, memory_of, micros, portion
-from .table import GLOBAL, OF_A_PROJECT, Dialect, FilteredTable
+from .table import OF_A_PROJECT, Dialect, FilteredTable
 
 
 class MemoryLists(FilteredTable):
@@ -121,11 +121,6 @@ class MemoryLists(FilteredTable):
             **self._patterns(),
         )
         return portion(map(memory_of, rows), MAX_PAGE, _size)
-
-    @property
-    def _readable(self) -> str:
-        """What a caller may know of: the projects that it acts on, and what is global."""
-        return f"{OF_A_PROJECT} AND ({self._acts_on('s.project')} OR {GLOBAL})"
 
 
 @cache

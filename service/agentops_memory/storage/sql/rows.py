@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from ...domain.model.memory import NO_LIFECYCLE, Lifecycle, Memory, MemoryId, SessionId, Text
 from ...domain.model.space import NO_PROJECT, Space
 from ...domain.ports.engine import Ids
-from ...domain.text.instants import LATEST
+from ...domain.text.instants import EPOCH, LATEST, MICROSECOND
 from ...domain.text.normalization import clean, fingerprint
 
 T = TypeVar("T")
@@ -22,8 +22,6 @@ J = TypeVar("J", list[object], dict[str, object])
 
 FIRST = datetime(1, 1, 1, tzinfo=UTC)
 MOST = 2**53 - 1  # that every reader of JSON can tell from its neighbours: RFC 8259 §6
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
 
 # The columns that `memory_of` reads: of `memories m`, and of what LIFECYCLE joins to `spaces s`.
 MEMORY = """m.id, m.uid, m.session_id, s.project, s.scope, coalesce(m.key, l.held_key), m.type,
@@ -107,7 +105,7 @@ def ids_of(text: str) -> Ids:
 
 def micros(at: datetime) -> int:
     """An aware instant as whole microseconds since 1970."""
-    return (at - EPOCH) // _MICROSECOND
+    return (at - EPOCH) // MICROSECOND
 
 
 def instant(at: int) -> datetime:

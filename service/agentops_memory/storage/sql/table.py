@@ -197,6 +197,11 @@ class FilteredTable(Table):
             **self._patterns(),
         }
 
+    @property
+    def _readable(self) -> str:
+        """What a caller may know of: the projects that it acts on, and what is global."""
+        return f"{OF_A_PROJECT} AND ({self._acts_on('s.project')} OR {GLOBAL})"
+
     def _acts_on(self, column: str) -> str:
         """The condition that the caller acts on the project in a column."""
         return EVERYWHERE if self._projects.are_everything else self._sql.acts_on(column)

@@ -14,6 +14,7 @@ from .models import (
     Context,
     Found,
     Observation,
+    ReviewList,
     Revision,
     Saved,
     Stats,
@@ -172,6 +173,24 @@ def confirm(observation: int, *, idempotency_key: str | None = None) -> Call[Obs
         path=("observations", str(observation), "confirm"), headers=once(idempotency_key),
         read=reading.observation,
     )  # fmt: skip
+
+
+def review(
+    project: str | None = None,
+    *,
+    reason: str | None = None,
+    limit: int = 20,
+    before: str | None = None,
+) -> Call[ReviewList]:
+    """What somebody should look at in the project, or in all, the newest reason first.
+
+    A reason is `review_due`, `expires_soon` or `similar`; a list's `next` as `before` gives
+    what follows. Invalid for another reason, or another text.
+    """
+    asked = given(project=project, reason=reason, limit=limit, before=before)
+    return Call(
+        operation="review", method="GET", path=("review",), query=asked, read=reading.review_list
+    )
 
 
 def delete(

@@ -108,6 +108,25 @@ class Observation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReviewItem:
+    """A memory that somebody should look at: why, and since when; look-alikes come in pairs."""
+
+    reason: str  # review_due, expires_soon or similar
+    at: datetime
+    observation: Observation
+    other: Observation | None = None
+    score: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReviewList:
+    """What somebody should look at, the newest reason first."""
+
+    items: tuple[ReviewItem, ...]
+    next: str | None = None  # what `before` takes, if there is more
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Revision:
     """One change of a memory; a deletion has no text."""
 

@@ -18,6 +18,7 @@ from .models import (
     ImportPlan,
     Line,
     Observation,
+    ReviewList,
     Revision,
     Saved,
     Session,
@@ -57,6 +58,12 @@ saved = _noun(Saved)
 observation, observations = _noun(Observation), _nouns(Observation)
 revisions = _nouns(Revision)
 timeline = _nouns(TimelineEntry)
+
+
+def review_list(body: bytes, _: Headers) -> ReviewList:
+    return _read(ReviewList, _parsed(body))
+
+
 stats = _noun(Stats)
 imported = _noun(Imported)
 import_plan = _noun(ImportPlan)

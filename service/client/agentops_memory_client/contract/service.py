@@ -59,6 +59,7 @@ class MemoryService(ABC):
     restore = awaiting(calls.restore)
     update = awaiting(calls.update)
     confirm = awaiting(calls.confirm)
+    review = awaiting(calls.review)
     delete = awaiting(calls.delete)
     search = awaiting(calls.search)
     context = awaiting(calls.context)

@@ -19,6 +19,7 @@ from ...sql.memory_lists import MemoryLists
 from ...sql.past_retention import PastRetention
 from ...sql.projects import Projects
 from ...sql.receipts import Receipts
+from ...sql.reviews import ReviewRows
 from ...sql.revisions import Revisions, Versions
 from ...sql.sessions import Sessions, Transcripts
 from ...sql.stores import Entries, Stores
@@ -96,6 +97,10 @@ class SqliteTransaction:
     @cached_property
     def lookalikes(self) -> Lookalikes:
         return Lookalikes(self._connection, SQLITE, self.now)
+
+    @cached_property
+    def reviews(self) -> ReviewRows:
+        return ReviewRows(self._connection, SQLITE, self._projects, self.now)
 
     @cached_property
     def transcripts(self) -> Transcripts:
