@@ -47,12 +47,12 @@ def reach_as_an_agent(place: Place, me: Party) -> None:
 
 
 _LOOKS: dict[str, dict[str, object]] = {
-    "mem_stats": {}, "mem_context": {}, "mem_session_start": {"session_id": "nobody's"},
-    "mem_session_end": {"session_id": "nobody's"},
+    "mem_stats": {}, "mem_context": {}, "mem_review": {},
+    "mem_session_start": {"session_id": "nobody's"}, "mem_session_end": {"session_id": "nobody's"},
 }  # fmt: skip
 _TOUCHES: dict[str, dict[str, object]] = {
     "mem_get": {}, "mem_update": {"title": "mine"}, "mem_delete": {}, "mem_history": {},
-    "mem_timeline": {},
+    "mem_timeline": {}, "mem_confirm": {},
 }  # fmt: skip
 
 

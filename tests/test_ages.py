@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentops_memory_client.runtime.ages import UNITS, age_suffix, age_words
+from agentops_memory_client.contract.ages import UNITS, age_suffix, age_words
 
 DAY = 86_400
 AGES = {

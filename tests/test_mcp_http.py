@@ -153,7 +153,9 @@ def test_a_connection_outlives_the_service(mode: str, tmp_path: Path) -> None:
     for _ in range(2):
         with serving(tmp_path / "memory.db", MEMORY_DEDUPE_WINDOW="0") as service:
             answer = service.http.post("/mcp/long", json=save, headers=headers).json()
-            said.append(answer["result"]["content"][0]["text"].partition("in session")[2])
+            said.append(
+                answer["result"]["content"][0]["text"].splitlines()[1].partition("in session")[2]
+            )
 
     assert said[0].startswith(" mcp-")
     assert said[0] == said[1]

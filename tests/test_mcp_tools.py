@@ -388,6 +388,7 @@ def test_the_tools_say_what_they_do(worker: Agent) -> None:
         "mem_save": adds,
         "mem_update": (False, True, True),
         "mem_delete": (False, True, True),
+        "mem_confirm": (False, False, True),
         "mem_session_start": (False, False, True),
         "mem_session_end": (False, False, True),
     }
@@ -459,4 +460,4 @@ def test_the_prompt_teaches_when_to_save(worker: Agent) -> None:
 
 
 def _session(said: str) -> str:
-    return said.split("in session ")[1].rstrip(".")
+    return said.split("in session ")[1].split("\n", maxsplit=1)[0].rstrip(".")

@@ -55,7 +55,7 @@ def end_session(_: Place, me: Party) -> None:
 def add_observation(place: Place, me: Party) -> None:
     project = place.project(me)
     session = place.chance.choice(me.sessions or [f"{me.tenant} {me.prefix} own"])
-    answer = me.ask("POST", "/observations", place.body(me, project, session))
+    answer = me.ask("POST", "/observations?similar=3", place.body(me, project, session))
     assert answer.status_code == 201, answer.text
     me.live[answer.json()["id"]] = project
 
@@ -95,7 +95,9 @@ def read_one(place: Place, me: Party) -> None:
 def change_one(place: Place, me: Party) -> None:
     path = f"/observations/{place.own_id(me)}"
     me.ask("PATCH", path, {"title": f"changed {me.word} {place.chance.random()}"})
+    me.ask("PATCH", path, {"pinned": place.chance.random() < 0.5, "supersedes": [place.own_id(me)]})
     me.ask("POST", f"{path}/restore", {"revision": 1})
+    me.ask("POST", f"{path}/confirm")
 
 
 def delete_one(place: Place, me: Party) -> None:
@@ -114,6 +116,8 @@ def touch_foreign(place: Place, me: Party) -> None:
         ("GET", "/observations/{}/history", None),
         ("POST", "/observations/{}/restore", {"revision": 1}),
         ("PATCH", "/observations/{}", {"title": "mine"}),
+        ("PATCH", "/observations/{}", {"pinned": True, "ttl": 1}),
+        ("POST", "/observations/{}/confirm", None),
         ("DELETE", "/observations/{}", None),
         ("DELETE", "/observations/{}?hard=true", None),
         ("GET", "/timeline?observation_id={}", None),
@@ -124,12 +128,15 @@ def touch_foreign(place: Place, me: Party) -> None:
     ]:
         answers = [me.ask(method, path.format(id_), body) for id_ in (theirs, NEVER)]
         same(*answers, ids=(theirs, NEVER))
+    own = f"/observations/{place.own_id(me)}"
+    same(*[me.ask("PATCH", own, {"supersedes": [id_]}) for id_ in (theirs, NEVER)])
 
 
 def look_around(place: Place, me: Party) -> None:
     """Every list, with a project of its own, of another, of nobody, and without one."""
     for path in ("/observations/recent?limit=100", "/sessions/recent?limit=100", "/stats?",
-                 "/export?", "/search?q=apple+pear&limit=50&explain=true",
+                 "/export?", "/review?limit=100", "/search?q=apple&superseded=true",
+                 "/search?q=apple+pear&limit=50&explain=true",
                  "/context?query=the+aple+pear&limit=50&explain=true"):  # fmt: skip
         me.ask("GET", f"{path}&project={place.project(me)}")
         me.ask("GET", path)
@@ -193,10 +200,10 @@ DEEDS: dict[ChangeKind, set[str]] = {
     add_foreign: {"add_observation"},
     use_foreign_session: {"recent_sessions"},
     read_one: {"get_observation", "observation_history", "timeline"},
-    change_one: {"update_observation", "restore_observation"},
+    change_one: {"update_observation", "restore_observation", "confirm_observation"},
     delete_one: {"delete_observation"},
     touch_foreign: {"search", "fetch_context"},
-    look_around: {"recent_observations", "stats", "export"},
+    look_around: {"recent_observations", "stats", "export", "review"},
     import_own: {"import"},
     import_foreign: {"import"},
     erase_project: {"delete_project"},

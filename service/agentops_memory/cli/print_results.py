@@ -15,6 +15,7 @@ from agentops_memory_client.contract.models import Context, Explanation, Found, 
 from ..domain.text.instants import rendered
 from .output import Rows, counted, lines, one_line, print_table, say, show
 
+UNSET_IS_EMPTY = {"tags", "supersedes", "superseded_by"}
 HEADERS = {"redacted", "omitted"}  # what the API says in headers
 INDENT = 4
 MOST_LINES = 400  # of a content that is compared line by line: a longer one would take long
@@ -48,7 +49,7 @@ def json_of(noun: object) -> Any:
     if isinstance(noun, Context):
         return _context(noun)
     if isinstance(noun, datetime):
-        return rendered(noun)
+        return noun.isoformat().replace("+00:00", "Z")
     if isinstance(noun, list | tuple):
         return [json_of(each) for each in noun]
     if is_dataclass(noun):
@@ -75,7 +76,8 @@ def _explained(answer: dict[str, Any], explanation: Mapping[str, Any] | None) ->
 
 
 def _is_shown(name: str, part: object) -> bool:
-    return name not in HEADERS and part is not None and not (name == "tags" and part == ())
+    is_unset = part is None or part is False or (part == () and name in UNSET_IS_EMPTY)
+    return name not in HEADERS and not is_unset
 
 
 def print_found(found: Found, *, as_json: bool) -> None:

@@ -23,6 +23,7 @@ OPTIONS_OF_PROGRAM = ("--help", "-h", "--version")
 COMMANDS = {
     "backup": ("backup:backup", "Write all that is kept into one archive."),
     "completion": ("completion:completion", "Print what makes a shell complete this program."),
+    "confirm": ("reviews:confirm", "Say that a memory still holds."),
     "context": ("memories:context", "Show what an agent would be reminded of."),
     "demo": ("demo:demo", "Show a running service at work."),
     "doctor": ("doctor:doctor", "Say what is wrong with a service's files, and mend what is safe."),
@@ -36,6 +37,7 @@ COMMANDS = {
     "migrate": ("maintenance:migrate", "Bring the databases of all tenants up to date."),
     "projects": ("projects:projects", "List, rename, merge and erase projects."),
     "restore": ("restore:restore", "Put back what an archive holds."),
+    "review": ("reviews:review", "Show which memories somebody should look at."),
     "save": ("memories:save", "Save a memory."),
     "scan": ("scan:scan", "Find secrets in what is stored, and take them out."),
     "search": ("memories:search", "Find memories by words."),
@@ -46,7 +48,8 @@ COMMANDS = {
     "timeline": ("memories:timeline", "Show a memory among its neighbours in time."),
 }
 OF_MEMORIES = (
-    "save", "search", "context", "timeline", "history", "sessions", "stats", "export", "import",
+    "save", "search", "context", "timeline", "history", "review", "confirm", "sessions",
+    "stats", "export", "import",
 )  # fmt: skip
 WITH_HINTS = (*OF_MEMORIES, "backup", "mcp", "restore")
 

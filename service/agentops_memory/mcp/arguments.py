@@ -5,6 +5,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from ..domain.memories import redactor
+from ..domain.model.memory import MAX_SUPERSEDED, MAX_TTL
 
 TYPES = "decision, discovery, bugfix, pattern, architecture, config, learning or preference"
 MOST_HITS = 50
@@ -56,6 +57,17 @@ class Save(Arguments):
         description="project (the default), or global for what every project should see.",
     )  # fmt: skip
 
+    ttl: int | None = Field(
+        None, ge=1, le=MAX_TTL,
+        description="Seconds after which it is true no more and forgotten, if that is known.",
+    )  # fmt: skip
+    pinned: bool = Field(
+        False, description="A rule that must always be followed: first in every context. Rare."
+    )
+    supersedes: list[Id] = Field(
+        [], max_length=MAX_SUPERSEDED, description="Ids of memories that this one replaces."
+    )
+
 
 class SaveInto(Save):
     session_id: SessionId | None = Field(None, description="The session that it belongs to.")
@@ -72,6 +84,8 @@ class Search(Arguments):
 class Context(Arguments):
     limit: int | None = Field(None, ge=1, le=MOST_HITS, description="How many memories at most.")
     query: str | None = Field(None, description="What is to be done now; without, the newest.")
+
+    ages: bool = Field(False, description="Tell how old each memory is.")
 
 
 class OfMemory(Arguments):
@@ -111,6 +125,10 @@ class SessionEndWithMessages(SessionEnd):
         [], max_length=MOST_MESSAGES,
         description="What was said; the first and the last message of the user become the summary.",
     )  # fmt: skip
+
+
+class Review(Arguments):
+    limit: int = Field(10, ge=1, le=MOST_HITS)
 
 
 class SuggestTopicKey(Arguments):

@@ -56,6 +56,7 @@ class Connection:
     profile: Profile
     own_session: str
     names: SessionNames
+    clock: Callable[[], datetime]
     is_lasting: bool = True  # whether later requests are known to come from it
 
     @property
@@ -110,6 +111,7 @@ class Connections:
             profile=self.profile,
             own_session=_own_session(caller, request.state.project, told),
             names=self.names[caller.tenant, caller.key],
+            clock=self.clock,
             is_lasting=id_ is not None,
         )
 

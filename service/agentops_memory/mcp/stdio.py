@@ -5,6 +5,8 @@ import secrets
 import sys
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Protocol, Self, cast
 
 import anyio
@@ -34,6 +36,7 @@ async def speak(service: MemoryService, project: str, profile: Profile) -> None:
         profile=profile,
         own_session=f"mcp-{secrets.token_hex(12)}",
         names=SessionNames(),
+        clock=partial(datetime.now, UTC),
     )
     server = MemoryServer(profile, lambda _: connection).served(project)
     calls = Calls()

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import assert_never
 
 from agentops_memory_client.contract import models as m
+from agentops_memory_client.contract.ages import JUST_NOW, age_suffix, age_words
 
 from ..settings.parsing import Profile
 
@@ -75,8 +76,8 @@ def guide(profile: Profile, project: str) -> str:
     return "\n\n".join(parts)
 
 
-def saved(outcome: m.Saved, type_: str, title: str, session: str) -> str:
-    """`Saved [type] title`, then whether that is new, with the id."""
+def saved(outcome: m.Saved, type_: str, title: str, session: str, now: datetime) -> str:
+    """`Saved [type] title`, then whether that is new, with the id, and what looks alike."""
     match outcome.action:
         case "created":
             became = f"New: memory {outcome.id}, in session {_line(session)}."
@@ -92,7 +93,10 @@ def saved(outcome: m.Saved, type_: str, title: str, session: str) -> str:
             )
         case _:
             assert_never(outcome.action)
-    return f"Saved {_head(type_, title)}\n{became}{_redacted(outcome.redacted)}"
+    if outcome.expires_at:
+        became += f" It ends {_at(outcome.expires_at)}."
+    similar = "".join(f"\n{_similar(each, now)}" for each in outcome.similar or ())
+    return f"Saved {_head(type_, title)}\n{became}{_redacted(outcome.redacted)}{similar}"
 
 
 def found(hits: m.Found, query: str, *, hint: str) -> str:
@@ -114,7 +118,8 @@ def context(told: m.Context, *, order: str) -> str:
         parts.append("\n".join(["Recent sessions:", *summaries]))
     if told.observations:
         lines = [
-            f"{_id(line.explain)}{_head(line.type, line.title)}\n{_cut(line.content)}"
+            f"{_id(line.explain)}{_head(line.type, line.title)}{_age(line.age)}\n"
+            f"{_cut(line.content)}"
             for line in told.observations
         ]
         parts.append("\n\n".join([f"Memories, {order}:", *lines]))
@@ -133,6 +138,8 @@ def memory(of: m.Observation, note: str = "") -> str:
         f"{place}, revision {of.revision_count}, "
         f"saved {_at(of.created_at)}, changed {_at(of.updated_at)}"
     )
+    if life := _life(of):
+        about.append(life)
     whole = "\n".join(about) + f"\n\n{of.content}"
     return f"{note}{_redacted(of.redacted)}\n{whole}" if note else whole
 
@@ -151,6 +158,50 @@ def timeline(of: int, entries: Iterable[m.TimelineEntry]) -> str:
         for entry in entries
     ]
     return "\n\n".join([f"Around memory {of}, oldest first:", *lines])
+
+
+def review(told: m.ReviewList, now: datetime) -> str:
+    """What somebody should look at, and why."""
+    if not told.items:
+        return "Nothing is to be looked at."
+    more = ["There is more to look at."] if told.next else []
+    return "\n\n".join([*(_reviewed(it, now) for it in told.items), *more])
+
+
+def _reviewed(item: m.ReviewItem, now: datetime) -> str:
+    of, other = item.observation, item.other
+    ends = f"it ends {_at(of.expires_at)}" if of.expires_at else "it ends soon"
+    like = f"it is nearly #{other.id} {_head(other.type, other.title)}" if other else ""
+    why = {"expires_soon": ends, "similar": like}.get(item.reason, "it is due for a review")
+    age = age_suffix((now - max(of.updated_at, of.last_seen_at)).total_seconds())
+    return f"#{of.id} {_head(of.type, of.title)}{age}: {why}\n{_cut(of.content)}"
+
+
+def _similar(found: m.Similar, now: datetime) -> str:
+    age = age_words((now - found.updated_at).total_seconds())
+    old = age if age == JUST_NOW else f"{age} old"
+    return (
+        f'Similar: #{found.id} "{_line(found.title)}" ({found.score:.2f}, {old}). '
+        f"If this replaces it, save again with supersedes=[{found.id}]."
+    )
+
+
+def _life(of: m.Observation) -> str:
+    """What is set of a memory's life, in a line."""
+    parts = {
+        "expired": of.expired and of.expires_at and _at(of.expires_at),
+        "ends": not of.expired and of.expires_at and _at(of.expires_at),
+        "pinned": of.pinned and "yes",
+        "supersedes": ", ".join(f"#{it}" for it in of.supersedes),
+        "superseded by": ", ".join(f"#{it}" for it in of.superseded_by),
+        "review": of.review_at and _at(of.review_at),
+        "confirmed": of.confirmed_at and _at(of.confirmed_at),
+    }
+    return "; ".join(f"{name}: {told}" for name, told in parts.items() if told)
+
+
+def _age(seconds: int | None) -> str:
+    return "" if seconds is None else age_suffix(seconds)
 
 
 def stats(of: m.Stats, project: str) -> str:

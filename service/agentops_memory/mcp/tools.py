@@ -4,6 +4,7 @@ import re
 import unicodedata
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any
 
 from agentops_memory_client.contract.errors import Conflict, Invalid
@@ -17,6 +18,7 @@ from . import texts
 from .connection import Connection
 
 NEAR_KEYS = 5
+SIMILAR = 3  # look-alikes that a save tells of
 MOST_WORDS = 6  # of a title, in a topic key
 LITTLE = frozenset(
     "a an and are as at be by for from has have in into is it its of on or our that the their "
@@ -50,11 +52,15 @@ async def save(agent: Connection, given: a.Save) -> str:
         tags=given.tags,
         scope=given.scope,
         topic_key=given.topic_key,
+        ttl=None if given.ttl is None else timedelta(seconds=given.ttl),
+        pinned=given.pinned or None,
+        supersedes=given.supersedes,
+        similar=SIMILAR,
     )
     title = given.title
     if outcome.redacted:  # told as it is stored
         title = (await agent.service.get(outcome.id)).title
-    return texts.saved(outcome, given.type, title, session)
+    return texts.saved(outcome, given.type, title, session, agent.clock())
 
 
 async def search(agent: Connection, given: a.Search) -> str:
@@ -70,7 +76,7 @@ async def context(agent: Connection, given: a.Context) -> str:
         return "No context is given here: its limit is set to 0."
     query = (given.query or "")[:MAX_PROMPT] or None
     told = await agent.service.context(
-        project=agent.project, query=query, limit=limit, explain=True
+        project=agent.project, query=query, limit=limit, explain=True, ages=given.ages
     )
     return texts.context(told, order="those that fit first" if query else "newest first")
 
@@ -107,6 +113,16 @@ async def timeline(agent: Connection, given: a.Timeline) -> str:
 
 async def stats(agent: Connection, _: a.Nothing) -> str:
     return texts.stats(await agent.service.stats(agent.project), agent.project)
+
+
+async def confirm(agent: Connection, given: a.OfMemory) -> str:
+    await agent.owned(given.id)
+    return texts.memory(await agent.service.confirm(given.id), "Confirmed.")
+
+
+async def review(agent: Connection, given: a.Review) -> str:
+    told = await agent.service.review(agent.project, limit=given.limit)
+    return texts.review(told, agent.clock())
 
 
 async def session_start(agent: Connection, given: a.SessionStart) -> str:
@@ -232,6 +248,15 @@ TOOLS = (
     Tool(
         name="mem_stats", title="How much is remembered", takes=a.Nothing, run=stats, reads=True,
         about="Count the memories and sessions of this project.",
+    ),
+    Tool(
+        name="mem_confirm", title="Confirm a memory", takes=a.OfMemory, run=confirm, repeats=True,
+        about="Say that a memory still holds, when you have seen that it does.",
+    ),
+    Tool(
+        name="mem_review", title="What to look at", takes=a.Review, run=review, reads=True,
+        about="List memories that somebody should look at: due for a review, about to expire, or "
+        "nearly the same as another. Confirm, correct, replace or delete each.",
     ),
     Tool(
         name="mem_session_start", title="Name the session", takes=a.SessionStart,

@@ -20,6 +20,7 @@ DEFAULT_TOOLS = ("mem_save", "mem_search", "mem_context")
 ALL_TOOLS = (
     *DEFAULT_TOOLS,
     "mem_get", "mem_update", "mem_delete", "mem_history", "mem_timeline", "mem_stats",
+    "mem_confirm", "mem_review",
     "mem_session_start", "mem_session_end", "mem_suggest_topic_key",
 )  # fmt: skip
 SETS = {"default": DEFAULT_TOOLS, "all": ALL_TOOLS}

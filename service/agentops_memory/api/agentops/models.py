@@ -17,7 +17,7 @@ from pydantic_core import PydanticCustomError
 
 from ...domain.errors import InvalidFields
 from ...domain.memories import redactor as limits
-from ...domain.model.memory import MAX_SUPERSEDED
+from ...domain.model.memory import MAX_SUPERSEDED, MAX_TTL
 from ...domain.model.space import project_name
 from ...domain.text.instants import zoned
 from ...domain.text.normalization import clean
@@ -47,7 +47,6 @@ def _reference(given: Any) -> int | str:
 
 
 MAX_UID = 64  # characters; a stable id has 36
-MAX_TTL = 315_360_000  # seconds: ten years
 _VISIBLE = r"[^\s\x1c-\x1f]"  # not blank: what Python strips is nothing to see
 
 _SEEN = "A new one has no invisible characters{}, unless it is imported."

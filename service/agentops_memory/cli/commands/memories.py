@@ -1,7 +1,8 @@
-"""`save`, `search`, `context`, `timeline`, `history`, `sessions` and `stats`, for people."""
+"""The commands that save, find and review memories, for people."""
 
 import sys
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import Any
 
 import click
@@ -10,6 +11,7 @@ from agentops_memory_client.contract.models import Saved
 
 from ...domain.model.space import project_name
 from ...domain.text.instants import rendered
+from ...settings.parsing import retention
 from ..options import json_option, project_option, target_options
 from ..output import counted, is_terminal, one_line, print_table, say, show
 from ..print_results import print_context, print_found, print_history, print_json
@@ -41,6 +43,13 @@ def _limit(default: int) -> Callable[..., Any]:
     )
 
 
+def _time(_: object, __: object, text: str | None) -> timedelta | None:
+    try:
+        return None if text is None else retention(text)
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r} {error}.") from error
+
+
 @click.command()
 @click.argument("title")
 @click.argument("content", required=False)
@@ -50,6 +59,15 @@ def _limit(default: int) -> Callable[..., Any]:
 @click.option("--topic-key", metavar="KEY", help="What it is about: the same key is updated.")
 @click.option("--scope", metavar="NAME", help="global is seen from every project.")
 @click.option("--session", metavar="ID", help="In which session. [default: cli:PROJECT]")
+@click.option(
+    "--ttl",
+    metavar="TIME",
+    callback=_time,
+    help="How long it holds, such as 30d.",
+)
+@click.option("--pinned", is_flag=True, help="First in every context of the project.")
+@click.option("--supersedes", "older", multiple=True, metavar="ID", type=click.IntRange(min=1),
+              help="The memory that it replaces; may be repeated.")  # fmt: skip
 @target_options
 @_json
 def save(  # noqa: PLR0913 - the parts of a memory, each an option
@@ -62,6 +80,9 @@ def save(  # noqa: PLR0913 - the parts of a memory, each an option
     topic_key: str | None,
     scope: str | None,
     session: str | None,
+    ttl: timedelta | None,
+    pinned: bool,
+    older: Sequence[int],
     as_json: bool,
     **where: str | None,
 ) -> None:
@@ -84,6 +105,9 @@ def save(  # noqa: PLR0913 - the parts of a memory, each an option
             tags=tags,
             scope=scope,
             topic_key=topic_key,
+            ttl=ttl,
+            pinned=pinned or None,
+            supersedes=older,
         ),
         may_make=True,
     )

@@ -28,6 +28,7 @@ Reference = MemoryId | str
 """A memory as a caller names it: by its id, or by its stable id."""
 
 MAX_PINNED = 20  # live memories of a project, and as many global ones
+MAX_TTL = 315_360_000  # seconds: ten years
 MAX_SUPERSEDED = 20  # memories that one request names
 
 
