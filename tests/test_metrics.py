@@ -259,6 +259,8 @@ def test_a_collector_gets_each_measure_too(tmp_path: Path, each_collector: Colle
         service.http.get("/metrics")
         telemetry.metrics.show(m.INDEX_DRIFT, 0)
         telemetry.metrics.count(m.SWEPT_ROWS, "audit")
+        telemetry.metrics.count(m.EXPIRED)
+        telemetry.metrics.count(m.SUPERSEDED)
         telemetry.metrics.show(m.INDEX_PARTITIONS, 1)
         telemetry.metrics.observe(m.EVENT_LOOP_LAG, 0)
         telemetry.metrics.count(m.BACKUPS, "made")

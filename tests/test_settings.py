@@ -174,6 +174,7 @@ def test_with_nothing_set_every_default_holds(
         "review_after": {},
         "session_idle": timedelta(days=1),
         "keep_deleted": timedelta(),
+        "keep_expired": timedelta(days=30),
         "keep_revisions": 100,
         "keep_idempotency": timedelta(hours=24),
         "keep_audit": timedelta(days=400),

@@ -11,7 +11,7 @@ from ..domain.lifecycle.retention import Removed, RetentionSweep
 from ..domain.model.access import Caller
 from ..domain.model.retention import BY_CLOCK, Kind, Retentions
 from ..telemetry import Metrics
-from ..telemetry.measures import SWEPT_ROWS
+from ..telemetry.measures import EXPIRED, SWEPT_ROWS
 from .runner import Callers, Job, WorkSignal, attempted, background, repeating
 
 STEP = timedelta(minutes=1)  # by which a clock may be put right without having jumped
@@ -62,6 +62,7 @@ class RetentionJob:
         kinds = frozenset(Kind) if by else frozenset(Kind) - BY_CLOCK
 
         async def sweep(caller: Caller) -> None:
+            self.metrics.count(EXPIRED, by=await self.retaining.sweep_index(caller))
             self._tell(await self.retaining.sweep(caller, kinds, by=by), tenant=caller.tenant)
 
         await Job(sweep, log, "what is over its time goes later").run(callers)

@@ -114,6 +114,10 @@ class Settings:
         "MEMORY_KEEP_DELETED", "--keep-deleted", "TIME", parsing.retention, "0",
         help="How long what is deleted can be restored, such as 90d; 0 means for ever.",
     ))
+    keep_expired: timedelta = field(metadata=variable(
+        "MEMORY_KEEP_EXPIRED", "--keep-expired", "TIME", parsing.retention, "30d",
+        help="How long an observation is kept after its end; 0 means for ever.",
+    ))
     keep_revisions: int = field(metadata=variable(
         "MEMORY_KEEP_REVISIONS", "--keep-revisions", "NUMBER", parsing.retained, "100",
         help="How many of the newest revisions of an observation are kept; 0 means all.",
@@ -211,6 +215,7 @@ class Settings:
         """What is kept, and for how long."""
         return Retentions(
             deleted=self.keep_deleted,
+            expired=self.keep_expired,
             revisions=self.keep_revisions,
             idempotency=self.keep_idempotency,
             audit=self.keep_audit,

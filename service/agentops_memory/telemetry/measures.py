@@ -123,10 +123,18 @@ INDEX_DRIFT = _gauge(
 INDEX_PARTITIONS = _gauge(
     "memory_index_partitions", "{partition}", "Partitions of the full-text index.",
 )
+EXPIRED = _counter(
+    "memory_expired_total", "{memory}",
+    "Memories that a sweep took out of the full-text index as they had expired.",
+)
+SUPERSEDED = _counter(
+    "memory_superseded_total", "{link}",
+    "Links by which saves superseded memories.",
+)
 SWEPT_ROWS = _counter(
     "memory_swept_rows_total", "{row}",
     "Rows and audit lines that were removed as they were over their time.",
-    kind=("deleted", "revisions", "idempotency", "audit", "receipts"),
+    kind=("deleted", "expired", "revisions", "idempotency", "audit", "receipts"),
 )
 BACKUPS = _counter(
     "memory_backups_total", "{backup}",
@@ -154,7 +162,7 @@ MEASURES = (
     REQUESTS, REQUEST_SECONDS, REQUESTS_IN_FLIGHT, CONTEXT_METHOD, CONTEXT_ANSWERS, DEDUP,
     REDACTIONS, WRITE_QUEUE_DEPTH, COMMIT_BATCH_SIZE, COMMIT_SECONDS, EVENT_LOOP_LAG,
     DATABASE_BYTES, WAL_BYTES, DISK_FREE_BYTES, ROWS, SESSIONS_OPEN, TENANTS_OPEN, INDEX_DRIFT,
-    INDEX_PARTITIONS, SWEPT_ROWS, BACKUPS, BACKUP_INTERVAL, BACKUP_LAST_SUCCESS, BACKUP_BYTES,
-    INFO,
+    INDEX_PARTITIONS, EXPIRED, SUPERSEDED, SWEPT_ROWS, BACKUPS, BACKUP_INTERVAL,
+    BACKUP_LAST_SUCCESS, BACKUP_BYTES, INFO,
 )
 # fmt: on

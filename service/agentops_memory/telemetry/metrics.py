@@ -211,6 +211,8 @@ def _counted(
 
 def _saved(metrics: Metrics, saved: Saved) -> None:
     metrics.count(m.DEDUP, saved.action.value, span=get_current_span())
+    if saved.superseded:
+        metrics.count(m.SUPERSEDED, by=saved.superseded, span=get_current_span())
     _redacted(metrics, saved)
 
 

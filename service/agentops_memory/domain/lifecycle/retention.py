@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from ..model.access import Caller
@@ -13,9 +14,10 @@ from ..model.retention import Kind
 from ..model.space import NO_PROJECT, Project
 from ..ports.callbacks import noop
 from ..ports.engine import Engine, Transaction
-from ..ports.retention import Deleted
+from ..ports.retention import Erasable
 
 MAX_REMOVED = 200  # rows of one transaction; saves wait for it
+MAX_SWEPT = 50  # memories of one transaction that leave the index; saves wait for it
 MAX_FOUND = 1000  # of one lookup, which scans a whole index
 
 Removed = Mapping[Kind, int]
@@ -26,7 +28,7 @@ Removed = Mapping[Kind, int]
 class RetentionSweep:
     """Removes what is past the retention of its kind; several sweeps may run on one database.
 
-    Soft-deleted memories are erased, with a receipt for each project and step, so that
+    Deleted and expired memories are erased, with a receipt for each project and step, so that
     their bytes are scrubbed.
     """
 
@@ -42,9 +44,19 @@ class RetentionSweep:
         """
         chosen = [kind for kind in STEPS if kind in kinds]
         removed = {kind: await self._remove_all(caller, by, *STEPS[kind]) for kind in chosen}
-        if removed.get(Kind.DELETED):
+        if removed.get(Kind.DELETED) or removed.get(Kind.EXPIRED):
             self.on_erased(caller)
         return removed
+
+    async def sweep_index(self, caller: Caller) -> int:
+        """Take what has expired out of the index, and put in what no longer is; how many expired.
+
+        What is in it is never erased as expired.
+        """
+        total = 0
+        while found := await self.engine.read(caller, _unswept):
+            total += await self.engine.write(caller, _sweep, found)
+        return total
 
     async def _remove_all(self, caller: Caller, by: "By", find: "Find", remove: "Remove") -> int:
         total = 0
@@ -75,16 +87,28 @@ Find = Callable[[Transaction, By], Sequence[Any]]
 Remove = Callable[[Transaction, Sequence[Any], By], SweepStep]
 
 
-def memories_past_retention(tx: Transaction, by: By = None) -> list[MemoryId]:
-    until = _until(tx, Kind.DELETED, by)
-    return tx.past_retention.deleted(until, MAX_FOUND) if until else []
+def _unswept(tx: Transaction) -> list[MemoryId]:
+    return tx.lifecycles.unswept(MAX_SWEPT)
 
 
-def remove_memories(tx: Transaction, found: Sequence[MemoryId], by: By = None) -> SweepStep:
+def _sweep(tx: Transaction, found: Sequence[MemoryId]) -> int:
+    return tx.lifecycles.sweep(found)
+
+
+def memories_past_retention(
+    tx: Transaction, by: By = None, *, kind: Kind = Kind.DELETED
+) -> list[MemoryId]:
+    until = _until(tx, kind, by)
+    return tx.past_retention.memories(kind, until, MAX_FOUND) if until else []
+
+
+def remove_memories(
+    tx: Transaction, found: Sequence[MemoryId], by: By = None, *, kind: Kind = Kind.DELETED
+) -> SweepStep:
     """Erase the first of them; of one with a long history only its oldest revisions."""
-    until, some = _until(tx, Kind.DELETED, by), found[:MAX_REMOVED]
-    first = tx.past_retention.first_deleted(some, until) if until else []
-    if not first:  # restored or erased meanwhile
+    until, some = _until(tx, kind, by), found[:MAX_REMOVED]
+    first = tx.past_retention.first(kind, some, until) if until else []
+    if not first:  # live again, or erased meanwhile
         return SweepStep(rows=0, done=len(some))
     if first[0].is_long:
         return SweepStep(rows=_shorten(tx, first[0]), done=some.index(first[0].memory))
@@ -132,6 +156,10 @@ def remove_receipts(tx: Transaction, found: Sequence[ErasureId], _: By = None) -
 
 STEPS: Mapping[Kind, tuple[Find, Remove]] = {
     Kind.DELETED: (memories_past_retention, remove_memories),
+    Kind.EXPIRED: (
+        partial(memories_past_retention, kind=Kind.EXPIRED),
+        partial(remove_memories, kind=Kind.EXPIRED),
+    ),
     Kind.REVISIONS: (revisions_past_retention, remove_revisions),
     Kind.IDEMPOTENCY: (records_past_retention, remove_records),
     Kind.RECEIPTS: (receipts_past_retention, remove_receipts),
@@ -148,7 +176,7 @@ def _erase(tx: Transaction, project: Project, memories: list[MemoryId]) -> int:
     return len(memories) + revisions
 
 
-def _shorten(tx: Transaction, one: Deleted) -> int:
+def _shorten(tx: Transaction, one: Erasable) -> int:
     tx.memories.must_scrub(one.memory)  # it may hold words of the trimmed revisions
     revisions = tx.past_retention.trim([one.memory], keep=1)
     tx.receipts.add(_receipt(tx, one.project, [one.memory], 0, revisions))

@@ -11,6 +11,7 @@ class Kind(StrEnum):
     """A kind of data with a retention of its own."""
 
     DELETED = "deleted"
+    EXPIRED = "expired"
     REVISIONS = "revisions"
     IDEMPOTENCY = "idempotency"
     AUDIT = "audit"
@@ -19,6 +20,7 @@ class Kind(StrEnum):
 
 WHAT = {
     Kind.DELETED: "soft-deleted observations and deleted entries of stores, with their revisions",
+    Kind.EXPIRED: "expired observations, with their revisions",
     Kind.REVISIONS: "revisions of an observation",
     Kind.IDEMPOTENCY: "idempotency records",
     Kind.AUDIT: "audit lines",
@@ -32,6 +34,7 @@ class Retentions:
     """How long each kind is kept, and how many of the newest revisions; 0 is without limit."""
 
     deleted: timedelta = FOR_EVER
+    expired: timedelta = timedelta(days=30)
     revisions: int = 100  # an audit hook upserts one key on every tool call
     idempotency: timedelta = timedelta(hours=24)
     audit: timedelta = timedelta(days=400)
@@ -44,6 +47,7 @@ class Retentions:
         """
         times = {
             Kind.DELETED: self.deleted,
+            Kind.EXPIRED: self.expired,
             Kind.IDEMPOTENCY: self.idempotency,
             Kind.AUDIT: self.audit,
             Kind.RECEIPTS: self._receipts,

@@ -17,10 +17,16 @@ class LifecycleTable(Protocol):
         """Let others take the keys that expired memories of both projects still hold."""
 
     def unswept(self, limit: int) -> list[MemoryId]:
-        """Expired memories in the index, and those that are not in it and not expired any more."""
+        """Expired memories in the index, and those out of it that are not expired any more.
+
+        As many as one step may sweep, at most `limit`.
+        """
 
     def sweep(self, memories: Sequence[MemoryId]) -> int:
-        """Take the expired ones of these memories out of the index, and put the others in."""
+        """Take the expired ones of these memories out of the index, and put the others in.
+
+        How many were taken out.
+        """
 
 
 class LookalikeTable(Protocol):

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from ..model.erasure import Erasure, ErasureId
 from ..model.memory import MemoryId
+from ..model.retention import Kind
 from ..model.space import Project
 
 MAX_ROWS = 200  # memories and revisions that go in one step; saves wait for it
@@ -14,8 +15,8 @@ MAX_STEP = 1024 * 1024  # characters of content that one step of a long change t
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Deleted:
-    """A soft-deleted memory past its retention; `is_long` if its history exceeds one step."""
+class Erasable:
+    """A deleted or expired memory past its retention; `is_long` if its history exceeds one step."""
 
     memory: MemoryId
     project: Project  # none of an entry of a store
@@ -25,11 +26,14 @@ class Deleted:
 class RetentionTable(Protocol):
     """Rows past their retention, in steps short enough for saves to wait."""
 
-    def deleted(self, until: datetime, most: int) -> list[MemoryId]:
-        """Memories deleted by then, at most `most`; none of a store that is being erased."""
+    def memories(self, kind: Kind, until: datetime, most: int) -> list[MemoryId]:
+        """Memories deleted, or expired and unchanged, by then; at most `most`.
 
-    def first_deleted(self, memories: Sequence[MemoryId], until: datetime) -> list[Deleted]:
-        """Those of the memories that still are deleted, as many as one step may erase.
+        None of a store that is being erased.
+        """
+
+    def first(self, kind: Kind, memories: Sequence[MemoryId], until: datetime) -> list[Erasable]:
+        """Those of the memories that still are, as many as one step may erase.
 
         A long one is returned alone, after all others.
         """

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 
 from ...domain.model.memory import MemoryId
 from ...domain.model.space import GLOBAL_SCOPE, Project, Space
+from ...domain.ports.retention import MAX_STEP
 from .liveness import live
+from .rows import portion
 from .table import GLOBAL, FilteredTable, Index
 
 
@@ -32,26 +34,34 @@ class Lifecycles(FilteredTable):
         )
 
     def unswept(self, limit: int) -> list[MemoryId]:
-        return self._scalars(
-            """SELECT memory_id
-                 FROM lifecycles
-                WHERE expires_at IS NOT NULL AND NOT is_swept AND expires_at <= :now
-                UNION ALL
-               SELECT memory_id FROM lifecycles WHERE is_swept AND expires_at > :now
-                LIMIT :limit""",
+        rows = self._execute(
+            f"""SELECT m.id, length(m.content)
+                  FROM (SELECT memory_id
+                          FROM lifecycles
+                         WHERE expires_at IS NOT NULL AND NOT is_swept AND expires_at <= :now
+                         UNION ALL
+                        SELECT memory_id FROM lifecycles WHERE is_swept AND expires_at > :now
+                         LIMIT :limit) due
+                 {self._sql.leads} memories m ON m.id = due.memory_id""",
             limit=limit,
             **self._instant,
         )
+        return [MemoryId(id_) for id_, _ in portion(rows, MAX_STEP, lambda row: row[1])]
 
     def sweep(self, memories: Sequence[MemoryId]) -> int:
-        for memory in memories:
-            with self._index.updating(memory):
-                self._execute(
-                    "UPDATE lifecycles SET is_swept = expires_at <= :now WHERE memory_id = :id",
-                    id=memory,
-                    **self._instant,
-                )
-        return len(memories)
+        return sum(map(self._sweep, memories))
+
+    def _sweep(self, memory: MemoryId) -> int:
+        with self._index.updating(memory):
+            taken_out = self._scalars(
+                """UPDATE lifecycles
+                      SET is_swept = expires_at <= :now
+                    WHERE memory_id = :id AND is_swept <> (expires_at <= :now)
+                RETURNING is_swept""",
+                id=memory,
+                **self._instant,
+            )
+        return sum(taken_out)
 
     def release_keys(self, project: Project, into: Project) -> None:
         spaces = "(SELECT id FROM spaces WHERE project IN (:project, :into))"

@@ -6,8 +6,9 @@ from datetime import datetime
 from itertools import chain, islice
 
 from ...domain.model.memory import MemoryId
+from ...domain.model.retention import Kind
 from ...domain.model.space import NO_PROJECT
-from ...domain.ports.retention import MAX_ROWS, MAX_STEP, Deleted
+from ...domain.ports.retention import MAX_ROWS, MAX_STEP, Erasable
 from .revisions import erase_revisions
 from .rows import micros, portion
 from .table import Table
@@ -15,22 +16,33 @@ from .table import Table
 # A store that is going is left to its own erasure.
 NOT_GOING = "m.space_id NOT IN (SELECT space_id FROM stores WHERE erasure_id IS NOT NULL)"
 
+# Of a memory. One whose end was changed since, by mistake perhaps, is not past it; and of one
+# that is in the index still, others may borrow.
+PAST = {
+    Kind.DELETED: "m.deleted_at <= :until",
+    Kind.EXPIRED: """m.updated_at <= :until
+                     AND m.id IN (SELECT memory_id
+                                    FROM lifecycles
+                                   WHERE expires_at <= :until AND is_swept)""",
+}
+
 
 class PastRetention(Table):
     """What is past its retention, as one transaction sees it."""
 
-    def deleted(self, until: datetime, most: int) -> list[MemoryId]:
+    def memories(self, kind: Kind, until: datetime, most: int) -> list[MemoryId]:
         # That index alone holds the instant for all of them, and none of their texts.
+        hint = self._sql.hint("memories_in_session") if kind is Kind.DELETED else ""
         return self._scalars(
             f"""SELECT m.id
-                  FROM memories m {self._sql.hint("memories_in_session")}
-                 WHERE m.deleted_at <= :until AND {NOT_GOING}
+                  FROM memories m {hint}
+                 WHERE {PAST[kind]} AND {NOT_GOING}
                  LIMIT :most""",
             until=micros(until),
             most=most,
         )
 
-    def first_deleted(self, memories: Sequence[MemoryId], until: datetime) -> list[Deleted]:
+    def first(self, kind: Kind, memories: Sequence[MemoryId], until: datetime) -> list[Erasable]:
         # No more of a history is looked at than is needed to see that it is long.
         rows = self._execute(
             f"""SELECT m.id, s.project, length(m.content),
@@ -47,11 +59,11 @@ class PastRetention(Table):
                   FROM {self._sql.ids("found")}
                  {self._sql.leads} memories m ON m.id = found.value
                   JOIN spaces s ON s.id = m.space_id
-                 WHERE m.deleted_at <= :until AND {NOT_GOING}""",
+                 WHERE {PAST[kind]} AND {NOT_GOING}""",
             ids=json.dumps(memories),
             until=micros(until),
         )
-        first: list[Deleted] = []
+        first: list[Erasable] = []
         room, size = MAX_ROWS, MAX_STEP
         for id_, project, length, revisions, lengths in rows:
             is_long = revisions > 1 and (revisions >= MAX_ROWS or lengths >= MAX_STEP)
@@ -60,7 +72,7 @@ class PastRetention(Table):
             if first and (is_long or room < 0 or size < 0):
                 break
             first.append(
-                Deleted(memory=MemoryId(id_), project=project or NO_PROJECT, is_long=is_long)
+                Erasable(memory=MemoryId(id_), project=project or NO_PROJECT, is_long=is_long)
             )
             if is_long:
                 break

@@ -12,6 +12,7 @@ from datetime import datetime
 from pathlib import Path
 
 from ....domain.model.retention import Held, Kind, Retentions
+from ...sql.liveness import live, undeleted
 from ...sql.past_retention import NOT_GOING
 from ...sql.rows import instant, micros
 from ..base.connection import connect
@@ -21,6 +22,9 @@ from ..base.errors import translated
 # Bytes that a row takes beside its texts, with its places in the indexes of its table: what
 # SQLite's dbstat says of files with thousands of them.
 MEMORY, REVISION, RECORD, RECEIPT, NAME = 400, 60, 165, 100, 100
+
+# By its own time; what was deleted before then goes as that.
+UNDELETED_BY = f"({undeleted('m')} OR m.deleted_at > :deleted)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +70,8 @@ def _held(database: sqlite3.Connection, kind: Kind, retention: Retentions, now: 
         "until": _until(kind, retention, now),
         "keep": retention.revisions,
         "deleted": _until(Kind.DELETED, retention, now),
+        "expired": _until(Kind.EXPIRED, retention, now),
+        "now": micros(now),
     }
     rows, size, oldest, over = database.execute(_HELD[kind], given).fetchone()
     return Held(
@@ -106,16 +112,33 @@ _HELD: Mapping[Kind, str] = {
                   LEFT JOIN revisions r ON r.memory_id = m.id
                  WHERE m.deleted_at IS NOT NULL AND {NOT_GOING}
               GROUP BY m.id)""",
-    # Those of live observations; a sweep also trims what deleted ones have too many.
+    Kind.EXPIRED: f"""
+        SELECT count(*) + total(revisions), total(size), min(expires_at),
+               total((1 + revisions) * is_past)
+          FROM (SELECT l.expires_at,
+                       count(r.id) AS revisions,
+                       {_bytes("m")} + {MEMORY}
+                       + total({_bytes("r")} + {REVISION} * (r.id IS NOT NULL)) AS size,
+                       max(l.expires_at, m.updated_at) <= :until
+                       AND {UNDELETED_BY} AS is_past
+                  FROM lifecycles l
+                  JOIN memories m ON m.id = l.memory_id
+                  LEFT JOIN revisions r ON r.memory_id = m.id
+                 WHERE l.expires_at <= :now AND {NOT_GOING}
+              GROUP BY m.id)""",
+    # Those of live observations; a sweep also trims what others have too many.
     Kind.REVISIONS: f"""
         SELECT total(live * count), total(live * size), min(CASE WHEN live THEN first END),
                total(max(0, count - :keep)) * (:keep > 0)
-          FROM (SELECT count(*) AS count, min(r.at) AS first, m.deleted_at IS NULL AS live,
+          FROM (SELECT count(*) AS count, min(r.at) AS first, {live("m")} AS live,
                        total({_bytes("r")} + {REVISION}) AS size
                   FROM revisions r
                   JOIN memories m ON m.id = r.memory_id
-                 WHERE m.session_id IS NOT NULL
-                       AND (m.deleted_at IS NULL OR m.deleted_at > :deleted)
+                 WHERE m.session_id IS NOT NULL AND {UNDELETED_BY}
+                       AND NOT EXISTS (SELECT 1
+                                         FROM lifecycles l
+                                        WHERE l.memory_id = m.id
+                                              AND max(l.expires_at, m.updated_at) <= :expired)
               GROUP BY r.memory_id)""",
     Kind.IDEMPOTENCY: f"""
         SELECT count(*), total(length(ids) + {RECORD}), min(at), total(at <= :until) FROM done""",
