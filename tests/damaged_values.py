@@ -73,6 +73,15 @@ def fill(path: Path) -> Known:
         service.save("global apple", scope="global", title="of all")
         answer = http.post("/observations", json=SAVE, headers={"Idempotency-Key": "once"})
         again = ok(answer, 201)["id"]
+        lively = {"pinned": True, "ttl": 86_400, "review_at": "2030-01-01T12:00:30Z"}
+        like = service.save("a fig", supersedes=[service.save("an old fig")["id"]], **lively)["id"]
+        http.post(f"/observations/{like}/confirm")
+        service.save("an apple of old", expires_at="2000-01-01T00:00:00Z", topic_key="trees/old")
+        service.save("a new apple tree", topic_key="trees/old")
+        alike = http.post(
+            "/observations?similar=3", json=SAVE | {"content": "kiwi of May", "title": "like it"}
+        )
+        assert ok(alike, 201)["similar"]
         http.delete(f"/observations/{deleted}")
         receipt = http.delete(f"/observations/{erased}?hard=true").headers["x-erasure-id"]
         said = [{"role": "user", "content": "an apple?"}, {"role": "assistant", "content": "yes"}]
@@ -122,6 +131,7 @@ def damage(path: Path, table: str, column: str, value: str) -> int:
 
 def _number_of(table: str) -> str:
     return {
+        "supersessions": "newer_id", "lookalikes": "later_id",
         "erasures": "length(id)", "erased": "memory_id", "versions": "number", "done": "1",
     }.get(table, "rowid")  # fmt: skip
 
@@ -146,6 +156,7 @@ def questions(known: Known) -> Iterator[tuple[str, str]]:
             "?project=demo&query=apple", f"?project=demo&query=red&stores={known.store}",
             "?project=demo&query=apple&explain=true&why_not=1&tag=fruit", "?project=demo",
         ),
+        "/review": ("", "?project=demo&reason=review_due", "?limit=1"),
         "/timeline": tuple(f"?observation_id={it}" for it in known.memories),
         "/stats": ("", "?project=demo"),
         "/export": ("", "?project=demo"),

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from .anthropic_requirements import ANTHROPIC
+from .lifecycle_requirements import LIFECYCLE
 from .store_requirements import STORE_REQUIREMENTS
 
 Test = TypeVar("Test", bound=Callable[..., object])
@@ -113,4 +114,4 @@ AGENTOPS = {
     "agentops:fault:timeline-same-second": "The timeline keeps neighbours of the same second.",
 }
 
-REQUIREMENTS = AGENTOPS | STORE_REQUIREMENTS | ANTHROPIC
+REQUIREMENTS = AGENTOPS | STORE_REQUIREMENTS | ANTHROPIC | LIFECYCLE

@@ -114,7 +114,7 @@ def test_an_error_in_a_transaction_marks_every_span_on_its_way(
 
     ended = [(s.name, s.failed, s.attributes["error.type"]) for s in collector.spans]
     assert ended == [
-        ("store.live", True, "not_found"),
+        ("store.get", True, "not_found"),
         ("memory.get_observation", True, "not_found"),
     ]
 

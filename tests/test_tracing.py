@@ -46,6 +46,10 @@ OPERATIONS: dict[str, tuple[str, str, object, dict[str, object]]] = {
     "update_observation": ("PATCH", "/observations/1", {"title": "whales"}, {
         "memory.project": "demo", "memory.observation.id": 1,
         "memory.observation.type": "discovery"}),
+    "confirm_observation": ("POST", "/observations/1/confirm", None, {
+        "memory.project": "demo", "memory.observation.id": 1}),
+    "review": ("GET", "/review?project=demo", None, {
+        "memory.project": "demo", "memory.review.count": 0}),
     "restore_observation": ("POST", "/observations/1/restore", {"revision": 1}, {
         "memory.project": "demo", "memory.observation.id": 1}),
     "delete_observation": ("DELETE", "/observations/1?hard=true", None, {

@@ -130,7 +130,7 @@ class Memories(MemoryLists):
 
     def set_lifecycle(self, memory: Memory) -> None:
         with self._index.updating(memory.id):
-            self._put_lifecycle(memory, None)
+            self._put_lifecycle(memory, None, keeps_key=True)
 
     def release_key(self, memory: Memory) -> None:
         self._execute(
@@ -192,7 +192,9 @@ class Memories(MemoryLists):
         )
         return set(projects)
 
-    def _put_lifecycle(self, memory: Memory, held_key: str | None) -> None:
+    def _put_lifecycle(
+        self, memory: Memory, held_key: str | None, *, keeps_key: bool = False
+    ) -> None:
         if memory.lifecycle == NO_LIFECYCLE:
             self._execute("DELETE FROM lifecycles WHERE memory_id = :id", id=memory.id)
             return
@@ -200,6 +202,7 @@ class Memories(MemoryLists):
             _PUT_LIFECYCLE,
             id=memory.id,
             held_key=held_key,
+            keeps_key=keeps_key,
             **lifecycle_row(memory.lifecycle),
             **self._instant,
         )
@@ -241,7 +244,8 @@ _PUT_LIFECYCLE = """
       FROM memories
      WHERE id = :id
         ON CONFLICT (memory_id) DO UPDATE
-       SET held_key = :held_key, expires_at = :expires_at, pinned_at = :pinned_at,
+       SET held_key = CASE WHEN :keeps_key THEN held_key ELSE :held_key END,
+           expires_at = :expires_at, pinned_at = :pinned_at,
            review_at = :review_at, confirmed_at = :confirmed_at,
            is_swept = is_swept AND coalesce(:expires_at <= :now, 0)"""
 

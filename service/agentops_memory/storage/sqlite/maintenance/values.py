@@ -78,6 +78,17 @@ TABLES: Mapping[str, Table] = {
         **_TEXTS, "id": Kind.KEY, "memory_id": Kind.KEY, "number": Kind.COUNT,
         "deed": Kind.DEED, "at": Kind.INSTANT,
     }),
+    "lifecycles": Table(key="memory_id", columns={
+        "memory_id": Kind.KEY, "space_id": Kind.KEY, "expires_at": Kind.INSTANT,
+        "is_swept": Kind.FLAG, "held_key": Kind.TEXT, "pinned_at": Kind.INSTANT,
+        "review_at": Kind.INSTANT, "confirmed_at": Kind.INSTANT,
+    }),
+    "supersessions": Table(key="newer_id", columns={
+        "newer_id": Kind.KEY, "older_id": Kind.KEY, "at": Kind.INSTANT,
+    }),
+    "lookalikes": Table(key="later_id", columns={
+        "later_id": Kind.KEY, "earlier_id": Kind.KEY, "score": Kind.KEY, "at": Kind.INSTANT,
+    }),
     "transcripts": Table(key="session", columns={
         "session": Kind.KEY, "messages": Kind.COUNT, "user": Kind.COUNT,
         "assistant": Kind.COUNT, "first": Kind.TEXT, "last": Kind.TEXT,

@@ -1,0 +1,58 @@
+"""What the life of a memory demands, rule by rule."""
+
+LIFECYCLE = {
+    # Fields
+    "life:fields:unset": "A field that is not set is in no answer.",
+    "life:fields:instants": "Instants need a zone, and are told with their fraction.",
+    "life:fields:ttl": "A ttl counts from the save, and is refused beside an end.",
+    "life:fields:null": "null in a PATCH takes an end or a review away; in a save it is absent.",
+    "life:fields:bad": "A wrong value is 400, says which, and stores nothing.",
+    "life:fields:change": "A PATCH of a field is a revision; one without effect is none.",
+    "life:fields:upsert": "By topic key what is given is set, and supersedes is added to.",
+    "life:fields:duplicate": "Of two ends of a duplicate the later holds, and none is the latest.",
+    # LC-1
+    "life:1:live": "What has expired is in no list, search, context, count and no timeline.",
+    "life:1:dedup": "A save of the same words as an expired memory makes a new one.",
+    "life:1:key": "An expired memory holds no topic key, still shows it, and comes back with it.",
+    "life:1:key-taken": "One that comes back to a taken key is 409.",
+    "life:1:read": "An expired memory and its history are still read, changed and confirmed.",
+    # LC-2
+    "life:2:exact": "Expiry holds at its microsecond, without a sweep.",
+    # LC-4
+    "life:4:first": "Pinned memories open a context in the order of pinning, without a match.",
+    "life:4:half": "They take at most half of the limit, rounded up; the rest is ranked.",
+    "life:4:filters": "The filters of a context hold for pins.",
+    "life:4:bound": "A twenty-first pin is 409 and names the limit, also by a restore or an end.",
+    "life:4:global": "A global pin opens the contexts of all projects.",
+    "life:4:explain": "explain says `pinned`, and why_not `pins`.",
+    # LC-5
+    "life:5:hidden": "What a live memory supersedes is in no context and no search.",
+    "life:5:told": "superseded=true finds it; lists and reads tell by which.",
+    "life:5:back": "It is back when the newer one is deleted, expires or is erased.",
+    "life:5:chain": "One that is superseded itself still supersedes.",
+    "life:5:explain": "explain names what was superseded, why_not by which.",
+    # LC-6
+    "life:6:circle": "A circle, or itself, is 409; nothing of the save is stored.",
+    "life:6:through": "Links of deleted and expired memories count for circles.",
+    "life:6:unknown": "Ids that are unknown, deleted or of other projects are one 404.",
+    "life:6:scopes": "A global memory supersedes global ones alone, and nothing else one: 409.",
+    "life:6:race": "Of two saves that close a circle together, one loses.",
+    # LC-7
+    "life:7:date": "A review is due when its date has passed, until it is confirmed or changed.",
+    "life:7:period": "A type with a period is due when that has passed since it was seen.",
+    # LC-8
+    "life:8:confirm": "A confirmation says when, leaves no revision, and is a writer's.",
+    # LC-9
+    "life:9:alike": "similar= tells look-alikes by a score that needs no statistics.",
+    "life:9:not": "Neither itself, nor what it supersedes, nor what is unlike is told.",
+    "life:9:again": "Under an idempotency key the look-alikes are those that were kept.",
+    # LC-10
+    "life:10:reasons": "GET /review tells reasons, newest first, in pages.",
+    "life:10:pairs": "A pair is told until one supersedes the other or is confirmed.",
+    "life:10:access": "A pair is told when the caller may read both.",
+    # LC-11
+    "life:11:save": "mem_save tells look-alikes and takes ttl, pinned and supersedes.",
+    # LC-12
+    "life:12:ages": "ages=true tells ages and how many were superseded; without it nothing.",
+    "life:12:words": "Words for ages round down.",
+}
