@@ -55,4 +55,16 @@ LIFECYCLE = {
     # LC-12
     "life:12:ages": "ages=true tells ages and how many were superseded; without it nothing.",
     "life:12:words": "Words for ages round down.",
+    # Transfer
+    "life:transfer:carried": "An export has a memory's life, and an import takes it.",
+    "life:transfer:live": "An export has nothing that is expired, nor a link to it.",
+    "life:transfer:matched": "A row that matches is left alone, and so are its links.",
+    "life:transfer:refused": "A supersession that may not be is told, and the rest is stored.",
+    "life:transfer:pins": "The bound of pins refuses no import and no merge; their order stays.",
+    "life:transfer:merged": "Of two at one key, the memory that stays keeps its life and links.",
+    "life:transfer:redacted": "A scan reaches what has expired, and the key that it has left.",
+    "life:transfer:keys": "What has expired holds no key against an import, nor takes one by it.",
+    "life:transfer:later": "A later state brings its life to the memory at its key.",
+    "life:transfer:confirmed": "What has expired keeps the key that it has left to others.",
+    "life:revisions:text": "A revision without a text reads as the next newer one with its own.",
 }

@@ -55,7 +55,7 @@ def _reference(given: int | str) -> Reference:
     return given if isinstance(given, str) else MemoryId(given)
 
 
-def text(given: m.ObservationBody) -> Text:
+def text(given: m.MemoryBody) -> Text:
     tags = tuple(given.tags or ())
     return Text(type=given.type, title=given.title, content=given.content, tags=tags)
 

@@ -146,9 +146,10 @@ class LifecycleBody(BaseModel):
         return self
 
 
-class ObservationBody(LifecycleBody):
-    """POST /observations."""
+class MemoryBody(BaseModel):
+    """What an observation says, and where it lies."""
 
+    model_config = Given
     session_id: SessionKey
     type: Type
     title: Title
@@ -157,6 +158,10 @@ class ObservationBody(LifecycleBody):
     tags: Tags | None = None
     scope: Scope | None = None
     topic_key: TopicKey | None = None
+
+
+class ObservationBody(MemoryBody, LifecycleBody):
+    """POST /observations."""
 
 
 class ChangeBody(LifecycleBody):
@@ -188,7 +193,7 @@ class ImportedSession(BaseModel):
     message_count: Count | None = None
 
 
-class ImportedObservation(ObservationBody):
+class ImportedObservation(MemoryBody):
     """An observation in an import."""
 
     uid: str | None = None
@@ -198,6 +203,12 @@ class ImportedObservation(ObservationBody):
     promoted_to: Promotion | None = None
     created_at: Instant | None = None
     updated_at: Instant | None = None
+    expires_at: Instant | None = None
+    pinned: bool | None = None
+    supersedes: list[str] | None = None
+    review_at: Instant | None = None
+    confirmed_at: Instant | None = None
+    pinned_at: Instant | None = None
 
 
 class ImportBody(BaseModel):

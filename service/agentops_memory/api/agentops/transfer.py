@@ -10,7 +10,15 @@ from agentops_memory_client.contract import models as c
 
 from ...domain.errors import InvalidFields
 from ...domain.model.access import Caller
-from ...domain.model.memory import Imported, Memory, Session, SessionId
+from ...domain.model.memory import (
+    NO_LIFECYCLE,
+    Imported,
+    Lifecycle,
+    Links,
+    Memory,
+    Session,
+    SessionId,
+)
 from ...domain.model.space import PROJECT_SCOPE, Project, Space, project_name
 from ...domain.text.instants import parsed, rendered
 from ...domain.transfer.decisions import RowOutcome
@@ -24,9 +32,11 @@ from .wire import columns, json_bytes, session
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportedObservation(c.Observation):
-    """A memory with the id by which an import knows it again."""
+    """A memory with the id by which an import knows it again, as it knows what is superseded."""
 
+    supersedes: tuple[str, ...] = ()  # type: ignore[assignment]
     uid: str
+    pinned_at: datetime | None = None
 
 
 async def exported(
@@ -87,7 +97,7 @@ def imported_memory(given: object, place: str, now: datetime) -> Memory:
     created = _instant(row.created_at, f"{place}.created_at") or now
     updated = _instant(row.updated_at, f"{place}.updated_at") or created
     return Memory(
-        uid=_uid(row.uid, place),
+        uid=_uid(row.uid, f"{place}.uid"),
         session=SessionId(row.session_id),
         space=Space(project=project_name(row.project), scope=row.scope or PROJECT_SCOPE),
         key=row.topic_key or None,
@@ -98,7 +108,20 @@ def imported_memory(given: object, place: str, now: datetime) -> Memory:
         promoted_to=row.promoted_to or None,
         created_at=created,
         updated_at=updated,
+        lifecycle=_lifecycle(row, place, now),
+        links=Links(uids=tuple(_uid(it, f"{place}.supersedes") for it in row.supersedes or ())),
     )
+
+
+def _lifecycle(row: m.ImportedObservation, place: str, now: datetime) -> Lifecycle:
+    pinned_at = _instant(row.pinned_at, f"{place}.pinned_at") or (now if row.pinned else None)
+    lifecycle = Lifecycle(
+        expires_at=_instant(row.expires_at, f"{place}.expires_at"),
+        pinned_at=None if row.pinned is False else pinned_at,
+        review_at=_instant(row.review_at, f"{place}.review_at"),
+        confirmed_at=_instant(row.confirmed_at, f"{place}.confirmed_at"),
+    )
+    return NO_LIFECYCLE if lifecycle == NO_LIFECYCLE else lifecycle
 
 
 _ROWS = {"sessions": imported_session, "observations": imported_memory}
@@ -113,15 +136,16 @@ def _instant(given: str | None, name: str) -> datetime | None:
     return at
 
 
-def _uid(given: str | None, place: str) -> str:
+def _uid(given: str | None, name: str) -> str:
     try:
         return str(UUID(given)) if given else ""
     except ValueError as error:
-        raise InvalidFields(f"validation failed: {place}.uid is no UUID") from error
+        raise InvalidFields(f"validation failed: {name} is no UUID") from error
 
 
 def exported_memory(memory: Memory) -> ExportedObservation:
-    return ExportedObservation(**columns(memory), uid=memory.uid)
+    given = columns(memory) | {"supersedes": memory.links.uids}
+    return ExportedObservation(**given, uid=memory.uid, pinned_at=memory.lifecycle.pinned_at)
 
 
 def imported(counts: Imported) -> c.Imported:
@@ -129,6 +153,7 @@ def imported(counts: Imported) -> c.Imported:
         imported_sessions=counts.sessions,
         imported_observations=counts.memories,
         goes_on=counts.goes_on or None,
+        refused_supersessions=counts.refused or None,
         redacted=counts.redacted,
     )
 

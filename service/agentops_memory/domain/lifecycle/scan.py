@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
+from ..memories.lifecycles import at_key
 from ..memories.redactor import Redactor, RulesOf
 from ..memories.writes import known
 from ..model.access import Caller, Role
@@ -150,9 +151,9 @@ def _redact_memory(tx: Transaction, id_: MemoryId, rules: Rules) -> int:
 
 def _without_taken_key(tx: Transaction, memory: Memory, clean: Memory) -> Memory:
     """The clean memory, without its key if another has it: keys may differ in secrets alone."""
-    if clean.key is None or clean.key == memory.key:
+    if clean.key is None or clean.key == memory.key or memory.lifecycle.is_expired(tx.now):
         return clean
-    held = tx.memories.at_key(clean.space, clean.key)
+    held = at_key(tx, clean.space, clean.key)
     return clean if held is None or held.id == memory.id else replace(clean, key=None)
 
 

@@ -76,10 +76,14 @@ NO_CHANGE = LifecycleChange()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Links:
-    """What a memory supersedes, and the live ones that supersede it; each in the order of ids."""
+    """What a memory supersedes, and the live ones that supersede it; each in the order of ids.
+
+    `uids` name what it supersedes in an export and an import, which know no ids.
+    """
 
     supersedes: tuple[MemoryId, ...] = ()
     superseded_by: tuple[MemoryId, ...] = ()
+    uids: tuple[str, ...] = ()
 
 
 NO_LINKS = Links()
@@ -236,6 +240,15 @@ class Session:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Supersession:
+    """What a memory that was imported supersedes: linked when all rows of the import are in."""
+
+    newer: MemoryId
+    project: Project
+    older: tuple[str, ...]  # stable ids
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Entered:
     """The outcome of opening or closing a session: the session as it is stored."""
 
@@ -249,5 +262,6 @@ class Imported:
 
     sessions: int
     memories: int
+    refused: int = 0  # memories that were stored without what they supersede
     redacted: int = 0  # secrets removed
     goes_on: bool = False  # accepted; the rest is applied in the background

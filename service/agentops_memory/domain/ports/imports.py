@@ -6,11 +6,11 @@ from datetime import datetime
 from typing import NewType, Protocol
 
 from ..model.access import Patterns
-from ..model.memory import Memory, Session
+from ..model.memory import Memory, Session, Supersession
 from ..model.space import Project
 
 ImportId = NewType("ImportId", int)
-Row = Session | Memory
+Row = Session | Memory | Supersession
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +23,7 @@ class Import:
     applied: int = 0  # of them
     sessions: int = 0  # that it has stored
     memories: int = 0
+    refused: int = 0  # supersessions of the last step
     is_accepted: bool = False
     is_finished: bool = False
 

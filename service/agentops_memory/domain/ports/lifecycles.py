@@ -45,6 +45,9 @@ class SupersessionTable(Protocol):
     def of(self, memories: Collection[MemoryId]) -> Mapping[MemoryId, Links]:
         """The links of memories; one without any is left out."""
 
+    def uids(self, memories: Collection[MemoryId]) -> Mapping[MemoryId, tuple[str, ...]]:
+        """The stable ids of the live memories that these supersede, in the order of ids."""
+
     def add(self, newer: MemoryId, older: Iterable[MemoryId]) -> int:
         """Link a memory to those that it supersedes; how many of the links are new."""
 

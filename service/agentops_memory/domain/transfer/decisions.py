@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
-from ..model.memory import ChangeKind, Memory, MemoryId, Revision, Session, SessionId
+from ..model.memory import ChangeKind, Lifecycle, Memory, MemoryId, Revision, Session, SessionId
 from ..model.space import Space
 from ..ports.engine import Transaction
 
@@ -53,10 +53,12 @@ class Decision:
         if existing is None:
             return memory
         if self.outcome is RowOutcome.RESTORED:
-            return replace(existing, text=memory.text, deleted_at=None)
+            restored = replace(existing, text=memory.text, deleted_at=None)
+            return replace(restored, lifecycle=memory.lifecycle)
         if self.outcome is RowOutcome.LATER:
             later = replace(existing, text=memory.text, updated_at=memory.updated_at)
-            return replace(later, last_seen_at=memory.last_seen_at)
+            lifecycle = _merged(existing.lifecycle, memory.lifecycle)
+            return replace(later, last_seen_at=memory.last_seen_at, lifecycle=lifecycle)
         return existing
 
 
@@ -109,7 +111,8 @@ def decision(stored: Lookups, memory: Memory) -> Decision:
     if match is not None:
         caller.require_space(match.space)
     target = match or memory  # a memory is restored where it was
-    held = stored.at_key(target.space, target.key) if target.key else None
+    is_expired = memory.lifecycle.is_expired(stored.tx.now)  # it holds no key
+    held = stored.at_key(target.space, target.key) if target.key and not is_expired else None
     if held is not None:
         return Decision(outcome=outcome_at_key(stored, held, memory), memory=memory, existing=held)
     outcome = RowOutcome.NEW if match is None else RowOutcome.RESTORED
@@ -147,6 +150,16 @@ def earlier_revision(held: Memory, memory: Memory) -> Revision:
     """The memory as an earlier revision of the one that holds its key."""
     return Revision(
         number=held.revision, deed=ChangeKind.UPDATED, at=memory.updated_at, text=memory.text
+    )
+
+
+def _merged(lifecycle: Lifecycle, later: Lifecycle) -> Lifecycle:
+    """What the later state has is set, the rest stays."""
+    return Lifecycle(
+        expires_at=later.expires_at or lifecycle.expires_at,
+        pinned_at=lifecycle.pinned_at or later.pinned_at,
+        review_at=later.review_at or lifecycle.review_at,
+        confirmed_at=later.confirmed_at or lifecycle.confirmed_at,
     )
 
 

@@ -139,7 +139,8 @@ class OverlaidLookups(Lookups):
             overlay.repeats.add(keys)
         elif decided.outcome.is_stored and overlay.repeats.has_repeated(keys):
             history = self._newest(existing) if existing else []
-            overlay.put(*_applied(decided, history, self.tx.retention))
+            state, revisions = _applied(decided, history, self.tx.retention)
+            overlay.put(replace(state, as_of=self.tx.now), revisions)
 
     def _newest(self, memory: Memory) -> list[Revision]:
         overlaid = self.overlay.revisions.get(memory.id)
@@ -174,7 +175,7 @@ def _match_keys(memory: Memory) -> Iterator[MatchKey]:
     """Every key by which a row may match the memory."""
     if memory.uid:
         yield "uid", memory.uid
-    if memory.key:
+    if memory.key and not memory.is_expired:
         yield "key", memory.space, memory.key
     yield _twin_key(memory)
 

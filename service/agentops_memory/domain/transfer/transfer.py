@@ -17,7 +17,7 @@ from itertools import chain
 from ..errors import Refusal, Unavailable
 from ..memories.redactor import Redactor, RulesOf, default_rules
 from ..model.access import Caller, Role
-from ..model.memory import UNSAVED, Imported, Memory, MemoryId, Session
+from ..model.memory import UNSAVED, Imported, Links, Memory, MemoryId, Session
 from ..model.space import Project
 from ..ports.callbacks import noop
 from ..ports.engine import Engine, Transaction
@@ -69,7 +69,7 @@ class Transfer:
     async def memories(
         self, caller: Caller, project: Project | None
     ) -> AsyncIterator[list[Memory]]:
-        """Every live memory in id order, in pages."""
+        """Every live memory in id order, in pages, with the `uids` of what it supersedes."""
         caller.require(Role.ADMIN)
         after = UNSAVED
         while page := await self.engine.read(caller, memory_page, project, after):
@@ -144,11 +144,16 @@ class Transfer:
         return import_
 
     async def _applied(self, caller: Caller, import_: ImportId, progress: Progress) -> Imported:
-        counts = Imported(sessions=0, memories=0, goes_on=True)
+        counts, refused = Imported(sessions=0, memories=0, goes_on=True), 0
         try:
             async for it in self._steps(caller, import_):
-                goes_on = not it.is_finished
-                counts = Imported(sessions=it.sessions, memories=it.memories, goes_on=goes_on)
+                refused += it.refused
+                counts = Imported(
+                    sessions=it.sessions,
+                    memories=it.memories,
+                    refused=refused,
+                    goes_on=not it.is_finished,
+                )
                 progress(it.applied, it.staged)
         except Unavailable:
             return counts
@@ -179,18 +184,20 @@ def session_page(tx: Transaction, project: Project | None, after: int) -> list[t
 
 
 def memory_page(tx: Transaction, project: Project | None, after: MemoryId) -> list[Memory]:
-    return tx.memories.page(project, after, PAGE)
+    page = tx.memories.page(project, after, PAGE)
+    uids = tx.supersessions.uids([it.id for it in page])
+    return [replace(it, links=Links(uids=uids.get(it.id, ()))) for it in page]
 
 
 def chunks_of(redactor: Redactor, document: ImportDocument) -> Iterator[list[Row]]:
     """The redacted rows of a document in chunks, sessions first."""
-    sessions: Iterator[Row] = map(redactor.session, document.sessions())
-    memories: Iterator[Row] = map(redactor.memory, document.memories())
+    sessions: Iterator[Session | Memory] = map(redactor.session, document.sessions())
+    memories: Iterator[Session | Memory] = map(redactor.memory, document.memories())
     chunk: list[Row] = []
     size = 0
     for row in chain(sessions, memories):
         chunk.append(row)
-        size += len(row.summary if isinstance(row, Session) else row.text.content)
+        size += len(row.text.content if isinstance(row, Memory) else row.summary)
         if len(chunk) == CHUNK or size >= CHUNK_SIZE:
             yield chunk
             chunk, size = [], 0

@@ -104,15 +104,16 @@ class Memories(MemoryLists):
 
     def insert(self, memory: Memory) -> Memory:
         space, area = self._spaces.placed(memory.space)
-        id_ = self._inserted("memories", space_id=space, **memory_row(memory))
+        held, key = self._keys(memory)
+        id_ = self._inserted("memories", space_id=space, **{**memory_row(memory), "key": key})
         stored = replace(memory, id=MemoryId(id_))
         if memory.lifecycle is not NO_LIFECYCLE:
-            self._put_lifecycle(stored, None)
+            self._put_lifecycle(stored, held)
         self._index.add(stored.id, area, len(memory.text.content))
         return stored
 
     def replace(self, memory: Memory) -> None:
-        held = memory.key if memory.lifecycle.is_expired(self._now) else None
+        held, key = self._keys(memory)
         with self._index.updating(memory.id):
             self._put_lifecycle(memory, held)
             self._execute(
@@ -125,12 +126,14 @@ class Memories(MemoryLists):
                           deleted_at = :deleted_at, extras = :extras
                     WHERE id = :id""",
                 id=memory.id,
-                **{**memory_row(memory), "key": None if held else memory.key},
+                **{**memory_row(memory), "key": key},
             )
 
     def set_lifecycle(self, memory: Memory) -> None:
         with self._index.updating(memory.id):
-            self._put_lifecycle(memory, None, keeps_key=True)
+            self._put_lifecycle(memory, None)
+            if memory.lifecycle.is_expired(self._now):
+                self.release_key(memory)
 
     def release_key(self, memory: Memory) -> None:
         self._execute(
@@ -192,9 +195,12 @@ class Memories(MemoryLists):
         )
         return set(projects)
 
-    def _put_lifecycle(
-        self, memory: Memory, held_key: str | None, *, keeps_key: bool = False
-    ) -> None:
+    def _keys(self, memory: Memory) -> tuple[str | None, str | None]:
+        """The key that lies beside the row, and the one in it: an expired memory has the first."""
+        is_expired = memory.lifecycle.is_expired(self._now)
+        return (memory.key, None) if is_expired else (None, memory.key)
+
+    def _put_lifecycle(self, memory: Memory, held_key: str | None) -> None:
         if memory.lifecycle == NO_LIFECYCLE:
             self._execute("DELETE FROM lifecycles WHERE memory_id = :id", id=memory.id)
             return
@@ -202,7 +208,6 @@ class Memories(MemoryLists):
             _PUT_LIFECYCLE,
             id=memory.id,
             held_key=held_key,
-            keeps_key=keeps_key,
             **lifecycle_row(memory.lifecycle),
             **self._instant,
         )
@@ -244,10 +249,12 @@ _PUT_LIFECYCLE = """
       FROM memories
      WHERE id = :id
         ON CONFLICT (memory_id) DO UPDATE
-       SET held_key = CASE WHEN :keeps_key THEN held_key ELSE :held_key END,
-           expires_at = :expires_at, pinned_at = :pinned_at,
+       SET held_key = :held_key, expires_at = :expires_at, pinned_at = :pinned_at,
            review_at = :review_at, confirmed_at = :confirmed_at,
            is_swept = is_swept AND coalesce(:expires_at <= :now, 0)"""
+
+
+_KEY = "coalesce(m.key, l.held_key)"
 
 
 @cache
@@ -258,7 +265,7 @@ def _saying(sql: Dialect, space: str, index: str, which: str, *, has_key: bool) 
                       {LIFECYCLE}
                 WHERE m.space_id = (SELECT s.id FROM spaces s WHERE {space})
                       AND m.fingerprint = :fingerprint AND m.content_hash = :hash
-                      AND {"m.key = :key" if has_key else "m.key IS NULL"}
+                      AND {_KEY + (" = :key" if has_key else " IS NULL")}
                       AND m.type = :type AND m.title = :title
                       AND {which}"""
 

@@ -2,26 +2,42 @@
 
 import json
 import logging
+from collections.abc import Callable
 from typing import Any
 
-from ...domain.model.memory import Memory, Session, Text
+from ...domain.model.memory import (
+    NO_LIFECYCLE,
+    NO_LINKS,
+    Lifecycle,
+    Links,
+    Memory,
+    MemoryId,
+    Session,
+    Supersession,
+    Text,
+)
 from ...domain.model.space import Project, Space
 from ...domain.ports.imports import Row
 from ...domain.text.normalization import clean
-from .rows import instant, micros, parsed
+from .rows import instant, micros, optional_instant, optional_micros, parsed
 
 log = logging.getLogger(__name__)
 
-SESSION, MEMORY = "session", "observation"  # the first element of a row
+# The first element of a row.
+SESSION, MEMORY, SUPERSESSION = "session", "observation", "supersession"
 SCOPE_AT = 3  # the element of a memory's row that is its scope
 
 
 def staged(row: Row) -> tuple[Project, str]:
     """The project of a row, and the row as JSON."""
-    if isinstance(row, Session):
-        project, elements = row.project, (SESSION, *_session_values(row))
-    else:
-        project, elements = row.space.project, (MEMORY, *_memory_values(row))
+    elements: tuple[object, ...]
+    match row:
+        case Session():
+            project, elements = row.project, (SESSION, *_session_values(row))
+        case Memory():
+            project, elements = row.space.project, (MEMORY, *_memory_values(row))
+        case Supersession():
+            project, elements = row.project, (SUPERSESSION, row.newer, row.older)
     return project, json.dumps(elements, ensure_ascii=False)
 
 
@@ -31,7 +47,8 @@ def row_of(project: Project, row: str) -> Row | None:
         elements: list[Any] = parsed(row, list)
         kind, *values = elements
         if _can_be_stored(values):
-            return (_session if kind == SESSION else _memory)(project, *values)
+            read: Callable[..., Row] = _READ.get(kind, _memory)
+            return read(project, *values)
     except (ValueError, TypeError):
         pass
     log.error("a row of an import is damaged, and was left out")
@@ -69,12 +86,23 @@ def _memory_values(memory: Memory) -> tuple[object, ...]:
         memory.uid, memory.session, memory.space.scope, memory.key,
         (text.type, text.title, text.content, text.tags),
         memory.revision, memory.duplicates, memory.promoted_to, *map(micros, instants),
+        *_life_values(memory),
     )  # fmt: skip
+
+
+def _life_values(memory: Memory) -> tuple[object, ...]:
+    """The lifecycle and what it supersedes; nothing if it has neither."""
+    life = memory.lifecycle
+    if life == NO_LIFECYCLE and memory.links == NO_LINKS:
+        return ()
+    ends = (life.expires_at, life.pinned_at, life.review_at, life.confirmed_at)
+    return tuple(map(optional_micros, ends)), memory.links.uids
 
 
 def _memory(project: Project, *values: Any) -> Memory:
     (uid, session, scope, key, (type_, title, content, tags), revision, duplicates, promoted_to,
-     last_seen_at, created_at, updated_at) = values  # fmt: skip
+     last_seen_at, created_at, updated_at, *life) = values  # fmt: skip
+    ends, uids = life or ((), ())
     return Memory(
         uid=uid,
         session=session,
@@ -87,4 +115,20 @@ def _memory(project: Project, *values: Any) -> Memory:
         last_seen_at=instant(last_seen_at),
         created_at=instant(created_at),
         updated_at=instant(updated_at),
+        lifecycle=_lifecycle(*ends) if any(ends) else NO_LIFECYCLE,
+        links=Links(uids=tuple(uids)),
     )
+
+
+def _lifecycle(*ends: int | None) -> Lifecycle:
+    expires_at, pinned_at, review_at, confirmed_at = map(optional_instant, ends)
+    return Lifecycle(
+        expires_at=expires_at, pinned_at=pinned_at, review_at=review_at, confirmed_at=confirmed_at
+    )
+
+
+def _supersession(project: Project, newer: int, older: list[str]) -> Supersession:
+    return Supersession(newer=MemoryId(newer), project=project, older=tuple(older))
+
+
+_READ: dict[str, Callable[..., Row]] = {SESSION: _session, SUPERSESSION: _supersession}

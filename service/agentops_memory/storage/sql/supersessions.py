@@ -3,6 +3,8 @@
 import json
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 
 from ...domain.model.memory import Links, MemoryId
 from .liveness import live, undeleted
@@ -36,6 +38,22 @@ class Supersessions(FilteredTable):
                 superseded_by=tuple(MemoryId(it) for id_, _, it in rows if id_ == memory and it),
             )
             for memory in {id_ for id_, _, _ in rows}
+        }
+
+    def uids(self, memories: Collection[MemoryId]) -> dict[MemoryId, tuple[str, ...]]:
+        rows = self._execute(
+            f"""SELECT newer_id, m.uid
+                  FROM {self._sql.ids("given")}
+                  JOIN supersessions ON newer_id = given.value
+                  JOIN memories m ON m.id = older_id
+                 WHERE {live("m")}
+              ORDER BY newer_id, older_id""",
+            ids=json.dumps(list(memories)),
+            **self._instant,
+        )
+        return {
+            MemoryId(newer): tuple(uid for _, uid in older)
+            for newer, older in groupby(rows, key=itemgetter(0))
         }
 
     def add(self, newer: MemoryId, older: Iterable[MemoryId]) -> int:
