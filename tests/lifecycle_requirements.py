@@ -18,6 +18,12 @@ LIFECYCLE = {
     "life:1:read": "An expired memory and its history are still read, changed and confirmed.",
     # LC-2
     "life:2:exact": "Expiry holds at its microsecond, without a sweep.",
+    "life:2:swept": "The sweep takes what has expired out of the index, in steps.",
+    "life:2:back": "A memory whose end is moved is back in the index at once.",
+    "life:2:clock": "What is marked and not expired, as the clock went back, is put in again.",
+    # LC-3
+    "life:3:kept": "It is erased its time after the later of its end and its last change.",
+    "life:3:for-ever": "With 0 it is kept for ever.",
     # LC-4
     "life:4:first": "Pinned memories open a context in the order of pinning, without a match.",
     "life:4:half": "They take at most half of the limit, rounded up; the rest is ranked.",

@@ -6,6 +6,8 @@ from hypothesis import strategies as st
 
 from agentops_memory_client.contract.ages import UNITS, age_suffix, age_words
 
+from .requirements import requirement
+
 DAY = 86_400
 AGES = {
     -5: "just now", 0: "just now", 59.9: "just now", 60: "1 minute", 5 * 60: "5 minutes",
@@ -16,6 +18,7 @@ AGES = {
 }  # fmt: skip
 
 
+@requirement("life:12:words")
 @pytest.mark.parametrize(("seconds", "words"), AGES.items())
 def test_an_age_is_told_in_its_largest_whole_unit(seconds: float, words: str) -> None:
     assert age_words(seconds) == words

@@ -18,6 +18,7 @@ from .database import assert_index_is_whole
 from .erasing import gone, receipt, remains
 from .files import rows
 from .process import until
+from .requirements import requirement
 from .service import START, Clock, Service, serving
 
 T = TypeVar("T")
@@ -27,6 +28,7 @@ KEPT = Retentions(expired=MONTH)
 MARKED = "SELECT memory_id FROM lifecycles WHERE is_swept ORDER BY memory_id"
 
 
+@requirement("life:2:swept", "life:2:back")
 def test_what_has_expired_leaves_the_index_and_comes_back_with_its_end(service: Service) -> None:
     ending(service, "A xylographer.", START + HOUR)
     service.save("And then it was carved.")  # borrows
@@ -47,6 +49,7 @@ def test_what_has_expired_leaves_the_index_and_comes_back_with_its_end(service: 
     assert 1 in found(service, "xylographer")
 
 
+@requirement("life:2:clock")
 def test_a_clock_that_went_back_puts_it_in_again(service: Service) -> None:
     ending(service, "A xylographer.", START + HOUR)
     assert index_swept(service, START + DAY) == 1
@@ -73,6 +76,7 @@ def test_a_sweep_goes_in_steps_and_one_that_is_cut_off_goes_on(service: Service)
     assert_index_is_whole(service.path)
 
 
+@requirement("life:3:kept")
 @pytest.mark.parametrize("is_deleted", [False, True])
 def test_it_goes_by_the_later_of_its_end_and_its_last_change(
     service: Service, is_deleted: bool
@@ -98,6 +102,7 @@ def test_it_goes_by_the_later_of_its_end_and_its_last_change(
     assert_index_is_whole(service.path)
 
 
+@requirement("life:3:for-ever")
 def test_what_is_kept_for_ever_stays(service: Service) -> None:
     ending(service, "A pear.", START + SECOND)
 

@@ -12,6 +12,7 @@ from agentops_memory.settings.parsing import ALL_TOOLS, DEFAULT_TOOLS, Profile, 
 from agentops_memory_client.contract.models import Context, Found, Hit, Line
 
 from .agents import BARE, MODES, Agent, agent
+from .requirements import requirement
 from .service import Service, observation, serving
 
 SECRET = "sk-ant-api03-" + "Zm9vYmFy" * 8
@@ -63,6 +64,26 @@ def test_all_that_is_given_to_a_save_is_stored(shared: Service) -> None:
     stored = shared.http.get("/observations/recent?project=whole").json()[0]
 
     assert {name: stored[name] for name in given} == given
+
+
+@requirement("life:11:save")
+def test_a_save_tells_what_looks_alike_and_replaces_it(shared: Service) -> None:
+    note = {"title": "Queue", "content": "Orders travel through a rabbit queue."}
+    with agent(f"{shared.url}/mcp/alike") as saver:
+        first = saver.said("mem_save", **note)
+        old = int(first.split("memory ")[1].split(",")[0])
+        alike = saver.said("mem_save", title="Queue", content="Orders travel by a kafka queue.")
+        assert f'Similar: #{old} "Queue" (0.75, just now). If this replaces it, ' in alike
+        assert f"save again with supersedes=[{old}]." in alike
+        saver.said(
+            "mem_save", title="Queue", content="Orders are sent by a kafka stream.",
+            supersedes=[old], pinned=True, ttl=3600,
+        )  # fmt: skip
+        assert "rabbit" not in saver.said("mem_context", query="rabbit", ages=True)
+        assert "(just now)" in saver.said("mem_context", ages=True)
+    told = shared.http.get("/observations/recent?project=alike").json()[0]
+    assert (told["supersedes"], told["pinned"]) == ([old], True)
+    assert "expires_at" in told
 
 
 def test_a_timeline_has_as_many_before_and_after_as_asked_for(shared: Service) -> None:

@@ -39,7 +39,8 @@ class SearchTable(Protocol):
     def similar(self, terms: Collection[Term], filter_: Filter, limit: int) -> list[Memory]:
         """Memories that have any of the rare terms among their own words, best first, ties by id.
 
-        Rare is what at most RARE memories have; if nothing is, every term counts.
+        The rarest that several memories have, as many as bring SCORED rows; if there is none,
+        every term counts.
         """
 
     def similarities(self, text: str, others: Sequence[str]) -> list[float]:

@@ -6,6 +6,7 @@ The score of a memory is made of what each sentence of the query contributes.
 import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 from ....domain.model.memory import Memory, MemoryId
 from ....domain.model.ranking import OTHER_SENTENCES, sentence_depth, weights_of
@@ -101,18 +102,30 @@ class Scores(SqliteTable):
         ).fetchall()
 
     def rare(self, terms: Collection[Term], visible: VisibleRows, most: int) -> tuple[Term, ...]:
-        """The terms that some visible memories have among their own words, and at most so many."""
-        matches = [in_columns(OWN_COLUMNS, _term(term)) for term in terms]
-        counts = [0] * len(matches)
+        """The rarest of a memory's terms that others have, as many as bring at most so many rows.
+
+        Among their own words; the memory itself is in the index.
+        """
+        counts = self._counts(terms, visible, most)
+        shared = sorted((count, place) for place, count in enumerate(counts) if count > 1)
+        sums = accumulate(count for count, _ in shared)
+        places = [place for (_, place), total in zip(shared, sums, strict=True) if total <= most]
+        every = tuple(terms)
+        return tuple(every[place] for place in sorted(places))
+
+    def _counts(self, terms: Collection[Term], visible: VisibleRows, most: int) -> list[int]:
+        """How many rows have each term, or that they are more than so many."""
+        matches = json.dumps([in_columns(OWN_COLUMNS, _term(term)) for term in terms])
+        counts = [0] * len(terms)
         for number, spans in visible.spans.items():
             for first, last in spans:
                 rows = self._execute(
                     _COUNTS.format(table(number)),
-                    matches=json.dumps(matches), first=first, last=last, most=most + 1,
+                    matches=matches, first=first, last=last, most=most + 1,
                 )  # fmt: skip
                 for place, count in rows:
                     counts[place] += count
-        return tuple(term for term, count in zip(terms, counts, strict=True) if 0 < count <= most)
+        return counts
 
 
 # No more rows of a term are counted than show that it is frequent.

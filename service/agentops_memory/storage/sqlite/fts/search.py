@@ -10,7 +10,7 @@ from heapq import nsmallest
 
 from ....domain.errors import Damaged, TimedOut
 from ....domain.model.memory import Memory, MemoryId
-from ....domain.model.ranking import KEYED_RANK, PLACES, RARE
+from ....domain.model.ranking import KEYED_RANK, PLACES, SCORED
 from ....domain.model.search import Filter, Hit, Method, Parts, Tier
 from ....domain.model.space import GLOBAL_SCOPE
 from ....domain.text.query import Corrections, Query, Term, is_one_edit
@@ -77,7 +77,7 @@ class Search:
 
     def similar(self, terms: Collection[Term], filter_: Filter, limit: int) -> list[Memory]:
         visible = self._visibility.of(filter_)
-        rare = self._scores.rare(terms, visible, RARE)
+        rare = self._scores.rare(terms, visible, SCORED)
         query = Query(sentences=(rare or tuple(terms),))
         index_query = IndexQuery.of(Tier.ANY, query, visible, limit).in_own_columns
         return [memory for memory, _ in self._best(index_query, limit)]
