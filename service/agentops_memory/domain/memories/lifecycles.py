@@ -7,6 +7,7 @@ from datetime import datetime
 from ..errors import Conflict, NotFound
 from ..model.memory import (
     MAX_PINNED,
+    NO_CHANGE,
     NO_LINKS,
     UNSET,
     Lifecycle,
@@ -21,6 +22,8 @@ from ..ports.engine import Transaction
 
 def changed(lifecycle: Lifecycle, given: LifecycleChange, now: datetime) -> Lifecycle:
     """What is given is set, the rest stays; a review that was due is done unless it is given."""
+    if given == NO_CHANGE:
+        return reviewed(lifecycle, now)
     end = given.end(now)
     return replace(
         lifecycle,

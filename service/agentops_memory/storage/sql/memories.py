@@ -107,7 +107,7 @@ class Memories(MemoryLists):
         held, key = self._keys(memory)
         id_ = self._inserted("memories", space_id=space, **{**memory_row(memory), "key": key})
         stored = replace(memory, id=MemoryId(id_))
-        if memory.lifecycle is not NO_LIFECYCLE:
+        if memory.lifecycle != NO_LIFECYCLE:
             self._put_lifecycle(stored, held)
         self._index.add(stored.id, area, len(memory.text.content))
         return stored
