@@ -30,7 +30,7 @@ class Lifecycles(FilteredTable):
                  {self._sql.leads} memories m ON m.id = l.memory_id
                  WHERE {where} AND l.pinned_at IS NOT NULL AND {live("m")}""",
             project=space.project,
-            **self._instant,
+            **self._moment.values,
         )
 
     def unswept(self, limit: int) -> list[MemoryId]:
@@ -44,7 +44,7 @@ class Lifecycles(FilteredTable):
                          LIMIT :limit) due
                  {self._sql.leads} memories m ON m.id = due.memory_id""",
             limit=limit,
-            **self._instant,
+            **self._moment.values,
         )
         return [MemoryId(id_) for id_, _ in portion(rows, MAX_STEP, lambda row: row[1])]
 
@@ -59,13 +59,13 @@ class Lifecycles(FilteredTable):
                     WHERE memory_id = :id AND is_swept <> (expires_at <= :now)
                 RETURNING is_swept""",
                 id=memory,
-                **self._instant,
+                **self._moment.values,
             )
         return sum(taken_out)
 
     def release_keys(self, project: Project, into: Project) -> None:
         spaces = "(SELECT id FROM spaces WHERE project IN (:project, :into))"
-        values = {"project": project, "into": into, **self._instant}
+        values = {"project": project, "into": into, **self._moment.values}
         self._execute(
             f"""UPDATE lifecycles
                    SET held_key = (SELECT coalesce(key, held_key)

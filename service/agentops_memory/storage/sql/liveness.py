@@ -4,6 +4,12 @@ Each is a condition on a memory under an alias, or under the name of its table; 
 `superseded` ask for its id alone, which may be all that is known of a row.
 """
 
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+
+from .rows import micros
+
 # Comes first in each: it is what the partial indexes of memories say.
 _UNDELETED = "{0}.deleted_at IS NULL"
 
@@ -41,3 +47,39 @@ def superseded(id_: str) -> str:
                          FROM supersessions
                          JOIN memories newer ON newer.id = supersessions.newer_id
                         WHERE supersessions.older_id = {id_} AND {live("newer")})"""
+
+
+class Moment:
+    """The instant of a transaction, and what a reader has to ask for then."""
+
+    def __init__(self, connection: Any, now: datetime) -> None:
+        self.now = now
+        self.values: dict[str, object] = {"now": micros(now)}
+        self._connection = connection
+
+    @property
+    def has_pins(self) -> bool:
+        return self._facts[0]
+
+    @property
+    def has_unswept(self) -> bool:
+        """Whether something has expired that the index still holds."""
+        return self._facts[1]
+
+    @property
+    def has_superseded(self) -> bool:
+        """Whether there may be superseded memories."""
+        return self._facts[2]
+
+    @cached_property
+    def _facts(self) -> tuple[bool, bool, bool]:
+        pins, unswept, superseded = self._connection.execute(_FACTS, self.values).fetchone()
+        return bool(pins), bool(unswept), bool(superseded)
+
+
+_FACTS = """
+    SELECT EXISTS (SELECT 1 FROM lifecycles WHERE pinned_at IS NOT NULL),
+           EXISTS (SELECT 1
+                     FROM lifecycles
+                    WHERE expires_at IS NOT NULL AND NOT is_swept AND expires_at <= :now),
+           EXISTS (SELECT 1 FROM supersessions)"""

@@ -78,7 +78,7 @@ class Memories(MemoryLists):
             f"""{live("m")} AND m.created_at >= :since
                ORDER BY m.created_at DESC, m.id DESC""",
             since=micros(since),
-            **self._instant,
+            **self._moment.values,
         )
         return next(rows, None)
 
@@ -132,7 +132,7 @@ class Memories(MemoryLists):
     def set_lifecycle(self, memory: Memory) -> None:
         with self._index.updating(memory.id):
             self._put_lifecycle(memory, None)
-            if memory.lifecycle.is_expired(self._now):
+            if memory.lifecycle.is_expired(self._moment.now):
                 self.release_key(memory)
 
     def release_key(self, memory: Memory) -> None:
@@ -197,7 +197,7 @@ class Memories(MemoryLists):
 
     def _keys(self, memory: Memory) -> tuple[str | None, str | None]:
         """The key that lies beside the row, and the one in it: an expired memory has the first."""
-        is_expired = memory.lifecycle.is_expired(self._now)
+        is_expired = memory.lifecycle.is_expired(self._moment.now)
         return (memory.key, None) if is_expired else (None, memory.key)
 
     def _put_lifecycle(self, memory: Memory, held_key: str | None) -> None:
@@ -209,7 +209,7 @@ class Memories(MemoryLists):
             id=memory.id,
             held_key=held_key,
             **lifecycle_row(memory.lifecycle),
-            **self._instant,
+            **self._moment.values,
         )
 
     def _one(self, condition: str, **values: object) -> Memory | None:

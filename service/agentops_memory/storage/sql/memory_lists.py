@@ -51,6 +51,8 @@ class MemoryLists(FilteredTable):
         return (id_ for (id_,) in rows)
 
     def pinned(self, filter_: Filter, limit: int) -> list[Memory]:
+        if not self._moment.has_pins:
+            return []
         ids = self._scalars(
             f"""SELECT m.id
                   FROM spaces s
@@ -64,7 +66,7 @@ class MemoryLists(FilteredTable):
             limit=limit,
             **self._values(filter_),
         )
-        return self.loaded(ids) if ids else []
+        return self.loaded(ids)
 
     def loaded(self, ids: Iterable[MemoryId]) -> list[Memory]:
         """The memories with these ids, in their order, as far as one answer can hold them."""

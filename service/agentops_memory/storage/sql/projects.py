@@ -68,7 +68,7 @@ class Projects(FilteredTable):
                   FROM memories
                  WHERE space_id IN {SPACES}""",
             project=project,
-            **self._instant,
+            **self._moment.values,
         ).fetchone()
         sessions, held = self._execute(
             """SELECT count(*),
@@ -165,7 +165,7 @@ class Projects(FilteredTable):
               ORDER BY m.id""",
             project=project,
             into=into,
-            **self._instant,
+            **self._moment.values,
         )
         return [(MemoryId(ours), MemoryId(theirs)) for ours, theirs in rows]
 

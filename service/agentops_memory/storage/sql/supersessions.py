@@ -30,7 +30,7 @@ class Supersessions(FilteredTable):
                  WHERE {live("m")}
               ORDER BY 1, 2, 3""",
             ids=json.dumps(list(memories)),
-            **self._instant,
+            **self._moment.values,
         ).fetchall()
         return {
             memory: Links(
@@ -49,7 +49,7 @@ class Supersessions(FilteredTable):
                  WHERE {live("m")}
               ORDER BY newer_id, older_id""",
             ids=json.dumps(list(memories)),
-            **self._instant,
+            **self._moment.values,
         )
         return {
             MemoryId(newer): tuple(uid for _, uid in older)
@@ -57,7 +57,7 @@ class Supersessions(FilteredTable):
         }
 
     def add(self, newer: MemoryId, older: Iterable[MemoryId]) -> int:
-        rows = [{"newer": newer, "older": it, **self._instant} for it in older]
+        rows = [{"newer": newer, "older": it, **self._moment.values} for it in older]
         return self._connection.executemany(
             """INSERT INTO supersessions (newer_id, older_id, at)
                VALUES (:newer, :older, :now)

@@ -4,8 +4,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from datetime import datetime
-from functools import cache, cached_property
+from functools import cache
 from itertools import islice
 from typing import Any, Protocol, TypeVar
 
@@ -14,7 +13,7 @@ from ...domain.model.memory import MemoryId
 from ...domain.model.search import Filter
 from ...domain.model.space import GLOBAL_SCOPE, Space
 from ...domain.model.stores import Page, Slice, Span
-from .liveness import superseded
+from .liveness import Moment, superseded
 from .rows import micros
 
 T = TypeVar("T")
@@ -156,7 +155,7 @@ class FilteredTable(Table):
     """A table of which a caller sees the rows of some projects, as of an instant."""
 
     _projects: Patterns
-    _now: datetime
+    _moment: Moment
 
     def _on_spaces(self, filter_: Filter) -> str:
         """The condition of a filter on the table `spaces s`."""
@@ -182,7 +181,7 @@ class FilteredTable(Table):
         if filter_.tag is not None:
             tags = self._sql.tags_of(alias)
             conditions += f" AND EXISTS (SELECT 1 FROM {tags} WHERE value = :tag)"
-        if filter_.is_current:
+        if filter_.is_current and self._moment.has_superseded:
             conditions += f" AND NOT {superseded(f'{alias}.id')}"
         return conditions
 
@@ -209,13 +208,8 @@ class FilteredTable(Table):
     def _patterns(self) -> dict[str, object]:
         """The values that `_acts_on` and liveness name."""
         if self._projects.are_everything:
-            return self._instant
-        return {**self._instant, "patterns": json.dumps(self._projects.names)}
-
-    @cached_property
-    def _instant(self) -> dict[str, object]:
-        """The value that the conditions of liveness name."""
-        return {"now": micros(self._now)}
+            return self._moment.values
+        return {**self._moment.values, "patterns": json.dumps(self._projects.names)}
 
 
 def window(page: Page, column: str) -> str:

@@ -13,6 +13,7 @@ from ....domain.text.ids import Uids, uid_of
 from ...sql.idempotency_records import IdempotencyRecords
 from ...sql.imports import Imports
 from ...sql.lifecycles import Lifecycles
+from ...sql.liveness import Moment
 from ...sql.lookalikes import Lookalikes
 from ...sql.memories import Memories, Spaces
 from ...sql.memory_lists import MemoryLists
@@ -79,20 +80,20 @@ class SqliteTransaction:
     @cached_property
     def memories(self) -> Memories:
         return Memories(
-            self._connection, SQLITE, self._projects, self.now, self.index, self._spaces
+            self._connection, SQLITE, self._projects, self._moment, self.index, self._spaces
         )
 
     @cached_property
     def sessions(self) -> Sessions:
-        return Sessions(self._connection, SQLITE, self._projects, self.now)
+        return Sessions(self._connection, SQLITE, self._projects, self._moment)
 
     @cached_property
     def lifecycles(self) -> Lifecycles:
-        return Lifecycles(self._connection, SQLITE, self._projects, self.now, self.index)
+        return Lifecycles(self._connection, SQLITE, self._projects, self._moment, self.index)
 
     @cached_property
     def supersessions(self) -> Supersessions:
-        return Supersessions(self._connection, SQLITE, self._projects, self.now)
+        return Supersessions(self._connection, SQLITE, self._projects, self._moment)
 
     @cached_property
     def lookalikes(self) -> Lookalikes:
@@ -100,7 +101,7 @@ class SqliteTransaction:
 
     @cached_property
     def reviews(self) -> ReviewRows:
-        return ReviewRows(self._connection, SQLITE, self._projects, self.now)
+        return ReviewRows(self._connection, SQLITE, self._projects, self._moment)
 
     @cached_property
     def transcripts(self) -> Transcripts:
@@ -117,7 +118,7 @@ class SqliteTransaction:
     @cached_property
     def projects(self) -> Projects:
         return Projects(
-            self._connection, SQLITE, self._projects, self.now, self.index, self.imports
+            self._connection, SQLITE, self._projects, self._moment, self.index, self.imports
         )
 
     @cached_property
@@ -150,8 +151,8 @@ class SqliteTransaction:
 
     @cached_property
     def search(self) -> Search:
-        lists = MemoryLists(self._connection, SQLITE, self._projects, self.now)
-        visibility = Visibility(self._connection, self.partitions, self._projects, self.now)
+        lists = MemoryLists(self._connection, SQLITE, self._projects, self._moment)
+        visibility = Visibility(self._connection, self.partitions, self._projects, self._moment)
         return Search(self._connection, lists, visibility, self._begun)
 
     @cached_property
@@ -161,6 +162,10 @@ class SqliteTransaction:
     @cached_property
     def purges(self) -> Purges:
         return Purges(self._connection, self.partitions)
+
+    @cached_property
+    def _moment(self) -> Moment:
+        return Moment(self._connection, self.now)
 
     @cached_property
     def _spaces(self) -> Spaces:

@@ -3,12 +3,11 @@
 import sqlite3
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 
 from ....domain.model.access import Patterns
 from ....domain.model.search import Filter
 from ....domain.model.space import GLOBAL_SCOPE, Project, StoreId
-from ...sql.liveness import expired, indexed, superseded
+from ...sql.liveness import Moment, expired, indexed, superseded
 from ...sql.table import GLOBAL_AREA, OF_A_STORE, FilteredTable
 from ..base.dialect import SQLITE
 from .partitions import FIRST, Partitions, row_number, span_of
@@ -21,12 +20,6 @@ _PROJECTS = (row_number(GLOBAL_AREA + 1, 0), (1 << 63) - 1)
 
 Hides = Callable[[str], str]
 """The condition under which the memory with an id is not shown."""
-
-_HAS_HIDDEN = """
-    SELECT EXISTS (SELECT 1
-                     FROM lifecycles
-                    WHERE expires_at IS NOT NULL AND NOT is_swept AND expires_at <= :now),
-           EXISTS (SELECT 1 FROM supersessions)"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,9 +43,9 @@ class Visibility(FilteredTable):
         connection: sqlite3.Connection,
         partitions: Partitions,
         projects: Patterns,
-        now: datetime,
+        moment: Moment,
     ) -> None:
-        super().__init__(connection, SQLITE, projects, now)
+        super().__init__(connection, SQLITE, projects, moment)
         self._partitions = partitions
         self._known: dict[Filter, VisibleRows] = {}
 
@@ -113,8 +106,11 @@ class Visibility(FilteredTable):
 
     def _hidden(self, filter_: Filter) -> tuple[Hides, ...]:
         """What leaves out rows of the ranges; nothing as long as there is nothing to leave out."""
-        has_expired, has_superseded = self._execute(_HAS_HIDDEN, **self._instant).fetchone()
-        hides = {expired: has_expired, superseded: has_superseded and filter_.is_current}
+        moment = self._moment
+        hides = {
+            expired: moment.has_unswept,
+            superseded: filter_.is_current and moment.has_superseded,
+        }
         return tuple(condition for condition, is_needed in hides.items() if is_needed)
 
     def _condition(self, filter_: Filter) -> str:
