@@ -27,6 +27,7 @@ BAD: dict[Kind, tuple[str, ...]] = {
     Kind.IDS: (NO_TEXT, "'[]'", "'{\"memory\": [1]}'", "'{\"memory\": 1e99}'"),
     Kind.DEED: ("'undone'",),
     Kind.ERASURE: ("'nothing'",),
+    Kind.SPACE: ("'nothing'",),
     Kind.FLAG: ("7",),
 }
 """What a value of each kind becomes; `rowid_of` differs from row to row."""

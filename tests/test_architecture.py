@@ -50,6 +50,18 @@ STATEMENT = re.compile(
     re.DOTALL,
 )
 
+# What only the table of traits, and its SQL, may ask or spell out.
+OF_A_KIND = re.compile(
+    r"\bis_store\b|(==|!=|\bis|\bin|\bnot)\s+(NO_PROJECT|SpaceKind)\b|\bNO_PROJECT\s+(==|!=|is\b)"
+    r"|\b(space\.kind|SpaceKind\.\w+)\s+(==|!=|is\b|in\b)|\bs\.kind\s*(=|<>|IN\b|IS\b)"
+    r"|\b(project|session_id)\s+IS\b"
+)
+ASKING = (
+    "if space.is_store:", "space.project == NO_PROJECT", "space.kind is SpaceKind.STORE",
+    "NO_PROJECT != project", "s.project IS NULL", "m.session_id IS NOT NULL", "s.kind = 'store'",
+)  # fmt: skip
+KINDS = {"domain.model.kinds", "storage.sql.kinds"}
+
 
 def modules() -> Iterator[tuple[str, ast.Module]]:
     """Each module of both packages: its dotted name below it, and its tree."""
@@ -164,6 +176,14 @@ def test_no_pattern_repeats_a_group_possessively(name: str) -> None:
     assert [text for text in texts if POSSESSIVE.search(text)] == []
 
 
+@pytest.mark.parametrize("name", sorted(MODULES.keys() - KINDS))
+def test_a_kind_of_space_is_asked_for_by_its_traits_alone(name: str) -> None:
+    path = _path(name)
+    text = (path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text("utf-8")
+
+    assert [line for line in text.splitlines() if OF_A_KIND.search(line)] == []
+
+
 def test_the_rules_see_a_breach() -> None:
     breach = ast.parse("import pydantic\nfrom ..storage.sqlite import engine\n")
 
@@ -176,6 +196,8 @@ def test_the_rules_see_a_breach() -> None:
     assert list(imports("client.client", shared)) == [("agentops_memory_client.contract", False)]
     assert not is_allowed("client.async_client", allowed("mcp.tools"))
     assert STATEMENT.search("SELECT id\n FROM memories")
+    assert all(map(OF_A_KIND.search, ASKING))
+    assert not OF_A_KIND.search("return Erasure(project=NO_PROJECT, kind=SpaceKind.STORE)")
     assert all(map(POSSESSIVE.search, ["(?:a)++", "(a)*+", "(a)?+", "(a){0,5}+", "(a){2,}+"]))
 
 

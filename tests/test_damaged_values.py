@@ -14,6 +14,7 @@ import pytest
 from agentops_memory.doctor.doctor import DoctorContext, findings_of, fixed
 from agentops_memory.domain.model.access import OPERATOR
 from agentops_memory.domain.model.findings import Finding, Status
+from agentops_memory.domain.model.kinds import SpaceKind
 from agentops_memory.domain.ports.engine import Transaction
 from agentops_memory.jobs import index as jobs
 from agentops_memory.storage.sqlite.base.connection import connect
@@ -250,6 +251,16 @@ def test_the_doctor_names_the_values_of_a_table_and_mends_them(table: str, path:
     with closing(connect(kept)) as database:
         assert len(values.damaged(database)) >= len(damaged)
     assert_index_is_whole(path)
+
+
+def test_a_space_becomes_of_the_kind_that_it_was(path: Path) -> None:
+    before = rows(path, "SELECT id, kind FROM spaces ORDER BY id")
+    assert {kind for _, kind in before} == set(SpaceKind)
+    damage(path, "spaces", "kind", BAD[Kind.SPACE][0])
+
+    assert [it.status for it in fixed(_of_values(path))] == [Status.OK]
+
+    assert rows(path, "SELECT id, kind FROM spaces ORDER BY id") == before
 
 
 @pytest.mark.slow

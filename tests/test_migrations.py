@@ -12,10 +12,18 @@ import pytest
 
 from agentops_memory import __version__
 from agentops_memory.domain.errors import StartRefused
+from agentops_memory.domain.text.features import ALL
 from agentops_memory.domain.text.normalization import content_hash
 from agentops_memory.storage.sqlite.base.connection import APPLICATION_ID, connect
+from agentops_memory.storage.sqlite.base.dialect import rules
+from agentops_memory.storage.sqlite.fts.partitions import Partitions
 from agentops_memory.storage.sqlite.schema import migrate
-from agentops_memory.storage.sqlite.schema.migrate import MIGRATIONS, migrated, statements
+from agentops_memory.storage.sqlite.schema.migrate import (
+    MIGRATIONS,
+    apply_migrations,
+    migrated,
+    statements,
+)
 
 from .files import NEWEST, NOW, assert_sound, beside, disk, found, mounted, rows, schema
 from .original import SCHEMA, filled, original, with_wal_left
@@ -196,14 +204,7 @@ def test_older_files_and_the_originals_end_with_the_schema_of_a_new_one(
 
 
 def test_what_three_migrations_held_survives_the_fourth(path: Path, scripts: Path) -> None:
-    later = [script for script in scripts.iterdir() if script.name > "0004"]
-    for script in later:
-        script.rename(script.with_suffix(".later"))
-    migrated(path, NOW)
-    with closing(connect(path)) as database:
-        database.executescript(THREE)
-    for script in scripts.glob("*.later"):
-        script.rename(script.with_suffix(".sql"))
+    make_older(path, scripts, 3, THREE)
     before = [rows(path, f"SELECT {columns} FROM {table} ORDER BY 1") for columns, table in KEPT]
 
     migrated(path, NOW)
@@ -227,15 +228,8 @@ def test_what_three_migrations_held_survives_the_fourth(path: Path, scripts: Pat
 def test_what_was_stored_before_there_were_fingerprints_is_known_again(
     path: Path, scripts: Path
 ) -> None:
-    later = [script for script in scripts.iterdir() if script.name > "0008"]
-    for script in later:
-        script.rename(script.with_suffix(".later"))
-    migrated(path, NOW)
     text = "The same words."
-    with closing(connect(path)) as database:
-        database.executescript(SIX.format(hash=content_hash(text)))
-    for script in scripts.glob("*.later"):
-        script.rename(script.with_suffix(".sql"))
+    make_older(path, scripts, 7, SIX.format(hash=content_hash(text)))
 
     with serving(path) as service:
         row = {"session_id": "s1", "project": "demo", "type": "t", "title": "t", "content": text}
@@ -247,12 +241,52 @@ def test_what_was_stored_before_there_were_fingerprints_is_known_again(
     assert saved["action"] == "created"  # it was long ago
 
 
+def test_what_was_a_store_without_a_project_is_of_that_kind(path: Path, scripts: Path) -> None:
+    make_older(path, scripts, 9, NINE)
+
+    migrated(path, NOW)
+
+    spaces = "SELECT kind, project, partition FROM spaces ORDER BY id"
+    assert rows(path, spaces) == [("project", "demo", 0), ("store", None, 1024)]
+    assert_sound(path, live=0)
+    with serving(path) as service:
+        (store,) = service.http.get("/anthropic/v1/memory_stores").json()["data"]
+        entries = f"/anthropic/v1/memory_stores/{store['id']}/memories"
+        made = service.http.post(entries, json={"path": "/a.md", "content": "a zebra"})
+        assert [it["id"] for it in service.http.get(entries).json()["data"]] == [made.json()["id"]]
+        assert service.http.get("/search?q=zebra").json() == []
+
+
+def make_older(path: Path, scripts: Path, newest: int, content: str) -> None:
+    """Make a file by the first of the migrations alone, as the program of that time did."""
+    later = [script for script in scripts.iterdir() if script.name > f"{newest + 1:04}"]
+    for script in later:
+        script.rename(script.with_suffix(".later"))
+    with closing(connect(path)) as database:
+        apply_migrations(database)
+        Partitions(database, is_alone=True).make_all()
+        database.execute("INSERT INTO index_rules (one, rules) VALUES (1, ?)", (rules(ALL),))
+        database.executescript(content)
+        database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        database.execute(f"PRAGMA user_version = {newest}")
+    for script in later:
+        script.with_suffix(".later").rename(script)
+
+
 SIX = """
     INSERT INTO sessions (id, project, started_at) VALUES ('s1', 'demo', 0);
     INSERT INTO spaces (id, project, scope, area, partition) VALUES (3, 'demo', 'project', 1, 0);
     INSERT INTO memories (id, uid, space_id, session_id, type, title, content,
                           content_hash, last_seen_at, created_at, updated_at)
     VALUES (7, 'u7', 3, 's1', 't', 't', 'The same words.', '{hash}', 0, 1, 1);
+"""
+NINE = """
+    INSERT INTO sessions (id, project, started_at) VALUES ('s1', 'demo', 0);
+    INSERT INTO spaces (id, project, scope, area, partition)
+    VALUES (3, 'demo', 'project', 1, 0), (4, NULL, '0188a2a2-0000-7000-8000-000000000004', 2, 1);
+    DELETE FROM index_rules;  -- so it is made anew
+    INSERT INTO stores (space_id, uid, name, description, metadata, created_at, updated_at)
+    VALUES (4, '0188a2a2-0000-7000-8000-000000000004', 'notes', '', '{}', 1, 1);
 """
 KEPT = (
     ("id, uid, space_id, session_id, key, type, title, content, tags, revision", "memories"),

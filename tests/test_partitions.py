@@ -11,6 +11,7 @@ import pytest
 
 from agentops_memory.domain.memories import saves
 from agentops_memory.domain.model.access import OPERATOR
+from agentops_memory.domain.model.kinds import IndexGroup
 from agentops_memory.domain.model.search import Filter
 from agentops_memory.domain.model.space import project_name
 from agentops_memory.domain.ports.engine import Transaction
@@ -77,7 +78,7 @@ def test_no_more_partitions_are_made_than_there_may_be(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(partitions, "AREAS", 1)
-    monkeypatch.setattr(partitions, "MOST", 2)
+    monkeypatch.setitem(partitions.NUMBERS, IndexGroup.PROJECTS, range(2))
     for number in range(5):
         service.save("apple", project=f"p{number}")
 

@@ -9,7 +9,8 @@ from ..memories.limits import require_project
 from ..memories.redactor import MAX_PROJECT
 from ..memories.writes import revised
 from ..model.access import Caller, Role
-from ..model.erasure import Erasure, ErasureId, ErasureKind
+from ..model.erasure import Erasure, ErasureId
+from ..model.kinds import ErasureKind
 from ..model.memory import ChangeKind
 from ..model.space import Extent, Listed, Project
 from ..ports.callbacks import Audit, noop

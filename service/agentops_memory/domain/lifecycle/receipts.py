@@ -7,7 +7,6 @@ from datetime import timedelta
 from ..errors import NotFound
 from ..model.access import Caller, Role
 from ..model.erasure import Erasure, ErasureId
-from ..model.space import NO_PROJECT
 from ..ports.callbacks import Progress, noop
 from ..ports.engine import Engine, Transaction
 from ..ports.maintenance import Scrubbed
@@ -68,7 +67,6 @@ class Erasures:
 def receipt(tx: Transaction, erasure: ErasureId) -> tuple[Erasure, bool]:
     """The receipt, and whether rows of imports that are half-way may hold what was erased."""
     found = tx.receipts.get(erasure)
-    is_of_store = found is not None and found.project == NO_PROJECT
-    if found is None or is_of_store or not tx.caller.projects.match(found.project):
+    if found is None or not (found.has_project and tx.caller.projects.match(found.project)):
         raise NotFound("No such erasure.")
     return found, tx.imports.has_rows()

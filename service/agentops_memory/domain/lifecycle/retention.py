@@ -8,10 +8,11 @@ from functools import partial
 from typing import Any
 
 from ..model.access import Caller
-from ..model.erasure import Erasure, ErasureId, ErasureKind
+from ..model.erasure import Erasure, ErasureId
+from ..model.kinds import TRAITS, SpaceKind
 from ..model.memory import MemoryId
 from ..model.retention import Kind
-from ..model.space import NO_PROJECT, Project
+from ..model.space import Project
 from ..ports.callbacks import noop
 from ..ports.engine import Engine, Transaction
 from ..ports.retention import Erasable
@@ -83,6 +84,7 @@ class SweepStep:
 
 
 By = datetime | None
+Place = tuple[Project, SpaceKind]
 Find = Callable[[Transaction, By], Sequence[Any]]
 Remove = Callable[[Transaction, Sequence[Any], By], SweepStep]
 
@@ -112,9 +114,9 @@ def remove_memories(
         return SweepStep(rows=0, done=len(some))
     if first[0].is_long:
         return SweepStep(rows=_shorten(tx, first[0]), done=some.index(first[0].memory))
-    groups = defaultdict[Project, list[MemoryId]](list)
+    groups = defaultdict[Place, list[MemoryId]](list)
     for one in first:
-        groups[one.project].append(one.memory)
+        groups[one.project, one.kind].append(one.memory)
     rows = sum(_erase(tx, *group) for group in groups.items())
     return SweepStep(rows=rows, done=some.index(first[-1].memory) + 1)
 
@@ -170,25 +172,26 @@ def _until(tx: Transaction, kind: Kind, by: By) -> datetime | None:
     return tx.retention.until(kind, min(tx.now, by or tx.now))
 
 
-def _erase(tx: Transaction, project: Project, memories: list[MemoryId]) -> int:
+def _erase(tx: Transaction, place: Place, memories: list[MemoryId]) -> int:
     revisions = tx.memories.erase_some(memories)
-    tx.receipts.add(_receipt(tx, project, memories, len(memories), revisions))
+    tx.receipts.add(_receipt(tx, place, memories, len(memories), revisions))
     return len(memories) + revisions
 
 
 def _shorten(tx: Transaction, one: Erasable) -> int:
     tx.memories.must_scrub(one.memory)  # it may hold words of the trimmed revisions
     revisions = tx.past_retention.trim([one.memory], keep=1)
-    tx.receipts.add(_receipt(tx, one.project, [one.memory], 0, revisions))
+    tx.receipts.add(_receipt(tx, (one.project, one.kind), [one.memory], 0, revisions))
     return revisions
 
 
 def _receipt(
-    tx: Transaction, project: Project, memories: list[MemoryId], observations: int, revisions: int
+    tx: Transaction, place: Place, memories: list[MemoryId], observations: int, revisions: int
 ) -> Erasure:
+    project, kind = place
     return Erasure(
         id=ErasureId(tx.new_uid(tx.now)),
-        kind=ErasureKind.STORE if project == NO_PROJECT else ErasureKind.OBSERVATION,
+        kind=TRAITS[kind].erasure,
         project=project,
         memories=tuple(memories),
         observations=observations,

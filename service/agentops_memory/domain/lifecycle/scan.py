@@ -9,7 +9,8 @@ from ..memories.lifecycles import at_key
 from ..memories.redactor import Redactor, RulesOf
 from ..memories.writes import known
 from ..model.access import Caller, Role
-from ..model.erasure import Erasure, ErasureId, ErasureKind
+from ..model.erasure import Erasure, ErasureId
+from ..model.kinds import ErasureKind
 from ..model.memory import UNSAVED, Memory, MemoryId, SessionId, Text
 from ..model.space import Project, StoreId
 from ..model.stores import EntryId

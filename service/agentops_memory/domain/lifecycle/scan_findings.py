@@ -99,7 +99,7 @@ def find_in_store(store: Store, rules: Rules) -> SecretFinding | None:
 
 
 def find_in_memory(memory: Memory, revisions: Iterable[Text], rules: Rules) -> SecretFinding | None:
-    if memory.space.is_store:
+    if memory.space.traits.has_entries:
         return find_in_entry(memory, rules)
     redactor, names = Redactor(rules), Redactor(rules)
     names.text(memory.space.scope, MAX_SCOPE)
@@ -165,7 +165,7 @@ def redacted_pairs(redactor: Redactor, pairs: Metadata) -> Metadata:
 
 def _earlier_texts(tx: Transaction, memory: Memory) -> list[Text]:
     """Earlier texts of a project's memory; those of entries have pages of their own."""
-    if memory.space.is_store:
+    if memory.space.traits.has_entries:
         return []
     return [it.text for it in tx.revisions.newest(memory)[1:] if it.text is not None]
 

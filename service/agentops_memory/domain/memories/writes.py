@@ -4,7 +4,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from ..errors import NotFound
-from ..model.erasure import Erasure, ErasureId, ErasureKind
+from ..model.erasure import Erasure, ErasureId
+from ..model.kinds import ErasureKind
 from ..model.memory import (
     NO_LINKS,
     Amended,
@@ -222,7 +223,7 @@ def _record(tx: Transaction, memory: Memory, deed: ChangeKind) -> None:
     tx.revisions.add(
         memory.id, Revision(number=memory.revision, deed=deed, at=at, text=memory.text)
     )
-    if tx.retention.oldest(memory.revision) > 1 and not memory.space.is_store:
+    if tx.retention.oldest(memory.revision) > 1 and not memory.space.traits.keeps_every_revision:
         tx.past_retention.trim([memory.id], tx.retention.revisions)
 
 

@@ -2,22 +2,13 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
 from typing import NewType
 
+from .kinds import ErasureKind
 from .memory import MemoryId
 from .space import Project
 
 ErasureId = NewType("ErasureId", str)
-
-
-class ErasureKind(StrEnum):
-    """What was erased."""
-
-    OBSERVATION = "observation"
-    PROJECT = "project"
-    REDACTION = "redaction"
-    STORE = "store"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,3 +29,8 @@ class Erasure:
     erased_at: datetime
     bytes_gone_at: datetime | None = None
     goes_on: bool = False
+
+    @property
+    def has_project(self) -> bool:
+        """Whether it happened in a project."""
+        return bool(self.project)

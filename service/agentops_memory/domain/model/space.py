@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import NewType
 
 from ..secrets.redaction import redacted
+from .kinds import TRAITS, SpaceKind, Traits
 
 MAX_NAME = 1000  # code points; no longer name is ever stored, so none needs folding
 Project = NewType("Project", str)
@@ -14,7 +15,7 @@ StoreId = NewType("StoreId", str)
 PROJECT_SCOPE = "project"
 GLOBAL_SCOPE = "global"
 UNKNOWN_PROJECT = Project("unknown")
-NO_PROJECT = Project("")  # of the spaces that are stores
+NO_PROJECT = Project("")  # of the spaces whose kind has none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,16 +24,17 @@ class Space:
 
     project: Project
     scope: str = PROJECT_SCOPE
+    kind: SpaceKind = SpaceKind.PROJECT
 
     @classmethod
     def of_store(cls, store: StoreId) -> "Space":
         """The space that is a store."""
-        return cls(project=NO_PROJECT, scope=store)
+        return cls(project=NO_PROJECT, scope=store, kind=SpaceKind.STORE)
 
     @property
-    def is_store(self) -> bool:
-        """Whether its memories lie at paths, have no session, and keep all their revisions."""
-        return self.project == NO_PROJECT
+    def traits(self) -> Traits:
+        """What its kind has."""
+        return TRAITS[self.kind]
 
 
 def project_name(name: str) -> Project:

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Protocol
 
 from ..model.erasure import Erasure, ErasureId
+from ..model.kinds import SpaceKind
 from ..model.memory import MemoryId
 from ..model.retention import Kind
 from ..model.space import Project
@@ -19,7 +20,8 @@ class Erasable:
     """A deleted or expired memory past its retention; `is_long` if its history exceeds one step."""
 
     memory: MemoryId
-    project: Project  # none of an entry of a store
+    project: Project
+    kind: SpaceKind  # of its space
     is_long: bool
 
 

@@ -9,7 +9,8 @@ from ..memories.idempotency import IdempotentRequest, idempotent, is_due
 from ..memories.limits import require_room
 from ..memories.redactor import Redactor, RulesOf, default_rules
 from ..model.access import Caller, Role
-from ..model.erasure import Erasure, ErasureId, ErasureKind
+from ..model.erasure import Erasure, ErasureId
+from ..model.kinds import ErasureKind
 from ..model.space import NO_PROJECT, StoreId
 from ..model.stores import Page, Slice, Store, StoreChange, StoreDraft, StoreFilter, Written
 from ..ports.callbacks import Audit, noop

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from ..errors import AlreadyDone, StillCurrent
 from ..memories.idempotency import IdempotentRequest, idempotent, is_due
 from ..model.access import Caller, Role
-from ..model.erasure import Erasure, ErasureId, ErasureKind
+from ..model.erasure import Erasure, ErasureId
+from ..model.kinds import ErasureKind
 from ..model.memory import MemoryId
 from ..model.space import NO_PROJECT, StoreId
 from ..model.stores import Page, Slice, Version, VersionFilter, VersionId

@@ -12,10 +12,11 @@ from ...domain.model.memory import NO_LIFECYCLE, Memory, MemoryId, Text
 from ...domain.model.search import Filter
 from ...domain.model.space import Project, Space, StoreId
 from ...domain.text.normalization import content_hash, fingerprint
+from .kinds import HAS_NO_PROJECT, OF_A_PROJECT
 from .liveness import live, undeleted
 from .memory_lists import MemoryLists
 from .rows import LIFECYCLE, MEMORY, lifecycle_row, memory_of, memory_row, micros
-from .table import OF_A_PROJECT, Dialect, Index, Table
+from .table import Dialect, Index, Table
 
 # As `memories_by_second` counts seconds.
 SECOND = "({} + 62135596800000000) / 1000000"
@@ -39,12 +40,13 @@ class Spaces(Table):
     def add(self, space: Space) -> tuple[int, int]:
         """Make a space; its id and its area of the index."""
         area, partition = self._index.place(space)
-        id_ = self._inserted("spaces", area=area, partition=partition, **names_of(space))
+        place = {"kind": space.kind, "area": area, "partition": partition}
+        id_ = self._inserted("spaces", **place, **names_of(space))
         return id_, area
 
     def _find(self, space: Space) -> Any:
         of_store = "s.id = (SELECT space_id FROM stores WHERE uid = :scope)"
-        condition = of_store if space.is_store else named(space)
+        condition = of_store if space.traits.has_entries else named(space)
         return self._execute(
             f"SELECT s.id, s.area FROM spaces s WHERE {condition}", **names_of(space)
         ).fetchone()
@@ -271,8 +273,8 @@ def _saying(sql: Dialect, space: str, index: str, which: str, *, has_key: bool) 
 
 
 def named(space: Space) -> str:
-    """The condition that `spaces s` is this space; one of a store has no project."""
-    project = "s.project IS NULL" if space.is_store else "s.project = :project"
+    """The condition that `spaces s` is this space."""
+    project = "s.project = :project" if space.traits.has_project else f"s.{HAS_NO_PROJECT}"
     return f"{project} AND s.scope = :scope"
 
 

@@ -8,9 +8,10 @@ from ...domain.model.memory import Memory, MemoryId
 from ...domain.model.search import Filter
 from ...domain.model.space import Project
 from ...domain.ports.memories import MAX_LIST, MAX_PAGE
+from .kinds import OF_A_PROJECT, in_a_session
 from .liveness import live
 from .rows import LIFECYCLE, MEMORY, memory_of, micros, portion
-from .table import OF_A_PROJECT, Dialect, FilteredTable
+from .table import Dialect, FilteredTable
 
 
 class MemoryLists(FilteredTable):
@@ -136,10 +137,9 @@ def _loading(sql: Dialect) -> str:
 
 
 def _newest_of_all(sql: Dialect, condition: str) -> str:
-    # A memory of a project has a session; one of a store has none.
     return f"""SELECT n.id
                  FROM memories n {sql.hint("memories_in_time")}
-                WHERE n.session_id IS NOT NULL AND {condition}
+                WHERE {in_a_session("n")} AND {condition}
              ORDER BY n.created_at DESC, n.id DESC
                 LIMIT :limit"""
 

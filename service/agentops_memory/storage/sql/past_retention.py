@@ -9,6 +9,7 @@ from ...domain.model.memory import MemoryId
 from ...domain.model.retention import Kind
 from ...domain.model.space import NO_PROJECT
 from ...domain.ports.retention import MAX_ROWS, MAX_STEP, Erasable
+from .kinds import in_a_session, kind_of
 from .revisions import erase_revisions
 from .rows import micros, portion
 from .table import Table
@@ -45,7 +46,7 @@ class PastRetention(Table):
     def first(self, kind: Kind, memories: Sequence[MemoryId], until: datetime) -> list[Erasable]:
         # No more of a history is looked at than is needed to see that it is long.
         rows = self._execute(
-            f"""SELECT m.id, s.project, length(m.content),
+            f"""SELECT m.id, s.kind, s.project, length(m.content),
                        (SELECT count(*)
                           FROM (SELECT 1
                                   FROM revisions
@@ -65,14 +66,19 @@ class PastRetention(Table):
         )
         first: list[Erasable] = []
         room, size = MAX_ROWS, MAX_STEP
-        for id_, project, length, revisions, lengths in rows:
+        for id_, space, project, length, revisions, lengths in rows:
             is_long = revisions > 1 and (revisions >= MAX_ROWS or lengths >= MAX_STEP)
             room -= 1 + revisions
             size -= length + lengths
             if first and (is_long or room < 0 or size < 0):
                 break
             first.append(
-                Erasable(memory=MemoryId(id_), project=project or NO_PROJECT, is_long=is_long)
+                Erasable(
+                    memory=MemoryId(id_),
+                    project=project or NO_PROJECT,
+                    kind=kind_of(space, project),
+                    is_long=is_long,
+                )
             )
             if is_long:
                 break
@@ -86,7 +92,7 @@ class PastRetention(Table):
                      GROUP BY memory_id
                        HAVING min(number) <= max(number) - :keep) r
                  {self._sql.leads} memories m ON m.id = r.memory_id
-                WHERE m.session_id IS NOT NULL
+                WHERE {in_a_session("m")}
                 LIMIT :most""",
             keep=keep,
             most=most,

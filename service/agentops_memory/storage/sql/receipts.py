@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from ...domain.model.erasure import Erasure, ErasureId, ErasureKind
+from ...domain.model.erasure import Erasure, ErasureId
+from ...domain.model.kinds import ErasureKind
 from ...domain.model.memory import MemoryId
 from ...domain.model.space import NO_PROJECT, Project
 from ...domain.text.ids import first_uid

@@ -8,13 +8,15 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from ...domain.model.memory import NO_LIFECYCLE, Lifecycle, Memory, MemoryId, SessionId, Text
-from ...domain.model.space import NO_PROJECT, Space
+from ...domain.model.space import NO_PROJECT, Project, Space
 from ...domain.ports.engine import Ids
 from ...domain.text.instants import EPOCH, LATEST, MICROSECOND
 from ...domain.text.normalization import clean, fingerprint
+from .kinds import kind_of
 
 T = TypeVar("T")
 E = TypeVar("E", bound=StrEnum)
@@ -24,23 +26,23 @@ FIRST = datetime(1, 1, 1, tzinfo=UTC)
 MOST = 2**53 - 1  # that every reader of JSON can tell from its neighbours: RFC 8259 §6
 
 # The columns that `memory_of` reads: of `memories m`, and of what LIFECYCLE joins to `spaces s`.
-MEMORY = """m.id, m.uid, m.session_id, s.project, s.scope, coalesce(m.key, l.held_key), m.type,
-            m.title, m.content, m.tags, m.content_hash, m.revision, m.duplicates, m.last_seen_at,
-            m.promoted_to, m.created_at, m.updated_at, m.deleted_at, m.extras,
+MEMORY = """m.id, m.uid, m.session_id, s.kind, s.project, s.scope, coalesce(m.key, l.held_key),
+            m.type, m.title, m.content, m.tags, m.content_hash, m.revision, m.duplicates,
+            m.last_seen_at, m.promoted_to, m.created_at, m.updated_at, m.deleted_at, m.extras,
             l.memory_id, l.expires_at, l.pinned_at, l.review_at, l.confirmed_at"""
 LIFECYCLE = "LEFT JOIN lifecycles l ON l.memory_id = m.id"
 
 
 def memory_of(row: Any) -> Memory:
     """The memory in a row of MEMORY."""
-    (id_, uid, session, project, scope, key, type_, title, content, tags, hash_, revision,
+    (id_, uid, session, kind, project, scope, key, type_, title, content, tags, hash_, revision,
      duplicates, last_seen_at, promoted_to, created_at, updated_at, deleted_at,
      extras, has_lifecycle, *ends) = row  # fmt: skip
     return Memory(
         id=MemoryId(id_),
         uid=uid,
         session=None if session is None else SessionId(session),
-        space=Space(project=project or NO_PROJECT, scope=scope),
+        space=_space(kind, project, scope),
         key=key,
         text=Text(type=type_, title=title, content=content, tags=tag_tuple(tags)),
         content_hash=hash_,
@@ -122,6 +124,11 @@ def optional_micros(at: datetime | None) -> int | None:
 
 def optional_instant(at: int | None) -> datetime | None:
     return None if at is None else instant(at)
+
+
+@lru_cache
+def _space(kind: str, project: str | None, scope: str) -> Space:
+    return Space(project=Project(project or NO_PROJECT), scope=scope, kind=kind_of(kind, project))
 
 
 def _lifecycle(

@@ -20,6 +20,7 @@ from ...domain.model.stores import (
 )
 from ...domain.ports.retention import MAX_STEP
 from ...domain.text.normalization import REPLACEMENT
+from .kinds import in_no_session
 from .liveness import live
 from .memories import Spaces
 from .revisions import erase_revisions
@@ -181,7 +182,7 @@ class Entries(Table):
         # The store leads. The newest version always has a size and a hash of its own.
         return f"""stores t
                    {self._sql.leads} memories m ON m.space_id = t.space_id
-                        AND {live("m")} AND m.session_id IS NULL
+                        AND {live("m")} AND {in_no_session("m")}
                    JOIN versions v ON v.memory_id = m.id AND v.number = m.revision
                   WHERE t.uid = :store AND t.erasure_id IS NULL"""
 

@@ -13,13 +13,13 @@ from ...domain.model.memory import MemoryId
 from ...domain.model.search import Filter
 from ...domain.model.space import GLOBAL_SCOPE, Space
 from ...domain.model.stores import Page, Slice, Span
+from .kinds import OF_A_PROJECT
 from .liveness import Moment, superseded
 from .rows import micros
 
 T = TypeVar("T")
 
 EVERYWHERE = "TRUE"
-OF_A_PROJECT = "s.project IS NOT NULL"
 OF_A_STORE = "s.id = (SELECT space_id FROM stores WHERE uid = :store AND erasure_id IS NULL)"
 GLOBAL_AREA = 0  # of the index: of the global memories of every project
 GLOBAL = f"s.scope = '{GLOBAL_SCOPE}'"

@@ -12,6 +12,7 @@ from ....domain.errors import Conflict, Invalid, Unavailable
 from ....domain.model.access import DEFAULT_TENANT, TenantId, tenant_id
 from ....domain.text.features import ALL, Features
 from ....files.atomic import os_errors_as, owned_like, private_file, sync
+from ...sql.kinds import in_a_session
 from ..base.connection import change, connect
 from ..base.copies import require_one_name
 from ..base.errors import primary_code, translated
@@ -55,9 +56,9 @@ def counted(path: Path) -> Counted:
     try:
         with closing(connect(path)) as database:
             ((memories,),) = database.execute(
-                """SELECT count(*)
-                     FROM memories
-                    WHERE deleted_at IS NULL AND session_id IS NOT NULL"""
+                f"""SELECT count(*)
+                      FROM memories
+                     WHERE deleted_at IS NULL AND {in_a_session("memories")}"""
             )
             ((sessions,),) = database.execute("SELECT count(*) FROM sessions")
             stores = _stores(database)

@@ -4,15 +4,18 @@ import json
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from ....domain.errors import Unavailable
+from ....domain.model.kinds import TRAITS
 from ....domain.model.memory import MemoryId
-from ....domain.model.space import GLOBAL_SCOPE, Space
+from ....domain.model.space import GLOBAL_SCOPE, Project, Space
 from ....domain.ports.retention import MAX_STEP
+from ...sql.kinds import kind_of
 from ...sql.table import GLOBAL_AREA
 from ..base.dialect import SqliteTable
 from .documents import Documents, Terms
-from .partitions import AREA, FIRST_OF_STORES, Partitions, table
+from .partitions import AREA, Partitions, group_of, table
 
 BULK = 200  # memories that an import indexes together
 
@@ -34,16 +37,8 @@ class Index(SqliteTable):
         self.flush()  # a partition that is made holds all that is there
         if space.scope == GLOBAL_SCOPE:
             return GLOBAL_AREA, None
-        if space.is_store:
-            return self._next_area(), self._partitions.place(is_store=True)
-        row = self._execute(
-            f"""SELECT area, partition
-                  FROM spaces
-                 WHERE project = :project AND area <> {GLOBAL_AREA}
-                 LIMIT 1""",
-            project=space.project,
-        ).fetchone()
-        return row or (self._next_area(), self._partitions.place(is_store=False))
+        row = self._of_project(space.project) if space.traits.has_project else None
+        return row or (self._next_area(), self._partitions.place(space.traits.index))
 
     def prepare(self, area: int) -> None:
         self._require_own_rules()
@@ -155,7 +150,7 @@ class Index(SqliteTable):
         """Move one project out of an oversized partition; false if none can."""
         self._require_own_rules()
         for area, number, others in self._partitions.oversized():
-            target = self._partitions.place(is_store=number >= FIRST_OF_STORES)
+            target = self._partitions.place(group_of(number))
             # A project that made the other as large would be moved to and fro for ever.
             if target != number and not self._partitions.holds(target, others):
                 self._move(area, number, target)
@@ -167,13 +162,14 @@ class Index(SqliteTable):
         self._partitions.drop_all()
         self._execute("UPDATE spaces SET partition = NULL")
         areas = self._execute(
-            f"""SELECT DISTINCT area, project IS NULL
+            f"""SELECT DISTINCT area, kind, project
                   FROM spaces
                  WHERE area <> {GLOBAL_AREA}
               ORDER BY area"""
         ).fetchall()
-        for area, is_store in areas:
-            self._partitions.assign(area, self._partitions.place(is_store=bool(is_store)))
+        for area, kind, project in areas:
+            group = TRAITS[kind_of(kind, project)].index
+            self._partitions.assign(area, self._partitions.place(group))
         self._partitions.make_all()
         self._terms.rebuild_all()
 
@@ -195,6 +191,16 @@ class Index(SqliteTable):
                 SELECT {rows}""",
             area=area,
         )
+
+    def _of_project(self, project: Project) -> Any:
+        """The area and the partition of a project that has a space already."""
+        return self._execute(
+            f"""SELECT area, partition
+                  FROM spaces
+                 WHERE project = :project AND area <> {GLOBAL_AREA}
+                 LIMIT 1""",
+            project=project,
+        ).fetchone()
 
     def _next_area(self) -> int:
         ((area,),) = self._execute("SELECT coalesce(max(area), 0) + 1 FROM spaces")

@@ -3,20 +3,20 @@
 import sqlite3
 from collections.abc import Iterable
 
+from ....domain.model.kinds import IndexGroup
 from ...sql.liveness import indexed
 from ...sql.table import GLOBAL_AREA
 from ..base.checks import drop_statements, is_readable
 from ..base.dialect import TOKENIZER, SqliteTable
 from ..base.errors import NeedsTransactionOfItsOwn, is_damage
 
-MOST = 256  # partitions of projects; each is a table, and opening a file reads the names of all
 AREAS = 8  # projects in a partition, before a new one is begun
 ROWS = 4000  # live memories in one after which a new project begins the next
 OVERSIZED = 16_000  # live memories of several projects in one, after which the smallest moves
 MOVABLE = 20_000  # live memories of a project that moves; it takes about 0.1 ms for each
 FIRST = 0  # the partition that there always is
-FIRST_OF_STORES = 1024  # stores have partitions of their own: their words are not projects' words
-MOST_OF_STORES = 64
+# Of each group; each partition is a table, and opening a file reads the names of all.
+NUMBERS = {IndexGroup.PROJECTS: range(FIRST, 256), IndexGroup.STORES: range(1024, 1088)}
 OWN_COLUMNS = ("title", "content", "tags")  # a memory's own words, not those that it borrows
 AREA = 40  # bits of a row number below its area: room for the ids of memories
 MOST_IDS = 1 << AREA
@@ -36,7 +36,7 @@ class Partitions(SqliteTable):
 
     def of_projects(self) -> list[int]:
         """The numbers of those that hold projects and global memories."""
-        return [number for number in self.all() if number < FIRST_OF_STORES]
+        return [number for number in self.all() if group_of(number) is IndexGroup.PROJECTS]
 
     def make_all(self) -> None:
         """Make those that are missing: the first, and each that has a project."""
@@ -65,14 +65,13 @@ class Partitions(SqliteTable):
             "UPDATE spaces SET partition = :number WHERE area = :area", number=number, area=area
         )
 
-    def place(self, *, is_store: bool) -> int:
-        """The partition for a new project, or for a new store.
+    def place(self, group: IndexGroup) -> int:
+        """The partition for a new area of a group.
 
         Several share one until it has enough of them or of their memories: the more memories,
         the better is known what a word is worth, and the more a search costs.
         """
-        first, most = (FIRST_OF_STORES, MOST_OF_STORES) if is_store else (FIRST, MOST)
-        last = first + most - 1
+        first, last = NUMBERS[group][0], NUMBERS[group][-1]
         ((newest, areas),) = self._execute(
             """SELECT partition, count(DISTINCT area)
                  FROM spaces
@@ -213,7 +212,7 @@ class Partitions(SqliteTable):
         if not self._is_alone:
             raise NeedsTransactionOfItsOwn
         self._by_area.clear()
-        globals_too = f"area = {GLOBAL_AREA} OR " * (number < FIRST_OF_STORES)
+        globals_too = f"area = {GLOBAL_AREA} OR " * (group_of(number) is IndexGroup.PROJECTS)
         self._execute(
             f"""CREATE VIEW {text_of(number)} (id, title, content, context, tags) AS
                 SELECT area << {AREA} | id, title, content, context, tags
@@ -228,6 +227,12 @@ class Partitions(SqliteTable):
         )
         self._execute("INSERT INTO partitions (number) VALUES (:number)", number=number)
         self.rebuild(number)
+
+
+def group_of(number: int) -> IndexGroup:
+    """The group of a partition."""
+    later_first = reversed(NUMBERS.items())
+    return next((it for it, own in later_first if number >= own.start), IndexGroup.PROJECTS)
 
 
 def table(number: int) -> str:

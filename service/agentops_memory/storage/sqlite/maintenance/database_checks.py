@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from ....domain.model.findings import Finding, failed, note, ok, warn
 from ....domain.secrets.sanitizing import reason
+from ...sql.kinds import in_a_session, in_no_session
 from ...sql.rows import instant, micros
 from ..base.checks import Subject, faults_of, log_size
 from ..schema.schema import partition_of, tables
@@ -53,9 +54,9 @@ def check_references(database: sqlite3.Connection) -> Iterator[Finding]:
     rows = database.execute('SELECT DISTINCT "table", parent FROM pragma_foreign_key_check')
     dangling = [f"rows of {table} name rows of {parent} that are gone" for table, parent in rows]
     ((lost,),) = database.execute(
-        """SELECT count(*)
-             FROM memories m
-            WHERE m.session_id IS NULL
+        f"""SELECT count(*)
+              FROM memories m
+             WHERE {in_no_session("m")}
               AND NOT EXISTS (SELECT 1 FROM stores s WHERE s.space_id = m.space_id)"""
     )
     if lost:
@@ -258,10 +259,10 @@ def _bytes(database: sqlite3.Connection) -> tuple[int, int]:
 def _newest(database: sqlite3.Connection) -> datetime | None:
     """The latest instant at which a session began, or something was saved or changed."""
     ((newest,),) = database.execute(
-        """SELECT max(coalesce((SELECT max(started_at) FROM sessions), 0),
+        f"""SELECT max(coalesce((SELECT max(started_at) FROM sessions), 0),
                       coalesce((SELECT created_at
                                   FROM memories INDEXED BY memories_in_time
-                                 WHERE deleted_at IS NULL AND session_id IS NOT NULL
+                                 WHERE deleted_at IS NULL AND {in_a_session("memories")}
                               ORDER BY created_at DESC
                                  LIMIT 1), 0),
                       coalesce((SELECT at FROM revisions ORDER BY id DESC LIMIT 1), 0))"""

@@ -12,6 +12,7 @@ from datetime import datetime
 from pathlib import Path
 
 from ....domain.model.retention import Held, Kind, Retentions
+from ...sql.kinds import in_a_session
 from ...sql.liveness import live, undeleted
 from ...sql.past_retention import NOT_GOING
 from ...sql.rows import instant, micros
@@ -134,7 +135,7 @@ _HELD: Mapping[Kind, str] = {
                        total({_bytes("r")} + {REVISION}) AS size
                   FROM revisions r
                   JOIN memories m ON m.id = r.memory_id
-                 WHERE m.session_id IS NOT NULL AND {UNDELETED_BY}
+                 WHERE {in_a_session("m")} AND {UNDELETED_BY}
                        AND NOT EXISTS (SELECT 1
                                          FROM lifecycles l
                                         WHERE l.memory_id = m.id

@@ -9,6 +9,7 @@ from datetime import datetime
 from ....domain.text.ids import nearest_uid
 from ....domain.text.instants import rendered
 from ....domain.text.normalization import content_hash
+from ...sql.kinds import HAS_NO_PROJECT, NEAREST_KIND
 from ...sql.rows import MOST, ids_of, instant, json_of, map_of, micros, tag_array, tag_tuple
 from ..base.errors import decoded
 from .values import (
@@ -120,7 +121,8 @@ _REPLACEMENTS: Mapping[Kind, str] = {
     Kind.PAIRS: "as_pairs(CAST({0} AS BLOB))",
     Kind.IDS: "as_ids(CAST({0} AS BLOB))",
     Kind.DEED: "CASE number WHEN 1 THEN 'created' ELSE 'updated' END",
-    Kind.ERASURE: "CASE WHEN project IS NULL THEN 'store' ELSE 'observation' END",
+    Kind.ERASURE: f"CASE WHEN {HAS_NO_PROJECT} THEN 'store' ELSE 'observation' END",
+    Kind.SPACE: NEAREST_KIND,
     Kind.FLAG: "0",
 }
 """What is put in its place."""
@@ -155,7 +157,7 @@ _OWN: Mapping[tuple[str, str], str] = {
     ("erased", "erasure_id"): "as_uid(CAST(erasure_id AS BLOB))",
     ("stores", "erasure_id"): "as_uid(CAST(erasure_id AS BLOB))",
     ("stores", "uid"): "as_uid(CAST(uid AS BLOB))",
-    ("spaces", "scope"): """CASE WHEN project IS NULL THEN as_uid(CAST(scope AS BLOB))
+    ("spaces", "scope"): f"""CASE WHEN {HAS_NO_PROJECT} THEN as_uid(CAST(scope AS BLOB))
                                  ELSE as_text(CAST(scope AS BLOB)) END""",
     ("stores", "entries"): """(SELECT count(*)
                                  FROM memories m

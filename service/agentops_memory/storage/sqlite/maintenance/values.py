@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from enum import Enum, StrEnum
 from typing import Any
 
-from ....domain.model.erasure import ErasureKind
+from ....domain.model.kinds import ErasureKind, SpaceKind
 from ....domain.model.memory import ChangeKind
 from ....domain.text.normalization import REPLACEMENT, clean
 from ...sql.rows import FIRST, MOST, ids_of, micros
@@ -30,6 +30,7 @@ class Kind(Enum):
     IDS = "no ids"
     DEED = "no deed"
     ERASURE = "no kind of erasure"
+    SPACE = "no kind of space"
     FLAG = "neither yes nor no"
     KEY = "whatever names a row"  # as integers or digests do: `references` tells what is not there
 
@@ -59,8 +60,8 @@ _TEXTS = {"type": Kind.TEXT, "title": Kind.TEXT, "content": Kind.TEXT, "tags": K
 
 TABLES: Mapping[str, Table] = {
     "spaces": Table(key="id", columns={
-        "project": Kind.TEXT, "scope": Kind.TEXT, "id": Kind.KEY, "area": Kind.KEY,
-        "partition": Kind.KEY,
+        "kind": Kind.SPACE, "project": Kind.TEXT, "scope": Kind.TEXT, "id": Kind.KEY,
+        "area": Kind.KEY, "partition": Kind.KEY,
     }),
     "sessions": Table(key="number", columns={
         "number": Kind.KEY, "id": Kind.TEXT, "project": Kind.TEXT, "started_at": Kind.INSTANT,
@@ -236,6 +237,7 @@ IS_NONE: Mapping[Kind, str] = {
     Kind.IDS: "NOT is_ids(CAST({0} AS BLOB))",
     Kind.DEED: f"{{0}} NOT IN ({_members(ChangeKind)})",
     Kind.ERASURE: f"{{0}} NOT IN ({_members(ErasureKind)})",
+    Kind.SPACE: f"{{0}} NOT IN ({_members(SpaceKind)})",
     Kind.FLAG: "{0} NOT IN (0, 1)",
 }
 """The condition that a column holds what is none."""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ....domain.model.erasure import Erasure, ErasureId
 from ....domain.model.findings import GARBAGE
+from ...sql.kinds import in_a_session, in_no_session
 from ...sql.receipts import receipts
 from ...sql.rows import instant
 from ..base.connection import CHANGING, connect
@@ -88,14 +89,18 @@ def _changed_at(database: sqlite3.Connection, tables: set[str]) -> datetime | No
 
 
 _COUNTS = (
-    ("observations", "memories", "memories WHERE deleted_at IS NULL AND session_id IS NOT NULL"),
+    (
+        "observations",
+        "memories",
+        f"memories WHERE deleted_at IS NULL AND {in_a_session('memories')}",
+    ),
     ("observations", "observations", "observations WHERE deleted_at IS NULL"),
     ("deleted", "memories", "memories WHERE deleted_at IS NOT NULL"),
     ("deleted", "observations", "observations WHERE deleted_at IS NOT NULL"),
     ("revisions", "revisions", "revisions"),
     ("sessions", "sessions", "sessions"),
     ("stores", "stores", "stores WHERE erasure_id IS NULL"),
-    ("entries", "stores", "memories WHERE deleted_at IS NULL AND session_id IS NULL"),
+    ("entries", "stores", f"memories WHERE deleted_at IS NULL AND {in_no_session('memories')}"),
     ("versions", "versions", "versions"),
     ("erasures", "erasures", "erasures"),
 )

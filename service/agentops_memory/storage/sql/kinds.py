@@ -1,0 +1,41 @@
+"""The SQL of the kinds of spaces: every condition that asks for a trait stands here."""
+
+from collections.abc import Callable
+
+from ...domain.model.kinds import TRAITS, SpaceKind, Traits
+
+
+def of_kinds(trait: Callable[[Traits], bool]) -> str:
+    """The condition that `spaces s` is of a kind with the trait."""
+    kinds = ", ".join(f"'{kind}'" for kind, traits in TRAITS.items() if trait(traits))
+    return f"s.kind IN ({kinds})"
+
+
+OF_A_PROJECT = of_kinds(lambda kind: kind.has_sessions)
+
+# What a row says that has a project, or none, and no kind: erasures, and spaces of older formats.
+HAS_NO_PROJECT = "project IS NULL"
+NEAREST_KIND = f"CASE WHEN {HAS_NO_PROJECT} THEN '{SpaceKind.STORE}' ELSE '{SpaceKind.PROJECT}' END"
+
+
+# A memory has a session if the kind of its space has sessions. That is asked of the memory, as the
+# partial indexes `memories_in_time` and `memories_in_store` do: SQLite reads along one of them only
+# for a statement that says the same.
+
+
+def in_a_session(memories: str) -> str:
+    """The condition that memories, under an alias or the name of their table, have a session."""
+    return f"{memories}.session_id IS NOT NULL"
+
+
+def in_no_session(memories: str) -> str:
+    """The condition that memories, under an alias or the name of their table, have none."""
+    return f"{memories}.session_id IS NULL"
+
+
+def kind_of(kind: str, project: str | None) -> SpaceKind:
+    """The kind of a space in a row; the nearest if it is damaged."""
+    return _KINDS.get(kind) or (SpaceKind.STORE if project is None else SpaceKind.PROJECT)
+
+
+_KINDS = {kind.value: kind for kind in SpaceKind}
