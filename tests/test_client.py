@@ -1,6 +1,8 @@
 """Both clients against the real service: what every question answers, as whole values."""
 
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -127,6 +129,39 @@ def test_a_memory_is_changed_and_brought_back(client: MemoryClient, project: str
     assert (restored.title, restored.tags, restored.revision_count) == ("Old", ("t",), 3)
     assert restored == client.get(saved.id)
     assert client.update(saved.id) == restored
+
+
+def test_a_memory_has_a_life(client: MemoryClient, project: str) -> None:
+    end, look = START + timedelta(days=1, microseconds=1), START + timedelta(days=7)
+    of = partial(client.save, session_id="s1", project=project, type="note", title="Queue")
+
+    old = of(content="The queue is rabbit.", ttl=60)
+    same = of(content="The queue is rabbit.", ttl=timedelta(minutes=2))
+    new = of(
+        content="The queue is a stream.", expires_at=end, pinned=True, supersedes=[old.id],
+        review_at=look,
+    ).id  # fmt: skip
+    confirmed = client.confirm(new)
+
+    assert [it.expires_at for it in (old, same)] == [START + timedelta(minutes=n) for n in (1, 2)]
+    assert confirmed == client.get(new) == replace(
+        confirmed, expires_at=end, pinned=True, supersedes=(old.id,), review_at=look,
+        confirmed_at=START,
+    )  # fmt: skip
+    assert client.get(old.id).superseded_by == (new,)
+    hits = client.search("queue", project=project, superseded=True)
+    assert {hit.id: hit.superseded_by for hit in hits} == {old.id: (new,), new: ()}
+    (line,) = client.context(project=project, query="queue", ages=True).observations
+    assert (line.age, line.superseded) == (0, 1)
+
+    ended = client.update(new, ttl=timedelta(hours=1), pinned=False, supersedes=())
+    assert (ended.expires_at, ended.review_at) == (START + timedelta(hours=1), look)
+    assert (ended.pinned, ended.supersedes) == (False, ())
+    endless = client.update(new, expires_at=None, review_at=None)
+    assert (endless.expires_at, endless.review_at) == (None, None)
+    assert client.update(new, expires_at=START).expired
+    with pytest.raises(Invalid, match="supersedes must be a list"):
+        client.update(new, supersedes="a uid")
 
 
 def test_a_memory_is_forgotten_or_erased(client: MemoryClient, project: str) -> None:

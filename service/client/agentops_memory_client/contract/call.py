@@ -72,9 +72,9 @@ def present(fields: dict[str, object]) -> dict[str, object]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def listed(tags: Sequence[str]) -> object:
-    """The tags as a list; a text is none, and is left for the service to refuse."""
-    return tags if isinstance(tags, str) else list(tags)
+def listed(items: Sequence[object]) -> object:
+    """The items as a list; a text is none, and is left for the service to refuse."""
+    return items if isinstance(items, str) else list(items)
 
 
 def shown_as(question: Callable[..., object], method: Method, *, beside: int = 0) -> Method:
@@ -101,6 +101,6 @@ def instant(at: datetime | None) -> str | None:
     return None if at is None else at.isoformat()
 
 
-def seconds(span: timedelta | None) -> int | None:
+def seconds(span: timedelta | int | None) -> int | None:
     """A span of time as a body names it: in whole seconds."""
-    return None if span is None else int(span.total_seconds())
+    return int(span.total_seconds()) if isinstance(span, timedelta) else span

@@ -46,7 +46,7 @@ def save(  # noqa: PLR0913 - the fields of a memory, each by its name
     scope: str | None = None,
     topic_key: str | None = None,
     expires_at: datetime | None = None,
-    ttl: timedelta | None = None,
+    ttl: timedelta | int | None = None,
     pinned: bool | None = None,
     supersedes: Sequence[int | str] = (),
     review_at: datetime | None = None,
@@ -55,7 +55,7 @@ def save(  # noqa: PLR0913 - the fields of a memory, each by its name
 ) -> Call[Saved]:
     """Save a memory; an equal one, or one with its topic key, is not doubled.
 
-    It ends at `expires_at`, or after `ttl` in whole seconds. A pinned one comes first
+    It ends at `expires_at`, or after `ttl`, whole seconds. A pinned one comes first
     in contexts. It supersedes memories by their ids or stable ids. At most ten
     `similar` ones are told.
 
@@ -70,7 +70,7 @@ def save(  # noqa: PLR0913 - the fields of a memory, each by its name
         "session_id": session_id, "project": project, "type": type, "title": title,
         "content": content, "tags": listed(tags), "scope": scope, "topic_key": topic_key,
         "expires_at": instant(expires_at), "ttl": seconds(ttl), "pinned": pinned,
-        "supersedes": list(supersedes) or None, "review_at": instant(review_at),
+        "supersedes": listed(supersedes) or None, "review_at": instant(review_at),
     }  # fmt: skip
     return Call(
         operation="add_observation", method="POST", path=("observations",), body=present(fields),
@@ -141,7 +141,7 @@ def update(  # noqa: PLR0913 - the fields of a memory, each by its name
     content: str | None = None,
     tags: Sequence[str] | None = None,
     expires_at: datetime | Unset | None = UNSET,
-    ttl: timedelta | None = None,
+    ttl: timedelta | int | None = None,
     pinned: bool | None = None,
     supersedes: Sequence[int | str] | None = None,
     review_at: datetime | Unset | None = UNSET,
@@ -156,7 +156,7 @@ def update(  # noqa: PLR0913 - the fields of a memory, each by its name
     fields = {
         "type": type, "title": title, "content": content,
         "tags": None if tags is None else listed(tags), "ttl": seconds(ttl), "pinned": pinned,
-        "supersedes": None if supersedes is None else list(supersedes),
+        "supersedes": None if supersedes is None else listed(supersedes),
     }  # fmt: skip
     ends = {"expires_at": expires_at, "review_at": review_at}
     told = {name: instant(at) for name, at in ends.items() if not isinstance(at, Unset)}
