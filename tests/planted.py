@@ -58,6 +58,8 @@ def stock(http: httpx.Client) -> Stock:
     ok(http.patch("/observations/3", json={"content": text("changed")}))
     assert http.delete("/observations/4").status_code == 204
     assert http.delete("/observations/5?hard=true").status_code == 204
+    for past in ({"expires_at": "2000-01-01T00:00:00Z"}, {}):  # the second takes the first's key
+        ok(http.post("/observations", json=memory("held", 9, **past)), 201)
     said = {"messages": [{"role": "user", "content": text("said")}]}
     assert http.post(f"/sessions/{MARK}-0/messages", json=said).is_success
     ok(http.post(f"/sessions/{MARK}-1/end", json=said))

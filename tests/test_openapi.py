@@ -205,7 +205,7 @@ def test_a_generated_client_finds_the_service_as_described(
     )  # fmt: skip
 
     assert run.returncode == 0, run.stdout
-    assert "No issues found" in run.stdout
+    assert "No issues found" in run.stdout, run.stdout
 
 
 def _references(value: object) -> Iterator[str]:

@@ -41,11 +41,12 @@ def _instant(given: Any) -> datetime:
 def _reference(given: Any) -> int | str:
     if isinstance(given, str) and 0 < len(given) <= MAX_UID:
         return given
-    if isinstance(given, bool) or not isinstance(given, int) or not 0 < given <= 1 << 53:
+    if isinstance(given, bool) or not isinstance(given, int) or not 0 < given <= MAX_ID:
         raise PydanticCustomError("reference", "no id")
     return given
 
 
+MAX_ID = 1 << 53
 MAX_UID = 64  # characters; a stable id has 36
 _VISIBLE = r"[^\s\x1c-\x1f]"  # not blank: what Python strips is nothing to see
 
@@ -76,8 +77,20 @@ End = Annotated[
     WithJsonSchema({"type": "string", "format": "date-time"}),
 ]
 Ttl = Annotated[int, Field(ge=1, le=MAX_TTL, description="Seconds from now.")]
+Referred = Annotated[
+    int | str,
+    BeforeValidator(_reference),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 1, "maximum": MAX_ID},
+                {"type": "string", "minLength": 1, "maxLength": MAX_UID},
+            ]
+        }
+    ),
+]
 Superseded = Annotated[
-    list[Annotated[int | str, BeforeValidator(_reference)]],
+    list[Referred],
     Field(max_length=MAX_SUPERSEDED, description="Ids, or stable ids, of the same project."),
 ]
 Instant = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
@@ -131,7 +144,9 @@ class EndBody(BaseModel):
 class LifecycleBody(BaseModel):
     """How long an observation holds; what is not given stays."""
 
-    model_config = Given
+    model_config = Given | ConfigDict(
+        json_schema_extra={"not": {"required": ["expires_at", "ttl"]}},
+    )
     NULLABLE: ClassVar[frozenset[str]] = frozenset()
     expires_at: End | None = None
     ttl: Ttl | None = None
