@@ -7,8 +7,9 @@ from ..model.memory import Lookalike, Memory, MemoryId
 from ..model.search import Filter
 from ..ports.engine import Transaction
 from ..text.features import Feature, Features
-from ..text.query import understood
+from ..text.query import Term, understood
 
+SOUGHT = 16  # the longest words of a memory: long words are rare ones
 CANDIDATES = 20  # the best by BM25, of which the most similar are told
 LEAST = 0.35  # of a look-alike's score
 MAX_SIMILAR = 10  # look-alikes of one memory
@@ -38,10 +39,14 @@ def kept_lookalikes(tx: Transaction, memory: MemoryId, most: int) -> tuple[Looka
 
 def _candidates(tx: Transaction, saved: Memory, features: Features) -> list[Memory]:
     """What a context of the project sees and has some of the words, but for the memory itself."""
-    terms = understood(_said(saved), features - {Feature.SENTENCES}).terms
+    terms = _longest(understood(_said(saved), features - {Feature.SENTENCES}).terms)
     filter_ = Filter(project=saved.space.project, global_too=True, is_current=True)
     found = tx.search.similar(terms, filter_, CANDIDATES + 1) if terms else []
     return [it for it in found if it.id != saved.id][:CANDIDATES]
+
+
+def _longest(terms: Iterable[Term]) -> list[Term]:
+    return sorted(terms, key=lambda it: (-len(it.text), it))[:SOUGHT]
 
 
 def _scored(tx: Transaction, saved: Memory, candidates: Sequence[Memory]) -> list[Lookalike]:

@@ -8,7 +8,7 @@ SENTENCE_DEPTH = 10  # memories that one of several sentences contributes at mos
 WEIGHTS = (2.0, 1.0, 0.4, 2.0)  # of the fields, in their order
 EVEN_WEIGHTS = (1.0, 1.0, 0.4, 1.0)
 KEYED_RANK = -1000.0  # of a memory that is found by its key; the lower, the better
-SCORED = 200  # rows at most that the rare words of a text bring, whose look-alikes are looked for
+SCORED = 100  # rows at most that the rare words of a text bring, whose look-alikes are looked for
 PLACES = 10_000  # of a tier that are counted for a memory that is not shown
 
 
