@@ -22,6 +22,7 @@ def _wide(made: Bench) -> None:
         show(saves.plain(made, asked))
         show(starts.memory(made, asked))
     show(saves.slowed(made))
+    show(saves.lookalikes(made))
 
 
 def _few_and_many(made: Bench) -> None:

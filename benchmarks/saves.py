@@ -1,16 +1,18 @@
-"""`python -m benchmarks.saves`: durable saves of sixteen writers beside the same one by one."""
+"""`python -m benchmarks.saves`: durable saves of sixteen writers, and what look-alikes cost."""
 
 import json
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from itertools import islice
 
 from . import corpus
 from .client import Client, Request, get, post
 from .disk import DELAY, Unavailable, slowed_syncs
 from .figures import Aim, Figure, at_least, at_most, show
-from .measures import Times, crowds_in_turns
+from .measures import Times, crowds_in_turns, times_in_turns
 from .plan import Bench, Subject, bench, subject
+from .seeding import Size
 
 WRITERS = 16
 TURNS = 4
@@ -20,6 +22,10 @@ AS_IT_IS = at_least(1.5)
 SLOWED = at_least(8)
 TAIL = at_most(10)
 
+LARGE = Size(rows=10_000, projects=1)
+PAIRS = 400  # saves that ask for look-alikes, and as many that do not
+LOOKALIKES = at_most(2)
+
 
 def main() -> None:
     """Seed, start, drive, print."""
@@ -27,6 +33,7 @@ def main() -> None:
         with subject(made, made.plan.wide) as asked:
             show(plain(made, asked))
         show(slowed(made))
+        show(lookalikes(made))
 
 
 def plain(made: Bench, asked: Subject) -> Iterator[Figure]:
@@ -54,6 +61,27 @@ def slowed(made: Bench) -> Iterator[Figure]:
     yield _tail(what, times)
 
 
+def lookalikes(made: Bench) -> Iterator[Figure]:
+    """Saves that ask for three look-alikes beside saves that do not, in one large project."""
+    with subject(made, LARGE) as asked, closing(Client(asked.service.port)) as client:
+        without = requests(asked, made.seed + 4)
+        with_ = requests(asked, made.seed + 5, "?similar=3")
+        times = times_in_turns(
+            {
+                "without": partial(client.ask, next(without)),
+                "with": partial(client.ask, next(with_)),
+            }
+            for _ in range(PAIRS)
+        )
+    what = f"a save that asks for three look-alikes, {asked.size} present"
+    yield Figure(
+        what=f"{what}, against one that does not",
+        value=times["with"].p50 / times["without"].p50,
+        aim=LOOKALIKES,
+        beside=f"{times['with']} against {times['without']}",
+    )
+
+
 def measured(asked: Subject, seed: int, size: int) -> dict[int, Times]:
     """So many saves, one by one and of a crowd; every one is new, and counted through the API."""
     source = requests(asked, seed)
@@ -66,11 +94,11 @@ def measured(asked: Subject, seed: int, size: int) -> dict[int, Times]:
     return times
 
 
-def requests(asked: Subject, seed: int) -> Iterator[Request]:
+def requests(asked: Subject, seed: int, query: str = "") -> Iterator[Request]:
     """Saves without end, each of a new observation."""
     for number, piece in enumerate(corpus.pieces(seed)):
         yield post(
-            "/observations",
+            f"/observations{query}",
             {
                 "session_id": f"saves-{number * 7 % asked.size.projects}",
                 "project": asked.project(number),
