@@ -60,6 +60,7 @@ LIFECYCLE = {
     "life:11:save": "mem_save tells look-alikes and takes ttl, pinned and supersedes.",
     # LC-12
     "life:12:ages": "ages=true tells ages and how many were superseded; without it nothing.",
+    "life:12:shown": "The runtime kit tells ages behind the titles when it is asked.",
     "life:12:words": "Words for ages round down.",
     # Transfer
     "life:transfer:carried": "An export has a memory's life, and an import takes it.",

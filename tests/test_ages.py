@@ -1,12 +1,18 @@
-"""Ages in words, rounded down."""
+"""Ages in words, rounded down, and where an agent is told them."""
+
+import asyncio
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentops_memory_client.contract.ages import UNITS, age_suffix, age_words
+from agentops_memory_client.contract.ages import UNITS, age_words
 
+from .agent_memory import Way, agent, one_turn, service, way
 from .requirements import requirement
+from .service import Service
+
+__all__ = ["service", "way"]
 
 DAY = 86_400
 AGES = {
@@ -24,14 +30,29 @@ def test_an_age_is_told_in_its_largest_whole_unit(seconds: float, words: str) ->
     assert age_words(seconds) == words
 
 
-def test_an_age_stands_behind_a_title() -> None:
-    assert age_suffix(21 * DAY) == " (3 weeks old)"
-    assert age_suffix(0) == " (just now)"
-
-
 @given(st.floats(60, 1e11))
 def test_an_age_is_never_rounded_up_and_by_less_than_a_unit(seconds: float) -> None:
     count, unit = age_words(seconds).split()
     length = next(length for length, name in UNITS if name == unit.removesuffix("s"))
 
     assert int(count) * length <= seconds < (int(count) + 1) * length
+
+
+@requirement("life:12:shown")
+def test_a_turn_tells_how_old_each_memory_is_when_it_is_asked(way: Way, service: Service) -> None:
+    service.save("The provider needs up to 12 s.", title="Timeouts")
+    service.clock.advance(weeks=3)
+    service.save("The provider answers again.", title="Now")
+
+    async def run(*, ages: bool) -> str:
+        async with agent(way, limit=2, ages=ages) as memory:
+            return await one_turn(memory, "How long does the provider need?")
+
+    assert asyncio.run(run(ages=True)) == (
+        "<memory:context>\n"
+        "- [discovery] Timeouts (3 weeks old): The provider needs up to 12 s.\n"
+        "- [discovery] Now (just now): The provider answers again.\n"
+        "</memory:context>\n"
+    )
+    assert "- [discovery] Timeouts: The provider" in asyncio.run(run(ages=False))
+    assert ["ages" in it.url.params for it in way.taken("/context")] == [True, False]

@@ -40,7 +40,7 @@ ALLOWED: dict[str, set[str]] = {
     "client": {"client.contract", "client.transport"},
     "client.contract": set(),
     "client.transport": {"client.contract"},
-    "client.runtime": {"client", "client.runtime.*", "client.transport"},
+    "client.runtime": {"client", "client.contract", "client.runtime.*", "client.transport"},
     "__init__": set(),
 }  # fmt: skip
 

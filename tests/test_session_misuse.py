@@ -51,7 +51,7 @@ def test_what_cannot_be_right_is_refused_at_once(way: Way, options: dict[str, An
     "options",
     [
         {"project": None}, {"working": []}, {"hooks": None}, {"limit": "5"}, {"limit": 2.5},
-        {"patience": 2}, {"checkpoint": 7},
+        {"patience": 2}, {"ages": 1}, {"checkpoint": 7},
     ],
 )  # fmt: skip
 def test_what_is_of_the_wrong_kind_is_refused_at_once(way: Way, options: dict[str, Any]) -> None:

@@ -9,6 +9,8 @@ from datetime import timedelta
 from typing import TypeVar
 
 from .. import AsyncMemoryClient, Context, MemoryServiceError
+from ..contract.ages import age_suffix
+from ..contract.models import Line
 from . import spans
 from .conversation.messages import ToolCall, require
 from .hooks import Question
@@ -42,10 +44,12 @@ class Reminder:
     project: str
     limit: int  # of memories in a turn; 0 sends no request
     timeout: timedelta  # of one request
+    ages: bool = False  # behind each title
 
     def __post_init__(self) -> None:
         require("limit", self.limit, int)
         require("patience", self.timeout, timedelta)
+        require("ages", self.ages, bool)
         if not 0 <= self.limit <= MOST_MEMORIES:
             raise ValueError(f"A turn is reminded of 0 to {MOST_MEMORIES} memories.")
 
@@ -58,7 +62,9 @@ class Reminder:
 
         async def fetch() -> Context:
             await after()
-            return await self.client.context(project=self.project, query=prompt, limit=self.limit)
+            return await self.client.context(
+                project=self.project, query=prompt, limit=self.limit, ages=self.ages
+            )
 
         with spans.span("runtime.fetch_context", attributes) as span:
             found = await self._answer(span, fetch())
@@ -93,13 +99,19 @@ class Reminder:
 def injected(context: Context) -> str:
     """The summaries of sessions and the memories, a block each; an empty block is left out.
 
-    The format of the platform's runtime, byte for byte, except for stored text
+    The format of the platform's runtime, byte for byte, except for an age behind a
+    title, where the service was asked for ages, and for stored text
     that imitates the blocks, also in full-width letters or with invisible
     characters: its tags begin with `&lt;`, and its lines that look like items are
     indented.
     """
-    memories = (f"[{line.type}] {line.title}: {line.content}" for line in context.observations)
+    memories = map(_memory, context.observations)
     return _block("memory:sessions", context.summaries) + _block("memory:context", memories)
+
+
+def _memory(line: Line) -> str:
+    age = "" if line.age is None else age_suffix(line.age)
+    return f"[{line.type}] {line.title}{age}: {line.content}"
 
 
 def _block(tag: str, items: Iterable[str]) -> str:

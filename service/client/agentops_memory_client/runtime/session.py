@@ -45,10 +45,11 @@ class MemorySession:
     The service never blocks the agent. `patience` is the timeout for the memories
     of a turn, which are left out then, with a warning. Writes are sent in the
     background and retried; `report` lists those not accepted. `limit` is the
-    number of memories in a turn, 0 to 50; 0 disables recall.
+    number of memories in a turn, 0 to 50; 0 disables recall. With `ages` each tells
+    how old it is.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what may be chosen of a session, each by its name
         self,
         client: AsyncMemoryClient,
         working: WorkingMemory | None = None,
@@ -57,6 +58,7 @@ class MemorySession:
         hooks: ToolHooks = NO_HOOKS,
         limit: int = 5,
         patience: timedelta = TIMEOUT,
+        ages: bool = False,
         checkpoint: str | os.PathLike[str] | None = None,
     ) -> None:
         require("client", client, AsyncMemoryClient)
@@ -67,7 +69,9 @@ class MemorySession:
         self.working = WorkingMemory() if working is None else working
         require("working", self.working, WorkingMemory)
         self.project = project
-        self._reminder = Reminder(client=client, project=project, limit=limit, timeout=patience)
+        self._reminder = Reminder(
+            client=client, project=project, limit=limit, timeout=patience, ages=ages
+        )
         self._hooks = hooks
         self._path = None if checkpoint is None else Path(checkpoint)
         self._checkpoint_writer = _single_thread()
