@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from .service import serving
 ROOT = Path(__file__).parents[1]
 API = ("api.md", "memory-stores.md", "anthropic.md")  # a document for each protocol
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-WITH_MANY = ("cli.md", "operations.md")  # commands, each of which starts the program
+WITH_MANY = ("cli.md", "operations.md", "true.md")  # commands, each of which starts the program
 THOSE_WITH_COMMANDS = [
     pytest.param(path, marks=pytest.mark.slow) if path.name in WITH_MANY else path
     for path in DOCUMENTS
@@ -84,6 +85,7 @@ def test_the_commands_of_a_document_print_what_it_says(document: Path, tmp_path:
                     "agentops-memory demo", f"agentops-memory demo --url {service.url}"
                 )
                 command = PROGRAM.sub(lambda found: PROGRAMS[found[1]], command)
+                service.clock.now = datetime.now(UTC)  # as the commands on the file have it
                 done = subprocess.run(
                     ["bash", "-euo", "pipefail", "-c", command],
                     cwd=ROOT if re.search("pytest|docs/", command) else tmp_path,
