@@ -60,6 +60,11 @@ ASKING = (
     "if space.is_store:", "space.project == NO_PROJECT", "space.kind is SpaceKind.STORE",
     "NO_PROJECT != project", "s.project IS NULL", "m.session_id IS NOT NULL", "s.kind = 'store'",
 )  # fmt: skip
+# What only the predicate of liveness, and its SQL, may ask; the upgrade reads the original's file.
+OF_LIVENESS = re.compile(
+    r"\bdeleted_at\s+IS\b|(?<!:)\bexpires_at\s*(<|>|=).*\bnow\b(?!\s*\+)", re.IGNORECASE
+)
+LIVE = {"domain.model.memory", "storage.sql.liveness", "storage.sqlite.schema.upgrade"}
 KINDS = {"domain.model.kinds", "storage.sql.kinds"}
 
 
@@ -104,6 +109,11 @@ def _path(name: str) -> Path:
 def _is_module(name: str) -> bool:
     path = _path(name)
     return path.is_dir() or path.with_suffix(".py").is_file()
+
+
+def _text(name: str) -> str:
+    path = _path(name)
+    return (path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text("utf-8")
 
 
 def part(name: str) -> str:
@@ -178,10 +188,12 @@ def test_no_pattern_repeats_a_group_possessively(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(MODULES.keys() - KINDS))
 def test_a_kind_of_space_is_asked_for_by_its_traits_alone(name: str) -> None:
-    path = _path(name)
-    text = (path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text("utf-8")
+    assert [line for line in _text(name).splitlines() if OF_A_KIND.search(line)] == []
 
-    assert [line for line in text.splitlines() if OF_A_KIND.search(line)] == []
+
+@pytest.mark.parametrize("name", sorted(MODULES.keys() - LIVE))
+def test_what_is_live_is_asked_in_one_place(name: str) -> None:
+    assert [line for line in _text(name).splitlines() if OF_LIVENESS.search(line)] == []
 
 
 def test_the_rules_see_a_breach() -> None:
@@ -198,6 +210,8 @@ def test_the_rules_see_a_breach() -> None:
     assert STATEMENT.search("SELECT id\n FROM memories")
     assert all(map(OF_A_KIND.search, ASKING))
     assert not OF_A_KIND.search("return Erasure(project=NO_PROJECT, kind=SpaceKind.STORE)")
+    assert all(map(OF_LIVENESS.search, ["m.deleted_at IS NULL", "it.expires_at <= tx.now"]))
+    assert not OF_LIVENESS.search("is_swept AND coalesce(:expires_at <= :now, 0)")
     assert all(map(POSSESSIVE.search, ["(?:a)++", "(a)*+", "(a)?+", "(a){0,5}+", "(a){2,}+"]))
 
 

@@ -114,7 +114,7 @@ def _pinned_at(lifecycle: Lifecycle, given: LifecycleChange, now: datetime) -> d
 
 def _superseded(tx: Transaction, space: Space, reference: Reference) -> MemoryId:
     found = _named(tx, reference)
-    if found is None or found.deleted_at is not None or found.space.project != space.project:
+    if found is None or found.is_deleted or found.space.project != space.project:
         raise NotFound("No such observation.")
     if (found.space.scope == GLOBAL_SCOPE) != (space.scope == GLOBAL_SCOPE):
         raise Conflict("Only a global observation supersedes a global one, and no other.")

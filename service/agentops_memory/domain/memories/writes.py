@@ -84,7 +84,7 @@ def forget(tx: Transaction, memory: MemoryId) -> None:
     if before is None:
         return
     tx.caller.require_space(before.space)
-    if before.deleted_at is None:
+    if not before.is_deleted:
         revised(tx, before, replace(before, deleted_at=tx.now), ChangeKind.DELETED)
 
 
@@ -165,7 +165,7 @@ def live(tx: Transaction, memory: MemoryId) -> Memory:
 def undeleted(tx: Transaction, memory: MemoryId) -> Memory:
     """The memory, unless it is deleted."""
     found = known(tx, memory)
-    if found.deleted_at is not None:
+    if found.is_deleted:
         raise NotFound("No such observation.")
     return found
 

@@ -150,9 +150,13 @@ class Memory:
         latest = max(filter(None, known))
         return max((self.as_of or latest) - latest, timedelta())
 
+    @property
+    def is_deleted(self) -> bool:
+        return self.deleted_at is not None
+
     def is_live(self, now: datetime) -> bool:
         """Whether it is neither deleted nor expired at the instant."""
-        return self.deleted_at is None and not self.lifecycle.is_expired(now)
+        return not self.is_deleted and not self.lifecycle.is_expired(now)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

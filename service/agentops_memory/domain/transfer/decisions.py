@@ -105,7 +105,7 @@ def decision(stored: Lookups, memory: Memory) -> Decision:
         memory, match = replace(memory, uid=""), None  # not visible to the caller
     if not memory.uid:
         match = stored.twin_of(memory)
-    if match is not None and match.deleted_at is None:
+    if match is not None and not match.is_deleted:
         outcome = RowOutcome.SAME if _is_same(match, memory) else RowOutcome.CHANGED
         return Decision(outcome=outcome, memory=memory, existing=match)
     if match is not None:

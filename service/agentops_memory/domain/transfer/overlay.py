@@ -149,7 +149,7 @@ class OverlaidLookups(Lookups):
 
 def in_order(memory: Memory) -> Order:
     """The sort key of several matches: live before deleted, stored before new, then by id."""
-    return memory.deleted_at is not None, memory.id < 0, abs(memory.id)
+    return memory.is_deleted, memory.id < 0, abs(memory.id)
 
 
 def _applied(

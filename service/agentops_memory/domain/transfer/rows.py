@@ -180,7 +180,7 @@ def _is_refused(tx: Transaction, links: Supersession) -> bool:
 
 def _there(tx: Transaction, uids: Iterable[str]) -> list[MemoryId]:
     """The memories that are named, as far as the caller may read them and none is deleted."""
-    named = [it.id for uid in uids if (it := tx.memories.by_uid(uid)) and it.deleted_at is None]
+    named = [it.id for uid in uids if (it := tx.memories.by_uid(uid)) and not it.is_deleted]
     return [it for it in named if tx.memories.get(it) is not None]
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from ...domain.model.memory import MemoryId
 from ...domain.model.space import GLOBAL_SCOPE, Project, Space
 from ...domain.ports.retention import MAX_STEP
-from .liveness import live
+from .liveness import ENDED, RETURNED, UNSWEPT, live
 from .rows import portion
 from .table import GLOBAL, FilteredTable, Index
 
@@ -38,9 +38,9 @@ class Lifecycles(FilteredTable):
             f"""SELECT m.id, length(m.content)
                   FROM (SELECT memory_id
                           FROM lifecycles
-                         WHERE expires_at IS NOT NULL AND NOT is_swept AND expires_at <= :now
+                         WHERE {UNSWEPT}
                          UNION ALL
-                        SELECT memory_id FROM lifecycles WHERE is_swept AND expires_at > :now
+                        SELECT memory_id FROM lifecycles WHERE {RETURNED}
                          LIMIT :limit) due
                  {self._sql.leads} memories m ON m.id = due.memory_id""",
             limit=limit,
@@ -54,9 +54,9 @@ class Lifecycles(FilteredTable):
     def _sweep(self, memory: MemoryId) -> int:
         with self._index.updating(memory):
             taken_out = self._scalars(
-                """UPDATE lifecycles
-                      SET is_swept = expires_at <= :now
-                    WHERE memory_id = :id AND is_swept <> (expires_at <= :now)
+                f"""UPDATE lifecycles
+                      SET is_swept = {ENDED}
+                    WHERE memory_id = :id AND is_swept <> ({ENDED})
                 RETURNING is_swept""",
                 id=memory,
                 **self._moment.values,
@@ -71,7 +71,7 @@ class Lifecycles(FilteredTable):
                    SET held_key = (SELECT coalesce(key, held_key)
                                      FROM memories
                                     WHERE id = memory_id)
-                 WHERE space_id IN {spaces} AND expires_at <= :now""",
+                 WHERE space_id IN {spaces} AND {ENDED}""",
             **values,
         )
         self._execute(

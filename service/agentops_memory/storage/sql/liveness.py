@@ -13,6 +13,11 @@ from .rows import micros
 # Comes first in each: it is what the partial indexes of memories say.
 _UNDELETED = "{0}.deleted_at IS NULL"
 
+# Of a lifecycle: at or past its end; and that the index still holds it, or not yet again.
+ENDED = "expires_at <= :now"
+UNSWEPT = f"expires_at IS NOT NULL AND NOT is_swept AND {ENDED}"
+RETURNED = f"is_swept AND NOT {ENDED}"
+
 
 def undeleted(alias: str) -> str:
     """Live or expired."""
@@ -29,7 +34,7 @@ def expired(id_: str) -> str:
     return f"""EXISTS (SELECT 1
                          FROM lifecycles
                         WHERE lifecycles.memory_id = {id_}
-                              AND lifecycles.expires_at <= :now)"""
+                              AND lifecycles.{ENDED})"""
 
 
 def indexed(alias: str) -> str:
@@ -77,9 +82,7 @@ class Moment:
         return bool(pins), bool(unswept), bool(superseded)
 
 
-_FACTS = """
+_FACTS = f"""
     SELECT EXISTS (SELECT 1 FROM lifecycles WHERE pinned_at IS NOT NULL),
-           EXISTS (SELECT 1
-                     FROM lifecycles
-                    WHERE expires_at IS NOT NULL AND NOT is_swept AND expires_at <= :now),
+           EXISTS (SELECT 1 FROM lifecycles WHERE {UNSWEPT}),
            EXISTS (SELECT 1 FROM supersessions)"""

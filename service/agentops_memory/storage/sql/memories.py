@@ -92,7 +92,7 @@ class Memories(MemoryLists):
             "memories_by_second",
             f"""{SECOND.format("m.created_at")} = {SECOND.format(":created_at")}
                 AND m.session_id = :session AND m.content = :content
-                ORDER BY m.deleted_at IS NOT NULL, m.id""",
+                ORDER BY NOT {undeleted("m")}, m.id""",
             session=memory.session,
             created_at=micros(memory.created_at),
             content=memory.text.content,

@@ -107,7 +107,7 @@ def _expiring(listed: str) -> str:
           FROM lifecycles l
           JOIN memories m ON m.id = l.memory_id
           JOIN spaces s ON s.id = m.space_id
-         WHERE l.expires_at > :now AND l.expires_at <= :now + {_SOON} AND {listed}"""
+         WHERE l.expires_at <= :now + {_SOON} AND {listed}"""
 
 
 def _values(periods: ReviewPeriods, before: ReviewPlace | None) -> dict[str, object]:

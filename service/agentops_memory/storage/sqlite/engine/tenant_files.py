@@ -13,6 +13,7 @@ from ....domain.model.access import DEFAULT_TENANT, TenantId, tenant_id
 from ....domain.text.features import ALL, Features
 from ....files.atomic import os_errors_as, owned_like, private_file, sync
 from ...sql.kinds import in_a_session
+from ...sql.liveness import undeleted
 from ..base.connection import change, connect
 from ..base.copies import require_one_name
 from ..base.errors import primary_code, translated
@@ -58,7 +59,7 @@ def counted(path: Path) -> Counted:
             ((memories,),) = database.execute(
                 f"""SELECT count(*)
                       FROM memories
-                     WHERE deleted_at IS NULL AND {in_a_session("memories")}"""
+                     WHERE {undeleted("memories")} AND {in_a_session("memories")}"""
             )
             ((sessions,),) = database.execute("SELECT count(*) FROM sessions")
             stores = _stores(database)

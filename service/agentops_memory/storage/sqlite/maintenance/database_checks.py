@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from ....domain.model.findings import Finding, failed, note, ok, warn
 from ....domain.secrets.sanitizing import reason
 from ...sql.kinds import in_a_session, in_no_session
+from ...sql.liveness import undeleted
 from ...sql.rows import instant, micros
 from ..base.checks import Subject, faults_of, log_size
 from ..schema.schema import partition_of, tables
@@ -262,7 +263,7 @@ def _newest(database: sqlite3.Connection) -> datetime | None:
         f"""SELECT max(coalesce((SELECT max(started_at) FROM sessions), 0),
                       coalesce((SELECT created_at
                                   FROM memories INDEXED BY memories_in_time
-                                 WHERE deleted_at IS NULL AND {in_a_session("memories")}
+                                 WHERE {undeleted("memories")} AND {in_a_session("memories")}
                               ORDER BY created_at DESC
                                  LIMIT 1), 0),
                       coalesce((SELECT at FROM revisions ORDER BY id DESC LIMIT 1), 0))"""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ....domain.model.retention import Held, Kind, Retentions
 from ...sql.kinds import in_a_session
-from ...sql.liveness import live, undeleted
+from ...sql.liveness import ENDED, live, undeleted
 from ...sql.past_retention import NOT_GOING
 from ...sql.rows import instant, micros
 from ..base.connection import connect
@@ -111,12 +111,13 @@ _HELD: Mapping[Kind, str] = {
                        + total({_bytes("r")} + {REVISION} * (r.id IS NOT NULL)) AS size
                   FROM memories m INDEXED BY memories_in_session
                   LEFT JOIN revisions r ON r.memory_id = m.id
-                 WHERE m.deleted_at IS NOT NULL AND {NOT_GOING}
+                 WHERE NOT {undeleted("m")} AND {NOT_GOING}
               GROUP BY m.id)""",
+    # A deleted one is counted as such, even if this sweep is the first to take it away.
     Kind.EXPIRED: f"""
-        SELECT count(*) + total(revisions), total(size), min(expires_at),
-               total((1 + revisions) * is_past)
-          FROM (SELECT l.expires_at,
+        SELECT total(counts * (1 + revisions)), total(counts * size),
+               min(CASE WHEN counts THEN expires_at END), total((1 + revisions) * is_past)
+          FROM (SELECT l.expires_at, {undeleted("m")} AS counts,
                        count(r.id) AS revisions,
                        {_bytes("m")} + {MEMORY}
                        + total({_bytes("r")} + {REVISION} * (r.id IS NOT NULL)) AS size,
@@ -125,7 +126,7 @@ _HELD: Mapping[Kind, str] = {
                   FROM lifecycles l
                   JOIN memories m ON m.id = l.memory_id
                   LEFT JOIN revisions r ON r.memory_id = m.id
-                 WHERE l.expires_at <= :now AND {NOT_GOING}
+                 WHERE l.{ENDED} AND {NOT_GOING}
               GROUP BY m.id)""",
     # Those of live observations; a sweep also trims what others have too many.
     Kind.REVISIONS: f"""

@@ -10,6 +10,7 @@ from ....domain.text.ids import nearest_uid
 from ....domain.text.instants import rendered
 from ....domain.text.normalization import content_hash
 from ...sql.kinds import HAS_NO_PROJECT, NEAREST_KIND
+from ...sql.liveness import undeleted
 from ...sql.rows import MOST, ids_of, instant, json_of, map_of, micros, tag_array, tag_tuple
 from ..base.errors import decoded
 from .values import (
@@ -159,12 +160,12 @@ _OWN: Mapping[tuple[str, str], str] = {
     ("stores", "uid"): "as_uid(CAST(uid AS BLOB))",
     ("spaces", "scope"): f"""CASE WHEN {HAS_NO_PROJECT} THEN as_uid(CAST(scope AS BLOB))
                                  ELSE as_text(CAST(scope AS BLOB)) END""",
-    ("stores", "entries"): """(SELECT count(*)
+    ("stores", "entries"): f"""(SELECT count(*)
                                  FROM memories m
-                                WHERE m.space_id = stores.space_id AND m.deleted_at IS NULL)""",
-    ("stores", "size"): """(SELECT coalesce(sum(length(CAST(m.content AS BLOB))), 0)
+                                WHERE m.space_id = stores.space_id AND {undeleted("m")})""",
+    ("stores", "size"): f"""(SELECT coalesce(sum(length(CAST(m.content AS BLOB))), 0)
                               FROM memories m
-                             WHERE m.space_id = stores.space_id AND m.deleted_at IS NULL)""",
+                             WHERE m.space_id = stores.space_id AND {undeleted("m")})""",
 }
 """What is put in the place of values that other rows tell."""
 

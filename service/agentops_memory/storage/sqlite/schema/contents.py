@@ -10,6 +10,7 @@ from pathlib import Path
 from ....domain.model.erasure import Erasure, ErasureId
 from ....domain.model.findings import GARBAGE
 from ...sql.kinds import in_a_session, in_no_session
+from ...sql.liveness import undeleted
 from ...sql.receipts import receipts
 from ...sql.rows import instant
 from ..base.connection import CHANGING, connect
@@ -92,15 +93,19 @@ _COUNTS = (
     (
         "observations",
         "memories",
-        f"memories WHERE deleted_at IS NULL AND {in_a_session('memories')}",
+        f"memories WHERE {undeleted('memories')} AND {in_a_session('memories')}",
     ),
-    ("observations", "observations", "observations WHERE deleted_at IS NULL"),
-    ("deleted", "memories", "memories WHERE deleted_at IS NOT NULL"),
-    ("deleted", "observations", "observations WHERE deleted_at IS NOT NULL"),
+    ("observations", "observations", f"observations WHERE {undeleted('observations')}"),
+    ("deleted", "memories", f"memories WHERE NOT {undeleted('memories')}"),
+    ("deleted", "observations", f"observations WHERE NOT {undeleted('observations')}"),
     ("revisions", "revisions", "revisions"),
     ("sessions", "sessions", "sessions"),
     ("stores", "stores", "stores WHERE erasure_id IS NULL"),
-    ("entries", "stores", f"memories WHERE deleted_at IS NULL AND {in_no_session('memories')}"),
+    (
+        "entries",
+        "stores",
+        f"memories WHERE {undeleted('memories')} AND {in_no_session('memories')}",
+    ),
     ("versions", "versions", "versions"),
     ("erasures", "erasures", "erasures"),
 )
