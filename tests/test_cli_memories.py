@@ -181,11 +181,14 @@ def test_reasons_are_told_of_whatever_was_found() -> None:
     newest = {"place": 2, "method": "recency", "matched": [], "content_cut": True}
     stored = {"place": 3, "method": "recency", "store_id": "memstore_1"}
 
-    assert [list(reasons(it)) for it in (by_key, newest, stored, {})] == [
+    pinned = {"place": 1, "method": "pinned", "superseded": [3, 5]}
+
+    assert [list(reasons(it)) for it in (by_key, newest, stored, pinned, {})] == [
         ["Place 1, its topic key holds the words."],
         ["Place 2, as one of the newest: no word found it.", "Its content goes on."],
         ["Place 3, as one of the newest: no word found it.",
          "From the memory store memstore_1."],
+        ["Place 1, as it is pinned.", "It supersedes #3, #5."],
         ["Place ?, by its words."],
     ]  # fmt: skip
     assert list(understood({"degraded": True, "timed_out": True})) == [
@@ -197,7 +200,7 @@ def test_reasons_are_told_of_whatever_was_found() -> None:
 def test_an_explanation_of_another_shape_is_no_traceback() -> None:
     of_hits: tuple[dict[str, Any], ...] = (
         {"method": []}, {"tier": {}}, {"matched": [1]}, {"matched": [{}]}, {"fields": [1]},
-        {"fields": {"title": "x"}}, {"fields": {"title": 1}, "score": "x"},
+        {"fields": {"title": "x"}}, {"fields": {"title": 1}, "score": "x"}, {"superseded": 1},
     )  # fmt: skip
     of_answers: tuple[dict[str, Any], ...] = (
         {"terms": 5}, {"dropped": [1]}, {"corrected": [1]}, {"corrected": {"a": 1}},

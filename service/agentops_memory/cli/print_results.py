@@ -20,6 +20,7 @@ HEADERS = {"redacted", "omitted"}  # what the API says in headers
 INDENT = 4
 MOST_LINES = 400  # of a content that is compared line by line: a longer one would take long
 METHODS = {
+    "pinned": "as it is pinned",
     "topic_key": "its topic key holds the words",
     "recency": "as one of the newest: no word found it",
 }
@@ -89,6 +90,8 @@ def print_found(found: Found, *, as_json: bool) -> None:
             key = f"  ({hit.topic_key})" if hit.topic_key else ""
             show(one_line(f"#{hit.id}  [{hit.type}] {hit.title}{key}"), bold=True)
             show(one_line(hit.content), INDENT)
+            if hit.superseded_by:
+                show(f"Superseded by {_ids(hit.superseded_by)}.", INDENT, dim=True)
             _explain(hit.explain)
         _understand(found.explanation)
         if not found.hits:
@@ -161,6 +164,8 @@ def _reasons(explanation: Explanation) -> Iterator[str]:
         yield f"Where: {where}. Score {explanation.get('score', 0):.3g}; lower is better."
     if explanation.get("store_id"):
         yield f"From the memory store {explanation['store_id']}."
+    if older := explanation.get("superseded"):
+        yield f"It supersedes {_ids(older)}."
     if explanation.get("content_cut"):
         yield "Its content goes on."
 
@@ -177,6 +182,10 @@ def _understood(explanation: Explanation) -> Iterator[str]:
         yield "The words took too long; the newest memories stand in."
     if explanation.get("timed_out"):
         yield "The time for explaining was over: some of it is left out."
+
+
+def _ids(memories: Sequence[int]) -> str:
+    return ", ".join(f"#{it}" for it in memories)
 
 
 def _term(matched: Mapping[str, Any]) -> str:

@@ -121,6 +121,7 @@ def save(  # noqa: PLR0913 - the parts of a memory, each an option
 @_tag
 @_scope
 @_limit(10)
+@click.option("--superseded", is_flag=True, help="Also those that another replaced.")
 @_explain
 @target_options
 @_json
@@ -132,6 +133,7 @@ def search(  # noqa: PLR0913 - the filters, each an option
     tag: str | None,
     scope: str | None,
     limit: int,
+    superseded: bool,
     explain: bool,
     as_json: bool,
     **where: str | None,
@@ -146,6 +148,7 @@ def search(  # noqa: PLR0913 - the filters, each an option
             scope=scope,
             tag=tag,
             limit=limit,
+            superseded=superseded,
             explain=explain,
         ),
     )
