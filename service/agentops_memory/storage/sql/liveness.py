@@ -24,6 +24,11 @@ def undeleted(alias: str) -> str:
     return _UNDELETED.format(alias)
 
 
+def deleted(alias: str) -> str:
+    """As the index of memories by second says it."""
+    return f"{alias}.deleted_at IS NOT NULL"
+
+
 def live(alias: str) -> str:
     """Neither deleted nor expired."""
     return f"{undeleted(alias)} AND NOT {expired(alias + '.id')}"

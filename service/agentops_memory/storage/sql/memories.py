@@ -13,7 +13,7 @@ from ...domain.model.search import Filter
 from ...domain.model.space import Project, Space, StoreId
 from ...domain.text.normalization import content_hash, fingerprint
 from .kinds import HAS_NO_PROJECT, OF_A_PROJECT
-from .liveness import live, undeleted
+from .liveness import deleted, live, undeleted
 from .memory_lists import MemoryLists
 from .rows import LIFECYCLE, MEMORY, lifecycle_row, memory_of, memory_row, micros
 from .table import Dialect, Index, Table
@@ -92,7 +92,7 @@ class Memories(MemoryLists):
             "memories_by_second",
             f"""{SECOND.format("m.created_at")} = {SECOND.format(":created_at")}
                 AND m.session_id = :session AND m.content = :content
-                ORDER BY NOT {undeleted("m")}, m.id""",
+                ORDER BY {deleted("m")}, m.id""",
             session=memory.session,
             created_at=micros(memory.created_at),
             content=memory.text.content,

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ....domain.model.retention import Held, Kind, Retentions
 from ...sql.kinds import in_a_session
-from ...sql.liveness import ENDED, live, undeleted
+from ...sql.liveness import ENDED, deleted, live, undeleted
 from ...sql.past_retention import NOT_GOING
 from ...sql.rows import instant, micros
 from ..base.connection import connect
@@ -111,7 +111,7 @@ _HELD: Mapping[Kind, str] = {
                        + total({_bytes("r")} + {REVISION} * (r.id IS NOT NULL)) AS size
                   FROM memories m INDEXED BY memories_in_session
                   LEFT JOIN revisions r ON r.memory_id = m.id
-                 WHERE NOT {undeleted("m")} AND {NOT_GOING}
+                 WHERE {deleted("m")} AND {NOT_GOING}
               GROUP BY m.id)""",
     # A deleted one is counted as such, even if this sweep is the first to take it away.
     Kind.EXPIRED: f"""

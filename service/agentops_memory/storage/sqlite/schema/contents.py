@@ -10,7 +10,7 @@ from pathlib import Path
 from ....domain.model.erasure import Erasure, ErasureId
 from ....domain.model.findings import GARBAGE
 from ...sql.kinds import in_a_session, in_no_session
-from ...sql.liveness import undeleted
+from ...sql.liveness import deleted, undeleted
 from ...sql.receipts import receipts
 from ...sql.rows import instant
 from ..base.connection import CHANGING, connect
@@ -96,8 +96,8 @@ _COUNTS = (
         f"memories WHERE {undeleted('memories')} AND {in_a_session('memories')}",
     ),
     ("observations", "observations", f"observations WHERE {undeleted('observations')}"),
-    ("deleted", "memories", f"memories WHERE NOT {undeleted('memories')}"),
-    ("deleted", "observations", f"observations WHERE NOT {undeleted('observations')}"),
+    ("deleted", "memories", f"memories WHERE {deleted('memories')}"),
+    ("deleted", "observations", f"observations WHERE {deleted('observations')}"),
     ("revisions", "revisions", "revisions"),
     ("sessions", "sessions", "sessions"),
     ("stores", "stores", "stores WHERE erasure_id IS NULL"),
