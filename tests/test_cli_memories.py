@@ -140,8 +140,8 @@ def test_people_get_lines(terminal: Terminal) -> None:
         "<memory:context>\n- [fix] Queue 2: Orders go\nthrough two queues.\n</memory:context>\n"
     )
     assert re.fullmatch(
-        rf"   ID +SAVED +TYPE +TITLE\n>  #{first}  \S+Z  fix        Queue 2\n"
-        rf"   #{other}  \S+Z  discovery  Door\n",
+        rf"   ID +SAVED +TYPE +TITLE\n>  #{first} +\S+Z  fix        Queue 2\n"
+        rf"   #{other} +\S+Z  discovery  Door\n",
         terminal.say("timeline", first),
     )
     assert re.fullmatch(
