@@ -280,6 +280,44 @@ CASES: dict[str, Case] = {
         damage=running("UPDATE memories SET session_id = NULL WHERE id = 1"), code="references",
         said="1 memories belong to no session",
     ),
+    "a lifecycle of nothing": Case(
+        damage=running(
+            "PRAGMA foreign_keys = OFF",
+            "INSERT INTO lifecycles (memory_id, space_id) VALUES (99, 1)",
+        ),
+        code="references", said="1 lifecycles of memories that are gone", is_mended=True,
+    ),
+    "a lifecycle elsewhere": Case(
+        damage=running(
+            "PRAGMA foreign_keys = OFF",
+            "INSERT INTO lifecycles (memory_id, space_id, pinned_at) VALUES (1, 99, 7)",
+        ),
+        code="references", said="1 lifecycles in another space", is_mended=True,
+    ),
+    "a key twice": Case(
+        damage=running(
+            "UPDATE memories SET key = 'queue' WHERE id = 1",
+            "INSERT INTO lifecycles (memory_id, space_id, held_key) "
+            "SELECT id, space_id, 'queue' FROM memories WHERE id = 1",
+        ),
+        code="references", said="1 topic keys beside memories", is_mended=True,
+    ),
+    "a supersession of nothing": Case(
+        damage=running(
+            "PRAGMA foreign_keys = OFF", "INSERT INTO supersessions VALUES (1, 99, 7), (98, 1, 7)"
+        ),
+        code="references", said="2 supersessions that no memory may make", is_mended=True,
+    ),
+    "a supersession of itself": Case(
+        damage=running("INSERT INTO supersessions VALUES (1, 1, 7)"),
+        code="references", said="1 supersessions that no memory may make", is_mended=True,
+    ),
+    "a pair of nothing": Case(
+        damage=running(
+            "PRAGMA foreign_keys = OFF", "INSERT INTO lookalikes VALUES (1, 99, 0.5, 7)"
+        ),
+        code="references", said="1 pairs of memories that are gone", is_mended=True,
+    ),
     "words of nothing": Case(
         damage=running(
             "INSERT INTO memories_fts_0 (rowid, title, content, context, tags) "

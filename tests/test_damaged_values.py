@@ -3,12 +3,14 @@
 import asyncio
 import re
 import shutil
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from agentops_memory.doctor.doctor import DoctorContext, findings_of, fixed
@@ -386,6 +388,37 @@ def test_two_texts_that_would_be_the_same_where_that_cannot_be_stay_apart(path: 
     assert rows(path, "SELECT key FROM memories WHERE id IN (1, 5) ORDER BY id") == [
         ("a\ufffd",), ("a\ufffd61FE",),
     ]  # fmt: skip
+
+
+STRAYS = """
+    INSERT INTO lifecycles (memory_id, space_id, pinned_at, expires_at, review_at)
+    VALUES (98, 1, 7, 7, 7), (99, 999, 7, NULL, 7);
+    UPDATE lifecycles SET space_id = 999;
+    UPDATE lifecycles SET held_key = 'trees/apple';
+    INSERT OR IGNORE INTO supersessions SELECT id, id + 1, 7 FROM memories;
+    INSERT OR IGNORE INTO supersessions SELECT id + 2, id, 7 FROM memories;
+    INSERT OR IGNORE INTO supersessions SELECT id, id, 7 FROM memories;
+    INSERT OR IGNORE INTO lookalikes SELECT id + 3, id, 0.5, 7 FROM memories;
+    INSERT OR IGNORE INTO lookalikes SELECT id, id, 0.5, 7 FROM memories;
+"""
+"""Lifecycles, supersessions and pairs that no request makes, circles among them."""
+
+
+@pytest.mark.parametrize("answers_of", [asked, changed])
+def test_strays_beside_the_memories_break_no_request(
+    path: Path, made: Made, answers_of: Callable[[Service, Known], Iterator[httpx.Response]]
+) -> None:
+    with closing(connect(path)) as database:
+        database.execute("PRAGMA foreign_keys = OFF")
+        database.executescript(STRAYS)
+
+    with serving(path) as service:
+        assert failures(answers_of(service, made.known)) == []
+
+    found = [it for it in findings_of(patient_of(path)) if it.code == "references"]
+    assert [it.status for it in fixed(found)] == [Status.OK]
+    left = [it.status for it in findings_of(patient_of(path)) if it.code == "references"]
+    assert left == [Status.OK]
 
 
 def test_what_is_met_is_a_warning_of_readiness_until_it_is_mended(

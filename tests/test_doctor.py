@@ -29,6 +29,7 @@ from agentops_memory.storage.sqlite.maintenance.storage_stats import storage_sta
 from agentops_memory.storage.sqlite.schema.migrate import planned
 
 from .damages import CASES, Case, beside, running
+from .files import rows as stored
 from .terminal import Terminal
 
 ROOT = Path(__file__).parents[1]
@@ -128,8 +129,34 @@ def test_a_damage_is_found_and_mended_where_that_is_promised(name: str, path: Pa
     if case.is_mended:
         kept = rows(path)
         assert {it.status for it in fixed(found)} == {Status.OK}, [*fixed(found)]
-        assert wrong(findings_of(patient(path, thorough=True))) == []
+        left = wrong(findings_of(patient(path, thorough=True)))
+        assert {it.code for it in left} <= {"copies"}  # of the file as it was
         assert rows(path) == kept
+
+
+def test_links_stay_within_a_project_and_its_scope(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    terminal = Terminal({"MEMORY_DB_PATH": str(path)})
+    for number, (project, *scope) in enumerate(
+        [("demo",), ("other",), ("demo", "--scope", "global"), ("demo",)]
+    ):
+        terminal.say("save", f"Title {number}", "words", "--project", project, *scope)
+    running(
+        "INSERT INTO supersessions VALUES (4, 1, 7), (1, 2, 7), (3, 1, 7)",
+        "INSERT INTO lookalikes VALUES (4, 1, 0.5, 7), (3, 2, 0.5, 7), (2, 1, 0.5, 7)",
+    )(path)
+
+    found = [it for it in findings_of(patient(path)) if it.code == "references"]
+
+    assert len(found) == 1
+    assert "2 supersessions that no memory may make" in found[0].sentence
+    assert "1 pairs of memories" in found[0].sentence
+    assert {it.status for it in fixed(found)} == {Status.OK}
+    assert stored(path, "SELECT newer_id, older_id FROM supersessions ORDER BY 1") == [(4, 1)]
+    assert stored(path, "SELECT later_id, earlier_id FROM lookalikes ORDER BY 1") == [
+        (3, 2),
+        (4, 1),
+    ]
 
 
 def section(heading: str) -> list[list[str]]:

@@ -192,6 +192,26 @@ def test_an_expired_memory_holds_no_key(service: Service) -> None:
     assert saved(service, "The gate is ajar.", topic_key="gate") == 1
 
 
+@requirement("life:1:key", "life:2:clock")
+def test_a_clock_that_went_back_gives_a_key_to_nobody_twice(service: Service) -> None:
+    saved(service, "The gate is shut.", ttl=60, topic_key="gate")
+    service.clock.advance(seconds=60)
+    assert saved(service, "The gate is open.", topic_key="gate") == 2
+
+    service.clock.now = START
+
+    assert [read(service, it)["topic_key"] for it in (1, 2)] == ["gate", "gate"]
+    assert changed(service, 1, expires_at=None).status_code == 409
+    assert changed(service, 1, title="Still shut").status_code == 200
+    assert changed(service, 2, pinned=True).status_code == 200
+    assert read(service, 1)["topic_key"] == "gate"
+    assert saved(service, "The gate is ajar.", topic_key="gate") == 2
+    assert changed(service, 2, ttl=30).status_code == 200
+    service.http.delete("/observations/2")
+    assert changed(service, 1, expires_at=None).json()["topic_key"] == "gate"
+    assert saved(service, "The gate is gone.", topic_key="gate") == 1
+
+
 @requirement("life:4:first", "life:4:half", "life:4:filters")
 def test_pins_come_first_in_at_most_half_of_the_places(service: Service) -> None:
     for number in range(3):

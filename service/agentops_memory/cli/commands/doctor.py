@@ -32,7 +32,7 @@ def doctor(
 ) -> None:
     """Look at the settings, the files and the database of each tenant, and say what is wrong.
 
-    A service may be running meanwhile. No row is ever changed. Exits with 1 if
+    A service may be running meanwhile. Exits with 1 if
     something failed, and with 0 if there are warnings alone.
     """
     context = DoctorContext(

@@ -63,7 +63,9 @@ def require_place(tx: Transaction, before: Memory, after: Memory) -> None:
     """Conflict when a memory that is live again finds its key taken, or one pin too many."""
     if not after.is_live(tx.now):
         return
-    if not before.is_live(tx.now) and after.key and at_key(tx, after.space, after.key):
+    # The key of a live one may be beside it, too, when the clock went back.
+    is_moved = before.lifecycle.expires_at != after.lifecycle.expires_at
+    if (is_moved or not before.is_live(tx.now)) and _is_taken(tx, after):
         raise Conflict("Another observation holds this topic key now.")
     require_pin(tx, before if before.is_live(tx.now) else None, after)
 
@@ -104,6 +106,12 @@ def shown(tx: Transaction, memory: Memory) -> Memory:
     """The memory with its links, as it is shown."""
     (with_its_links,) = with_links(tx, [memory])
     return with_its_links
+
+
+def _is_taken(tx: Transaction, memory: Memory) -> bool:
+    """Whether another live memory holds its key."""
+    holder = at_key(tx, memory.space, memory.key) if memory.key else None
+    return holder is not None and holder.id != memory.id
 
 
 def _pinned_at(lifecycle: Lifecycle, given: LifecycleChange, now: datetime) -> datetime | None:

@@ -106,21 +106,18 @@ class Memories(MemoryLists):
 
     def insert(self, memory: Memory) -> Memory:
         space, area = self._spaces.placed(memory.space)
-        held, key = self._keys(memory)
-        id_ = self._inserted("memories", space_id=space, **{**memory_row(memory), "key": key})
-        stored = replace(memory, id=MemoryId(id_))
+        row = {**memory_row(memory), "key": self._key(memory)}
+        stored = replace(memory, id=MemoryId(self._inserted("memories", space_id=space, **row)))
         if memory.lifecycle != NO_LIFECYCLE:
-            self._put_lifecycle(stored, held)
+            self._put_lifecycle(stored)
         self._index.add(stored.id, area, len(memory.text.content))
         return stored
 
     def replace(self, memory: Memory) -> None:
-        held, key = self._keys(memory)
         with self._index.updating(memory.id):
-            self._put_lifecycle(memory, held)
             self._execute(
-                """UPDATE memories
-                      SET key = :key, type = :type, title = :title, content = :content,
+                f"""UPDATE memories
+                      SET key = {_KEY_IN_ROW}, type = :type, title = :title, content = :content,
                           tags = :tags, content_hash = :content_hash,
                           fingerprint = :fingerprint, revision = :revision,
                           duplicates = :duplicates, last_seen_at = :last_seen_at,
@@ -128,14 +125,18 @@ class Memories(MemoryLists):
                           deleted_at = :deleted_at, extras = :extras
                     WHERE id = :id""",
                 id=memory.id,
-                **{**memory_row(memory), "key": key},
+                **{**memory_row(memory), "key": self._key(memory)},
             )
+            self._put_lifecycle(memory)
 
     def set_lifecycle(self, memory: Memory) -> None:
         with self._index.updating(memory.id):
-            self._put_lifecycle(memory, None)
-            if memory.lifecycle.is_expired(self._moment.now):
-                self.release_key(memory)
+            self._execute(
+                f"UPDATE memories SET key = {_KEY_IN_ROW} WHERE id = :id",
+                id=memory.id,
+                key=self._key(memory),
+            )
+            self._put_lifecycle(memory)
 
     def release_key(self, memory: Memory) -> None:
         self._execute(
@@ -197,19 +198,19 @@ class Memories(MemoryLists):
         )
         return set(projects)
 
-    def _keys(self, memory: Memory) -> tuple[str | None, str | None]:
-        """The key that lies beside the row, and the one in it: an expired memory has the first."""
-        is_expired = memory.lifecycle.is_expired(self._moment.now)
-        return (memory.key, None) if is_expired else (None, memory.key)
+    def _key(self, memory: Memory) -> str | None:
+        """The key for its row: that of an expired memory lies beside it."""
+        return None if memory.lifecycle.is_expired(self._moment.now) else memory.key
 
-    def _put_lifecycle(self, memory: Memory, held_key: str | None) -> None:
+    def _put_lifecycle(self, memory: Memory) -> None:
+        """Put it beside the row, with the key that the row has not."""
         if memory.lifecycle == NO_LIFECYCLE:
             self._execute("DELETE FROM lifecycles WHERE memory_id = :id", id=memory.id)
             return
         self._execute(
             _PUT_LIFECYCLE,
             id=memory.id,
-            held_key=held_key,
+            key=memory.key,
             **lifecycle_row(memory.lifecycle),
             **self._moment.values,
         )
@@ -247,16 +248,27 @@ class Memories(MemoryLists):
 _PUT_LIFECYCLE = """
     INSERT INTO lifecycles (memory_id, space_id, held_key, expires_at, pinned_at, review_at,
                             confirmed_at)
-    SELECT id, space_id, :held_key, :expires_at, :pinned_at, :review_at, :confirmed_at
+    SELECT id, space_id, CASE WHEN key IS NULL THEN :key END, :expires_at, :pinned_at,
+           :review_at, :confirmed_at
       FROM memories
      WHERE id = :id
         ON CONFLICT (memory_id) DO UPDATE
-       SET held_key = :held_key, expires_at = :expires_at, pinned_at = :pinned_at,
+       SET held_key = excluded.held_key, expires_at = :expires_at, pinned_at = :pinned_at,
            review_at = :review_at, confirmed_at = :confirmed_at,
            is_swept = is_swept AND coalesce(:expires_at <= :now, 0)"""
 
 
 _KEY = "coalesce(m.key, l.held_key)"
+
+# One that lies beside the row comes back into it unless another has it: the clock went back.
+_KEY_IN_ROW = f"""CASE WHEN :key IS NOT NULL
+                           AND (key IS NOT NULL
+                                OR NOT EXISTS (SELECT 1
+                                                 FROM memories other
+                                                WHERE other.space_id = memories.space_id
+                                                      AND other.key = :key
+                                                      AND {undeleted("other")}))
+                      THEN :key END"""
 
 
 @cache

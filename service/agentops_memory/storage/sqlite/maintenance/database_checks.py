@@ -11,7 +11,7 @@ from ...sql.liveness import undeleted
 from ...sql.rows import instant, micros
 from ..base.checks import Subject, faults_of, log_size
 from ..schema.schema import partition_of, tables
-from . import repair
+from . import repair, strays
 
 SHOWN = 3  # faults that a sentence names
 DAMAGED = (
@@ -39,7 +39,7 @@ def check_integrity(database: sqlite3.Connection, subject: Subject) -> Iterator[
         yield from _located(subject, faults, damaged)
     else:
         yield _damaged_indexes(subject, faults)
-    yield from check_references(database)
+    yield from check_references(database, subject)
 
 
 def check_older(database: sqlite3.Connection, subject: Subject) -> Iterator[Finding]:
@@ -50,10 +50,14 @@ def check_older(database: sqlite3.Connection, subject: Subject) -> Iterator[Find
         yield _sound(subject)
 
 
-def check_references(database: sqlite3.Connection) -> Iterator[Finding]:
+def check_references(database: sqlite3.Connection, subject: Subject) -> Iterator[Finding]:
     """Whether what rows name is there."""
     rows = database.execute('SELECT DISTINCT "table", parent FROM pragma_foreign_key_check')
-    dangling = [f"rows of {table} name rows of {parent} that are gone" for table, parent in rows]
+    dangling = [
+        f"rows of {table} name rows of {parent} that are gone"
+        for table, parent in rows
+        if table not in strays.TABLES
+    ]
     ((lost,),) = database.execute(
         f"""SELECT count(*)
               FROM memories m
@@ -69,7 +73,14 @@ def check_references(database: sqlite3.Connection) -> Iterator[Finding]:
             "The service goes on with the rest. `agentops-memory restore` brings back "
             "what a backup has.",
         )
-    else:
+    if astray := strays.strays_of(database):
+        yield failed(
+            "references",
+            f"Beside the memories there are {'; '.join(astray)}.",
+            "`agentops-memory doctor --fix` puts that right and keeps a copy of the file.",
+            fix=subject.fix(repair.put_right),
+        )
+    if not (dangling or astray):
         yield ok("references", "Every row that another one names is there.")
 
 

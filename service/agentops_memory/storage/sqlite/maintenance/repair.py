@@ -23,6 +23,7 @@ from ..fts.partitions import Partitions
 from ..schema.contents import contents
 from ..schema.migrate import vacuum_remains
 from ..schema.schema import ordinary_indexes
+from . import strays
 from .value_repair import RepairedValue, repair_values
 
 LOOSE = "is never used"
@@ -66,6 +67,15 @@ def mend_values(path: Path, features: Features, now: datetime) -> str:
         done = repair_values(database, now)
         Index(database, Partitions(database, is_alone=True)).refill(_memories(done))
     return f"Mended: {some_of(done)}. A copy of the file as it was is {copy}."
+
+
+def put_right(path: Path, features: Features) -> str:
+    """Remove or correct what lies beside the memories and cannot be; a copy is kept."""
+    with _repairing(path, features) as database:
+        copy = kept_copy(path, contents, MENDED)
+        found = strays.strays_of(database)
+        strays.put_right(database)
+    return f"Put right: {'; '.join(found)}. A copy of the file as it was is {copy}."
 
 
 def write_anew(path: Path, features: Features) -> str:
