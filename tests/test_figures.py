@@ -47,7 +47,7 @@ class Storage:
     async def count(self, _: Caller) -> RowCounts:
         self.counts += 1
         await asyncio.sleep(0)
-        return RowCounts(memories=0, revisions=0, sessions=0, sessions_open=0)
+        return RowCounts(*[0] * len(RowCounts._fields))
 
 
 @pytest.fixture
@@ -93,6 +93,26 @@ def test_sizes_rows_and_commits_are_those_of_the_database(
     assert seen[key("memory_write_queue_depth")] == 0
     assert seen[key("memory_commit_batch_size_sum")] == 5
     assert seen[key("memory_commit_seconds_count")] == seen[key("memory_commit_batch_size_count")]
+
+
+@pytest.mark.usefixtures("_counted_each_time")
+def test_pins_and_reviews_are_those_of_live_memories(service: Service) -> None:
+    service.save("apple", pinned=True)
+    service.save("banana", pinned=True, review_at="2030-01-01T12:00:01Z", ttl=60)
+    service.save("cherry", review_at="2030-01-01T12:00:02Z")
+    service.http.delete(f"/observations/{service.save('date', pinned=True)['id']}")
+
+    def seen() -> tuple[float, float]:
+        measures = measured(service)
+        return measures[key("memory_pinned")], measures[key("memory_reviews_due")]
+
+    assert seen() == (2, 0)
+    service.clock.advance(seconds=1)
+    assert seen() == (2, 1)
+    service.clock.advance(seconds=1)
+    assert seen() == (2, 2)
+    service.clock.advance(seconds=58)
+    assert seen() == (1, 1)
 
 
 def test_what_is_told_of_databases_is_of_all_that_are_open(tmp_path: Path) -> None:

@@ -81,6 +81,7 @@ def test_a_context_says_how_much_was_found_and_filled_up(
     assert steps(collector, collector.one("store.fetch_context")) == [
         ("store.fts", {"memory.fts.match": "best", "memory.search.result_count": 2}),
         ("store.backfill", {"memory.search.result_count": 1}),
+        ("store.pins", {"memory.search.result_count": 0}),
     ]
 
 

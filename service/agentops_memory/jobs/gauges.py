@@ -58,6 +58,8 @@ class Figures:
         for table in m.ROWS.labels["table"]:
             self._metrics.show(m.ROWS, sum(getattr(rows, table) for rows in counts), table)
         self._metrics.show(m.SESSIONS_OPEN, sum(rows.sessions_open for rows in counts))
+        self._metrics.show(m.PINNED, sum(rows.pinned for rows in counts))
+        self._metrics.show(m.REVIEWS_DUE, sum(rows.reviews_due for rows in counts))
 
 
 async def counted(storage: Storage) -> list[RowCounts]:

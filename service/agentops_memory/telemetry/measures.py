@@ -111,6 +111,14 @@ SESSIONS_OPEN = _gauge(
     "memory_sessions_open", "{session}",
     "Sessions that have not ended, in the databases that are open.",
 )
+PINNED = _gauge(
+    "memory_pinned", "{memory}", "Live memories that are pinned, in the databases that are open.",
+)
+REVIEWS_DUE = _gauge(
+    "memory_reviews_due", "{memory}",
+    "Live memories whose date of review has passed, in the databases that are open; those that "
+    "are due by their type are not counted.",
+)
 TENANTS_OPEN = _gauge(
     "memory_tenants_open", "{tenant}",
     "Tenants whose databases are open, the default one included.",
@@ -161,8 +169,8 @@ INFO = _gauge(
 MEASURES = (
     REQUESTS, REQUEST_SECONDS, REQUESTS_IN_FLIGHT, CONTEXT_METHOD, CONTEXT_ANSWERS, DEDUP,
     REDACTIONS, WRITE_QUEUE_DEPTH, COMMIT_BATCH_SIZE, COMMIT_SECONDS, EVENT_LOOP_LAG,
-    DATABASE_BYTES, WAL_BYTES, DISK_FREE_BYTES, ROWS, SESSIONS_OPEN, TENANTS_OPEN, INDEX_DRIFT,
-    INDEX_PARTITIONS, EXPIRED, SUPERSEDED, SWEPT_ROWS, BACKUPS, BACKUP_INTERVAL,
-    BACKUP_LAST_SUCCESS, BACKUP_BYTES, INFO,
+    DATABASE_BYTES, WAL_BYTES, DISK_FREE_BYTES, ROWS, SESSIONS_OPEN, PINNED, REVIEWS_DUE,
+    TENANTS_OPEN, INDEX_DRIFT, INDEX_PARTITIONS, EXPIRED, SUPERSEDED, SWEPT_ROWS, BACKUPS,
+    BACKUP_INTERVAL, BACKUP_LAST_SUCCESS, BACKUP_BYTES, INFO,
 )
 # fmt: on

@@ -1,7 +1,7 @@
 """Spans of what happens in a transaction: one a function, one a step that decides something."""
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sized
 from contextvars import copy_context
 from functools import partial
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar, cast
@@ -11,7 +11,6 @@ from opentelemetry.trace import Tracer
 from ..domain.memories import saves
 from ..domain.model.access import Caller
 from ..domain.model.memory import Memory, Session
-from ..domain.model.search import Hit
 from ..domain.ports.engine import Engine, Transaction
 from ..domain.ports.maintenance import Maintenance
 from ..domain.recall import recall
@@ -122,7 +121,7 @@ def _inserted(stored: Memory, *_: object, **__: object) -> Attributes:
 
 
 def _found(match: str | None = None) -> Callable[..., Attributes]:
-    def found(hits: list[Hit], *_: object, **__: object) -> Attributes:
+    def found(hits: Sized, *_: object, **__: object) -> Attributes:
         return {"memory.fts.match": match, "memory.search.result_count": len(hits)}
 
     return found
@@ -146,6 +145,7 @@ STEPS: Mapping[str, Mapping[str, Step]] = {
         "at_key": Step("store.dedup.topic_key", _match),
         "twin": Step("store.dedup.hash", _match),
         "insert": Step("store.insert", _inserted),
+        "pinned": Step("store.pins", _found()),
     },
     "sessions": {
         "close": Step("store.summarize", _summarized),
@@ -155,5 +155,6 @@ STEPS: Mapping[str, Mapping[str, Step]] = {
         "every": Step("store.fts", _found("every")),
         "best": Step("store.fts", _found("best")),
         "backfill": Step("store.backfill", _found()),
+        "similar": Step("store.similar", _found()),
     },
 }

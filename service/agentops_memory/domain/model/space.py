@@ -3,7 +3,7 @@
 import unicodedata
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NewType
+from typing import NamedTuple, NewType
 
 from ..secrets.redaction import redacted
 from .kinds import TRAITS, SpaceKind, Traits
@@ -48,14 +48,15 @@ def project_name(name: str) -> Project:
     return Project(folded.strip())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RowCounts:
-    """How many rows a database has; deleted memories count."""
+class RowCounts(NamedTuple):
+    """How many rows a database has; deleted memories count among `memories` alone."""
 
     memories: int
     revisions: int
     sessions: int
     sessions_open: int  # of the sessions, those that have not ended
+    pinned: int  # of the live memories
+    reviews_due: int  # live memories whose own date has passed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from .imports import ACCEPTED, Imports
 from .kinds import OF_A_PROJECT
 from .liveness import indexed, live, undeleted
 from .rows import instant, portion
-from .table import GLOBAL, GLOBAL_AREA, FilteredTable, Index
+from .table import GLOBAL, GLOBAL_AREA, FilteredTable, Index, place_of
 
 # The spaces of a project.
 SPACES = "(SELECT id FROM spaces WHERE project = :project)"
@@ -54,13 +54,7 @@ class Projects(FilteredTable):
         )
 
     def rows(self) -> RowCounts:
-        sessions, ended = self._execute("SELECT count(*), count(ended_at) FROM sessions").fetchone()
-        return RowCounts(
-            memories=self._number("SELECT count(*) FROM memories"),
-            revisions=self._number("SELECT count(*) FROM revisions"),
-            sessions=sessions,
-            sessions_open=sessions - ended,
-        )
+        return RowCounts(*self._execute(_ROWS, **self._moment.values).fetchone())
 
     def listed(self, project: Project) -> Listed:
         memories, written = self._execute(
@@ -171,7 +165,7 @@ class Projects(FilteredTable):
         return [(MemoryId(ours), MemoryId(theirs)) for ours, theirs in rows]
 
     def merge(self, project: Project, into: Project) -> None:
-        source, target = self._place(project), self._place(into)
+        source, target = place_of(self._connection, project), place_of(self._connection, into)
         affected = self._in_shared_sessions(project, into)
         if source and target:
             affected |= self._in_area(source[0])
@@ -212,17 +206,6 @@ class Projects(FilteredTable):
             limit=limit,
         )
         return rows.fetchall()
-
-    def _place(self, project: Project) -> tuple[int, int] | None:
-        """The area and the partition of the project's own memories, if it ever had one."""
-        place: tuple[int, int] | None = self._execute(
-            f"""SELECT area, partition
-                  FROM spaces
-                 WHERE project = :project AND area <> {GLOBAL_AREA}
-                 LIMIT 1""",
-            project=project,
-        ).fetchone()
-        return place
 
     def _in_area(self, area: int) -> set[MemoryId]:
         ids = self._scalars(
@@ -290,6 +273,16 @@ class Projects(FilteredTable):
         self._execute(
             f"UPDATE {table} SET project = :new WHERE project = :project", project=project, new=new
         )
+
+
+_BESIDE = f"SELECT count(*) FROM lifecycles JOIN memories m ON m.id = memory_id WHERE {live('m')}"
+_ROWS = f"""
+    SELECT (SELECT count(*) FROM memories),
+           (SELECT count(*) FROM revisions),
+           (SELECT count(*) FROM sessions),
+           (SELECT count(*) FROM sessions WHERE ended_at IS NULL),
+           ({_BESIDE} AND pinned_at IS NOT NULL),
+           ({_BESIDE} AND review_at <= :now)"""
 
 
 def _latest(*instants: int | None) -> datetime | None:

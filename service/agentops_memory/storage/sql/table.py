@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 from ...domain.model.access import Patterns
 from ...domain.model.memory import MemoryId
 from ...domain.model.search import Filter
-from ...domain.model.space import GLOBAL_SCOPE, Space
+from ...domain.model.space import GLOBAL_SCOPE, Project, Space
 from ...domain.model.stores import Page, Slice, Span
 from .kinds import OF_A_PROJECT
 from .liveness import Moment, superseded
@@ -210,6 +210,18 @@ class FilteredTable(Table):
         if self._projects.are_everything:
             return self._moment.values
         return {**self._moment.values, "patterns": json.dumps(self._projects.names)}
+
+
+def place_of(connection: Connection, project: Project) -> tuple[int, int] | None:
+    """The area and the partition of a project's own memories, if it ever had one."""
+    place: tuple[int, int] | None = connection.execute(
+        f"""SELECT area, partition
+              FROM spaces
+             WHERE project = :project AND area <> {GLOBAL_AREA}
+             LIMIT 1""",
+        {"project": project},
+    ).fetchone()
+    return place
 
 
 def window(page: Page, column: str) -> str:

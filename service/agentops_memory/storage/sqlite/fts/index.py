@@ -4,15 +4,14 @@ import json
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 from ....domain.errors import Unavailable
 from ....domain.model.kinds import TRAITS
 from ....domain.model.memory import MemoryId
-from ....domain.model.space import GLOBAL_SCOPE, Project, Space
+from ....domain.model.space import GLOBAL_SCOPE, Space
 from ....domain.ports.retention import MAX_STEP
 from ...sql.kinds import kind_of
-from ...sql.table import GLOBAL_AREA
+from ...sql.table import GLOBAL_AREA, place_of
 from ..base.dialect import SqliteTable
 from .documents import Documents, Terms
 from .partitions import AREA, Partitions, group_of, table
@@ -37,7 +36,7 @@ class Index(SqliteTable):
         self.flush()  # a partition that is made holds all that is there
         if space.scope == GLOBAL_SCOPE:
             return GLOBAL_AREA, None
-        row = self._of_project(space.project) if space.traits.has_project else None
+        row = place_of(self._connection, space.project) if space.traits.has_project else None
         return row or (self._next_area(), self._partitions.place(space.traits.index))
 
     def prepare(self, area: int) -> None:
@@ -191,16 +190,6 @@ class Index(SqliteTable):
                 SELECT {rows}""",
             area=area,
         )
-
-    def _of_project(self, project: Project) -> Any:
-        """The area and the partition of a project that has a space already."""
-        return self._execute(
-            f"""SELECT area, partition
-                  FROM spaces
-                 WHERE project = :project AND area <> {GLOBAL_AREA}
-                 LIMIT 1""",
-            project=project,
-        ).fetchone()
 
     def _next_area(self) -> int:
         ((area,),) = self._execute("SELECT coalesce(max(area), 0) + 1 FROM spaces")
