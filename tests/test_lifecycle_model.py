@@ -41,7 +41,7 @@ class Play:
         space = self.chance.choice(PROJECTS), self.chance.choice(["project", "project", "global"])
         text = f"heron {self.chance.randrange(9)}"
         key = self.chance.choice([None, None, "k/a", "k/b"])
-        given = self.fields() | ({"key": key} if key else {})
+        given = self.fields(space) | ({"key": key} if key else {})
         self.done.append(f"save {space} {text} {given}")
         body = _body(given) | {"project": space[0], "scope": space[1], "session_id": space[0]}
         answer = self.service.http.post("/observations", json=observation(text, **body))
@@ -51,7 +51,9 @@ class Play:
         assert saved == self.model.save(space, text, given)
 
     def change(self) -> None:
-        id_, given = self.any_id(), self.fields()
+        id_ = self.any_id()
+        row = self.model.rows.get(id_)
+        given = self.fields(row.space if row else None)
         for name in ("expires_at", "review_at"):
             if "ttl" not in given and self.chance.random() < 0.2:
                 given[name] = None
@@ -94,17 +96,21 @@ class Play:
     def any_id(self) -> int:
         return self.chance.choice([*self.model.rows, 999])
 
-    def fields(self) -> Fields:
+    def fields(self, space: tuple[str, str] | None) -> Fields:
         """Some fields of a lifecycle, with values that meet each other."""
+        near = [it.id for it in self.model.rows.values() if it.space == space]
         at = self.model.now + self.chance.choice(ENDS)
         every: Fields = {
             "expires_at": at,
             "ttl": self.chance.choice([1, 60, 1200]),
             "pinned": self.chance.random() < 0.7,
-            "supersedes": [self.any_id() for _ in range(self.chance.randrange(3))],
+            "supersedes": [
+                self.chance.choice(near) if near and self.chance.random() < 0.8 else self.any_id()
+                for _ in range(self.chance.randrange(3))
+            ],
             "review_at": self.model.now + self.chance.choice(ENDS),
         }
-        given = {name: it for name, it in every.items() if self.chance.random() < 0.25}
+        given = {name: it for name, it in every.items() if self.chance.random() < 0.35}
         if {"ttl", "expires_at"} <= given.keys():
             del given["ttl"]
         return given
