@@ -109,6 +109,24 @@ def test_what_is_kept_for_ever_stays(service: Service) -> None:
     assert swept(service, START + 900 * MONTH, Retentions(expired=FOR_EVER)) == 0
 
 
+def test_a_clock_that_jumps_erases_nothing_that_has_expired(service: Service) -> None:
+    ending(service, "A pear.", START + SECOND)
+    assert index_swept(service, START + SECOND) == 1
+
+    def swept_by(by: datetime, at: datetime) -> int:
+        def sweep(engine: SqliteEngine) -> Coroutine[Any, Any, Removed]:
+            return RetentionSweep(engine=engine).sweep(OPERATOR, by=by)
+
+        return run(service, sweep, at, KEPT)[Kind.EXPIRED]
+
+    end = START + SECOND + MONTH
+    assert swept_by(end - timedelta(microseconds=1), START + 900 * MONTH) == 0
+    assert swept_by(START + 900 * MONTH, START - MONTH) == 0
+    assert rows(service.path, "SELECT id FROM memories") == [(1,)]
+    assert swept_by(end, end) > 0
+    assert rows(service.path, "SELECT id FROM memories") == []
+
+
 def test_what_is_still_in_the_index_is_not_erased(service: Service) -> None:
     ending(service, "A xylographer.", START + SECOND)
 

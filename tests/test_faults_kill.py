@@ -5,15 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from .files import assert_sound
+from .files import assert_sound, rows
 from .losses import Losses
 from .onlookers import looked_on
-from .process import Load, served
+from .process import Load, served, until
+from .service import observation
 
 pytestmark = pytest.mark.slow
 
 ROUNDS = 5
 SAVES = 150  # acknowledged in a round, at least
+ENDED = 60  # saved in a round, after their end
 
 
 def test_kill_9_under_load_again_and_again_loses_nothing_that_was_acknowledged(
@@ -44,6 +46,31 @@ def test_kill_9_under_load_again_and_again_loses_nothing_that_was_acknowledged(
     assert unanswered
     assert found.keys() <= acknowledged.keys() | unanswered
     assert_sound(path, live=len(found))
+
+
+def test_kill_9_in_the_midst_of_sweeps_of_what_has_expired_loses_nothing_else(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "memory.db"
+    kept, ended = set[str](), 0
+    for number in range(ROUNDS):
+        with served(path, MEMORY_SWEEP_EVERY="1ms") as (program, http):
+            load = Load(str(http.base_url), about=f"round {number}, save").start()
+            for it in range(ENDED):
+                body = observation(f"ended {number} {it}", expires_at="2000-01-01T00:00:00Z")
+                http.post("/observations", json=body).raise_for_status()
+            load.reach(ENDED)
+            program.send(signal.SIGKILL)
+            load.join()
+        kept |= load.acknowledged.keys()
+        ended += ENDED
+
+    with served(path, MEMORY_SWEEP_EVERY="1ms") as (_, http):
+        until(lambda: rows(path, "SELECT count(*) FROM lifecycles WHERE is_swept") == [(ended,)])
+        found = {it["content"] for it in http.get("/export").json()["observations"]}
+    assert kept <= {it for it in found if not it.startswith("ended")}
+    (live,) = rows(path, "SELECT count(*) FROM memories WHERE content NOT LIKE 'ended%'")
+    assert_sound(path, live=live[0])
 
 
 @pytest.mark.parametrize("kind", ["-wal", "-shm"])
