@@ -106,22 +106,24 @@ class Copies:
 
 def test_a_volume_that_is_lost_comes_back_with_its_tenants(tmp_path: Path, lost: Losses) -> None:
     copies = Copies(tmp_path)
-    token = made_key(copies.database, tenant=TENANT)
+    tokens = {tenant: made_key(copies.database, tenant=tenant) for tenant in ("default", TENANT)}
     with copies.replicating(), served(copies.database) as (program, http):
-        http.headers["Authorization"] = f"Bearer {token}"
-        save(http, "Of a tenant")
-        until(lambda: copies.newest(copies.tenant) == {"Of a tenant"})
+        for tenant, token in tokens.items():
+            http.headers["Authorization"] = f"Bearer {token}"
+            save(http, f"Of {tenant}")
+        until(lambda: copies.newest(copies.tenant) == {f"Of {TENANT}"})
+        until(lambda: copies.newest() == {"Of default"})
         program.end()
     copies.lose_the_volume()
     copies.bring_back()
 
     lost(
         "a volume with a tenant, and litestream's copy",
-        acknowledged={"Of a tenant"},
-        found=set(stored(copies.tenant)),
+        acknowledged={"Of default", f"Of {TENANT}"},
+        found={*stored(copies.database), *stored(copies.tenant)},
     )
     assert_sound(copies.tenant, live=1)
-    assert_sound(copies.database, live=0)
+    assert_sound(copies.database, live=1)
 
 
 def test_before_a_mistake_all_is_as_it_was_and_goes_on_being_copied(
