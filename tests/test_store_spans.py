@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from agentops_memory.domain.errors import NotFound, Unavailable
+from agentops_memory.domain.memories.lookalikes import lookalikes
 from agentops_memory.domain.memories.saves import save
 from agentops_memory.domain.memories.sessions import Sessions
 from agentops_memory.domain.model.access import OPERATOR
@@ -17,6 +18,7 @@ from agentops_memory.domain.ports import memories as memory_ports
 from agentops_memory.domain.ports import search as search_ports
 from agentops_memory.domain.ports.engine import Engine, Transaction
 from agentops_memory.domain.recall.recall import Recall
+from agentops_memory.domain.text.features import ALL
 from agentops_memory.domain.text.summary import Message
 from agentops_memory.telemetry import Telemetry
 from agentops_memory.telemetry.step_spans import MOST_STEPS, STEPS
@@ -83,6 +85,20 @@ def test_a_context_says_how_much_was_found_and_filled_up(
         ("store.backfill", {"memory.search.result_count": 1}),
         ("store.pins", {"memory.search.result_count": 0}),
     ]
+
+
+def test_a_look_for_what_is_alike_says_how_many_candidates_there_were(
+    collector: Collector, tmp_path: Path
+) -> None:
+    async def work(_: Telemetry, engine: Engine) -> None:
+        for content in ("blue whales sing at dawn", "blue whales sing at dusk", "ants are quiet"):
+            saved = await memories(engine).save(ADA, draft(content))
+            await engine.read(ADA, lookalikes, saved.memory.id, 3, ALL, timedelta(seconds=9))
+
+    trace(collector, tmp_path, work)
+
+    counts = [it.attributes for it in collector.spans if it.name == "store.similar"]
+    assert counts == [{"memory.search.result_count": it} for it in (1, 2, 1)]
 
 
 def test_the_end_of_a_session_says_how_long_its_summary_is(

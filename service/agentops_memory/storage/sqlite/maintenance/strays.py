@@ -5,8 +5,6 @@ from dataclasses import dataclass
 
 from ....domain.model.space import GLOBAL_SCOPE
 
-TABLES = ("lifecycles", "supersessions", "lookalikes")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strays:
@@ -87,3 +85,5 @@ _STRAYS = (
         ),
     ),
 )
+
+TABLES = {it.table for it in _STRAYS}
