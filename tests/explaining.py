@@ -27,11 +27,11 @@ def plain_of(answer: dict[str, Any]) -> Any:
 def assert_true(item: dict[str, Any]) -> None:
     """The pieces of an item's score make it whole."""
     counted = [part for part in item["sentences"] if part["counted"]]
-    scores = sorted(part["score"] for part in counted)
+    scores = sorted(part["weight"] * part["score"] for part in counted)
     assert scores[0] + 0.4 * sum(scores[1:]) == pytest.approx(item["score"], rel=1e-9)
     assert sum(item["fields"].values()) == pytest.approx(1, abs=1e-6)
-    best = min(counted, key=lambda part: (part["score"], part["sentence"]))
-    weights = {part["sentence"]: 1.0 if part is best else 0.4 for part in counted}
+    best = min(counted, key=lambda it: (it["weight"] * it["score"], it["sentence"]))
+    weights = {it["sentence"]: it["weight"] * (1.0 if it is best else 0.4) for it in counted}
     for name, share in item["fields"].items():
         parts = [weights.get(one["sentence"], 0.0) * one["score"] * one["fields"].get(name, 0.0)
                  for one in item["matched"]]  # fmt: skip

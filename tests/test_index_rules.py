@@ -51,7 +51,8 @@ def test_a_technique_of_reading_leaves_the_index_as_it_is(path: Path) -> None:
         told(service)
     before = rows(path, "SELECT * FROM memories_fts_0_data")
 
-    with serving(path, MEMORY_RECALL_WITHOUT="typos,sentences,stopwords,any-word") as service:
+    without = "typos,sentences,sentence-length,questions,stopwords,any-word"
+    with serving(path, MEMORY_RECALL_WITHOUT=without) as service:
         assert titles(search(service, "zebra")) == ["question"]
 
     assert rows(path, "SELECT * FROM memories_fts_0_data") == before

@@ -6,14 +6,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentops_memory.domain.text.query import MAX_PROMPT, MAX_TERMS, Piece, Query, Term, understood
+from agentops_memory.domain.text.query import (
+    MAX_PROMPT,
+    MAX_TERMS,
+    Piece,
+    Query,
+    Sentence,
+    Term,
+    understood,
+)
 
 EXAMPLES = settings(max_examples=300, deadline=None, derandomize=True, database=None)
 
 
 def terms(prompt: str) -> list[str]:
     """The terms of each sentence, as one text a sentence."""
-    return [" ".join(term.text for term in sentence) for sentence in understood(prompt).sentences]
+    return [" ".join(term.text for term in it.terms) for it in understood(prompt).sentences]
 
 
 SENTENCES = {
@@ -24,6 +32,9 @@ SENTENCES = {
     "数据库。连接！池？": ["数据 据库", "连接", "池"],
     "now...really?!": ["really"],
     "end. ": ["end"],
+    "so we waited When did it start": ["waited", "start"],
+    "I know when it began": ["know began"],
+    "it is said (Why wait) often": ["said wait often"],
     "word word WORD Word": ["word"],
     "What did we set max_connections to?": ["set max connections maxconnections"],
     "what did we do? the pool": ["what did we do", "pool"],
@@ -39,6 +50,24 @@ SENTENCES = {
 @pytest.mark.parametrize(("prompt", "asked"), SENTENCES.items())
 def test_a_prompt_asks_for_these_words(prompt: str, asked: list[str]) -> None:
     assert terms(prompt) == asked
+
+
+def weights(prompt: str) -> list[float]:
+    return [sentence.weight for sentence in understood(prompt).sentences]
+
+
+def test_a_sentence_with_many_words_weighs_less_and_one_that_asks_more() -> None:
+    plain, four, asks, begins, fullwidth = weights(
+        "Pool. Red green blue yellow. Pool? why pool. 池？"
+    )
+
+    assert plain == 1
+    assert four == pytest.approx(4**-0.35)
+    assert asks == begins == fullwidth == 1.5
+
+
+def test_a_lone_sentence_weighs_one() -> None:
+    assert weights("why is the pool exhausted on staging?") == [1]
 
 
 def test_only_the_first_500_code_points_count() -> None:
@@ -60,7 +89,7 @@ def test_an_identifier_of_stop_words_must_occur_joined() -> None:
 
 
 def test_one_character_of_a_script_without_spaces_starts_a_word() -> None:
-    assert understood("池").sentences == ((Term(text="池", starts=True),),)
+    assert understood("池").sentences == (Sentence((Term(text="池", starts=True),)),)
 
 
 def test_a_slash_may_name_a_topic_key() -> None:
@@ -85,7 +114,7 @@ def test_no_prompt_has_more_terms_than_fit() -> None:
     ]
     for prompt in prompts:
         query = understood(prompt)
-        assert 40 < sum(map(len, query.sentences)) <= MAX_TERMS
+        assert 40 < sum(len(sentence.terms) for sentence in query.sentences) <= MAX_TERMS
         assert sum(len(piece.terms) for piece in query.every) <= MAX_TERMS
 
 
@@ -98,7 +127,7 @@ def test_repeated_words_take_no_room() -> None:
 def test_any_text_is_understood_and_no_term_is_syntax(prompt: str) -> None:
     query = understood(prompt)
 
-    asked = [term.text for sentence in query.sentences for term in sentence]
+    asked = [term.text for sentence in query.sentences for term in sentence.terms]
     needed = [term.text for piece in query.every for term in piece.terms]
     assert set(asked) == set(needed)
     assert len(asked) <= MAX_TERMS

@@ -30,6 +30,9 @@ class SentencePart(BaseModel):
     """A sentence's part of a score; one in which the memory was not among the best has none."""
 
     sentence: int
+    weight: float = Field(
+        description="What it weighs beside the others: less the more words it has, more if it asks."
+    )
     score: float
     share: float
     counted: bool
@@ -133,6 +136,7 @@ def item(hit: Hit, place: int, found: Found, *, is_cut: bool | None = None) -> E
         "sentences": [
             SentencePart(
                 sentence=part.sentence + 1,
+                weight=part.weight,
                 score=part.score,
                 share=part.share,
                 counted=part.is_counted,
@@ -151,7 +155,7 @@ def answer(
     assert why is not None
     told = AnswerExplanation(
         method=found.method.value,
-        terms=[list(map(_term, sentence)) for sentence in found.query.sentences],
+        terms=[list(map(_term, sentence.terms)) for sentence in found.query.sentences],
         dropped=list(why.dropped),
         corrected={word: list(terms) for word, terms in found.query.corrections.items()},
         degraded=found.is_degraded,

@@ -2,6 +2,7 @@
 
 from ..text.features import Feature
 from ..text.query import Query
+from .search import Tier
 
 OTHER_SENTENCES = 0.4  # the weight of all sentences but a memory's best
 SENTENCE_DEPTH = 10  # memories that one of several sentences contributes at most
@@ -15,6 +16,11 @@ PLACES = 10_000  # of a tier that are counted for a memory that is not shown
 def weights_of(query: Query) -> tuple[float, ...]:
     """What a word is worth in each field."""
     return WEIGHTS if Feature.TITLE_WEIGHT in query.features else EVEN_WEIGHTS
+
+
+def sentence_weights(tier: Tier, query: Query) -> tuple[float, ...]:
+    """What each sentence weighs in a tier; for every word the whole text is one."""
+    return (1.0,) if tier is Tier.EVERY else tuple(it.weight for it in query.sentences)
 
 
 def sentence_depth(query: Query, limit: int) -> int | None:

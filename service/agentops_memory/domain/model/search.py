@@ -41,8 +41,9 @@ class TermScore:
 class Parts:
     """A memory's score in parts, as the index computes them.
 
-    `sentences` are the scores that count; None where the memory was not among
-    the best of a sentence. A search for every word has one for the whole.
+    `sentences` are the scores that count, before the weights of sentences; None where
+    the memory was not among the best of a sentence. A search for every word has one
+    for the whole.
     """
 
     sentences: tuple[float | None, ...]
@@ -61,9 +62,13 @@ class Matched:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SentenceShare:
-    """A sentence's part of a score; 0 where the memory was not among its best."""
+    """A sentence's part of a score; 0 where the memory was not among its best.
+
+    `weight` is the sentence's beside the others, `score` is before it.
+    """
 
     sentence: int
+    weight: float
     score: float
     share: float
     is_counted: bool

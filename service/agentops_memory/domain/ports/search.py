@@ -32,7 +32,8 @@ class SearchTable(Protocol):
     def best(self, query: Query, filter_: Filter, limit: int) -> list[Hit]:
         """Memories in which any term occurs, best first, ties by id.
 
-        A rank is that of the best sentence plus 0.4 times the sum of the others. Each of several
+        A rank is that of the best sentence plus 0.4 times the sum of the others, each times
+        the sentence's weight. Each of several
         sentences contributes its best memories alone (`sentence_depth`).
         """
 

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from ..errors import WITHOUT_WORDS
 from ..model.memory import NO_LINKS, Memory, MemoryId
-from ..model.ranking import OTHER_SENTENCES, PLACES
+from ..model.ranking import OTHER_SENTENCES, PLACES, sentence_weights
 from ..model.search import (
     Explained,
     Explanation,
@@ -179,7 +179,7 @@ def _unlisted(tx: Transaction, wanted: MemoryId, answer: Answer, *, is_cut: bool
     return WhyNot(
         reason=Reason.RANK,
         tier=None if is_cut else Tier.ANY,
-        score=own_score(explained(parts, query, Tier.ANY).matched),
+        score=own_score(explained(parts, query, Tier.ANY).matched, query),
         is_beyond_depth=not is_cut,
     )
 
@@ -187,26 +187,29 @@ def _unlisted(tx: Transaction, wanted: MemoryId, answer: Answer, *, is_cut: bool
 def explained(parts: Parts, query: Query, tier: Tier) -> Explained:
     """The score computed again from its parts, with the share of each."""
     matched = tuple(_matched(parts, query, tier))
+    of_sentences = sentence_weights(tier, query)
     counted = {at: score for at, score in enumerate(parts.sentences) if score is not None}
-    best = min(counted, key=lambda at: (counted[at], at), default=None)
-    weights = {at: 1.0 if at == best else OTHER_SENTENCES for at in counted}
+    best = min(counted, key=lambda at: (of_sentences[at] * counted[at], at), default=None)
+    weights = {at: of_sentences[at] * (1.0 if at == best else OTHER_SENTENCES) for at in counted}
     total = sum(weights[at] * score for at, score in counted.items())
     return Explained(
         score=total,
         fields=_field_shares(matched, weights),
-        sentences=tuple(_sentence_shares(matched, counted, weights, total)),
+        sentences=tuple(_sentence_shares(matched, counted, weights, total, of_sentences)),
         matched=matched,
     )
 
 
-def own_score(matched: Iterable[Matched]) -> float:
+def own_score(matched: Iterable[Matched], query: Query) -> float:
     """The score of these terms if each sentence counted, whatever its depth."""
-    sentences = sorted(_sums(matched).values())
+    weights = sentence_weights(Tier.ANY, query)
+    sentences = sorted(weights[at] * score for at, score in _sums(matched).items())
     return sum(sentences[:1]) + OTHER_SENTENCES * sum(sentences[1:])
 
 
 def _matched(parts: Parts, query: Query, tier: Tier) -> Iterator[Matched]:
-    sentences = [_counting(parts, query)] if tier is Tier.EVERY else query.sentences
+    every = tier is Tier.EVERY
+    sentences = [_counting(parts, query)] if every else [it.terms for it in query.sentences]
     for at, terms in enumerate(sentences):
         for term in terms:
             if found := parts.terms.get(term):
@@ -236,10 +239,17 @@ def _sentence_shares(
     counted: Mapping[int, float],
     weights: Mapping[int, float],
     total: float,
+    of_sentences: Sequence[float],
 ) -> Iterator[SentenceShare]:
     for at, score in sorted({**_sums(matched), **counted}.items()):
         share = weights.get(at, 0.0) * score / total if total else 0.0
-        yield SentenceShare(sentence=at, score=score, share=share, is_counted=at in counted)
+        yield SentenceShare(
+            sentence=at,
+            weight=of_sentences[at],
+            score=score,
+            share=share,
+            is_counted=at in counted,
+        )
 
 
 def _field_shares(

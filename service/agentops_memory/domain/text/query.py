@@ -1,6 +1,5 @@
 """The query parser: a prompt becomes terms, and never query syntax."""
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -9,6 +8,7 @@ from typing import NamedTuple
 
 from . import normalization as forms
 from .features import ALL, Feature, Features
+from .sentences import sentences, weight
 
 TIMEOUT = timedelta(seconds=2)  # of a full-text search, before the newest stand in for the best
 MAX_PROMPT = 500  # code points; a prompt's intent is at its start
@@ -17,8 +17,6 @@ MAX_JOINED = 8  # joined forms of one identifier
 SHORTEST_TYPO = 5  # letters of a word that may be misspelt
 SHORTEST_STEM, LONGEST_STEM = 4, 32  # letters of a stem that may be misspelt
 CACHED = 4096  # words whose pieces are cached: a few make most of any prompt
-
-_SENTENCE_END = re.compile(r"[.!?;](?=\s)|[\u3002\uff01\uff1f\uff61\r\n\u0085\u2028\u2029]")
 
 STOPWORDS = frozenset(
     """
@@ -59,19 +57,26 @@ class Piece(NamedTuple):
         return self.parts + self.joined
 
 
+class Sentence(NamedTuple):
+    """A sentence's terms, and what it weighs beside the others; a lone one weighs 1."""
+
+    terms: tuple[Term, ...]
+    weight: float = 1.0
+
+
 Corrections = Mapping[str, tuple[str, ...]]
 """Words of a query that occur in no memory, each with the words it may be a typo of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """A parsed prompt: the terms of each sentence, and the pieces for a match of every word.
+    """A parsed prompt: its sentences, and the pieces for a match of every word.
 
     `path` is the text itself if it may be a topic key (it has a slash). `features` are
     those it was parsed with and is to be answered with; `timeout` bounds the full-text search.
     """
 
-    sentences: tuple[tuple[Term, ...], ...] = ()
+    sentences: tuple[Sentence, ...] = ()
     every: tuple[Piece, ...] = ()
     path: str | None = None
     corrections: Corrections = field(default_factory=dict)
@@ -84,7 +89,7 @@ class Query:
     @property
     def terms(self) -> tuple[Term, ...]:
         """The terms of all sentences, each once."""
-        return tuple(dict.fromkeys(term for sentence in self.sentences for term in sentence))
+        return tuple(dict.fromkeys(term for it in self.sentences for term in it.terms))
 
     @property
     def doubtful(self) -> tuple[str, ...]:
@@ -113,24 +118,26 @@ class Query:
 def understood(prompt: str, features: Features = ALL) -> Query:
     """The query of a prompt; any text is one, and one without words is false."""
     prompt = prompt[:MAX_PROMPT]
-    sentences: list[tuple[Term, ...]] = []
+    found: list[Sentence] = []
     every: dict[Piece, None] = {}
     room = MAX_TERMS
-    for sentence in _sentences(prompt, features):
+    for sentence in sentences(prompt, features):
         pieces = dict.fromkeys(_fitting(_significant(sentence, features), room))
         if terms := _terms(pieces):
-            sentences.append(terms)
+            found.append(Sentence(terms, weight(sentence, len(terms), features)))
             every.update(pieces)
             room -= len(terms)
     path = prompt.strip() if "/" in prompt else None
-    return Query(sentences=tuple(sentences), every=tuple(every), path=path, features=features)
+    if len(found) == 1:
+        found = [Sentence(found[0].terms)]
+    return Query(sentences=tuple(found), every=tuple(every), path=path, features=features)
 
 
 def words(prompt: str, features: Features = ALL) -> tuple[str, ...]:
     """Every word of a prompt, stop words included, each once."""
     pieces = (
         _piece(kind, text)
-        for part in _sentences(prompt, features)
+        for part in sentences(prompt, features)
         for kind, text in _found(part, features)
     )
     return tuple(dict.fromkeys(part.text for piece in pieces for part in piece.parts))
@@ -152,10 +159,6 @@ def is_one_edit(word: str, other: str) -> bool:
     if len(word) < len(other):
         return rest == other_rest[1:]
     return rest[1:] == other_rest[1:] or _swapped(rest) == other_rest
-
-
-def _sentences(prompt: str, features: Features) -> list[str]:
-    return _SENTENCE_END.split(prompt) if Feature.SENTENCES in features else [prompt]
 
 
 def _significant(sentence: str, features: Features) -> Iterable[Piece]:
@@ -226,8 +229,9 @@ def _swapped(letters: str) -> str:
     return letters[1:2] + letters[:1] + letters[2:]
 
 
-def _widened(sentence: tuple[Term, ...], corrections: Corrections) -> tuple[Term, ...]:
-    return tuple(dict.fromkeys([*sentence, *_alternatives(sentence, corrections)]))
+def _widened(sentence: Sentence, corrections: Corrections) -> Sentence:
+    terms = [*sentence.terms, *_alternatives(sentence.terms, corrections)]
+    return sentence._replace(terms=tuple(dict.fromkeys(terms)))
 
 
 def _alternatives(terms: Iterable[Term], corrections: Corrections) -> tuple[Term, ...]:

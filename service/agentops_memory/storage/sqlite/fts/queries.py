@@ -9,7 +9,12 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from ....domain.model.memory import Memory, MemoryId
-from ....domain.model.ranking import OTHER_SENTENCES, sentence_depth, weights_of
+from ....domain.model.ranking import (
+    OTHER_SENTENCES,
+    sentence_depth,
+    sentence_weights,
+    weights_of,
+)
 from ....domain.model.search import Tier
 from ....domain.text.query import Piece, Query, Term
 from ...sql.memory_lists import listed
@@ -28,6 +33,7 @@ class IndexQuery:
     """A tier's query to each visible partition: what each sentence matches, and how deep."""
 
     matches: tuple[str, ...]
+    sentence_weights: tuple[float, ...]
     weights: tuple[float, ...]
     depth: int
     visible: VisibleRows
@@ -38,10 +44,16 @@ class IndexQuery:
         if tier is Tier.EVERY:
             matches: tuple[str, ...] = (in_columns(OWN_COLUMNS, _all_of(query.every)),)
         else:
-            matches = tuple(map(any_of, query.sentences))
+            matches = tuple(any_of(sentence.terms) for sentence in query.sentences)
         depth = limit if len(matches) == 1 else sentence_depth(query, limit)
         depth = ALL if depth is None else depth
-        return cls(matches=matches, weights=weights_of(query), depth=depth, visible=visible)
+        return cls(
+            matches=matches,
+            sentence_weights=sentence_weights(tier, query),
+            weights=weights_of(query),
+            depth=depth,
+            visible=visible,
+        )
 
     @property
     def in_own_columns(self) -> "IndexQuery":
@@ -92,7 +104,7 @@ class Scores(SqliteTable):
     def of_sentences(
         self, query: IndexQuery, number: int, ids: Collection[MemoryId]
     ) -> list[tuple[int, MemoryId, float]]:
-        """Each sentence, and what it contributes to the scores of these memories."""
+        """Each sentence, and the scores of these memories in it, before its weight."""
         return self._execute(
             f"""SELECT sentence, id, score
                   FROM ({_sentences(query, number)})
@@ -145,7 +157,8 @@ def weighted(name: str, weights: tuple[float, ...]) -> str:
 
 
 def _best(query: IndexQuery, number: int) -> str:
-    return f"""SELECT id, min(score) + {OTHER_SENTENCES} * (sum(score) - min(score)) AS score
+    best = "min(weighted)"
+    return f"""SELECT id, {best} + {OTHER_SENTENCES} * (sum(weighted) - {best}) AS score
                  FROM ({_sentences(query, number)})
              GROUP BY id
              ORDER BY score, id
@@ -164,14 +177,16 @@ def _sentence(at: int, number: int, query: IndexQuery) -> str:
     hidden = "".join(f" AND NOT {hides(id_)}" for hides in query.visible.hidden)
     narrowed = f"CROSS JOIN memories m ON m.id = {name}.rowid & {_ID}{condition}" * bool(condition)
     ranges = " UNION ALL ".join(
-        f"""SELECT {at} AS sentence, {name}.rowid & {_ID} AS id,
+        f"""SELECT {name}.rowid & {_ID} AS id,
                    {weighted(name, query.weights)} AS score
               FROM {name} {narrowed}
              WHERE {name} MATCH :match_{at}
                    AND {name}.rowid BETWEEN :first_{span} AND :last_{span}{hidden}"""
         for span in range(len(query.visible.spans[number]))
     )
-    return f"SELECT * FROM ({ranges} ORDER BY score, id LIMIT :depth)"
+    weight = query.sentence_weights[at]
+    return f"""SELECT {at} AS sentence, id, score, {weight} * score AS weighted
+                 FROM ({ranges} ORDER BY score, id LIMIT :depth)"""
 
 
 def _parameters(query: IndexQuery, number: int) -> dict[str, object]:

@@ -13,7 +13,7 @@ from ....domain.model.memory import Memory, MemoryId
 from ....domain.model.ranking import KEYED_RANK, PLACES, SCORED
 from ....domain.model.search import Filter, Hit, Method, Parts, Tier
 from ....domain.model.space import GLOBAL_SCOPE
-from ....domain.text.query import Corrections, Query, Term, is_one_edit
+from ....domain.text.query import Corrections, Query, Sentence, Term, is_one_edit
 from ...sql.memory_lists import MemoryLists
 from ..base.connection import READ_LIMIT, interrupt_at
 from ..base.dialect import SqliteTable
@@ -78,7 +78,7 @@ class Search:
     def similar(self, terms: Collection[Term], filter_: Filter, limit: int) -> list[Memory]:
         visible = self._visibility.of(filter_)
         rare = self._scores.rare(terms, visible, SCORED)
-        query = Query(sentences=(rare or tuple(terms),))
+        query = Query(sentences=(Sentence(rare or tuple(terms)),))
         index_query = IndexQuery.of(Tier.ANY, query, visible, limit).in_own_columns
         return [memory for memory, _ in self._best(index_query, limit)]
 
