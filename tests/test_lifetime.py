@@ -118,6 +118,9 @@ def test_a_connection_without_a_request_does_not_delay_the_end(
             client.send(begun)
             if begun == HEALTH:
                 assert client.answer().status == 200
+            with wire(service.url) as later:  # accepted after the first
+                later.send(HEALTH)
+                assert later.answer().status == 200
 
         assert client.rest() == b""
 

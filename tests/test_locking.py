@@ -17,6 +17,7 @@ from agentops_memory.storage.sqlite.base.connection import connect
 from agentops_memory.storage.sqlite.engine import engine
 
 from .files import assert_sound
+from .process import until
 from .raw import request, wire
 from .service import Service, observation, serving
 
@@ -118,7 +119,7 @@ def test_a_caller_that_leaves_keeps_no_place_in_the_queue(
                     body = json.dumps(observation(f"left {number}")).encode()
                     client.send(request("POST", "/observations", body))
                     assert service.http.get("/health").status_code == 200  # it came later
-        service.save("stayed")
+        until(lambda: save(service, "stayed").status_code == 201)
         left = service.http.get("/stats").json()["total_observations"] - 1
 
     # One had the place, and was committed whole; the others may have been refused unheard.
