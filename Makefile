@@ -46,7 +46,8 @@ bench-full: $(READY) ## the benchmarks in full: half an hour, 4 GB of disk; KEEP
 	$(BIN)/python -m benchmarks --full $(if $(KEEP),--keep $(KEEP))
 
 bench-recall: $(READY) ## recall, with each technique left out in turn; DATA="folder ..." for other data
-	$(BIN)/python -m benchmarks.recall --each $(DATA)
+	$(BIN)/python -m benchmarks.recall --each --budgets $(DATA)
+	$(BIN)/python -m benchmarks.recall --alone --company 400 $(DATA)
 	$(BIN)/python -m benchmarks.recall --typos 1 $(DATA)
 	$(BIN)/python -m benchmarks.recall --typos 1 --without typos $(DATA)
 

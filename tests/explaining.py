@@ -28,15 +28,19 @@ def assert_true(item: dict[str, Any]) -> None:
     """The pieces of an item's score make it whole."""
     counted = [part for part in item["sentences"] if part["counted"]]
     scores = sorted(part["weight"] * part["score"] for part in counted)
-    assert scores[0] + 0.4 * sum(scores[1:]) == pytest.approx(item["score"], rel=1e-9)
+    own = scores[0] + 0.4 * sum(scores[1:])
+    followers = item.get("following", [])
+    gained = sum(it["weight"] * it["score"] for it in followers)
+    assert own + gained == pytest.approx(item["score"], rel=1e-9)
     assert sum(item["fields"].values()) == pytest.approx(1, abs=1e-6)
     best = min(counted, key=lambda it: (it["weight"] * it["score"], it["sentence"]))
     weights = {it["sentence"]: it["weight"] * (1.0 if it is best else 0.4) for it in counted}
     for name, share in item["fields"].items():
         parts = [weights.get(one["sentence"], 0.0) * one["score"] * one["fields"].get(name, 0.0)
                  for one in item["matched"]]  # fmt: skip
-        assert share == pytest.approx(sum(parts) / item["score"], abs=1e-9)
-    assert sum(part["share"] for part in item["sentences"]) == pytest.approx(1, abs=1e-6)
+        assert share == pytest.approx(sum(parts) / own, abs=1e-9)
+    shares = [part["share"] for part in (*item["sentences"], *followers)]
+    assert sum(shares) == pytest.approx(1, abs=1e-6)
     for part in item["sentences"]:
         terms = [one for one in item["matched"] if one["sentence"] == part["sentence"]]
         assert sum(one["score"] for one in terms) == pytest.approx(part["score"], rel=1e-9)

@@ -238,6 +238,7 @@ def test_an_explanation_is_sentences(terminal: Terminal) -> None:
         "Nobody wrote queeu, so it was read as queue.\n"
     )
     assert "</memory:context>\n[discovery] Queue\n    Place 1, by its words.\n" in reminded
+    assert re.search(r"    What follows it adds \d+%: #\d+\.\n", reminded), reminded
 
 
 def test_stored_text_cannot_speak_to_the_terminal(terminal: Terminal) -> None:

@@ -8,7 +8,8 @@ import httpx
 import pytest
 
 from agentops_memory.domain.errors import TimedOut
-from agentops_memory.domain.model.search import Filter, Hit
+from agentops_memory.domain.model.ranking import Scored
+from agentops_memory.domain.model.search import Filter
 from agentops_memory.domain.text.query import Query
 from agentops_memory.storage.sqlite.fts.search import Search
 
@@ -193,7 +194,7 @@ def test_a_key_for_some_projects_sees_no_store(tmp_path: Path) -> None:
 def test_what_was_found_in_time_is_kept_when_a_store_takes_too_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted_in_stores(self: Search, query: Query, seen: Filter, limit: int) -> list[Hit]:
+    def interrupted_in_stores(self: Search, query: Query, seen: Filter, limit: int) -> list[Scored]:
         if seen.store is not None:
             raise TimedOut("Looking for words took too long.")
         return best(self, query, seen, limit)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agentops_memory.domain.errors import StartRefused
-from agentops_memory.domain.text.features import ALL, Feature
+from agentops_memory.domain.text.features import ALL, INDEXED, Feature
 from agentops_memory.domain.text.normalization import borrowed, borrows
 from agentops_memory.storage.sqlite.base.connection import APPLICATION_ID, connect
 from agentops_memory.storage.sqlite.fts.partitions import AREAS
@@ -32,7 +32,7 @@ def path(tmp_path: Path) -> Path:
 # Other techniques
 
 
-@pytest.mark.parametrize("without", ["context", "tags", "identifiers", "pairs", "context-guard"])
+@pytest.mark.parametrize("without", sorted(INDEXED - {Feature.PRIOR}))
 def test_a_file_made_without_a_technique_is_indexed_anew_with_it(path: Path, without: str) -> None:
     with serving(path, MEMORY_RECALL_WITHOUT=without) as service:
         told(service)
@@ -76,6 +76,7 @@ def told(service: Service) -> None:
     service.save("on Friday", title="answer")
     service.save("max_connections", title="name", session_id="s2", tags=["walrus"])
     service.save("数据库连接池", title="pairs", session_id="s3")
+    service.save("gone fishing", title="irregular", session_id="s4")
     service.save("word " * 100, title="long", session_id="s1")
 
 
@@ -86,6 +87,7 @@ WITH_ALL = {
     "maxconnections": {"name"},
     "据库": {"pairs"},
     "friday": {"answer"},
+    "went": {"irregular"},
 }
 
 

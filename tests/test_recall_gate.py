@@ -1,22 +1,29 @@
 """What recall finds in judged questions of our own: no figure changes unseen."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 from benchmarks.recall.asking import answers, load
-from benchmarks.recall.judged import judged
+from benchmarks.recall.company import ALONE, TOGETHER, Company, alone, services, strangers
+from benchmarks.recall.judged import Document, Judged, Query, judged
 from benchmarks.recall.metrics import (
     NO_HIT,
     Asked,
+    Budget,
+    Packed,
     figures,
     figures_by_kind,
     gain,
+    kept_in,
     ndcg,
     recall,
+    recall_in,
     reciprocal_rank,
+    tokens_in,
 )
 from benchmarks.recall.typos import mistyped, with_typos
 
@@ -29,21 +36,28 @@ TOLERANCE = 0.0005
 WRITE = "If this is wanted, write it down: python -m benchmarks.recall --write-figures"
 
 Groups = Mapping[str, Mapping[str, float]]
+OWN = judged(str(SET))
 
 
-@pytest.fixture(scope="module")
-def measured(tmp_path_factory: pytest.TempPathFactory) -> Groups:
-    return figures_by_kind(asked(tmp_path_factory.mktemp("recall")))
-
-
-def asked(folder: Path, without: str = "") -> list[Asked]:
-    """The answers of a service that holds the set."""
-    own = judged(str(SET))
-    with serving(folder / "memory.db", MEMORY_RECALL_WITHOUT=without) as service:
+def asked(path: Path, of: Judged, without: str = "", budgets: Sequence[Budget] = ()) -> list[Asked]:
+    """The answers of a service that holds a set."""
+    with serving(path, MEMORY_RECALL_WITHOUT=without) as service:
         port = urlsplit(service.url).port
         assert port is not None
-        load(port, own)
-        return answers(port, own)
+        load(port, of)
+        return answers(port, of, budgets)
+
+
+def written(name: str) -> Groups:
+    """The figures to compare with, of the set in one service or of each project alone."""
+    groups: Groups = json.loads((SET / "figures.json").read_text("utf-8"))[name]
+    return groups
+
+
+def document(
+    id_: str, *, project: str = "p", text: str = "x", scope: str | None = None
+) -> Document:
+    return Document(id=id_, project=project, session="s", title=id_, text=text, scope=scope)
 
 
 def changes(then: Groups, now: Groups) -> dict[str, list[str]]:
@@ -58,17 +72,68 @@ def changes(then: Groups, now: Groups) -> dict[str, list[str]]:
     return found
 
 
-def test_recall_finds_what_it_found_before(measured: Groups) -> None:
-    then: Groups = json.loads((SET / "figures.json").read_text("utf-8"))
+@pytest.mark.parametrize("name", [TOGETHER, ALONE])
+def test_recall_finds_what_it_found_before(tmp_path: Path, name: str) -> None:
+    sets = services(OWN, is_alone=name == ALONE)
 
-    assert measured.keys() == then.keys(), WRITE
-    assert changes(then, measured) == {"worse": [], "better": []}, WRITE
+    found = [asked(tmp_path / f"{number}.db", of) for number, of in enumerate(sets)]
+
+    then, now = written(name), figures_by_kind(list(chain(*found)))
+    assert now.keys() == then.keys(), WRITE
+    assert changes(then, now) == {"worse": [], "better": []}, WRITE
 
 
-def test_the_figures_see_that_a_technique_is_off(measured: Groups, tmp_path: Path) -> None:
-    without = figures_by_kind(asked(tmp_path, Feature.STOPWORDS))
+def test_the_figures_see_that_a_technique_is_off(tmp_path: Path) -> None:
+    without = figures_by_kind(asked(tmp_path / "memory.db", OWN, Feature.STOPWORDS))
 
-    assert changes(measured, without)["worse"] != []
+    assert changes(written(TOGETHER), without)["worse"] != []
+
+
+def test_a_budget_is_asked_for_and_its_tokens_are_counted(tmp_path: Path) -> None:
+    ids = ("a", "b")
+    of = Judged(
+        name="two",
+        documents=tuple(document(it, text="The queue is full.") for it in ids),
+        queries=(Query(project="p", text="queue", relevant=frozenset(ids)),),
+    )
+
+    (one,) = asked(tmp_path / "memory.db", of, budgets=(15, None))
+
+    within, whole = one.packed
+    assert (within.tokens, whole.tokens) == (8, 16)  # each line has 29 bytes
+    assert within.ranking == whole.ranking[:1] == one.context[:1]
+    assert whole.ranking == one.context
+
+
+def test_a_lone_project_has_its_own_documents_and_the_global_ones() -> None:
+    of = Judged(
+        name="two",
+        documents=(
+            document("a", project="p"),
+            document("b", project="q"),
+            document("c", project="q", scope="global"),
+        ),
+        queries=tuple(
+            Query(project=it, text=it, relevant=frozenset("c")) for it in ("q", "p", "q")
+        ),
+    )
+
+    lone = alone(of)
+
+    assert [[it.id for it in one.documents] for one in lone] == [["b", "c"], ["a", "c"]]
+    assert [[it.text for it in one.queries] for one in lone] == [["q", "q"], ["p"]]
+
+
+def test_strangers_come_first_and_are_the_same_every_time() -> None:
+    company = Company(strangers=3, memories=2)
+    lone, in_company = alone(OWN), services(OWN, company, is_alone=True)
+
+    first = [one.documents[:6] for one in in_company]
+
+    assert first == [tuple(strangers(OWN, company))] * len(lone)
+    assert [one.documents[6:] for one in in_company] == [one.documents for one in lone]
+    assert [it.project for it in first[0]] == [f"stranger {at}" for at in (0, 0, 1, 1, 2, 2)]
+    assert not {it.id for it in first[0]} & {it.id for it in OWN.documents}
 
 
 def test_a_change_is_worse_or_better_and_small_ones_do_not_count() -> None:
@@ -120,6 +185,23 @@ def test_figures_are_means_over_the_queries_and_over_each_kind() -> None:
     assert groups["easy"] == figures([found])
 
 
+def test_figures_within_a_budget_are_means_and_a_share_of_those_without() -> None:
+    whole = Packed(budget=None, ranking=["a", "b"], tokens=90)
+    first, none = (Packed(budget=200, ranking=it, tokens=50) for it in (["a"], []))
+    two, one = frozenset("ab"), frozenset("a")
+
+    found = figures(
+        [
+            Asked(relevant=two, context=["a", "b"], search=[], packed=(first, whole)),
+            Asked(relevant=one, context=["a"], search=[], packed=(none, whole)),
+        ]
+    )
+
+    assert found["context recall@5"] == 1
+    assert found[recall_in(200)] == found[kept_in(200)] == 0.25
+    assert (found[tokens_in(200)], found[tokens_in(None)]) == (50, 90)
+
+
 def test_a_typo_changes_one_word_of_five_letters_and_not_its_first() -> None:
     text = "why is max_connections so low on staging"
 
@@ -133,9 +215,7 @@ def test_a_typo_changes_one_word_of_five_letters_and_not_its_first() -> None:
 
 
 def test_the_same_seed_makes_the_same_typos() -> None:
-    own = judged(str(SET))
-
-    assert with_typos(own, 1) == with_typos(own, 1) != with_typos(own, 2)
+    assert with_typos(OWN, 1) == with_typos(OWN, 1) != with_typos(OWN, 2)
 
 
 def test_a_text_without_a_long_word_stays_as_it_is() -> None:
@@ -165,4 +245,4 @@ def test_documents_may_lie_in_another_folder(tmp_path: Path) -> None:
 
     elsewhere = judged(f"{tmp_path}:{SET}")
 
-    assert elsewhere.documents == judged(str(SET)).documents
+    assert elsewhere.documents == OWN.documents

@@ -4,16 +4,17 @@ import argparse
 import json
 from pathlib import Path
 
-from . import tables
-from .configurations import NAMES, Configurations, asked, each, single
+from .company import ALONE, NOBODY, TOGETHER, Company, services
+from .configurations import EVERYTHING_ON, NAMES, asked, each, single
 from .judged import Judged, judged
-from .metrics import figures_by_kind
+from .metrics import BUDGETS, figures_by_kind
+from .tables import IN_BUDGETS, RANKINGS, Table
 from .typos import with_typos
 
 OWN = Path(__file__).parents[2] / "tests" / "data" / "recall"
 FIGURES = "figures.json"
 
-Groups = dict[str, dict[str, float]]  # of each kind of query, and of all
+Measured = dict[str, dict[str, dict[str, float]]]  # each configuration, kind of query and figure
 
 
 def main() -> None:
@@ -25,6 +26,14 @@ def main() -> None:
 
 
 def _options() -> argparse.Namespace:
+    parser = _parser()
+    options = parser.parse_args()
+    if options.write_figures and _is_special(options):
+        parser.error("--write-figures goes with --kinds and --json alone")
+    return options
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.recall", description=__doc__)
     parser.add_argument(
         "folders",
@@ -47,16 +56,45 @@ def _options() -> argparse.Namespace:
     off.add_argument("--each", action="store_true", help="each technique off alone, and all off")
     parser.add_argument("--kinds", action="store_true", help="a row for each kind of query, too")
     parser.add_argument("--typos", type=int, metavar="SEED", help="one typo in every query")
+    parser.add_argument(
+        "--budgets",
+        action="store_const",
+        const=(*BUDGETS, None),
+        default=(),
+        help="what a context still lists in 200, 500 and 1,000 tokens, too",
+    )
+    _add_company(parser)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to a file")
     parser.add_argument(
         "--write-figures",
         action="store_true",
         help=f"write {FIGURES} into each FOLDER: what a test compares with",
     )
-    options = parser.parse_args()
-    if options.write_figures and (options.each or options.without or options.typos is not None):
-        parser.error("--write-figures is for everything on and nothing mistyped")
-    return options
+    return parser
+
+
+def _add_company(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--alone", action="store_true", help="each project in a service of its own")
+    parser.add_argument(
+        "--company",
+        type=int,
+        default=0,
+        metavar="N",
+        help="N further projects, saved before; 8 share a partition, so that 7 are the most"
+        " company that a lone project can have, and 8 are none",
+    )
+    parser.add_argument(
+        "--memories",
+        type=int,
+        default=NOBODY.memories,
+        metavar="N",
+        help="of each of these projects; %(default)s if it is not given",
+    )
+
+
+def _is_special(options: argparse.Namespace) -> bool:
+    others = (options.each, options.without, options.budgets, options.alone, options.company)
+    return any(others) or options.typos is not None
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -66,31 +104,52 @@ def _names(text: str) -> tuple[str, ...]:
     return names
 
 
-def _measured(place: str, options: argparse.Namespace) -> dict[str, Groups]:
+def _measured(place: str, options: argparse.Namespace) -> Measured:
     of = judged(place)
     if options.typos is not None:
         of = with_typos(of, options.typos)
-    configurations = each() if options.each else single(options.without)
-    print(f"\n{of.name}: {len(of.documents):,} documents, {len(of.queries):,} queries")
-    measured = _rows(of, configurations, kinds=options.kinds)
+    measured = _printed(of, options, is_alone=options.alone)
     if options.write_figures:
-        _write(Path(place.partition(":")[0]) / FIGURES, *measured.values())
+        lone = _printed(of, options, is_alone=True)
+        figures = {TOGETHER: measured[EVERYTHING_ON], ALONE: lone[EVERYTHING_ON]}
+        _write(Path(place.partition(":")[0]) / FIGURES, figures)
     return measured
 
 
-def _rows(of: Judged, configurations: Configurations, *, kinds: bool) -> dict[str, Groups]:
+def _printed(of: Judged, options: argparse.Namespace, *, is_alone: bool) -> Measured:
     """The figures of each configuration; each is printed when it is known."""
-    measured: dict[str, Groups] = {}
-    print(tables.head())
+    company = Company(strangers=options.company, memories=options.memories)
+    sets = services(of, company, is_alone=is_alone)
+    configurations = each() if options.each else single(options.without)
+    measured: Measured = {}
+    print(f"\n{_title(of, company, is_alone=is_alone)}\n{RANKINGS.head()}")
     for name, without in configurations.items():
-        groups = measured[name] = figures_by_kind(asked(of, without))
-        print(tables.row(name, groups["all"]))
-        first = next(iter(measured.values()))
-        if groups is not first:
-            print(tables.differences(first["all"], groups["all"]))
-        if kinds:
-            print(*tables.kinds(groups), sep="\n")
+        found = [answer for one in sets for answer in asked(one, without, options.budgets)]
+        measured[name] = figures_by_kind(found)
+        _print_row(RANKINGS, name, measured, kinds=options.kinds)
+    if options.budgets:
+        print(IN_BUDGETS.head())
+        for name in measured:
+            _print_row(IN_BUDGETS, name, measured, kinds=options.kinds)
     return measured
+
+
+def _title(of: Judged, company: Company, *, is_alone: bool) -> str:
+    parts = (
+        f"{of.name}: {len(of.documents):,} documents, {len(of.queries):,} queries",
+        "each project alone" * is_alone,
+        f"strangers: {company.strangers:,} x {company.memories:,}" * bool(company.strangers),
+    )
+    return ", ".join(filter(None, parts))
+
+
+def _print_row(table: Table, name: str, measured: Measured, *, kinds: bool) -> None:
+    first, groups = next(iter(measured.values())), measured[name]
+    print(table.row(name, groups["all"]))
+    if groups is not first:
+        print(table.differences(first["all"], groups["all"]))
+    if kinds:
+        print(*table.kinds(groups), sep="\n")
 
 
 def _write(path: Path, figures: object) -> None:

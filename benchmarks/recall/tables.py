@@ -1,43 +1,82 @@
 """Figures as lines of a table."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 
-from .metrics import NO_HIT, Figures
+from .metrics import BUDGETS, NO_HIT, TOKENS, Figures, kept_in, recall_in, tokens_in
 
-MEASURES = ("recall@5", "recall@10", "nDCG@10", "MRR")
-COLUMNS = (*(f"{route} {name}" for route in ("context", "search") for name in MEASURES), NO_HIT)
 NAME = 26  # characters of a row's name
-CELL = 9
-ROUTE = len(MEASURES) * (CELL + 1) - 1
+MEASURES = ("recall@5", "recall@10", "nDCG@10", "MRR")
+
+Columns = Mapping[str, str]  # a column's name, and the figure in it
 
 
-def head() -> str:
-    """Two lines: the routes, and what is measured of each."""
-    routes = "".join(f" | {route:{ROUTE}}" for route in ("context", "search"))
-    names = [column.partition(" ")[2] if column != NO_HIT else column for column in COLUMNS]
-    return f"{'':{NAME}}{routes} |\n{'':{NAME}}{_cells(names)}"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Groups of columns, each below its title."""
+
+    groups: Mapping[str, Columns]
+    cell: int  # characters of a figure
+
+    def head(self) -> str:
+        """Two lines: the titles, and the names of the columns."""
+        titles = "".join(
+            f" | {title:{len(columns) * (self.cell + 1) - 1}}"
+            for title, columns in self.groups.items()
+        )
+        names = {
+            figure: name for columns in self.groups.values() for name, figure in columns.items()
+        }
+        return f"{'':{NAME}}{titles.rstrip()}\n{self._line('', names)}"
+
+    def row(self, name: str, figures: Figures) -> str:
+        """The figures below the names."""
+        return self._line(name, {figure: _shown(figure, it) for figure, it in figures.items()})
+
+    def differences(self, first: Figures, figures: Figures) -> str:
+        """How far the figures are from the first ones, in points; tokens in tokens."""
+        points = {name: _difference(name, it - first[name]) for name, it in figures.items()}
+        return self._line("  points", points)
+
+    def kinds(self, groups: Mapping[str, Figures]) -> Iterator[str]:
+        """A row for each kind of query."""
+        for kind, figures in groups.items():
+            if kind != "all":
+                yield self.row(f"  {kind}", figures)
+
+    def _line(self, name: str, texts: Mapping[str, str]) -> str:
+        groups = (
+            " ".join(f"{texts[figure]:>{self.cell}}" for figure in columns.values())
+            for columns in self.groups.values()
+        )
+        return f"{name:{NAME}}" + "".join(f" | {group}" for group in groups)
 
 
-def row(name: str, figures: Figures) -> str:
-    """The figures under their names."""
-    return f"{name:{NAME}}{_cells([f'{figures[column]:.3f}' for column in COLUMNS])}"
+def _shown(figure: str, value: float) -> str:
+    return f"{value:.0f}" if figure.startswith(TOKENS) else f"{value:.3f}"
 
 
-def differences(first: Figures, figures: Figures) -> str:
-    """How far the figures are from the first ones, in points."""
-    points = [f"{(figures[column] - first[column]) * 100:+.1f}" for column in COLUMNS]
-    return f"{'  points':{NAME}}{_cells(points)}"
+def _difference(figure: str, by: float) -> str:
+    return f"{by:+.0f}" if figure.startswith(TOKENS) else f"{by * 100:+.1f}"
 
 
-def kinds(groups: Mapping[str, Figures]) -> Iterator[str]:
-    """A row for each kind of query."""
-    for kind, figures in groups.items():
-        if kind != "all":
-            yield row(f"  {kind}", figures)
+def _by_budget(figure_in: Callable[[int], str]) -> dict[str, str]:
+    return {f"{budget:,}": figure_in(budget) for budget in BUDGETS}
 
 
-def _cells(texts: list[str]) -> str:
-    """Three groups of cells: a route, a route, and what is left."""
-    width = len(MEASURES)
-    groups = (texts[:width], texts[width : 2 * width], texts[2 * width :])
-    return "".join(" | " + " ".join(f"{text:>{CELL}}" for text in group) for group in groups)
+RANKINGS = Table(
+    groups={
+        "context": {name: f"context {name}" for name in MEASURES},
+        "search": {name: f"search {name}" for name in MEASURES},
+        "": {NO_HIT: NO_HIT},
+    },
+    cell=9,
+)
+IN_BUDGETS = Table(
+    groups={
+        "context recall@5 in tokens": _by_budget(recall_in) | {"any": recall_in(None)},
+        "share of recall@5": _by_budget(kept_in),
+        "tokens taken": _by_budget(tokens_in) | {"any": tokens_in(None)},
+    },
+    cell=7,
+)

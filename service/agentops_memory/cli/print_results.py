@@ -162,6 +162,9 @@ def _reasons(explanation: Explanation) -> Iterator[str]:
             f"{FIELDS.get(name, name)} {share:.0%}" for name, share in shares if share >= 0.005
         )
         yield f"Where: {where}. Score {explanation.get('score', 0):.3g}; lower is better."
+    if following := explanation.get("following"):
+        share = sum(it["share"] for it in following)
+        yield f"What follows it adds {share:.0%}: {_ids([it['id'] for it in following])}."
     if explanation.get("store_id"):
         yield f"From the memory store {explanation['store_id']}."
     if older := explanation.get("superseded"):

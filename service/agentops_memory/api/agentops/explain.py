@@ -38,6 +38,15 @@ class SentencePart(BaseModel):
     counted: bool
 
 
+class FollowingPart(BaseModel):
+    """A memory that follows in the session and is among the best itself: its part of a score."""
+
+    id: int
+    weight: float
+    score: float
+    share: float
+
+
 class ItemExplanation(BaseModel):
     """Why a memory is in an answer. One found by its age or topic key alone has no score."""
 
@@ -55,6 +64,7 @@ class ItemExplanation(BaseModel):
     matched: list[MatchedTerm]
     fields: dict[str, float] | None = None
     sentences: list[SentencePart] | None = None
+    following: list[FollowingPart] | None = None
     content_cut: bool | None = None
     superseded: list[int] | None = Field(default=None, description="What it supersedes.")
 
@@ -143,6 +153,16 @@ def item(hit: Hit, place: int, found: Found, *, is_cut: bool | None = None) -> E
             )
             for part in explained.sentences
         ],
+        "following": [
+            FollowingPart(
+                id=part.memory,
+                weight=part.weight,
+                score=part.score,
+                share=part.weight * part.score / explained.score,
+            )
+            for part in explained.followers
+        ]
+        or None,
     }
     return _told(plain.model_copy(update=scored))
 

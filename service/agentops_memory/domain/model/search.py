@@ -1,6 +1,6 @@
 """Search: filters, hits, tiers, packed contexts and explanations."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -38,6 +38,18 @@ class TermScore:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Follower:
+    """One of the best that follows another of them in its session, to whose score it adds.
+
+    `weight` times `score`, which is what it has without its own followers.
+    """
+
+    memory: MemoryId
+    weight: float
+    score: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
     """A memory's score in parts, as the index computes them.
 
@@ -48,6 +60,7 @@ class Parts:
 
     sentences: tuple[float | None, ...]
     terms: Mapping[Term, TermScore]
+    followers: Sequence[Follower] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,11 +89,15 @@ class SentenceShare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explained:
-    """A score explained; the shares of fields sum to one, as do those of sentences."""
+    """A score explained; the shares of fields sum to one, as do those of sentences and followers.
+
+    Fields share what the memory's own words and its context add.
+    """
 
     score: float
     fields: Mapping[Field, float]
     sentences: tuple[SentenceShare, ...]
+    followers: Sequence[Follower]
     matched: tuple[Matched, ...]
 
 

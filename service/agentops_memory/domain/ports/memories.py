@@ -1,6 +1,6 @@
 """The ports of memories, their revisions and sessions."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Protocol
@@ -72,6 +72,9 @@ class MemoryTable(Protocol):
         self, filter_: Filter, limit: int, *, before: MemoryId | None = None
     ) -> list[Memory]:
         """Live memories older than `before`, newest first, ties by id; at most MAX_LIST of text."""
+
+    def loaded(self, ids: Iterable[MemoryId]) -> list[Memory]:
+        """The memories with these ids, in their order, as far as one answer can hold them."""
 
     def pinned(self, filter_: Filter, limit: int) -> list[Memory]:
         """Live pinned memories in the order of pinning, ties by id."""

@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Protocol
 
 from ..model.memory import Memory, MemoryId
+from ..model.ranking import Scored
 from ..model.search import Filter, Hit, Parts, Tier
 from ..text.query import Corrections, Query, Term
 
@@ -26,15 +27,15 @@ class SearchTable(Protocol):
         words are corrected; none without a single project or store.
         """
 
-    def every(self, query: Query, filter_: Filter, limit: int) -> list[Hit]:
+    def every(self, query: Query, filter_: Filter, limit: int) -> list[Scored]:
         """Memories in which all pieces of the query occur, best first, ties by id."""
 
-    def best(self, query: Query, filter_: Filter, limit: int) -> list[Hit]:
+    def best(self, query: Query, filter_: Filter, limit: int) -> list[Scored]:
         """Memories in which any term occurs, best first, ties by id.
 
-        A rank is that of the best sentence plus 0.4 times the sum of the others, each times
-        the sentence's weight. Each of several
-        sentences contributes its best memories alone (`sentence_depth`).
+        A score is that of the best sentence plus 0.4 times the sum of the others, each times
+        the sentence's weight; each of several sentences contributes its best memories alone
+        (`sentence_depth`). The best then gain by those that follow them (`gaining`).
         """
 
     def similar(self, terms: Collection[Term], filter_: Filter, limit: int) -> list[Memory]:
@@ -50,9 +51,7 @@ class SearchTable(Protocol):
         No statistics count, so that a score is the same in any project and in every engine.
         """
 
-    def ranking(
-        self, tier: Tier, query: Query, filter_: Filter, limit: int
-    ) -> list[tuple[MemoryId, float]]:
+    def ranking(self, tier: Tier, query: Query, filter_: Filter, limit: int) -> list[Scored]:
         """The full ranking of a tier, at most PLACES long.
 
         Sentence depth is that of the limit; a single sentence contributes all.

@@ -159,7 +159,7 @@ def _standing(tx: Transaction, wanted: MemoryId, answer: Answer) -> WhyNot:
     for tier in answer.tiers:
         if tier is not Tier.KEY and not query.sentences:
             continue
-        for id_, score in tx.search.ranking(tier, query, answer.searched, answer.limit):
+        for score, id_ in tx.search.ranking(tier, query, answer.searched, answer.limit):
             if id_ == wanted:
                 return WhyNot(reason=Reason.RANK, tier=tier, place=len(ahead) + 1, score=score)
             ahead.add(id_)
@@ -192,10 +192,12 @@ def explained(parts: Parts, query: Query, tier: Tier) -> Explained:
     best = min(counted, key=lambda at: (of_sentences[at] * counted[at], at), default=None)
     weights = {at: of_sentences[at] * (1.0 if at == best else OTHER_SENTENCES) for at in counted}
     total = sum(weights[at] * score for at, score in counted.items())
+    total += sum(it.weight * it.score for it in parts.followers)
     return Explained(
         score=total,
         fields=_field_shares(matched, weights),
         sentences=tuple(_sentence_shares(matched, counted, weights, total, of_sentences)),
+        followers=parts.followers,
         matched=matched,
     )
 

@@ -4,18 +4,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
-from ..model.memory import MemoryId
 from ..model.search import Hit
 
 K = 60  # of reciprocal rank fusion (Cormack, Clarke and Büttcher, 2009): how little the first lead
-
-
-def distinct(hits: Iterable[Hit]) -> list[Hit]:
-    """Each memory once, where it came first."""
-    first: dict[MemoryId, Hit] = {}
-    for hit in hits:
-        first.setdefault(hit.memory.id, hit)
-    return list(first.values())
 
 
 def never_falling(hits: Iterable[Hit]) -> Iterator[Hit]:

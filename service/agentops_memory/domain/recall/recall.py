@@ -1,14 +1,16 @@
 """Search and context: memories by full text, by topic key, and the newest as backfill."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from itertools import islice
 
 from ..errors import WITHOUT_WORDS
 from ..memories.lifecycles import with_links
 from ..memories.writes import live
 from ..model.access import Caller, Role
 from ..model.memory import Memory, MemoryId
+from ..model.ranking import Scored
 from ..model.search import Budget, Context, Filter, Found, Hit, Method, Source, Tier, Wanted
 from ..model.space import GLOBAL_SCOPE, Project, StoreId, Totals
 from ..ports.engine import Engine, Transaction
@@ -17,11 +19,14 @@ from ..text.features import ALL, Feature, Features
 from ..text.query import MAX_PROMPT, TIMEOUT, Query, understood, words
 from .budget import packed
 from .explanation import Answer, explanation
-from .lists import distinct, fused, never_falling
+from .lists import fused, never_falling
 
 SUMMARIES = 3  # of sessions, in a context
 NOTHING = Wanted()
 UNBOUNDED = Budget()
+
+Ranked = dict[MemoryId, tuple[Tier, float]]
+"""Memories in their order, each with its tier and its score there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,12 +193,25 @@ def _by_words(
     if not query.sentences or len(hits) >= limit:
         return query, hits
     query = _corrected(tx, query, filter_)
-    tiers = _search_tiers(query)
+    tiers, found = _search_tiers(query), {hit.memory.id for hit in hits}
+    ranked: Ranked = {}
     if Tier.EVERY in tiers:
-        hits = distinct([*hits, *tx.search.every(query, filter_, limit)])
-    if Tier.ANY in tiers and len(hits) < limit:
-        hits = distinct([*hits, *tx.search.best(query, filter_, limit)])
-    return query, hits
+        ranked = _ranked(Tier.EVERY, tx.search.every(query, filter_, limit), found)
+    if Tier.ANY in tiers and len(hits) + len(ranked) < limit:
+        best = _ranked(Tier.ANY, tx.search.best(query, filter_, limit), found)
+        ranked |= {id_: it for id_, it in best.items() if id_ not in ranked}
+    return query, [*hits, *_loaded(tx, dict(islice(ranked.items(), limit - len(hits))))]
+
+
+def _ranked(tier: Tier, scored: Iterable[Scored], but: Collection[MemoryId] = ()) -> Ranked:
+    return {id_: (tier, score) for score, id_ in scored if id_ not in but}
+
+
+def _loaded(tx: Transaction, ranked: Ranked) -> list[Hit]:
+    return [
+        Hit(memory=it, rank=ranked[it.id][1], method=Method.FULL_TEXT, tier=ranked[it.id][0])
+        for it in tx.memories.loaded(ranked)
+    ]
 
 
 def _search_tiers(query: Query) -> tuple[Tier, ...]:
@@ -268,8 +286,9 @@ def _matches_and_newest(
 def _source(tx: Transaction, query: Query, filter_: Filter, limit: int) -> Source:
     """The best matches in one project or store."""
     query = _corrected(tx, query, filter_)
-    is_any = Tier.ANY in _context_tiers(query)
-    hits = (tx.search.best if is_any else tx.search.every)(query, filter_, limit)
+    (tier,) = _context_tiers(query)
+    scored = (tx.search.best if tier is Tier.ANY else tx.search.every)(query, filter_, limit)
+    hits = _loaded(tx, _ranked(tier, scored))
     return Source(filter=filter_, query=query, hits=tuple(hits))
 
 

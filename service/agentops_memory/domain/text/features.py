@@ -26,6 +26,8 @@ class Feature(StrEnum):
     """A word that occurs nowhere is searched with the words one typo away."""
     CONTEXT = "context"
     """A memory is indexed with the end of those saved just before it."""
+    FOLLOWING = "following"
+    """A memory among the best gains by the words of those saved just after it."""
     CONTEXT_GUARD = "context-guard"
     """Only a short memory borrows such context."""
     TAGS = "tags"
@@ -34,12 +36,24 @@ class Feature(StrEnum):
     """Identifiers such as `max_connections` and `HTTPServer` are found by their parts, too."""
     PAIRS = "pairs"
     """Scripts without spaces between words are indexed as character bigrams."""
+    IRREGULAR_FORMS = "irregular-forms"
+    """Irregular forms of a word, such as `went` and `gone`, are indexed as the word itself."""
+    PRIOR = "prior"
+    """Each partition of the index is judged as if it held 1,000 more memories."""
 
 
 Features = frozenset[Feature]
 
 ALL: Features = frozenset(Feature)
 INDEXED: Features = frozenset(
-    {Feature.CONTEXT, Feature.CONTEXT_GUARD, Feature.TAGS, Feature.IDENTIFIERS, Feature.PAIRS}
+    {
+        Feature.CONTEXT,
+        Feature.CONTEXT_GUARD,
+        Feature.TAGS,
+        Feature.IDENTIFIERS,
+        Feature.PAIRS,
+        Feature.IRREGULAR_FORMS,
+        Feature.PRIOR,
+    }
 )
 """The features that shape the index; it is rebuilt when the choice of them changes."""

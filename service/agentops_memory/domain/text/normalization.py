@@ -9,9 +9,10 @@ from functools import cache, lru_cache
 from itertools import islice, pairwise
 
 from .features import ALL, Feature, Features
+from .irregular import BASE_FORMS
 
 REPLACEMENT = "\ufffd"
-INDEX_FORMAT = 2  # of what `indexed` returns
+INDEX_FORMAT = 3  # of what `indexed` returns
 CACHED, MAX_CACHED = 4096, 64  # identifiers whose expansion is cached, and their length
 
 NEIGHBOURS = 2  # preceding memories of the same session, project and scope
@@ -53,17 +54,18 @@ def cut(text: str, limit: int) -> str:
 def indexed(text: str, features: Features = ALL) -> str:
     """The text as it is tokenized by the full-text index.
 
-    Words are unified and case-folded, a run of an unspaced script becomes bigrams and its
-    last character, and an identifier is followed by its parts and its joined forms. A
-    change to the result requires a new `INDEX_FORMAT`, which rebuilds the index: FTS5
-    deletes an entry by the text that was inserted.
+    Words are unified and case-folded, an irregular form becomes its base form, a run of an
+    unspaced script becomes bigrams and its last character, and an identifier is followed by
+    its parts and its joined forms. A change to the result requires a new `INDEX_FORMAT`, which
+    rebuilds the index: FTS5 deletes an entry by the text that was inserted.
     """
     text = unified(text)
     if Feature.PAIRS in features and not text.isascii():
         text = _UNSPACED_RUN.sub(_paired, text)
     if Feature.IDENTIFIERS in features:
         text = _IDENTIFIER.sub(_with_parts, text)
-    return text.casefold()
+    text = text.casefold()
+    return _in_base_forms(text) if Feature.IRREGULAR_FORMS in features else text
 
 
 def borrows(content: str, features: Features = ALL) -> bool:
@@ -156,6 +158,7 @@ _UNSPACED = (
 # In unified text all that is left beyond ASCII belongs to words.
 _WORD = r"0-9A-Za-z\x80-\U0010ffff"
 
+_TOKEN = re.compile(f"[{_WORD}]+")
 _UNSPACED_RUN = re.compile(f"[{_UNSPACED}]+")
 _COUNTED = re.compile(rf"[{_UNSPACED}]{{1,2}}|[^\s{_UNSPACED}]+")
 _CONNECTOR = re.compile(r"[-_./:@\\]")
@@ -209,6 +212,12 @@ def _unified_sign(character: str) -> str:
 
 
 _SIGNS = _Signs({point: chr(point) for point in range(128)})
+
+
+def _in_base_forms(text: str) -> str:
+    if BASE_FORMS.keys().isdisjoint(_TOKEN.findall(text)):
+        return text
+    return _TOKEN.sub(lambda token: BASE_FORMS.get(token.group(), token.group()), text)
 
 
 def _paired(run: re.Match[str]) -> str:

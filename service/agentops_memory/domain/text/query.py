@@ -1,6 +1,6 @@
 """The query parser: a prompt becomes terms, and never query syntax."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import lru_cache
@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from . import normalization as forms
 from .features import ALL, Feature, Features
+from .irregular import BASE_FORMS
 from .sentences import sentences, weight
 
 TIMEOUT = timedelta(seconds=2)  # of a full-text search, before the newest stand in for the best
@@ -136,7 +137,7 @@ def understood(prompt: str, features: Features = ALL) -> Query:
 def words(prompt: str, features: Features = ALL) -> tuple[str, ...]:
     """Every word of a prompt, stop words included, each once."""
     pieces = (
-        _piece(kind, text)
+        _piece(kind, text, features)
         for part in sentences(prompt, features)
         for kind, text in _found(part, features)
     )
@@ -165,10 +166,10 @@ def _significant(sentence: str, features: Features) -> Iterable[Piece]:
     """The pieces without stop words; all of them when nothing else would be left."""
     found = _found(sentence, features)
     if Feature.STOPWORDS in features:
-        kept = [piece for kind, text in found if (piece := _without_stopwords(kind, text))]
+        kept = [it for kind, text in found if (it := _without_stopwords(kind, text, features))]
         if kept:
             return kept
-    return [_piece(kind, text) for kind, text in found]
+    return [_piece(kind, text, features) for kind, text in found]
 
 
 def _fitting(pieces: Iterable[Piece], room: int) -> Iterator[Piece]:
@@ -192,33 +193,20 @@ def _found(sentence: str, features: Features) -> Iterable[tuple[str, str]]:
 
 
 @lru_cache(CACHED)
-def _without_stopwords(kind: str, text: str) -> Piece | None:
+def _without_stopwords(kind: str, text: str, features: Features) -> Piece | None:
     """The piece without stop words; None if nothing is left."""
-    piece = _piece(kind, text)
+    piece = _piece(kind, text, features)
     kept = tuple(term for term in piece.parts if term.text not in STOPWORDS)
     return piece._replace(parts=kept) if kept or piece.joined else None
 
 
 @lru_cache(CACHED)
-def _piece(kind: str, text: str) -> Piece:
-    return _KINDS[kind](text)
-
-
-def _word(word: str) -> Piece:
-    return Piece(parts=_folded([word]))
-
-
-def _identifier(name: str) -> Piece:
-    return Piece(
-        parts=_folded(forms.parts(name))[: MAX_TERMS - MAX_JOINED],
-        joined=_folded(forms.joined_forms(name))[:MAX_JOINED],
-    )
-
-
-def _run(run: str) -> Piece:
-    if len(run) == 1:
-        return Piece(parts=(Term(text=run, starts=True),))
-    return Piece(parts=_folded(forms.pairs(run))[:MAX_TERMS])
+def _piece(kind: str, text: str, features: Features) -> Piece:
+    if kind == "run" and len(text) == 1:
+        return Piece(parts=(Term(text=text, starts=True),))
+    parts, joined = (_folded(texts, features) for texts in _KINDS[kind](text))
+    joined = joined[:MAX_JOINED]
+    return Piece(parts=parts[: MAX_TERMS - len(joined)], joined=joined)
 
 
 def _is_long_word(term: Term) -> bool:
@@ -238,8 +226,16 @@ def _alternatives(terms: Iterable[Term], corrections: Corrections) -> tuple[Term
     return tuple(Term(text=word) for term in terms for word in corrections.get(term.text, ()))
 
 
-def _folded(texts: list[str]) -> tuple[Term, ...]:
-    return tuple(Term(text=text) for text in dict.fromkeys(map(str.casefold, texts)))
+def _folded(texts: list[str], features: Features) -> tuple[Term, ...]:
+    folded = [text.casefold() for text in texts]
+    if Feature.IRREGULAR_FORMS in features:
+        folded = [BASE_FORMS.get(text, text) for text in folded]
+    return tuple(Term(text=text) for text in dict.fromkeys(folded))
 
 
-_KINDS = {"word": _word, "identifier": _identifier, "run": _run}
+# What a piece of each kind is looked for by: its parts, and its joined forms.
+_KINDS: Mapping[str, Callable[[str], tuple[list[str], list[str]]]] = {
+    "word": lambda word: ([word], []),
+    "identifier": lambda name: (forms.parts(name), forms.joined_forms(name)),
+    "run": lambda run: (forms.pairs(run), []),
+}

@@ -10,6 +10,7 @@ from itertools import chain, islice
 from typing import cast
 
 from ....domain.model.access import Patterns
+from ....domain.model.ranking import PRIOR_MEMORIES, PRIOR_WORDS
 from ....domain.model.space import Project
 from ....domain.text.features import ALL, INDEXED, Feature, Features
 from ....domain.text.normalization import (
@@ -28,6 +29,7 @@ from ...sql.table import Connection, Dialect, Table
 from .errors import decoded
 
 TOKENIZER = "porter unicode61 remove_diacritics 2 categories 'L* N* Co Mn Mc'"
+PRIOR_TEXT = " ".join(["\ufe00"] * PRIOR_WORDS)  # a word that no text has: `unified` drops it
 _WORD = re.compile(r"[^\W_]+")
 KNOWN = 16_384  # words whose stems are remembered by a connection
 
@@ -80,7 +82,9 @@ def registered(database: sqlite3.Connection, stems: "Stems", features: Features 
         "similarities": (1, lambda texts: json.dumps(stems.similarities(json.loads(texts)))),
         "forms_of": (1, lambda words: json.dumps(_compared(stems, json.loads(words)))),
     }
-    own = rules(features)
+    prior, own = PRIOR_MEMORIES if Feature.PRIOR in features else 0, rules(features)
+    functions["prior_rows"] = 0, lambda: prior
+    functions["prior_text"] = 0, lambda: PRIOR_TEXT
     functions["own_rules"] = 0, lambda: own
     for name, (arguments, function) in functions.items():
         database.create_function(name, arguments, function, deterministic=True)

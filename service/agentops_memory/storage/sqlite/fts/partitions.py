@@ -20,6 +20,7 @@ NUMBERS = {IndexGroup.PROJECTS: range(FIRST, 256), IndexGroup.STORES: range(1024
 OWN_COLUMNS = ("title", "content", "tags")  # a memory's own words, not those that it borrows
 AREA = 40  # bits of a row number below its area: room for the ids of memories
 MOST_IDS = 1 << AREA
+PRIOR = 1 << 62  # the row number at which the prior begins, behind all areas
 
 
 class Partitions(SqliteTable):
@@ -209,6 +210,11 @@ class Partitions(SqliteTable):
         return [number]
 
     def _make(self, number: int) -> None:
+        """Make a partition, with the rows of the prior behind those of its memories.
+
+        BM25 judges a word by the number of rows: with few, or many of them strangers',
+        it would rank the memories of one project alone otherwise than in company.
+        """
         if not self._is_alone:
             raise NeedsTransactionOfItsOwn
         self._by_area.clear()
@@ -217,7 +223,14 @@ class Partitions(SqliteTable):
             f"""CREATE VIEW {text_of(number)} (id, title, content, context, tags) AS
                 SELECT area << {AREA} | id, title, content, context, tags
                   FROM memory_text
-                 WHERE {globals_too}partition = {number}"""
+                 WHERE {globals_too}partition = {number}
+                 UNION ALL
+                SELECT {PRIOR} | row, '', prior_text(), '', ''
+                  FROM (WITH RECURSIVE prior (row) AS (
+                            SELECT 0 WHERE prior_rows() > 0
+                             UNION ALL
+                            SELECT row + 1 FROM prior WHERE row + 1 < prior_rows())
+                        SELECT row FROM prior)"""
         )
         self._execute(
             f"""CREATE VIRTUAL TABLE {table(number)} USING fts5 (

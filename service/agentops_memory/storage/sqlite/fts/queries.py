@@ -4,21 +4,22 @@ The score of a memory is made of what each sentence of the query contributes.
 """
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
-from ....domain.model.memory import Memory, MemoryId
+from ....domain.model.memory import MemoryId
 from ....domain.model.ranking import (
     OTHER_SENTENCES,
+    Candidate,
+    followed,
     sentence_depth,
     sentence_weights,
     weights_of,
 )
 from ....domain.model.search import Tier
 from ....domain.text.query import Piece, Query, Term
-from ...sql.memory_lists import listed
-from ...sql.rows import LIFECYCLE, MEMORY, memory_of
+from ...sql.liveness import undeleted
 from ..base.dialect import SqliteTable
 from .partitions import AREA, OWN_COLUMNS, table
 from .visibility import VisibleRows
@@ -35,6 +36,7 @@ class IndexQuery:
     matches: tuple[str, ...]
     sentence_weights: tuple[float, ...]
     weights: tuple[float, ...]
+    followed: int
     depth: int
     visible: VisibleRows
 
@@ -45,12 +47,14 @@ class IndexQuery:
             matches: tuple[str, ...] = (in_columns(OWN_COLUMNS, _all_of(query.every)),)
         else:
             matches = tuple(any_of(sentence.terms) for sentence in query.sentences)
-        depth = limit if len(matches) == 1 else sentence_depth(query, limit)
+        first, is_alone = followed(tier, query), len(matches) == 1
+        depth = max(limit, first) if is_alone else sentence_depth(query, limit)
         depth = ALL if depth is None else depth
         return cls(
             matches=matches,
             sentence_weights=sentence_weights(tier, query),
             weights=weights_of(query),
+            followed=first,
             depth=depth,
             visible=visible,
         )
@@ -58,7 +62,8 @@ class IndexQuery:
     @property
     def in_own_columns(self) -> "IndexQuery":
         """The same among the own words of memories alone."""
-        return replace(self, matches=tuple(in_columns(OWN_COLUMNS, it) for it in self.matches))
+        matches = tuple(in_columns(OWN_COLUMNS, it) for it in self.matches)
+        return replace(self, matches=matches, followed=0)
 
     @property
     def without_limit(self) -> "IndexQuery":
@@ -69,37 +74,16 @@ class IndexQuery:
 class Scores(SqliteTable):
     """The scores of one transaction."""
 
-    def best(self, query: IndexQuery, number: int, limit: int) -> list[tuple[MemoryId, float]]:
-        """The best of one partition."""
-        best, parameters = _best(query, number), _parameters(query, number)
-        return self._execute(best, limit=limit, **parameters).fetchall()
-
-    def best_memories(
-        self, query: IndexQuery, number: int, limit: int
-    ) -> list[tuple[Memory, float]]:
-        """The same with the memories, as far as one answer can hold them.
-
-        In one statement: with two, searches side by side hold each other up more.
-        """
-        rows = self._execute(
-            f"""SELECT {MEMORY}, best.score
-                  FROM ({_best(query, number)}) best
-                 CROSS JOIN memories m ON m.id = best.id
-                  JOIN spaces s ON s.id = m.space_id
-                       {LIFECYCLE}
-              ORDER BY best.score, best.id""",
-            limit=limit,
-            **_parameters(query, number),
-        )
-        scores: dict[MemoryId, float] = {}
-
-        def memories() -> Iterator[Memory]:
-            for *columns, score in rows:
-                memory = memory_of(columns)
-                scores[memory.id] = score
-                yield memory
-
-        return [(memory, scores[memory.id]) for memory in listed(memories())]
+    def best(self, query: IndexQuery, limit: int) -> list[Candidate]:
+        """The best of all partitions, without what those that follow add."""
+        found = [
+            Candidate(*row)
+            for number in query.visible.spans
+            for row in self._execute(
+                _candidates(query, number), limit=limit, **_parameters(query, number)
+            )
+        ]
+        return found if len(query.visible.spans) == 1 else sorted(found)[:limit]
 
     def of_sentences(
         self, query: IndexQuery, number: int, ids: Collection[MemoryId]
@@ -156,9 +140,25 @@ def weighted(name: str, weights: tuple[float, ...]) -> str:
     return f"bm25({name}, {', '.join(map(str, weights))})"
 
 
+def _candidates(query: IndexQuery, number: int) -> str:
+    """The best with their sessions, where those that follow count."""
+    if not query.followed:
+        return _best(query, number)
+    return f"""SELECT best.score, m.id, m.space_id || ' ' || m.session_id,
+                      (SELECT n.id
+                         FROM memories n INDEXED BY memories_in_session
+                        WHERE n.session_id = m.session_id AND n.space_id = m.space_id
+                              AND {undeleted("n")} AND n.id > m.id
+                     ORDER BY n.id
+                        LIMIT 1 OFFSET 1)
+                 FROM ({_best(query, number)}) best
+                CROSS JOIN memories m ON m.id = best.id
+             ORDER BY best.score, m.id"""
+
+
 def _best(query: IndexQuery, number: int) -> str:
     best = "min(weighted)"
-    return f"""SELECT id, {best} + {OTHER_SENTENCES} * (sum(weighted) - {best}) AS score
+    return f"""SELECT {best} + {OTHER_SENTENCES} * (sum(weighted) - {best}) AS score, id
                  FROM ({_sentences(query, number)})
              GROUP BY id
              ORDER BY score, id

@@ -3,14 +3,14 @@
 import json
 import sqlite3
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
-from heapq import nsmallest
 
 from ....domain.errors import Damaged, TimedOut
 from ....domain.model.memory import Memory, MemoryId
-from ....domain.model.ranking import KEYED_RANK, PLACES, SCORED
+from ....domain.model.ranking import KEYED_RANK, PLACES, SCORED, Scored, followers, gaining
 from ....domain.model.search import Filter, Hit, Method, Parts, Tier
 from ....domain.model.space import GLOBAL_SCOPE
 from ....domain.text.query import Corrections, Query, Sentence, Term, is_one_edit
@@ -69,18 +69,18 @@ class Search:
     def corrections(self, words: Collection[str], filter_: Filter) -> Corrections:
         return Spelling(self._connection, self._visibility).corrections(words, filter_)
 
-    def every(self, query: Query, filter_: Filter, limit: int) -> list[Hit]:
-        return self._matching(Tier.EVERY, query, filter_, limit)
+    def every(self, query: Query, filter_: Filter, limit: int) -> list[Scored]:
+        return self._best(self._index_query(Tier.EVERY, query, filter_, limit), limit)
 
-    def best(self, query: Query, filter_: Filter, limit: int) -> list[Hit]:
-        return self._matching(Tier.ANY, query, filter_, limit)
+    def best(self, query: Query, filter_: Filter, limit: int) -> list[Scored]:
+        return self._best(self._index_query(Tier.ANY, query, filter_, limit), limit)
 
     def similar(self, terms: Collection[Term], filter_: Filter, limit: int) -> list[Memory]:
         visible = self._visibility.of(filter_)
         rare = self._scores.rare(terms, visible, SCORED)
         query = Query(sentences=(Sentence(rare or tuple(terms)),))
         index_query = IndexQuery.of(Tier.ANY, query, visible, limit).in_own_columns
-        return [memory for memory, _ in self._best(index_query, limit)]
+        return self._memories.loaded(id_ for _, id_ in self._best(index_query, limit))
 
     def similarities(self, text: str, others: Sequence[str]) -> list[float]:
         ((scores,),) = self._connection.execute(
@@ -89,51 +89,34 @@ class Search:
         found: list[float] = json.loads(scores)
         return found
 
-    def ranking(
-        self, tier: Tier, query: Query, filter_: Filter, limit: int
-    ) -> list[tuple[MemoryId, float]]:
+    def ranking(self, tier: Tier, query: Query, filter_: Filter, limit: int) -> list[Scored]:
         if tier is Tier.KEY:
             keyed = self._memories.at_keys(query.path or "", filter_, PLACES)
-            return [(id_, KEYED_RANK) for id_ in keyed]
+            return [(KEYED_RANK, id_) for id_ in keyed]
         index_query = self._index_query(tier, query, filter_, limit)
-        best = nsmallest(PLACES, self._scored(index_query.without_limit, PLACES))
-        return [(id_, score) for score, id_ in best]
+        return self._best(index_query.without_limit, PLACES)
 
     def parts(
         self, tier: Tier, query: Query, filter_: Filter, limit: int, ids: Collection[MemoryId]
     ) -> dict[MemoryId, Parts]:
         index_query = self._index_query(tier, query, filter_, limit)
-        return Explanations(self._connection, self._scores).of(index_query, tier, query, ids)
+        parts = Explanations(self._connection, self._scores).of(index_query, tier, query, ids)
+        gained = followers(self._scores.best(index_query, index_query.followed))
+        return {id_: replace(it, followers=gained.get(id_, ())) for id_, it in parts.items()}
 
     def backfill(self, filter_: Filter, limit: int, but: Collection[MemoryId]) -> list[Hit]:
         memories = self._memories.newest(filter_, limit + len(but))
         found = [memory for memory in memories if memory.id not in but][:limit]
         return [Hit(memory=memory, rank=0.0, method=Method.RECENCY) for memory in found]
 
-    def _matching(self, tier: Tier, query: Query, filter_: Filter, limit: int) -> list[Hit]:
-        index_query = self._index_query(tier, query, filter_, limit)
-        return [
-            Hit(memory=memory, rank=score, method=Method.FULL_TEXT, tier=tier)
-            for memory, score in self._best(index_query, limit)
-        ]
-
-    def _best(self, query: IndexQuery, limit: int) -> Iterable[tuple[Memory, float]]:
-        if len(query.visible.spans) == 1:
-            (number,) = query.visible.spans
-            return self._scores.best_memories(query, number, limit)
-        scores = {id_: score for score, id_ in nsmallest(limit, self._scored(query, limit))}
-        return ((memory, scores[memory.id]) for memory in self._memories.loaded(scores))
+    def _best(self, query: IndexQuery, limit: int) -> list[Scored]:
+        """The best; the first of them gain by those of them that follow them."""
+        best = self._scores.best(query, max(limit, query.followed))
+        first, others = best[: query.followed], best[query.followed :]
+        return [*gaining(first), *((it.score, it.id) for it in others)][:limit]
 
     def _index_query(self, tier: Tier, query: Query, filter_: Filter, limit: int) -> IndexQuery:
         return IndexQuery.of(tier, query, self._visibility.of(filter_), limit)
-
-    def _scored(self, query: IndexQuery, limit: int) -> Iterator[tuple[float, MemoryId]]:
-        """The best of every partition."""
-        return (
-            (score, id_)
-            for number in query.visible.spans
-            for id_, score in self._scores.best(query, number, limit)
-        )
 
 
 class Spelling(SqliteTable):

@@ -10,13 +10,13 @@ from ....domain.model.space import GLOBAL_SCOPE, Project, StoreId
 from ...sql.liveness import Moment, expired, indexed, superseded
 from ...sql.table import GLOBAL_AREA, OF_A_STORE, FilteredTable
 from ..base.dialect import SQLITE
-from .partitions import FIRST, Partitions, row_number, span_of
+from .partitions import FIRST, PRIOR, Partitions, row_number, span_of
 
 Span = tuple[int, int]
 """The first and the last row number of a range."""
 
 _GLOBALS = span_of(GLOBAL_AREA)
-_PROJECTS = (row_number(GLOBAL_AREA + 1, 0), (1 << 63) - 1)
+_PROJECTS = (row_number(GLOBAL_AREA + 1, 0), PRIOR - 1)
 
 Hides = Callable[[str], str]
 """The condition under which the memory with an id is not shown."""
@@ -30,6 +30,7 @@ class VisibleRows:
     """
 
     spans: dict[int, list[Span]]
+    have_sessions: bool
     condition: str
     hidden: tuple[Hides, ...]
     values: Mapping[str, object]
@@ -54,6 +55,7 @@ class Visibility(FilteredTable):
         if filter_ not in self._known:
             self._known[filter_] = VisibleRows(
                 spans=self._spans(filter_),
+                have_sessions=filter_.store is None,
                 condition=self._condition(filter_),
                 hidden=self._hidden(filter_),
                 values=self._values(filter_),
