@@ -81,6 +81,7 @@ def test_a_sweep_rebuilds_what_has_drifted_and_nothing_else(
     monkeypatch.setattr(partitions, "AREAS", 1)
     for project in ("a", "b"):
         service.save("apple", project=project)
+    swept(service.path)  # which merges segments
     with closing(connect(service.path)) as database:
         database.execute(f"DELETE FROM memories_fts_1_docsize WHERE id < {PRIOR}")
     before = inside(service.path, 0)

@@ -23,6 +23,7 @@ from .engine import locked, opened
 from .otlp import Collector
 from .process import run
 from .process import until as until_so
+from .recall import search
 from .service import Service, serving
 from .traced import each_collector
 
@@ -242,3 +243,30 @@ def one_tenant() -> list[Caller]:
 
 async def sweep_default(maintenance: Maintenance, metrics: Metrics) -> None:
     await tidy(maintenance, one_tenant(), metrics, WorkSignal())
+
+
+def test_a_sweep_merges_the_segments_of_the_index(
+    service: Service, each_collector: Collector
+) -> None:
+    for number in range(60):
+        service.save(f"apple {number}", session_id=f"{number}")
+    before, hits = segments(service.path), search(service, "apple", limit=60)
+    assert before > 2
+
+    swept(service.path, each_collector, sweep_default)
+
+    assert segments(service.path) <= 2
+    assert search(service, "apple", limit=60) == hits
+    assert_index_is_whole(service.path)
+
+    service.save("apple at last")
+    service.http.delete("/observations/1", params={"hard": True})
+    swept(service.path, each_collector, sweep_default)
+
+    assert_index_is_whole(service.path)
+
+
+def segments(path: Path) -> int:
+    with closing(connect(path)) as database:
+        ((count,),) = database.execute("SELECT count(DISTINCT segid) FROM memories_fts_0_idx")
+    return int(count)

@@ -69,7 +69,7 @@ class Maintenance(Protocol):
         """Rebuild damaged parts of the index from the rows, which are never changed."""
 
     async def tidy(self, caller: Caller) -> Tidied:
-        """Correct and rebalance the full-text index."""
+        """Correct and rebalance the full-text index, and merge its segments."""
 
     async def scrub(self, caller: Caller, progress: Progress = noop) -> Scrubbed:
         """Try once to remove erased bytes from the storage, and settle their receipts.

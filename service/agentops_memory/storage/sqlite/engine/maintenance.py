@@ -76,16 +76,19 @@ class SqliteMaintenance:
         return Repaired(rebuilt=tuple(damaged))
 
     async def tidy(self, caller: Caller) -> Tidied:
-        """Count each partition's rows, rebuild those that are out of line, rebalance."""
+        """Count each partition's rows, rebuild those that are out of line, rebalance, merge."""
         drifts = await self.drifts(caller)
         drifted = tuple(number for number, drift in drifts.items() if drift)
         for number in drifted:
             await self.rebuild(caller, number)
+        moved = await self._rebalance(caller)
+        for number in await self._partitions(caller):
+            await self._merge(caller, number)
         return Tidied(
             parts=len(drifts),
             drift=sum(drifts.values()),
             rebuilt=drifted,
-            moved=await self._rebalance(caller),
+            moved=moved,
             is_damaged=not await self._is_readable(caller, _is_next_readable),
         )
 
@@ -156,6 +159,12 @@ class SqliteMaintenance:
                 break
             moved += 1
         return moved
+
+    async def _merge(self, caller: Caller, number: int) -> None:
+        """Merge the segments of a partition until each level has one."""
+        goes_on = await self._read(caller, lambda tx: tx.segments.are_many(number))
+        while goes_on:
+            goes_on = await self._write(caller, lambda tx: tx.segments.merge(number))
 
     async def _is_damaged(self, caller: Caller, number: int) -> bool:
         """Of what was read before, a page tells nothing; so both are asked."""

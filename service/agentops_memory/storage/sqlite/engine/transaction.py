@@ -31,6 +31,7 @@ from ..fts.index import Index
 from ..fts.partitions import Partitions
 from ..fts.purges import Purges
 from ..fts.search import Search
+from ..fts.segments import Segments
 from ..fts.visibility import Visibility
 
 P = ParamSpec("P")
@@ -158,6 +159,10 @@ class SqliteTransaction:
     @cached_property
     def partitions(self) -> Partitions:
         return Partitions(self._connection, is_alone=self.is_alone)
+
+    @cached_property
+    def segments(self) -> Segments:
+        return Segments(self._connection)
 
     @cached_property
     def purges(self) -> Purges:

@@ -238,6 +238,9 @@ class Partitions(SqliteTable):
                     content = '{text_of(number)}', content_rowid = 'id', tokenize = "{TOKENIZER}"
                 )"""
         )
+        # Two segments of a level are merged when a sweep asks for it; FTS5 itself waits for four.
+        name = table(number)
+        self._execute(f"INSERT INTO {name} ({name}, rank) VALUES ('usermerge', 2)")
         self._execute("INSERT INTO partitions (number) VALUES (:number)", number=number)
         self.rebuild(number)
 

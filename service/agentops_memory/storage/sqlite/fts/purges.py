@@ -1,29 +1,19 @@
 """SQL by which deleted words leave the storage of a partition, too.
 
-FTS5 stores an index as segments on levels. A deletion is a mark in a new segment; the words stay
-in the older ones. A merge leaves both out only if nothing older lies on a higher level, so what
-is to be merged must be chosen.
+A deletion is a mark in a new segment; the words stay in the older ones. A merge leaves both out
+only if nothing older lies on a higher level, so what is to be merged must be chosen.
 """
 
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..base.dialect import SqliteTable
 from .partitions import Partitions, table
+from .segments import PAGES, Level, Segments
 
 NO_ROW = 0  # the number of no memory's row
 MERGES = 4  # one after another, before a small partition is rebuilt instead
-PAGES = 250  # of the index that are merged while changes wait
-COOKIE = 4  # bytes before the numbers of a structure record
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Level:
-    """How many segments a level has, oldest first, and how many of them are being merged."""
-
-    merging: int
-    segments: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +33,7 @@ class Purges(SqliteTable):
     def __init__(self, connection: sqlite3.Connection, partitions: Partitions) -> None:
         super().__init__(connection)
         self._partitions = partitions
+        self._segments = Segments(connection)
 
     def marked(self) -> dict[int, int]:
         """The partitions that are marked for a purge, and how often."""
@@ -62,42 +53,34 @@ class Purges(SqliteTable):
         """Merge a part of what a partition stores; None when nothing deleted is left in it."""
         if begun is None:
             return self._begin(number)
-        if _is_merging(self._structure(number), begun):
-            self._merge(number, PAGES)
-        if _is_merging(self._structure(number), begun):
+        if _is_merging(self._segments.levels(number), begun):
+            self._segments.merge(number, PAGES)
+        if _is_merging(self._segments.levels(number), begun):
             return begun
         return None if begun.is_last else self._begin(number)
 
     def _begin(self, number: int) -> Purge | None:
         # Again at once, for a later save may put the result of a small merge back where it was.
         for _ in range(MERGES):
-            structure = self._structure(number)
+            structure = self._segments.levels(number)
             if _is_clean(structure):
                 return None
             if _count(structure) == 1:
                 self._add_segments(number)
-            begun = _first_merge(self._structure(number))
-            self._merge(number, -PAGES)  # below zero: all segments, not those of one level
-            if _is_merging(self._structure(number), begun):
+            begun = _first_merge(self._segments.levels(number))
+            self._segments.merge(number, -PAGES)  # below zero: all segments, not those of one level
+            if _is_merging(self._segments.levels(number), begun):
                 return begun
             if begun.is_last:
                 return None
         self._partitions.rebuild(number)  # so small that FTS5 moves each result to and fro
         return None
 
-    def _merge(self, number: int, pages: int) -> None:
-        name = table(number)
-        self._execute(f"INSERT INTO {name} ({name}, rank) VALUES ('merge', :pages)", pages=pages)
-
     def _add_segments(self, number: int) -> None:
         """Add segments that hold nothing in the end: FTS5 merges no segment alone."""
         name = table(number)
         self._execute(f"INSERT INTO {name} (rowid, title) VALUES ({NO_ROW}, 'x')")
         self._execute(f"INSERT INTO {name} ({name}, rowid, title) VALUES ('delete', {NO_ROW}, 'x')")
-
-    def _structure(self, number: int) -> list[Level]:
-        ((record,),) = self._execute(f"SELECT block FROM {table(number)}_data WHERE id = 10")
-        return _levels(record)
 
 
 def _is_clean(structure: list[Level]) -> bool:
@@ -124,27 +107,3 @@ def _first_merge(structure: list[Level]) -> Purge:
 def _is_merging(structure: list[Level], purge: Purge) -> bool:
     """Whether a merge that has begun goes on."""
     return any(level.merging for level in structure[purge.level :])
-
-
-def _levels(record: bytes) -> list[Level]:
-    """The levels in a structure record, the newest segments first."""
-    numbers = _numbers(record)
-    count, _, _ = (next(numbers) for _ in range(3))
-    return [_level(numbers) for _ in range(count)]
-
-
-def _level(numbers: Iterator[int]) -> Level:
-    level = Level(merging=next(numbers), segments=next(numbers))
-    for _ in range(3 * level.segments):  # its id, its first and its last page
-        next(numbers)
-    return level
-
-
-def _numbers(record: bytes) -> Iterator[int]:
-    """Numbers of seven bits a byte, the highest first; each byte but the last has its top bit."""
-    number = 0
-    for byte in record[COOKIE:]:
-        number = number << 7 | byte & 0x7F
-        if byte < 0x80:
-            yield number
-            number = 0
