@@ -57,7 +57,7 @@ def main() -> None:
 def imports(made: Bench) -> Iterator[Figure]:
     """In turns: the import, and a bare loop that inserts the same rows one by one."""
     size = made.plan.imported
-    document = _document(size, made.seed)
+    document = exported(size, made.seed)
     inserts = _inserts(made.folder / "recorded.db", document)
     taken: dict[str, list[float]] = {"import": [], "bare": []}
     for number in range(made.plan.rounds):
@@ -100,8 +100,8 @@ def saves(made: Bench) -> Iterator[Figure]:
     ):
         _saved(client, source, lambda count: count == ALONE // 4)
         alone = _saved(client, source, lambda count: count == ALONE)
-        document = _document(size, made.seed)
-        importing = apart.submit(_imported, service.port, document)
+        document = exported(size, made.seed)
+        importing = apart.submit(imported, service.port, document)
         beside = _saved(client, source, lambda _: importing.done())
         importing.result()
     yield Figure(
@@ -137,7 +137,7 @@ def _alike(size: int, seconds: int) -> bytes:
     return json.dumps({"observations": rows}).encode()
 
 
-def _document(size: int, seed: int) -> bytes:
+def exported(size: int, seed: int) -> bytes:
     """An export of so many observations, as the service writes one."""
     source = enumerate(islice(pieces(seed), size))
     observations = [_observation(number, piece) for number, piece in source]
@@ -198,14 +198,14 @@ def _inserts(path: Path, document: bytes) -> list[Statement]:
 def _through_http(path: Path, document: bytes) -> float:
     with running(path) as service:
         began = time.perf_counter()
-        answer = _imported(service.port, document)
+        answer = imported(service.port, document)
         taken = time.perf_counter() - began
     if answer["imported_observations"] != document.count(b'"uid"'):
         raise SystemExit("The import left observations out.")
     return taken
 
 
-def _imported(port: int, document: bytes) -> Mapping[str, int]:
+def imported(port: int, document: bytes) -> Mapping[str, int]:
     with closing(Client(port, TIMEOUT)) as client:
         answer: dict[str, int] = json.loads(client.ask(with_body("POST", "/import", document)))
     return answer

@@ -102,7 +102,7 @@ def crowd(made: Bench, asked: Subject, aim: Aim | None = RATE) -> Iterator[Figur
     """Sixteen connections beside one, a part of each in every turn."""
     share = {1: made.plan.crowd // 4, CROWD: made.plan.crowd}
     for kind in (RUN, SIX):
-        requests = [_request(read) for read in kind.reads(made, asked, made.plan.crowd)]
+        requests = [request(read) for read in kind.reads(made, asked, made.plan.crowd)]
         crowd_times(asked.service.port, requests[:WARMING], CROWD)
         given = {connections: requests[:size] for connections, size in share.items()}
         times = crowds_in_turns(asked.service.port, given, TURNS)
@@ -131,7 +131,7 @@ def _layer_times(made: Bench, asked: Subject) -> dict[str, Times]:
 
 
 def _asked(client: Client, reads: list[Read]) -> list[Work]:
-    return [partial(client.ask, _request(read)) for read in reads]
+    return [partial(client.ask, request(read)) for read in reads]
 
 
 def _rounds(works: dict[str, list[Work]]) -> list[dict[str, Work]]:
@@ -142,11 +142,11 @@ def _rounds(works: dict[str, list[Work]]) -> list[dict[str, Work]]:
 def _warm(made: Bench, *subjects: Subject) -> None:
     for asked in subjects:
         for kind in (RUN, SIX, WORDS):
-            requests = [_request(read) for read in kind.reads(made, asked, WARMING)]
+            requests = [request(read) for read in kind.reads(made, asked, WARMING)]
             crowd_times(asked.service.port, requests, 4)
 
 
-def _request(read: Read) -> Request:
+def request(read: Read) -> Request:
     query = {"/context": "query", "/search": "q"}[read.path]
     return get(read.path, **{query: read.text}, project=read.project)
 

@@ -1,0 +1,199 @@
+"""`python -m benchmarks.compare REVISION`: the service beside that of another commit, in turns.
+
+Rate and processor time of a request, as ratios within one run. Each commit has a file that it
+seeded itself.
+"""
+
+import os
+import statistics
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field
+from io import BytesIO
+from itertools import islice
+from pathlib import Path
+
+from . import reads, saves
+from .client import Request, get
+from .crowd import Crowd, in_turn
+from .figures import Figure, show
+from .imports import exported, imported
+from .plan import Bench, Subject, parser, prepared
+from .process import running
+from .seeding import Size
+
+ROOT = Path(__file__).parents[1]
+CONNECTIONS = 16
+REQUESTS = 800  # of 16 connections in a turn; one connection makes a quarter of them
+ROWS = 3_000  # of an import, in a turn
+TICKS = os.sysconf("SC_CLK_TCK")
+SEED = """
+import sqlite3
+import sys
+from pathlib import Path
+
+from benchmarks.seeding import Size, seeded
+
+path, rows, projects, seed = sys.argv[1:]
+seeded(Path(path), Size(rows=int(rows), projects=int(projects)), int(seed))
+# However many segments the index has by chance, both begin with one.
+database = sqlite3.connect(path)
+for (number,) in database.execute("SELECT number FROM partitions").fetchall():
+    name = f"memories_fts_{number}"
+    database.execute(f"INSERT INTO {name} ({name}) VALUES ('optimize')")
+database.commit()
+database.close()
+"""
+
+Turn = Callable[[Subject, int], int]
+"""What one service is asked in the turn of a number; how many requests, or rows, that was."""
+
+
+@dataclass(slots=True)
+class Measured:
+    """What the turns of one service came to."""
+
+    rates: list[float] = field(default_factory=list)  # a second
+    processor: list[float] = field(default_factory=list)  # milliseconds each
+
+
+def main() -> None:
+    """Seed, start both, drive them in turns, print."""
+    options = parser("benchmarks.compare", __doc__)
+    options.add_argument("revision", help="the commit before, as git names it")
+    options.add_argument("--rounds", type=int, default=5)
+    options.add_argument("--rows", type=int, default=20_000)
+    options.add_argument("--projects", type=int, default=200)
+    options.add_argument("--only", default="", help="kinds whose names contain this")
+    given = options.parse_args()
+    size = Size(rows=given.rows, projects=given.projects)
+    with prepared(given) as made, ExitStack() as stack:
+        sources = {"before": _checked_out(given.revision, made.folder), "now": ROOT}
+        subjects = {
+            name: stack.enter_context(_started(made, name, source, size))
+            for name, source in sources.items()
+        }
+        kinds = {name: turn for name, turn in _kinds(made).items() if given.only in name}
+        show(figures(subjects, kinds, given.rounds))
+
+
+def figures(subjects: dict[str, Subject], kinds: dict[str, Turn], rounds: int) -> Iterator[Figure]:
+    """For each kind of request the ratios of rate and of processor time, now to before."""
+    for kind, turn in kinds.items():
+        measured = {name: Measured() for name in subjects}
+        for number in range(rounds + 1):
+            for name in list(subjects)[:: 1 if number % 2 else -1]:
+                _measure(subjects[name], turn, number, measured[name] if number else Measured())
+        yield from compared(kind, measured["before"], measured["now"])
+
+
+def compared(kind: str, before: Measured, now: Measured) -> Iterator[Figure]:
+    """The medians of the ratios of each round, and what they are of."""
+    rate = statistics.median(b / a for a, b in zip(before.rates, now.rates, strict=True))
+    cost = statistics.median(b / a for a, b in zip(before.processor, now.processor, strict=True))
+    rates, costs = (
+        [statistics.median(it) for it in each]
+        for each in ((before.rates, now.rates), (before.processor, now.processor))
+    )
+    beside = f"{rates[1]:,.0f} a second against {rates[0]:,.0f}"
+    yield Figure(what=f"{kind}: rate", value=rate, beside=beside)
+    beside = f"{costs[1]:.3f} ms each against {costs[0]:.3f}"
+    yield Figure(what=f"{kind}: processor time", value=cost, beside=beside)
+
+
+def _kinds(made: Bench) -> dict[str, Turn]:
+    def health(_: Subject, count: int) -> list[Request]:
+        return [get("/health")] * count
+
+    def reading(kind: reads.Kind) -> Callable[[Subject, int], list[Request]]:
+        return lambda asked, count: [reads.request(read) for read in kind.reads(made, asked, count)]
+
+    asked = {str(kind): reading(kind) for kind in (reads.RUN, reads.SIX, reads.WORDS)}
+    turns = {
+        f"{name}, {connections} connections": _asking(requests, connections)
+        for name, requests in {**asked, "/health": health}.items()
+        for connections in (CONNECTIONS, 1)
+    }
+    return turns | {
+        f"saves, {CONNECTIONS} writers": _saving(made.seed, CONNECTIONS),
+        "saves, 1 writer": _saving(made.seed, 1),
+        "import, projects in turns": _importing(made.seed),
+    }
+
+
+def _asking(requests: Callable[[Subject, int], list[Request]], connections: int) -> Turn:
+    def turn(asked: Subject, _: int) -> int:
+        given = requests(asked, REQUESTS if connections > 1 else REQUESTS // 4)
+        _drive(asked, given, connections)
+        return len(given)
+
+    return turn
+
+
+def _saving(seed: int, connections: int) -> Turn:
+    def turn(asked: Subject, number: int) -> int:
+        count = REQUESTS if connections > 1 else REQUESTS // 4
+        source = saves.requests(asked, seed * 1_000 + number * 10 + connections)
+        _drive(asked, list(islice(source, count)), connections)
+        return count
+
+    return turn
+
+
+def _importing(seed: int) -> Turn:
+    def turn(asked: Subject, number: int) -> int:
+        imported(asked.service.port, exported(ROWS, seed + 100 + number))
+        return ROWS
+
+    return turn
+
+
+def _drive(asked: Subject, requests: list[Request], connections: int) -> None:
+    shared = iter(requests)
+    with closing(Crowd(asked.service.port, connections)) as crowd:
+        crowd.converse([in_turn(shared) for _ in range(connections)])
+
+
+def _measure(asked: Subject, turn: Turn, number: int, measured: Measured) -> None:
+    spent, began = _processor_time(asked.service.pid), time.perf_counter()
+    count = turn(asked, number)
+    measured.rates.append(count / (time.perf_counter() - began))
+    measured.processor.append((_processor_time(asked.service.pid) - spent) / count * 1e3)
+
+
+def _processor_time(pid: int) -> float:
+    """The seconds that all threads of a process have had."""
+    numbers = Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()
+    return (int(numbers[11]) + int(numbers[12])) / TICKS
+
+
+def _checked_out(revision: str, folder: Path) -> Path:
+    """The files of a commit, in a folder of their own."""
+    archive = subprocess.run(
+        ["git", "archive", revision], cwd=ROOT, check=True, capture_output=True
+    ).stdout
+    with tarfile.open(fileobj=BytesIO(archive)) as files:
+        files.extractall(folder / "before", filter="data")
+    return folder / "before"
+
+
+@contextmanager
+def _started(made: Bench, name: str, source: Path, size: Size) -> Iterator[Subject]:
+    """The service of these sources over a file that they have seeded."""
+    path = made.folder / f"{name}.db"
+    sources = [source, source / "service", source / "service" / "client"]
+    settings = {"PYTHONPATH": os.pathsep.join(map(str, sources))}
+    given = [str(it) for it in (path, size.rows, size.projects, made.seed)]
+    subprocess.run(
+        [sys.executable, "-c", SEED, *given], env=os.environ | settings, cwd=source, check=True
+    )
+    with running(path, settings=settings) as service:
+        yield Subject(size=size, service=service)
+
+
+if __name__ == "__main__":
+    main()
