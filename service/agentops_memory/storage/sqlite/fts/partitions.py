@@ -20,6 +20,8 @@ NUMBERS = {IndexGroup.PROJECTS: range(FIRST, 256), IndexGroup.STORES: range(1024
 OWN_COLUMNS = ("title", "content", "tags")  # a memory's own words, not those that it borrows
 AREA = 40  # bits of a row number below its area: room for the ids of memories
 MOST_IDS = 1 << AREA
+# How many segments of a level are merged when a sweep asks for it, and at once by a save.
+MERGES = {"usermerge": 2, "crisismerge": 6}
 PRIOR = 1 << 62  # the row number at which the prior begins, behind all areas
 
 
@@ -238,9 +240,9 @@ class Partitions(SqliteTable):
                     content = '{text_of(number)}', content_rowid = 'id', tokenize = "{TOKENIZER}"
                 )"""
         )
-        # Two segments of a level are merged when a sweep asks for it; FTS5 itself waits for four.
         name = table(number)
-        self._execute(f"INSERT INTO {name} ({name}, rank) VALUES ('usermerge', 2)")
+        for option, segments in MERGES.items():
+            self._execute(f"INSERT INTO {name} ({name}, rank) VALUES ('{option}', {segments})")
         self._execute("INSERT INTO partitions (number) VALUES (:number)", number=number)
         self.rebuild(number)
 
