@@ -1,12 +1,14 @@
 """One of the best gains by those of them that were saved just after it in its session."""
 
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
 from .explaining import explained
 from .recall import context, search
-from .service import START, Service
+from .service import START, Service, serving
+from .stores import entry, store
 
 
 def followers(service: Service, text: str = "apple") -> dict[str, list[tuple[int, float]]]:
@@ -100,7 +102,41 @@ def test_the_order_is_the_same_under_every_limit(service: Service) -> None:
         service.save(
             f"apple{' pears' * (number % 7)}", title=f"{number}", session_id=f"{number % 3}"
         )
-    longest = [hit["id"] for hit in search(service, "apple pears", limit=30)]
+    longest = [hit["id"] for hit in search(service, "apple zebra", limit=30)]
 
     for limit in (1, 2, 5, 19, 20, 21):
-        assert [hit["id"] for hit in search(service, "apple pears", limit=limit)] == longest[:limit]
+        assert [hit["id"] for hit in search(service, "apple zebra", limit=limit)] == longest[:limit]
+    for place, id_ in enumerate(longest, start=1):
+        asked = {"q": "apple zebra", "limit": 1, "why_not": id_}
+        assert (
+            service.http.get("/search", params=asked).json()["explain"]["why_not"]["place"] == place
+        )
+
+
+def test_where_every_word_is_asked_for_none_gains(service: Service) -> None:
+    service.save("apple one")
+    service.save("apple two")
+
+    rows = explained(service, "/search", q="apple")["results"]
+
+    assert [row["explain"]["tier"] for row in rows] == ["every", "every"]
+    assert not any("following" in row["explain"] for row in rows)
+
+
+def test_entries_of_stores_follow_none(service: Service) -> None:
+    home = store(service.http)
+    for number in range(3):
+        entry(service.http, home, f"a/{number}.md", f"apple {number}")
+
+    asked = {"project": "demo", "query": "apple", "stores": home["id"]}
+    rows = explained(service, "/context", **asked)["recent_observations"]
+
+    assert len(rows) == 3
+    assert not any("following" in row["explain"] for row in rows)
+
+
+def test_it_can_be_left_out(tmp_path: Path) -> None:
+    with serving(tmp_path / "memory.db", MEMORY_RECALL_WITHOUT="following") as service:
+        service.save("apple one", title="first")
+        service.save("apple two", title="second")
+        assert followers(service) == {"first": [], "second": []}

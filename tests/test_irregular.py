@@ -1,15 +1,15 @@
 """Irregular forms of a word are found by each other."""
 
+from pathlib import Path
+
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from agentops_memory.domain.text.irregular import BASE_FORMS
 from agentops_memory.domain.text.normalization import indexed
 from agentops_memory.domain.text.query import STOPWORDS, understood
 
 from .recall import search
-from .service import Service
+from .service import Service, serving
 
 
 @pytest.mark.parametrize(
@@ -21,12 +21,38 @@ from .service import Service
         ("It was bought by_then", "buying"),
         ("people-first", "person"),
         ("mice.txt", "mouse"),
+        ("I forget it", "for-got"),
+        ("she wént", "go"),
+        ("go", "wént"),
+        ("WENT home", "go"),
     ],
 )
 def test_a_form_finds_the_others(service: Service, saved: str, asked: str) -> None:
     service.save(saved, title="-")
 
     assert len(search(service, asked)) == 1
+
+
+def test_a_form_in_tags_and_in_a_borrowed_context_finds_the_others(service: Service) -> None:
+    service.save("the children", title="-", tags=["mice"])
+    service.save("yes", title="-")
+
+    assert len(search(service, "mouse")) == 1
+    assert len(search(service, "child")) == 2
+
+
+def test_a_form_that_is_spelt_right_is_corrected_to_nothing(service: Service) -> None:
+    service.save("the tech stack", title="-")
+
+    assert search(service, "taught", project="demo") == []
+
+
+def test_forms_can_be_left_as_they_are(tmp_path: Path) -> None:
+    with serving(tmp_path / "memory.db", MEMORY_RECALL_WITHOUT="irregular-forms") as service:
+        service.save("gone fishing", title="-")
+
+        assert len(search(service, "gone")) == 1
+        assert search(service, "go") == []
 
 
 def test_parts_of_other_words_are_left_alone(service: Service) -> None:
@@ -37,7 +63,7 @@ def test_parts_of_other_words_are_left_alone(service: Service) -> None:
     assert len(search(service, "went2")) == 1
 
 
-@given(st.sampled_from(sorted(BASE_FORMS)))
+@pytest.mark.parametrize("form", sorted(BASE_FORMS))
 def test_a_form_is_indexed_as_it_is_sought(form: str) -> None:
     (sentence,) = understood(form).sentences
 

@@ -4,10 +4,17 @@ from pathlib import Path
 
 import pytest
 
+from agentops_memory.domain.text.normalization import indexed
+from agentops_memory.domain.text.query import understood
+from agentops_memory.storage.sqlite.base.dialect import PRIOR_TEXT, rules
+from agentops_memory.storage.sqlite.fts.partitions import PRIOR
+from agentops_memory.storage.sqlite.schema.migrate import migrated
+
 from .database import assert_index_is_whole
-from .files import rows
+from .files import NOW, rows
 from .recall import search
 from .service import Service, serving
+from .stores import entry, store
 
 TEXTS = (
     "Ada likes apples and the sea", "Ada walks with Ben by the sea", "Ben writes to Ada",
@@ -56,9 +63,36 @@ def test_the_index_with_its_prior_is_exact_and_a_small_file_stays_small(service:
     service.save("one")
 
     assert_index_is_whole(service.path)
-    (prior,) = rows(service.path, "SELECT count(*) FROM memories_fts_0_docsize WHERE id >= 1 << 62")
-    assert prior == (1000,)
     assert service.path.stat().st_size < 1_000_000
+
+
+def test_the_word_of_the_prior_is_in_no_text_and_in_no_query() -> None:
+    assert indexed(PRIOR_TEXT).split() == []
+    assert not understood(PRIOR_TEXT)
+
+
+@pytest.mark.parametrize(("without", "count"), [("prior", 0), ("typos", 1000)])
+def test_partitions_of_projects_and_of_stores_have_it(
+    tmp_path: Path, without: str, count: int
+) -> None:
+    with serving(tmp_path / "memory.db", MEMORY_RECALL_WITHOUT=without) as service:
+        service.save("one")
+        entry(service.http, store(service.http), "a.md", "one")
+
+        for number in (0, 1024):
+            behind = f"SELECT count(*) FROM memories_fts_{number}_docsize WHERE id >= {PRIOR}"
+            assert rows(service.path, behind) == [(count,)]
+
+
+def test_an_index_with_another_prior_is_rebuilt(service: Service) -> None:
+    service.save("one")
+    rows(service.path, "UPDATE index_rules SET rules = replace(rules, 'prior 1000', 'prior 999')")
+
+    migrated(service.path, NOW)
+
+    ((found,),) = rows(service.path, "SELECT rules FROM index_rules")
+    assert found == rules()
+    assert_index_is_whole(service.path)
 
 
 @pytest.mark.parametrize("without", ["prior", "typos"])

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from agentops_memory.domain.errors import StartRefused
+from agentops_memory.storage.sqlite.schema import upgrade
 from agentops_memory.storage.sqlite.schema.migrate import migrated
 
 from .files import NOW, assert_sound, beside, copy_of, disk, found, old_texts, rows
@@ -202,14 +203,21 @@ def test_the_space_that_is_asked_for_is_enough(tmp_path: Path) -> None:
     source = filled(tmp_path / "source.db", journal_mode="WAL", rows=2000)
     DAMAGES["garbage in a page"](source)
     size = source.stat().st_size
-    room = size + size * 5 + 2 * 1024 * 1024 + 64 * 1024
-    with disk(tmp_path / "disk", size=room) as folder:
+    with closing(sqlite3.connect(source)) as database:
+        needed = upgrade.needed(size, upgrade.SPACE_NEEDED, upgrade.projects_of(database))
+    with disk(tmp_path / "disk", size=size + needed + 64 * 1024) as folder:
         path = folder / "memory.db"
         path.write_bytes(source.read_bytes())
 
         migrated(path, NOW)
 
         assert_sound(path, live=2000)
+
+
+def test_the_space_for_the_index_of_many_small_projects_is_counted() -> None:
+    size = 6 * 1024 * 1024
+
+    assert upgrade.needed(size, 1, 2000) - upgrade.needed(size, 1, 8) > 64 * 1024 * 1024
 
 
 # Helpers

@@ -27,7 +27,7 @@ SENTENCE_DEPTH = 10  # memories that one of several sentences contributes at mos
 WEIGHTS = (2.0, 1.0, 0.4, 2.0)  # of the fields, in their order
 EVEN_WEIGHTS = (1.0, 1.0, 0.4, 1.0)
 FOLLOWING = (0.1, 0.05)  # of the scores of the next two in the session of a memory
-FOLLOWED = 20  # memories: the best, which gain by those of them that follow them
+GAINING = 20  # memories: the best, which gain by those of them that follow them
 KEYED_RANK = -1000.0  # of a memory that is found by its key; the lower, the better
 SCORED = 100  # rows at most that the rare words of a text bring, whose look-alikes are looked for
 PLACES = 10_000  # of a tier that are counted for a memory that is not shown
@@ -43,9 +43,9 @@ def sentence_weights(tier: Tier, query: Query) -> tuple[float, ...]:
     return (1.0,) if tier is Tier.EVERY else tuple(it.weight for it in query.sentences)
 
 
-def followed(tier: Tier, query: Query) -> int:
+def gaining(tier: Tier, query: Query) -> int:
     """How many of the best gain by those of them that follow them in their session."""
-    return FOLLOWED if tier is Tier.ANY and Feature.FOLLOWING in query.features else 0
+    return GAINING if tier is Tier.ANY and Feature.FOLLOWING in query.features else 0
 
 
 def followers(best: Sequence[Candidate]) -> dict[MemoryId, list[Follower]]:
@@ -66,7 +66,7 @@ def followers(best: Sequence[Candidate]) -> dict[MemoryId, list[Follower]]:
     }
 
 
-def gaining(best: Sequence[Candidate]) -> list[Scored]:
+def with_gains(best: Sequence[Candidate]) -> list[Scored]:
     """The best again, each with what those that follow it add."""
     scores = {it.id: it.score for it in best}
     for id_, added in followers(best).items():

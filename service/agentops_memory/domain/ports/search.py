@@ -35,7 +35,7 @@ class SearchTable(Protocol):
 
         A score is that of the best sentence plus 0.4 times the sum of the others, each times
         the sentence's weight; each of several sentences contributes its best memories alone
-        (`sentence_depth`). The best then gain by those that follow them (`gaining`).
+        (`sentence_depth`). The best then gain by those that follow them (`with_gains`).
         """
 
     def similar(self, terms: Collection[Term], filter_: Filter, limit: int) -> list[Memory]:

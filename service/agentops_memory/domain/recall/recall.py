@@ -182,7 +182,7 @@ def _searched(tx: Transaction, query: Query, filter_: Filter, limit: int) -> Fou
     except WITHOUT_WORDS:
         newest = tx.search.backfill(filter_, limit, ())
         return Found(hits=tuple(newest), query=query, is_degraded=True)
-    return Found(hits=tuple(never_falling(hits[:limit])), query=query)
+    return Found(hits=tuple(never_falling(hits)), query=query)
 
 
 def _by_words(

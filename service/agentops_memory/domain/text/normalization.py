@@ -9,7 +9,7 @@ from functools import cache, lru_cache
 from itertools import islice, pairwise
 
 from .features import ALL, Feature, Features
-from .irregular import BASE_FORMS
+from .irregular import BASE_FORMS, base_form
 
 REPLACEMENT = "\ufffd"
 INDEX_FORMAT = 3  # of what `indexed` returns
@@ -215,9 +215,9 @@ _SIGNS = _Signs({point: chr(point) for point in range(128)})
 
 
 def _in_base_forms(text: str) -> str:
-    if BASE_FORMS.keys().isdisjoint(_TOKEN.findall(text)):
+    if text.isascii() and BASE_FORMS.keys().isdisjoint(_TOKEN.findall(text)):
         return text
-    return _TOKEN.sub(lambda token: BASE_FORMS.get(token.group(), token.group()), text)
+    return _TOKEN.sub(lambda token: base_form(token.group()), text)
 
 
 def _paired(run: re.Match[str]) -> str:

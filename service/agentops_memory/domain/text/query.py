@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from . import normalization as forms
 from .features import ALL, Feature, Features
-from .irregular import BASE_FORMS
+from .irregular import WITH_FORMS, base_form
 from .sentences import sentences, weight
 
 TIMEOUT = timedelta(seconds=2)  # of a full-text search, before the newest stand in for the best
@@ -210,7 +210,8 @@ def _piece(kind: str, text: str, features: Features) -> Piece:
 
 
 def _is_long_word(term: Term) -> bool:
-    return len(term.text) >= SHORTEST_TYPO and term.text.isalpha() and not term.starts
+    is_long = len(term.text) >= SHORTEST_TYPO and term.text.isalpha() and not term.starts
+    return is_long and term.text not in WITH_FORMS  # which is spelt as it should be
 
 
 def _swapped(letters: str) -> str:
@@ -229,7 +230,7 @@ def _alternatives(terms: Iterable[Term], corrections: Corrections) -> tuple[Term
 def _folded(texts: list[str], features: Features) -> tuple[Term, ...]:
     folded = [text.casefold() for text in texts]
     if Feature.IRREGULAR_FORMS in features:
-        folded = [BASE_FORMS.get(text, text) for text in folded]
+        folded = [base_form(text) for text in folded]
     return tuple(Term(text=text) for text in dict.fromkeys(folded))
 
 

@@ -93,7 +93,8 @@ def registered(database: sqlite3.Connection, stems: "Stems", features: Features 
 def rules(features: Features = ALL) -> str:
     """What the index's words depend on; an index by other rules is built again."""
     without = sorted(INDEXED - features)
-    parts = [f"format {INDEX_FORMAT}", f"Unicode {unicodedata.unidata_version}", TOKENIZER]
+    prior = f"prior {PRIOR_MEMORIES} of {PRIOR_WORDS}"
+    parts = [f"format {INDEX_FORMAT}", f"Unicode {unicodedata.unidata_version}", TOKENIZER, prior]
     return ", ".join([*parts, *(f"without {feature}" for feature in without)])
 
 

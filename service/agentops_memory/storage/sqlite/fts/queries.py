@@ -12,7 +12,7 @@ from ....domain.model.memory import MemoryId
 from ....domain.model.ranking import (
     OTHER_SENTENCES,
     Candidate,
-    followed,
+    gaining,
     sentence_depth,
     sentence_weights,
     weights_of,
@@ -36,7 +36,7 @@ class IndexQuery:
     matches: tuple[str, ...]
     sentence_weights: tuple[float, ...]
     weights: tuple[float, ...]
-    followed: int
+    gaining: int
     depth: int
     visible: VisibleRows
 
@@ -47,23 +47,23 @@ class IndexQuery:
             matches: tuple[str, ...] = (in_columns(OWN_COLUMNS, _all_of(query.every)),)
         else:
             matches = tuple(any_of(sentence.terms) for sentence in query.sentences)
-        first, is_alone = followed(tier, query), len(matches) == 1
+        first, is_alone = gaining(tier, query), len(matches) == 1
         depth = max(limit, first) if is_alone else sentence_depth(query, limit)
         depth = ALL if depth is None else depth
         return cls(
             matches=matches,
             sentence_weights=sentence_weights(tier, query),
             weights=weights_of(query),
-            followed=first,
+            gaining=first,
             depth=depth,
             visible=visible,
         )
 
     @property
-    def in_own_columns(self) -> "IndexQuery":
-        """The same among the own words of memories alone."""
+    def for_similar(self) -> "IndexQuery":
+        """The same among the own words of memories alone, whatever follows them."""
         matches = tuple(in_columns(OWN_COLUMNS, it) for it in self.matches)
-        return replace(self, matches=matches, followed=0)
+        return replace(self, matches=matches, gaining=0)
 
     @property
     def without_limit(self) -> "IndexQuery":
@@ -142,7 +142,7 @@ def weighted(name: str, weights: tuple[float, ...]) -> str:
 
 def _candidates(query: IndexQuery, number: int) -> str:
     """The best with their sessions, where those that follow count."""
-    if not query.followed:
+    if not query.gaining:
         return _best(query, number)
     return f"""SELECT best.score, m.id, m.space_id || ' ' || m.session_id,
                       (SELECT n.id

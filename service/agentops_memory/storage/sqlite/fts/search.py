@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from ....domain.errors import Damaged, TimedOut
 from ....domain.model.memory import Memory, MemoryId
-from ....domain.model.ranking import KEYED_RANK, PLACES, SCORED, Scored, followers, gaining
+from ....domain.model.ranking import KEYED_RANK, PLACES, SCORED, Scored, followers, with_gains
 from ....domain.model.search import Filter, Hit, Method, Parts, Tier
 from ....domain.model.space import GLOBAL_SCOPE
 from ....domain.text.query import Corrections, Query, Sentence, Term, is_one_edit
@@ -79,7 +79,7 @@ class Search:
         visible = self._visibility.of(filter_)
         rare = self._scores.rare(terms, visible, SCORED)
         query = Query(sentences=(Sentence(rare or tuple(terms)),))
-        index_query = IndexQuery.of(Tier.ANY, query, visible, limit).in_own_columns
+        index_query = IndexQuery.of(Tier.ANY, query, visible, limit).for_similar
         return self._memories.loaded(id_ for _, id_ in self._best(index_query, limit))
 
     def similarities(self, text: str, others: Sequence[str]) -> list[float]:
@@ -101,7 +101,9 @@ class Search:
     ) -> dict[MemoryId, Parts]:
         index_query = self._index_query(tier, query, filter_, limit)
         parts = Explanations(self._connection, self._scores).of(index_query, tier, query, ids)
-        gained = followers(self._scores.best(index_query, index_query.followed))
+        if not index_query.gaining:
+            return parts
+        gained = followers(self._scores.best(index_query, index_query.gaining))
         return {id_: replace(it, followers=gained.get(id_, ())) for id_, it in parts.items()}
 
     def backfill(self, filter_: Filter, limit: int, but: Collection[MemoryId]) -> list[Hit]:
@@ -111,9 +113,9 @@ class Search:
 
     def _best(self, query: IndexQuery, limit: int) -> list[Scored]:
         """The best; the first of them gain by those of them that follow them."""
-        best = self._scores.best(query, max(limit, query.followed))
-        first, others = best[: query.followed], best[query.followed :]
-        return [*gaining(first), *((it.score, it.id) for it in others)][:limit]
+        best = self._scores.best(query, max(limit, query.gaining))
+        first, others = best[: query.gaining], best[query.gaining :]
+        return [*with_gains(first), *((it.score, it.id) for it in others)][:limit]
 
     def _index_query(self, tier: Tier, query: Query, filter_: Filter, limit: int) -> IndexQuery:
         return IndexQuery.of(tier, query, self._visibility.of(filter_), limit)

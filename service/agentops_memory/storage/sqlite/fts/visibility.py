@@ -30,7 +30,6 @@ class VisibleRows:
     """
 
     spans: dict[int, list[Span]]
-    have_sessions: bool
     condition: str
     hidden: tuple[Hides, ...]
     values: Mapping[str, object]
@@ -55,7 +54,6 @@ class Visibility(FilteredTable):
         if filter_ not in self._known:
             self._known[filter_] = VisibleRows(
                 spans=self._spans(filter_),
-                have_sessions=filter_.store is None,
                 condition=self._condition(filter_),
                 hidden=self._hidden(filter_),
                 values=self._values(filter_),

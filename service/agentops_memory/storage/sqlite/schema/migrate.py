@@ -87,6 +87,7 @@ class Plan:
     makes_index: bool  # anew
     size: int  # bytes
     free: int  # bytes where the file lies
+    projects: int
 
     @property
     def is_due(self) -> bool:
@@ -98,9 +99,8 @@ class Plan:
         """The bytes that must be free for it; rather too many."""
         if not self.is_due:
             return 0
-        if self.is_original:
-            return upgrade.needed(self.size)
-        return self.size * SPACE_NEEDED + upgrade.SPACE_AT_LEAST
+        times = upgrade.SPACE_NEEDED if self.is_original else SPACE_NEEDED
+        return upgrade.needed(self.size, times, self.projects)
 
     @property
     def has_room(self) -> bool:
@@ -133,6 +133,7 @@ def planned(path: Path, features: Features) -> Plan:
             makes_index=before != after or not is_by_rules(database, rules(features)),
             size=path.stat().st_size + (log_size(path) or 0),
             free=shutil.disk_usage(path.parent).free,
+            projects=upgrade.projects_of(database),
         )
 
 

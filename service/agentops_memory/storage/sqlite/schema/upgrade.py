@@ -8,6 +8,7 @@ from datetime import datetime
 from pathlib import Path
 
 from ....domain.errors import StartRefused
+from ....domain.model.kinds import IndexGroup
 from ....domain.model.space import UNKNOWN_PROJECT, project_name
 from ....domain.secrets.sanitizing import reason
 from ....domain.text.ids import uid_of
@@ -16,10 +17,12 @@ from ....domain.text.normalization import clean, content_hash
 from ...sql.rows import instant, micros, tag_array, tag_tuple
 from ..base.checks import drop_statements
 from ..base.copies import kept_copy
+from ..fts.partitions import AREAS, NUMBERS
 
 log = logging.getLogger(__name__)
 
 SPACE_NEEDED = 5  # times the file's size: the copy, the log, and what the file grows by
+PRIOR_SPACE = 300 * 1024  # bytes of each partition of the index: its prior, here and in the log
 SPACE_AT_LEAST = 2 * 1024 * 1024  # bytes: empty tables, and the log's index
 ANY_NUMBER = -1  # of arguments
 
@@ -37,7 +40,7 @@ def upgrade(database: sqlite3.Connection, path: Path, schema: Iterable[str], now
     pages that they took stay unused until `vacuum`.
     """
     log.warning("upgrading a database of the original", extra={"path": str(path)})
-    _require_space(path)
+    _require_space(database, path)
     copy = kept_copy(path, _contents)
     _register(database, now)
     _run(database, drop_statements(["observations_fts"]))
@@ -58,9 +61,16 @@ def upgrade(database: sqlite3.Connection, path: Path, schema: Iterable[str], now
     )
 
 
-def needed(size: int) -> int:
-    """The bytes that must be free to upgrade a file of so many."""
-    return size * SPACE_NEEDED + SPACE_AT_LEAST
+def needed(size: int, times: int, projects: int) -> int:
+    """The bytes that must be free to rewrite a file so many times its size, index and all."""
+    partitions = min(projects // AREAS + 2, len(NUMBERS[IndexGroup.PROJECTS]))
+    return size * times + partitions * PRIOR_SPACE + SPACE_AT_LEAST
+
+
+def projects_of(database: sqlite3.Connection) -> int:
+    """How many projects a file of ours, or of the original, has sessions of."""
+    ((count,),) = database.execute("SELECT count(DISTINCT project) FROM sessions NOT INDEXED")
+    return int(count)
 
 
 def vacuum(database: sqlite3.Connection, path: Path) -> bool:
@@ -82,13 +92,14 @@ def _columns(database: sqlite3.Connection, table: str) -> set[str]:
     return {name for (name,) in database.execute(f"SELECT name FROM pragma_table_info('{table}')")}
 
 
-def _require_space(path: Path) -> None:
+def _require_space(database: sqlite3.Connection, path: Path) -> None:
     wal = path.with_name(f"{path.name}-wal")
     size = path.stat().st_size + (wal.stat().st_size if wal.exists() else 0)
     free = shutil.disk_usage(path.parent).free
-    if free < needed(size):
+    least = needed(size, SPACE_NEEDED, projects_of(database))
+    if free < least:
         raise StartRefused(
-            f"Upgrading {path} needs {needed(size):,} bytes free in {path.parent}; "
+            f"Upgrading {path} needs {least:,} bytes free in {path.parent}; "
             f"there are {free:,}. Nothing was changed."
         )
 
