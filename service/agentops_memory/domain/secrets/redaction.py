@@ -96,13 +96,17 @@ class Rules:
         """
         if len(text) < SHORTEST_VALUE:  # nor is any shape so short
             return Redacted(text=text)
+        found = _merged(self._found(text))
+        return self._without_all(text, found) if found else Redacted(text=text)
+
+    def _without_all(self, text: str, found: list["_Part"]) -> Redacted:
         kinds: Counter[str] = Counter()
         for _ in range(ROUNDS):
+            kinds.update(part.kind for part in found)
+            text = _without(text, found)
             found = _merged(self._found(text))
             if not found:
                 break
-            kinds.update(part.kind for part in found)
-            text = _without(text, found)
         return Redacted(text=text, count=kinds.total(), kinds=dict(kinds))
 
     def _found(self, text: str) -> Iterator["_Part"]:
