@@ -9,6 +9,7 @@ import re
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,16 @@ def test_a_line_has_its_time_its_level_its_logger_its_words_and_its_fields() -> 
         "expired": 3,
         "project": "検索",
     }
+
+
+@pytest.mark.parametrize("at", [0.0, 1893456000.0004, 1893456000.9994, 1893456000.9999999])
+def test_the_time_of_a_line_is_that_of_its_record_in_whole_milliseconds(at: float) -> None:
+    record = logging.makeLogRecord({"name": OURS, "msg": "swept", "created": at})
+
+    told = json.loads(JsonFormatter().format(record))["time"]
+
+    shown = datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
+    assert told == shown.replace("+00:00", "Z")
 
 
 def test_libraries_that_tell_of_each_request_are_heard_from_warnings_on(lines: Lines) -> None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import TextIO
 
 from opentelemetry.trace import INVALID_SPAN, Span, get_current_span
@@ -40,6 +41,12 @@ def hide_by(rules: Rules) -> None:
 def hidden(text: str) -> str:
     """The text without secrets, by the rules of the current request."""
     return _rules.get().redacted(text).text
+
+
+class OwnText(str):
+    """A text of ours, in which no secret can be: nothing is looked for in it."""
+
+    __slots__ = ()
 
 
 def configure_logging(level: str = "INFO", stream: TextIO = sys.stdout) -> None:
@@ -80,13 +87,18 @@ class JsonFormatter(logging.Formatter):
 
 
 def _head(record: logging.LogRecord) -> _Fields:
-    at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+    seconds, microseconds = divmod(round(record.created * 1_000_000), 1_000_000)
     return {
-        "time": at.replace("+00:00", "Z"),
+        "time": f"{_second(seconds)}.{microseconds // 1000:03d}Z",
         "level": record.levelname,
         "logger": record.name,
         "message": message_of(record),
     }
+
+
+@lru_cache(1)  # most lines are of the second of the line before
+def _second(since_epoch: int) -> str:
+    return datetime.fromtimestamp(since_epoch, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def _extra(record: logging.LogRecord) -> _Fields:
@@ -101,12 +113,16 @@ def _line(fields: Mapping[str, object]) -> str:
             name: value if name in _PLAIN else _without_secrets(value)
             for name, value in fields.items()
         }
-        return json.dumps(safe, allow_nan=False)
+        return _STRICT.encode(safe)
     except (TypeError, ValueError, RecursionError):  # NaN, odd keys, circles
         return json.dumps({name: hidden(text_of(value)) for name, value in fields.items()})
 
 
 def _without_secrets(value: object) -> object:
+    if isinstance(value, OwnText):
+        return value
+    if type(value) is str:  # most are
+        return hidden(value)
     if value is None or isinstance(value, int | float):
         return value
     if isinstance(value, Mapping):
@@ -157,12 +173,12 @@ class Requests:
             self._in_flight -= 1
             _spans.reset(token)
             seconds, span = time.perf_counter() - began, spans[-1] if spans else INVALID_SPAN
-            _log_request(scope, status, said, seconds, span)
-            self._measure(scope, status, seconds, span)
+            route = self._route_of(scope)
+            _log_request(scope, route, status, said, seconds, span)
+            self._measure(scope, route, status, seconds, span)
 
-    def _measure(self, scope: Scope, status: int, seconds: float, span: Span) -> None:
+    def _measure(self, scope: Scope, route: str, status: int, seconds: float, span: Span) -> None:
         method = scope["method"] if scope["method"] in METHODS else OTHER
-        route = self._route_of(scope)
         self._metrics.count(REQUESTS, method, route, str(status), span=span)
         self._metrics.observe(REQUEST_SECONDS, seconds, method, route, span=span)
 
@@ -175,11 +191,11 @@ def remember(span: Span) -> None:
 
 
 def _log_request(
-    scope: Scope, status: int, said: Mapping[bytes, bytes], seconds: float, span: Span
+    scope: Scope, route: str, status: int, said: Mapping[bytes, bytes], seconds: float, span: Span
 ) -> None:
     fields: _Fields = {
         "method": scope["method"],
-        "path": scope["path"],
+        "path": OwnText(route) if route == scope["path"] else scope["path"],
         "status": status,
         "duration_ms": round(seconds * 1000, 2),
     }
@@ -188,6 +204,8 @@ def _log_request(
     level = logging.DEBUG if scope["path"] in QUIET else logging.INFO
     log.log(level, "request", extra=fields | trace_ids(span))
 
+
+_STRICT = json.JSONEncoder(allow_nan=False)
 
 _PLAIN = frozenset({"time", "level", "logger", "trace_id", "span_id"})  # what we made ourselves
 
