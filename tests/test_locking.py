@@ -14,7 +14,7 @@ import pytest
 
 from agentops_memory.storage.sqlite.base import connection
 from agentops_memory.storage.sqlite.base.connection import connect
-from agentops_memory.storage.sqlite.engine import engine
+from agentops_memory.storage.sqlite.engine import engine, readers
 
 from .files import assert_sound
 from .process import until
@@ -134,7 +134,7 @@ def test_a_read_that_takes_too_long_is_refused_and_the_next_is_served(
     service.http.post("/import", json={"observations": rows})
     most = {"limit": 1000}
 
-    for _ in range(engine.READERS + 1):
+    for _ in range(readers.READERS + 1):
         with monkeypatch.context() as limited:
             limited.setattr(engine, "READ_LIMIT", timedelta())
             limited.setattr(connection, "PROGRESS", 1)

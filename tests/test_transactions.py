@@ -13,7 +13,7 @@ from agentops_memory.domain.memories import saves
 from agentops_memory.domain.model.access import OPERATOR
 from agentops_memory.domain.ports.engine import Transaction
 from agentops_memory.storage.sqlite import SqliteEngine
-from agentops_memory.storage.sqlite.engine import engine
+from agentops_memory.storage.sqlite.engine import engine, readers
 
 from .engine import SOON, count, draft, run, save, statement
 
@@ -70,7 +70,7 @@ def test_work_that_ends_its_transaction_itself_leaves_a_connection_that_works(
 def test_a_read_sees_the_newest_state_after_one_that_raised_with_a_query_half_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "READERS", 1)
+    monkeypatch.setattr(readers, "READERS", 1)
 
     def work(tx: Transaction) -> None:
         half_read = statement(tx, "SELECT id FROM memories")
@@ -121,7 +121,7 @@ def test_a_read_keeps_its_snapshot_while_others_write(tmp_path: Path) -> None:
 def test_a_read_that_takes_too_long_is_stopped_and_its_connection_works_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "READERS", 1)
+    monkeypatch.setattr(readers, "READERS", 1)
 
     def work(tx: Transaction) -> None:
         endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n)"

@@ -14,7 +14,7 @@ from agentops_memory.domain.model.access import OPERATOR
 from agentops_memory.domain.ports.engine import Transaction
 from agentops_memory.storage.sqlite import SqliteEngine
 from agentops_memory.storage.sqlite.base.connection import connect
-from agentops_memory.storage.sqlite.engine import engine
+from agentops_memory.storage.sqlite.engine import engine, readers
 
 from .engine import SOON, cancel, count, draft, held, locked, opened, run, save, turns
 from .process import until
@@ -117,7 +117,7 @@ def test_a_reader_whose_caller_left_is_not_lent_out_before_it_is_free(tmp_path: 
 def test_a_read_whose_caller_left_while_it_waited_is_not_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "READERS", 1)
+    monkeypatch.setattr(readers, "READERS", 1)
     began, free, ran = threading.Event(), threading.Event(), threading.Event()
 
     def work(_: Transaction) -> None:
@@ -141,8 +141,8 @@ def test_a_read_whose_caller_left_while_it_waited_is_not_run(
 def test_a_read_waits_for_a_free_reader_and_is_then_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "READERS", 1)
-    monkeypatch.setattr(engine, "READ_TIMEOUT", timedelta(milliseconds=50))
+    monkeypatch.setattr(readers, "READERS", 1)
+    monkeypatch.setattr(readers, "READ_TIMEOUT", timedelta(milliseconds=50))
     began, free = threading.Event(), threading.Event()
 
     def work(_: Transaction) -> None:

@@ -15,7 +15,7 @@ from agentops_memory.domain.ports.engine import Transaction
 from agentops_memory.storage.sqlite import SqliteEngine
 from agentops_memory.storage.sqlite.base import open_files as wal
 from agentops_memory.storage.sqlite.base.connection import connect
-from agentops_memory.storage.sqlite.engine.engine import READERS
+from agentops_memory.storage.sqlite.engine.readers import READERS
 
 from .engine import count, run, save, statement
 

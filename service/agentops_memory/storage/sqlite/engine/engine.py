@@ -1,39 +1,35 @@
 """The engine: one writer, a few readers, and transactions as plain functions."""
 
-import asyncio
 import sqlite3
-import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
-from ....domain.errors import Busy, Damaged, StartRefused
+from ....domain.errors import Damaged, StartRefused
 from ....domain.model.access import Caller
 from ....domain.model.retention import USUAL, Retentions
 from ....domain.ports.callbacks import noop
 from ....domain.ports.maintenance import Condition
 from ....domain.text.features import ALL, Features
 from ....domain.text.ids import Uids
-from ..base.connection import BUSY_TIMEOUT, READ_LIMIT, Check, connect, read_only, snapshot
-from ..base.errors import DAMAGED, REMEDY, Undecodable, decoding, refusing, translated
+from ..base.connection import BUSY_TIMEOUT, READ_LIMIT, snapshot
+from ..base.errors import DAMAGED, REMEDY, Undecodable, decoding, translated
 from ..maintenance.damage import Damage, OnDamage
 from ..maintenance.scrub import FreeSpace
 from ..schema.migrate import OnUpgrade, has_newest_format
 from .maintenance import SqliteMaintenance
 from .opening import opened_file, serving
+from .readers import Readers
 from .transaction import SqliteTransaction, Work
 from .writer import OnCommit, Writer
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-READERS = 2
-READ_TIMEOUT = timedelta(seconds=5)  # until a reader is free
 QUEUE = 512  # writes that may wait; beyond, a request waits for a place
 QUEUE_TIMEOUT = timedelta(seconds=5)
 
@@ -56,7 +52,7 @@ class SqliteEngine:
     def __init__(
         self,
         writer: Writer,
-        readers: "Readers",
+        readers: Readers,
         free_space: FreeSpace,
         damage: Damage,
         clock: Callable[[], datetime],
@@ -188,84 +184,3 @@ class SqliteEngine:
         except Damaged:
             self.damage.report_refusal(caller)
             raise
-
-
-class Readers:
-    """Threads that take the next read by themselves: none waits for the event loop to turn."""
-
-    def __init__(self, connections: Sequence[sqlite3.Connection], check: Check) -> None:
-        self._check = check
-        self._all = connections
-        self._pool = ThreadPoolExecutor(len(connections), thread_name_prefix="reader")
-        self._running = 0  # or waiting
-        self._own = threading.local()
-        self._free = list(connections)  # of threads that have not read yet
-
-    @classmethod
-    @asynccontextmanager
-    async def opened(cls, path: Path, features: Features, check: Check) -> AsyncIterator["Readers"]:
-        """READERS threads. At the end they finish what has begun, and close.
-
-        All read the file that is at the path now, whatever comes there later. `check` is asked
-        after each read, and raises what that is refused with instead. StartRefused when the
-        file cannot be opened.
-        """
-        readers = cls(await asyncio.to_thread(_connections, path, features), check)
-        try:
-            yield readers
-        finally:
-            await asyncio.to_thread(readers._close)
-
-    async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """What work answers. A cancelled caller leaves; work that has begun goes on.
-
-        Raises Busy when no thread is free in time.
-        """
-        begun = self._pool.submit(self._run, work)
-        answer = asyncio.wrap_future(begun)
-        answer.add_done_callback(self._ended)
-        self._running += 1
-        if self._running > len(self._all) and not await _begins(begun, answer):
-            raise Busy("Too many reads are waiting; try again.")
-        return await asyncio.shield(answer)
-
-    def _ended(self, answer: asyncio.Future[Any]) -> None:
-        self._running -= 1
-        if not answer.cancelled():
-            answer.exception()  # a caller that left does not ask for it
-
-    def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        if not hasattr(self._own, "connection"):
-            self._own.connection = self._free.pop()
-        try:
-            return work(self._own.connection)
-        finally:  # whatever it has met: without a log of its own that need be no damage
-            self._check()
-
-    def _close(self) -> None:
-        self._pool.shutdown()
-        for connection in self._all:
-            connection.close()
-
-
-async def _begins(begun: Future[T], answer: asyncio.Future[T]) -> bool:
-    """Whether a read that must wait for a thread gets one in time."""
-    try:
-        await asyncio.wait((answer,), timeout=READ_TIMEOUT.total_seconds())
-    except asyncio.CancelledError:
-        begun.cancel()  # nobody asks for it any more
-        raise
-    return not begun.cancel()
-
-
-def _connections(path: Path, features: Features) -> list[sqlite3.Connection]:
-    with refusing(path), ExitStack() as opened:
-        made = []
-        for _ in range(READERS):
-            database = connect(path, features=features, one_thread=False, is_strict=True)
-            opened.callback(database.close)
-            read_only(database)
-            database.execute("SELECT 1 FROM sqlite_schema").fetchone()  # it opens the log, too
-            made.append(database)
-        opened.pop_all()
-        return made

@@ -11,7 +11,6 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from itertools import islice
@@ -20,6 +19,7 @@ from typing import Any, Protocol, TypeVar, cast
 from ....domain.errors import Busy, Refusal, Unavailable
 from ..base.connection import Check, Connection, carried, change
 from ..base.errors import RunAgain
+from .outcomes import Failed, Outcome, Succeeded, outcome_of, settle
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -36,23 +36,6 @@ class Change(Protocol[T_co]):
     """A change that never commits, and can be run again when what it did was rolled back."""
 
     def __call__(self, database: sqlite3.Connection, *, is_alone: bool) -> T_co: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Succeeded:
-    """The change is committed; this is what the work answered."""
-
-    answer: Any
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """Nothing of the change happened, for this reason."""
-
-    error: BaseException
-
-
-Outcome = Succeeded | Failed
 
 
 class Writer:
@@ -172,7 +155,7 @@ class Writer:
     def _settle(self, settled: "_Queued", outcome: Outcome) -> None:
         self._queue.remove(settled)
         self._places.release()
-        settled.settle(self._checked(outcome))
+        settle(settled.answer, self._checked(outcome))
 
     def _checked(self, outcome: Outcome) -> Outcome:
         """What SQLite fails with on another log looks like damage, or like a failing disk."""
@@ -192,15 +175,6 @@ class _Queued:
         self.deadline = deadline
         self.answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
-    def settle(self, outcome: Outcome) -> None:
-        if self.answer.done():
-            return  # its caller left
-        if isinstance(outcome, Succeeded):
-            self.answer.set_result(outcome.answer)
-        else:
-            self.answer.set_exception(outcome.error)
-            self.answer.exception()  # a caller that leaves now does not ask for it
-
 
 def alone(
     work: Change[object], deadline: float, check: Check, database: sqlite3.Connection
@@ -211,8 +185,8 @@ def alone(
         with change(database, deadline, check):
             return work(database, is_alone=True)
 
-    outcome = _outcome(run)
-    return _outcome(run) if _is_to_run_again(outcome) else outcome
+    outcome = outcome_of(run)
+    return outcome_of(run) if _is_to_run_again(outcome) else outcome
 
 
 def together(
@@ -253,7 +227,7 @@ def _in_savepoint(work: Change[object], database: sqlite3.Connection) -> Outcome
             database.execute("RELEASE work")
             return answer
 
-    outcome = _outcome(run)
+    outcome = outcome_of(run)
     if isinstance(outcome, Succeeded):
         return outcome
     if not _is_undone(database):
@@ -268,13 +242,6 @@ def _is_undone(database: sqlite3.Connection) -> bool:
         database.execute("RELEASE work")
         return database.in_transaction
     return False
-
-
-def _outcome(work: Callable[[], object]) -> Outcome:
-    try:
-        return Succeeded(work())
-    except BaseException as error:  # noqa: BLE001 - raised where it is awaited
-        return Failed(error)
 
 
 def _is_to_run_again(outcome: Outcome) -> bool:

@@ -1,0 +1,42 @@
+"""What came of work on another thread, and how its caller is told."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Succeeded:
+    """The work is done, and a change committed; this is what it answered."""
+
+    answer: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Nothing of the work happened, for this reason."""
+
+    error: BaseException
+
+
+Outcome = Succeeded | Failed
+
+
+def outcome_of(work: Callable[[], object]) -> Outcome:
+    """What work answers or raises."""
+    try:
+        return Succeeded(work())
+    except BaseException as error:  # noqa: BLE001 - raised where it is awaited
+        return Failed(error)
+
+
+def settle(answer: asyncio.Future[Any], outcome: Outcome) -> None:
+    """Tell the caller, unless it has left."""
+    if answer.done():
+        return
+    if isinstance(outcome, Succeeded):
+        answer.set_result(outcome.answer)
+    else:
+        answer.set_exception(outcome.error)
+        answer.exception()  # a caller that leaves now does not ask for it
