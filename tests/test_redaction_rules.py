@@ -20,6 +20,7 @@ from agentops_memory.domain.memories.redactor import (
     Registry,
     Run,
 )
+from agentops_memory.domain.secrets import shapes
 from agentops_memory.domain.secrets.redaction import (
     KINDS,
     LONGEST_VALUE,
@@ -364,6 +365,16 @@ def test_a_secret_is_taken_out_and_nothing_else(kind: str, context: str) -> None
 
 def test_every_kind_but_registered_values_has_samples() -> None:
     assert sorted(KINDS) == sorted([*SAMPLES, "value"])
+
+
+@pytest.mark.parametrize("kind", SAMPLES)
+def test_a_short_text_is_searched_as_a_long_one(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [text for sample in SAMPLES[kind] for text in sample]
+    short = [text[at : at + shapes.SHORT - 1] for text in texts for at in range(0, len(text), 5)]
+    quickly = [list(shapes.secrets(text)) for text in short]
+    monkeypatch.setattr(shapes, "SHORT", 0)
+
+    assert [list(shapes.secrets(text)) for text in short] == quickly
 
 
 NOISE = base64.b64encode(b"".join(sha256(bytes([n])).digest() for n in range(256)) * 4).decode()

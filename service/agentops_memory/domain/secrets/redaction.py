@@ -206,6 +206,8 @@ def _private_parts(text: str) -> Iterator[_Part]:
 
     A type parameter such as `Local<Private>` is not a tag if nothing closes it.
     """
+    if "<" not in text and "\\" not in text:  # with which every tag begins
+        return
     depth = start = 0
     last_closing = len(text)
     if _TYPE.search(text):

@@ -15,6 +15,7 @@ from .labels import LABELS, PASSWORD
 
 BLANK = 8  # repeated characters at the end of a masked value
 SIGNS = "_.-"
+SHORT = 100  # characters; to look for all hints of a longer text at once takes longer than in turn
 
 
 class SecretSpan(NamedTuple):
@@ -32,6 +33,8 @@ def secrets(text: str) -> Iterator[SecretSpan]:
     """
     raw = text.encode("latin-1", "replace")
     lowered = raw.lower()
+    if len(text) < SHORT and not _HINT.search(lowered):
+        return iter(())
     found = chain(
         _tokens(text, raw),
         _labelled(text, lowered),
@@ -285,4 +288,9 @@ _DATA_SOURCE = re.compile(
 _HINTED = (
     (b'"kty', "private-key", _WEB_KEY),
     (b"@tcp(", "connection-password", _DATA_SOURCE),
+)
+# What every secret holds something of, in lower case; most short texts do not.
+_HINT = re.compile(
+    b"|".join(map(re.escape, (*LABELS, b"private key", *(hint for hint, *_ in _HINTED))))
+    + rb"|[a-z0-9+/_.-]{%d}" % len(_LONG_RUN)
 )
