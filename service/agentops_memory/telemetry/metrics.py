@@ -1,7 +1,7 @@
 """Measurements: where they go, and what came of the domain's operations."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import wraps
+from collections.abc import Awaitable, Callable, Mapping
+from functools import cache, wraps
 from inspect import getmembers, iscoroutinefunction
 from itertools import product
 from types import SimpleNamespace
@@ -30,7 +30,7 @@ TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
 Service = TypeVar("Service")
 
-Recorder = Callable[[float, Sequence[str], Span], None]
+Recorder = Callable[[float, tuple[str, ...], Span], None]
 """Takes a value, the values of the measure's labels in its order, and the span it belongs to.
 
 It lets a counter grow by the value, adds it to a histogram, or is a gauge's from now on.
@@ -98,7 +98,7 @@ def instruments(meter: Meter) -> Sink:
     def recorder(measure: Measure) -> Recorder:
         record = _instrument(meter, measure)
 
-        def recorded(value: float, labels: Sequence[str], span: Span) -> None:
+        def recorded(value: float, labels: tuple[str, ...], span: Span) -> None:
             labelled = dict(zip(measure.labels, labels, strict=True))
             record(value, labelled, set_span_in_context(span))
 
@@ -138,12 +138,12 @@ class Prometheus:
 
     def __call__(self, measure: Measure) -> Recorder:
         made, add = self._made(measure)
-        if measure.labels:  # known series begin at 0, so that a first event is an increase
-            for values in product(*measure.labels.values()):
-                made.labels(*values)
+        series = cache(lambda labels: made.labels(*labels) if labels else made)
+        for values in product(*measure.labels.values()):
+            series(values)  # known ones begin at 0, so that a first event is an increase
 
-        def recorded(value: float, labels: Sequence[str], span: Span) -> None:
-            add(made.labels(*labels) if labels else made, value, _exemplar(span))
+        def recorded(value: float, labels: tuple[str, ...], span: Span) -> None:
+            add(series(labels), value, _exemplar(span))
 
         return recorded
 
