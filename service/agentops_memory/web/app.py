@@ -47,9 +47,9 @@ def application(
     served = [(protocol, protocol.operations(services)) for protocol in protocols]
     own, refusals = Documentation(served, more, gate).operations, _Refusals(protocols, gate)
     application = Starlette(
-        routes=[
-            *(Route(o.path, o.handler, methods=[o.method]) for o in own),
+        routes=[  # tried one after another: first those of which most is asked
             *(route for each in reversed(served) for route in routes(*each, gate, telemetry)),
+            *(Route(o.path, o.handler, methods=[o.method]) for o in own),
         ],
         exception_handlers={
             HTTPException: refusals.unknown,
