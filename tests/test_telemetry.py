@@ -20,7 +20,7 @@ from agentops_memory.domain.errors import (
 from agentops_memory.domain.ports.engine import Engine
 from agentops_memory.domain.recall.recall import Recall
 from agentops_memory.storage.sqlite import SqliteEngine
-from agentops_memory.telemetry import Telemetry, annotate, event, traced
+from agentops_memory.telemetry import Telemetry, annotate, events, traced
 
 from .otlp import Collector, Event
 from .traced import (
@@ -63,7 +63,7 @@ def test_an_operation_says_what_its_handler_tells_it(
     async def work(telemetry: Telemetry, _: Engine) -> None:
         with telemetry.operation("stats", {}):
             annotate({"memory.project": "demo", "memory.session.id": None})
-            event("search.result", {"memory.injected.rank": -1.5, "memory.injected.title": None})
+            events("search.result", [{"memory.injected.rank": -1.5, "memory.injected.title": None}])
 
     trace(each_collector, tmp_path, work)
 
@@ -191,7 +191,7 @@ def test_spans_carry_text_in_any_script_and_survive_broken_text(
     async def work(telemetry: Telemetry, _: Engine) -> None:
         with telemetry.operation("search", {}):
             annotate({"memory.search.query": "naïve 検索 🐘", "memory.query": "half \ud83d"})
-            event("search.result", {"memory.injected.title": "\udfff"})
+            events("search.result", [{"memory.injected.title": "\udfff"}])
             raise Refusal("broken \ud800")
 
     with pytest.raises(Refusal):
@@ -214,7 +214,7 @@ def test_without_an_endpoint_nothing_is_traced(tmp_path: Path) -> None:
 
     with telemetry.operation("stats", {"traceparent": TRACEPARENT}) as span:
         annotate({"memory.project": "demo"})
-        event("search.result", {})
+        events("search.result", [{}])
         assert (span, get_current_span()) == (INVALID_SPAN, INVALID_SPAN)
     assert isinstance(telemetry.tracer, NoOpTracer)
     telemetry.stop()

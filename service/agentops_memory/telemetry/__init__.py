@@ -2,7 +2,7 @@
 
 from .logs import Requests, configure_logging, hide_by
 from .metrics import Metrics, counted
-from .spans import Cut, Telemetry, annotate, event
+from .spans import Cut, Telemetry, annotate, events
 from .step_spans import traced
 
 __all__ = [
@@ -13,7 +13,7 @@ __all__ = [
     "annotate",
     "configure_logging",
     "counted",
-    "event",
+    "events",
     "hide_by",
     "traced",
 ]

@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
 from typing import NamedTuple
@@ -150,11 +150,12 @@ def annotate(attributes: Attributes) -> None:
         current.set_attributes(_sendable(attributes))
 
 
-def event(name: str, attributes: Attributes) -> None:
-    """Add an event to the current span; a value of None is left out."""
+def events(name: str, each: Iterable[Attributes]) -> None:
+    """Add events to the current span, if it is recorded; a value of None is left out."""
     current = get_current_span()
     if current.is_recording():
-        current.add_event(name, _sendable(attributes))
+        for attributes in each:
+            current.add_event(name, _sendable(attributes))
 
 
 def _fail(current: Span, error: Exception) -> None:
@@ -165,14 +166,12 @@ def _fail(current: Span, error: Exception) -> None:
     status = _encodable(f"{name}: {message}" if message else name)
     current.set_status(Status(StatusCode.ERROR, status))
     # Span.record_exception would write down what the message quotes.
-    event(
-        "exception",
-        {
-            "exception.type": f"{type(error).__module__}.{type(error).__qualname__}",
-            "exception.message": message or None,
-            "exception.stacktrace": trace(error),
-        },
-    )
+    told = {
+        "exception.type": f"{type(error).__module__}.{type(error).__qualname__}",
+        "exception.message": message or None,
+        "exception.stacktrace": trace(error),
+    }
+    events("exception", [told])
 
 
 def _error_type(error: Exception) -> str:

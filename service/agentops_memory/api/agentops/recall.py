@@ -29,7 +29,7 @@ from ...domain.stores.rules import NO_STORE
 from ...domain.text.normalization import cut
 from ...domain.text.query import MAX_PROMPT
 from ...domain.text.summary import Message
-from ...telemetry import Cut, annotate, event
+from ...telemetry import Cut, annotate, events
 from ...telemetry.spans import Attributes
 from ..kit.http import HasQuery, amount, is_true, parameter, row_count, whole_number
 from ..kit.ids import STORE, known_uid
@@ -83,8 +83,7 @@ class RecallOperations:
             asked.caller(), text, filter_, limit, wanted, superseded=is_true(asked, "superseded")
         )
         annotate(search_span(text, filter_, found))
-        for hit in found.hits:
-            event("search.result", _injected(hit))
+        events("search.result", map(_injected, found.hits))
         return _found(found, wanted)
 
     async def fetch_context(self, asked: Question) -> c.Context:
@@ -95,8 +94,7 @@ class RecallOperations:
             budget=budget, wanted=wanted, stores=_stores(asked),
         )  # fmt: skip
         annotate({**context_span(text, filter_, told), **budget_span(budget, told)})
-        for hit in told.found.hits:
-            event("context.injected", _injected(hit))
+        events("context.injected", map(_injected, told.found.hits))
         return _context(told, budget, wanted)
 
     async def timeline(self, asked: Question) -> Rows[c.TimelineEntry]:

@@ -14,7 +14,7 @@ from ...domain.recall.recall import Recall
 from ...domain.stores.entries import Entries
 from ...domain.stores.stores import Stores
 from ...domain.stores.versions import Versions
-from ...telemetry import Cut, annotate, event
+from ...telemetry import Cut, annotate, events
 from ..kit import spans
 from ..kit.bodies import json
 from ..kit.endpoint import current_caller
@@ -115,8 +115,7 @@ class MemoryStores:
             current_caller(request), store, text, queries.limit(request)
         )
         annotate(spans.within(store) | _search_span(text, found))
-        for hit in found.hits:
-            event("search.result", _hit_span(hit))
+        events("search.result", map(_hit_span, found.hits))
         return _answered(request, wire.entry_hits(store, found))
 
     async def list_versions(self, request: Request) -> Response:

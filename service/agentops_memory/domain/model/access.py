@@ -31,8 +31,10 @@ class Role(StrEnum):
 
     def includes(self, other: "Role") -> bool:
         """Whether this role grants the other."""
-        roles = list(Role)
-        return roles.index(self) >= roles.index(other)
+        return _RANKS[self] >= _RANKS[other]
+
+
+_RANKS = {role: rank for rank, role in enumerate(Role)}
 
 
 @dataclass(frozen=True)
