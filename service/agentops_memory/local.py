@@ -9,8 +9,6 @@ from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, cast
 
-from starlette.datastructures import QueryParams
-
 from agentops_memory_client.contract.call import Call
 from agentops_memory_client.contract.errors import refused
 from agentops_memory_client.contract.models import Imported, ImportPlan, Progress
@@ -20,6 +18,7 @@ from .api.agentops import bodies
 from .api.agentops.operations import AgentOps
 from .api.agentops.transfer import Document
 from .api.agentops.wire import Rows
+from .api.kit.http import Query
 from .api.kit.refusals import STATUS
 from .domain.errors import Refusal
 from .domain.memories.redactor import RulesOf
@@ -113,8 +112,8 @@ class _Question:
         return {"id": self.call.path[1]}
 
     @property
-    def query_params(self) -> QueryParams:
-        return QueryParams(self.call.query)
+    def query(self) -> Query:
+        return {name: [value] for name, value in self.call.query.items()}
 
     def caller(self) -> Caller:
         return self.asking

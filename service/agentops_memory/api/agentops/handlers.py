@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
@@ -17,7 +16,7 @@ from ...domain.model.access import Caller
 from ...domain.text.summary import Message
 from ...telemetry import annotate
 from ..kit.endpoint import admission, current_caller
-from ..kit.http import asks_for, idempotency_of, is_empty, json_object, spooled
+from ..kit.http import Query, asks_for, idempotency_of, is_empty, json_object, query_of, spooled
 from ..kit.json_reader import entries
 from ..kit.protocol import Handler
 from . import answers as a
@@ -56,7 +55,7 @@ class Handlers:
         return response(answer, headers=headers)
 
     async def export(self, request: Request) -> Response:
-        project = project_of(request)
+        project = project_of(self._question(request))
         annotate({"memory.project": project})
         pieces = self.agentops.export(current_caller(request), project)
         # Read before the answer begins, so that a database that cannot be read is a refusal.
@@ -64,7 +63,7 @@ class Handlers:
         return StreamingResponse(_continued(request, first, pieces), media_type=JSON)
 
     async def import_all(self, request: Request) -> Response:
-        is_dry = asks_for(request, "dry_run")
+        is_dry = asks_for(query_of(request), "dry_run")
         async with spooled(request, self.max_upload, self.folder) as file:
             if is_empty(file):
                 raise Invalid("invalid JSON: the body is empty.")
@@ -74,7 +73,7 @@ class Handlers:
             return response(await work(current_caller(request), document))
 
     def _question(self, request: Request) -> "_Question":
-        return _Question(request, self, request.path_params, request.query_params)
+        return _Question(request, self, request.path_params, query_of(request))
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +83,7 @@ class _Question:
     request: Request
     handlers: Handlers
     path_params: Mapping[str, str]
-    query_params: QueryParams
+    query: Query
 
     def caller(self) -> Caller:
         return current_caller(self.request)

@@ -70,11 +70,11 @@ class AgentOps(RecallOperations):
         return wire.session_ended(ended)
 
     async def recent_sessions(self, asked: Question) -> Rows[c.Session]:
-        before = parameter(asked, "before_id")
+        before = parameter(asked.query, "before_id")
         sessions = await self.sessions.recent(
             asked.caller(),
             project_of(asked),
-            row_count(asked, "limit", 5),
+            row_count(asked.query, "limit", 5),
             SessionId(before) if before else None,
         )
         annotate({"memory.project": project_of(asked)})
@@ -94,11 +94,11 @@ class AgentOps(RecallOperations):
         return wire.saved(outcome)
 
     async def recent_observations(self, asked: Question) -> Rows[c.Observation]:
-        before = parameter(asked, "before_id")
+        before = parameter(asked.query, "before_id")
         memories = await self.memories.recent(
             asked.caller(),
             filter_of(asked),
-            row_count(asked, "limit", 20),
+            row_count(asked.query, "limit", 20),
             None if before is None else MemoryId(whole_number(before, "before_id")),
         )
         annotate({"memory.project": project_of(asked)})
@@ -140,7 +140,7 @@ class AgentOps(RecallOperations):
 
     async def delete_observation(self, asked: Question) -> str | None:
         """The id of the receipt, of what was erased."""
-        memory_id, hard = _memory_id(asked), is_true(asked, "hard")
+        memory_id, hard = _memory_id(asked), is_true(asked.query, "hard")
         annotate({"memory.observation.id": memory_id, "memory.observation.hard_delete": hard})
         key = await asked.idempotency()
         if hard:
@@ -151,8 +151,8 @@ class AgentOps(RecallOperations):
     async def delete_project(self, asked: Question) -> a.ErasureReceipt | a.ErasurePlan:
         project, caller = project_name(clean(asked.path_params["name"])), asked.caller()
         annotate({"memory.project": project})
-        is_dry = asks_for(asked, "dry_run")
-        if not asks_for(asked, "hard"):
+        is_dry = asks_for(asked.query, "dry_run")
+        if not asks_for(asked.query, "hard"):
             raise Invalid("A project is erased for good: say hard=true, with dry_run=true to see.")
         if is_dry:
             return a.erasure_plan(project, await self.projects.plan_erasure(caller, project))
@@ -198,7 +198,7 @@ def _session(asked: Question) -> tuple[SessionId, Project | None]:
 
 def _similar(asked: Question) -> int:
     """How many look-alikes of what is saved are to be told."""
-    similar = amount(asked, "similar") or 0
+    similar = amount(asked.query, "similar") or 0
     if similar > MAX_SIMILAR:
         raise Invalid(f"similar must be at most {MAX_SIMILAR}.")
     return similar

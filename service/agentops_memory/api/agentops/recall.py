@@ -31,7 +31,7 @@ from ...domain.text.query import MAX_PROMPT
 from ...domain.text.summary import Message
 from ...telemetry import Cut, annotate, events
 from ...telemetry.spans import Attributes
-from ..kit.http import HasQuery, amount, is_true, parameter, row_count, whole_number
+from ..kit.http import Query, amount, is_true, parameter, row_count, whole_number
 from ..kit.ids import STORE, known_uid
 from . import explain, reviews, wire
 from .wire import Rows, SummaryLine, held, json_bytes
@@ -49,8 +49,12 @@ _METHODS = {
 }
 
 
-class Question(HasQuery, Protocol):
+class Question(Protocol):
     """What an operation is asked, and by whom."""
+
+    @property
+    def query(self) -> Query:
+        """The parameters."""
 
     @property
     def path_params(self) -> Mapping[str, str]:
@@ -77,20 +81,21 @@ class RecallOperations:
     reviews: Reviews
 
     async def search(self, asked: Question) -> c.Found:
-        text, filter_ = parameter(asked, "q") or "", filter_of(asked, global_too=True)
-        wanted, limit = _wanted(asked), row_count(asked, "limit", 10)
+        text, filter_ = parameter(asked.query, "q") or "", filter_of(asked, global_too=True)
+        wanted, limit = _wanted(asked), row_count(asked.query, "limit", 10)
         found = await self.recall.search(
-            asked.caller(), text, filter_, limit, wanted, superseded=is_true(asked, "superseded")
-        )
+            asked.caller(), text, filter_, limit, wanted,
+            superseded=is_true(asked.query, "superseded"),
+        )  # fmt: skip
         annotate(search_span(text, filter_, found))
         events("search.result", map(_injected, found.hits))
         return _found(found, wanted)
 
     async def fetch_context(self, asked: Question) -> c.Context:
-        text, filter_ = parameter(asked, "query") or "", filter_of(asked, global_too=True)
+        text, filter_ = parameter(asked.query, "query") or "", filter_of(asked, global_too=True)
         wanted, budget = _wanted(asked), _budget(asked)
         told = await self.recall.context(
-            asked.caller(), text, filter_, row_count(asked, "limit", 5),
+            asked.caller(), text, filter_, row_count(asked.query, "limit", 5),
             budget=budget, wanted=wanted, stores=_stores(asked),
         )  # fmt: skip
         annotate({**context_span(text, filter_, told), **budget_span(budget, told)})
@@ -98,17 +103,19 @@ class RecallOperations:
         return _context(told, budget, wanted)
 
     async def timeline(self, asked: Question) -> Rows[c.TimelineEntry]:
-        memory_id = MemoryId(whole_number(parameter(asked, "observation_id"), "observation_id"))
-        before, after = row_count(asked, "before", 3), row_count(asked, "after", 3)
+        named = parameter(asked.query, "observation_id")
+        memory_id = MemoryId(whole_number(named, "observation_id"))
+        before, after = row_count(asked.query, "before", 3), row_count(asked.query, "after", 3)
         memories = await self.recall.timeline(asked.caller(), memory_id, before, after)
         annotate({"memory.observation.id": memory_id})
         centre = [memory.id for memory in memories].index(memory_id)
         return held(list(map(wire.timeline_entry, memories)), centre=centre)
 
     async def review(self, asked: Question) -> c.ReviewList:
-        reasons, before = reviews.reasons(asked), reviews.place(parameter(asked, "before"))
+        reasons = reviews.reasons(asked.query)
+        before = reviews.place(parameter(asked.query, "before"))
         told = await self.reviews.page(
-            asked.caller(), filter_of(asked), row_count(asked, "limit", 20),
+            asked.caller(), filter_of(asked), row_count(asked.query, "limit", 20),
             reasons=reasons, before=before,
         )  # fmt: skip
         annotate({"memory.project": project_of(asked), "memory.review.count": len(told.items)})
@@ -120,41 +127,41 @@ class RecallOperations:
         return wire.stats(totals)
 
 
-def project_of(asked: HasQuery) -> Project | None:
+def project_of(asked: Question) -> Project | None:
     """The project that is named; none, or one without a name, is all of them."""
-    return project_name(parameter(asked, "project") or "") or None
+    return project_name(parameter(asked.query, "project") or "") or None
 
 
 def filter_of(asked: Question, *, global_too: bool = False) -> Filter:
     return Filter(
         project=project_of(asked),
-        scope=parameter(asked, "scope"),
-        type=parameter(asked, "type"),
-        tag=parameter(asked, "tag"),
+        scope=parameter(asked.query, "scope"),
+        type=parameter(asked.query, "type"),
+        tag=parameter(asked.query, "tag"),
         global_too=global_too,
     )
 
 
 def _wanted(asked: Question) -> Wanted:
-    memory = parameter(asked, "why_not")
+    memory = parameter(asked.query, "why_not")
     return Wanted(
-        explain=is_true(asked, "explain"),
+        explain=is_true(asked.query, "explain"),
         why_not=None if memory is None else MemoryId(whole_number(memory, "why_not")),
-        links=is_true(asked, "ages"),
+        links=is_true(asked.query, "ages"),
     )
 
 
 def _budget(asked: Question) -> Budget:
-    shown = amount(asked, "content_chars", least=1)
+    shown = amount(asked.query, "content_chars", least=1)
     return Budget(
-        max_tokens=amount(asked, "max_tokens"),
-        max_chars=amount(asked, "max_chars"),
+        max_tokens=amount(asked.query, "max_tokens"),
+        max_chars=amount(asked.query, "max_chars"),
         content_chars=SHOWN if shown is None else min(shown, MOST_SHOWN),
     )
 
 
 def _stores(asked: Question) -> list[StoreId]:
-    shown = dict.fromkeys(filter(None, (parameter(asked, "stores") or "").split(",")))
+    shown = dict.fromkeys(filter(None, (parameter(asked.query, "stores") or "").split(",")))
     if len(shown) > MOST_STORES:
         raise Invalid(f"stores names at most {MOST_STORES} memory stores.")
     return [StoreId(known_uid(STORE, id_.strip(), NO_STORE)) for id_ in shown]

@@ -10,7 +10,7 @@ from ...domain.memories.reviews import EVERY_REASON
 from ...domain.model.memory import MemoryId
 from ...domain.model.review import ReviewItem, ReviewList, ReviewPlace, ReviewReason
 from ...domain.text.instants import EPOCH, MICROSECOND
-from ..kit.http import HasQuery, parameter
+from ..kit.http import Query, parameter
 from . import wire
 from .wire import MOST_BESIDE
 
@@ -20,9 +20,9 @@ _PLACE = re.compile(
 )
 
 
-def reasons(asked: HasQuery) -> Collection[ReviewReason]:
+def reasons(query: Query) -> Collection[ReviewReason]:
     """The reason that is asked for; every one if none is."""
-    reason = parameter(asked, "reason")
+    reason = parameter(query, "reason")
     if reason is None:
         return EVERY_REASON
     if reason not in set(ReviewReason):

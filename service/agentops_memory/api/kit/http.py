@@ -4,14 +4,14 @@ import asyncio
 import re
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
-from typing import BinaryIO, Protocol, cast
+from typing import BinaryIO, cast
+from urllib.parse import parse_qs
 
-from starlette.datastructures import QueryParams
 from starlette.requests import ClientDisconnect, Request
 
 from ...domain.errors import Full, Invalid
@@ -31,6 +31,9 @@ IN_MEMORY = 1024 * 1024  # bytes of an upload before it becomes a file
 # A save changes threads five times; beside a thread that reads an import, each of these waits for
 # as long as Python lets that one keep its lock: 5 ms, unless it is told otherwise.
 SWITCH_INTERVAL = timedelta(microseconds=300)
+
+Query = Mapping[str, Sequence[str]]
+"""The values of each parameter, in their order."""
 
 KEY_HEADERS = ("Idempotency-Key", "X-Idempotency-Key")  # the second is an older spelling
 
@@ -111,23 +114,20 @@ def is_empty(file: BinaryIO) -> bool:
     return not any(chunk.strip() for chunk in iter(lambda: file.read(IN_MEMORY), b""))
 
 
-class HasQuery(Protocol):
-    """A request, or what stands for one."""
-
-    @property
-    def query_params(self) -> QueryParams:
-        """The parameters of the query."""
+def query_of(request: Request) -> Query:
+    """The query of a request, read once for all its parameters."""
+    return parse_qs(request.scope["query_string"].decode("latin-1"), keep_blank_values=True)
 
 
-def parameter(request: HasQuery, name: str) -> str | None:
+def parameter(query: Query, name: str) -> str | None:
     """The first value of a query parameter; an empty one is an unset one."""
-    values = request.query_params.getlist(name)
+    values = query.get(name)
     return clean(values[0]) or None if values else None
 
 
-def row_count(request: HasQuery, name: str, default: int) -> int:
+def row_count(query: Query, name: str, default: int) -> int:
     """A number of rows: the default unless it is a positive number, and at most 1,000."""
-    text = parameter(request, name) or ""
+    text = parameter(query, name) or ""
     if not _NUMBER.fullmatch(text):
         return default
     digits = text.lstrip("0")
@@ -142,9 +142,9 @@ def whole_number(text: str | None, name: str) -> int:
     return number
 
 
-def amount(request: HasQuery, name: str, least: int = 0) -> int | None:
+def amount(query: Query, name: str, least: int = 0) -> int | None:
     """A whole number, at least so large; none if it is unset, and anything else is Invalid."""
-    text = parameter(request, name)
+    text = parameter(query, name)
     if text is None:
         return None
     number = int(text.lstrip("0")[:_DIGITS] or 0) if _NUMBER.fullmatch(text) else -1
@@ -153,14 +153,14 @@ def amount(request: HasQuery, name: str, least: int = 0) -> int | None:
     return number
 
 
-def is_true(request: HasQuery, name: str) -> bool:
+def is_true(query: Query, name: str) -> bool:
     """Whether a flag is set."""
-    return (parameter(request, name) or "").lower() in ("1", "t", "true", "yes")
+    return (parameter(query, name) or "").lower() in ("1", "t", "true", "yes")
 
 
-def asks_for(request: HasQuery, name: str) -> bool:
+def asks_for(query: Query, name: str) -> bool:
     """Whether a flag is set that must not be misread; Invalid unless it is true or false."""
-    values = [value.lower() for value in request.query_params.getlist(name)]
+    values = [value.lower() for value in query.get(name, ())]
     if any(value not in ("true", "false", "1", "0") for value in values):
         raise Invalid(f"{name} must be true or false.")
     return any(value in ("true", "1") for value in values)

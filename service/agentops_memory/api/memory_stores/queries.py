@@ -8,7 +8,7 @@ from starlette.requests import Request
 
 from ...domain.model import stores
 from ...domain.text.normalization import clean
-from ..kit.http import parameter
+from ..kit.http import parameter, query_of
 from ..kit.ids import ENTRY, uid_of
 from ..kit.paging import instant
 from .wire import BadField
@@ -29,7 +29,7 @@ def page(request: Request, kind: str) -> stores.Page:
 
 def limit(request: Request) -> int:
     """How many are asked for, at most 100."""
-    text = parameter(request, "limit")
+    text = parameter(query_of(request), "limit")
     if text is None:
         return SHOWN
     digits = text.lstrip("0")
@@ -78,7 +78,7 @@ def _text(request: Request, name: str) -> str | None:
 
 def _id(request: Request, name: str, kind: str) -> str | None:
     """The stable id in a parameter; it need not be there any more."""
-    shown = parameter(request, name)
+    shown = parameter(query_of(request), name)
     uid = None if shown is None else uid_of(kind, shown)
     if shown is not None and uid is None:
         raise BadField(f"Field '{name}' must be an id: {kind}_ and 32 hexadecimal digits.", name)
@@ -86,7 +86,7 @@ def _id(request: Request, name: str, kind: str) -> str | None:
 
 
 def _flag(request: Request, name: str) -> bool:
-    text = (parameter(request, name) or "false").lower()
+    text = (parameter(query_of(request), name) or "false").lower()
     if text not in ("true", "false"):
         raise BadField(f"Field '{name}' must be true or false.", name)
     return text == "true"
@@ -97,7 +97,7 @@ def _created(request: Request) -> stores.Span:
 
 
 def _instant(request: Request, name: str) -> datetime | None:
-    text = parameter(request, name)
+    text = parameter(query_of(request), name)
     if text is None:
         return None
     at = instant(text, needs_offset=True, rounds_up=name == CREATED_FROM)
