@@ -170,6 +170,8 @@ class Prometheus:
 
 
 def _exemplar(span: Span) -> dict[str, str] | None:
+    if span is INVALID_SPAN:  # of a service that sends none
+        return None
     return trace_ids(span) if span.get_span_context().trace_flags.sampled else None
 
 
