@@ -86,6 +86,8 @@ class _Question:
     query: Query
 
     def caller(self) -> Caller:
+        if self.request.method == "GET":  # which has waited for nothing since it was let in
+            return admission(self.request).admitted
         return current_caller(self.request)
 
     async def body(self) -> Mapping[str, object]:

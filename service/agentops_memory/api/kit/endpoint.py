@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 class Admission:
     """What is known of a request that was let in."""
 
+    admitted: Caller  # by what the keys said then
     caller: Callable[[], Caller]  # by what the keys say now
     status: int = 200  # of the answer to what is not refused
     body_digest: bytes | None = None  # of a request with an idempotency key, once it was read
@@ -68,7 +69,7 @@ class Gate:
             self.require_rate(caller.key)
         caller.require(role)
         hide_by(self.rules(caller))
-        request.state.admission = Admission(caller=identify)
+        request.state.admission = Admission(admitted=caller, caller=identify)
         return caller
 
 
