@@ -46,10 +46,13 @@ def application(
     """
     served = [(protocol, protocol.operations(services)) for protocol in protocols]
     own, refusals = Documentation(served, more, gate).operations, _Refusals(protocols, gate)
+    found = [route for each in reversed(served) for route in routes(*each, gate, telemetry)]
+    most_asked = len(protocols[-1].first)
     application = Starlette(
-        routes=[  # tried one after another: first those of which most is asked
-            *(route for each in reversed(served) for route in routes(*each, gate, telemetry)),
+        routes=[  # tried one after another
+            *found[:most_asked],
             *(Route(o.path, o.handler, methods=[o.method]) for o in own),
+            *found[most_asked:],
         ],
         exception_handlers={
             HTTPException: refusals.unknown,
