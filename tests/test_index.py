@@ -187,6 +187,7 @@ def small_partitions() -> Iterator[None]:
     """Inside, a few projects and memories fill a partition, and bulks of new ones are small."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(index, "BULK", 3)
+        patched.setattr(index, "MOVED", 3)
         patched.setattr(index, "MAX_STEP", 40)
         patched.setattr(documents, "KNOWN", 3)
         for name, value in {"AREAS": 3, "ROWS": 4, "OVERSIZED": 2}.items():

@@ -105,12 +105,12 @@ class Memories(MemoryLists):
         return self._index.in_bulk()
 
     def insert(self, memory: Memory) -> Memory:
-        space, area = self._spaces.placed(memory.space)
+        space, _ = self._spaces.placed(memory.space)
         row = {**memory_row(memory), "key": self._key(memory)}
         stored = replace(memory, id=MemoryId(self._inserted("memories", space_id=space, **row)))
         if memory.lifecycle != NO_LIFECYCLE:
             self._put_lifecycle(stored)
-        self._index.add(stored.id, area, len(memory.text.content))
+        self._index.add(stored.id, len(memory.text.content))
         return stored
 
     def replace(self, memory: Memory) -> None:

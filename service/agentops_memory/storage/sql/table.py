@@ -86,7 +86,7 @@ class Index(Protocol):
     def prepare(self, area: int) -> None:
         """Make sure that an area can be written to, before there is anything to write."""
 
-    def add(self, memory: MemoryId, area: int, size: int) -> None:
+    def add(self, memory: MemoryId, size: int) -> None:
         """Index a memory that is new, the newest of all, and of so many characters."""
 
     def in_bulk(self) -> AbstractContextManager[None]:

@@ -31,6 +31,7 @@ from .errors import decoded
 TOKENIZER = "porter unicode61 remove_diacritics 2 categories 'L* N* Co Mn Mc'"
 PRIOR_TEXT = " ".join(["\ufe00"] * PRIOR_WORDS)  # a word that no text has: `unified` drops it
 _WORD = re.compile(r"[^\W_]+")
+_ENDINGS = ("e", "ed")  # of words whose stem is no stem of itself
 KNOWN = 16_384  # words whose stems are remembered by a connection
 
 
@@ -140,10 +141,11 @@ class Stems:
         """
         stems = self._of(words)
         again = self._of(filter(None, stems.values()))
-        return {
-            word: stem if not stem or again[stem] == stem else self._form(stem)
-            for word, stem in stems.items()
-        }
+        # Stemming "nois" again gives "noi", and "noise" gives "nois".
+        changing = {stem for stem, found in again.items() if stem != found}
+        likely = self._of(f"{stem}{ending}" for stem in changing for ending in _ENDINGS)
+        forms = {stem: _form(stem, likely) if stem in changing else stem for stem in again}
+        return {word: forms.get(stem, "") for word, stem in stems.items()}
 
     def similarities(self, texts: Iterable[str]) -> list[float]:
         """How alike the first text and each of the others are, by their stems."""
@@ -156,11 +158,6 @@ class Stems:
         if self._scratch is not None:
             self._scratch.close()
             self._scratch = None
-
-    def _form(self, stem: str) -> str:
-        # Stemming "nois" again gives "noi", and "noise" gives "nois".
-        likely = self._of([f"{stem}e", f"{stem}ed"])
-        return next((form for form, found in likely.items() if found == stem), "")
 
     def _of(self, words: Iterable[str]) -> dict[str, str]:
         """The stem of each word; the empty string if there is not just one."""
@@ -191,6 +188,12 @@ class Stems:
             word: found[0] if len(found := tokens.get(place, [])) == 1 else ""
             for place, word in enumerate(words)
         }
+
+
+def _form(stem: str, likely: Mapping[str, str]) -> str:
+    """The first of the likely words that has the stem."""
+    words = (f"{stem}{ending}" for ending in _ENDINGS)
+    return next((word for word in words if likely[word] == stem), "")
 
 
 def _opened() -> sqlite3.Connection:

@@ -22,6 +22,11 @@ TERMS = """SELECT DISTINCT area, length(value), value
 
 KNOWN = 2000  # words of an area whose terms a transaction remembers to be there
 
+_NONE: frozenset[str] = frozenset()
+
+Row = tuple[int, str, str, str, str]
+"""What a full-text table holds of a document: its number, and its columns."""
+
 
 @dataclass(frozen=True, slots=True)
 class Document:
@@ -46,14 +51,14 @@ class Documents(SqliteTable):
         super().__init__(connection)
         self._partitions = partitions
 
-    def between(self, area: int, first: MemoryId, last: MemoryId) -> dict[MemoryId, Document]:
-        """Those of the live memories of an area between two."""
+    def between(self, first: MemoryId, last: MemoryId) -> dict[MemoryId, Document]:
+        """Those of the live memories between two."""
+        # By their spaces, too: the view reads along spaces, and would look into each of them.
         rows = self._execute(
             """SELECT id, area, title, content, context, tags
                  FROM memory_text
-                WHERE area = :area AND id BETWEEN :first AND :last
-             ORDER BY id""",
-            area=area,
+                WHERE space_id IN (SELECT space_id FROM memories WHERE id BETWEEN :first AND :last)
+                      AND id BETWEEN :first AND :last""",
             first=first,
             last=last,
         )
@@ -98,22 +103,34 @@ class Documents(SqliteTable):
                 areas.setdefault(document.area, {})[id_] = document
             yield from areas.items()
 
-    def insert(self, area: int, documents: Mapping[MemoryId, Document]) -> None:
-        for number in self._partitions.of_area(area):
+    def insert(self, documents: Mapping[MemoryId, Document]) -> None:
+        for number, rows in self._by_partition(documents):
             self._connection.executemany(
                 f"""INSERT INTO {table(number)} (rowid, title, content, context, tags)
-                    VALUES (:row, :title, :content, :context, :tags)""",
-                [_row(id_, it) for id_, it in documents.items()],
+                    VALUES (?, ?, ?, ?, ?)""",
+                rows,
             )
 
-    def delete(self, area: int, documents: Mapping[MemoryId, Document]) -> None:
-        for number in self._partitions.of_area(area):
+    def delete(self, documents: Mapping[MemoryId, Document]) -> None:
+        for number, rows in self._by_partition(documents):
             name = table(number)
             self._connection.executemany(
                 f"""INSERT INTO {name} ({name}, rowid, title, content, context, tags)
-                    VALUES ('delete', :row, :title, :content, :context, :tags)""",
-                [_row(id_, it) for id_, it in documents.items()],
+                    VALUES ('delete', ?, ?, ?, ?, ?)""",
+                rows,
             )
+
+    def _by_partition(
+        self, documents: Mapping[MemoryId, Document]
+    ) -> Iterator[tuple[int, list[Row]]]:
+        """The rows of each partition in their order: FTS5 writes out all for a step back."""
+        rows: dict[int, list[Row]] = {}
+        for id_, it in documents.items():
+            row = row_number(it.area, id_), it.title, it.content, it.context, it.tags
+            for number in self._partitions.of_area(it.area):
+                rows.setdefault(number, []).append(row)
+        for number in sorted(rows):
+            yield number, sorted(rows[number])
 
 
 class Terms(SqliteTable):
@@ -124,28 +141,29 @@ class Terms(SqliteTable):
         self._partitions = partitions
         self._known: dict[int, set[str]] = {}  # words whose terms are there, by area
 
-    def add(self, area: int, documents: Iterable[Document]) -> None:
+    def add(self, documents: Iterable[Document]) -> None:
         """Store what the documents bring."""
-        known = self._known.setdefault(area, set())
-        words = {word for document in documents for word in plain_words(document.own)} - known
-        self._execute(
-            """INSERT INTO terms (area, length, term)
-               SELECT :area, length(value), value
-                 FROM json_each(forms_of(:words))
-                WHERE value <> ''
-                   ON CONFLICT DO NOTHING""",
-            area=area,
-            words=json.dumps(list(words)),
+        words: dict[int, set[str]] = {}
+        for it in documents:
+            words.setdefault(it.area, set()).update(plain_words(it.own))
+        new = {area: said - self._known.get(area, _NONE) for area, said in words.items()}
+        forms = self._forms(set().union(*new.values()))
+        rows = ((area, forms[word]) for area, said in new.items() for word in said)
+        self._connection.executemany(
+            "INSERT INTO terms (area, length, term) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
+            sorted({(area, len(form), form) for area, form in rows if form}),
         )
-        if len(known) < KNOWN:
-            known |= words
+        for area, said in new.items():
+            known = self._known.setdefault(area, set())
+            if len(known) < KNOWN:
+                known |= said
 
     def update(self, old: Document | None, new: Document | None) -> None:
         """Bring the terms in line when a memory has changed; the index knows of it already."""
         if old:
             self._remove(old.area, old.own, new.own if new else "")
         if new:
-            self.add(new.area, [new])
+            self.add([new])
 
     def remove(self, area: int, documents: Iterable[Document]) -> None:
         """Drop what documents brought that the index no longer has, unless others have it."""
@@ -185,6 +203,12 @@ class Terms(SqliteTable):
         """Find all terms again."""
         self._rebuild("")
 
+    def _forms(self, words: Collection[str]) -> Mapping[str, str]:
+        """The term of each word; the empty string where there is none."""
+        ((forms,),) = self._execute("SELECT forms_of(:words)", words=json.dumps(list(words)))
+        found: dict[str, str] = json.loads(forms)
+        return found
+
     def _rebuild(self, where: str, **parameters: object) -> None:
         self._known.clear()
         self._execute(f"DELETE FROM terms {where}", **parameters)
@@ -214,13 +238,3 @@ class Terms(SqliteTable):
             first=first,
             last=last,
         )
-
-
-def _row(memory: MemoryId, document: Document) -> dict[str, object]:
-    return {
-        "row": row_number(document.area, memory),
-        "title": document.title,
-        "content": document.content,
-        "context": document.context,
-        "tags": document.tags,
-    }

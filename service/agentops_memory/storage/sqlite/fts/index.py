@@ -16,7 +16,8 @@ from ..base.dialect import SqliteTable
 from .documents import Documents, Terms
 from .partitions import AREA, Partitions, group_of, table
 
-BULK = 200  # memories that an import indexes together
+BULK = 1000  # memories that an import indexes together
+MOVED = 200  # memories that are moved, or taken out, together
 
 
 class Index(SqliteTable):
@@ -27,13 +28,12 @@ class Index(SqliteTable):
         self._partitions = partitions
         self._documents = Documents(connection, partitions)
         self._terms = Terms(connection, partitions)
-        self._pending: dict[int, tuple[MemoryId, MemoryId]] = {}  # the first and the last, by area
-        self._pending_count = self._pending_size = 0
+        self._pending: list[MemoryId] = []  # new ones, in their order
+        self._pending_size = 0
         self._has_own_rules = False  # not known yet
         self._bulk = 1  # new memories that are indexed together
 
     def place(self, space: Space) -> tuple[int, int | None]:
-        self.flush()  # a partition that is made holds all that is there
         if space.scope == GLOBAL_SCOPE:
             return GLOBAL_AREA, None
         row = place_of(self._connection, space.project) if space.traits.has_project else None
@@ -41,14 +41,14 @@ class Index(SqliteTable):
 
     def prepare(self, area: int) -> None:
         self._require_own_rules()
+        if not self._partitions.has(area):
+            self.flush()  # a partition that is made holds all that is there
         self._partitions.of_area(area)
 
-    def add(self, memory: MemoryId, area: int, size: int) -> None:
-        first, _ = self._pending.get(area, (memory, memory))
-        self._pending[area] = first, memory
-        self._pending_count += 1
+    def add(self, memory: MemoryId, size: int) -> None:
+        self._pending.append(memory)
         self._pending_size += size
-        if self._pending_count >= self._bulk or self._pending_size >= MAX_STEP:
+        if len(self._pending) >= self._bulk or self._pending_size >= MAX_STEP:
             self.flush()
 
     @contextmanager
@@ -60,12 +60,13 @@ class Index(SqliteTable):
 
     def flush(self) -> None:
         """Index the new memories that are not indexed yet."""
-        for area, (first, last) in self._pending.items():
-            documents = self._documents.between(area, first, last)
-            self._documents.insert(area, documents)
-            self._terms.add(area, documents.values())
+        if not self._pending:
+            return
+        documents = self._documents.between(self._pending[0], self._pending[-1])
+        self._documents.insert(documents)
+        self._terms.add(documents.values())
         self._pending.clear()
-        self._pending_count = self._pending_size = 0
+        self._pending_size = 0
 
     @contextmanager
     def updating(self, memory: MemoryId) -> Iterator[None]:
@@ -84,9 +85,9 @@ class Index(SqliteTable):
             if old == new:
                 continue
             if old:
-                self._documents.delete(old.area, {id_: old})
+                self._documents.delete({id_: old})
             if new:
-                self._documents.insert(new.area, {id_: new})
+                self._documents.insert({id_: new})
         self._terms.update(before.get(memory), after.get(memory))
 
     @contextmanager
@@ -97,11 +98,11 @@ class Index(SqliteTable):
         """
         self._require_own_rules()
         self.flush()
-        for area, documents in self._documents.by_area(memories, BULK):
-            self._documents.delete(area, documents)
+        for _, documents in self._documents.by_area(memories, MOVED):
+            self._documents.delete(documents)
         yield
-        for area, documents in self._documents.by_area(memories, BULK):
-            self._documents.insert(area, documents)
+        for _, documents in self._documents.by_area(memories, MOVED):
+            self._documents.insert(documents)
 
     def merge_area(self, area: int, partition: int, into: int) -> None:
         """Let the terms of an area be another's, whose memories its own are by now."""
@@ -113,8 +114,8 @@ class Index(SqliteTable):
         self._require_own_rules()
         self.flush()
         self._partitions.mark_for_purge(self._partitions_of(memories))
-        for area, documents in self._documents.by_area(memories, BULK):
-            self._documents.delete(area, documents)
+        for area, documents in self._documents.by_area(memories, MOVED):
+            self._documents.delete(documents)
             self._terms.remove(area, documents.values())
 
     def is_exact(self, partition: int) -> bool:

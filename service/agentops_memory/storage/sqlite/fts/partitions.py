@@ -55,6 +55,19 @@ class Partitions(SqliteTable):
         if row.fetchone() is None:
             self._make(number)
 
+    def has(self, area: int) -> bool:
+        """Whether an area lies in partitions that were made."""
+        if area in self._by_area or area == GLOBAL_AREA:
+            return True
+        row = self._execute(
+            """SELECT 1
+                 FROM spaces
+                WHERE area = :area AND partition IN (SELECT number FROM partitions)
+                LIMIT 1""",
+            area=area,
+        )
+        return row.fetchone() is not None
+
     def of_area(self, area: int) -> list[int]:
         """Those in which an area lies, made if there are none."""
         if area not in self._by_area:
