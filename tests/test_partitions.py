@@ -316,6 +316,25 @@ def test_an_import_puts_global_memories_into_partitions_that_it_makes(
     assert_index_is_whole(service.path)
 
 
+def test_an_import_puts_a_global_memory_once_into_a_partition_made_right_behind_it(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partitions, "AREAS", 1)
+    service.save("apple", project="p0", scope="global")
+    body = [
+        observation("apple one", project="p0", scope="global"),
+        observation("apple two", project="p0", scope="global"),
+        observation("apple", project="p1"),
+        observation("apple", project="p2"),
+    ]
+
+    imported(service, body)
+
+    assert len(set().union(*places(service.path).values())) == 2
+    assert [len(search(service, "apple", project=f"p{n}", limit=50)) for n in range(3)] == [3, 4, 4]
+    assert_index_is_whole(service.path)
+
+
 @pytest.mark.parametrize("bulk", [1, 3, 200])
 def test_an_import_that_replaces_what_it_brought_before_leaves_the_index_exact(
     service: Service, monkeypatch: pytest.MonkeyPatch, bulk: int

@@ -15,7 +15,7 @@ from ..model.memory import ChangeKind
 from ..model.space import Extent, Listed, Project
 from ..ports.callbacks import Audit, noop
 from ..ports.engine import Engine, Transaction
-from ..transfer.rows import merge_at_key
+from ..transfer.storing import merge_at_key
 
 BATCH = 200  # memories erased in one transaction; saves wait for it
 

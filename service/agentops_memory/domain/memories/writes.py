@@ -1,5 +1,6 @@
 """The one write path: each change of a memory, and what a replay of its request answers."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -184,6 +185,24 @@ def created(tx: Transaction, memory: Memory) -> Memory:
     stored = tx.memories.insert(hashed)
     _record(tx, stored, ChangeKind.CREATED)
     return stored
+
+
+def all_created(tx: Transaction, memories: Sequence[Memory]) -> list[MemoryId]:
+    """Store new memories, each with the revision that says so; their ids.
+
+    None has more revisions than are kept.
+    """
+    named = [
+        replace(
+            it,
+            uid=it.uid or tx.new_uid(it.created_at),
+            content_hash=content_hash(it.text.content),
+        )
+        for it in memories
+    ]
+    ids = tx.memories.insert_all(named)
+    tx.revisions.begin(zip(ids, named, strict=True))
+    return ids
 
 
 def revised(

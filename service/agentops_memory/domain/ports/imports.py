@@ -52,6 +52,12 @@ class ImportTable(Protocol):
         The transaction that applies them takes no part in a group commit.
         """
 
+    def matched(self, memories: Sequence[Memory]) -> set[int]:
+        """The places of those that an import may find stored: by uid, by key, or as a twin.
+
+        It may name one that is not; it leaves out none that is.
+        """
+
     def applied(self, import_: ImportId, place: int, sessions: int, memories: int) -> None:
         """Remove the staged rows up to a place, and add to the counts of what was stored."""
 

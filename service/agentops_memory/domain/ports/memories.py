@@ -47,6 +47,9 @@ class MemoryTable(Protocol):
     def insert(self, memory: Memory) -> Memory:
         """Store and index a new memory; returns it with its id."""
 
+    def insert_all(self, memories: Sequence[Memory]) -> list[MemoryId]:
+        """Store and index new memories; their ids."""
+
     def replace(self, memory: Memory) -> None:
         """Update all fields of the memory and its index entry."""
 
@@ -107,6 +110,12 @@ class SessionTable(Protocol):
     def get(self, session: SessionId) -> Session | None:
         """The session, ended or not."""
 
+    def projects_of(self, sessions: Iterable[SessionId]) -> dict[SessionId, Project]:
+        """The projects of those that there are."""
+
+    def add(self, session: Session) -> None:
+        """Store a new session, with its end and its summary."""
+
     def open(self, session: Session) -> Session:
         """Store the session unless its id exists; returns the stored one."""
 
@@ -161,6 +170,9 @@ class RevisionTable(Protocol):
 
     def add(self, memory: MemoryId, revision: Revision) -> None:
         """Record a change; its text stays with the memory until the next one."""
+
+    def begin(self, memories: Iterable[tuple[MemoryId, Memory]]) -> None:
+        """Record that memories are new, each by its id."""
 
     def keep(self, memory: Memory) -> None:
         """Copy the memory's text to its newest revision, unless redacted, before a change."""

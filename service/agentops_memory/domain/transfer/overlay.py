@@ -72,7 +72,7 @@ class Overlay:
         while heap:
             order, id_ = heap[0]
             memory = self.memories[id_]
-            if in_order(memory) == order and key in _match_keys(memory):
+            if in_order(memory) == order and key in match_keys(memory):
                 return memory
             heappop(heap)  # stale: the memory has changed since
         return None
@@ -82,7 +82,7 @@ class Overlay:
         if memory.id == UNSAVED:
             memory = replace(memory, id=MemoryId(-1 - len(self.memories)))
         self.memories[memory.id], self.revisions[memory.id] = memory, revisions
-        for key in _match_keys(memory):
+        for key in match_keys(memory):
             heappush(self._heaps[key], (in_order(memory), memory.id))
 
 
@@ -134,7 +134,7 @@ class OverlaidLookups(Lookups):
         """Apply a decision about a memory to the overlay."""
         overlay, existing = self.overlay, decided.existing
         involved = [decided.memory, decided.state, *([existing] if existing else [])]
-        keys = {key for memory in involved for key in _match_keys(memory)}
+        keys = {key for memory in involved for key in match_keys(memory)}
         if not overlay.is_recording:
             overlay.repeats.add(keys)
         elif decided.outcome.is_stored and overlay.repeats.has_repeated(keys):
@@ -150,6 +150,15 @@ class OverlaidLookups(Lookups):
 def in_order(memory: Memory) -> Order:
     """The sort key of several matches: live before deleted, stored before new, then by id."""
     return memory.is_deleted, memory.id < 0, abs(memory.id)
+
+
+def match_keys(memory: Memory) -> Iterator[MatchKey]:
+    """Every key by which a row may match the memory."""
+    if memory.uid:
+        yield "uid", memory.uid
+    if memory.key and not memory.is_expired:
+        yield "key", memory.space, memory.key
+    yield _twin_key(memory)
 
 
 def _applied(
@@ -169,15 +178,6 @@ def _applied(
     newest = Revision(number=state.revision, deed=kind, at=state.updated_at, text=state.text)
     oldest = kept.oldest(state.revision)
     return state, [newest, *(it for it in history if it.number >= oldest)]
-
-
-def _match_keys(memory: Memory) -> Iterator[MatchKey]:
-    """Every key by which a row may match the memory."""
-    if memory.uid:
-        yield "uid", memory.uid
-    if memory.key and not memory.is_expired:
-        yield "key", memory.space, memory.key
-    yield _twin_key(memory)
 
 
 def _twin_key(memory: Memory) -> MatchKey:

@@ -4,14 +4,19 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cache
 from typing import Any
 
 from ...domain.model.access import ANY, Patterns
+from ...domain.model.memory import Memory
 from ...domain.model.space import GLOBAL_SCOPE, Project
 from ...domain.ports.imports import Import, ImportId, Row
+from ...domain.text.normalization import content_hash, fingerprint
+from .liveness import undeleted
+from .memories import SECOND
 from .rows import micros, tag_array, tag_tuple
 from .staged_rows import MEMORY, SCOPE_AT, row_of, staged
-from .table import Table
+from .table import Dialect, Table
 
 PLACE = 32  # bits of a row's number that are its place in the import
 KEPT = timedelta(days=1)  # for which an import is known after its end
@@ -82,6 +87,17 @@ class Imports(Table):
         )
         for number, project, row in rows:
             yield number - _number(import_, 0), row_of(project, row)
+
+    def matched(self, memories: Sequence[Memory]) -> set[int]:
+        given = list(enumerate(memories))
+        by_uid = [(place, it.uid) for place, it in given if it.uid]
+        at_key = [(place, *_space(it), it.key) for place, it in given if it.key]
+        twins = [(place, *_space(it), *_twin(it)) for place, it in given if not it.uid]
+        return (
+            self._places(_by_uid, by_uid)
+            | self._places(_at_key, at_key)
+            | self._places(_twins, twins)
+        )
 
     def applied(self, import_: ImportId, place: int, sessions: int, memories: int) -> None:
         self._execute(
@@ -202,6 +218,50 @@ class Imports(Table):
             project=project,
             into=into,
         )
+
+    def _places(
+        self, statement: Callable[[Dialect], str], given: Sequence[tuple[object, ...]]
+    ) -> set[int]:
+        if not given:
+            return set()
+        return set(map(int, self._scalars(statement(self._sql), ids=json.dumps(given))))
+
+
+def _space(memory: Memory) -> tuple[object, ...]:
+    return memory.space.project, memory.space.scope
+
+
+def _twin(memory: Memory) -> tuple[object, ...]:
+    text = memory.text
+    hash_ = fingerprint(memory.key, text.type, text.title, content_hash(text.content))
+    return hash_, memory.session, micros(memory.created_at)
+
+
+@cache
+def _by_uid(sql: Dialect) -> str:
+    place, uid = (sql.element("given.value", at) for at in range(2))
+    return f"SELECT {place} FROM {sql.ids('given')} {sql.leads} memories m ON m.uid = {uid}"
+
+
+@cache
+def _at_key(sql: Dialect) -> str:
+    place, project, scope, key = (sql.element("given.value", at) for at in range(4))
+    return f"""SELECT {place}
+                 FROM {sql.ids("given")}
+                {sql.leads} spaces s ON s.project = {project} AND s.scope = {scope}
+                {sql.leads} memories m
+                   ON m.space_id = s.id AND m.key = {key} AND {undeleted("m")}"""
+
+
+@cache
+def _twins(sql: Dialect) -> str:
+    place, project, scope, hash_, session, at = (sql.element("given.value", n) for n in range(6))
+    return f"""SELECT {place}
+                 FROM {sql.ids("given")}
+                {sql.leads} spaces s ON s.project = {project} AND s.scope = {scope}
+                {sql.leads} memories m {sql.hint("memories_by_second")}
+                   ON m.space_id = s.id AND m.fingerprint = {hash_} AND m.session_id = {session}
+                      AND {SECOND.format("m.created_at")} = {SECOND.format(at)}"""
 
 
 def _number(import_: ImportId, place: int) -> int:

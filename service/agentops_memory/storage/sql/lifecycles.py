@@ -6,9 +6,31 @@ from dataclasses import dataclass
 from ...domain.model.memory import MemoryId
 from ...domain.model.space import GLOBAL_SCOPE, Project, Space
 from ...domain.ports.retention import MAX_STEP
-from .liveness import ENDED, RETURNED, UNSWEPT, live
+from .liveness import ENDED, RETURNED, UNSWEPT, live, undeleted
 from .rows import portion
 from .table import GLOBAL, FilteredTable, Index
+
+PUT_LIFECYCLE = """
+    INSERT INTO lifecycles (memory_id, space_id, held_key, expires_at, pinned_at, review_at,
+                            confirmed_at)
+    SELECT id, space_id, CASE WHEN key IS NULL THEN :key END, :expires_at, :pinned_at,
+           :review_at, :confirmed_at
+      FROM memories
+     WHERE id = :id
+        ON CONFLICT (memory_id) DO UPDATE
+       SET held_key = excluded.held_key, expires_at = :expires_at, pinned_at = :pinned_at,
+           review_at = :review_at, confirmed_at = :confirmed_at,
+           is_swept = is_swept AND coalesce(:expires_at <= :now, 0)"""
+
+# One that lies beside the row comes back into it unless another has it: the clock went back.
+KEY_IN_ROW = f"""CASE WHEN :key IS NOT NULL
+                           AND (key IS NOT NULL
+                                OR NOT EXISTS (SELECT 1
+                                                 FROM memories other
+                                                WHERE other.space_id = memories.space_id
+                                                      AND other.key = :key
+                                                      AND {undeleted("other")}))
+                      THEN :key END"""
 
 
 @dataclass(eq=False)

@@ -13,6 +13,7 @@ from ...domain.model.search import Filter
 from ...domain.model.space import Project, Space, StoreId
 from ...domain.text.normalization import content_hash, fingerprint
 from .kinds import HAS_NO_PROJECT, OF_A_PROJECT
+from .lifecycles import KEY_IN_ROW, PUT_LIFECYCLE
 from .liveness import deleted, live, undeleted
 from .memory_lists import MemoryLists
 from .rows import LIFECYCLE, MEMORY, lifecycle_row, memory_of, memory_row, micros
@@ -36,6 +37,10 @@ class Spaces(Table):
             self._index.prepare(area)
             self._known[space] = id_, area
         return self._known[space]
+
+    def knows(self, space: Space) -> bool:
+        """Whether the space was asked for before."""
+        return space in self._known
 
     def add(self, space: Space) -> tuple[int, int]:
         """Make a space; its id and its area of the index."""
@@ -113,11 +118,21 @@ class Memories(MemoryLists):
         self._index.add(stored.id, len(memory.text.content))
         return stored
 
+    def insert_all(self, memories: Sequence[Memory]) -> list[MemoryId]:
+        ids: list[MemoryId] = []
+        placed: list[tuple[Memory, int]] = []
+        for it in memories:
+            if not self._spaces.knows(it.space):  # its partition depends on what is stored
+                ids += self._insert_placed(placed)
+                placed = []
+            placed.append((it, self._spaces.placed(it.space)[0]))
+        return ids + self._insert_placed(placed)
+
     def replace(self, memory: Memory) -> None:
         with self._index.updating(memory.id):
             self._execute(
                 f"""UPDATE memories
-                      SET key = {_KEY_IN_ROW}, type = :type, title = :title, content = :content,
+                      SET key = {KEY_IN_ROW}, type = :type, title = :title, content = :content,
                           tags = :tags, content_hash = :content_hash,
                           fingerprint = :fingerprint, revision = :revision,
                           duplicates = :duplicates, last_seen_at = :last_seen_at,
@@ -132,7 +147,7 @@ class Memories(MemoryLists):
     def set_lifecycle(self, memory: Memory) -> None:
         with self._index.updating(memory.id):
             self._execute(
-                f"UPDATE memories SET key = {_KEY_IN_ROW} WHERE id = :id",
+                f"UPDATE memories SET key = {KEY_IN_ROW} WHERE id = :id",
                 id=memory.id,
                 key=self._key(memory),
             )
@@ -198,6 +213,16 @@ class Memories(MemoryLists):
         )
         return set(projects)
 
+    def _insert_placed(self, placed: Sequence[tuple[Memory, int]]) -> list[MemoryId]:
+        """Store and index new memories, each with the id of its space."""
+        rows = [{"space_id": at, **memory_row(it), "key": self._key(it)} for it, at in placed]
+        ids = [MemoryId(id_) for id_ in self._inserted_all("memories", rows)]
+        for id_, (it, _) in zip(ids, placed, strict=True):
+            if it.lifecycle != NO_LIFECYCLE:
+                self._put_lifecycle(replace(it, id=id_))
+            self._index.add(id_, len(it.text.content))
+        return ids
+
     def _key(self, memory: Memory) -> str | None:
         """The key for its row: that of an expired memory lies beside it."""
         return None if memory.lifecycle.is_expired(self._moment.now) else memory.key
@@ -208,7 +233,7 @@ class Memories(MemoryLists):
             self._execute("DELETE FROM lifecycles WHERE memory_id = :id", id=memory.id)
             return
         self._execute(
-            _PUT_LIFECYCLE,
+            PUT_LIFECYCLE,
             id=memory.id,
             key=memory.key,
             **lifecycle_row(memory.lifecycle),
@@ -245,30 +270,7 @@ class Memories(MemoryLists):
         return map(memory_of, rows)
 
 
-_PUT_LIFECYCLE = """
-    INSERT INTO lifecycles (memory_id, space_id, held_key, expires_at, pinned_at, review_at,
-                            confirmed_at)
-    SELECT id, space_id, CASE WHEN key IS NULL THEN :key END, :expires_at, :pinned_at,
-           :review_at, :confirmed_at
-      FROM memories
-     WHERE id = :id
-        ON CONFLICT (memory_id) DO UPDATE
-       SET held_key = excluded.held_key, expires_at = :expires_at, pinned_at = :pinned_at,
-           review_at = :review_at, confirmed_at = :confirmed_at,
-           is_swept = is_swept AND coalesce(:expires_at <= :now, 0)"""
-
-
 _KEY = "coalesce(m.key, l.held_key)"
-
-# One that lies beside the row comes back into it unless another has it: the clock went back.
-_KEY_IN_ROW = f"""CASE WHEN :key IS NOT NULL
-                           AND (key IS NOT NULL
-                                OR NOT EXISTS (SELECT 1
-                                                 FROM memories other
-                                                WHERE other.space_id = memories.space_id
-                                                      AND other.key = :key
-                                                      AND {undeleted("other")}))
-                      THEN :key END"""
 
 
 @cache

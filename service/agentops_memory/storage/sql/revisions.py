@@ -37,6 +37,21 @@ class Revisions(Table):
             at=micros(revision.at),
         )
 
+    def begin(self, memories: Iterable[tuple[MemoryId, Memory]]) -> None:
+        self._connection.executemany(
+            """INSERT INTO revisions (memory_id, number, deed, at)
+               VALUES (:memory_id, :number, :deed, :at)""",
+            [
+                {
+                    "memory_id": id_,
+                    "number": it.revision,
+                    "deed": ChangeKind.CREATED.value,
+                    "at": micros(it.updated_at),
+                }
+                for id_, it in memories
+            ],
+        )
+
     def keep(self, memory: Memory) -> None:
         self._execute(
             """UPDATE revisions

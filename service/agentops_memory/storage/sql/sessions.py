@@ -1,5 +1,7 @@
 """SQL for sessions, and for what was said so far in those that go on."""
 
+import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -19,6 +21,24 @@ class Sessions(FilteredTable):
 
     def get(self, session: SessionId) -> Session | None:
         return self._first(_session, f"SELECT {SESSION} FROM sessions WHERE id = :id", id=session)
+
+    def projects_of(self, sessions: Iterable[SessionId]) -> dict[SessionId, Project]:
+        given = f"(SELECT value FROM {self._sql.ids('given')})"
+        rows = self._execute(
+            f"SELECT id, project FROM sessions WHERE id IN {given}", ids=json.dumps(list(sessions))
+        )
+        return {SessionId(id_): project for id_, project in rows}
+
+    def add(self, session: Session) -> None:
+        self._insert(
+            "sessions",
+            id=session.id,
+            project=session.project,
+            started_at=micros(session.started_at),
+            ended_at=None if session.ended_at is None else micros(session.ended_at),
+            summary=session.summary,
+            message_count=session.message_count,
+        )
 
     def open(self, session: Session) -> Session:
         known = self.get(session.id)

@@ -52,6 +52,9 @@ class Dialect:
     inserted: Callable[[Connection, str, Mapping[str, object]], int]
     """Runs an INSERT, and answers the `id` of its row."""
 
+    inserted_all: Callable[[Connection, str, Sequence[Mapping[str, object]]], Sequence[int]]
+    """Runs an INSERT for each row, of which there is one; the `id` of each."""
+
     leads: str
     """A join after which the table on its left is read first."""
 
@@ -142,6 +145,12 @@ class Table:
     def _inserted(self, table: str, /, **row: object) -> int:
         """Insert into a table whose key is `id`; the id of the new row."""
         return self._sql.inserted(self._connection, _inserting(table, tuple(row)), row)
+
+    def _inserted_all(self, table: str, rows: Sequence[Mapping[str, object]]) -> Sequence[int]:
+        """Insert rows of the same columns into a table whose key is `id`; their ids."""
+        if not rows:
+            return ()
+        return self._sql.inserted_all(self._connection, _inserting(table, tuple(rows[0])), rows)
 
 
 @cache

@@ -4,7 +4,7 @@ import json
 import re
 import sqlite3
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain, islice
 from typing import cast
@@ -41,8 +41,17 @@ def _inserted(connection: Connection, statement: str, parameters: Mapping[str, o
     return cursor.lastrowid or 0
 
 
+def _inserted_all(
+    connection: Connection, statement: str, rows: Sequence[Mapping[str, object]]
+) -> Sequence[int]:
+    connection.executemany(statement, rows)
+    ((last,),) = connection.execute("SELECT last_insert_rowid()", {})
+    return range(last - len(rows) + 1, last + 1)  # nobody else inserts meanwhile
+
+
 SQLITE = Dialect(
     inserted=_inserted,
+    inserted_all=_inserted_all,
     leads="CROSS JOIN",
     hint="INDEXED BY {}".format,
     ids="json_each(:ids) {}".format,
