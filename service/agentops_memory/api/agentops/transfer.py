@@ -1,8 +1,10 @@
 """Exports and imports, row by row: neither is held, however long it is."""
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
+from itertools import islice
 from typing import BinaryIO
 from uuid import UUID
 
@@ -12,6 +14,7 @@ from ...domain.errors import InvalidFields
 from ...domain.model.access import Caller
 from ...domain.model.memory import (
     NO_LIFECYCLE,
+    NO_LINKS,
     Imported,
     Lifecycle,
     Links,
@@ -28,6 +31,11 @@ from ..kit.json_reader import entries
 from . import models as m
 from .bodies import text
 from .wire import columns, json_bytes, session
+
+PROJECTS = 1024  # of a document whose names are remembered
+
+Named = Callable[[str], Project]
+"""The project of a name that a row has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,26 +73,33 @@ class Document:
     def __init__(self, file: BinaryIO, now: datetime) -> None:
         self._file = file
         self._now = now
+        self._sessions: int | None = None  # how many there are, once it was checked
+        self._project = lru_cache(PROJECTS)(project_name)
 
     def check(self) -> None:
         """Read it whole; Invalid names the first row that is wrong by its place."""
+        sessions = 0
         for name, place, given in entries(self._file, _ROWS):
-            _ROWS[name](given, f"{name}[{place}]", self._now)
+            _ROWS[name](given, f"{name}[{place}]", self._now, self._project)
+            sessions += name == "sessions"
+        self._sessions = sessions
 
     def sessions(self) -> Iterator[Session]:
-        for _, place, given in entries(self._file, ("sessions",)):
-            yield imported_session(given, f"sessions[{place}]", self._now)
+        # Once it was checked, what follows the last of them is left to the next reading.
+        rows = entries(self._file, ("sessions",))
+        for _, place, given in islice(rows, self._sessions):
+            yield imported_session(given, f"sessions[{place}]", self._now, self._project)
 
     def memories(self) -> Iterator[Memory]:
         for _, place, given in entries(self._file, ("observations",)):
-            yield imported_memory(given, f"observations[{place}]", self._now)
+            yield imported_memory(given, f"observations[{place}]", self._now, self._project)
 
 
-def imported_session(given: object, place: str, now: datetime) -> Session:
+def imported_session(given: object, place: str, now: datetime, named: Named) -> Session:
     row = m.body(m.ImportedSession, given, place)
     return Session(
         id=SessionId(row.id),
-        project=project_name(row.project),
+        project=named(row.project),
         started_at=_instant(row.started_at, f"{place}.started_at") or now,
         ended_at=_instant(row.ended_at, f"{place}.ended_at"),
         summary=row.summary or "",
@@ -92,14 +107,14 @@ def imported_session(given: object, place: str, now: datetime) -> Session:
     )
 
 
-def imported_memory(given: object, place: str, now: datetime) -> Memory:
+def imported_memory(given: object, place: str, now: datetime, named: Named) -> Memory:
     row = m.body(m.ImportedObservation, given, place)
     created = _instant(row.created_at, f"{place}.created_at") or now
     updated = _instant(row.updated_at, f"{place}.updated_at") or created
     return Memory(
         uid=_uid(row.uid, f"{place}.uid"),
         session=SessionId(row.session_id),
-        space=Space(project=project_name(row.project), scope=row.scope or PROJECT_SCOPE),
+        space=Space(project=named(row.project), scope=row.scope or PROJECT_SCOPE),
         key=row.topic_key or None,
         text=text(row),
         revision=row.revision_count or 1,
@@ -109,11 +124,13 @@ def imported_memory(given: object, place: str, now: datetime) -> Memory:
         created_at=created,
         updated_at=updated,
         lifecycle=_lifecycle(row, place, now),
-        links=Links(uids=tuple(_uid(it, f"{place}.supersedes") for it in row.supersedes or ())),
+        links=_links(row, place),
     )
 
 
 def _lifecycle(row: m.ImportedObservation, place: str, now: datetime) -> Lifecycle:
+    if not any((row.pinned, row.pinned_at, row.expires_at, row.review_at, row.confirmed_at)):
+        return NO_LIFECYCLE
     pinned_at = _instant(row.pinned_at, f"{place}.pinned_at") or (now if row.pinned else None)
     lifecycle = Lifecycle(
         expires_at=_instant(row.expires_at, f"{place}.expires_at"),
@@ -122,6 +139,12 @@ def _lifecycle(row: m.ImportedObservation, place: str, now: datetime) -> Lifecyc
         confirmed_at=_instant(row.confirmed_at, f"{place}.confirmed_at"),
     )
     return NO_LIFECYCLE if lifecycle == NO_LIFECYCLE else lifecycle
+
+
+def _links(row: m.ImportedObservation, place: str) -> Links:
+    if not row.supersedes:
+        return NO_LINKS
+    return Links(uids=tuple(_uid(it, f"{place}.supersedes") for it in row.supersedes))
 
 
 _ROWS = {"sessions": imported_session, "observations": imported_memory}

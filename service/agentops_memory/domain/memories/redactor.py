@@ -10,7 +10,7 @@ from threading import Lock
 from ..errors import Invalid, OverQuota
 from ..model.access import Caller, TenantId
 from ..model.memory import Change, Draft, Memory, Session, SessionId, Text
-from ..secrets.redaction import DEFAULT_RULES, Rules, require_registrable
+from ..secrets.redaction import DEFAULT_RULES, Redacted, Rules, require_registrable
 from ..text.normalization import cut
 from ..text.summary import SHOWN, Transcript, parsed_summary, summary
 
@@ -24,6 +24,8 @@ MAX_TAG = 100
 MAX_TAGS = 20
 MAX_PROJECT = 200
 MAX_SUMMARY = 50_000
+
+SHORT, MOST_SHORT = 64, 4096  # characters of a text that is remembered, and how many are
 
 LONGEST_ID = 256  # characters of a registered value's id
 MOST_VALUES = 256  # of a run
@@ -127,6 +129,7 @@ class Redactor:
 
     rules: Rules
     kinds: Counter[str] = field(default_factory=Counter)  # of what was taken out
+    _short: dict[str, Redacted] = field(default_factory=dict)  # texts, which rows repeat
 
     @property
     def count(self) -> int:
@@ -135,7 +138,7 @@ class Redactor:
 
     def whole(self, text: str) -> str:
         """The text without secrets; it may be longer than it was."""
-        clean = self.rules.redacted(text)
+        clean = self._redacted(text)
         if not clean.count:
             return text
         self.kinds.update(clean.kinds)
@@ -196,19 +199,32 @@ class Redactor:
         return replace(digest, first=first, last=last)
 
     def memory(self, memory: Memory) -> Memory:
+        before, space = self.count, memory.space
+        session = memory.session and self.session_id(memory.session)
+        scope = self.text(space.scope, MAX_SCOPE)
+        text = self.words(memory.text)
+        key = self._key(memory.key)
+        promoted_to = memory.promoted_to and self.text(memory.promoted_to, MAX_TITLE)
+        if self.count == before:
+            return memory
+        space = replace(space, scope=scope)
         return replace(
-            memory,
-            session=memory.session and self.session_id(memory.session),
-            space=replace(memory.space, scope=self.text(memory.space.scope, MAX_SCOPE)),
-            text=self.words(memory.text),
-            key=self._key(memory.key),
-            promoted_to=memory.promoted_to and self.text(memory.promoted_to, MAX_TITLE),
+            memory, session=session, space=space, text=text, key=key, promoted_to=promoted_to
         )
 
     def _resummarized(self, text: str) -> str:
         """The summary with both messages cleaned, then cut; nothing if a secret would be left."""
         again = summary(Redactor(self.rules).transcript(parsed_summary(text)))
         return "" if self.rules.redacted(again).count else again
+
+    def _redacted(self, text: str) -> Redacted:
+        if len(text) > SHORT:
+            return self.rules.redacted(text)
+        if text not in self._short:
+            if len(self._short) == MOST_SHORT:
+                self._short.clear()
+            self._short[text] = self.rules.redacted(text)
+        return self._short[text]
 
     def _key(self, key: str | None) -> str | None:
         return None if key is None else self.text(key, MAX_KEY)
