@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 from urllib.parse import parse_qs
 
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 
 from ...domain.errors import Full, Invalid
 from ...domain.memories.idempotency import IdempotentRequest, idempotency
@@ -218,8 +218,9 @@ async def _chunks(request: Request, limit: int) -> AsyncIterator[bytes]:
         raise _too_large(limit)
     left = limit
     digest = sha256() if any(name in request.headers for name in KEY_HEADERS) else None
-    stream = request.stream()
-    while (chunk := await _next(stream)) is not None:
+    is_more = True
+    while is_more:
+        chunk, is_more = await _next(request)
         left -= len(chunk)
         if left < 0:
             raise _too_large(limit)
@@ -240,14 +241,16 @@ async def _body_digest(request: Request, limit: int) -> bytes:
     return admitted.body_digest
 
 
-async def _next(stream: AsyncIterator[bytes]) -> bytes | None:
+async def _next(request: Request) -> tuple[bytes, bool]:
+    """What came of the body, and whether more will."""
     try:
         async with asyncio.timeout(BODY_IDLE):
-            return await anext(stream, None)
+            message = await request.receive()
     except TimeoutError as error:
         raise TooSlow("The body stopped coming; nothing was stored.") from error
-    except ClientDisconnect as error:
-        raise Gone("The client left before its body was complete.") from error
+    if message["type"] == "http.disconnect":
+        raise Gone("The client left before its body was complete.")
+    return message.get("body", b""), message.get("more_body", False)
 
 
 def _too_large(limit: int) -> TooLarge:
