@@ -32,7 +32,7 @@ TOKENIZER = "porter unicode61 remove_diacritics 2 categories 'L* N* Co Mn Mc'"
 PRIOR_TEXT = " ".join(["\ufe00"] * PRIOR_WORDS)  # a word that no text has: `unified` drops it
 _WORD = re.compile(r"[^\W_]+")
 _ENDINGS = ("e", "ed")  # of words whose stem is no stem of itself
-KNOWN = 16_384  # words whose stems are remembered by a connection
+KNOWN = 16_384  # words whose stems, or forms, are remembered by a connection
 
 
 def _inserted(connection: Connection, statement: str, parameters: Mapping[str, object]) -> int:
@@ -131,6 +131,7 @@ def _distinct(forms: Iterable[str]) -> str:
     return json.dumps(sorted(set(forms) - {""}))
 
 
+@lru_cache(256)
 def _indexed_tags(tags: str, features: Features) -> str:
     return indexed("\n".join(tag_tuple(tags)), features) if Feature.TAGS in features else ""
 
@@ -140,6 +141,7 @@ class Stems:
 
     def __init__(self) -> None:
         self._stems: dict[str, str] = {}
+        self._forms: dict[str, str] = {}
         self._scratch: sqlite3.Connection | None = None
 
     def forms(self, words: Iterable[str]) -> dict[str, str]:
@@ -148,6 +150,14 @@ class Stems:
         That is the stem itself, or the shortest word found that has it; the empty
         string for a word that the index takes apart.
         """
+        wanted = dict.fromkeys(words)
+        if unknown := [word for word in wanted if word not in self._forms]:
+            self._forms |= self._found(unknown)
+        forms = {word: self._forms[word] for word in wanted}
+        _forget(self._forms)
+        return forms
+
+    def _found(self, words: Iterable[str]) -> dict[str, str]:
         stems = self._of(words)
         again = self._of(filter(None, stems.values()))
         # Stemming "nois" again gives "noi", and "noise" gives "nois".
@@ -174,8 +184,7 @@ class Stems:
         if unknown := [word for word in wanted if word not in self._stems]:
             self._stems |= self._stemmed(unknown)
         stems = {word: self._stems[word] for word in wanted}
-        for forgotten in list(islice(self._stems, max(len(self._stems) - KNOWN, 0))):
-            del self._stems[forgotten]
+        _forget(self._stems)
         return stems
 
     def _tokens(self, texts: list[str]) -> list[tuple[int, str]]:
@@ -197,6 +206,12 @@ class Stems:
             word: found[0] if len(found := tokens.get(place, [])) == 1 else ""
             for place, word in enumerate(words)
         }
+
+
+def _forget(remembered: dict[str, str]) -> None:
+    """Leave the newest of what is remembered."""
+    for forgotten in list(islice(remembered, max(len(remembered) - KNOWN, 0))):
+        del remembered[forgotten]
 
 
 def _form(stem: str, likely: Mapping[str, str]) -> str:
