@@ -159,6 +159,7 @@ _UNSPACED = (
 _WORD = r"0-9A-Za-z\x80-\U0010ffff"
 
 _TOKEN = re.compile(f"[{_WORD}]+")
+_ACCENTED = re.compile("[\u00c0-\u024f\u0300-\u036f\u1e00-\u1eff]")  # Latin, or a mark
 _UNSPACED_RUN = re.compile(f"[{_UNSPACED}]+")
 _COUNTED = re.compile(rf"[{_UNSPACED}]{{1,2}}|[^\s{_UNSPACED}]+")
 _CONNECTOR = re.compile(r"[-_./:@\\]")
@@ -215,7 +216,8 @@ _SIGNS = _Signs({point: chr(point) for point in range(128)})
 
 
 def _in_base_forms(text: str) -> str:
-    if text.isascii() and BASE_FORMS.keys().isdisjoint(_TOKEN.findall(text)):
+    is_accented = not text.isascii() and _ACCENTED.search(text)
+    if not is_accented and BASE_FORMS.keys().isdisjoint(_TOKEN.findall(text)):
         return text
     return _TOKEN.sub(lambda token: base_form(token.group()), text)
 
