@@ -37,7 +37,7 @@ def test_a_dry_run_tells_and_tries_and_changes_nothing(path: Path, terminal: Ter
 
     assert told[0].startswith(
         f"default: goes from the original's format to {NEWEST}, after a copy of it was made, and "
-        "its index is built anew. It needs up to 2."
+        "its index is built anew. It needs up to 3."
     )
     assert told[1].startswith("default: tried on a copy, which took ")
     assert everything(path.parent) == before

@@ -71,7 +71,7 @@ def test_the_word_of_the_prior_is_in_no_text_and_in_no_query() -> None:
     assert not understood(PRIOR_TEXT)
 
 
-@pytest.mark.parametrize(("without", "count"), [("prior", 0), ("typos", 1000)])
+@pytest.mark.parametrize(("without", "count"), [("prior", 0), ("typos", 1500)])
 def test_partitions_of_projects_and_of_stores_have_it(
     tmp_path: Path, without: str, count: int
 ) -> None:
@@ -86,7 +86,7 @@ def test_partitions_of_projects_and_of_stores_have_it(
 
 def test_an_index_with_another_prior_is_rebuilt(service: Service) -> None:
     service.save("one")
-    rows(service.path, "UPDATE index_rules SET rules = replace(rules, 'prior 1000', 'prior 999')")
+    rows(service.path, "UPDATE index_rules SET rules = replace(rules, 'prior 1500', 'prior 999')")
 
     migrated(service.path, NOW)
 

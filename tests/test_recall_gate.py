@@ -83,6 +83,17 @@ def test_recall_finds_what_it_found_before(tmp_path: Path, name: str) -> None:
     assert changes(then, now) == {"worse": [], "better": []}, WRITE
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("others", [4, 400])
+def test_a_project_finds_as_much_alone_as_beside_others(tmp_path: Path, others: int) -> None:
+    sets = services(OWN, Company(strangers=others), is_alone=True)
+
+    found = [asked(tmp_path / f"{number}.db", of) for number, of in enumerate(sets)]
+
+    now, then = figures(list(chain(*found))), written(ALONE)["all"]
+    assert abs(now["context recall@5"] - then["context recall@5"]) <= 0.01
+
+
 def test_the_figures_see_that_a_technique_is_off(tmp_path: Path) -> None:
     without = figures_by_kind(asked(tmp_path / "memory.db", OWN, Feature.STOPWORDS))
 

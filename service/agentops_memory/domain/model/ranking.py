@@ -21,7 +21,7 @@ class Candidate(NamedTuple):
     second: MemoryId | None = None
 
 
-PRIOR_MEMORIES, PRIOR_WORDS = 1_000, 100  # of the prior: how many, and how long each is
+PRIOR_MEMORIES, PRIOR_WORDS = 1_500, 100  # of the prior: how many, and how long each is
 OTHER_SENTENCES = 0.4  # the weight of all sentences but a memory's best
 SENTENCE_DEPTH = 10  # memories that one of several sentences contributes at most
 WEIGHTS = (2.0, 1.0, 0.4, 2.0)  # of the fields, in their order

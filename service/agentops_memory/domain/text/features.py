@@ -39,7 +39,7 @@ class Feature(StrEnum):
     IRREGULAR_FORMS = "irregular-forms"
     """Irregular forms of a word, such as `went` and `gone`, are indexed as the word itself."""
     PRIOR = "prior"
-    """Each partition of the index is judged as if it held 1,000 more memories."""
+    """Each partition of the index is judged as if it held 1,500 more memories."""
 
 
 Features = frozenset[Feature]

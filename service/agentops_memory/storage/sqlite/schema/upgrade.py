@@ -22,7 +22,7 @@ from ..fts.partitions import AREAS, NUMBERS
 log = logging.getLogger(__name__)
 
 SPACE_NEEDED = 5  # times the file's size: the copy, the log, and what the file grows by
-PRIOR_SPACE = 300 * 1024  # bytes of each partition of the index: its prior, here and in the log
+PRIOR_SPACE = 420 * 1024  # bytes of each partition of the index: its prior, here and in the log
 SPACE_AT_LEAST = 2 * 1024 * 1024  # bytes: empty tables, and the log's index
 ANY_NUMBER = -1  # of arguments
 
