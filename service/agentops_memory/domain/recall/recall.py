@@ -293,6 +293,5 @@ def _source(tx: Transaction, query: Query, filter_: Filter, limit: int) -> Sourc
 
 
 def _corrected(tx: Transaction, query: Query, filter_: Filter) -> Query:
-    if Feature.TYPOS not in query.features or not query.doubtful:
-        return query
-    return query.corrected(tx.search.corrections(query.doubtful, filter_))
+    doubtful = query.doubtful if Feature.TYPOS in query.features else ()
+    return query.corrected(tx.search.corrections(doubtful, filter_)) if doubtful else query

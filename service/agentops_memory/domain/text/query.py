@@ -1,9 +1,10 @@
 """The query parser: a prompt becomes terms, and never query syntax."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from functools import lru_cache
+from functools import cache, lru_cache
+from itertools import chain
 from typing import NamedTuple
 
 from . import normalization as forms
@@ -17,7 +18,7 @@ MAX_TERMS = 64  # bounds latency; 500 code points of prose have fewer
 MAX_JOINED = 8  # joined forms of one identifier
 SHORTEST_TYPO = 5  # letters of a word that may be misspelt
 SHORTEST_STEM, LONGEST_STEM = 4, 32  # letters of a stem that may be misspelt
-CACHED = 4096  # words whose pieces are cached: a few make most of any prompt
+CACHED, LONGEST_CACHED = 4096, 64  # chunks of text that are remembered, and their characters
 
 STOPWORDS = frozenset(
     """
@@ -123,10 +124,10 @@ def understood(prompt: str, features: Features = ALL) -> Query:
     every: dict[Piece, None] = {}
     room = MAX_TERMS
     for sentence in sentences(prompt, features):
-        pieces = dict.fromkeys(_fitting(_significant(sentence, features), room))
-        if terms := _terms(pieces):
+        fitting = list(_fitting(_significant(sentence, features), room))
+        if terms := tuple(dict.fromkeys(chain.from_iterable(it.terms for it in fitting))):
             found.append(Sentence(terms, weight(sentence, len(terms), features)))
-            every.update(pieces)
+            every.update(dict.fromkeys(it.piece for it in fitting))
             room -= len(terms)
     path = prompt.strip() if "/" in prompt else None
     if len(found) == 1:
@@ -136,12 +137,10 @@ def understood(prompt: str, features: Features = ALL) -> Query:
 
 def words(prompt: str, features: Features = ALL) -> tuple[str, ...]:
     """Every word of a prompt, stop words included, each once."""
-    pieces = (
-        _piece(kind, text, features)
-        for part in sentences(prompt, features)
-        for kind, text in _found(part, features)
-    )
-    return tuple(dict.fromkeys(part.text for piece in pieces for part in piece.parts))
+    lexicon = _lexicons(features).every
+    found = (_found(part, lexicon, features) for part in sentences(prompt, features))
+    parts = (part.text for word in chain.from_iterable(found) for part in word.piece.parts)
+    return tuple(dict.fromkeys(parts))
 
 
 def is_compared(stem: str) -> bool:
@@ -162,45 +161,90 @@ def is_one_edit(word: str, other: str) -> bool:
     return rest[1:] == other_rest[1:] or _swapped(rest) == other_rest
 
 
-def _significant(sentence: str, features: Features) -> Iterable[Piece]:
-    """The pieces without stop words; all of them when nothing else would be left."""
-    found = _found(sentence, features)
-    if Feature.STOPWORDS in features:
-        kept = [it for kind, text in found if (it := _without_stopwords(kind, text, features))]
-        if kept:
-            return kept
-    return [_piece(kind, text, features) for kind, text in found]
+class _Word(NamedTuple):
+    """A word of a text, as it is looked for."""
+
+    piece: Piece
+    terms: tuple[Term, ...]
 
 
-def _fitting(pieces: Iterable[Piece], room: int) -> Iterator[Piece]:
-    """The first pieces whose terms fit the room."""
-    for piece in pieces:
-        room -= len(piece.parts) + len(piece.joined)
+_Words = Mapping[str, _Word]
+"""Words by what stands in the text."""
+
+
+class _Lexicon(dict[str, _Words]):
+    """The words of each chunk of text that has white space around it, and in none of them.
+
+    They are remembered, as a few chunks make most of any prompt.
+    """
+
+    def __init__(self, read: Callable[[str], _Words]) -> None:
+        super().__init__()
+        self._read = read
+
+    def __missing__(self, chunk: str) -> _Words:
+        found = self._read(chunk)
+        if len(chunk) <= LONGEST_CACHED:
+            if len(self) >= CACHED:
+                self.clear()
+            self[chunk] = found
+        return found
+
+
+class _Lexicons:
+    """Those of every word, and of those that are no stop words."""
+
+    def __init__(self, features: Features) -> None:
+        self._features = features
+        self.every = _Lexicon(self._words)
+        self.significant = _Lexicon(self._significant)
+
+    def _words(self, chunk: str) -> _Words:
+        pieces = forms.piece_pattern(self._features).finditer(chunk)
+        return {it.group(): self._word(it.lastgroup or "", it.group()) for it in pieces}
+
+    def _word(self, kind: str, text: str) -> _Word:
+        piece = _piece(kind, text, self._features)
+        return _Word(piece, piece.terms)
+
+    def _significant(self, chunk: str) -> _Words:
+        found = {text: _without_stopwords(it.piece) for text, it in self.every[chunk].items()}
+        return {text: _Word(piece, piece.terms) for text, piece in found.items() if piece.terms}
+
+
+_lexicons = cache(_Lexicons)
+
+
+def _significant(sentence: str, features: Features) -> Collection[_Word]:
+    """The words without stop words; all of them when nothing else would be left."""
+    lexicons = _lexicons(features)
+    is_without = Feature.STOPWORDS in features
+    found = _found(sentence, lexicons.significant, features) if is_without else ()
+    return found or _found(sentence, lexicons.every, features)
+
+
+def _fitting(words_: Iterable[_Word], room: int) -> Iterator[_Word]:
+    """The first words whose terms fit the room."""
+    for word in words_:
+        room -= len(word.terms)
         if room < 0:
             return
-        yield piece
+        yield word
 
 
-def _terms(pieces: Iterable[Piece]) -> tuple[Term, ...]:
-    return tuple(dict.fromkeys(term for piece in pieces for term in piece.terms))
-
-
-def _found(sentence: str, features: Features) -> Iterable[tuple[str, str]]:
-    """The kind and the text of each piece, each once."""
+def _found(sentence: str, lexicon: _Lexicon, features: Features) -> Collection[_Word]:
+    """The words of a sentence, each once."""
     spaced = forms.spaced(sentence) if Feature.PAIRS in features else forms.unified(sentence)
-    pieces = forms.piece_pattern(features).finditer(spaced)
-    return dict.fromkeys((piece.lastgroup or "", piece.group()) for piece in pieces)
+    found: dict[str, _Word] = {}
+    for of_chunk in filter(None, map(lexicon.__getitem__, spaced.split())):
+        found.update(of_chunk)
+    return found.values()
 
 
-@lru_cache(CACHED)
-def _without_stopwords(kind: str, text: str, features: Features) -> Piece | None:
-    """The piece without stop words; None if nothing is left."""
-    piece = _piece(kind, text, features)
-    kept = tuple(term for term in piece.parts if term.text not in STOPWORDS)
-    return piece._replace(parts=kept) if kept or piece.joined else None
+def _without_stopwords(piece: Piece) -> Piece:
+    return piece._replace(parts=tuple(it for it in piece.parts if it.text not in STOPWORDS))
 
 
-@lru_cache(CACHED)
 def _piece(kind: str, text: str, features: Features) -> Piece:
     if kind == "run" and len(text) == 1:
         return Piece(parts=(Term(text=text, starts=True),))
@@ -209,6 +253,7 @@ def _piece(kind: str, text: str, features: Features) -> Piece:
     return Piece(parts=parts[: MAX_TERMS - len(joined)], joined=joined)
 
 
+@lru_cache(CACHED)  # of a few words that make most of any prompt
 def _is_long_word(term: Term) -> bool:
     is_long = len(term.text) >= SHORTEST_TYPO and term.text.isalpha() and not term.starts
     return is_long and term.text not in WITH_FORMS  # which is spelt as it should be
