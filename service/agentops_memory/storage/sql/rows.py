@@ -23,6 +23,7 @@ E = TypeVar("E", bound=StrEnum)
 J = TypeVar("J", list[object], dict[str, object])
 
 FIRST = datetime(1, 1, 1, tzinfo=UTC)
+CACHED, LONGEST_CACHED = 1024, 128  # tags of memories that are remembered, and their characters
 MOST = 2**53 - 1  # that every reader of JSON can tell from its neighbours: RFC 8259 §6
 
 # The columns that `memory_of` reads: of `memories m`, and of what LIFECYCLE joins to `spaces s`.
@@ -38,6 +39,7 @@ def memory_of(row: Any) -> Memory:
     (id_, uid, session, kind, project, scope, key, type_, title, content, tags, hash_, revision,
      duplicates, last_seen_at, promoted_to, created_at, updated_at, deleted_at,
      extras, has_lifecycle, *ends) = row  # fmt: skip
+    created = instant(created_at)
     return Memory(
         id=MemoryId(id_),
         uid=uid,
@@ -48,10 +50,11 @@ def memory_of(row: Any) -> Memory:
         content_hash=hash_,
         revision=count(revision),
         duplicates=count(duplicates),
-        last_seen_at=instant(last_seen_at),
+        # Most memories are as they were made.
+        last_seen_at=created if last_seen_at == created_at else instant(last_seen_at),
         promoted_to=promoted_to,
-        created_at=instant(created_at),
-        updated_at=instant(updated_at),
+        created_at=created,
+        updated_at=created if updated_at == created_at else instant(updated_at),
         deleted_at=optional_instant(deleted_at),
         extras=map_of(extras),
         lifecycle=_lifecycle(*ends) if has_lifecycle else NO_LIFECYCLE,
@@ -164,9 +167,16 @@ def tag_tuple(array: str) -> tuple[str, ...]:
     """The inverse of `tag_array`; what is no tag is left out."""
     if array == "[]":
         return ()
+    return (_tags if len(array) <= LONGEST_CACHED else _parsed_tags)(array)
+
+
+def _parsed_tags(array: str) -> tuple[str, ...]:
     tags = [tag for tag in parsed(array, list) if isinstance(tag, str)]
     # Only what is escaped can be what no text may hold.
     return tuple(map(clean, tags) if "\\" in array else tags)
+
+
+_tags = lru_cache(CACHED)(_parsed_tags)  # memories of a project share them
 
 
 def json_of(pairs: Mapping[str, str]) -> str:
