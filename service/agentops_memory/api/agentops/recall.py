@@ -81,18 +81,19 @@ class RecallOperations:
     reviews: Reviews
 
     async def search(self, asked: Question) -> c.Found:
-        text, filter_ = parameter(asked.query, "q") or "", filter_of(asked, global_too=True)
+        text, superseded = parameter(asked.query, "q") or "", is_true(asked.query, "superseded")
+        filter_ = filter_of(asked, global_too=True, is_current=not superseded)
         wanted, limit = _wanted(asked), row_count(asked.query, "limit", 10)
         found = await self.recall.search(
-            asked.caller(), text, filter_, limit, wanted,
-            superseded=is_true(asked.query, "superseded"),
-        )  # fmt: skip
+            asked.caller(), text, filter_, limit, wanted, superseded=superseded
+        )
         annotate(search_span(text, filter_, found))
         events("search.result", map(_injected, found.hits))
         return _found(found, wanted)
 
     async def fetch_context(self, asked: Question) -> c.Context:
-        text, filter_ = parameter(asked.query, "query") or "", filter_of(asked, global_too=True)
+        text = parameter(asked.query, "query") or ""
+        filter_ = filter_of(asked, global_too=True, is_current=True)
         wanted, budget = _wanted(asked), _budget(asked)
         told = await self.recall.context(
             asked.caller(), text, filter_, row_count(asked.query, "limit", 5),
@@ -132,13 +133,14 @@ def project_of(asked: Question) -> Project | None:
     return project_name(parameter(asked.query, "project") or "") or None
 
 
-def filter_of(asked: Question, *, global_too: bool = False) -> Filter:
+def filter_of(asked: Question, *, global_too: bool = False, is_current: bool = False) -> Filter:
     return Filter(
         project=project_of(asked),
         scope=parameter(asked.query, "scope"),
         type=parameter(asked.query, "type"),
         tag=parameter(asked.query, "tag"),
         global_too=global_too,
+        is_current=is_current,
     )
 
 

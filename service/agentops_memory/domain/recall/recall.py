@@ -56,7 +56,8 @@ class Recall:
         query = self._understood(text)
         if not query and not wanted:
             return Found()
-        filter_ = replace(filter_, is_current=not superseded)
+        if filter_.is_current is superseded:
+            filter_ = replace(filter_, is_current=not superseded)
         found = await self.engine.read(caller, search, query, filter_, limit, wanted)
         return self._with_dropped(found, text)
 
@@ -87,11 +88,12 @@ class Recall:
         """
         caller.require(Role.READER)
         query = self._understood(text)
+        current = filter_ if filter_.is_current else replace(filter_, is_current=True)
         answer = await self.engine.read(
-            caller, context, query, replace(filter_, is_current=True), limit, budget, wanted,
-            stores=tuple(stores),
-        )  # fmt: skip
-        return replace(answer, found=self._with_dropped(answer.found, text))
+            caller, context, query, current, limit, budget, wanted, stores=tuple(stores)
+        )
+        found = self._with_dropped(answer.found, text)
+        return answer if found is answer.found else replace(answer, found=found)
 
     async def timeline(
         self, caller: Caller, memory: MemoryId, before: int, after: int
@@ -106,7 +108,7 @@ class Recall:
         return await self.engine.read(caller, totals, project)
 
     def _understood(self, text: str) -> Query:
-        return replace(understood(text, self.features), timeout=self.timeout)
+        return understood(text, self.features, self.timeout)
 
     def _with_dropped(self, found: Found, text: str) -> Found:
         """Add to an explanation the words of the text that were not searched for."""
@@ -149,7 +151,8 @@ def context(
     for store in stores:
         known_store(tx, store)
     ranked = _candidates(tx, query, filter_, limit, stores)
-    candidates = replace(ranked, found=_pinned_first(tx, ranked.found, filter_, limit))
+    found = _pinned_first(tx, ranked.found, filter_, limit)
+    candidates = ranked if found is ranked.found else replace(ranked, found=found)
     shown = packed(candidates, budget) if budget.is_bounded or wanted else candidates
     if wanted.links:
         shown = replace(shown, found=_with_links(tx, shown.found))
@@ -259,19 +262,19 @@ def _matches_and_newest(
     tx: Transaction, query: Query, filter_: Filter, limit: int, stores: tuple[StoreId, ...]
 ) -> Found:
     of_stores = Filter(type=filter_.type, tag=filter_.tag, is_current=True)
-    in_stores = [replace(of_stores, store=store) for store in stores]
+    parts = [filter_, *(replace(of_stores, store=store) for store in stores)]
     sources: list[Source] = []
     is_degraded = False
     if query.sentences:
         try:
             with tx.search.within(query.timeout):
-                for part in (filter_, *in_stores):  # what was found before a timeout counts
+                for part in parts:  # what was found before a timeout counts
                     sources.append(_source(tx, query, part, limit))  # noqa: PERF401
         except WITHOUT_WORDS:
             is_degraded = True
     lists = [source.hits for source in sources]
     hits = fused(lists, limit) if stores else [hit for hits in lists for hit in hits]
-    for part in (replace(filter_, global_too=False), filter_, *in_stores):
+    for part in (replace(filter_, global_too=False), *parts) if len(hits) < limit else ():
         if len(hits) < limit:
             found = {hit.memory.id for hit in hits}
             hits += tx.search.backfill(part, limit - len(hits), found)

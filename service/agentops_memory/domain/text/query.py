@@ -117,7 +117,7 @@ class Query:
         )
 
 
-def understood(prompt: str, features: Features = ALL) -> Query:
+def understood(prompt: str, features: Features = ALL, timeout: timedelta = TIMEOUT) -> Query:
     """The query of a prompt; any text is one, and one without words is false."""
     prompt = prompt[:MAX_PROMPT]
     found: list[Sentence] = []
@@ -132,7 +132,9 @@ def understood(prompt: str, features: Features = ALL) -> Query:
     path = prompt.strip() if "/" in prompt else None
     if len(found) == 1:
         found = [Sentence(found[0].terms)]
-    return Query(sentences=tuple(found), every=tuple(every), path=path, features=features)
+    return Query(
+        sentences=tuple(found), every=tuple(every), path=path, features=features, timeout=timeout
+    )
 
 
 def words(prompt: str, features: Features = ALL) -> tuple[str, ...]:

@@ -117,13 +117,20 @@ def use_wal(database: sqlite3.Connection, timeout: timedelta) -> None:
             return
 
 
-@contextmanager
-def snapshot(database: sqlite3.Connection, limit: timedelta) -> Iterator[None]:
-    """A transaction that sees one state and is stopped when it takes too long."""
-    with _freed(database), carried():
+def in_snapshot(database: sqlite3.Connection, limit: timedelta, work: Callable[[], T]) -> T:
+    """What work answers in a transaction that sees one state, and is stopped when it takes long.
+
+    What it raises can be handed to another thread.
+    """
+    try:
         interrupt_at(database, time.monotonic() + limit.total_seconds())
         database.execute("BEGIN")
-        yield
+        return work()
+    except BaseException:
+        with carried():
+            raise
+    finally:
+        _free(database)
 
 
 @contextmanager
@@ -189,9 +196,13 @@ def _freed(database: sqlite3.Connection) -> Iterator[None]:
     try:
         yield
     finally:
-        database.set_progress_handler(None, 0)
-        if database.in_transaction:
-            database.execute("ROLLBACK")
+        _free(database)
+
+
+def _free(database: sqlite3.Connection) -> None:
+    database.set_progress_handler(None, 0)
+    if database.in_transaction:
+        database.execute("ROLLBACK")
 
 
 def _release(error: BaseException) -> None:

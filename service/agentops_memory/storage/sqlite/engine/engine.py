@@ -16,7 +16,7 @@ from ....domain.ports.callbacks import noop
 from ....domain.ports.maintenance import Condition
 from ....domain.text.features import ALL, Features
 from ....domain.text.ids import Uids
-from ..base.connection import BUSY_TIMEOUT, READ_LIMIT, snapshot
+from ..base.connection import BUSY_TIMEOUT, READ_LIMIT, in_snapshot
 from ..base.errors import DAMAGED, REMEDY, Undecodable, decoding, translated
 from ..maintenance.damage import Damage, OnDamage
 from ..maintenance.scrub import FreeSpace
@@ -95,10 +95,12 @@ class SqliteEngine:
 
     async def read(self, caller: Caller, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         def transaction(database: sqlite3.Connection) -> T:
-            with snapshot(database, READ_LIMIT):
+            def worked() -> tuple[SqliteTransaction, T]:
                 tx = self._transaction(database, self._clock(), caller)
-                answer = decoding(database, partial(work, tx, *args, **kwargs))
-            if tx.search.met_damage:
+                return tx, decoding(database, partial(work, tx, *args, **kwargs))
+
+            tx, answer = in_snapshot(database, READ_LIMIT, worked)
+            if tx.met_damage:
                 self.damage.report(caller)
             return answer
 
@@ -109,8 +111,11 @@ class SqliteEngine:
                 self.damage.report(caller)
                 return transaction(database)
 
-        with self._translated(caller):
+        try:
             return await self._readers.run(again)
+        except sqlite3.Error:
+            with self._translated(caller):
+                raise
 
     async def write(self, caller: Caller, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         def transaction(database: sqlite3.Connection, *, is_alone: bool) -> T:

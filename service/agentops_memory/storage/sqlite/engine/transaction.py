@@ -75,6 +75,11 @@ class SqliteTransaction:
     def room(self) -> int | None:
         return None if self._quota is None else self._quota - _stored(self._connection)
 
+    @property
+    def met_damage(self) -> bool:
+        """Whether the index was found damaged where something else stood in."""
+        return "search" in vars(self) and self.search.met_damage
+
     def new_uid(self, at: datetime) -> str:
         return self._uids.make(at) if at == self.now else uid_of(at)
 
