@@ -6,6 +6,7 @@ import stat
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import KW_ONLY, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, cast
 
@@ -83,7 +84,7 @@ class LocalService(MemoryService):
     def _asked(self, operation: str) -> Iterator[Caller]:
         with _refusing():
             caller = self.caller()
-            hide_by(self.rules(caller))
+            hide_by(partial(self.rules, caller))
             with self.telemetry.operation(operation, self.trace):
                 yield caller
 

@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import TextIO
 
 from opentelemetry.trace import INVALID_SPAN, Span, get_current_span
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..domain.secrets.redaction import DEFAULT_RULES, Rules
+from ..domain.secrets.redaction import DEFAULT_RULES, SHORTEST_VALUE, Rules
 from ..domain.secrets.sanitizing import is_own, message_of, text_of, trace
 from .measures import REQUEST_SECONDS, REQUESTS, REQUESTS_IN_FLIGHT
 from .metrics import Metrics, trace_ids
@@ -30,17 +30,22 @@ log = logging.getLogger(f"{__package__}.requests")  # as a line of a request has
 _Fields = dict[str, object]
 
 _spans: ContextVar[list[Span] | None] = ContextVar("spans of the request", default=None)
-_rules: ContextVar[Rules] = ContextVar("what is taken out of what leaves", default=DEFAULT_RULES)
+_rules: ContextVar[Callable[[], Rules]] = ContextVar(
+    "what is taken out of what leaves", default=lambda: DEFAULT_RULES
+)
 
 
-def hide_by(rules: Rules) -> None:
-    """Let these rules hold for what the current request says from now on: in logs and spans."""
-    _rules.set(rules)
+def hide_by(rules: Callable[[], Rules]) -> None:
+    """Let these rules hold for what the current request says from now on: in logs and spans.
+
+    They are asked for once, if it says anything in which a secret can be.
+    """
+    _rules.set(cache(rules))
 
 
 def hidden(text: str) -> str:
     """The text without secrets, by the rules of the current request."""
-    return _rules.get().redacted(text).text
+    return text if len(text) < SHORTEST_VALUE else _rules.get()().redacted(text).text
 
 
 class OwnText(str):
@@ -63,6 +68,8 @@ def configure_logging(level: str = "INFO", stream: TextIO = sys.stdout) -> None:
         theirs = logging.getLogger(name)
         theirs.handlers = []
         theirs.propagate = True
+    # No line tells of them, and to find them out takes as long as a line's JSON.
+    logging.logThreads = logging.logMultiprocessing = logging.logProcesses = False
     for name in CHATTY:
         logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
 
@@ -194,7 +201,7 @@ def _log_request(
     scope: Scope, route: str, status: int, said: Mapping[bytes, bytes], seconds: float, span: Span
 ) -> None:
     fields: _Fields = {
-        "method": scope["method"],
+        "method": _KNOWN.get(scope["method"], scope["method"]),
         "path": OwnText(route) if route == scope["path"] else scope["path"],
         "status": status,
         "duration_ms": round(seconds * 1000, 2),
@@ -202,8 +209,13 @@ def _log_request(
     for name in said.keys() & REQUEST_IDS:
         fields["request_id"] = said[name].decode("latin-1")
     level = logging.DEBUG if scope["path"] in QUIET else logging.INFO
-    log.log(level, "request", extra=fields | trace_ids(span))
+    if log.isEnabledFor(level):
+        # As `log.log`, which would look for the line of the program that it is called from.
+        fields |= trace_ids(span)
+        log.handle(log.makeRecord(log.name, level, "", 0, "request", (), None, extra=fields))
 
+
+_KNOWN = {method: OwnText(method) for method in METHODS}
 
 _STRICT = json.JSONEncoder(allow_nan=False)
 

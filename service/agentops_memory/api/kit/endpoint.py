@@ -68,7 +68,7 @@ class Gate:
         if is_limited:
             self.require_rate(caller.key)
         caller.require(role)
-        hide_by(self.rules(caller))
+        hide_by(partial(self.rules, caller))
         request.state.admission = Admission(admitted=caller, caller=identify)
         return caller
 
