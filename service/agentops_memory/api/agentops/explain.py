@@ -10,6 +10,7 @@ from ...domain.model.memory import NO_LINKS, MemoryId
 from ...domain.model.search import Budget, Found, Hit, Matched, Packed, Reason, Wanted, WhyNot
 from ...domain.model.search import Explanation as Why
 from ...domain.recall.explanation import MAX_EXPLAINED
+from ...domain.recall.whole import whole_memory
 from ...domain.text.query import Corrections, Term
 from ..kit.ids import ENTRY, STORE, public_id
 
@@ -122,12 +123,12 @@ def item(hit: Hit, place: int, found: Found, *, is_cut: bool | None = None) -> E
     """Why the memory at a place is in the answer, which has an explanation."""
     assert found.explanation is not None
     explained = found.explanation.items.get(hit.memory.id)
-    space, links = hit.memory.space, found.explanation.links.get(hit.memory.id, NO_LINKS)
+    space, links = whole_memory(hit).space, found.explanation.links.get(hit.memory.id, NO_LINKS)
     plain = ItemExplanation(
         id=hit.memory.id,
         place=place,
         store_id=public_id(STORE, space.scope) if space.traits.has_entries else None,
-        memory_id=public_id(ENTRY, hit.memory.uid) if space.traits.has_entries else None,
+        memory_id=public_id(ENTRY, whole_memory(hit).uid) if space.traits.has_entries else None,
         source_place=hit.place,
         rank=hit.rank,
         method=hit.method.value,

@@ -25,6 +25,7 @@ from ...domain.model.search import (
 )
 from ...domain.model.space import Project, StoreId, project_name
 from ...domain.recall.recall import Recall
+from ...domain.recall.whole import whole_memory
 from ...domain.stores.rules import NO_STORE
 from ...domain.text.normalization import cut
 from ...domain.text.query import MAX_PROMPT
@@ -219,7 +220,7 @@ def _line(of: Context, place: int, budget: Budget, wanted: Wanted) -> c.Line:
     if not wanted.links:
         return line
     superseded = len(hit.memory.links.supersedes) or None
-    return replace(line, age=int(hit.memory.age.total_seconds()), superseded=superseded)
+    return replace(line, age=int(whole_memory(hit).age.total_seconds()), superseded=superseded)
 
 
 def search_span(text: str, filter_: Filter, found: Found) -> Attributes:

@@ -11,6 +11,7 @@ from ...domain.model.search import Found, Hit
 from ...domain.model.space import StoreId
 from ...domain.model.stores import Entry, EntryId, Slice, Store, Version, VersionId
 from ...domain.recall.recall import Recall
+from ...domain.recall.whole import whole_memory
 from ...domain.stores.entries import Entries
 from ...domain.stores.stores import Stores
 from ...domain.stores.versions import Versions
@@ -189,7 +190,7 @@ def _search_span(text: str, found: Found) -> Attributes:
 
 def _hit_span(hit: Hit) -> Attributes:
     return {
-        "memory.entry.id": public_id(ENTRY, hit.memory.uid),
+        "memory.entry.id": public_id(ENTRY, whole_memory(hit).uid),
         "memory.entry.path": Cut(hit.memory.key or "", SHOWN_PATH),
         "memory.injected.rank": hit.rank,
         "memory.injected.method": hit.method.value,

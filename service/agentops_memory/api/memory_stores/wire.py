@@ -12,6 +12,7 @@ from ...domain.model import stores
 from ...domain.model.memory import Expected
 from ...domain.model.search import Found, Hit
 from ...domain.model.space import StoreId
+from ...domain.recall.whole import whole_memory
 from ...domain.stores import rules
 from ...domain.text.normalization import clean, cut, sha256_of
 from ..kit.bodies import Bodies
@@ -147,7 +148,7 @@ def _sentence(refusal: Refusal, ids: Mapping[str, str]) -> str:
 
 
 def _entry_hit(store: StoreId, hit: Hit) -> m.EntryHit:
-    memory = hit.memory
+    memory = whole_memory(hit)
     return m.EntryHit(
         id=public_id(ENTRY, memory.uid),
         store_id=public_id(STORE, store),

@@ -112,19 +112,29 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Memory:
-    """One memory in its space, at its key if it has one. Instants are aware, in UTC.
+class Shown:
+    """What is shown of a memory that is found, at its key if it has one.
 
-    An entry of a store has no session. `extras` belong to an API: no rule reads them.
-    `links`, and the instant `as_of` which they hold, are known to reads that show them alone.
+    `links` are known to reads that show them alone.
     """
 
     id: MemoryId = UNSAVED
+    key: str | None
+    text: Text
+    links: Links = NO_LINKS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory(Shown):
+    """One memory in its space. Instants are aware, in UTC.
+
+    An entry of a store has no session. `extras` belong to an API: no rule reads them.
+    The instant `as_of` which `links` hold is known where they are.
+    """
+
     uid: str
     session: SessionId | None
     space: Space
-    key: str | None
-    text: Text
     content_hash: str = ""
     revision: int = 1
     duplicates: int = 1
@@ -135,7 +145,6 @@ class Memory:
     deleted_at: datetime | None = None
     extras: Mapping[str, str] = field(default_factory=dict)
     lifecycle: Lifecycle = NO_LIFECYCLE
-    links: Links = NO_LINKS
     as_of: datetime | None = None
 
     @property

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from ..text.query import Query, Term
-from .memory import Links, Memory, MemoryId
+from .memory import Links, MemoryId, Shown
 from .space import GLOBAL_SCOPE, Project, StoreId
 
 SHOWN = 300  # code points of a memory's content in a context
@@ -192,10 +192,10 @@ class Hit:
     """A memory in an answer; a lower rank is better.
 
     `place` is the one that it had in the list of its project or store, before
-    several lists were merged.
+    several lists were merged. The memory is whole where more of it is told.
     """
 
-    memory: Memory
+    memory: Shown
     rank: float
     method: Method
     tier: Tier | None = None

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Protocol
 
-from ..model.memory import Memory, MemoryId, Revision, Session, SessionId, Text
+from ..model.memory import Memory, MemoryId, Revision, Session, SessionId, Shown, Text
 from ..model.search import Filter
 from ..model.space import Project, Space, StoreId
 from ..text.summary import Transcript
@@ -78,6 +78,9 @@ class MemoryTable(Protocol):
 
     def loaded(self, ids: Iterable[MemoryId]) -> list[Memory]:
         """The memories with these ids, in their order, as far as one answer can hold them."""
+
+    def shown(self, ids: Iterable[MemoryId]) -> list[Shown]:
+        """As `loaded`, without what most answers do not tell."""
 
     def pinned(self, filter_: Filter, limit: int) -> list[Memory]:
         """Live pinned memories in the order of pinning, ties by id."""

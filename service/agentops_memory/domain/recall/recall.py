@@ -6,7 +6,6 @@ from datetime import timedelta
 from itertools import islice
 
 from ..errors import WITHOUT_WORDS
-from ..memories.lifecycles import with_links
 from ..memories.writes import live
 from ..model.access import Caller, Role
 from ..model.memory import Memory, MemoryId
@@ -20,6 +19,7 @@ from ..text.query import MAX_PROMPT, TIMEOUT, Query, understood, words
 from .budget import packed
 from .explanation import Answer, explanation
 from .lists import fused, never_falling
+from .whole import linked, whole
 
 SUMMARIES = 3  # of sessions, in a context
 NOTHING = Wanted()
@@ -124,9 +124,10 @@ def search(
 ) -> Found:
     found = _searched(tx, query, filter_, limit)
     if not filter_.is_current:
-        found = _with_links(tx, found)
+        found = linked(tx, found)
     if not wanted:
         return found
+    found = whole(tx, found)
     answer = Answer(
         found=found, filter=filter_, limit=limit, tiers=_search_tiers(query), fills_up=False
     )
@@ -135,7 +136,8 @@ def search(
 
 def search_store(tx: Transaction, query: Query, store: StoreId, limit: int) -> Found:
     known_store(tx, store)
-    return search(tx, query, Filter(store=store, is_current=True), limit) if query else Found()
+    found = search(tx, query, Filter(store=store, is_current=True), limit) if query else Found()
+    return whole(tx, found)
 
 
 def context(
@@ -155,9 +157,10 @@ def context(
     candidates = ranked if found is ranked.found else replace(ranked, found=found)
     shown = packed(candidates, budget) if budget.is_bounded or wanted else candidates
     if wanted.links:
-        shown = replace(shown, found=_with_links(tx, shown.found))
+        shown = replace(shown, found=linked(tx, shown.found))
     if not wanted:
         return shown
+    shown = replace(shown, found=whole(tx, shown.found))
     answer = Answer(
         found=candidates.found, filter=filter_, limit=limit,
         tiers=_context_tiers(query), fills_up=True, packed=shown.packed, ranked=ranked.found,
@@ -213,7 +216,7 @@ def _ranked(tier: Tier, scored: Iterable[Scored], but: Collection[MemoryId] = ()
 def _loaded(tx: Transaction, ranked: Ranked) -> list[Hit]:
     return [
         Hit(memory=it, rank=ranked[it.id][1], method=Method.FULL_TEXT, tier=ranked[it.id][0])
-        for it in tx.memories.loaded(ranked)
+        for it in tx.memories.shown(ranked)
     ]
 
 
@@ -250,12 +253,6 @@ def _pinned_first(tx: Transaction, ranked: Found, filter_: Filter, limit: int) -
     first = {it.id: Hit(memory=it, rank=0.0, method=Method.PINNED) for it in pinned}
     others = [hit for hit in ranked.hits if hit.memory.id not in first]
     return replace(ranked, hits=(*first.values(), *others[: limit - len(first)]))
-
-
-def _with_links(tx: Transaction, found: Found) -> Found:
-    memories = with_links(tx, [hit.memory for hit in found.hits])
-    hits = zip(found.hits, memories, strict=True)
-    return replace(found, hits=tuple(replace(hit, memory=memory) for hit, memory in hits))
 
 
 def _matches_and_newest(

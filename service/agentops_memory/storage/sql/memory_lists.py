@@ -4,13 +4,13 @@ import json
 from collections.abc import Iterable, Iterator
 from functools import cache
 
-from ...domain.model.memory import Memory, MemoryId
+from ...domain.model.memory import Memory, MemoryId, Shown
 from ...domain.model.search import Filter
 from ...domain.model.space import Project
 from ...domain.ports.memories import MAX_LIST, MAX_PAGE
 from .kinds import OF_A_PROJECT, in_a_session
 from .liveness import live
-from .rows import LIFECYCLE, MEMORY, memory_of, micros, portion
+from .rows import LIFECYCLE, MEMORY, SHOWN, memory_of, micros, portion, shown_of
 from .table import Dialect, FilteredTable
 
 
@@ -74,6 +74,11 @@ class MemoryLists(FilteredTable):
         rows = self._execute(_loading(self._sql), ids=json.dumps(list(ids)))
         return listed(map(memory_of, rows))
 
+    def shown(self, ids: Iterable[MemoryId]) -> list[Shown]:
+        """As `loaded`, without what most answers do not tell."""
+        rows = self._execute(_showing(self._sql), ids=json.dumps(list(ids))).fetchall()
+        return portion(map(shown_of, rows), MAX_LIST, _size)
+
     def around(self, memory: Memory, before: int, after: int) -> list[Memory]:
         # The SQL of the timeline.
         spaces = f"s.project = :project AND {self._readable}"
@@ -127,6 +132,15 @@ class MemoryLists(FilteredTable):
 
 
 @cache
+def _showing(sql: Dialect) -> str:
+    return f"""SELECT {SHOWN}
+                 FROM {sql.ids("found")}
+                {sql.leads} memories m ON m.id = found.value
+                      {LIFECYCLE}
+             ORDER BY found.key"""
+
+
+@cache
 def _loading(sql: Dialect) -> str:
     return f"""SELECT {MEMORY}
                  FROM {sql.ids("found")}
@@ -164,5 +178,5 @@ def listed(memories: Iterable[Memory]) -> list[Memory]:
     return portion(memories, MAX_LIST, _size)
 
 
-def _size(memory: Memory) -> int:
+def _size(memory: Shown) -> int:
     return len(memory.text.content)

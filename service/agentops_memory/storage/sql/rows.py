@@ -11,7 +11,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from ...domain.model.memory import NO_LIFECYCLE, Lifecycle, Memory, MemoryId, SessionId, Text
+from ...domain.model.memory import NO_LIFECYCLE, Lifecycle, Memory, MemoryId, SessionId, Shown, Text
 from ...domain.model.space import NO_PROJECT, Project, Space
 from ...domain.ports.engine import Ids
 from ...domain.text.instants import EPOCH, LATEST, MICROSECOND
@@ -31,6 +31,7 @@ MEMORY = """m.id, m.uid, m.session_id, s.kind, s.project, s.scope, coalesce(m.ke
             m.type, m.title, m.content, m.tags, m.content_hash, m.revision, m.duplicates,
             m.last_seen_at, m.promoted_to, m.created_at, m.updated_at, m.deleted_at, m.extras,
             l.memory_id, l.expires_at, l.pinned_at, l.review_at, l.confirmed_at"""
+SHOWN = "m.id, coalesce(m.key, l.held_key), m.type, m.title, m.content, m.tags"  # of `shown_of`
 LIFECYCLE = "LEFT JOIN lifecycles l ON l.memory_id = m.id"
 
 
@@ -59,6 +60,13 @@ def memory_of(row: Any) -> Memory:
         extras=map_of(extras),
         lifecycle=_lifecycle(*ends) if has_lifecycle else NO_LIFECYCLE,
     )
+
+
+def shown_of(row: Any) -> Shown:
+    """What is shown of the memory in a row of SHOWN."""
+    id_, key, type_, title, content, tags = row
+    text = Text(type=type_, title=title, content=content, tags=tag_tuple(tags))
+    return Shown(id=id_, key=key, text=text)
 
 
 def lifecycle_row(lifecycle: Lifecycle) -> dict[str, object]:
