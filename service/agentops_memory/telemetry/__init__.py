@@ -1,6 +1,6 @@
 """What the service says about itself: log lines, and spans and measurements over OTLP."""
 
-from .logs import Requests, configure_logging, hide_by
+from .logs import OwnText, Requests, configure_logging, hide_by
 from .metrics import Metrics, counted
 from .spans import Cut, Telemetry, annotate, events
 from .step_spans import traced
@@ -8,6 +8,7 @@ from .step_spans import traced
 __all__ = [
     "Cut",
     "Metrics",
+    "OwnText",
     "Requests",
     "Telemetry",
     "annotate",

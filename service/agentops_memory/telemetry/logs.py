@@ -20,6 +20,7 @@ from .metrics import Metrics, trace_ids
 
 QUIET = frozenset({"/health", "/health/live", "/health/ready", "/health/startup", "/metrics"})
 REQUEST_IDS = (b"request-id", b"x-request-id")  # of an answer: what its client calls it by
+TEXTS = 16  # of a request that are remembered without their secrets
 FAILED = 500  # what the server answers for an application that raised
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT")
 OTHER = "other"  # a method that no standard knows
@@ -30,22 +31,24 @@ log = logging.getLogger(f"{__package__}.requests")  # as a line of a request has
 _Fields = dict[str, object]
 
 _spans: ContextVar[list[Span] | None] = ContextVar("spans of the request", default=None)
-_rules: ContextVar[Callable[[], Rules]] = ContextVar(
-    "what is taken out of what leaves", default=lambda: DEFAULT_RULES
+_hidden: ContextVar[Callable[[str], str]] = ContextVar(
+    "takes secrets out of what leaves", default=lambda text: DEFAULT_RULES.redacted(text).text
 )
 
 
 def hide_by(rules: Callable[[], Rules]) -> None:
     """Let these rules hold for what the current request says from now on: in logs and spans.
 
-    They are asked for once, if it says anything in which a secret can be.
+    They are asked for once, if it says anything in which a secret can be. What it says several
+    times, as of a prompt or a type in its spans, is looked through once.
     """
-    _rules.set(cache(rules))
+    known = cache(rules)
+    _hidden.set(lru_cache(TEXTS)(lambda text: known().redacted(text).text))
 
 
 def hidden(text: str) -> str:
     """The text without secrets, by the rules of the current request."""
-    return text if len(text) < SHORTEST_VALUE else _rules.get()().redacted(text).text
+    return text if len(text) < SHORTEST_VALUE else _hidden.get()(text)
 
 
 class OwnText(str):

@@ -24,7 +24,7 @@ from opentelemetry.util.types import AnyValue
 from .. import __version__
 from ..domain.errors import Conflict, Refusal
 from ..domain.secrets.sanitizing import safe_message, trace
-from .logs import hidden, remember
+from .logs import OwnText, hidden, remember
 from .metrics import Metrics, Prometheus, instruments
 
 SCOPE = "agentops_memory"
@@ -117,7 +117,7 @@ class Telemetry:
         caller = _CALLER.extract(headers)
         with span(self.tracer, f"memory.{name}", kind=SpanKind.SERVER, parent=caller) as current:
             remember(current)
-            annotate({"memory.operation": name})
+            annotate({"memory.operation": OwnText(name)})
             yield current
 
 
@@ -186,6 +186,8 @@ def _sendable(attributes: Attributes) -> dict[str, AnyValue]:
 
 
 def _shown(value: AnyValue | Cut) -> AnyValue:
+    if isinstance(value, OwnText):
+        return str(value)
     if isinstance(value, Cut):
         return _encodable(value.text)[: value.limit]
     return _encodable(value) if isinstance(value, str) else value
@@ -193,4 +195,4 @@ def _shown(value: AnyValue | Cut) -> AnyValue:
 
 def _encodable(text: str) -> str:
     """The text without secrets, and without lone surrogates: one would lose a batch of spans."""
-    return hidden(text.encode("utf-8", "replace").decode("utf-8"))
+    return hidden(text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8"))

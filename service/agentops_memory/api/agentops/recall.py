@@ -30,7 +30,7 @@ from ...domain.stores.rules import NO_STORE
 from ...domain.text.normalization import cut
 from ...domain.text.query import MAX_PROMPT
 from ...domain.text.summary import Message
-from ...telemetry import Cut, annotate, events
+from ...telemetry import Cut, OwnText, annotate, events
 from ...telemetry.spans import Attributes
 from ..kit.http import Query, amount, is_true, parameter, row_count, whole_number
 from ..kit.ids import STORE, known_uid
@@ -42,12 +42,8 @@ SHOWN_QUERY = 200  # code points of a search in a span
 SHOWN_TITLE = 100  # code points of a title in an event
 
 # The contract knows two: a match of a topic key counts as one of words.
-_METHODS = {
-    Method.TOPIC_KEY: Method.FULL_TEXT.value,
-    Method.FULL_TEXT: Method.FULL_TEXT.value,
-    Method.RECENCY: Method.RECENCY.value,
-    Method.PINNED: Method.PINNED.value,
-}
+_METHODS = {method: OwnText(method.value) for method in Method}
+_METHODS[Method.TOPIC_KEY] = _METHODS[Method.FULL_TEXT]
 
 
 class Question(Protocol):
@@ -238,11 +234,11 @@ def context_span(text: str, filter_: Filter, told: Context) -> Attributes:
         "memory.project": filter_.project,
         "memory.query": Cut(text, MAX_PROMPT),
         "memory.context.query_used": bool(text),
-        "memory.context.method": found.method.value,
+        "memory.context.method": _METHODS[found.method],
         "memory.context.result_count": len(found.hits),
         "memory.context.degraded": found.is_degraded or None,
         "memory.context.corrected_count": len(found.query.corrections) or None,
-        "gen_ai.operation.name": "retrieval",
+        "gen_ai.operation.name": OwnText("retrieval"),
         "gen_ai.retrieval.query.text": Cut(text, MAX_PROMPT),
         "gen_ai.retrieval.document_count": len(found.hits),
     }
