@@ -4,7 +4,7 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from functools import cache, lru_cache
@@ -168,11 +168,11 @@ class Requests:
         began, status = time.perf_counter(), FAILED
         said: Mapping[bytes, bytes] = {}
 
-        async def watched(message: Message) -> None:
+        def watched(message: Message) -> Awaitable[None]:
             nonlocal status, said
             if message["type"] == "http.response.start":
                 status, said = message["status"], dict(message.get("headers", ()))
-            await send(message)
+            return send(message)
 
         spans: list[Span] = []
         token = _spans.set(spans)

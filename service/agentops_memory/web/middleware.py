@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Awaitable, Collection, Sequence
 from datetime import timedelta
 from itertools import chain
 
@@ -51,12 +51,12 @@ class SecurityHeaders:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def completed(message: Message) -> None:
+        def completed(message: Message) -> Awaitable[None]:
             if message["type"] == "http.response.start":
                 headers = message.get("headers", ())
                 said = {name for name, _ in headers}
                 message["headers"] = [*headers, *(each for each in ALWAYS if each[0] not in said)]
-            await send(message)
+            return send(message)
 
         await self._app(scope, receive, completed)
 

@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -19,6 +19,7 @@ from .protocol import Operation, Protocol
 
 REPLAYED = "Idempotent-Replayed"
 REPLAY = {"memory.idempotent_replay": True}
+ADMISSION = f"{__package__}.admission"  # in the scope of a request
 
 log = logging.getLogger(__name__)
 
@@ -69,13 +70,13 @@ class Gate:
             self.require_rate(caller.key)
         caller.require(role)
         hide_by(partial(self.rules, caller))
-        request.state.admission = Admission(admitted=caller, caller=identify)
+        request.scope[ADMISSION] = Admission(admitted=caller, caller=identify)
         return caller
 
 
 def admission(request: Request) -> Admission:
     """What is known of the request, which was let in."""
-    known: Admission = request.state.admission
+    known: Admission = request.scope[ADMISSION]
     return known
 
 
@@ -104,10 +105,10 @@ class Endpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request, is_begun = Request(scope, receive), False
 
-        async def sent(message: Message) -> None:
+        def sent(message: Message) -> Awaitable[None]:
             nonlocal is_begun
             is_begun = True
-            await send(message)
+            return send(message)
 
         try:
             with self.telemetry.operation(self.operation.name, request.headers):
