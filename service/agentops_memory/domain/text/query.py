@@ -18,7 +18,7 @@ MAX_TERMS = 64  # bounds latency; 500 code points of prose have fewer
 MAX_JOINED = 8  # joined forms of one identifier
 SHORTEST_TYPO = 5  # letters of a word that may be misspelt
 SHORTEST_STEM, LONGEST_STEM = 4, 32  # letters of a stem that may be misspelt
-CACHED, LONGEST_CACHED = 4096, 64  # chunks of text that are remembered, and their characters
+CACHED, LONGEST_CACHED = 8192, 64  # chunks of text that are remembered, and their characters
 
 STOPWORDS = frozenset(
     """
@@ -170,14 +170,14 @@ class _Word(NamedTuple):
     terms: tuple[Term, ...]
 
 
-_Words = Mapping[str, _Word]
-"""Words by what stands in the text."""
+_Words = tuple[tuple[str, _Word], ...]
+"""Words, each after what stands in the text."""
 
 
 class _Lexicon(dict[str, _Words]):
     """The words of each chunk of text that has white space around it, and in none of them.
 
-    They are remembered, as a few chunks make most of any prompt.
+    They are remembered, as some chunks make most of any prompt.
     """
 
     def __init__(self, read: Callable[[str], _Words]) -> None:
@@ -202,16 +202,21 @@ class _Lexicons:
         self.significant = _Lexicon(self._significant)
 
     def _words(self, chunk: str) -> _Words:
+        if chunk.isalpha() and chunk.isascii() and (chunk.islower() or chunk.istitle()):
+            return ((chunk, self._word("word", chunk)),)  # as the pattern would find, but sooner
         pieces = forms.piece_pattern(self._features).finditer(chunk)
-        return {it.group(): self._word(it.lastgroup or "", it.group()) for it in pieces}
+        return tuple((it.group(), self._word(it.lastgroup or "", it.group())) for it in pieces)
 
     def _word(self, kind: str, text: str) -> _Word:
+        if kind == "word":  # most are
+            terms = (Term(_folded(text, self._features)),)
+            return _Word(Piece(terms), terms)
         piece = _piece(kind, text, self._features)
         return _Word(piece, piece.terms)
 
     def _significant(self, chunk: str) -> _Words:
-        found = {text: _without_stopwords(it.piece) for text, it in self.every[chunk].items()}
-        return {text: _Word(piece, piece.terms) for text, piece in found.items() if piece.terms}
+        found = ((text, _kept(word)) for text, word in self._words(chunk))
+        return tuple((text, word) for text, word in found if word.terms)
 
 
 _lexicons = cache(_Lexicons)
@@ -237,20 +242,25 @@ def _fitting(words_: Iterable[_Word], room: int) -> Iterator[_Word]:
 def _found(sentence: str, lexicon: _Lexicon, features: Features) -> Collection[_Word]:
     """The words of a sentence, each once."""
     spaced = forms.spaced(sentence) if Feature.PAIRS in features else forms.unified(sentence)
-    found: dict[str, _Word] = {}
-    for of_chunk in filter(None, map(lexicon.__getitem__, spaced.split())):
-        found.update(of_chunk)
-    return found.values()
+    of_chunks = map(lexicon.__getitem__, spaced.split())
+    return dict(chain.from_iterable(of_chunks)).values()
 
 
-def _without_stopwords(piece: Piece) -> Piece:
-    return piece._replace(parts=tuple(it for it in piece.parts if it.text not in STOPWORDS))
+def _kept(word: _Word) -> _Word:
+    """The word without parts that are stop words."""
+    if STOPWORDS.isdisjoint([term.text for term in word.piece.parts]):
+        return word
+    piece = word.piece._replace(
+        parts=tuple(term for term in word.piece.parts if term.text not in STOPWORDS)
+    )
+    return _Word(piece, piece.terms)
 
 
+@lru_cache(CACHED)
 def _piece(kind: str, text: str, features: Features) -> Piece:
     if kind == "run" and len(text) == 1:
         return Piece(parts=(Term(text=text, starts=True),))
-    parts, joined = (_folded(texts, features) for texts in _KINDS[kind](text))
+    parts, joined = (_terms(texts, features) for texts in _KINDS[kind](text))
     joined = joined[:MAX_JOINED]
     return Piece(parts=parts[: MAX_TERMS - len(joined)], joined=joined)
 
@@ -274,16 +284,17 @@ def _alternatives(terms: Iterable[Term], corrections: Corrections) -> tuple[Term
     return tuple(Term(text=word) for term in terms for word in corrections.get(term.text, ()))
 
 
-def _folded(texts: list[str], features: Features) -> tuple[Term, ...]:
-    folded = [text.casefold() for text in texts]
-    if Feature.IRREGULAR_FORMS in features:
-        folded = [base_form(text) for text in folded]
-    return tuple(Term(text=text) for text in dict.fromkeys(folded))
+def _terms(texts: list[str], features: Features) -> tuple[Term, ...]:
+    return tuple(map(Term, dict.fromkeys(_folded(text, features) for text in texts)))
 
 
-# What a piece of each kind is looked for by: its parts, and its joined forms.
+def _folded(text: str, features: Features) -> str:
+    folded = text.casefold()
+    return base_form(folded) if Feature.IRREGULAR_FORMS in features else folded
+
+
+# What a piece of each kind but a word is looked for by: its parts, and its joined forms.
 _KINDS: Mapping[str, Callable[[str], tuple[list[str], list[str]]]] = {
-    "word": lambda word: ([word], []),
     "identifier": lambda name: (forms.parts(name), forms.joined_forms(name)),
     "run": lambda run: (forms.pairs(run), []),
 }
