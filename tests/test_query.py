@@ -41,6 +41,7 @@ SENTENCES = {
     "what did we do? the pool": ["what did we do", "pool"],
     "to be or not to be": ["to be or not"],
     "is_not": ["isnot"],
+    "HTTPServer fooBar SQL Pool": ["http server httpserver foo bar foobar sql pool"],
     "": [],
     "?! ... \u3002 \n": [],
     "Straße ŒUVRE": ["strasse œuvre"],

@@ -218,6 +218,21 @@ def test_no_span_and_no_log_line_has_a_secret(
     assert [line for line in lines if AWS in line or RARE in line] == []
 
 
+def test_what_the_operator_allows_is_told_in_spans_from_the_next_request_on(
+    telling: Service, collector: Collector
+) -> None:
+    telling.http.get("/search", params={"q": AWS, "project": "p"})
+    exceptions = telling.path.with_name(f"{telling.path.name}.redaction")
+    exceptions.write_text('{"default": {"allow_kinds": ["aws-key-id"]}}')
+    telling.http.get("/search", params={"q": AWS, "project": "p"})
+    telling.http.get("/stats")
+    collector.await_span("memory.stats")
+
+    searches = collector.all("memory.search")
+    told = [search.attributes["memory.search.query"] for search in searches]
+    assert told == ["[REDACTED:aws-key-id]", AWS]
+
+
 def test_no_half_of_a_secret_is_told_of_a_body_that_is_refused(
     telling: Service, collector: Collector
 ) -> None:
