@@ -21,9 +21,10 @@ from agentops_memory.domain.text.ids import uid_of
 from agentops_memory.domain.text.instants import rendered
 from agentops_memory.domain.transfer.rows import import_rows
 from agentops_memory.domain.transfer.transfer import chunks_of
+from agentops_memory.storage.index_cache.rows import AREA
 from agentops_memory.storage.sqlite.base.connection import connect
 from agentops_memory.storage.sqlite.engine.transaction import SqliteTransaction
-from agentops_memory.storage.sqlite.fts.partitions import AREA, table
+from agentops_memory.storage.sqlite.fts.tables import table
 from agentops_memory.storage.sqlite.schema.migrate import migrated
 
 from .client import Client, post, with_body

@@ -18,9 +18,11 @@ from agentops_memory.domain.model.search import Filter
 from agentops_memory.domain.model.space import Space, project_name
 from agentops_memory.domain.text.query import understood
 from agentops_memory.storage.sqlite.base.connection import connect
+from agentops_memory.storage.sqlite.engine import writer
 from agentops_memory.storage.sqlite.engine.transaction import SqliteTransaction
-from agentops_memory.storage.sqlite.fts import documents, index, partitions
-from agentops_memory.storage.sqlite.fts.partitions import Partitions, table
+from agentops_memory.storage.sqlite.fts import documents, index, partitions, pending
+from agentops_memory.storage.sqlite.fts.partitions import Partitions
+from agentops_memory.storage.sqlite.fts.tables import table
 
 from .database import assert_index_is_whole, imported
 from .requirements import requirement
@@ -187,8 +189,9 @@ def small_partitions() -> Iterator[None]:
     """Inside, a few projects and memories fill a partition, and bulks of new ones are small."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(index, "BULK", 3)
+        patched.setattr(writer, "BULK", 3)
         patched.setattr(index, "MOVED", 3)
-        patched.setattr(index, "MAX_STEP", 40)
+        patched.setattr(pending, "MAX_STEP", 40)
         patched.setattr(documents, "KNOWN", 3)
         for name, value in {"AREAS": 3, "ROWS": 4, "OVERSIZED": 2}.items():
             patched.setattr(partitions, name, value)

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from agentops_memory.domain.errors import StartRefused
+from agentops_memory.domain.model.groups import AREAS
 from agentops_memory.domain.text.features import ALL, INDEXED, Feature
 from agentops_memory.domain.text.normalization import borrowed, borrows
 from agentops_memory.storage.sqlite.base.connection import APPLICATION_ID, connect
-from agentops_memory.storage.sqlite.fts.partitions import AREAS
 from agentops_memory.storage.sqlite.schema.migrate import migrated, statements
 
 from .another import another

@@ -264,7 +264,9 @@ def make_older(path: Path, scripts: Path, newest: int, content: str) -> None:
         script.rename(script.with_suffix(".later"))
     with closing(connect(path)) as database:
         apply_migrations(database)
+        database.execute("ALTER TABLE partitions ADD COLUMN version INTEGER NOT NULL DEFAULT 0")
         Partitions(database, is_alone=True).make_all()
+        database.execute("ALTER TABLE partitions DROP COLUMN version")
         database.execute("INSERT INTO index_rules (one, rules) VALUES (1, ?)", (rules(ALL),))
         database.executescript(content)
         database.execute(f"PRAGMA application_id = {APPLICATION_ID}")

@@ -7,7 +7,7 @@ import pytest
 from agentops_memory.domain.text.normalization import indexed
 from agentops_memory.domain.text.query import understood
 from agentops_memory.storage.sqlite.base.dialect import PRIOR_TEXT, rules
-from agentops_memory.storage.sqlite.fts.partitions import PRIOR
+from agentops_memory.storage.sqlite.fts.tables import PRIOR
 from agentops_memory.storage.sqlite.schema.migrate import migrated
 
 from .database import assert_index_is_whole

@@ -14,9 +14,9 @@ from agentops_memory.domain.lifecycle.projects import BATCH, Projects, erase_som
 from agentops_memory.domain.lifecycle.receipts import Erasures
 from agentops_memory.domain.model.access import NOT_YOUR_PROJECT, OPERATOR, Caller, Patterns, Role
 from agentops_memory.domain.model.erasure import Erasure, ErasureId
+from agentops_memory.domain.model.groups import AREAS
 from agentops_memory.domain.model.space import Project
 from agentops_memory.domain.ports.maintenance import Scrubbed
-from agentops_memory.storage.sqlite.fts.partitions import AREAS
 
 from .callers import audit, calling, made_key
 from .database import assert_index_is_whole, imported

@@ -36,6 +36,7 @@ def test_a_sweep_mends_what_is_out_of_line_and_shows_by_how_much(
     service.save("apple")
     service.save("banana")
     damage(service.path)
+    caplog.clear()
 
     with caplog.at_level(logging.ERROR):
         swept(service.path, each_collector, sweep_default)
@@ -92,6 +93,7 @@ def test_a_sweep_that_fails_does_not_end_the_others(
 ) -> None:
     service.save("apple")
     damage(service.path)
+    caplog.clear()
 
     async def locked_out_then_not() -> None:
         async with asyncio.timeout(20), opened(service.path) as engine:

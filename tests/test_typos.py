@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agentops_memory.domain.text.query import is_one_edit
+from agentops_memory.domain.text.spelling import is_one_edit
 from agentops_memory.storage.sqlite.base import dialect
 from agentops_memory.storage.sqlite.base.connection import connect
 from agentops_memory.storage.sqlite.base.dialect import TOKENIZER, Stems

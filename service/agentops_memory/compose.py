@@ -42,6 +42,7 @@ from .local import LocalService
 from .mcp import http as mcp
 from .mcp.connection import Connections
 from .settings.settings import Settings
+from .storage.index_cache.cache import IndexCache
 from .storage.sqlite import SqliteEngine, TenantsEngine
 from .storage.sqlite.engine.tenants import tenant_file
 from .storage.sqlite.schema.migrate import OnUpgrade
@@ -92,6 +93,7 @@ async def opened(
         clock=clock,
         elapsed=elapsed,
         on_upgrade=on_upgrade,
+        index_cache=IndexCache(settings.index_cache),
     )
     async with (
         service_lock_within(settings.db_path, settings.lock_wait, on_wait),
@@ -126,6 +128,7 @@ async def opened_here(
         features=settings.recall,
         quota=settings.tenant_quota,
         retention=settings.retention,
+        index_cache=IndexCache(settings.index_cache),
     ) as sqlite:
         engine = traced(sqlite, telemetry)
         transfer = Transfer(engine=engine, rules=wiring.rules, step=OWN, rest=OF_OTHERS)

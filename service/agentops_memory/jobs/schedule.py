@@ -20,6 +20,7 @@ from ..domain.transfer.transfer import Transfer
 from ..files.audit import trim
 from ..files.file_systems import require_local
 from ..settings.settings import Settings
+from ..storage.index_cache.cache import IndexCache
 from ..storage.sqlite import SqliteEngine, TenantsEngine
 from ..storage.sqlite.engine.engine import Listener
 from ..storage.sqlite.schema.migrate import OnUpgrade
@@ -44,6 +45,7 @@ class BackgroundJobs:
     clock: Callable[[], datetime]
     elapsed: Callable[[], float] = time.monotonic
     on_upgrade: OnUpgrade = noop
+    index_cache: IndexCache = field(default_factory=IndexCache)
     erased: WorkSignal = field(default_factory=WorkSignal)  # where something was erased
     imports: WorkSignal = field(default_factory=WorkSignal)  # where one was left half-way
     _opened: WorkSignal = field(default_factory=WorkSignal)
@@ -67,6 +69,7 @@ class BackgroundJobs:
             features=self.settings.recall,
             quota=self.settings.tenant_quota,
             retention=self.settings.retention,
+            index_cache=self.index_cache,
             listener=Listener(committed=committed, damaged=damaged, upgrading=upgrading),
         ) as engine:
             yield engine

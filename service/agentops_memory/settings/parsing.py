@@ -173,6 +173,11 @@ def size(text: str) -> int:
     return int(match["count"]) * _SIZES[(match["unit"] or "").lower()]
 
 
+def size_or_none(text: str) -> int:
+    """A number of bytes; `0` is none."""
+    return 0 if text == "0" else size(text)
+
+
 def optional_size(text: str) -> int | None:
     """A number of bytes, or none."""
     return size(text) if text else None

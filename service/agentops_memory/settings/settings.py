@@ -97,6 +97,11 @@ class Settings:
         "MEMORY_RECALL_LIMIT", "--recall-limit", "DURATION", parsing.duration, "2s",
         help="How long words may be looked for, before the newest memories stand in.",
     ))
+    index_cache: int = field(metadata=variable(  # bytes
+        "MEMORY_INDEX_CACHE", "--index-cache", "SIZE", parsing.size_or_none, "32MiB",
+        help="How much of the full-text index is held in memory, for the projects that are asked "
+        "for; 0 turns that off.",
+    ))
     sweep_every: timedelta = field(metadata=variable(
         "MEMORY_SWEEP_EVERY", "--sweep-every", "DURATION", parsing.duration, "10m",
         help="How often the service compares its index with the memories; 0 turns that off.",

@@ -44,6 +44,8 @@ def save(tx: Transaction, draft: Draft, window: timedelta) -> Saved:
         new = _memory(tx, draft)
         lifecycles.require_pin(tx, None, new)
         saved = Saved(memory=created(tx, new), action=Action.CREATED)
+    if not older:
+        return saved
     return replace(saved, superseded=lifecycles.link(tx, saved.memory.id, older))
 
 

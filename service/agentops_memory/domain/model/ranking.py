@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ..text.features import Feature
+from ..text.features import Feature, Features
 from ..text.query import Query
 from .memory import MemoryId
 from .search import Follower, Tier
@@ -33,9 +33,9 @@ SCORED = 100  # rows at most that the rare words of a text bring, whose look-ali
 PLACES = 10_000  # of a tier that are counted for a memory that is not shown
 
 
-def weights_of(query: Query) -> tuple[float, ...]:
+def weights_of(features: Features) -> tuple[float, ...]:
     """What a word is worth in each field."""
-    return WEIGHTS if Feature.TITLE_WEIGHT in query.features else EVEN_WEIGHTS
+    return WEIGHTS if Feature.TITLE_WEIGHT in features else EVEN_WEIGHTS
 
 
 def sentence_weights(tier: Tier, query: Query) -> tuple[float, ...]:
@@ -51,19 +51,22 @@ def gaining(tier: Tier, query: Query) -> int:
 def followers(best: Sequence[Candidate]) -> dict[MemoryId, list[Follower]]:
     """For those of the best that gain, the others of them that follow in their session."""
     sessions: dict[object, list[Candidate]] = {}
-    for it in sorted(best, key=lambda it: it.id):
-        if it.session is not None:
-            sessions.setdefault(it.session, []).append(it)
+    for it in best:
+        sessions.setdefault(it.session, []).append(it)
+    sessions.pop(None, None)
     return {
         it.id: [
             Follower(memory=other.id, weight=FOLLOWING[other.id == it.second], score=other.score)
             for other in session[place : place + len(FOLLOWING)]
             if it.second is None or other.id <= it.second
         ]
-        for session in sessions.values()
-        if len(session) > 1
+        for session in (sorted(it, key=_by_id) for it in sessions.values() if len(it) > 1)
         for place, it in enumerate(session, start=1)
     }
+
+
+def _by_id(candidate: Candidate) -> MemoryId:
+    return candidate.id
 
 
 def with_gains(best: Sequence[Candidate]) -> list[Scored]:
@@ -72,6 +75,26 @@ def with_gains(best: Sequence[Candidate]) -> list[Scored]:
     for id_, added in followers(best).items():
         scores[id_] += sum(it.weight * it.score for it in added)
     return sorted((score, id_) for id_, score in scores.items())
+
+
+def combined(sentences: Sequence[Sequence[Scored]], weights: Sequence[float]) -> list[Scored]:
+    """The scores of memories that some of the sentences contribute, each by its weight, best first.
+
+    A score is that of the best sentence, and a part of the sum of the others, added up in
+    the order of the sentences.
+    """
+    weighted: dict[MemoryId, list[float]] = {}
+    for sentence, weight in zip(sentences, weights, strict=True):
+        for score, id_ in sentence:
+            weighted.setdefault(id_, []).append(weight * score)
+    return sorted((_one_score(scores), id_) for id_, scores in weighted.items())
+
+
+def _one_score(scores: Sequence[float]) -> float:
+    best, total = min(scores), 0.0
+    for score in scores:  # `sum` adds up otherwise in newer releases
+        total += score
+    return best + OTHER_SENTENCES * (total - best)
 
 
 def sentence_depth(query: Query, limit: int) -> int | None:

@@ -17,7 +17,6 @@ MAX_PROMPT = 500  # code points; a prompt's intent is at its start
 MAX_TERMS = 64  # bounds latency; 500 code points of prose have fewer
 MAX_JOINED = 8  # joined forms of one identifier
 SHORTEST_TYPO = 5  # letters of a word that may be misspelt
-SHORTEST_STEM, LONGEST_STEM = 4, 32  # letters of a stem that may be misspelt
 CACHED, LONGEST_CACHED = 8192, 64  # chunks of text that are remembered, and their characters
 
 STOPWORDS = frozenset(
@@ -145,24 +144,6 @@ def words(prompt: str, features: Features = ALL) -> tuple[str, ...]:
     return tuple(dict.fromkeys(parts))
 
 
-def is_compared(stem: str) -> bool:
-    """Whether a stem is of a length at which typos are corrected."""
-    return SHORTEST_STEM <= len(stem) <= LONGEST_STEM
-
-
-def is_one_edit(word: str, other: str) -> bool:
-    """Whether one deletion, insertion, substitution or transposition turns one into the other."""
-    if len(word) > len(other):
-        word, other = other, word
-    if len(other) - len(word) > 1 or word == other:
-        return False
-    same = next((at for at, letter in enumerate(word) if letter != other[at]), len(word))
-    rest, other_rest = word[same:], other[same:]
-    if len(word) < len(other):
-        return rest == other_rest[1:]
-    return rest[1:] == other_rest[1:] or _swapped(rest) == other_rest
-
-
 class _Word(NamedTuple):
     """A word of a text, as it is looked for."""
 
@@ -269,10 +250,6 @@ def _piece(kind: str, text: str, features: Features) -> Piece:
 def _is_long_word(term: Term) -> bool:
     is_long = len(term.text) >= SHORTEST_TYPO and term.text.isalpha() and not term.starts
     return is_long and term.text not in WITH_FORMS  # which is spelt as it should be
-
-
-def _swapped(letters: str) -> str:
-    return letters[1:2] + letters[:1] + letters[2:]
 
 
 def _widened(sentence: Sentence, corrections: Corrections) -> Sentence:

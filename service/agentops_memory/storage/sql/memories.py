@@ -110,22 +110,22 @@ class Memories(MemoryLists):
         return self._index.in_bulk()
 
     def insert(self, memory: Memory) -> Memory:
-        space, _ = self._spaces.placed(memory.space)
+        space, area = self._spaces.placed(memory.space)
         row = {**memory_row(memory), "key": self._key(memory)}
         stored = replace(memory, id=MemoryId(self._inserted("memories", space_id=space, **row)))
         if memory.lifecycle != NO_LIFECYCLE:
             self._put_lifecycle(stored)
-        self._index.add(stored.id, len(memory.text.content))
+        self._index.add(stored, space, area)
         return stored
 
     def insert_all(self, memories: Sequence[Memory]) -> list[MemoryId]:
         ids: list[MemoryId] = []
-        placed: list[tuple[Memory, int]] = []
+        placed: list[tuple[Memory, tuple[int, int]]] = []
         for it in memories:
             if not self._spaces.knows(it.space):  # its partition depends on what is stored
                 ids += self._insert_placed(placed)
                 placed = []
-            placed.append((it, self._spaces.placed(it.space)[0]))
+            placed.append((it, self._spaces.placed(it.space)))
         return ids + self._insert_placed(placed)
 
     def replace(self, memory: Memory) -> None:
@@ -213,14 +213,17 @@ class Memories(MemoryLists):
         )
         return set(projects)
 
-    def _insert_placed(self, placed: Sequence[tuple[Memory, int]]) -> list[MemoryId]:
-        """Store and index new memories, each with the id of its space."""
-        rows = [{"space_id": at, **memory_row(it), "key": self._key(it)} for it, at in placed]
+    def _insert_placed(self, placed: Sequence[tuple[Memory, tuple[int, int]]]) -> list[MemoryId]:
+        """Store and index new memories, each with the id and the area of its space."""
+        rows = [
+            {"space_id": id_, **memory_row(it), "key": self._key(it)} for it, (id_, _) in placed
+        ]
         ids = [MemoryId(id_) for id_ in self._inserted_all("memories", rows)]
-        for id_, (it, _) in zip(ids, placed, strict=True):
+        for id_, (it, place) in zip(ids, placed, strict=True):
+            stored = replace(it, id=id_)
             if it.lifecycle != NO_LIFECYCLE:
-                self._put_lifecycle(replace(it, id=id_))
-            self._index.add(id_, len(it.text.content))
+                self._put_lifecycle(stored)
+            self._index.add(stored, *place)
         return ids
 
     def _key(self, memory: Memory) -> str | None:

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any, Protocol, TypeVar
 
 from ...domain.model.access import Patterns
-from ...domain.model.memory import MemoryId
+from ...domain.model.memory import Memory, MemoryId
 from ...domain.model.search import Filter
 from ...domain.model.space import GLOBAL_SCOPE, Project, Space
 from ...domain.model.stores import Page, Slice, Span
@@ -89,8 +89,8 @@ class Index(Protocol):
     def prepare(self, area: int) -> None:
         """Make sure that an area can be written to, before there is anything to write."""
 
-    def add(self, memory: MemoryId, size: int) -> None:
-        """Index a memory that is new, the newest of all, and of so many characters."""
+    def add(self, memory: Memory, space: int, area: int) -> None:
+        """Index a memory that is new, the newest of all, with its space's id and area."""
 
     def in_bulk(self) -> AbstractContextManager[None]:
         """Inside, new memories are indexed many at a time."""

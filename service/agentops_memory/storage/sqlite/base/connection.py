@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 from urllib.parse import quote
 
 import aiosqlite
@@ -91,6 +91,11 @@ def connect(
             raise _damaged_schema() from error
         raise
     return database
+
+
+def known_stems(database: sqlite3.Connection) -> Stems:
+    """What the words are in the index of a connection that was made by `connect`."""
+    return cast(_Database, database).stems
 
 
 def read_only(database: sqlite3.Connection) -> None:

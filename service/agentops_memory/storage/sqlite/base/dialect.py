@@ -12,18 +12,19 @@ from typing import cast
 from ....domain.model.access import Patterns
 from ....domain.model.ranking import PRIOR_MEMORIES, PRIOR_WORDS
 from ....domain.model.space import Project
+from ....domain.text.columns import context, tags_column
 from ....domain.text.features import ALL, INDEXED, Feature, Features
 from ....domain.text.normalization import (
     INDEX_FORMAT,
-    borrowed,
     borrows,
     fingerprint,
     indexed,
     plain_words,
     unified,
 )
-from ....domain.text.query import STOPWORDS, is_compared
+from ....domain.text.query import STOPWORDS
 from ....domain.text.similarity import similarity
+from ....domain.text.spelling import is_compared
 from ...sql.rows import tag_tuple
 from ...sql.table import Connection, Dialect, Table
 from .errors import decoded
@@ -31,6 +32,7 @@ from .errors import decoded
 TOKENIZER = "porter unicode61 remove_diacritics 2 categories 'L* N* Co Mn Mc'"
 PRIOR_TEXT = " ".join(["\ufe00"] * PRIOR_WORDS)  # a word that no text has: `unified` drops it
 _WORD = re.compile(r"[^\W_]+")
+_PREPARED_WORD = re.compile("[0-9a-z]+")  # where there is nothing beyond ASCII
 _ENDINGS = ("e", "ed")  # of words whose stem is no stem of itself
 KNOWN = 16_384  # words whose stems, or forms, are remembered by a connection
 
@@ -84,7 +86,7 @@ def registered(database: sqlite3.Connection, stems: "Stems", features: Features 
         "borrows": (1, lambda content: borrows(decoded(content), features)),
         "borrowed": (
             2,
-            lambda *texts: indexed(borrowed(map(decoded, filter(None, texts))), features),
+            lambda *texts: context(map(decoded, filter(None, texts)), features),
         ),
         "fingerprint_of": (4, _fingerprint),
         "forms": (1, lambda text: _distinct(_compared(stems, plain_words(text)).values())),
@@ -96,6 +98,8 @@ def registered(database: sqlite3.Connection, stems: "Stems", features: Features 
     functions["prior_rows"] = 0, lambda: prior
     functions["prior_text"] = 0, lambda: PRIOR_TEXT
     functions["own_rules"] = 0, lambda: own
+    names = json.dumps(sorted(features))
+    functions["own_features"] = 0, lambda: names
     for name, (arguments, function) in functions.items():
         database.create_function(name, arguments, function, deterministic=True)
 
@@ -133,7 +137,7 @@ def _distinct(forms: Iterable[str]) -> str:
 
 @lru_cache(256)
 def _indexed_tags(tags: str, features: Features) -> str:
-    return indexed("\n".join(tag_tuple(tags)), features) if Feature.TAGS in features else ""
+    return tags_column(tag_tuple(tags), features)
 
 
 class Stems:
@@ -158,33 +162,45 @@ class Stems:
         return forms
 
     def _found(self, words: Iterable[str]) -> dict[str, str]:
-        stems = self._of(words)
-        again = self._of(filter(None, stems.values()))
+        stems = self.of(words)
+        again = self.of(filter(None, stems.values()))
         # Stemming "nois" again gives "noi", and "noise" gives "nois".
         changing = {stem for stem, found in again.items() if stem != found}
-        likely = self._of(f"{stem}{ending}" for stem in changing for ending in _ENDINGS)
+        likely = self.of(f"{stem}{ending}" for stem in changing for ending in _ENDINGS)
         forms = {stem: _form(stem, likely) if stem in changing else stem for stem in again}
         return {word: forms.get(stem, "") for word, stem in stems.items()}
 
     def similarities(self, texts: Iterable[str]) -> list[float]:
         """How alike the first text and each of the others are, by their stems."""
         said = [frozenset(_WORD.findall(unified(text).casefold())) - STOPWORDS for text in texts]
-        stem_of = self._of(chain.from_iterable(said))
+        stem_of = self.of(chain.from_iterable(said))
         own, *others = ({stem_of[word] or word for word in words} for words in said)
         return [similarity(own, other) for other in others]
+
+    def of_texts(self, texts: Sequence[str]) -> list[list[str]]:
+        """The stems in each of some prepared texts, in their order."""
+        if all(map(str.isascii, texts)):
+            words = [_PREPARED_WORD.findall(text) for text in texts]
+            stem_of = self.of(chain.from_iterable(words))
+            return [[stem_of[word] for word in said] for said in words]
+        stems: list[list[str]] = [[] for _ in texts]
+        for place, token in self._tokens(list(texts)):
+            stems[place].append(token or "")  # a lone mark is a word without letters
+        return stems
 
     def close(self) -> None:
         if self._scratch is not None:
             self._scratch.close()
             self._scratch = None
 
-    def _of(self, words: Iterable[str]) -> dict[str, str]:
-        """The stem of each word; the empty string if there is not just one."""
-        wanted = dict.fromkeys(words)
-        if unknown := [word for word in wanted if word not in self._stems]:
-            self._stems |= self._stemmed(unknown)
-        stems = {word: self._stems[word] for word in wanted}
-        _forget(self._stems)
+    def of(self, words: Iterable[str]) -> dict[str, str]:
+        """The stem of each word; the empty string for one that the index takes apart."""
+        wanted, known = list(words), self._stems
+        if unknown := [word for word in wanted if word not in known]:
+            known |= self._stemmed(list(dict.fromkeys(unknown)))
+        stems = {word: known[word] for word in wanted}
+        if len(known) > KNOWN:
+            _forget(known)
         return stems
 
     def _tokens(self, texts: list[str]) -> list[tuple[int, str]]:

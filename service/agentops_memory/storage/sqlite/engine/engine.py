@@ -11,13 +11,17 @@ from typing import ParamSpec, TypeVar
 
 from ....domain.errors import Damaged, StartRefused
 from ....domain.model.access import Caller
+from ....domain.model.ranking import weights_of
 from ....domain.model.retention import USUAL, Retentions
 from ....domain.ports.callbacks import noop
 from ....domain.ports.maintenance import Condition
 from ....domain.text.features import ALL, Features
 from ....domain.text.ids import Uids
+from ...index_cache.cache import CachedGroups, IndexCache
 from ..base.connection import BUSY_TIMEOUT, READ_LIMIT, in_snapshot
 from ..base.errors import DAMAGED, REMEDY, Undecodable, decoding, translated
+from ..fts.partitions import versions_of
+from ..fts.pending import Pending
 from ..maintenance.damage import Damage, OnDamage
 from ..maintenance.scrub import FreeSpace
 from ..schema.migrate import OnUpgrade, has_newest_format
@@ -57,9 +61,12 @@ class SqliteEngine:
         damage: Damage,
         clock: Callable[[], datetime],
         transactions: Callable[..., SqliteTransaction],
+        *,
+        groups: CachedGroups,
     ) -> None:
         self.damage = damage
         self._transaction = transactions
+        self._groups = groups
         self._writer = writer
         self._readers = readers
         self._free_space = free_space
@@ -76,27 +83,34 @@ class SqliteEngine:
         quota: int | None = None,
         retention: Retentions = USUAL,
         listener: Listener = SILENT,
+        index_cache: IndexCache | None = None,
     ) -> AsyncIterator["SqliteEngine"]:
         """An engine over the file, made or brought up to date first; checkpointed at the end.
 
         Raises StartRefused when the file cannot be used as it is. A cancelled
         opening leaves at once; what it began on the file is undone by the next.
         """
+        groups = CachedGroups(index_cache or IndexCache(), weights_of(features))
         async with (
             opened_file(path, clock(), features, listener.upgrading) as (database, files),
             Readers.opened(path, features, files.require_own_log) as readers,
-            serving(database, files, QUEUE, QUEUE_TIMEOUT, listener.committed) as writer,
+            serving(
+                database, files, QUEUE, QUEUE_TIMEOUT, listener.committed, groups.writing
+            ) as writer,
         ):
             if not files.are_in_place():
                 raise StartRefused(f"{path} was replaced while it was opened.")
             free_space, damage = FreeSpace(database, path, files), Damage(path, listener.damaged)
             transactions = partial(SqliteTransaction, quota=quota, retention=retention, uids=Uids())
-            yield cls(writer, readers, free_space, damage, clock, transactions)
+            try:
+                yield cls(writer, readers, free_space, damage, clock, transactions, groups=groups)
+            finally:
+                groups.drop()
 
     async def read(self, caller: Caller, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         def transaction(database: sqlite3.Connection) -> T:
             def worked() -> tuple[SqliteTransaction, T]:
-                tx = self._transaction(database, self._clock(), caller)
+                tx = self._transaction(database, self._clock(), caller, groups=self._groups)
                 return tx, decoding(database, partial(work, tx, *args, **kwargs))
 
             tx, answer = in_snapshot(database, READ_LIMIT, worked)
@@ -118,9 +132,9 @@ class SqliteEngine:
                 raise
 
     async def write(self, caller: Caller, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        def transaction(database: sqlite3.Connection, *, is_alone: bool) -> T:
+        def transaction(database: sqlite3.Connection, batch: Pending) -> T:
             tx = self._transaction(
-                database, self._clock(), caller, is_alone=is_alone, others=self._others
+                database, self._clock(), caller, batch=batch, others=self._others
             )
             try:
                 return decoding(database, partial(work, tx, *args, **kwargs))
@@ -162,7 +176,7 @@ class SqliteEngine:
         Refuses as a write does, and with Damaged while damage is known.
         """
 
-        def again(database: sqlite3.Connection, *, is_alone: bool) -> bool:  # noqa: ARG001
+        def again(database: sqlite3.Connection, _: Pending) -> bool:
             ((version,),) = database.execute("PRAGMA user_version")
             database.execute(f"PRAGMA user_version = {version}")
             return has_newest_format(database)
@@ -179,7 +193,10 @@ class SqliteEngine:
         Changes wait a moment now and then, not until the end.
         """
         with self._translated(caller):
-            return await self._free_space.scrub()
+            is_done = await self._free_space.scrub()
+            versions = await self._readers.run(versions_of)
+            self._groups.keep(versions)  # nothing of what another process erased
+            return is_done
 
     @contextmanager
     def _translated(self, caller: Caller) -> Iterator[None]:

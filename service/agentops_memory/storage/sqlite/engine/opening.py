@@ -16,7 +16,7 @@ from ....domain.text.features import Features
 from ..base.connection import Connection, connection
 from ..base.open_files import OpenFiles, WriteAheadLog, file_in_use, opening, protect_log
 from ..schema.migrate import OnUpgrade, migrated
-from .writer import OnCommit, Writer
+from .writer import Around, OnCommit, Writer
 
 T = TypeVar("T")
 
@@ -51,11 +51,18 @@ async def opened_file(
 
 @asynccontextmanager
 async def serving(
-    database: Connection, files: OpenFiles, places: int, wait: timedelta, on_commit: OnCommit
+    database: Connection,
+    files: OpenFiles,
+    places: int,
+    wait: timedelta,
+    on_commit: OnCommit,
+    around: Around,
 ) -> AsyncIterator[Writer]:
     """A writer at work. At the end it writes what it has accepted."""
     wal = WriteAheadLog(database, files)
-    writer = Writer(database, places, wait, wal.after_batch, on_commit, files.require_in_place)
+    writer = Writer(
+        database, places, wait, wal.after_batch, on_commit, files.require_in_place, around=around
+    )
     task = asyncio.create_task(writer.serve())
     try:
         yield writer

@@ -10,6 +10,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 from ....domain.model.access import Caller
 from ....domain.model.retention import USUAL, Retentions
 from ....domain.text.ids import Uids, uid_of
+from ...index_cache.cache import CachedGroups
 from ...sql.idempotency_records import IdempotencyRecords
 from ...sql.imports import Imports
 from ...sql.lifecycles import Lifecycles
@@ -29,6 +30,7 @@ from ..base.dialect import SQLITE
 from ..base.errors import NeedsTransactionOfItsOwn
 from ..fts.index import Index
 from ..fts.partitions import Partitions
+from ..fts.pending import Pending
 from ..fts.purges import Purges
 from ..fts.search import Search
 from ..fts.segments import Segments
@@ -50,20 +52,23 @@ class SqliteTransaction:
         now: datetime,
         caller: Caller,
         *,
-        is_alone: bool = True,
+        batch: Pending | None = None,
         quota: int | None = None,
         retention: Retentions = USUAL,
         uids: Uids | None = None,
         others: Callable[[], int] = lambda: 0,
+        groups: CachedGroups | None = None,
     ) -> None:
         self._connection = connection
         self._quota = quota
         self._uids = uids or Uids()
         self._others = others
+        self._groups = groups
         self.now = now
         self.caller = caller
         self.retention = retention
-        self.is_alone = is_alone
+        self.is_alone = batch is None or batch.partitions.is_alone
+        self._batch = batch
         self._projects = caller.projects
         self._begun = time.monotonic()
 
@@ -73,12 +78,15 @@ class SqliteTransaction:
 
     @property
     def room(self) -> int | None:
-        return None if self._quota is None else self._quota - _stored(self._connection)
+        if self._quota is None:
+            return None
+        self._settle()
+        return self._quota - _stored(self._connection)
 
     @property
     def met_damage(self) -> bool:
         """Whether the index was found damaged where something else stood in."""
-        return "search" in vars(self) and self.search.met_damage
+        return "_search" in vars(self) and self._search.met_damage
 
     def new_uid(self, at: datetime) -> str:
         return self._uids.make(at) if at == self.now else uid_of(at)
@@ -153,23 +161,36 @@ class SqliteTransaction:
 
     @cached_property
     def index(self) -> Index:
-        return Index(self._connection, self.partitions)
+        return Index(self._connection, self._partitions, self._batch)
 
-    @cached_property
+    @property
     def search(self) -> Search:
+        self._flush()
+        return self._search
+
+    @cached_property
+    def _search(self) -> Search:
         lists = MemoryLists(self._connection, SQLITE, self._projects, self._moment)
-        visibility = Visibility(self._connection, self.partitions, self._projects, self._moment)
-        return Search(self._connection, lists, visibility, self._begun)
+        visibility = Visibility(self._connection, self._partitions, self._projects, self._moment)
+        return Search(self._connection, lists, visibility, self._groups, self._begun)
 
-    @cached_property
+    @property
     def partitions(self) -> Partitions:
-        return Partitions(self._connection, is_alone=self.is_alone)
+        self._flush()
+        return self._partitions
 
     @cached_property
+    def _partitions(self) -> Partitions:
+        if self._batch is not None:
+            return self._batch.partitions
+        return Partitions(self._connection, is_alone=True)
+
+    @property
     def segments(self) -> Segments:
+        self._flush()
         return Segments(self._connection)
 
-    @cached_property
+    @property
     def purges(self) -> Purges:
         return Purges(self._connection, self.partitions)
 
@@ -180,6 +201,17 @@ class SqliteTransaction:
     @cached_property
     def _spaces(self) -> Spaces:
         return Spaces(self._connection, SQLITE, self.index)
+
+    def _flush(self) -> None:
+        """Put into the index what waits for the end of the batch: it is about to be read."""
+        if self._batch is not None:
+            self._batch.flush()
+
+    def _settle(self) -> None:
+        """Let the index take the pages that it needs: they are about to be counted."""
+        if self._batch is not None and self._batch.flush():
+            self._connection.execute("SAVEPOINT settled")  # at which FTS5 writes out
+            self._connection.execute("RELEASE settled")
 
     def _require_alone(self) -> None:
         if not self.is_alone:

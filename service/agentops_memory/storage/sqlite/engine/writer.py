@@ -1,8 +1,9 @@
 """The one writer: changes wait in a bounded queue, and those that wait together share one commit.
 
 Each change of a batch has a savepoint of its own, and none is answered before the commit. One
-that raises is rolled back alone. When the transaction itself is lost, with the error of one or
-with the commit, nothing of the batch happened, and the others are run again, each alone.
+that raises is rolled back alone. New memories enter the full-text index together, before the
+commit. When the transaction itself is lost, with the error of one, of the index or with the
+commit, nothing of the batch happened, and the others are run again, each alone.
 """
 
 import asyncio
@@ -10,15 +11,18 @@ import sqlite3
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from datetime import timedelta
 from functools import partial
 from itertools import islice
 from typing import Any, Protocol, TypeVar, cast
 
 from ....domain.errors import Busy, Refusal, Unavailable
+from ...index_cache.cache import IndexWrites
 from ..base.connection import Check, Connection, carried, change
 from ..base.errors import RunAgain
+from ..fts.partitions import Partitions
+from ..fts.pending import BULK, Pending
 from .outcomes import Failed, Outcome, Succeeded, outcome_of, settle
 
 T = TypeVar("T")
@@ -32,10 +36,18 @@ OnCommit = Callable[[int, float], None]
 """Told of each commit: how many changes, and the seconds that they took."""
 
 
+Around = Callable[[], AbstractContextManager[Callable[[IndexWrites], None]]]
+"""A context of each transaction, from before its begin until after its commit.
+
+It is told what is written into the index.
+"""
+
+
 class Change(Protocol[T_co]):
     """A change that never commits, and can be run again when what it did was rolled back."""
 
-    def __call__(self, database: sqlite3.Connection, *, is_alone: bool) -> T_co: ...
+    def __call__(self, database: sqlite3.Connection, batch: Pending, /) -> T_co:
+        """Make it: alone in its transaction, or in a batch."""
 
 
 class Writer:
@@ -53,7 +65,10 @@ class Writer:
         after: Callable[[], Awaitable[None]],
         on_commit: OnCommit,
         check: Check,
+        *,
+        around: "Around",
     ) -> None:
+        self._around = around
         self._connection = connection
         self._places = asyncio.Semaphore(places)
         self._timeout = timeout.total_seconds()
@@ -122,7 +137,7 @@ class Writer:
         batch = list(islice(self._queue, MEMBERS))
         try:
             for it in await self._undecided(batch):
-                run = partial(alone, it.work, it.deadline, self._check)
+                run = partial(alone, it.work, it.deadline, self._check, self._around)
                 began, outcome = time.monotonic(), await self._connection.run(run)
                 self._notify([outcome], began)
                 self._settle(it, outcome)
@@ -134,7 +149,7 @@ class Writer:
         if len(batch) == 1:
             return batch
         works = [it.work for it in batch]
-        run = partial(together, works, batch[0].deadline, self._check)
+        run = partial(together, works, batch[0].deadline, self._check, self._around)
         began, results = time.monotonic(), await self._connection.run(run)
         self._notify(results, began)
         outcomes = list(zip(batch, results, strict=False))
@@ -177,20 +192,32 @@ class _Queued:
 
 
 def alone(
-    work: Change[object], deadline: float, check: Check, database: sqlite3.Connection
+    work: Change[object],
+    deadline: float,
+    check: Check,
+    around: Around,
+    database: sqlite3.Connection,
 ) -> Outcome:
     """What came of work in a transaction of its own."""
 
     def run() -> object:
-        with change(database, deadline, check):
-            return work(database, is_alone=True)
+        with around() as note, change(database, deadline, check):
+            batch = Pending(database, Partitions(database, is_alone=True))
+            answer = work(database, batch)
+            batch.flush()
+            note(batch.writes)
+            return answer
 
     outcome = outcome_of(run)
     return outcome_of(run) if _is_to_run_again(outcome) else outcome
 
 
 def together(
-    works: Sequence[Change[object]], deadline: float, check: Check, database: sqlite3.Connection
+    works: Sequence[Change[object]],
+    deadline: float,
+    check: Check,
+    around: Around,
+    database: sqlite3.Connection,
 ) -> list[Outcome | None]:
     """What came of the first of these, in order: one at least, and all that had time to begin.
 
@@ -198,15 +225,18 @@ def together(
     """
     outcomes: list[Outcome | None] = []
     try:
-        with change(database, deadline, check):
+        with around() as note, change(database, deadline, check):
             end = time.monotonic() + LONGEST.total_seconds()
+            batch = Pending(database, Partitions(database, is_alone=False), BULK)
             for work in works:
-                outcomes.append(_in_savepoint(work, database))
+                outcomes.append(_in_savepoint(work, database, batch))
                 if time.monotonic() > end:
                     break
+            batch.flush()
+            note(batch.writes)
     except _TransactionEnded as ended:
         return [*([None] * len(outcomes)), ended.outcome]
-    except sqlite3.Error:  # of BEGIN or COMMIT: alone, each meets it or does not
+    except (sqlite3.Error, RunAgain):  # of BEGIN, the index or COMMIT: alone, each meets it or not
         return [None] * len(outcomes or works)
     return outcomes
 
@@ -219,11 +249,15 @@ class _TransactionEnded(Exception):
         self.outcome = outcome
 
 
-def _in_savepoint(work: Change[object], database: sqlite3.Connection) -> Outcome | None:
+def _in_savepoint(
+    work: Change[object], database: sqlite3.Connection, batch: Pending
+) -> Outcome | None:
+    before = batch.mark()
+
     def run() -> object:
         with carried():
             database.execute("SAVEPOINT work")
-            answer = work(database, is_alone=False)
+            answer = work(database, batch)
             database.execute("RELEASE work")
             return answer
 
@@ -232,6 +266,7 @@ def _in_savepoint(work: Change[object], database: sqlite3.Connection) -> Outcome
         return outcome
     if not _is_undone(database):
         raise _TransactionEnded(outcome)
+    batch.go_back(before)
     return None if _is_to_run_again(outcome) else outcome
 
 

@@ -5,12 +5,16 @@ import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from ....domain.model.groups import FIRST
 from ....domain.model.memory import MemoryId
 from ....domain.text.normalization import NEIGHBOURS, plain_words
+from ...index_cache.cache import IndexWrites
+from ...index_cache.rows import row_number, span_of
 from ...sql.liveness import indexed
 from ...sql.table import GLOBAL_AREA
 from ..base.dialect import SqliteTable
-from .partitions import FIRST, OWN_COLUMNS, Partitions, row_number, span_of, table
+from .partitions import Partitions
+from .tables import OWN_COLUMNS, table
 
 # The areas of a partition; the first one answers for the global memories, too.
 AREAS = f"""SELECT area FROM spaces WHERE partition = :partition
@@ -23,6 +27,7 @@ TERMS = """SELECT DISTINCT area, length(value), value
 KNOWN = 2000  # words of an area whose terms a transaction remembers to be there
 
 _NONE: frozenset[str] = frozenset()
+
 
 Row = tuple[int, str, str, str, str]
 """What a full-text table holds of a document: its number, and its columns."""
@@ -50,19 +55,7 @@ class Documents(SqliteTable):
     def __init__(self, connection: sqlite3.Connection, partitions: Partitions) -> None:
         super().__init__(connection)
         self._partitions = partitions
-
-    def between(self, first: MemoryId, last: MemoryId) -> dict[MemoryId, Document]:
-        """Those of the live memories between two."""
-        # By their spaces, too: the view reads along spaces, and would look into each of them.
-        rows = self._execute(
-            """SELECT id, area, title, content, context, tags
-                 FROM memory_text
-                WHERE space_id IN (SELECT space_id FROM memories WHERE id BETWEEN :first AND :last)
-                      AND id BETWEEN :first AND :last""",
-            first=first,
-            last=last,
-        )
-        return {id_: Document(*columns) for id_, *columns in rows}
+        self.writes = IndexWrites()
 
     def of(self, ids: Collection[MemoryId]) -> dict[MemoryId, Document]:
         """Those of live memories."""
@@ -110,6 +103,7 @@ class Documents(SqliteTable):
                     VALUES (?, ?, ?, ?, ?)""",
                 rows,
             )
+            self._note(number, rows, sign=1)
 
     def delete(self, documents: Mapping[MemoryId, Document]) -> None:
         for number, rows in self._by_partition(documents):
@@ -119,6 +113,11 @@ class Documents(SqliteTable):
                     VALUES ('delete', ?, ?, ?, ?, ?)""",
                 rows,
             )
+            self._note(number, rows, sign=-1)
+
+    def _note(self, number: int, rows: Sequence[Row], *, sign: int) -> None:
+        version = self._partitions.new_version(number)
+        self.writes.note(number, version, ((row, tuple(texts)) for row, *texts in rows), sign)
 
     def _by_partition(
         self, documents: Mapping[MemoryId, Document]
@@ -157,6 +156,10 @@ class Terms(SqliteTable):
             known = self._known.setdefault(area, set())
             if len(known) < KNOWN:
                 known |= said
+
+    def forget(self) -> None:
+        """Remember nothing of what is there."""
+        self._known.clear()
 
     def update(self, old: Document | None, new: Document | None) -> None:
         """Bring the terms in line when a memory has changed; the index knows of it already."""

@@ -8,11 +8,12 @@ from typing import Any
 from ....domain.model.memory import MemoryId
 from ....domain.model.search import Field, Parts, TermScore, Tier
 from ....domain.text.query import Query, Term
+from ...index_cache.rows import row_number
 from ...sql.liveness import indexed
 from ...sql.table import GLOBAL_AREA
 from ..base.dialect import SqliteTable
-from .partitions import OWN_COLUMNS, row_number, table
 from .queries import IndexQuery, Scores, any_of, in_columns, weighted
+from .tables import OWN_COLUMNS, table
 from .visibility import VisibleRows
 
 _ENDLESS = 1e18  # a weight under which BM25 is as good as at its limit

@@ -2,71 +2,65 @@
 
 import json
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
-from ....domain.errors import Unavailable
+from ....domain.model.groups import group_of
 from ....domain.model.kinds import TRAITS
-from ....domain.model.memory import MemoryId
+from ....domain.model.memory import Memory, MemoryId
 from ....domain.model.space import GLOBAL_SCOPE, Space
-from ....domain.ports.retention import MAX_STEP
+from ...index_cache.rows import AREA
 from ...sql.kinds import kind_of
 from ...sql.table import GLOBAL_AREA, place_of
 from ..base.dialect import SqliteTable
-from .documents import Documents, Terms
-from .partitions import AREA, Partitions, group_of, table
+from .partitions import Partitions
+from .pending import BULK, Pending
+from .tables import table
 
-BULK = 1000  # memories that an import indexes together
 MOVED = 200  # memories that are moved, or taken out, together
 
 
 class Index(SqliteTable):
     """The index of one transaction, as the record tables know it, and its maintenance."""
 
-    def __init__(self, connection: sqlite3.Connection, partitions: Partitions) -> None:
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        partitions: Partitions,
+        pending: Pending | None = None,
+    ) -> None:
         super().__init__(connection)
         self._partitions = partitions
-        self._documents = Documents(connection, partitions)
-        self._terms = Terms(connection, partitions)
-        self._pending: list[MemoryId] = []  # new ones, in their order
-        self._pending_size = 0
-        self._has_own_rules = False  # not known yet
-        self._bulk = 1  # new memories that are indexed together
+        self._pending = pending or Pending(connection, partitions)
+        self._documents = self._pending.documents
+        self._terms = self._pending.terms
 
     def place(self, space: Space) -> tuple[int, int | None]:
         if space.scope == GLOBAL_SCOPE:
             return GLOBAL_AREA, None
+        self._partitions.forget()  # a new area may have the number of one that is gone
         row = place_of(self._connection, space.project) if space.traits.has_project else None
         return row or (self._next_area(), self._partitions.place(space.traits.index))
 
     def prepare(self, area: int) -> None:
-        self._require_own_rules()
+        self._pending.require_own_rules()
         if not self._partitions.has(area):
             self.flush()  # a partition that is made holds all that is there
         self._partitions.of_area(area)
 
-    def add(self, memory: MemoryId, size: int) -> None:
-        self._pending.append(memory)
-        self._pending_size += size
-        if len(self._pending) >= self._bulk or self._pending_size >= MAX_STEP:
-            self.flush()
+    def add(self, memory: Memory, space: int, area: int) -> None:
+        self._pending.add(memory, space, area)
 
     @contextmanager
     def in_bulk(self) -> Iterator[None]:
-        self._bulk = BULK
+        most, self._pending.most = self._pending.most, BULK
         yield
-        self._bulk = 1
+        self._pending.most = most
         self.flush()
 
     def flush(self) -> None:
         """Index the new memories that are not indexed yet."""
-        if not self._pending:
-            return
-        documents = self._documents.between(self._pending[0], self._pending[-1])
-        self._documents.insert(documents)
-        self._terms.add(documents.values())
-        self._pending.clear()
-        self._pending_size = 0
+        self._pending.flush()
 
     @contextmanager
     def updating(self, memory: MemoryId) -> Iterator[None]:
@@ -74,7 +68,7 @@ class Index(SqliteTable):
 
         Those that borrow from it change with it: its next ones in the session.
         """
-        self._require_own_rules()
+        self._pending.require_own_rules()
         self.flush()
         ids = [memory, *self._documents.borrowers(memory)]
         before = self._documents.of(ids)
@@ -96,7 +90,7 @@ class Index(SqliteTable):
 
         Those that borrow from them follow only if they are among them; terms do not follow.
         """
-        self._require_own_rules()
+        self._pending.require_own_rules()
         self.flush()
         for _, documents in self._documents.by_area(memories, MOVED):
             self._documents.delete(documents)
@@ -106,25 +100,28 @@ class Index(SqliteTable):
 
     def merge_area(self, area: int, partition: int, into: int) -> None:
         """Let the terms of an area be another's, whose memories its own are by now."""
+        self.flush()
         self._terms.merge(area, into)
-        self._partitions.mark_for_purge([partition])
+        self._mark_for_purge([partition])
 
     def remove(self, memories: Sequence[MemoryId]) -> None:
         """Take memories out, with their terms, before they are removed; none that stays borrows."""
-        self._require_own_rules()
+        self._pending.require_own_rules()
         self.flush()
-        self._partitions.mark_for_purge(self._partitions_of(memories))
+        self._mark_for_purge(self._partitions_of(memories))
         for area, documents in self._documents.by_area(memories, MOVED):
             self._documents.delete(documents)
             self._terms.remove(area, documents.values())
 
     def is_exact(self, partition: int) -> bool:
         """Whether it holds just what the memories say, word for word. Asked in a write."""
+        self.flush()
         return self._partitions.is_exact(partition) and self._terms.are_exact(partition)
 
     def rebuild(self, partition: int) -> None:
         """Fill it again from the memories."""
-        self._require_own_rules()
+        self._pending.require_own_rules()
+        self.flush()
         self._partitions.rebuild(partition)
         self._terms.rebuild(partition)
 
@@ -135,7 +132,8 @@ class Index(SqliteTable):
 
     def recreate(self, partition: int) -> None:
         """Put one that is made of the memories in its place, and read nothing of the old one."""
-        self._require_own_rules()
+        self._pending.require_own_rules()
+        self.flush()
         self._partitions.recreate(partition)
 
     def mark_for_purge(self, memory: MemoryId) -> None:
@@ -144,11 +142,12 @@ class Index(SqliteTable):
             id=memory,
         ).fetchone()
         if row is not None:
-            self._partitions.mark_for_purge(self._partitions.of_area(row[0]))
+            self._mark_for_purge(self._partitions.of_area(row[0]))
 
     def rebalance(self) -> bool:
         """Move one project out of an oversized partition; false if none can."""
-        self._require_own_rules()
+        self._pending.require_own_rules()
+        self.flush()
         for area, number, others in self._partitions.oversized():
             target = self._partitions.place(group_of(number))
             # A project that made the other as large would be moved to and fro for ever.
@@ -159,6 +158,7 @@ class Index(SqliteTable):
 
     def recreate_all(self) -> None:
         """Make every partition again, and the terms."""
+        self.flush()
         self._partitions.drop_all()
         self._execute("UPDATE spaces SET partition = NULL")
         areas = self._execute(
@@ -184,26 +184,23 @@ class Index(SqliteTable):
                 SELECT 'delete', {rows}""",
             area=area,
         )
-        self._partitions.mark_for_purge([source])
+        self._mark_for_purge([source])
         self._partitions.assign(area, target)
         self._execute(
             f"""INSERT INTO {table(target)} (rowid, title, content, context, tags)
                 SELECT {rows}""",
             area=area,
         )
+        for number in (source, target):
+            self._partitions.new_version(number)
+
+    def _mark_for_purge(self, numbers: Collection[int]) -> None:
+        self._partitions.mark_for_purge(numbers)
+        self._pending.writes.erased.update(numbers)
 
     def _next_area(self) -> int:
         ((area,),) = self._execute("SELECT coalesce(max(area), 0) + 1 FROM spaces")
         return int(area)
-
-    def _require_own_rules(self) -> None:
-        """Words by other rules than the index's would be put in, and never be taken out again."""
-        if self._has_own_rules:
-            return
-        row = self._execute("SELECT rules = own_rules() FROM index_rules").fetchone()
-        if row is None or not row[0]:
-            raise Unavailable("The index was made by other rules meanwhile; restart the service.")
-        self._has_own_rules = True
 
     def _partitions_of(self, memories: Sequence[MemoryId]) -> set[int]:
         rows = self._execute(

@@ -3,26 +3,31 @@
 import sqlite3
 from collections.abc import Iterable
 
+from ....domain.model.groups import (
+    AREAS,
+    FIRST,
+    MOVABLE,
+    NUMBERS,
+    OVERSIZED,
+    ROWS,
+    group_of,
+)
 from ....domain.model.kinds import IndexGroup
+from ...index_cache.rows import AREA
 from ...sql.liveness import indexed
 from ...sql.table import GLOBAL_AREA
 from ..base.checks import drop_statements, is_readable
 from ..base.dialect import TOKENIZER, SqliteTable
 from ..base.errors import NeedsTransactionOfItsOwn, is_damage
+from .tables import PRIOR, stored_of, table, text_of
 
-AREAS = 8  # projects in a partition, before a new one is begun
-ROWS = 4000  # live memories in one after which a new project begins the next
-OVERSIZED = 16_000  # live memories of several projects in one, after which the smallest moves
-MOVABLE = 20_000  # live memories of a project that moves; it takes about 0.1 ms for each
-FIRST = 0  # the partition that there always is
-# Of each group; each partition is a table, and opening a file reads the names of all.
-NUMBERS = {IndexGroup.PROJECTS: range(FIRST, 256), IndexGroup.STORES: range(1024, 1088)}
-OWN_COLUMNS = ("title", "content", "tags")  # a memory's own words, not those that it borrows
-AREA = 40  # bits of a row number below its area: room for the ids of memories
-MOST_IDS = 1 << AREA
 # How many segments of a level are merged when a sweep asks for it, and at once by a save.
 MERGES = {"usermerge": 2, "crisismerge": 6}
-PRIOR = 1 << 62  # the row number at which the prior begins, behind all areas
+
+
+def versions_of(database: sqlite3.Connection) -> dict[int, int]:
+    """The version of each partition."""
+    return dict(database.execute("SELECT number, version FROM partitions").fetchall())
 
 
 class Partitions(SqliteTable):
@@ -30,7 +35,7 @@ class Partitions(SqliteTable):
 
     def __init__(self, connection: sqlite3.Connection, *, is_alone: bool) -> None:
         super().__init__(connection)
-        self._is_alone = is_alone
+        self.is_alone = is_alone
         self._by_area: dict[int, list[int]] = {}
 
     def all(self) -> list[int]:
@@ -59,20 +64,26 @@ class Partitions(SqliteTable):
         """Whether an area lies in partitions that were made."""
         if area in self._by_area or area == GLOBAL_AREA:
             return True
-        row = self._execute(
-            """SELECT 1
+        numbers = self._scalars(
+            """SELECT partition
                  FROM spaces
                 WHERE area = :area AND partition IN (SELECT number FROM partitions)
                 LIMIT 1""",
             area=area,
         )
-        return row.fetchone() is not None
+        if numbers:
+            self._by_area[area] = numbers
+        return bool(numbers)
 
     def of_area(self, area: int) -> list[int]:
         """Those in which an area lies, made if there are none."""
         if area not in self._by_area:
             self._by_area[area] = self._of_area(area)
         return self._by_area[area]
+
+    def forget(self) -> None:
+        """Look again where areas lie."""
+        self._by_area.clear()
 
     def assign(self, area: int, number: int) -> None:
         """Let an area lie in this partition from now on."""
@@ -139,29 +150,34 @@ class Partitions(SqliteTable):
         """Fill a partition again from the memories."""
         name = table(number)
         self._execute(f"INSERT INTO {name} ({name}) VALUES ('rebuild')")
+        self.new_version(number)
+
+    def new_version(self, number: int) -> int:
+        """Let a partition have another version, since what it holds has changed."""
+        return self._number(
+            "UPDATE partitions SET version = version + 1 WHERE number = :number RETURNING version",
+            number=number,
+        )
 
     def is_readable(self, number: int) -> bool:
         """Whether what a partition stores can be read, page by page."""
-        return all(is_readable(self._connection, name) for name in _stored(number))
+        return all(is_readable(self._connection, name) for name in stored_of(number))
 
     def recreate(self, number: int) -> None:
         """Make a partition in the place of one that is damaged, of which no page is read.
 
         Those that it took hold its words until the file is vacuumed.
         """
-        if not self._is_alone:
+        if not self.is_alone:
             raise NeedsTransactionOfItsOwn
         self._execute("DELETE FROM partitions WHERE number = :number", number=number)
         self._execute("INSERT INTO remains (one) VALUES (1) ON CONFLICT DO NOTHING")
-        for statement in drop_statements([table(number), text_of(number), *_stored(number)]):
+        for statement in drop_statements([table(number), text_of(number), *stored_of(number)]):
             self._execute(statement)
         self._make(number)
 
     def is_exact(self, number: int) -> bool:
-        """Whether a partition holds just what the memories say, word for word.
-
-        On a connection that can write: SQLite asks for it, although nothing is written.
-        """
+        """Whether it holds just what the memories say. SQLite asks that it can write."""
         name = table(number)
         try:
             self._execute(f"INSERT INTO {name} ({name}, rank) VALUES ('integrity-check', 1)")
@@ -173,11 +189,10 @@ class Partitions(SqliteTable):
 
     def drift(self, number: int) -> int:
         """By how many rows a partition has more or fewer than the memories that lie in it."""
-        ((drift,),) = self._execute(
+        return self._number(
             f"""SELECT abs((SELECT count(*) FROM {table(number)}_docsize)
                          - (SELECT count(*) FROM {text_of(number)}))"""
         )
-        return int(drift)
 
     def drop_all(self) -> None:
         for number in self.all():
@@ -218,9 +233,7 @@ class Partitions(SqliteTable):
     def _of_area(self, area: int) -> list[int]:
         if area == GLOBAL_AREA:
             return self.of_projects()
-        ((number,),) = self._execute(
-            "SELECT DISTINCT partition FROM spaces WHERE area = :area", area=area
-        )
+        number = self._number("SELECT DISTINCT partition FROM spaces WHERE area = :area", area=area)
         self.make(number)
         return [number]
 
@@ -230,7 +243,7 @@ class Partitions(SqliteTable):
         BM25 judges a word by the number of rows: with few, or many of them strangers',
         it would rank the memories of one project alone otherwise than in company.
         """
-        if not self._is_alone:
+        if not self.is_alone:
             raise NeedsTransactionOfItsOwn
         self._by_area.clear()
         globals_too = f"area = {GLOBAL_AREA} OR " * (group_of(number) is IndexGroup.PROJECTS)
@@ -256,41 +269,8 @@ class Partitions(SqliteTable):
         name = table(number)
         for option, segments in MERGES.items():
             self._execute(f"INSERT INTO {name} ({name}, rank) VALUES ('{option}', {segments})")
-        self._execute("INSERT INTO partitions (number) VALUES (:number)", number=number)
+        # Another version than any before, which another process may know.
+        self._execute(
+            "INSERT INTO partitions (number, version) VALUES (:number, random() / 2)", number=number
+        )
         self.rebuild(number)
-
-
-def group_of(number: int) -> IndexGroup:
-    """The group of a partition."""
-    later_first = reversed(NUMBERS.items())
-    return next((it for it, own in later_first if number >= own.start), IndexGroup.PROJECTS)
-
-
-def table(number: int) -> str:
-    """The full-text table of a partition."""
-    return f"memories_fts_{number}"
-
-
-def _stored(number: int) -> list[str]:
-    """The tables in which FTS5 keeps a partition."""
-    return [f"{table(number)}_{part}" for part in ("data", "idx", "docsize", "config")]
-
-
-def text_of(number: int) -> str:
-    """The view of the text that a partition holds."""
-    return f"memory_text_{number}"
-
-
-def row_number(area: int, memory: int) -> int:
-    """Under which number a memory lies in a partition: areas are ranges of numbers."""
-    return area << AREA | memory
-
-
-def span_of(area: int) -> tuple[int, int]:
-    """The first and the last row number of an area."""
-    return row_number(area, 0), row_number(area + 1, 0) - 1
-
-
-def area_of(row: int) -> int:
-    """The area of a row number."""
-    return row >> AREA

@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..base.dialect import SqliteTable
-from .partitions import Partitions, table
+from .partitions import Partitions
 from .segments import PAGES, Level, Segments
+from .tables import table
 
 NO_ROW = 0  # the number of no memory's row
 MERGES = 4  # one after another, before a small partition is rebuilt instead

@@ -7,11 +7,12 @@ import json
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
+from typing import Any
 
 from ....domain.model.memory import MemoryId
 from ....domain.model.ranking import (
-    OTHER_SENTENCES,
-    Candidate,
+    PLACES,
+    Scored,
     gaining,
     sentence_depth,
     sentence_weights,
@@ -19,23 +20,25 @@ from ....domain.model.ranking import (
 )
 from ....domain.model.search import Tier
 from ....domain.text.query import Piece, Query, Term
+from ...index_cache.rows import ID
 from ...sql.liveness import undeleted
 from ..base.dialect import SqliteTable
-from .partitions import AREA, OWN_COLUMNS, table
+from .tables import OWN_COLUMNS, table
 from .visibility import VisibleRows
 
 ALL = -1  # a limit
 
-_ID = (1 << AREA) - 1  # the bits of a row number that are a memory's id
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexQuery:
-    """A tier's query to each visible partition: what each sentence matches, and how deep."""
+    """A tier's query to each visible partition; how deep it looks, and how many gain.
 
-    matches: tuple[str, ...]
-    sentence_weights: tuple[float, ...]
-    weights: tuple[float, ...]
+    With `own` it looks for the own words of memories alone.
+    """
+
+    tier: Tier
+    query: Query
+    own: bool
     gaining: int
     depth: int
     visible: VisibleRows
@@ -43,47 +46,87 @@ class IndexQuery:
     @classmethod
     def of(cls, tier: Tier, query: Query, visible: VisibleRows, limit: int) -> "IndexQuery":
         """The query of a tier whose best `limit` memories are looked for."""
-        if tier is Tier.EVERY:
-            matches: tuple[str, ...] = (in_columns(OWN_COLUMNS, _all_of(query.every)),)
-        else:
-            matches = tuple(any_of(sentence.terms) for sentence in query.sentences)
-        first, is_alone = gaining(tier, query), len(matches) == 1
+        first = gaining(tier, query)
+        is_alone = tier is Tier.EVERY or len(query.sentences) == 1
         depth = max(limit, first) if is_alone else sentence_depth(query, limit)
-        depth = ALL if depth is None else depth
         return cls(
-            matches=matches,
-            sentence_weights=sentence_weights(tier, query),
-            weights=weights_of(query),
+            tier=tier,
+            query=query,
+            own=tier is Tier.EVERY,
             gaining=first,
-            depth=depth,
+            depth=ALL if depth is None else depth,
             visible=visible,
         )
 
     @property
+    def weights(self) -> tuple[float, ...]:
+        """What a word is worth in each field."""
+        return weights_of(self.query.features)
+
+    @property
+    def sentence_weights(self) -> tuple[float, ...]:
+        return sentence_weights(self.tier, self.query)
+
+    @property
+    def matches(self) -> tuple[str, ...]:
+        """What each sentence matches, as FTS5 reads it; for every word the whole text is one."""
+        if self.tier is Tier.EVERY:
+            matches: tuple[str, ...] = (_all_of(self.query.every),)
+        else:
+            matches = tuple(any_of(sentence.terms) for sentence in self.query.sentences)
+        return tuple(in_columns(OWN_COLUMNS, it) if self.own else it for it in matches)
+
+    @property
     def for_similar(self) -> "IndexQuery":
         """The same among the own words of memories alone, whatever follows them."""
-        matches = tuple(in_columns(OWN_COLUMNS, it) for it in self.matches)
-        return replace(self, matches=matches, gaining=0)
+        return replace(self, own=True, gaining=0)
 
     @property
     def without_limit(self) -> "IndexQuery":
         """The same, where a single sentence contributes all; several are as deep as ever."""
-        return replace(self, depth=ALL) if len(self.matches) == 1 else self
+        return replace(self, depth=PLACES) if len(self.sentence_weights) == 1 else self
 
 
 class Scores(SqliteTable):
     """The scores of one transaction."""
 
-    def best(self, query: IndexQuery, limit: int) -> list[Candidate]:
-        """The best of all partitions, without what those that follow add."""
-        found = [
-            Candidate(*row)
-            for number in query.visible.spans
-            for row in self._execute(
-                _candidates(query, number), limit=limit, **_parameters(query, number)
-            )
-        ]
-        return found if len(query.visible.spans) == 1 else sorted(found)[:limit]
+    def best(self, query: IndexQuery, number: int) -> list[list[Scored]]:
+        """The best of each sentence in a partition, best first."""
+        sentences: list[list[Scored]] = [[] for _ in query.sentence_weights]
+        found = self._execute(_sentences(query, number), **_parameters(query, number))
+        for at, id_, score in found:
+            sentences[at].append((score, id_))
+        return sentences
+
+    def shown(self, ids: Collection[MemoryId], visible: VisibleRows) -> frozenset[MemoryId]:
+        """Those of the memories that the conditions leave in."""
+        hidden = "".join(f" AND NOT {hides('m.id')}" for hides in visible.hidden)
+        ((shown,),) = self._execute(
+            f"""SELECT json_group_array(m.id)
+                  FROM json_each(:ids) wanted
+                 CROSS JOIN memories m ON m.id = wanted.value
+                 WHERE TRUE{visible.condition}{hidden}""",
+            ids=json.dumps(list(ids)),
+            **visible.values,
+        )
+        return frozenset(json.loads(shown))
+
+    def sessions(self, ids: Sequence[MemoryId]) -> dict[MemoryId, str | None]:
+        """The session of each memory; in each space it is another."""
+        return self._of_each("m.space_id || ' ' || m.session_id", ids)
+
+    def seconds(self, ids: Sequence[MemoryId]) -> dict[MemoryId, MemoryId | None]:
+        """The second memory after each in its session, if there is one."""
+        return self._of_each(_SECOND, ids) if ids else {}
+
+    def _of_each(self, value: str, ids: Sequence[MemoryId]) -> dict[MemoryId, Any]:
+        ((rows,),) = self._execute(
+            f"""SELECT json_group_array(json_array(m.id, {value}))
+                  FROM json_each(:ids) wanted
+                 CROSS JOIN memories m ON m.id = wanted.value""",
+            ids=json.dumps(ids),
+        )
+        return dict(json.loads(rows))
 
     def of_sentences(
         self, query: IndexQuery, number: int, ids: Collection[MemoryId]
@@ -124,6 +167,13 @@ class Scores(SqliteTable):
         return counts
 
 
+_SECOND = f"""(SELECT n.id
+                  FROM memories n INDEXED BY memories_in_session
+                 WHERE n.session_id = m.session_id AND n.space_id = m.space_id
+                       AND {undeleted("n")} AND n.id > m.id
+              ORDER BY n.id
+                 LIMIT 1 OFFSET 1)"""
+
 # No more rows of a term are counted than show that it is frequent.
 _COUNTS = """
     SELECT wanted.key,
@@ -140,31 +190,6 @@ def weighted(name: str, weights: tuple[float, ...]) -> str:
     return f"bm25({name}, {', '.join(map(str, weights))})"
 
 
-def _candidates(query: IndexQuery, number: int) -> str:
-    """The best with their sessions, where those that follow count."""
-    if not query.gaining:
-        return _best(query, number)
-    return f"""SELECT best.score, m.id, m.space_id || ' ' || m.session_id,
-                      (SELECT n.id
-                         FROM memories n INDEXED BY memories_in_session
-                        WHERE n.session_id = m.session_id AND n.space_id = m.space_id
-                              AND {undeleted("n")} AND n.id > m.id
-                     ORDER BY n.id
-                        LIMIT 1 OFFSET 1)
-                 FROM ({_best(query, number)}) best
-                CROSS JOIN memories m ON m.id = best.id
-             ORDER BY best.score, m.id"""
-
-
-def _best(query: IndexQuery, number: int) -> str:
-    best = "min(weighted)"
-    return f"""SELECT {best} + {OTHER_SENTENCES} * (sum(weighted) - {best}) AS score, id
-                 FROM ({_sentences(query, number)})
-             GROUP BY id
-             ORDER BY score, id
-                LIMIT :limit"""
-
-
 def _sentences(query: IndexQuery, number: int) -> str:
     return " UNION ALL ".join(_sentence(at, number, query) for at in range(len(query.matches)))
 
@@ -173,19 +198,18 @@ def _sentence(at: int, number: int, query: IndexQuery) -> str:
     """The scores of one sentence, each range of rows queried on its own."""
     name, condition = table(number), query.visible.condition
     # CROSS JOIN: the full-text index leads. Led by memories, every row would ask it again.
-    id_ = f"({name}.rowid & {_ID})"
+    id_ = f"({name}.rowid & {ID})"
     hidden = "".join(f" AND NOT {hides(id_)}" for hides in query.visible.hidden)
-    narrowed = f"CROSS JOIN memories m ON m.id = {name}.rowid & {_ID}{condition}" * bool(condition)
+    narrowed = f"CROSS JOIN memories m ON m.id = {name}.rowid & {ID}{condition}" * bool(condition)
     ranges = " UNION ALL ".join(
-        f"""SELECT {name}.rowid & {_ID} AS id,
+        f"""SELECT {name}.rowid & {ID} AS id,
                    {weighted(name, query.weights)} AS score
               FROM {name} {narrowed}
              WHERE {name} MATCH :match_{at}
                    AND {name}.rowid BETWEEN :first_{span} AND :last_{span}{hidden}"""
         for span in range(len(query.visible.spans[number]))
     )
-    weight = query.sentence_weights[at]
-    return f"""SELECT {at} AS sentence, id, score, {weight} * score AS weighted
+    return f"""SELECT {at} AS sentence, id, score
                  FROM ({ranges} ORDER BY score, id LIMIT :depth)"""
 
 

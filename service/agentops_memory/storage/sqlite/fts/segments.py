@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..base.dialect import SqliteTable
-from .partitions import table
+from .tables import table
 
 PAGES = 250  # of the index that are merged while changes wait
 COOKIE = 4  # bytes before the numbers of a structure record
@@ -45,22 +45,22 @@ class Segments(SqliteTable):
 
 def _levels(record: bytes) -> list[Level]:
     """The levels in a structure record, the newest segments first."""
-    numbers = _numbers(record)
-    count, _, _ = (next(numbers) for _ in range(3))
-    return [_level(numbers) for _ in range(count)]
+    read = numbers(record[COOKIE:])
+    count, _, _ = (next(read) for _ in range(3))
+    return [_level(read) for _ in range(count)]
 
 
-def _level(numbers: Iterator[int]) -> Level:
-    level = Level(merging=next(numbers), segments=next(numbers))
+def _level(read: Iterator[int]) -> Level:
+    level = Level(merging=next(read), segments=next(read))
     for _ in range(3 * level.segments):  # its id, its first and its last page
-        next(numbers)
+        next(read)
     return level
 
 
-def _numbers(record: bytes) -> Iterator[int]:
+def numbers(record: bytes) -> Iterator[int]:
     """Numbers of seven bits a byte, the highest first; each byte but the last has its top bit."""
     number = 0
-    for byte in record[COOKIE:]:
+    for byte in record:
         number = number << 7 | byte & 0x7F
         if byte < 0x80:
             yield number

@@ -5,12 +5,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ....domain.model.access import Patterns
+from ....domain.model.groups import FIRST
 from ....domain.model.search import Filter
 from ....domain.model.space import GLOBAL_SCOPE, Project, StoreId
+from ...index_cache.rows import row_number, span_of
 from ...sql.liveness import Moment, expired, indexed, superseded
 from ...sql.table import GLOBAL_AREA, OF_A_STORE, FilteredTable
 from ..base.dialect import SQLITE
-from .partitions import FIRST, PRIOR, Partitions, row_number, span_of
+from .partitions import Partitions
+from .tables import PRIOR
 
 Span = tuple[int, int]
 """The first and the last row number of a range."""

@@ -16,13 +16,13 @@ from ....domain.errors import StartRefused, Unavailable
 from ....domain.ports.callbacks import noop
 from ....domain.text.features import ALL, Features
 from ....files.atomic import drafts, private_file
+from ...index_cache.rows import MOST_IDS
 from ..base.checks import log_size, open_read_only
 from ..base.connection import APPLICATION_ID, connect, use_wal
 from ..base.copies import require_one_name
 from ..base.dialect import rules
 from ..base.errors import refusing
 from ..fts.index import bring_to_rules, is_by_rules
-from ..fts.partitions import MOST_IDS
 from . import upgrade
 
 MIGRATIONS = resources.files(__package__) / "migrations"

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..base.connection import connect
-from ..fts.partitions import Partitions, table, text_of
+from ..fts.partitions import Partitions
+from ..fts.tables import table, text_of
 from .migrate import apply_migrations
 
 Part = tuple[str, str]

@@ -8,6 +8,7 @@ from datetime import datetime
 from pathlib import Path
 
 from ....domain.errors import StartRefused
+from ....domain.model.groups import AREAS, NUMBERS
 from ....domain.model.kinds import IndexGroup
 from ....domain.model.space import UNKNOWN_PROJECT, project_name
 from ....domain.secrets.sanitizing import reason
@@ -17,7 +18,6 @@ from ....domain.text.normalization import clean, content_hash
 from ...sql.rows import instant, micros, tag_array, tag_tuple
 from ..base.checks import drop_statements
 from ..base.copies import kept_copy
-from ..fts.partitions import AREAS, NUMBERS
 
 log = logging.getLogger(__name__)
 

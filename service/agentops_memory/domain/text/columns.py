@@ -1,0 +1,40 @@
+"""What the full-text index holds of a memory, column by column: prepared text. Pure."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from .features import Feature, Features
+from .normalization import borrowed, borrows, indexed
+
+
+class Columns(NamedTuple):
+    """The columns of an entry, as they are tokenized."""
+
+    title: str
+    content: str
+    context: str
+    tags: str
+
+
+def columns(
+    title: str, content: str, tags: Iterable[str], before: Iterable[str], features: Features
+) -> Columns:
+    """The entry of a memory, with the contents of those before it in the session, oldest first.
+
+    They are read only if it borrows from them.
+    """
+    return Columns(
+        title=indexed(title, features),
+        content=indexed(content, features),
+        context=context(before, features) if borrows(content, features) else "",
+        tags=tags_column(tags, features),
+    )
+
+
+def context(before: Iterable[str], features: Features) -> str:
+    """What a memory borrows from those before it."""
+    return indexed(borrowed(filter(None, before)), features)
+
+
+def tags_column(tags: Iterable[str], features: Features) -> str:
+    return indexed("\n".join(tags), features) if Feature.TAGS in features else ""

@@ -1,0 +1,27 @@
+"""What a misspelt word may have meant: words one letter away. Pure."""
+
+MOST_WORDS = 4  # of a query that are corrected
+MOST_TERMS = 3  # that one word may have meant
+SHORTEST, LONGEST = 4, 32  # letters of a stem that is compared
+
+
+def is_compared(stem: str) -> bool:
+    """Whether a stem is of a length at which typos are corrected."""
+    return SHORTEST <= len(stem) <= LONGEST
+
+
+def is_one_edit(word: str, other: str) -> bool:
+    """Whether one deletion, insertion, substitution or transposition turns one into the other."""
+    if len(word) > len(other):
+        word, other = other, word
+    if len(other) - len(word) > 1 or word == other:
+        return False
+    same = next((at for at, letter in enumerate(word) if letter != other[at]), len(word))
+    rest, other_rest = word[same:], other[same:]
+    if len(word) < len(other):
+        return rest == other_rest[1:]
+    return rest[1:] == other_rest[1:] or _swapped(rest) == other_rest
+
+
+def _swapped(letters: str) -> str:
+    return letters[1:2] + letters[:1] + letters[2:]

@@ -1,0 +1,93 @@
+"""SQL for corrections of misspelt words, by the terms of a project and the global ones."""
+
+import json
+import sqlite3
+from collections.abc import Collection
+
+from ....domain.model.search import Filter
+from ....domain.model.space import GLOBAL_SCOPE
+from ....domain.text.query import Corrections
+from ....domain.text.spelling import MOST_TERMS, MOST_WORDS, is_one_edit
+from ...index_cache.rows import area_of
+from ..base.dialect import SqliteTable
+from .queries import in_columns
+from .tables import OWN_COLUMNS, table
+from .visibility import Span, Visibility
+
+
+class Spelling(SqliteTable):
+    """Corrections in one transaction, by the terms of a project and the global ones."""
+
+    def __init__(self, connection: sqlite3.Connection, visibility: Visibility) -> None:
+        super().__init__(connection)
+        self._visibility = visibility
+
+    def corrections(self, words: Collection[str], filter_: Filter) -> Corrections:
+        """What the unknown ones among the words may have meant."""
+        if filter_.project is None and filter_.store is None and filter_.scope != GLOBAL_SCOPE:
+            return {}
+        ((number, spans),) = self._visibility.of(filter_).spans.items()
+        likely: dict[str, list[str]] = {}
+        for word, form, term in self._near(words, [area_of(first) for first, _ in spans]):
+            if is_one_edit(form, term):
+                likely.setdefault(word, []).append(term)
+        return {word: self._frequent(terms, number, spans) for word, terms in likely.items()}
+
+    def _near(self, words: Collection[str], areas: list[int]) -> list[tuple[str, str, str]]:
+        """Words that none of the areas has, their forms, and terms that begin or end alike.
+
+        One that is one edit away does: the edit lies in one of the halves. The rows
+        come as one: row by row, searches side by side hold each other up more.
+        """
+        ((rows,),) = self._execute(
+            f"""  WITH area AS MATERIALIZED (SELECT value FROM json_each(:areas)),
+                       unknown AS MATERIALIZED
+                       (SELECT key AS word, value AS form, length(value) AS length,
+                               length(value) / 2 AS middle
+                          FROM json_each(forms_of(:words)) word
+                         WHERE value <> ''
+                           AND NOT EXISTS (SELECT 1
+                                             FROM terms
+                                            WHERE area IN area AND length = length(word.value)
+                                                  AND term = word.value)
+                         LIMIT {MOST_WORDS})
+                SELECT json_group_array(json_array(word, form, term))
+                  FROM (SELECT DISTINCT word, form, term
+                          FROM unknown
+                          JOIN terms
+                            ON terms.area IN area
+                           AND terms.length IN (unknown.length - 1, unknown.length,
+                                                unknown.length + 1)
+                           AND term >= substr(form, 1, 1)
+                           AND term < char(unicode(form) + 1)
+                           AND (substr(term, 1, middle) = substr(form, 1, middle)
+                                OR substr(term, middle + 1 - unknown.length)
+                                   = substr(form, middle + 1 - unknown.length)))""",
+            words=json.dumps(words),
+            areas=json.dumps(areas),
+        )
+        near: list[tuple[str, str, str]] = json.loads(rows)
+        return near
+
+    def _frequent(self, terms: list[str], number: int, spans: list[Span]) -> tuple[str, ...]:
+        """The most frequent of the terms, ties in the order of the alphabet."""
+        if len(terms) <= MOST_TERMS:
+            return tuple(sorted(terms))
+        counts = {term: self._count(term, number, spans) for term in terms}
+        return tuple(sorted(terms, key=lambda term: (-counts[term], term))[:MOST_TERMS])
+
+    def _count(self, term: str, number: int, spans: list[Span]) -> int:
+        """How many memories have the term."""
+        name = table(number)
+        counts = (
+            self._execute(
+                f"""SELECT count(*)
+                      FROM {name}
+                     WHERE {name} MATCH :match AND rowid BETWEEN :first AND :last""",
+                match=in_columns(OWN_COLUMNS, f'"{term}"'),
+                first=first,
+                last=last,
+            ).fetchone()
+            for first, last in spans
+        )
+        return sum(count for (count,) in counts)
