@@ -85,6 +85,7 @@ def test_a_value_that_is_taken_away_is_refused_where_the_chart_needs_it(validato
     [
         ("MEMORY_TOOLS", ["mem_forget", "mem_save mem_get", "mem_save,"]),
         ("MEMORY_RECALL_WITHOUT", ["stemming", "typos,"]),
+        ("MEMORY_INDEX_CACHE", ["-1", "00", "1.5MiB", "none"]),
         ("MEMORY_RATE_LIMIT", ["1000001/s", "0/s", "5"]),
         ("MEMORY_ALLOWED_ORIGINS", ["https://console.example/", "*", "http://*"]),
     ],
@@ -95,6 +96,7 @@ def test_the_schema_allows_of_a_setting_what_the_service_takes(
     taken = {
         "MEMORY_TOOLS": ["default", "all", ", ".join(ALL_TOOLS)],
         "MEMORY_RECALL_WITHOUT": [",".join(Feature)],
+        "MEMORY_INDEX_CACHE": ["0", "64MiB", "1048576"],
         "MEMORY_RATE_LIMIT": ["1/s", "1000000/h"],
         "MEMORY_ALLOWED_ORIGINS": ["https://console.example, http://localhost:3000"],
     }
