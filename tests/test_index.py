@@ -193,7 +193,7 @@ def small_partitions() -> Iterator[None]:
         patched.setattr(index, "MOVED", 3)
         patched.setattr(pending, "MAX_STEP", 40)
         patched.setattr(documents, "KNOWN", 3)
-        for name, value in {"AREAS": 3, "ROWS": 4, "OVERSIZED": 2}.items():
+        for name, value in {"MOST_PROJECTS": 3, "MOST_MEMORIES": 4, "OVERSIZED": 2}.items():
             patched.setattr(partitions, name, value)
         yield
 

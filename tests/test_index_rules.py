@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agentops_memory.domain.errors import StartRefused
-from agentops_memory.domain.model.groups import AREAS
+from agentops_memory.domain.model.groups import MOST_PROJECTS
 from agentops_memory.domain.text.features import ALL, INDEXED, Feature
 from agentops_memory.domain.text.normalization import borrowed, borrows
 from agentops_memory.storage.sqlite.base.connection import APPLICATION_ID, connect
@@ -136,7 +136,7 @@ def test_an_index_without_a_mark_is_made_anew(path: Path) -> None:
 def test_projects_lie_in_as_few_partitions_as_there_need_be_when_all_are_made_anew(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agentops_memory.storage.sqlite.fts.partitions.AREAS", 1)
+    monkeypatch.setattr("agentops_memory.storage.sqlite.fts.partitions.MOST_PROJECTS", 1)
     with serving(path) as service:
         for number in range(20):
             service.save("apple", project=f"p{number}")
@@ -147,7 +147,11 @@ def test_projects_lie_in_as_few_partitions_as_there_need_be_when_all_are_made_an
     migrated(path, NOW)
 
     places = "SELECT partition, count(*) FROM spaces WHERE area <> 0 GROUP BY partition"
-    assert rows(path, places) == [(0, AREAS), (1, AREAS), (2, 20 - 2 * AREAS)]
+    assert rows(path, places) == [
+        (0, MOST_PROJECTS),
+        (1, MOST_PROJECTS),
+        (2, 20 - 2 * MOST_PROJECTS),
+    ]
     assert rows(path, "SELECT number FROM partitions") == [(0,), (1,), (2,)]
     assert_index_is_whole(path)
 

@@ -49,7 +49,7 @@ DAMAGES = {
 def test_damage_is_seen_in_its_partition_and_mended_there_alone(
     service: Service, monkeypatch: pytest.MonkeyPatch, damage: str
 ) -> None:
-    monkeypatch.setattr(partitions, "AREAS", 1)
+    monkeypatch.setattr(partitions, "MOST_PROJECTS", 1)
     for project in ("a", "b", "c"):
         for content in ("apple", "cherry"):
             service.save(content, project=project, session_id=content)
@@ -79,7 +79,7 @@ def test_damage_is_seen_in_its_partition_and_mended_there_alone(
 def test_a_sweep_rebuilds_what_has_drifted_and_nothing_else(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(partitions, "AREAS", 1)
+    monkeypatch.setattr(partitions, "MOST_PROJECTS", 1)
     for project in ("a", "b"):
         service.save("apple", project=project)
     swept(service.path)  # which merges segments
@@ -100,7 +100,7 @@ def test_a_sweep_rebuilds_what_has_drifted_and_nothing_else(
 def test_the_smallest_project_leaves_a_crowded_partition_and_all_is_found_as_before(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(partitions, "ROWS", 4)
+    monkeypatch.setattr(partitions, "MOST_MEMORIES", 4)
     service.save("apple for all", title="all", scope="global", project="small")
     for project, count in (("large", 1), ("small", 2), ("medium", 3), ("large", 6), ("last", 1)):
         for number in range(count):
@@ -131,7 +131,7 @@ def test_a_project_is_moved_to_a_partition_that_is_made_for_it(
     for number in range(3):
         service.save(f"apple {number}", project="large")
     service.save("apple", project="small")
-    monkeypatch.setattr(partitions, "ROWS", 2)
+    monkeypatch.setattr(partitions, "MOST_MEMORIES", 2)
     monkeypatch.setattr(partitions, "OVERSIZED", 3)
 
     assert swept(service.path).moved == 1
@@ -159,7 +159,7 @@ def test_projects_are_not_moved_to_and_fro_when_all_partitions_are_crowded(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(groups.NUMBERS, IndexGroup.PROJECTS, range(2))
-    monkeypatch.setattr(partitions, "AREAS", 1)
+    monkeypatch.setattr(partitions, "MOST_PROJECTS", 1)
     for project, count in (("a", 5), ("b", 3), ("c", 5), ("d", 5)):
         for number in range(count):
             service.save(f"apple {number}", project=project)
@@ -176,7 +176,7 @@ def test_projects_are_not_moved_to_and_fro_when_all_partitions_are_crowded(
 def test_a_partition_that_stores_have_left_is_used_again(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(partitions, "AREAS", 1)
+    monkeypatch.setattr(partitions, "MOST_PROJECTS", 1)
     monkeypatch.setitem(groups.NUMBERS, IndexGroup.STORES, range(1024, 1026))
     first, second, third = (store(service.http) for _ in range(3))
     assert [place_of(service, home) for home in (first, second, third)] == [1024, 1025, 1024]
@@ -201,7 +201,7 @@ def test_a_crowd_of_stores_does_not_keep_projects_from_moving(
     for number in range(2):
         service.save(f"apple {number}", project="small")
     monkeypatch.setattr(partitions, "OVERSIZED", 2)
-    monkeypatch.setattr(partitions, "AREAS", 1)
+    monkeypatch.setattr(partitions, "MOST_PROJECTS", 1)
 
     assert swept(service.path).moved == 1
 

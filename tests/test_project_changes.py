@@ -14,7 +14,7 @@ from agentops_memory.domain.lifecycle.projects import BATCH, Projects, erase_som
 from agentops_memory.domain.lifecycle.receipts import Erasures
 from agentops_memory.domain.model.access import NOT_YOUR_PROJECT, OPERATOR, Caller, Patterns, Role
 from agentops_memory.domain.model.erasure import Erasure, ErasureId
-from agentops_memory.domain.model.groups import AREAS
+from agentops_memory.domain.model.groups import MOST_PROJECTS
 from agentops_memory.domain.model.space import Project
 from agentops_memory.domain.ports.maintenance import Scrubbed
 
@@ -365,7 +365,7 @@ def test_a_name_that_holds_nothing_any_more_can_be_given_again(service: Service)
 
 def test_what_was_merged_from_another_partition_leaves_no_byte_there(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
-    crowd = [Said(f"p{n}", "pear") for n in range(AREAS - 1)]
+    crowd = [Said(f"p{n}", "pear") for n in range(MOST_PROJECTS - 1)]
 
     async def erase(projects: Projects) -> None:
         await projects.merge(OPERATOR, A, B)

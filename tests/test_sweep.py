@@ -118,7 +118,7 @@ def test_projects_move_apart_when_they_have_grown(
             service.save(f"apple {number}", project="large")
         for number in range(3):
             service.save(f"apple {number}", project="small", session_id="another")
-    monkeypatch.setattr(partitions, "ROWS", 12)
+    monkeypatch.setattr(partitions, "MOST_MEMORIES", 12)
 
     swept(service.path, None, sweep_default)
 

@@ -3,7 +3,7 @@
 https://sqlite.org/fts5.html#the_bm25_function; a score is below zero, the lower the better.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import log
 from typing import NamedTuple
@@ -30,17 +30,18 @@ class Totals:
         idf = log((self.rows - having + 0.5) / (having + 0.5))
         return idf if idf > 0 else LEAST_IDF
 
-    def norm(self, length: int) -> float:
-        """What the length of a row, in words, adds to a frequency below the line."""
-        return K1 * (1 - B + B * length / (self.words / self.rows))
+    def norms(self, lengths: Iterable[int]) -> dict[int, float]:
+        """What a row of each length, in words, adds to a frequency below the line."""
+        mean = self.words / self.rows if self.rows else 0
+        return {length: K1 * (1 - B + B * length / mean) for length in set(lengths)}
 
     def addends(
-        self, having: int, frequencies: Iterable[float], lengths: Iterable[int]
+        self, having: int, frequencies: Iterable[float], lengths: Collection[int]
     ) -> list[float]:
         """What a stem that so many rows have adds to the scores of some of them."""
-        idf, mean = self.idf(having), self.words / self.rows
+        idf, norms = self.idf(having), self.norms(lengths)
         return [
-            idf * ((often * (K1 + 1.0)) / (often + K1 * (1 - B + B * length / mean)))
+            idf * ((often * (K1 + 1.0)) / (often + norms[length]))
             for often, length in zip(frequencies, lengths, strict=True)
         ]
 

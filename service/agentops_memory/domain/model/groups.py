@@ -5,8 +5,8 @@ The more memories, the better is known what a word is worth, and the more a sear
 
 from .kinds import IndexGroup
 
-AREAS = 8  # projects in a partition, before a new one is begun
-ROWS = 4000  # live memories in one after which a new project begins the next
+MOST_PROJECTS = 8  # in a group, before a new one is begun
+MOST_MEMORIES = 4000  # live ones in a group, after which a new project begins the next
 OVERSIZED = 16_000  # live memories of several projects in one, after which the smallest moves
 MOVABLE = 20_000  # live memories of a project that moves; it takes about 0.1 ms for each
 FIRST = 0  # the partition that there always is

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import NamedTuple
 
-from .group import Change, Entry, Group
+from ...domain.text.columns import Columns
+from .group import UNKNOWN, Change, Entry, Group
 from .rows import Row
 
 USUAL = 32 * 1024 * 1024  # bytes
@@ -16,20 +17,17 @@ MOST_WAITING = 1024 * 1024  # characters of texts that wait for the next reader 
 MOST_WRITTEN = 256 * 1024  # of one transaction, which an import may write more in
 MOST_ASKED = 10_000  # areas that are known to have been asked for
 
-Texts = tuple[str, ...]
-"""What the index holds of a memory, by field."""
-
 
 class Written(NamedTuple):
     """What a transaction put into the index of a group or, with a sign below zero, took out."""
 
     before: int  # version
     after: int
-    texts: Sequence[tuple[Row, Texts, int]]
+    entries: Sequence[tuple[Row, Columns, int]]
 
     @property
     def size(self) -> int:
-        return sum(len(text) for _, texts, _ in self.texts for text in texts)
+        return sum(len(text) for _, said, _ in self.entries for text in said)
 
 
 @dataclass(slots=True)
@@ -38,7 +36,7 @@ class _Writing:
 
     before: int
     after: int
-    texts: list[tuple[Row, Texts, int]] = field(default_factory=list)
+    entries: list[tuple[Row, Columns, int]] = field(default_factory=list)
     size: int = 0
 
 
@@ -53,29 +51,29 @@ class IndexWrites:
     def written(self) -> dict[int, Written]:
         """What each group's next reader has to know."""
         return {
-            number: Written(it.before, it.after, it.texts)
+            number: Written(it.before, it.after, it.entries)
             for number, it in self.groups.items()
             if number not in self.erased
         }
 
     def copy(self) -> "IndexWrites":
-        groups = {number: replace(it, texts=[*it.texts]) for number, it in self.groups.items()}
+        groups = {number: replace(it, entries=[*it.entries]) for number, it in self.groups.items()}
         return IndexWrites(groups, set(self.erased))
 
     def note(
-        self, number: int, version: int, texts: Iterable[tuple[Row, Texts]], sign: int
+        self, number: int, version: int, entries: Iterable[tuple[Row, Columns]], sign: int
     ) -> None:
         """These were put into a group, or taken out, which has this version now."""
         writing = self.groups.setdefault(number, _Writing(version - 1, version - 1))
         if writing.after != version - 1:  # something else was done to it between
             self.erased.add(number)
         writing.after = version
-        for row, said in texts if number not in self.erased else ():
-            writing.texts.append((row, said, sign))
+        for row, said in entries if number not in self.erased else ():
+            writing.entries.append((row, said, sign))
             writing.size += sum(map(len, said))
         if writing.size > MOST_WRITTEN:
             self.erased.add(number)
-            writing.texts.clear()
+            writing.entries.clear()
 
 
 class _Slot:
@@ -164,7 +162,7 @@ class CachedGroups:
 
     @contextmanager
     def reading(
-        self, number: int, version: int, begun: float, entry_of: Callable[[Texts], Entry]
+        self, number: int, version: int, begun: float, entry_of: Callable[[Columns], Entry]
     ) -> Iterator[Group | None]:
         """The group as of a version, for one reader alone; its snapshot was made after `begun`."""
         slot = self._cache.get(self, number)
@@ -178,7 +176,8 @@ class CachedGroups:
             except BaseException:
                 self.drop(number)
                 raise
-            if not is_there and not self._is_writing and begun > self._written_at:
+            is_foreign = not is_there and not self._is_writing and begun > self._written_at
+            if is_foreign or group.version == UNKNOWN:
                 self.drop(number)
             yield group if is_there else None
         if group.size > size:
@@ -224,16 +223,14 @@ class CachedGroups:
         self._cache.drop(self, number)
 
 
-def _caught_up(slot: _Slot, version: int, entry_of: Callable[[Texts], Entry]) -> bool:
+def _caught_up(slot: _Slot, version: int, entry_of: Callable[[Columns], Entry]) -> bool:
     """Whether the group is, now, as of the version."""
     group, waiting = slot.group, slot.waiting
     while group.version != version and waiting:
         written = slot.take()
         if written.before != group.version:
-            waiting.clear()  # of what came before it nothing is known: nor of anything later
+            group.version = UNKNOWN
             return False
-        changes = [Change(row, entry_of(texts), sign) for row, texts, sign in written.texts]
-        if not group.change(written.after, changes):
-            waiting.clear()
-            return False
+        changes = [Change(row, entry_of(said), sign) for row, said, sign in written.entries]
+        group.change(written.after, changes)
     return group.version == version

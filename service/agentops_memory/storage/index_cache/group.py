@@ -9,11 +9,11 @@ from typing import NamedTuple, Protocol
 
 from ...domain.model.bm25 import NOTHING, Addends, Counts, Totals, frequency
 from ...domain.model.memory import MemoryId
+from ...domain.model.search import Field
 from .rows import Row, area_of, memory_of
 
-FIELDS = 4
-OWN = (True, True, False, True)  # whether a field holds a memory's own words
-FIELD = 24  # bits of each count in packed ones
+OWN = tuple(it is not Field.CONTEXT for it in Field)  # whether a field holds own words
+COUNT = 24  # bits of each count in packed ones
 
 UNKNOWN = -(1 << 63)  # a version that nothing has
 
@@ -129,7 +129,7 @@ class Group:
         self._areas: dict[int, Area] = {}
         self._having: dict[str, int] = {}  # rows of the whole group, by stem
         self._having_own: dict[str, int] = {}
-        self._sessions: dict[MemoryId, str | None] = {}
+        self._sessions: dict[MemoryId, str | None] = {}  # until a merge moves the memory
         self._codes: dict[Packed, int] = {}
         self._often: tuple[list[float], list[float]] = ([], [])  # by code: anywhere, in own words
 
@@ -180,18 +180,15 @@ class Group:
             self.size += WORD_BYTES * len(missing)
         return {it: known[it] for it in memories if it in known}
 
-    def change(self, version: int, changes: Iterable[Change]) -> bool:
+    def change(self, version: int, changes: Iterable[Change]) -> None:
         """Bring in line what is in memory with what was done to the stored index.
 
-        False if that cannot be: damaged values let the index hold other entries than were read.
+        The version is UNKNOWN then if that cannot be: damaged values let the index hold other
+        entries than were read.
         """
         self._totals = None
-        for row, entry, sign in changes:
-            if not self._change(row, entry, sign):
-                self.version = UNKNOWN
-                return False
-        self.version = version
-        return True
+        are_known = all(self._change(row, entry, sign) for row, entry, sign in changes)
+        self.version = version if are_known else UNKNOWN
 
     def _area(self, source: Source, number: int) -> Area:
         if number not in self._areas:
@@ -278,8 +275,8 @@ class Group:
 
 def once(field: int) -> Packed:
     """The packed counts of a stem that stands once, in this field; they add up."""
-    return 1 << FIELD * field
+    return 1 << COUNT * field
 
 
 def _counts(packed: Packed) -> Counts:
-    return tuple(packed >> FIELD * field & (1 << FIELD) - 1 for field in range(FIELDS))
+    return tuple(packed >> COUNT * field & (1 << COUNT) - 1 for field in range(len(OWN)))

@@ -1,13 +1,13 @@
 """The full-text index in memory, as one reading transaction sees it."""
 
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import NamedTuple
 
-from ....domain.model.bm25 import Addends
-from ....domain.model.memory import MemoryId
-from ...index_cache.cache import CachedGroups, Texts
-from ...index_cache.group import Entry, Group, Sessions, once
+from ....domain.text.columns import Columns
+from ...index_cache.cache import CachedGroups
+from ...index_cache.group import Entry, Group, once
 from ...index_cache.rows import area_of
 from ..base.connection import known_stems
 from ..base.dialect import SqliteTable
@@ -15,25 +15,11 @@ from .stored_group import StoredGroup
 from .visibility import VisibleRows
 
 
-class CachedAreas:
-    """Areas of a group in memory, with the stems that were asked for."""
+class CachedAreas(NamedTuple):
+    """Areas of a group that is in memory."""
 
-    def __init__(self, group: Group, areas: Sequence[int], source: StoredGroup) -> None:
-        self.areas = areas
-        self._group = group
-        self._source = source
-
-    def load(self, stems: Mapping[str, str], *, own: bool = False) -> None:
-        """Make sure that the stems of words are in memory; with `own` for own words alone, too."""
-        self._group.load(self._source, self.areas, stems, own=own)
-
-    def addends(self, stem: str, area: int, *, own: bool) -> Addends:
-        return self._group.addends(stem, area, own=own)
-
-    def sessions(
-        self, memories: Sequence[MemoryId], load: Callable[[Sequence[MemoryId]], Sessions]
-    ) -> Sessions:
-        return self._group.sessions(memories, load)
+    group: Group
+    areas: Sequence[int]
 
 
 class CachedIndex(SqliteTable):
@@ -67,9 +53,8 @@ class CachedIndex(SqliteTable):
             if group is None:
                 yield None
             else:
-                cached = CachedAreas(group, areas, StoredGroup(self._connection, number))
-                cached.load(stems, own=own)
-                yield cached
+                group.load(StoredGroup(self._connection, number), areas, stems, own=own)
+                yield CachedAreas(group, areas)
 
     def _version(self, number: int, areas: Sequence[int]) -> int | None:
         """The version of a partition; None if some of the areas were never asked for before."""
@@ -77,12 +62,12 @@ class CachedIndex(SqliteTable):
             return None
         return self._number("SELECT version FROM partitions WHERE number = :number", number=number)
 
-    def _entry(self, texts: Texts) -> Entry:
+    def _entry(self, said: Columns) -> Entry:
         stems: dict[str, int] = {}
         length = 0
-        for field, said in enumerate(known_stems(self._connection).of_texts(texts)):
-            length += len(said)
-            for stem in said:
+        for field, words in enumerate(known_stems(self._connection).of_texts(said)):
+            length += len(words)
+            for stem in words:
                 stems[stem] = stems.get(stem, 0) + once(field)
         return Entry(length, stems)
 

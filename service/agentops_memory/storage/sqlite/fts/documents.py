@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ....domain.model.groups import FIRST
 from ....domain.model.memory import MemoryId
+from ....domain.text.columns import Columns
 from ....domain.text.normalization import NEIGHBOURS, plain_words
 from ...index_cache.cache import IndexWrites
 from ...index_cache.rows import row_number, span_of
@@ -117,7 +118,7 @@ class Documents(SqliteTable):
 
     def _note(self, number: int, rows: Sequence[Row], *, sign: int) -> None:
         version = self._partitions.new_version(number)
-        self.writes.note(number, version, ((row, tuple(texts)) for row, *texts in rows), sign)
+        self.writes.note(number, version, ((row, Columns(*said)) for row, *said in rows), sign)
 
     def _by_partition(
         self, documents: Mapping[MemoryId, Document]

@@ -4,12 +4,12 @@ import sqlite3
 from collections.abc import Iterable
 
 from ....domain.model.groups import (
-    AREAS,
     FIRST,
+    MOST_MEMORIES,
+    MOST_PROJECTS,
     MOVABLE,
     NUMBERS,
     OVERSIZED,
-    ROWS,
     group_of,
 )
 from ....domain.model.kinds import IndexGroup
@@ -110,7 +110,7 @@ class Partitions(SqliteTable):
         )
         if newest is None:
             return first
-        if areas < AREAS and not self.holds(newest, ROWS):
+        if areas < MOST_PROJECTS and not self.holds(newest, MOST_MEMORIES):
             return int(newest)
         return int(newest) + 1 if newest < last else self._emptiest(first, last)
 

@@ -51,7 +51,7 @@ class Ranker:
     def _sessions(self, query: IndexQuery, ids: Sequence[MemoryId]) -> Sessions:
         with self._cached.of(query.visible, {}) as areas:
             if areas is not None:
-                return areas.sessions(ids, self._scores.sessions)
+                return areas.group.sessions(ids, self._scores.sessions)
         return self._scores.sessions(ids)
 
     def _best(self, query: IndexQuery, limit: int) -> list[Scored]:
@@ -87,9 +87,9 @@ def _of_any(
     areas: CachedAreas, terms: Sequence[Term], stem_of: Mapping[str, str], *, own: bool
 ) -> dict[MemoryId, float]:
     """The sums for memories that have any of the terms."""
-    sums: dict[MemoryId, float] = {}
+    group, sums = areas.group, dict[MemoryId, float]()
     for area in areas.areas:
-        sums |= of_any([areas.addends(stem_of[it.text], area, own=own) for it in terms])
+        sums |= of_any([group.addends(stem_of[it.text], area, own=own) for it in terms])
     return sums
 
 
@@ -101,7 +101,7 @@ def _of_every(
     for area in areas.areas:
 
         def addends(terms: Sequence[Term], area: int = area) -> list[Addends]:
-            return [areas.addends(stem_of[it.text], area, own=own) for it in terms]
+            return [areas.group.addends(stem_of[it.text], area, own=own) for it in terms]
 
         sums |= of_every([(addends(it.parts), addends(it.joined)) for it in pieces])
     return sums

@@ -77,7 +77,7 @@ class StoredGroup(SqliteTable):
         )
         counts: dict[str, dict[MemoryId, Packed]] = {}
         worth: dict[str, float] = {}
-        norms = {length: totals.norm(length) for length in set(lengths.values())}
+        norms = totals.norms(lengths.values())
         for word, id_, score, other, most in json.loads(rows):
             norm = norms[lengths[id_]]
             tags, title = divmod(_number(score / most, norm), _DIGIT)

@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 
 from ....domain.errors import StartRefused
-from ....domain.model.groups import AREAS, NUMBERS
+from ....domain.model.groups import MOST_PROJECTS, NUMBERS
 from ....domain.model.kinds import IndexGroup
 from ....domain.model.space import UNKNOWN_PROJECT, project_name
 from ....domain.secrets.sanitizing import reason
@@ -63,7 +63,7 @@ def upgrade(database: sqlite3.Connection, path: Path, schema: Iterable[str], now
 
 def needed(size: int, times: int, projects: int) -> int:
     """The bytes that must be free to rewrite a file so many times its size, index and all."""
-    partitions = min(projects // AREAS + 2, len(NUMBERS[IndexGroup.PROJECTS]))
+    partitions = min(projects // MOST_PROJECTS + 2, len(NUMBERS[IndexGroup.PROJECTS]))
     return size * times + partitions * PRIOR_SPACE + SPACE_AT_LEAST
 
 
