@@ -119,6 +119,7 @@ def _kinds(made: Bench) -> dict[str, Turn]:
         for connections in (CONNECTIONS, 1)
     }
     return turns | {
+        f"{reads.RUN}, never asked before, {CONNECTIONS} connections": _asking_anew(made),
         f"saves, {CONNECTIONS} writers": _saving(made.seed, CONNECTIONS),
         "saves, 1 writer": _saving(made.seed, 1),
         "import, projects in turns": _importing(made.seed),
@@ -129,6 +130,15 @@ def _asking(requests: Callable[[Subject, int], list[Request]], connections: int)
     def turn(asked: Subject, _: int) -> int:
         given = requests(asked, REQUESTS if connections > 1 else REQUESTS // 4)
         _drive(asked, given, connections)
+        return len(given)
+
+    return turn
+
+
+def _asking_anew(made: Bench) -> Turn:
+    def turn(asked: Subject, number: int) -> int:
+        given = reads.RUN.reads(made, asked, REQUESTS, turn=100 + number)
+        _drive(asked, [reads.request(read) for read in given], CONNECTIONS)
         return len(given)
 
     return turn

@@ -35,9 +35,9 @@ class Kind:
     def __str__(self) -> str:
         return f"{self.path}, {self.name}"
 
-    def reads(self, made: Bench, asked: Subject, count: int) -> list[Read]:
-        """So many of them, over all projects."""
-        texts = enumerate(self.texts(made.seed + 1, count))
+    def reads(self, made: Bench, asked: Subject, count: int, turn: int = 0) -> list[Read]:
+        """So many of them, over all projects; others in each turn."""
+        texts = enumerate(self.texts(made.seed + 1 + turn, count))
         return [Read(path=self.path, text=text, project=asked.project(at)) for at, text in texts]
 
 
