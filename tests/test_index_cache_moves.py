@@ -2,19 +2,26 @@
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+import sys
+from array import array
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import timedelta
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agentops_memory.domain.errors import Refusal
 from agentops_memory.domain.lifecycle import projects
 from agentops_memory.domain.lifecycle.retention import RetentionSweep
 from agentops_memory.domain.memories import saves, writes
 from agentops_memory.domain.model.access import OPERATOR
+from agentops_memory.domain.model.bm25 import Postings, Totals, lowest, of_any
 from agentops_memory.domain.model.memory import (
     Change,
     Draft,
@@ -27,12 +34,18 @@ from agentops_memory.domain.model.search import Filter
 from agentops_memory.domain.model.space import Project, Space
 from agentops_memory.domain.ports.engine import Transaction
 from agentops_memory.domain.recall.recall import Recall
-from agentops_memory.storage.index_cache.cache import IndexCache
+from agentops_memory.domain.text.columns import Columns
+from agentops_memory.storage.index_cache import area, vectors
+from agentops_memory.storage.index_cache.area import Entry
+from agentops_memory.storage.index_cache.cache import CachedGroups, IndexCache, Wanted
+from agentops_memory.storage.index_cache.rows import row_number
+from agentops_memory.storage.index_cache.writes import IndexWrites
 from agentops_memory.storage.sqlite import SqliteEngine
 
 from .engine import Work, raising, save, statement, together
 from .service import Clock
 from .test_index import small_partitions
+from .test_index_cache import read_at_once
 
 STEPS = 70
 PROJECTS = [Project(f"p{number}") for number in range(5)]
@@ -150,8 +163,31 @@ class Play:
         return work
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_memory_follows_whatever_the_service_does(tmp_path: Path, seed: int) -> None:
+@contextmanager
+def large_areas(*, have_numpy: bool = True) -> Iterator[None]:
+    """Inside, every project in memory is one for which numpy pays, if it is there."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(vectors, "LARGE", 1)
+        patched.setattr(area, "LEAST_CHANGED", 1)
+        if not have_numpy:
+            patched.setitem(sys.modules, "numpy", None)
+        vectors.numpy.cache_clear()
+        yield
+    vectors.numpy.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("seed", "areas"),
+    [
+        (0, nullcontext),
+        (1, large_areas),
+        (2, partial(large_areas, have_numpy=False)),
+        (3, large_areas),
+    ],
+)
+def test_memory_follows_whatever_the_service_does(
+    tmp_path: Path, seed: int, areas: Callable[[], AbstractContextManager[None]]
+) -> None:
     path, clock, cache = tmp_path / "memory.db", Clock(), IndexCache()
     held: list[int] = []
 
@@ -166,36 +202,142 @@ def test_memory_follows_whatever_the_service_does(tmp_path: Path, seed: int) -> 
                 held.append(cache.size)
             assert play.hits > STEPS
 
-    with small_partitions():
+    with small_partitions(), read_at_once(), areas():
         asyncio.run(whole())
     assert sum(size > 0 for size in held) > STEPS / 2
 
 
-def test_what_contradicts_memory_is_read_again(tmp_path: Path) -> None:
+async def held(cache: IndexCache, asked: Callable[[], Any]) -> None:
+    """Return when something is in memory that was asked for."""
+    for _ in range(1_000):
+        await asked()
+        if cache.size:
+            return
+    raise AssertionError("It was never read into memory.")
+
+
+@pytest.mark.parametrize("is_read_before", [True, False])
+def test_what_contradicts_memory_is_told_by_the_stored_index(
+    tmp_path: Path, is_read_before: bool
+) -> None:
     """Words that came into a row behind the index's back, and are taken out of it all the same."""
-    path, clock = tmp_path / "memory.db", Clock()
+    path, clock, cache = tmp_path / "memory.db", Clock(), IndexCache()
     filter_ = Filter(project=Project("demo"))
+
+    content = "egg egg" if is_read_before else "egg egg egg"
+
+    def behind(tx: Transaction) -> None:
+        statement(tx, f"UPDATE memories SET content = '{content}' WHERE id = 1")
 
     async def whole() -> None:
         async with (
-            SqliteEngine.opened(path, clock=clock, index_cache=IndexCache()) as engine,
+            SqliteEngine.opened(path, clock=clock, index_cache=cache) as engine,
             SqliteEngine.opened(path, clock=clock, index_cache=IndexCache(0)) as stored,
         ):
-            for content in ("heron nest", "heron egg", "stork nest egg"):
-                await save(engine, content)
-            for word in ("nest egg", "nest egg", "heron"):
-                await Recall(engine=engine).search(OPERATOR, word, filter_, 9)
-            await engine.write(
-                OPERATOR,
-                lambda tx: statement(tx, "UPDATE memories SET content = 'egg egg' WHERE id = 1"),
-            )
-            await engine.write(OPERATOR, writes.amend, MemoryId(1), Change(content="heron"))
-            for word in ("nest egg", "heron", "stork"):
-                found = [
-                    await Recall(engine=it).search(OPERATOR, word, filter_, 9)
-                    for it in (engine, stored)
-                ]
-                told = [[(hit.memory.id, hit.rank) for hit in it.hits] for it in found]
-                assert told[0] == told[1]
 
-    asyncio.run(whole())
+            async def told(asked: SqliteEngine, word: str) -> list[Any]:
+                found = await Recall(engine=asked).search(OPERATOR, word, filter_, 9)
+                return [(hit.memory.id, hit.rank) for hit in found.hits]
+
+            for saved in ("heron nest", "heron egg", "stork nest egg"):
+                await save(engine, saved)
+            if is_read_before:
+                await held(cache, lambda: told(engine, "nest egg"))
+            await engine.write(OPERATOR, behind)
+            if is_read_before:
+                await engine.write(OPERATOR, writes.amend, MemoryId(1), Change(content="heron"))
+            for word in ("nest egg", "heron", "stork", "egg", "nest egg"):
+                assert await told(engine, word) == await told(stored, word)
+
+    with read_at_once():
+        asyncio.run(whole())
+
+
+@pytest.mark.parametrize("areas", [nullcontext, large_areas])
+def test_memory_looks_as_deep_as_the_stored_index(
+    tmp_path: Path, areas: Callable[[], AbstractContextManager[None]]
+) -> None:
+    """Better ones of another type come first, and many are equally good."""
+    path, clock, cache = tmp_path / "memory.db", Clock(), IndexCache()
+    contents = [("note", "heron")] * 40 + [("decision", f"heron {'egg ' * 30}")] * 30
+
+    async def whole() -> None:
+        async with (
+            SqliteEngine.opened(path, clock=clock, index_cache=cache) as engine,
+            SqliteEngine.opened(path, clock=clock, index_cache=IndexCache(0)) as stored,
+        ):
+            for at, (kind, content) in enumerate(contents):
+                draft = Draft(
+                    session=SessionId(f"s{at}"), space=Space(project=PROJECTS[0], scope="project"),
+                    text=Text(type=kind, title="t", content=content), key=f"k/{at}",
+                )  # fmt: skip
+                await engine.write(OPERATOR, saves.save, draft, timedelta())
+
+            async def told(asked: SqliteEngine, type_: str | None, limit: int) -> list[Any]:
+                filter_ = Filter(project=PROJECTS[0], type=type_)
+                found = await Recall(engine=asked).context(OPERATOR, "a heron", filter_, limit)
+                return [(hit.memory.id, hit.rank) for hit in found.found.hits]
+
+            await held(cache, lambda: told(engine, None, 5))
+            for type_ in (None, "decision"):
+                for limit in (5, 21, 30):
+                    found = await told(engine, type_, limit)
+                    assert len(found) == limit
+                    assert found == await told(stored, type_, limit)
+
+    with read_at_once(), areas():
+        asyncio.run(whole())
+
+
+def test_what_changes_while_a_project_is_read_is_in_memory_afterwards() -> None:
+    groups = CachedGroups(IndexCache(), (2.0, 1.0, 0.4, 2.0))
+    once, twice = Entry(2, {"heron": 1, "egg": 1}), Entry(1, {"heron": 1})
+
+    def entry_of(said: Columns) -> Entry:
+        return Entry(len(said.content.split()), dict.fromkeys(said.content.split(), 1))
+
+    def written(version: int, memory: int, content: str, sign: int) -> None:
+        with groups.writing() as hand_over:
+            writes = IndexWrites()
+            writes.note(7, version, [(row_number(3, memory), Columns("", content, "", ""))], sign)
+            hand_over(writes)
+
+    def entries() -> Iterator[tuple[MemoryId, Entry]]:
+        yield MemoryId(1), once
+        written(11, 1, "heron egg", -1)
+        written(12, 9, "stork", 1)
+        with groups.reading(7, 12, 0.0, entry_of) as group:  # it has caught up before the end
+            assert group is not None
+        yield MemoryId(2), twice
+
+    groups.load(Wanted(7, 3, 0), 10, 0.0, entries(), entry_of)
+    with groups.reading(7, 12, 0.0, entry_of) as group:
+        assert group is not None
+        (known,) = group.areas([3]) or []
+        there = {
+            stem: sorted(known.memories[at] for at in known.postings(it, 1.0, own=False).places)
+            for stem, it in known.found(["heron", "egg", "stork"]).items()
+        }
+        assert there == {"heron": [2], "stork": [9]}
+
+
+@given(
+    st.lists(st.dictionaries(st.integers(0, 30), st.integers(0, 4), max_size=20), max_size=6),
+    st.lists(st.integers(1, 400), min_size=31, max_size=31),
+    st.integers(1, 12),
+)
+def test_numpy_adds_up_as_the_domain(
+    stems: list[dict[int, int]], lengths: list[int], most: int
+) -> None:
+    numpy, often = vectors.numpy(), array("d", (0.4, 1.0, 1.4, 2.0, 3.0))
+    assert numpy is not None
+    norms = array("d", Totals(rows=1_600, words=160_000).norms(lengths))
+    postings = [
+        (0.1 + at, array("I", chain.from_iterable(it.items()))) for at, it in enumerate(stems)
+    ]
+    memories = [MemoryId(100 - at) for at in range(31)]
+    asked = [Postings(idf, it[::2], [often[code] for code in it[1::2]]) for idf, it in postings]
+    sums = of_any(asked, norms)
+    assert vectors.of_any(numpy, postings, often, norms, None) == sums
+    best = vectors.of_any(numpy, postings, often, norms, most)
+    assert lowest([(best, memories)], most) == lowest([(sums, memories)], most)

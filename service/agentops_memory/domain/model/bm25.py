@@ -3,7 +3,7 @@
 https://sqlite.org/fts5.html#the_bm25_function; a score is below zero, the lower the better.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import log
 from typing import NamedTuple
@@ -12,6 +12,7 @@ from .memory import MemoryId
 from .ranking import Scored
 
 K1, B = 1.2, 0.75
+MOST = K1 + 1.0  # of a stem's worth, which a row without end of it would have
 LEAST_IDF = 1e-6  # of a word that more than half of the rows have
 
 Counts = tuple[int, ...]
@@ -30,33 +31,31 @@ class Totals:
         idf = log((self.rows - having + 0.5) / (having + 0.5))
         return idf if idf > 0 else LEAST_IDF
 
-    def norms(self, lengths: Iterable[int]) -> dict[int, float]:
-        """What a row of each length, in words, adds to a frequency below the line."""
+    def norms(self, lengths: Iterable[int]) -> list[float]:
+        """What each of some rows adds to a frequency below the line, by their lengths in words."""
         mean = self.words / self.rows if self.rows else 0
-        return {length: K1 * (1 - B + B * length / mean) for length in set(lengths)}
-
-    def addends(
-        self, having: int, frequencies: Iterable[float], lengths: Collection[int]
-    ) -> list[float]:
-        """What a stem that so many rows have adds to the scores of some of them."""
-        idf, norms = self.idf(having), self.norms(lengths)
-        return [
-            idf * ((often * (K1 + 1.0)) / (often + norms[length]))
-            for often, length in zip(frequencies, lengths, strict=True)
-        ]
+        return [K1 * (1 - B + B * length / mean) for length in lengths]
 
 
-class Addends(NamedTuple):
-    """What one stem adds to the scores of the memories that have it."""
-
-    memories: Sequence[MemoryId] = ()
-    values: Sequence[float] = ()
+Place = int
+"""Where a memory lies among those whose scores are added up."""
 
 
-NOTHING = Addends()
+class Postings(NamedTuple):
+    """What one stem is worth, the memories that have it, and how often it is in each."""
 
-PieceAddends = tuple[Sequence[Addends], Sequence[Addends]]
+    idf: float
+    places: Sequence[Place]
+    often: Iterable[float]
+
+
+NOTHING = Postings(0.0, (), ())
+
+PiecePostings = tuple[Sequence[Postings], Sequence[Postings]]
 """Of a piece of a query: of its parts, and of its joined forms."""
+
+Sums = tuple[Mapping[Place, float], Sequence[MemoryId]]
+"""What stems add to the scores of memories, and which of them lies at each place."""
 
 
 def frequency(counts: Counts, weights: Sequence[float]) -> float:
@@ -68,52 +67,55 @@ def frequency(counts: Counts, weights: Sequence[float]) -> float:
     return total
 
 
-def of_any(stems: Iterable[Addends]) -> dict[MemoryId, float]:
-    """The sums for memories that have any of the stems, added up in their order."""
-    sums: dict[MemoryId, float] = {}
+def of_any(stems: Iterable[Postings], norms: Sequence[float]) -> dict[Place, float]:
+    """The sums for memories that have any of the stems, added up in their order.
+
+    `norms` are those of the rows, by place.
+    """
+    sums: dict[Place, float] = {}
     get = sums.get
-    for memories, values in stems:
-        if not sums:
-            sums.update(zip(memories, values, strict=True))
-            continue
-        for id_, value in zip(memories, values, strict=True):
-            sums[id_] = get(id_, 0.0) + value
+    for idf, places, frequencies in stems:
+        for place, often in zip(places, frequencies, strict=True):
+            share = (often * MOST) / (often + norms[place])
+            sums[place] = get(place, 0.0) + idf * share
     return sums
 
 
-def of_every(pieces: Sequence[PieceAddends]) -> dict[MemoryId, float]:
+def of_every(pieces: Sequence[PiecePostings], norms: Sequence[float]) -> dict[Place, float]:
     """The sums for memories in which every piece is: all its parts, or one of its joined forms.
 
     Where not all parts of a piece are, none counts.
     """
-    found = [([_by_memory(it) for it in parts], list(map(_by_memory, joined)))
+    found = [([of_any([it], norms) for it in parts], [of_any([it], norms) for it in joined])
              for parts, joined in pieces]  # fmt: skip
     wholes = [_having_all(parts) for parts, _ in found]
     matched = [whole.union(*joined) for whole, (_, joined) in zip(wholes, found, strict=True)]
-    sums: dict[MemoryId, float] = {}
-    for id_ in set.intersection(*matched) if matched else ():
+    sums: dict[Place, float] = {}
+    for place in set.intersection(*matched) if matched else ():
         total = 0.0
         for whole, (parts, joined) in zip(wholes, found, strict=True):
-            for stem in (*parts, *joined) if id_ in whole else joined:
-                total += stem.get(id_, 0.0)
-        sums[id_] = total
+            for stem in (*parts, *joined) if place in whole else joined:
+                total += stem.get(place, 0.0)
+        sums[place] = total
     return sums
 
 
-def lowest(sums: Mapping[MemoryId, float], depth: int | None) -> list[Scored]:
+def lowest(parts: Sequence[Sums], depth: int | None) -> list[Scored]:
     """The scores of these sums, best first, ties by id; the first `depth` of them."""
-    if depth is None or len(sums) <= depth:
-        return sorted((-1.0 * total, id_) for id_, total in sums.items())
-    least = sorted(sums.values(), reverse=True)[depth - 1]
-    found = [(-1.0 * total, id_) for id_, total in sums.items() if total >= least]
+    least = 0.0
+    if depth is not None:
+        totals = sorted((it for sums, _ in parts for it in sums.values()), reverse=True)
+        least = totals[depth - 1] if len(totals) > depth else least
+    found = [
+        (-1.0 * total, memories[place])
+        for sums, memories in parts
+        for place, total in sums.items()
+        if total >= least
+    ]
     return sorted(found)[:depth]
 
 
-def _by_memory(stem: Addends) -> dict[MemoryId, float]:
-    return dict(zip(*stem, strict=True))
-
-
-def _having_all(parts: Sequence[Mapping[MemoryId, float]]) -> set[MemoryId]:
+def _having_all(parts: Sequence[Mapping[Place, float]]) -> set[Place]:
     if not parts:
         return set()
     first, *others = sorted(parts, key=len)

@@ -5,75 +5,31 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from threading import Lock
-from typing import NamedTuple
 
+from ...domain.model.memory import MemoryId
 from ...domain.text.columns import Columns
-from .group import UNKNOWN, Change, Entry, Group
-from .rows import Row
+from .area import Area, Codes, Entry
+from .group import UNKNOWN, Change, Group
+from .writes import IndexWrites, Written
 
 USUAL = 32 * 1024 * 1024  # bytes
 MOST_WAITING = 1024 * 1024  # characters of texts that wait for the next reader of a group
-MOST_WRITTEN = 256 * 1024  # of one transaction, which an import may write more in
-MOST_ASKED = 10_000  # areas that are known to have been asked for
+MOST_CODES = 65_536  # of a database
+MOST_WANTED = 10_000  # areas of which it is known how often they were asked for
+PATIENCE = (
+    20  # prompts that ask for an area before it is read, which takes as long as 30 to 100 save
+)
+REST = 2  # times as long as an area was read, before the next one is: prompts go first
+MUCH_LATER = 10_000  # prompts, after which it is tried again to read what cannot be read
+USUAL_BYTES = 1_000  # of a memory
 
 
-class Written(NamedTuple):
-    """What a transaction put into the index of a group or, with a sign below zero, took out."""
+Entries = Iterable[tuple[MemoryId, Entry]]
 
-    before: int  # version
-    after: int
-    entries: Sequence[tuple[Row, Columns, int]]
-
-    @property
-    def size(self) -> int:
-        return sum(len(text) for _, said, _ in self.entries for text in said)
-
-
-@dataclass(slots=True)
-class _Writing:
-    """What is being written into a group, of so many characters."""
-
-    before: int
-    after: int
-    entries: list[tuple[Row, Columns, int]] = field(default_factory=list)
-    size: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class IndexWrites:
-    """What one transaction wrote into the index, by group; of some nothing may be left."""
-
-    groups: dict[int, _Writing] = field(default_factory=dict)
-    erased: set[int] = field(default_factory=set)
-
-    @property
-    def written(self) -> dict[int, Written]:
-        """What each group's next reader has to know."""
-        return {
-            number: Written(it.before, it.after, it.entries)
-            for number, it in self.groups.items()
-            if number not in self.erased
-        }
-
-    def copy(self) -> "IndexWrites":
-        groups = {number: replace(it, entries=[*it.entries]) for number, it in self.groups.items()}
-        return IndexWrites(groups, set(self.erased))
-
-    def note(
-        self, number: int, version: int, entries: Iterable[tuple[Row, Columns]], sign: int
-    ) -> None:
-        """These were put into a group, or taken out, which has this version now."""
-        writing = self.groups.setdefault(number, _Writing(version - 1, version - 1))
-        if writing.after != version - 1:  # something else was done to it between
-            self.erased.add(number)
-        writing.after = version
-        for row, said in entries if number not in self.erased else ():
-            writing.entries.append((row, said, sign))
-            writing.size += sum(map(len, said))
-        if writing.size > MOST_WRITTEN:
-            self.erased.add(number)
-            writing.entries.clear()
+EntryOf = Callable[[Columns], Entry]
+"""The entry of a memory that is indexed with these columns."""
 
 
 class _Slot:
@@ -134,6 +90,11 @@ class IndexCache:
             (number, slot) for (it, number), slot in list(self._slots.items()) if it is database
         ]
 
+    def has_room(self, size: int, since: float) -> bool:
+        """Whether so much fits beside the groups that were used since then."""
+        used = sum(it.group.size for it in list(self._slots.values()) if it.used_at >= since)
+        return used + size <= self.most
+
     def make_room(self) -> None:
         """Forget the groups that were not used for the longest time, until the others fit."""
         with self._lock:
@@ -145,30 +106,53 @@ class IndexCache:
                 self._slots.pop(key, None)
 
 
+@dataclass(slots=True)
+class Wanted:
+    """An area that prompts ask for, which is not in memory; how often until it is read."""
+
+    number: int  # of its group
+    area: int
+    left: int
+    since: float = field(default_factory=time.monotonic)
+
+
 class CachedGroups:
     """The groups of one database in memory.
 
     A reader says which version of a group its snapshot has, and is given the group as of that
     version, or nothing. The writer hands over what it wrote when that is committed; a version
     that comes otherwise, as from another process, drops the group.
+
+    What a reader does not find is read once it was asked for again, while the stored index
+    answers.
     """
 
     def __init__(self, cache: IndexCache, weights: Sequence[float]) -> None:
         self._cache = cache
         self._weights = weights
-        self._asked: set[int] = set()
+        self._codes = Codes(weights)
+        self._wanted: dict[int, Wanted] = {}  # by area
+        self._next: deque[Wanted] = deque()
+        self._loading = Lock()  # of whoever reads an area
+        self._rested_at = 0.0
+        self._is_closed = False
         self._is_writing = False
         self._written_at = 0.0
 
+    @property
+    def hold_nothing(self) -> bool:
+        return self._cache.most == 0
+
     @contextmanager
     def reading(
-        self, number: int, version: int, begun: float, entry_of: Callable[[Columns], Entry]
+        self, number: int, version: int, begun: float, entry_of: EntryOf
     ) -> Iterator[Group | None]:
         """The group as of a version, for one reader alone; its snapshot was made after `begun`."""
         slot = self._cache.get(self, number)
         if slot is None:
-            slot = self._cache.put(self, number, Group(version, self._weights))
-        group, size = slot.group, slot.group.size
+            yield None
+            return
+        group, has_changed = slot.group, bool(slot.waiting)
         with group.lock:
             slot.used_at = time.monotonic()
             try:
@@ -177,22 +161,82 @@ class CachedGroups:
                 self.drop(number)
                 raise
             is_foreign = not is_there and not self._is_writing and begun > self._written_at
+            for area in group.refuted:
+                self.refuse(Wanted(number, area, 0))
             if is_foreign or group.version == UNKNOWN:
                 self.drop(number)
             yield group if is_there else None
-        if group.size > size:
+        if has_changed:
             self._cache.make_room()
 
-    def are_asked_again(self, areas: Sequence[int]) -> bool:
-        """Whether all of the areas were asked for before: it does not pay for the first time."""
-        if len(self._asked) > MOST_ASKED:
-            self._asked.clear()
-        are_known = self._asked.issuperset(areas)
-        self._asked.update(areas)
-        return are_known and self._cache.most > 0
+    def want(self, number: int, areas: Iterable[int]) -> None:
+        """A prompt asked for areas of a group, some of which are not in memory."""
+        if len(self._wanted) > MOST_WANTED:
+            self._wanted.clear()
+        slot = self._cache.get(self, number)
+        for area in areas:
+            if slot is not None and slot.group.areas([area]):
+                continue
+            wanted = self._wanted.setdefault(area, Wanted(number, area, PATIENCE))
+            left = wanted.left = wanted.left - 1  # whatever other readers do meanwhile
+            if left == 0:
+                self._next.append(replace(wanted, number=number))
 
     @contextmanager
-    def writing(self) -> Iterator[Callable[["IndexWrites"], None]]:
+    def loading(self) -> Iterator[Wanted | None]:
+        """The area to be read next, for one reader alone; None if there is none."""
+        began = time.monotonic()
+        is_time = self._next and began > self._rested_at
+        if not (is_time and self._loading.acquire(blocking=False)):
+            yield None
+            return
+        try:
+            yield self._next.popleft() if self._next else None
+        finally:
+            now = time.monotonic()
+            self._rested_at = now + REST * (now - began)
+            self._loading.release()
+
+    def admit(self, wanted: Wanted, memories: int) -> bool:
+        """Whether to read an area of so many memories now.
+
+        It has to fit beside what was used meanwhile: of more projects than there is room for,
+        the first ones stay.
+        """
+        fits = self._cache.has_room(memories * USUAL_BYTES, wanted.since)
+        self._wanted.pop(wanted.area, None)
+        return fits
+
+    def refuse(self, wanted: Wanted) -> None:
+        """An area cannot be read; try it again much later."""
+        self._wanted[wanted.area] = replace(wanted, left=MUCH_LATER)
+
+    def load(
+        self, wanted: Wanted, version: int, begun: float, entries: Entries, entry_of: EntryOf
+    ) -> None:
+        """Hold an area, of which a reader reads the entries as of a version."""
+        number, codes = wanted.number, self._codes
+        if len(codes) > MOST_CODES:
+            self.drop()
+            self._codes = codes = Codes(self._weights)
+        slot = self._cache.get(self, number)
+        if slot is None and not self._is_closed:
+            slot = self._cache.put(self, number, Group(version, codes))
+        with self.reading(number, version, begun, entry_of) as group:
+            if group is None or slot is None or group is not slot.group:
+                return  # somebody is ahead; it is asked for again
+            reading = group.begin(wanted.area)
+        area = None
+        try:
+            here = takewhile(lambda _: self._cache.get(self, number) is slot, entries)
+            area = Area(group.codes, here)
+        finally:
+            with group.lock:
+                group.end(reading, area)
+        self._cache.make_room()
+
+    @contextmanager
+    def writing(self) -> Iterator[Callable[[IndexWrites], None]]:
         """Inside, a transaction is made and committed; what it tells is handed over then."""
         self._is_writing = True
         written: list[IndexWrites] = []
@@ -204,7 +248,7 @@ class CachedGroups:
             self._written_at = time.monotonic()
             self._is_writing = False
 
-    def _hand_over(self, writes: "IndexWrites") -> None:
+    def _hand_over(self, writes: IndexWrites) -> None:
         for number, written in writes.written.items():
             slot = self._cache.get(self, number)
             if slot is not None and slot.put(written) > MOST_WAITING:
@@ -222,8 +266,13 @@ class CachedGroups:
         """Forget a group, or all: something else was done to the stored index."""
         self._cache.drop(self, number)
 
+    def close(self) -> None:
+        """Hold nothing any more."""
+        self._is_closed = True
+        self.drop()
 
-def _caught_up(slot: _Slot, version: int, entry_of: Callable[[Columns], Entry]) -> bool:
+
+def _caught_up(slot: _Slot, version: int, entry_of: EntryOf) -> bool:
     """Whether the group is, now, as of the version."""
     group, waiting = slot.group, slot.waiting
     while group.version != version and waiting:

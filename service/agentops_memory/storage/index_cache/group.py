@@ -1,38 +1,18 @@
-"""One group of projects in memory: the stems that were asked for, and what they add to scores."""
+"""One group of projects in memory: those that were read of it, and how many rows have a stem."""
 
-from array import array
-from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from threading import Lock
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
-from ...domain.model.bm25 import NOTHING, Addends, Counts, Totals, frequency
+from ...domain.model.bm25 import Totals
 from ...domain.model.memory import MemoryId
-from ...domain.model.search import Field
+from .area import Area, Codes, Entry
 from .rows import Row, area_of, memory_of
 
-OWN = tuple(it is not Field.CONTEXT for it in Field)  # whether a field holds own words
-COUNT = 24  # bits of each count in packed ones
-
 UNKNOWN = -(1 << 63)  # a version that nothing has
+MOST_CHANGES = 2_000  # while an area is read, which is in vain then
 
-Packed = int
-"""How often a stem stands in each field of a memory, in one number."""
-
-Sessions = Mapping[MemoryId, str | None]
-"""The session of each memory, if it is of one."""
-
-# Bytes of memory, about.
-ROW_BYTES, STEM_BYTES, POSTING_BYTES, WORD_BYTES = 140, 450, 28, 90
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A memory in the index: how many words it has, and how often each stem stands where."""
-
-    length: int
-    stems: Mapping[str, Packed]
+COUNT_BYTES, PLACE_BYTES = 100, 90  # of memory, about
 
 
 class Change(NamedTuple):
@@ -43,75 +23,38 @@ class Change(NamedTuple):
     sign: int
 
 
-class Found(NamedTuple):
-    """A stem in an area: how many rows of the whole group have it, and the counts of these."""
-
-    having: int
-    counts: Mapping[MemoryId, Packed]
-
-
 class Source(Protocol):
-    """What a group is read from: the stored index, in a snapshot."""
+    """The stored index of a group, in a snapshot."""
 
     def totals(self) -> Totals:
         """The rows and words of the group."""
 
-    def lengths(self, area: int) -> Mapping[MemoryId, int]:
-        """The length of each memory of an area, in words; in the order of ids."""
-
-    def found(
-        self, words: Collection[str], area: int, totals: Totals, lengths: Mapping[MemoryId, int]
-    ) -> Mapping[str, Found]:
-        """Those of the words whose stems memories of an area have; in the order of ids."""
-
-    def having_own(self, words: Sequence[str]) -> Sequence[int]:
-        """How many rows of the group have the stem of each word among their own words."""
+    def having(self, words: Collection[str], *, own: bool) -> Sequence[int]:
+        """How many rows of the group have the stem of each word, or among their own words."""
 
 
-class Postings:
-    """The memories of an area that have a stem, in order: their lengths, and codes of counts.
+T = TypeVar("T")
 
-    What they add to scores is as of a version of the group.
-    """
-
-    __slots__ = ("addends", "codes", "lengths", "memories", "own", "version")
-
-    def __init__(self) -> None:
-        self.memories: list[MemoryId] = []
-        self.lengths = array("I")
-        self.codes = array("I")
-        self.version: int | None = None
-        self.addends: Addends | None = None
-        self.own: Addends | None = None  # of their own words alone
-
-    def bring_to(self, version: int) -> None:
-        """Forget what is of another version."""
-        if self.version != version:
-            self.version, self.addends, self.own = version, None, None
-
-    def has(self, memory: MemoryId) -> bool:
-        place = bisect_left(self.memories, memory)
-        return place < len(self.memories) and self.memories[place] == memory
-
-    def add(self, memory: MemoryId, length: int, code: int) -> None:
-        place = bisect_left(self.memories, memory)
-        self.memories.insert(place, memory)
-        self.lengths.insert(place, length)
-        self.codes.insert(place, code)
-
-    def remove(self, memory: MemoryId) -> None:
-        place = bisect_left(self.memories, memory)
-        del self.memories[place], self.lengths[place], self.codes[place]
+Find = Callable[[Sequence[MemoryId]], Mapping[MemoryId, T]]
+"""What is stored of each of some memories."""
 
 
-class Area:
-    """The memories of a project, or the global ones."""
+class Reading:
+    """What was changed of an area while it is read."""
 
-    __slots__ = ("lengths", "postings")
+    def __init__(self, area: int) -> None:
+        self.area = area
+        self._changes: list[Change] = []
+        self._is_in_vain = False
 
-    def __init__(self, lengths: dict[MemoryId, int]) -> None:
-        self.lengths = lengths
-        self.postings: dict[str, Postings] = {}
+    def note(self, change: Change) -> None:
+        if area_of(change.row) == self.area:
+            self._changes.append(change)
+        self._is_in_vain |= len(self._changes) > MOST_CHANGES
+
+    def bring_in_line(self, area: Area) -> bool:
+        """Whether the area, as it was read, is as of now after this."""
+        return not self._is_in_vain and all(_apply(it, area) for it in self._changes)
 
 
 class Group:
@@ -120,65 +63,56 @@ class Group:
     Whoever uses it holds its lock.
     """
 
-    def __init__(self, version: int, weights: Sequence[float]) -> None:
+    def __init__(self, version: int, codes: Codes) -> None:
         self.lock = Lock()
         self.version = version
-        self.size = 0  # bytes, about
-        self._weights = weights
+        self.codes = codes
         self._totals: Totals | None = None
         self._areas: dict[int, Area] = {}
-        self._having: dict[str, int] = {}  # rows of the whole group, by stem
-        self._having_own: dict[str, int] = {}
+        self._having: dict[bool, dict[str, int]] = {False: {}, True: {}}  # by own, and stem
         self._sessions: dict[MemoryId, str | None] = {}  # until a merge moves the memory
-        self._codes: dict[Packed, int] = {}
-        self._often: tuple[list[float], list[float]] = ([], [])  # by code: anywhere, in own words
+        self._seconds: dict[MemoryId, MemoryId | None] = {}  # until anything changes
+        self._readings: list[Reading] = []
+        self.refuted: list[int] = []  # areas that the index holds otherwise than the texts say
 
-    def load(
-        self, source: Source, areas: Iterable[int], stems: Mapping[str, str], *, own: bool
-    ) -> None:
-        """Read what is not in memory of the stems of some words, by word.
+    @property
+    def size(self) -> int:
+        """The bytes in use, about."""
+        counts = sum(map(len, self._having.values()))
+        places = len(self._sessions) + len(self._seconds)
+        areas = sum(it.size for it in list(self._areas.values()))
+        return areas + COUNT_BYTES * counts + PLACE_BYTES * places
 
-        With `own` also how many have them among their own words.
-        """
-        totals = self._totals = self._totals or source.totals()
-        for number in areas:
-            area = self._area(source, number)
-            missing = {word: stem for word, stem in stems.items() if stem not in area.postings}
-            if missing:
-                found = source.found(missing.keys(), number, totals, area.lengths)
-                for word, stem in missing.items():
-                    area.postings[stem] = self._postings(stem, area, found.get(word))
-        missing = {word: stem for word, stem in stems.items() if stem not in self._having_own}
-        if own and missing:
-            counts = source.having_own(list(missing))
-            self._having_own.update(zip(missing.values(), counts, strict=True))
-            self.size += STEM_BYTES * len(missing)
+    def areas(self, numbers: Sequence[int]) -> list[Area] | None:
+        """The areas, if all of them are in memory."""
+        found = [self._areas[it] for it in numbers if it in self._areas]
+        return found if len(found) == len(numbers) else None
 
-    def addends(self, stem: str, area: int, *, own: bool = False) -> Addends:
-        """What a stem adds to the scores of an area's memories; of their own words alone."""
-        postings = self._areas[area].postings[stem]
-        postings.bring_to(self.version)
-        if own:
-            if postings.own is None:
-                postings.own = self._own_addends(stem, postings)
-            return postings.own
-        if postings.addends is None:
-            postings.addends = self._addends(
-                self._having.get(stem, 0), postings.memories, postings.lengths,
-                map(self._often[False].__getitem__, postings.codes),
-            )  # fmt: skip
-        return postings.addends
+    def totals(self, source: Source) -> Totals:
+        """The rows and words of the group."""
+        if self._totals is None:
+            self._totals = source.totals()
+        return self._totals
+
+    def having(self, source: Source, stems: Mapping[str, str], *, own: bool) -> Mapping[str, int]:
+        """How many rows have each of the stems of some words, by stem; or more of them."""
+        known = self._having[own]
+        if missing := {word: stem for word, stem in stems.items() if stem not in known}:
+            found = source.having(missing.keys(), own=own)
+            known.update(zip(missing.values(), found, strict=True))
+        return known
 
     def sessions(
-        self, memories: Sequence[MemoryId], load: Callable[[Sequence[MemoryId]], Sessions]
-    ) -> Sessions:
-        """The sessions of memories of the group; `load` tells those that are not known yet."""
-        known = self._sessions
-        missing = [it for it in memories if it not in known]
-        if missing:
-            known.update(load(missing))
-            self.size += WORD_BYTES * len(missing)
-        return {it: known[it] for it in memories if it in known}
+        self, memories: Sequence[MemoryId], find: Find[str | None]
+    ) -> Mapping[MemoryId, str | None]:
+        """The session of each memory."""
+        return _known(self._sessions, memories, find)
+
+    def seconds(
+        self, memories: Sequence[MemoryId], find: Find[MemoryId | None]
+    ) -> Mapping[MemoryId, MemoryId | None]:
+        """The second memory after each in its session."""
+        return _known(self._seconds, memories, find)
 
     def change(self, version: int, changes: Iterable[Change]) -> None:
         """Bring in line what is in memory with what was done to the stored index.
@@ -187,96 +121,53 @@ class Group:
         entries than were read.
         """
         self._totals = None
-        are_known = all(self._change(row, entry, sign) for row, entry, sign in changes)
+        self._seconds.clear()
+        are_known = all(self._change(it) for it in changes)
+        for area in self._areas.values():
+            area.change_totals()
         self.version = version if are_known else UNKNOWN
 
-    def _area(self, source: Source, number: int) -> Area:
-        if number not in self._areas:
-            area = self._areas[number] = Area(dict(source.lengths(number)))
-            self.size += ROW_BYTES * len(area.lengths)
-        return self._areas[number]
+    def begin(self, area: int) -> Reading:
+        """An area is about to be read, as of the version of now."""
+        reading = Reading(area)
+        self._readings.append(reading)
+        return reading
 
-    def _postings(self, stem: str, area: Area, found: Found | None) -> Postings:
-        postings = Postings()
-        self.size += STEM_BYTES
-        if found is not None:
-            self._having[stem] = found.having
-            postings.memories.extend(found.counts)
-            postings.lengths.extend(map(area.lengths.__getitem__, found.counts))
-            postings.codes.extend(map(self._code, found.counts.values()))
-            self.size += POSTING_BYTES * len(found.counts)
-        return postings
+    def end(self, reading: Reading, area: Area | None) -> None:
+        """It was read; or not."""
+        self._readings.remove(reading)
+        if area is not None and reading.bring_in_line(area):
+            self._areas[reading.area] = area
 
-    def _own_addends(self, stem: str, postings: Postings) -> Addends:
-        often = self._often[True]
-        own = [
-            (memory, length, often[code])
-            for memory, length, code in zip(
-                postings.memories, postings.lengths, postings.codes, strict=True
-            )
-            if often[code]
-        ]
-        having = self._having_own.get(stem, 0)
-        return self._addends(
-            having, [it[0] for it in own], [it[1] for it in own], [it[2] for it in own]
-        )
+    def _change(self, change: Change) -> bool:
+        self._sessions.pop(memory_of(change.row), None)
+        self._count(change)
+        for reading in self._readings:
+            reading.note(change)
+        area = self._areas.get(number := area_of(change.row))
+        if area is None or _apply(change, area):
+            return True
+        self.refuted.append(number)
+        return False
 
-    def _addends(
-        self,
-        having: int,
-        memories: Sequence[MemoryId],
-        lengths: Sequence[int],
-        often: Iterable[float],
-    ) -> Addends:
-        if not memories or self._totals is None:
-            return NOTHING
-        return Addends(memories, array("d", self._totals.addends(having, often, lengths)))
-
-    def _change(self, row: Row, entry: Entry, sign: int) -> bool:
-        area, memory = self._areas.get(area_of(row)), memory_of(row)
-        if area and (memory in area.lengths) == (sign > 0):
-            return False
-        self._sessions.pop(memory, None)
-        for stem, packed in entry.stems.items():
-            known = self._having.get(stem)
-            if known is not None:
-                self._having[stem] = known + sign
-            self._change_own(stem, packed, sign)
-            postings = area.postings.get(stem) if area else None
-            if area and postings and known is None:
-                del area.postings[stem]  # nobody had it there: how many others have it is not known
-            elif postings and postings.has(memory) == (sign > 0):
-                return False
-            elif postings and sign > 0:
-                postings.add(memory, entry.length, self._code(packed))
-                self.size += POSTING_BYTES
-            elif postings:
-                postings.remove(memory)
-        if area and sign > 0:
-            area.lengths[memory] = entry.length
-            self.size += ROW_BYTES
-        elif area:
-            del area.lengths[memory]
-        return True
-
-    def _change_own(self, stem: str, packed: Packed, sign: int) -> None:
-        if stem in self._having_own and self._often[True][self._code(packed)]:
-            self._having_own[stem] += sign
-
-    def _code(self, packed: Packed) -> int:
-        if packed not in self._codes:
-            self._codes[packed] = len(self._codes)
-            counts = _counts(packed)
-            own = tuple(it * is_own for it, is_own in zip(counts, OWN, strict=True))
-            for often, there in zip(self._often, (counts, own), strict=True):
-                often.append(frequency(there, self._weights))
-        return self._codes[packed]
+    def _count(self, change: Change) -> None:
+        for own, having in self._having.items():
+            often = self.codes.often[own]
+            for stem, packed in change.entry.stems.items():
+                if stem in having and often[self.codes.of(packed)]:
+                    having[stem] += change.sign
 
 
-def once(field: int) -> Packed:
-    """The packed counts of a stem that stands once, in this field; they add up."""
-    return 1 << COUNT * field
+def _apply(change: Change, area: Area) -> bool:
+    """Whether the change was one of what the area holds."""
+    done = area.add if change.sign > 0 else area.remove
+    return done(memory_of(change.row), change.entry)
 
 
-def _counts(packed: Packed) -> Counts:
-    return tuple(packed >> COUNT * field & (1 << COUNT) - 1 for field in range(len(OWN)))
+def _known(
+    known: dict[MemoryId, T], memories: Sequence[MemoryId], find: Find[T]
+) -> dict[MemoryId, T]:
+    """What is known of memories, found for those of which it is not."""
+    if missing := [it for it in memories if it not in known]:
+        known.update(find(missing))
+    return {it: known[it] for it in memories if it in known}

@@ -5,6 +5,7 @@ import re
 import sqlite3
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from itertools import chain, islice
 from typing import cast
@@ -89,10 +90,9 @@ def registered(database: sqlite3.Connection, stems: "Stems", features: Features 
             lambda *texts: context(map(decoded, filter(None, texts)), features),
         ),
         "fingerprint_of": (4, _fingerprint),
-        "forms": (1, lambda text: _distinct(_compared(stems, plain_words(text)).values())),
+        "forms": (1, lambda text: _distinct(compared(stems, plain_words(text)).values())),
         "acted_on": (2, _acted_on),
         "similarities": (1, lambda texts: json.dumps(stems.similarities(json.loads(texts)))),
-        "forms_of": (1, lambda words: json.dumps(_compared(stems, json.loads(words)))),
     }
     prior, own = PRIOR_MEMORIES if Feature.PRIOR in features else 0, rules(features)
     functions["prior_rows"] = 0, lambda: prior
@@ -126,7 +126,8 @@ def _patterns(names: str) -> Patterns:
     return Patterns(tuple(json.loads(names)))
 
 
-def _compared(stems: "Stems", words: Iterable[str]) -> dict[str, str]:
+def compared(stems: "Stems", words: Iterable[str]) -> dict[str, str]:
+    """The term of each word; the empty string where there is none."""
     forms = stems.forms(words)
     return {word: form if is_compared(form) else "" for word, form in forms.items()}
 
@@ -181,6 +182,9 @@ class Stems:
         """The stems in each of some prepared texts, in their order."""
         if all(map(str.isascii, texts)):
             words = [_PREPARED_WORD.findall(text) for text in texts]
+            with suppress(KeyError):
+                known = self._stems
+                return [[known[word] for word in said] for said in words]
             stem_of = self.of(chain.from_iterable(words))
             return [[stem_of[word] for word in said] for said in words]
         stems: list[list[str]] = [[] for _ in texts]

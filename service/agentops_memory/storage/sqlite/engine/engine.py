@@ -20,6 +20,7 @@ from ....domain.text.ids import Uids
 from ...index_cache.cache import CachedGroups, IndexCache
 from ..base.connection import BUSY_TIMEOUT, READ_LIMIT, in_snapshot
 from ..base.errors import DAMAGED, REMEDY, Undecodable, decoding, translated
+from ..fts.cached_index import load_wanted
 from ..fts.partitions import versions_of
 from ..fts.pending import Pending
 from ..maintenance.damage import Damage, OnDamage
@@ -93,7 +94,9 @@ class SqliteEngine:
         groups = CachedGroups(index_cache or IndexCache(), weights_of(features))
         async with (
             opened_file(path, clock(), features, listener.upgrading) as (database, files),
-            Readers.opened(path, features, files.require_own_log) as readers,
+            Readers.opened(
+                path, features, files.require_own_log, partial(load_wanted, groups=groups)
+            ) as readers,
             serving(
                 database, files, QUEUE, QUEUE_TIMEOUT, listener.committed, groups.writing
             ) as writer,
@@ -105,7 +108,7 @@ class SqliteEngine:
             try:
                 yield cls(writer, readers, free_space, damage, clock, transactions, groups=groups)
             finally:
-                groups.drop()
+                groups.close()
 
     async def read(self, caller: Caller, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         def transaction(database: sqlite3.Connection) -> T:

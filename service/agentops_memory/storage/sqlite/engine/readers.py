@@ -1,6 +1,7 @@
 """Readers: threads with a connection each, which take the next read by themselves."""
 
 import asyncio
+import logging
 import sqlite3
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -19,6 +20,11 @@ from .outcomes import Outcome, outcome_of, settle
 
 T = TypeVar("T")
 
+log = logging.getLogger(__name__)
+
+Afterwards = Callable[[sqlite3.Connection], None]
+"""What a reader does when it has answered a read."""
+
 READERS = 2
 READ_TIMEOUT = timedelta(seconds=5)  # until a reader is free
 
@@ -26,8 +32,11 @@ READ_TIMEOUT = timedelta(seconds=5)  # until a reader is free
 class Readers:
     """None of them waits for the event loop to turn. Make them with `opened`."""
 
-    def __init__(self, connections: Sequence[sqlite3.Connection], check: Check) -> None:
+    def __init__(
+        self, connections: Sequence[sqlite3.Connection], check: Check, afterwards: Afterwards
+    ) -> None:
         self._check = check
+        self._afterwards = afterwards
         self._connections = connections
         self._queue: SimpleQueue[_Read | None] = SimpleQueue()
         self._threads = [
@@ -40,14 +49,17 @@ class Readers:
 
     @classmethod
     @asynccontextmanager
-    async def opened(cls, path: Path, features: Features, check: Check) -> AsyncIterator["Readers"]:
+    async def opened(
+        cls, path: Path, features: Features, check: Check, afterwards: Afterwards
+    ) -> AsyncIterator["Readers"]:
         """READERS threads. At the end they finish what has begun, and close.
 
         All read the file that is at the path now, whatever comes there later. `check` is asked
-        after each read, and raises what that is refused with instead. StartRefused when the
-        file cannot be opened.
+        after each read, and raises what that is refused with instead. `afterwards` is called then,
+        when the read is answered. StartRefused when the file cannot be opened.
         """
-        readers = cls(await asyncio.to_thread(_connections, path, features), check)
+        connections = await asyncio.to_thread(_connections, path, features)
+        readers = cls(connections, check, afterwards)
         try:
             yield readers
         finally:
@@ -93,7 +105,14 @@ class Readers:
         read = self._queue.get()
         if read is not None and read.take():
             read.run(connection, self._check)
+            self._after(connection)
         return read is not None
+
+    def _after(self, connection: sqlite3.Connection) -> None:
+        try:
+            self._afterwards(connection)
+        except Exception:
+            log.exception("What follows a read has failed.")
 
     def _close(self) -> None:
         for _ in self._threads:

@@ -18,7 +18,7 @@ from itertools import islice
 from typing import Any, Protocol, TypeVar, cast
 
 from ....domain.errors import Busy, Refusal, Unavailable
-from ...index_cache.cache import IndexWrites
+from ...index_cache.writes import IndexWrites
 from ..base.connection import Check, Connection, carried, change
 from ..base.errors import RunAgain
 from ..fts.partitions import Partitions

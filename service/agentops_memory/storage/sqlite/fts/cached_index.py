@@ -1,25 +1,34 @@
-"""The full-text index in memory, as one reading transaction sees it."""
+"""The full-text index in memory, as one reading transaction sees it, and how it gets there."""
 
+import logging
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
+from functools import partial
 from typing import NamedTuple
 
-from ....domain.text.columns import Columns
-from ...index_cache.cache import CachedGroups
-from ...index_cache.group import Entry, Group, once
+from ....domain.errors import Damaged
+from ...index_cache.area import Area
+from ...index_cache.cache import CachedGroups, Wanted
+from ...index_cache.group import Group
+from ...index_cache.lookup import Lookup
 from ...index_cache.rows import area_of
-from ..base.connection import known_stems
+from ..base.connection import in_snapshot, known_stems
 from ..base.dialect import SqliteTable
-from .stored_group import StoredGroup
+from .stored_group import StoredGroup, entry_of
 from .visibility import VisibleRows
 
+LONGEST = timedelta(seconds=30)  # that reading a project into memory takes
 
-class CachedAreas(NamedTuple):
-    """Areas of a group that is in memory."""
+log = logging.getLogger(__name__)
 
+
+class _Held(NamedTuple):
     group: Group
-    areas: Sequence[int]
+    areas: Sequence[Area]
+    source: StoredGroup
 
 
 class CachedIndex(SqliteTable):
@@ -29,47 +38,85 @@ class CachedIndex(SqliteTable):
         self, connection: sqlite3.Connection, groups: CachedGroups | None, begun: float
     ) -> None:
         super().__init__(connection)
-        self._groups = groups
+        self._groups = None if groups is None or groups.hold_nothing else groups
         self._begun = begun
-        self._versions: dict[int, int | None] = {}  # of partitions that memory is asked for
+        self._versions: dict[int, int] = {}  # of partitions
+        self._has_wanted = False
 
     @contextmanager
     def of(
-        self, visible: VisibleRows, stems: Mapping[str, str], *, own: bool = False
-    ) -> Iterator[CachedAreas | None]:
-        """What is visible in memory, for one reader; None where it cannot tell all about words."""
+        self, visible: VisibleRows, stem_of: Mapping[str, str], *, own: bool
+    ) -> Iterator[Lookup | None]:
+        """The words of a query in memory, for one reader; None where it cannot tell all of them."""
+        if not all(stem_of.values()):
+            yield None
+            return
+        with self._held(visible) as held:
+            if held is not None:
+                group, areas, source = held
+                yield Lookup(group, areas, source, stem_of, own=own)
+                return
+        self._want(visible)
+        yield None
+
+    def known(self, visible: VisibleRows, words: Collection[str]) -> Collection[str] | None:
+        """The words that a visible memory has; None where memory cannot tell.
+
+        What memories borrow are words that others have among their own.
+        """
+        with self._held(visible) as held:
+            if held is None:
+                return None
+            stem_of = known_stems(self._connection).of(words)
+            return {it for it in words if any(each.has(stem_of[it]) for each in held.areas)}
+
+    def _want(self, visible: VisibleRows) -> None:
+        """What is visible was asked for, and is not in memory."""
         place = _place(visible)
-        if place is None or self._groups is None or not all(stems.values()):
+        if place is not None and self._groups is not None and not self._has_wanted:
+            self._has_wanted = True  # however many rankings a search needs
+            self._groups.want(*place)
+
+    @contextmanager
+    def _held(self, visible: VisibleRows) -> Iterator[_Held | None]:
+        """All that is visible, if it is in memory."""
+        place = _place(visible)
+        if place is None or self._groups is None:
             yield None
             return
         number, areas = place
+        source = StoredGroup(self._connection, number)
         if number not in self._versions:
-            self._versions[number] = self._version(number, areas)
-        version = self._versions[number]
-        if version is None:
-            yield None
-            return
-        with self._groups.reading(number, version, self._begun, self._entry) as group:
-            if group is None:
-                yield None
-            else:
-                group.load(StoredGroup(self._connection, number), areas, stems, own=own)
-                yield CachedAreas(group, areas)
+            self._versions[number] = source.version
+        of_text = partial(entry_of, known_stems(self._connection))
+        with self._groups.reading(number, self._versions[number], self._begun, of_text) as group:
+            there = group and group.areas(areas)
+            if group and there:
+                yield _Held(group, there, source)
+                return
+        yield None
 
-    def _version(self, number: int, areas: Sequence[int]) -> int | None:
-        """The version of a partition; None if some of the areas were never asked for before."""
-        if self._groups is None or not self._groups.are_asked_again(areas):
-            return None
-        return self._number("SELECT version FROM partitions WHERE number = :number", number=number)
 
-    def _entry(self, said: Columns) -> Entry:
-        stems: dict[str, int] = {}
-        length = 0
-        for field, words in enumerate(known_stems(self._connection).of_texts(said)):
-            length += len(words)
-            for stem in words:
-                stems[stem] = stems.get(stem, 0) + once(field)
-        return Entry(length, stems)
+def load_wanted(database: sqlite3.Connection, groups: CachedGroups) -> None:
+    """Read what prompts ask for into memory, if there is anything; when nobody waits for it."""
+    with groups.loading() as wanted:
+        if wanted is not None:
+            try:
+                in_snapshot(database, LONGEST, partial(_load, database, groups, wanted))
+            except (Damaged, sqlite3.Error) as error:
+                log.debug("A project is not held in memory: %s", error)
+                groups.refuse(wanted)
+            except BaseException:
+                groups.refuse(wanted)
+                raise
+
+
+def _load(database: sqlite3.Connection, groups: CachedGroups, wanted: Wanted) -> None:
+    begun, stored = time.monotonic(), StoredGroup(database, wanted.number)
+    if groups.admit(wanted, stored.memories(wanted.area)):
+        version = stored.version
+        of_text = partial(entry_of, known_stems(database))
+        groups.load(wanted, version, begun, stored.entries(wanted.area), of_text)
 
 
 def _place(visible: VisibleRows) -> tuple[int, list[int]] | None:

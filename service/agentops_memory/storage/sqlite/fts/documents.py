@@ -1,6 +1,5 @@
 """SQL for what the full-text index holds of each memory: a document, and the stems of its words."""
 
-import json
 import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,11 +8,12 @@ from ....domain.model.groups import FIRST
 from ....domain.model.memory import MemoryId
 from ....domain.text.columns import Columns
 from ....domain.text.normalization import NEIGHBOURS, plain_words
-from ...index_cache.cache import IndexWrites
 from ...index_cache.rows import row_number, span_of
+from ...index_cache.writes import IndexWrites
 from ...sql.liveness import indexed
 from ...sql.table import GLOBAL_AREA
-from ..base.dialect import SqliteTable
+from ..base.connection import known_stems
+from ..base.dialect import SqliteTable, compared
 from .partitions import Partitions
 from .tables import OWN_COLUMNS, table
 
@@ -209,9 +209,7 @@ class Terms(SqliteTable):
 
     def _forms(self, words: Collection[str]) -> Mapping[str, str]:
         """The term of each word; the empty string where there is none."""
-        ((forms,),) = self._execute("SELECT forms_of(:words)", words=json.dumps(list(words)))
-        found: dict[str, str] = json.loads(forms)
-        return found
+        return compared(known_stems(self._connection), words)
 
     def _rebuild(self, where: str, **parameters: object) -> None:
         self._known.clear()

@@ -15,7 +15,7 @@ from ....domain.ports.retention import MAX_STEP
 from ....domain.text.columns import columns
 from ....domain.text.features import Feature, Features
 from ....domain.text.normalization import NEIGHBOURS
-from ...index_cache.cache import IndexWrites
+from ...index_cache.writes import IndexWrites
 from ...sql.liveness import indexed
 from ..base.dialect import SqliteTable
 from ..base.errors import decoded

@@ -21,7 +21,7 @@ from ....domain.model.ranking import (
 from ....domain.model.search import Tier
 from ....domain.text.query import Piece, Query, Term
 from ...index_cache.rows import ID
-from ...sql.liveness import undeleted
+from ...sql.liveness import indexed
 from ..base.dialect import SqliteTable
 from .tables import OWN_COLUMNS, table
 from .visibility import VisibleRows
@@ -170,7 +170,7 @@ class Scores(SqliteTable):
 _SECOND = f"""(SELECT n.id
                   FROM memories n INDEXED BY memories_in_session
                  WHERE n.session_id = m.session_id AND n.space_id = m.space_id
-                       AND {undeleted("n")} AND n.id > m.id
+                       AND {indexed("n")} AND n.id > m.id
               ORDER BY n.id
                  LIMIT 1 OFFSET 1)"""
 

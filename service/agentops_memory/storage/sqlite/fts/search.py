@@ -24,8 +24,6 @@ from .ranker import Ranker
 from .spelling import Spelling
 from .visibility import Visibility
 
-MOST_WORDS = 4  # of a query that are corrected
-MOST_TERMS = 3  # that one word may have meant
 AFTERWARDS = timedelta(seconds=1)  # left of a read for what it does when words took too long
 
 
@@ -72,7 +70,9 @@ class Search:
         return [Hit(memory=memory, rank=KEYED_RANK, method=Method.TOPIC_KEY) for memory in found]
 
     def corrections(self, words: Collection[str], filter_: Filter) -> Corrections:
-        return Spelling(self._connection, self._visibility).corrections(words, filter_)
+        return Spelling(self._connection, self._visibility, self._cached).corrections(
+            words, filter_
+        )
 
     def every(self, query: Query, filter_: Filter, limit: int) -> list[Scored]:
         return self._ranker.best(self._index_query(Tier.EVERY, query, filter_, limit), limit)

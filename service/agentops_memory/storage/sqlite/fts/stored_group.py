@@ -1,122 +1,106 @@
-"""SQL that reads of a partition how often stems stand in which row."""
+"""SQL that reads of a partition what is held in memory: counts of rows, and entries of projects."""
 
 import json
 import sqlite3
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from math import exp
+from collections.abc import Collection, Iterator, Sequence
 
-from ....domain.model.bm25 import K1, LEAST_IDF, Totals
+from ....domain.errors import Damaged
+from ....domain.model.bm25 import Totals
 from ....domain.model.memory import MemoryId
-from ...index_cache.group import Found, Packed, once
-from ...index_cache.rows import ID, span_of
-from ..base.dialect import SqliteTable
-from .queries import in_columns, weighted
+from ....domain.text.columns import Columns
+from ...index_cache.area import Entry, once
+from ...index_cache.rows import AREA, span_of
+from ..base.connection import known_stems
+from ..base.dialect import SqliteTable, Stems
+from .queries import in_columns
 from .segments import numbers
 from .tables import OWN_COLUMNS, table
 
+AT_ONCE = 64  # memories whose words are stemmed together
+FIELDS = len(Columns._fields)
 TOTALS = 1  # the row of FTS5's data that counts rows, and words by column
-TITLE, CONTENT, CONTEXT, TAGS = map(once, range(4))
-
-# FTS5 tells of counts through BM25 alone. With weights so small, what it makes of two fields
-# are the digits of a number; with an endless one, it is what the stem is worth.
-_UNIT, _DIGIT = 2.0**-50, 1 << 20
-_WEIGHTS = (
-    (_UNIT, 0.0, 0.0, _UNIT * _DIGIT),
-    (0.0, _UNIT, _UNIT * _DIGIT, 0.0),
-    (1e18, 1e18, 1e18, 1e18),
-)
 
 
 class StoredGroup(SqliteTable):
-    """A partition in one transaction.
-
-    What is read comes as one row: row by row, searches side by side hold each other up more.
-    """
+    """A partition in one transaction."""
 
     def __init__(self, connection: sqlite3.Connection, number: int) -> None:
         super().__init__(connection)
-        self._number_of_partition = number
+        self._partition = number
+
+    @property
+    def version(self) -> int:
+        return self._number(
+            "SELECT version FROM partitions WHERE number = :number", number=self._partition
+        )
 
     def totals(self) -> Totals:
-        name = table(self._number_of_partition)
+        name = table(self._partition)
         row = self._execute(f"SELECT block FROM {name}_data WHERE id = {TOTALS}").fetchone()
         rows, *words = numbers(row[0]) if row else (0,)
         return Totals(rows, sum(words))
 
-    def lengths(self, area: int) -> dict[MemoryId, int]:
-        first, last = span_of(area)
-        ((ids, sizes),) = self._execute(
-            f"""SELECT json_group_array(id & {ID}), json_group_array(hex(sz))
-                  FROM {table(self._number_of_partition)}_docsize
-                 WHERE id BETWEEN :first AND :last""",
-            first=first,
-            last=last,
-        )
-        lengths = (sum(numbers(bytes.fromhex(size))) for size in json.loads(sizes))
-        return dict(zip(json.loads(ids), lengths, strict=True))
-
-    def found(
-        self, words: Collection[str], area: int, totals: Totals, lengths: Mapping[MemoryId, int]
-    ) -> Mapping[str, Found]:
-        name = table(self._number_of_partition)
-        scores = ", ".join(
-            f"{weighted(name, weights)} AS score_{at}" for at, weights in enumerate(_WEIGHTS)
-        )
-        first, last = span_of(area)
-        ((rows,),) = self._execute(
-            f"""SELECT json_group_array(json_array(word, id, score_0, score_1, score_2))
-                  FROM (SELECT wanted.value AS word, {name}.rowid & {ID} AS id, {scores}
-                          FROM json_each(:words) wanted
-                         CROSS JOIN {name}
-                         WHERE {name} MATCH '"' || wanted.value || '"'
-                               AND {name}.rowid BETWEEN :first AND :last
-                         LIMIT -1)""",
-            words=json.dumps(list(words)),
-            first=first,
-            last=last,
-        )
-        counts: dict[str, dict[MemoryId, Packed]] = {}
-        worth: dict[str, float] = {}
-        norms = totals.norms(lengths.values())
-        for word, id_, score, other, most in json.loads(rows):
-            norm = norms[lengths[id_]]
-            tags, title = divmod(_number(score / most, norm), _DIGIT)
-            context, content = divmod(_number(other / most, norm), _DIGIT)
-            packed = title * TITLE + content * CONTENT + context * CONTEXT + tags * TAGS
-            counts.setdefault(word, {})[id_] = packed
-            worth[word] = most / -(K1 + 1)
-        having = {word: _having(idf, totals) for word, idf in worth.items() if idf > LEAST_IDF * 2}
-        common = [word for word in worth if word not in having]
-        having.update(zip(common, self._counts(map(_quoted, common)), strict=True))
-        return {word: Found(having[word], it) for word, it in counts.items()}
-
-    def having_own(self, words: Sequence[str]) -> Sequence[int]:
-        return self._counts(in_columns(OWN_COLUMNS, _quoted(word)) for word in words)
-
-    def _counts(self, matches: Iterable[str]) -> list[int]:
-        """How many rows match each."""
-        name = table(self._number_of_partition)
+    def having(self, words: Collection[str], *, own: bool) -> Sequence[int]:
+        name, quoted = table(self._partition), [f'"{word}"' for word in words]
+        matches = [in_columns(OWN_COLUMNS, it) for it in quoted] if own else quoted
         ((counts,),) = self._execute(
             f"""SELECT json_group_array((SELECT count(*)
                                            FROM {name}
                                           WHERE {name} MATCH wanted.value))
                   FROM json_each(:matches) wanted""",
-            matches=json.dumps(list(matches)),
+            matches=json.dumps(matches),
         )
         found: list[int] = json.loads(counts)
         return found
 
+    def memories(self, area: int) -> int:
+        """How many memories of an area are in the index."""
+        first, last = span_of(area)
+        return self._number(
+            f"""SELECT count(*)
+                  FROM {table(self._partition)}_docsize
+                 WHERE id BETWEEN :first AND :last""",
+            first=first,
+            last=last,
+        )
 
-def _number(share: float, norm: float) -> int:
-    """What weighs so little that it has this share of a score without end."""
-    return round(share * norm / (1 - share) / _UNIT)
+    def entries(self, area: int) -> Iterator[tuple[MemoryId, Entry]]:
+        """The entries of an area's memories, made from their texts as they were when put in.
+
+        Raises Damaged where the index holds others.
+        """
+        if not self._number("SELECT rules = own_rules() FROM index_rules"):
+            raise Damaged("The index was made by other rules.")
+        rows = self._connection.execute(
+            f"""SELECT t.id, t.title, t.content, t.context, t.tags, stored.sz
+                  FROM memory_text t
+                  LEFT JOIN {table(self._partition)}_docsize stored
+                    ON stored.id = (:area << {AREA}) | t.id
+                 WHERE t.area = :area""",
+            {"area": area},
+        )
+        stems, count = known_stems(self._connection), 0
+        while some := rows.fetchmany(AT_ONCE):
+            said = stems.of_texts([text for _, *texts, _ in some for text in texts])
+            for at, (id_, *_, stored) in enumerate(some):
+                texts = said[at * FIELDS : (at + 1) * FIELDS]
+                if stored is None or [*numbers(stored)] != [*map(len, texts)]:
+                    raise Damaged("The index does not hold what the memories say.")
+                yield id_, _entry(texts)
+            count += len(some)
+        if count != self.memories(area):
+            raise Damaged("The index does not hold what the memories say.")
 
 
-def _having(idf: float, totals: Totals) -> int:
-    """How many of the rows have a stem that is worth this."""
-    odds = exp(idf)
-    return round((totals.rows + 0.5 - 0.5 * odds) / (odds + 1))
+def entry_of(stems: Stems, said: Columns) -> Entry:
+    """The entry of a memory that is indexed with these columns."""
+    return _entry(stems.of_texts(said))
 
 
-def _quoted(word: str) -> str:
-    return f'"{word}"'
+def _entry(texts: Sequence[Sequence[str]]) -> Entry:
+    stems: dict[str, int] = {}
+    for field, words in enumerate(texts):
+        unit = once(field)
+        for stem in words:
+            stems[stem] = stems.get(stem, 0) + unit
+    return Entry(sum(map(len, texts)), stems)
