@@ -167,7 +167,7 @@ class CachedGroups:
                 self.drop(number)
             yield group if is_there else None
         if has_changed:
-            self._cache.make_room()
+            self._bound()
 
     def want(self, number: int, areas: Iterable[int]) -> None:
         """A prompt asked for areas of a group, some of which are not in memory."""
@@ -215,13 +215,10 @@ class CachedGroups:
         self, wanted: Wanted, version: int, begun: float, entries: Entries, entry_of: EntryOf
     ) -> None:
         """Hold an area, of which a reader reads the entries as of a version."""
-        number, codes = wanted.number, self._codes
-        if len(codes) > MOST_CODES:
-            self.drop()
-            self._codes = codes = Codes(self._weights)
+        number = wanted.number
         slot = self._cache.get(self, number)
         if slot is None and not self._is_closed:
-            slot = self._cache.put(self, number, Group(version, codes))
+            slot = self._cache.put(self, number, Group(version, self._codes))
         with self.reading(number, version, begun, entry_of) as group:
             if group is None or slot is None or group is not slot.group:
                 return  # somebody is ahead; it is asked for again
@@ -233,7 +230,7 @@ class CachedGroups:
         finally:
             with group.lock:
                 group.end(reading, area)
-        self._cache.make_room()
+        self._bound()
 
     @contextmanager
     def writing(self) -> Iterator[Callable[[IndexWrites], None]]:
@@ -247,6 +244,13 @@ class CachedGroups:
         finally:
             self._written_at = time.monotonic()
             self._is_writing = False
+
+    def _bound(self) -> None:
+        """Hold no more than there is room for, nor more codes than a database has in reason."""
+        self._cache.make_room()
+        if len(self._codes) > MOST_CODES:
+            self.drop()
+            self._codes = Codes(self._weights)
 
     def _hand_over(self, writes: IndexWrites) -> None:
         for number, written in writes.written.items():

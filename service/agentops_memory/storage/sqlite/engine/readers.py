@@ -101,12 +101,17 @@ class Readers:
             pass
 
     def _serve_next(self, connection: sqlite3.Connection) -> bool:
-        """Whether there was one; nothing of it is held while the next is waited for."""
+        """Whether there was one; nothing of it is held afterwards, or while the next is awaited."""
         read = self._queue.get()
-        if read is not None and read.take():
+        if read is None:
+            return False
+        is_taken = read.take()
+        if is_taken:
             read.run(connection, self._check)
+        del read
+        if is_taken:
             self._after(connection)
-        return read is not None
+        return True
 
     def _after(self, connection: sqlite3.Connection) -> None:
         try:
