@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentops_memory.domain.errors import Refusal
@@ -36,8 +36,9 @@ from agentops_memory.domain.ports.engine import Transaction
 from agentops_memory.domain.recall.recall import Recall
 from agentops_memory.domain.text.columns import Columns
 from agentops_memory.storage.index_cache import area, vectors
+from agentops_memory.storage.index_cache import cache as cache_module
 from agentops_memory.storage.index_cache.area import Entry
-from agentops_memory.storage.index_cache.cache import CachedGroups, IndexCache, Wanted
+from agentops_memory.storage.index_cache.cache import PATIENCE, CachedGroups, IndexCache, Wanted
 from agentops_memory.storage.index_cache.rows import row_number
 from agentops_memory.storage.index_cache.writes import IndexWrites
 from agentops_memory.storage.sqlite import SqliteEngine
@@ -253,6 +254,34 @@ def test_what_contradicts_memory_is_told_by_the_stored_index(
         asyncio.run(whole())
 
 
+@pytest.mark.parametrize("marks", [0, 12])
+def test_a_word_that_is_there_is_known_with_memory_and_without(tmp_path: Path, marks: int) -> None:
+    """However many marks it has: a longer word than those whose terms are kept."""
+    word = "".join(letter + "\u0301" * marks for letter in "zebra")
+    path, clock, cache = tmp_path / "memory.db", Clock(), IndexCache()
+    filter_ = Filter(project=Project("demo"))
+
+    async def whole() -> None:
+        async with (
+            SqliteEngine.opened(path, clock=clock, index_cache=cache) as engine,
+            SqliteEngine.opened(path, clock=clock, index_cache=IndexCache(0)) as stored,
+        ):
+            for saved in (f"{word} nest", "zebrb stork"):
+                await save(engine, saved)
+
+            async def told(asked: SqliteEngine, words: str) -> list[Any]:
+                found = await Recall(engine=asked).search(OPERATOR, words, filter_, 9)
+                return [(hit.memory.id, hit.rank) for hit in found.hits]
+
+            await held(cache, lambda: told(engine, "stork"))
+            assert (await told(engine, "zebra"))[0][0] == 1
+            for words in ("zebra", "zebrc", "zebrb"):
+                assert await told(engine, words) == await told(stored, words)
+
+    with read_at_once():
+        asyncio.run(whole())
+
+
 @pytest.mark.parametrize("areas", [nullcontext, large_areas])
 def test_memory_looks_as_deep_as_the_stored_index(
     tmp_path: Path, areas: Callable[[], AbstractContextManager[None]]
@@ -321,6 +350,71 @@ def test_what_changes_while_a_project_is_read_is_in_memory_afterwards() -> None:
         assert there == {"heron": [2], "stork": [9]}
 
 
+def test_what_was_not_read_to_the_end_is_not_in_memory() -> None:
+    groups = CachedGroups(IndexCache(), (2.0, 1.0, 0.4, 2.0))
+    seen = []
+
+    def entry_of(_: Columns) -> Entry:
+        raise AssertionError("Nothing was written.")
+
+    def entries() -> Iterator[tuple[MemoryId, Entry]]:
+        yield MemoryId(1), Entry(1, {"heron": 1})
+        with groups.reading(7, 10, 0.0, entry_of) as group:  # by who has it before it goes
+            seen.append(group)
+        groups.drop(7)
+        yield MemoryId(2), Entry(1, {"heron": 1})
+
+    groups.load(Wanted(7, 3, 0), 10, 0.0, entries(), entry_of)
+
+    (group,) = seen
+    assert group is not None
+    assert group.areas([3]) is None
+
+
+def next_wanted(groups: CachedGroups) -> Wanted | None:
+    with groups.loading() as wanted:
+        return wanted
+
+
+def test_a_project_is_read_when_prompts_have_asked_often_and_not_soon_after_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    groups = CachedGroups(IndexCache(), (1.0, 1.0, 0.4, 1.0))
+    for _ in range(PATIENCE - 1):
+        groups.want(7, [3])
+    assert next_wanted(groups) is None
+    groups.want(7, [3])
+    monkeypatch.setattr(cache_module, "REST", 10**9)  # times as long as the last one took
+    wanted = next_wanted(groups)
+    assert wanted is not None
+    assert (wanted.number, wanted.area) == (7, 3)
+
+    for _ in range(PATIENCE):
+        groups.want(7, [4])
+    assert next_wanted(groups) is None
+
+    groups = CachedGroups(IndexCache(), (1.0, 1.0, 0.4, 1.0))
+    groups.refuse(wanted)
+    for _ in range(10 * PATIENCE):
+        groups.want(7, [3])
+    assert next_wanted(groups) is None  # what cannot be read is not tried again and again
+
+
+def test_of_more_projects_than_there_is_room_for_those_in_use_stay() -> None:
+    def entry_of(_: Columns) -> Entry:
+        raise AssertionError("Nothing was written.")
+
+    groups = CachedGroups(IndexCache(3_000), (1.0, 1.0, 0.4, 1.0))
+    entries = [(MemoryId(it), Entry(1, {"heron": 1})) for it in range(9)]
+    groups.load(Wanted(1, 3, 0), 10, 0.0, entries, entry_of)
+    asked = Wanted(2, 4, 0)
+    assert groups.admit(asked, 2)  # nobody has asked for the other one since
+    with groups.reading(1, 10, 0.0, entry_of) as group:
+        assert group is not None
+    assert not groups.admit(asked, 2)
+
+
+@settings(max_examples=100, deadline=None, derandomize=True, database=None)
 @given(
     st.lists(st.dictionaries(st.integers(0, 30), st.integers(0, 4), max_size=20), max_size=6),
     st.lists(st.integers(1, 400), min_size=31, max_size=31),

@@ -66,7 +66,7 @@ class Codes:
 class Area:
     """The memories of a project, or the global ones, as one version of the index has them.
 
-    Of stems it holds hashes, by which nobody can guess them, and of each the places where it is.
+    Of stems it holds hashes, no text, and of each the places where it is.
     A memory lies at a place; where one was taken out, the next that comes is put. What has
     changed lies beside the rest, until it is much.
     """

@@ -228,8 +228,8 @@ class CachedGroups:
             here = takewhile(lambda _: self._cache.get(self, number) is slot, entries)
             area = Area(group.codes, here)
         finally:
-            with group.lock:
-                group.end(reading, area)
+            with group.lock:  # a group that was dropped meanwhile was not read to the end
+                group.end(reading, area if self._cache.get(self, number) is slot else None)
         self._bound()
 
     @contextmanager
