@@ -14,7 +14,7 @@ from ...domain.model.space import Project, Space, StoreId
 from ...domain.text.normalization import content_hash, fingerprint
 from .kinds import HAS_NO_PROJECT, OF_A_PROJECT
 from .lifecycles import KEY_IN_ROW, PUT_LIFECYCLE
-from .liveness import deleted, live, undeleted
+from .liveness import ENDED, deleted, live, undeleted
 from .memory_lists import MemoryLists
 from .rows import LIFECYCLE, MEMORY, lifecycle_row, memory_of, memory_row, micros
 from .table import Dialect, Index, Table
@@ -190,14 +190,18 @@ class Memories(MemoryLists):
         return self._number("SELECT count(*) FROM memories")
 
     def count(self, project: Project | None) -> int:
+        """All that are not deleted, by their index alone, without the few that have expired."""
         filter_ = Filter(project=project)
+        spaces = f"(SELECT s.id FROM spaces s WHERE {self._on_spaces(filter_)})"
         return self._number(
-            f"""SELECT count(*)
-                  FROM memories {self._sql.hint("memories_by_time")}
-                 WHERE {live("memories")}
-                       AND space_id IN (SELECT s.id
-                                          FROM spaces s
-                                         WHERE {self._on_spaces(filter_)})""",
+            f"""SELECT (SELECT count(*)
+                          FROM memories {self._sql.hint("memories_by_time")}
+                         WHERE {undeleted("memories")} AND space_id IN {spaces})
+                     - (SELECT count(*)
+                          FROM lifecycles
+                          {self._sql.leads} memories ON memories.id = lifecycles.memory_id
+                         WHERE lifecycles.{ENDED} AND {undeleted("memories")}
+                               AND memories.space_id IN {spaces})""",
             **self._values(filter_),
         )
 
