@@ -190,18 +190,15 @@ class Memories(MemoryLists):
         return self._number("SELECT count(*) FROM memories")
 
     def count(self, project: Project | None) -> int:
-        """All that are not deleted, by their index alone, without the few that have expired."""
         filter_ = Filter(project=project)
-        spaces = f"(SELECT s.id FROM spaces s WHERE {self._on_spaces(filter_)})"
-        return self._number(
+        within = f"space_id IN (SELECT s.id FROM spaces s WHERE {self._on_spaces(filter_)})"
+        return self._number(  # along an index, without the few that have expired
             f"""SELECT (SELECT count(*)
                           FROM memories {self._sql.hint("memories_by_time")}
-                         WHERE {undeleted("memories")} AND space_id IN {spaces})
+                         WHERE {undeleted("memories")} AND {within})
                      - (SELECT count(*)
-                          FROM lifecycles
-                          {self._sql.leads} memories ON memories.id = lifecycles.memory_id
-                         WHERE lifecycles.{ENDED} AND {undeleted("memories")}
-                               AND memories.space_id IN {spaces})""",
+                          FROM lifecycles l {self._sql.leads} memories m ON m.id = l.memory_id
+                         WHERE l.{ENDED} AND {undeleted("m")} AND m.{within})""",
             **self._values(filter_),
         )
 
