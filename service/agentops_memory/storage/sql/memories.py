@@ -180,9 +180,8 @@ class Memories(MemoryLists):
     def erase_some(self, memories: Sequence[MemoryId]) -> int:
         ids, given = json.dumps(memories), f"(SELECT value FROM {self._sql.ids('given')})"
         self._index.remove(sorted(memories))
-        revisions = self._number(
-            f"SELECT count(*) FROM revisions WHERE memory_id IN {given}", ids=ids
-        )
+        counted = f"SELECT count(*) FROM revisions WHERE memory_id IN {given}"
+        revisions = self._number(counted, ids=ids)
         self._execute(f"DELETE FROM memories WHERE id IN {given}", ids=ids)
         return revisions
 
@@ -190,8 +189,8 @@ class Memories(MemoryLists):
         return self._number("SELECT count(*) FROM memories")
 
     def count(self, project: Project | None) -> int:
-        filter_ = Filter(project=project)
-        within = f"space_id IN (SELECT s.id FROM spaces s WHERE {self._on_spaces(filter_)})"
+        of_project = Filter(project=project)
+        within = f"space_id IN (SELECT s.id FROM spaces s WHERE {self._on_spaces(of_project)})"
         return self._number(  # along an index, without the few that have expired
             f"""SELECT (SELECT count(*)
                           FROM memories {self._sql.hint("memories_by_time")}
@@ -199,7 +198,7 @@ class Memories(MemoryLists):
                      - (SELECT count(*)
                           FROM lifecycles l {self._sql.leads} memories m ON m.id = l.memory_id
                          WHERE l.{ENDED} AND {undeleted("m")} AND m.{within})""",
-            **self._values(filter_),
+            **self._values(of_project),
         )
 
     def projects(self) -> set[Project]:
