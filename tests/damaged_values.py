@@ -1,20 +1,40 @@
 """A database with a row of every kind, values in it that nobody has stored, and all that can be
 asked of it then."""
 
+import asyncio
 import json
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import httpx
 
+from agentops_memory.domain.agents.entries import AgentEntries
+from agentops_memory.domain.errors import NotFound
+from agentops_memory.domain.model.access import OPERATOR
+from agentops_memory.domain.model.agent_memory import (
+    Access,
+    AgentDraft,
+    AgentFilter,
+    AgentId,
+    AgentSpace,
+    Eyes,
+    Handling,
+    Labels,
+    Permissions,
+    Place,
+    Sensitivity,
+    Tier,
+)
 from agentops_memory.storage.sql.rows import micros
+from agentops_memory.storage.sqlite import SqliteEngine
 from agentops_memory.storage.sqlite.base.connection import connect
 from agentops_memory.storage.sqlite.maintenance.values import TABLES, Kind
 
-from .service import START, Service, serving
+from .service import START, Clock, Service, serving
 from .stores import STORES, at, delete, entry, entry_at, ok, redact, store, update, versions
 
 NO_TEXT = "CAST(CAST(VALUE AS BLOB) || x'ff' AS TEXT)"
@@ -28,6 +48,7 @@ BAD: dict[Kind, tuple[str, ...]] = {
     Kind.DEED: ("'undone'",),
     Kind.ERASURE: ("'nothing'",),
     Kind.SPACE: ("'nothing'",),
+    Kind.TIER: ("'nothing'",),
     Kind.FLAG: ("7",),
 }
 """What a value of each kind becomes; `rowid_of` differs from row to row."""
@@ -100,6 +121,7 @@ def fill(path: Path) -> Known:
         other = store(http, "archived")
         ok(http.post(at(other, "archive")))
         version = versions(http, own, entry_id=first["id"])[0]["id"]
+    asyncio.run(_of_agents(path))
     with closing(connect(path)) as database:
         database.executescript(STAGED)
     return Known(
@@ -109,6 +131,40 @@ def fill(path: Path) -> Known:
         entry=first["id"],
         version=version,
     )
+
+
+async def _of_agents(path: Path) -> None:
+    async with SqliteEngine.opened(path, clock=Clock()) as engine:
+        entries, agent = AgentEntries(engine=engine), AgentId("ada")
+        for tier in Tier:
+            owner = agent if tier.has_owner else None
+            space = AgentSpace(tier=tier, agent=owner, namespace=f"notes of {tier}")
+            handling = Handling(
+                tags=("fruit",),
+                sensitivity=Sensitivity.PUBLIC,
+                curated_by="bob",
+                ttl="duration:P9Y",
+                expires_at=Clock()() + timedelta(days=3_285),
+            )
+            draft = AgentDraft(
+                place=Place(space=space, key="apple"),
+                value='{"apple": "green"}',
+                handling=handling,
+                labels=Labels(task="picking", intent="harvest"),
+            )
+            await entries.create(OPERATOR, Eyes(agent=agent, is_admin=True), draft)
+        await entries.permit(OPERATOR, "notes", Permissions(allow={agent: Access.WRITE}))
+
+
+async def read_agents(path: Path) -> None:
+    """Read what agents have, as far as it can be read."""
+    async with SqliteEngine.opened(path, clock=Clock()) as engine:
+        entries, agent = AgentEntries(engine=engine), AgentId("ada")
+        page = await entries.page(OPERATOR, Eyes(agent=agent), AgentFilter(), 100, 0)
+        for entry in page.entries:
+            with suppress(NotFound):  # whose id is damaged
+                await entries.get(OPERATOR, Eyes(agent=agent), entry.id)
+        await entries.events(OPERATOR, agent, 100)
 
 
 def damage(path: Path, table: str, column: str, value: str) -> int:
@@ -134,6 +190,7 @@ def _number_of(table: str) -> str:
     return {
         "supersessions": "newer_id", "lookalikes": "later_id",
         "erasures": "length(id)", "erased": "memory_id", "versions": "number", "done": "1",
+        "namespaces": "length(name)", "namespace_access": "length(agent)",
     }.get(table, "rowid")  # fmt: skip
 
 

@@ -34,6 +34,7 @@ ALLOWED: dict[str, set[str]] = {
     "settings": {"domain", "domain.model", "domain.text"},
     "storage": {"storage.*", "domain.secrets", "files", "", *NOUNS},
     "storage.sql": NOUNS,
+    "storage.sql.agents": {"storage.sql", *NOUNS},
     "files": {"domain", "domain.model", "domain.secrets", "domain.text"},
     "telemetry": {"domain.*", ""},
     "domain": {"domain.*"},

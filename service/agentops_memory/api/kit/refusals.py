@@ -21,6 +21,7 @@ STATUS: Mapping[str, int] = {
     "stale": 409,
     "still_current": 409,
     "too_large": 413,
+    "over_capacity": 429,
     "too_many": 429,
     "failed": 500,
     "db_locked": 503,

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from ..errors import NotFound
 from ..model.erasure import Erasure, ErasureId
-from ..model.kinds import ErasureKind
+from ..model.kinds import ErasureKind, History
 from ..model.memory import (
     NO_LINKS,
     Amended,
@@ -242,7 +242,10 @@ def _record(tx: Transaction, memory: Memory, deed: ChangeKind) -> None:
     tx.revisions.add(
         memory.id, Revision(number=memory.revision, deed=deed, at=at, text=memory.text)
     )
-    if tx.retention.oldest(memory.revision) > 1 and not memory.space.traits.keeps_every_revision:
+    history = memory.space.traits.history
+    if history is History.NONE and memory.revision > 1:
+        tx.past_retention.trim([memory.id], 1)
+    elif history is History.NEWEST and tx.retention.oldest(memory.revision) > 1:
         tx.past_retention.trim([memory.id], tx.retention.revisions)
 
 

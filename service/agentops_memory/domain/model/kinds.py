@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import Enum, StrEnum
 
 
 class ErasureKind(StrEnum):
@@ -12,6 +12,7 @@ class ErasureKind(StrEnum):
     PROJECT = "project"
     REDACTION = "redaction"
     STORE = "store"
+    AGENT = "agent"
 
 
 class SpaceKind(StrEnum):
@@ -19,6 +20,9 @@ class SpaceKind(StrEnum):
 
     PROJECT = "project"  # a scope of one
     STORE = "store"
+    WORKING = "working"  # of an agent, in a namespace
+    EPISODIC = "episodic"  # the same
+    SEMANTIC = "semantic"  # a namespace, of all agents
 
 
 class IndexGroup(StrEnum):
@@ -28,6 +32,14 @@ class IndexGroup(StrEnum):
     STORES = "stores"
 
 
+class History(Enum):
+    """Which revisions of a memory are kept."""
+
+    EVERY = "all of them"
+    NEWEST = "as many as the retention says"
+    NONE = "what it is now alone"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traits:
     """What a kind of space has, and what is done with it. A new kind is a row of TRAITS."""
@@ -35,17 +47,29 @@ class Traits:
     has_project: bool  # it is named within a project, and shares the project's area of the index
     has_sessions: bool  # each of its memories is an observation, of a session
     has_entries: bool  # each of its memories is an entry of a store: at a path, with versions
-    keeps_every_revision: bool
-    index: IndexGroup
+    history: History
+    index: IndexGroup | None  # none: nothing of it is in the index
     erasure: ErasureKind  # what the receipt calls memories past their retention
 
 
+_OF_AGENTS = Traits(
+    has_project=False,
+    has_sessions=False,
+    has_entries=False,
+    history=History.NONE,
+    index=None,
+    erasure=ErasureKind.AGENT,
+)
+
 TRAITS: Mapping[SpaceKind, Traits] = {
+    SpaceKind.WORKING: _OF_AGENTS,
+    SpaceKind.EPISODIC: _OF_AGENTS,
+    SpaceKind.SEMANTIC: _OF_AGENTS,
     SpaceKind.PROJECT: Traits(
         has_project=True,
         has_sessions=True,
         has_entries=False,
-        keeps_every_revision=False,
+        history=History.NEWEST,
         index=IndexGroup.PROJECTS,
         erasure=ErasureKind.OBSERVATION,
     ),
@@ -53,7 +77,7 @@ TRAITS: Mapping[SpaceKind, Traits] = {
         has_project=False,
         has_sessions=False,
         has_entries=True,
-        keeps_every_revision=True,
+        history=History.EVERY,
         index=IndexGroup.STORES,
         erasure=ErasureKind.STORE,
     ),

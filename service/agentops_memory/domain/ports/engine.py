@@ -9,6 +9,7 @@ from ..model.access import Caller
 from ..model.memory import MemoryId
 from ..model.retention import Retentions
 from ..model.space import Extent, Listed, Project, RowCounts
+from .agents import AgentEventTable, AgentTable, NamespaceTable
 from .imports import ImportTable
 from .lifecycles import LifecycleTable, LookalikeTable, SupersessionTable
 from .maintenance import Condition, Maintenance
@@ -153,6 +154,12 @@ class Transaction(Protocol):
     def entries(self) -> EntryTable: ...
     @property
     def versions(self) -> VersionTable: ...
+    @property
+    def agents(self) -> AgentTable: ...
+    @property
+    def agent_events(self) -> AgentEventTable: ...
+    @property
+    def namespaces(self) -> NamespaceTable: ...
     @property
     def idempotency_records(self) -> IdempotencyTable: ...
     @property

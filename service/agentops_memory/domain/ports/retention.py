@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Protocol
 
 from ..model.erasure import Erasure, ErasureId
-from ..model.kinds import SpaceKind
+from ..model.kinds import ErasureKind, SpaceKind
 from ..model.memory import MemoryId
 from ..model.retention import Kind
 from ..model.space import Project
@@ -52,6 +52,9 @@ class RetentionTable(Protocol):
 
 class ReceiptTable(Protocol):
     """The receipts of erasures, of all projects; the domain checks who may see one."""
+
+    def awaits(self, kind: ErasureKind) -> bool:
+        """Whether the bytes of an erasure of this kind may still be in the file."""
 
     def add(self, erasure: Erasure) -> None:
         """Store a receipt, in the transaction that erases."""

@@ -90,6 +90,11 @@ class Receipts(Table):
             memory=memory,
         )
 
+    def awaits(self, kind: ErasureKind) -> bool:
+        return self._exists(
+            "SELECT 1 FROM erasures WHERE bytes_gone_at IS NULL AND kind = :kind", kind=kind.value
+        )
+
     def pending(self) -> list[ErasureId]:
         """Those that do not go on and whose bytes may still be in the file, oldest first."""
         rows = self._execute(

@@ -7,7 +7,7 @@ can be shown, for what else is in its row is worth more than an error.
 import json
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
+from enum import Enum
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -19,7 +19,7 @@ from ...domain.text.normalization import clean, fingerprint
 from .kinds import kind_of
 
 T = TypeVar("T")
-E = TypeVar("E", bound=StrEnum)
+E = TypeVar("E", bound=Enum)
 J = TypeVar("J", list[object], dict[str, object])
 
 FIRST = datetime(1, 1, 1, tzinfo=UTC)
@@ -158,7 +158,7 @@ def count(number: int) -> int:
     return number if 0 <= number <= MOST else min(max(number, 0), MOST)
 
 
-def member(of: type[E], value: str, otherwise: E) -> E:
+def member(of: type[E], value: str | int, otherwise: E) -> E:
     """The member of a closed set with that value, if it has one."""
     try:
         return of(value)

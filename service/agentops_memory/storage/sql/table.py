@@ -22,6 +22,7 @@ T = TypeVar("T")
 EVERYWHERE = "TRUE"
 OF_A_STORE = "s.id = (SELECT space_id FROM stores WHERE uid = :store AND erasure_id IS NULL)"
 GLOBAL_AREA = 0  # of the index: of the global memories of every project
+UNINDEXED_AREA = -1  # of spaces that are not in it
 GLOBAL = f"s.scope = '{GLOBAL_SCOPE}'"
 
 

@@ -11,6 +11,9 @@ from ....domain.model.access import Caller
 from ....domain.model.retention import USUAL, Retentions
 from ....domain.text.ids import Uids, uid_of
 from ...index_cache.cache import CachedGroups
+from ...sql.agents.entries import AgentEntries
+from ...sql.agents.events import AgentEvents
+from ...sql.agents.namespaces import Namespaces
 from ...sql.idempotency_records import IdempotencyRecords
 from ...sql.imports import Imports
 from ...sql.lifecycles import Lifecycles
@@ -150,6 +153,18 @@ class SqliteTransaction:
     @cached_property
     def versions(self) -> Versions:
         return Versions(self._connection, SQLITE)
+
+    @cached_property
+    def agents(self) -> AgentEntries:
+        return AgentEntries(self._connection, SQLITE, self.now, self._spaces, self._uids)
+
+    @cached_property
+    def agent_events(self) -> AgentEvents:
+        return AgentEvents(self._connection, SQLITE, self.now, self._uids)
+
+    @cached_property
+    def namespaces(self) -> Namespaces:
+        return Namespaces(self._connection, SQLITE, self.now)
 
     @cached_property
     def idempotency_records(self) -> IdempotencyRecords:

@@ -6,12 +6,12 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
 from ....domain.model.groups import group_of
-from ....domain.model.kinds import TRAITS
+from ....domain.model.kinds import TRAITS, IndexGroup
 from ....domain.model.memory import Memory, MemoryId
 from ....domain.model.space import GLOBAL_SCOPE, Space
 from ...index_cache.rows import AREA
 from ...sql.kinds import kind_of
-from ...sql.table import GLOBAL_AREA, place_of
+from ...sql.table import GLOBAL_AREA, UNINDEXED_AREA, place_of
 from ..base.dialect import SqliteTable
 from .partitions import Partitions
 from .pending import BULK, Pending
@@ -38,18 +38,23 @@ class Index(SqliteTable):
     def place(self, space: Space) -> tuple[int, int | None]:
         if space.scope == GLOBAL_SCOPE:
             return GLOBAL_AREA, None
+        if space.traits.index is None:
+            return UNINDEXED_AREA, None
         self._partitions.forget()  # a new area may have the number of one that is gone
         row = place_of(self._connection, space.project) if space.traits.has_project else None
         return row or (self._next_area(), self._partitions.place(space.traits.index))
 
     def prepare(self, area: int) -> None:
+        if area == UNINDEXED_AREA:
+            return
         self._pending.require_own_rules()
         if not self._partitions.has(area):
             self.flush()  # a partition that is made holds all that is there
         self._partitions.of_area(area)
 
     def add(self, memory: Memory, space: int, area: int) -> None:
-        self._pending.add(memory, space, area)
+        if area != UNINDEXED_AREA:
+            self._pending.add(memory, space, area)
 
     @contextmanager
     def in_bulk(self) -> Iterator[None]:
@@ -164,11 +169,11 @@ class Index(SqliteTable):
         areas = self._execute(
             f"""SELECT DISTINCT area, kind, project
                   FROM spaces
-                 WHERE area <> {GLOBAL_AREA}
+                WHERE area > {GLOBAL_AREA}
               ORDER BY area"""
         ).fetchall()
         for area, kind, project in areas:
-            group = TRAITS[kind_of(kind, project)].index
+            group = TRAITS[kind_of(kind, project)].index or IndexGroup.STORES
             self._partitions.assign(area, self._partitions.place(group))
         self._partitions.make_all()
         self._terms.rebuild_all()

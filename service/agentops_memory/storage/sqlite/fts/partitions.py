@@ -15,7 +15,7 @@ from ....domain.model.groups import (
 from ....domain.model.kinds import IndexGroup
 from ...index_cache.rows import AREA
 from ...sql.liveness import indexed
-from ...sql.table import GLOBAL_AREA
+from ...sql.table import GLOBAL_AREA, UNINDEXED_AREA
 from ..base.checks import drop_statements, is_readable
 from ..base.dialect import TOKENIZER, SqliteTable
 from ..base.errors import NeedsTransactionOfItsOwn, is_damage
@@ -233,6 +233,8 @@ class Partitions(SqliteTable):
     def _of_area(self, area: int) -> list[int]:
         if area == GLOBAL_AREA:
             return self.of_projects()
+        if area == UNINDEXED_AREA:
+            return []
         number = self._number("SELECT DISTINCT partition FROM spaces WHERE area = :area", area=area)
         self.make(number)
         return [number]

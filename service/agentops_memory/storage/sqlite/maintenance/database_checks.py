@@ -62,10 +62,11 @@ def check_references(database: sqlite3.Connection, subject: Subject) -> Iterator
         f"""SELECT count(*)
               FROM memories m
              WHERE {in_no_session("m")}
-              AND NOT EXISTS (SELECT 1 FROM stores s WHERE s.space_id = m.space_id)"""
+              AND NOT EXISTS (SELECT 1 FROM stores s WHERE s.space_id = m.space_id)
+              AND NOT EXISTS (SELECT 1 FROM agent_memories a WHERE a.memory_id = m.id)"""
     )
     if lost:
-        dangling.append(f"{lost:,} memories belong to no session and no store")
+        dangling.append(f"{lost:,} memories belong to no session, no store and no agent")
     if dangling:
         yield failed(
             "references",

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+from ....domain.model.agent_memory import Tier
 from ....domain.text.ids import nearest_uid
 from ....domain.text.instants import rendered
 from ....domain.text.normalization import content_hash
@@ -53,6 +54,8 @@ def repair_values(database: sqlite3.Connection, now: datetime) -> list[RepairedV
     ]
     if "fingerprint" in tables["memories"].columns:
         database.execute(_FINGERPRINTS)
+    if "agent_spaces" in tables:
+        database.execute(_KINDS)
     return done
 
 
@@ -124,9 +127,15 @@ _REPLACEMENTS: Mapping[Kind, str] = {
     Kind.DEED: "CASE number WHEN 1 THEN 'created' ELSE 'updated' END",
     Kind.ERASURE: f"CASE WHEN {HAS_NO_PROJECT} THEN 'store' ELSE 'observation' END",
     Kind.SPACE: NEAREST_KIND,
+    Kind.TIER: f"CASE WHEN agent = '' THEN '{Tier.SEMANTIC}' ELSE '{Tier.EPISODIC}' END",
     Kind.FLAG: "0",
 }
 """What is put in its place."""
+
+_KINDS = """UPDATE spaces
+               SET kind = (SELECT tier FROM agent_spaces WHERE space_id = spaces.id)
+             WHERE id IN (SELECT space_id FROM agent_spaces)"""
+"""What agents' spaces are of a kind by, which the spaces themselves do not tell."""
 
 _FINGERPRINTS = """UPDATE memories
                       SET fingerprint = fingerprint_of(CAST(key AS BLOB), CAST(type AS BLOB),

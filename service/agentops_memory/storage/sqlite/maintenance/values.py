@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from enum import Enum, StrEnum
 from typing import Any
 
+from ....domain.model.agent_memory import Tier
 from ....domain.model.kinds import ErasureKind, SpaceKind
 from ....domain.model.memory import ChangeKind
 from ....domain.text.normalization import REPLACEMENT, clean
@@ -31,6 +32,7 @@ class Kind(Enum):
     DEED = "no deed"
     ERASURE = "no kind of erasure"
     SPACE = "no kind of space"
+    TIER = "no tier of agents' memory"
     FLAG = "neither yes nor no"
     KEY = "whatever names a row"  # as integers or digests do: `references` tells what is not there
 
@@ -121,6 +123,30 @@ TABLES: Mapping[str, Table] = {
         "accepted_at": Kind.INSTANT, "finished_at": Kind.INSTANT, "staged": Kind.COUNT,
         "size": Kind.COUNT, "applied": Kind.COUNT, "sessions": Kind.COUNT,
         "observations": Kind.COUNT,
+    }),
+    "agent_spaces": Table(key="space_id", columns={
+        "space_id": Kind.KEY, "tier": Kind.TIER, "agent": Kind.TEXT, "namespace": Kind.TEXT,
+    }),
+    "agent_memories": Table(key="memory_id", columns={
+        "memory_id": Kind.KEY, "tier": Kind.TIER, "agent": Kind.TEXT, "created_by": Kind.TEXT,
+        "task": Kind.TEXT, "intent": Kind.TEXT, "is_pinned": Kind.FLAG, "priority": Kind.COUNT,
+        "sensitivity": Kind.TEXT, "curated_by": Kind.TEXT, "size": Kind.COUNT,
+        "ttl": Kind.TEXT, "accessed_at": Kind.INSTANT,
+    }),
+    "namespaces": Table(key="name", columns={
+        "name": Kind.TEXT, "default_access": Kind.COUNT, "version": Kind.COUNT,
+        "created_at": Kind.INSTANT, "updated_at": Kind.INSTANT,
+    }),
+    "namespace_access": Table(key="agent", columns={
+        "namespace": Kind.TEXT, "agent": Kind.TEXT, "access": Kind.COUNT,
+    }),
+    "events": Table(key="id", columns={
+        "id": Kind.KEY, "uid": Kind.TEXT, "type": Kind.TEXT, "payload": Kind.TEXT,
+        "at": Kind.INSTANT,
+    }),
+    "agent_events": Table(key="event_id", columns={
+        "event_id": Kind.KEY, "agent": Kind.TEXT, "actor": Kind.TEXT, "task": Kind.TEXT,
+        "intent": Kind.TEXT,
     }),
     "import_rows": Table(key="number", columns={
         "number": Kind.KEY, "project": Kind.TEXT, "row": Kind.TEXT,
@@ -238,6 +264,7 @@ IS_NONE: Mapping[Kind, str] = {
     Kind.DEED: f"{{0}} NOT IN ({_members(ChangeKind)})",
     Kind.ERASURE: f"{{0}} NOT IN ({_members(ErasureKind)})",
     Kind.SPACE: f"{{0}} NOT IN ({_members(SpaceKind)})",
+    Kind.TIER: f"{{0}} NOT IN ({_members(Tier)})",
     Kind.FLAG: "{0} NOT IN (0, 1)",
 }
 """The condition that a column holds what is none."""

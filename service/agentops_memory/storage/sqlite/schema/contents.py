@@ -104,7 +104,8 @@ _COUNTS = (
     (
         "entries",
         "stores",
-        f"memories WHERE {undeleted('memories')} AND {in_no_session('memories')}",
+        f"""memories WHERE {undeleted("memories")} AND {in_no_session("memories")}
+            AND space_id IN (SELECT space_id FROM stores)""",
     ),
     ("versions", "versions", "versions"),
     ("erasures", "erasures", "erasures"),

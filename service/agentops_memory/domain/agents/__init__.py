@@ -1,0 +1,1 @@
+"""The rules of agents' memory: OpenIntent's RFC-0015."""

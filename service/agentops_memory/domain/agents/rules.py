@@ -1,0 +1,173 @@
+"""What holds for every write of agents' memory: access, places, capacity, events."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from ..errors import Conflict, Denied, NotFound
+from ..memories.limits import require_room
+from ..model.agent_memory import (
+    Access,
+    AgentDraft,
+    AgentEntry,
+    AgentEntryId,
+    EventType,
+    Eyes,
+    Place,
+    Tier,
+)
+from ..model.erasure import Erasure, ErasureId
+from ..model.kinds import ErasureKind
+from ..model.memory import MemoryId
+from ..model.space import NO_PROJECT
+from ..ports.engine import Transaction
+
+NO_ENTRY = "No such entry."
+MOST_EVICTED = 100  # in one transaction: a capacity that was lowered is reached step by step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capacities:
+    """How many entries an agent has at most (§9.4): working ones outside of tasks, and episodic."""
+
+    working: int = 1_000
+    episodic: int = 1_000
+
+
+class Taken(Conflict):
+    """A live entry lies at the place (§1.2)."""
+
+    code = "stale"
+
+    def __init__(self, current: AgentEntry) -> None:
+        super().__init__("There is an entry at this key already.")
+        self.current = current
+
+
+class Outdated(Conflict):
+    """The entry is not at the version that was expected (§3.2)."""
+
+    code = "stale"
+
+    def __init__(self, current: AgentEntry) -> None:
+        super().__init__(f"The entry is at version {current.version}.")
+        self.current = current
+
+
+class OverCapacity(Conflict):
+    """As many entries as there may be are there (§9.4)."""
+
+    code = "over_capacity"
+
+    def __init__(self, limit: str, count: int, most: int) -> None:
+        super().__init__(f"The agent may hold {most:,} entries here.")
+        self.limit, self.count, self.most = limit, count, most
+
+
+def known(tx: Transaction, entry: AgentEntryId, eyes: Eyes) -> AgentEntry:
+    """The entry; NotFound for one that there is not, or that these eyes may not see."""
+    found = tx.agents.get(entry, eyes)
+    if found is None:
+        raise NotFound(NO_ENTRY)
+    return found
+
+
+def require_write(tx: Transaction, place: Place, eyes: Eyes) -> None:
+    """Refuse who may not write at a place: what may be read is Denied, what is hidden NotFound."""
+    space = place.space
+    if space.agent is not None:
+        if space.agent != eyes.agent:
+            raise Denied("An agent writes its own memory alone.")
+        return
+    access = tx.namespaces.permissions(space.namespace).of(eyes)
+    if access < Access.WRITE:
+        raise Denied("The agent may not write in this namespace.")
+
+
+def require_version(entry: AgentEntry, version: int | None) -> None:
+    """Raise Outdated unless the entry is at this version; None is any."""
+    if version is not None and version != entry.version:
+        raise Outdated(entry)
+
+
+def make_place_free(tx: Transaction, place: Place) -> bool:
+    """Raise Taken while a live entry is there; whether one that has expired was removed."""
+    held = tx.agents.at(place)
+    if held is None:
+        return False
+    if not held.is_expired(tx.now):
+        raise Taken(held)
+    remove(tx, held, EventType.EXPIRED, reason="expired")
+    return True
+
+
+def make_room(
+    tx: Transaction, draft: AgentDraft, capacities: Capacities, but: Collection[MemoryId] = ()
+) -> bool:
+    """Let a new entry fit; whether others were removed for it.
+
+    Episodic ones make room, those that have expired first; of working ones there is an end.
+    OverCapacity, with nothing changed, where none may go.
+    """
+    require_room(tx)
+    space = draft.place.space
+    if space.agent is None:
+        return False
+    agent, is_working = space.agent, space.tier is Tier.WORKING
+    most = capacities.working if is_working else capacities.episodic
+    count = tx.agents.count(space.tier, agent)
+    if count >= most and is_working:
+        raise OverCapacity("working_capacity", count, most)
+    over = min(count + 1 - most, MOST_EVICTED)
+    for _ in range(over):
+        victim = tx.agents.victim(agent, but)
+        if victim is None:
+            raise OverCapacity("episodic_capacity", count, most)
+        remove(tx, victim, EventType.EVICTED, reason="capacity")
+    return over > 0
+
+
+def remove(
+    tx: Transaction,
+    entry: AgentEntry,
+    type_: EventType,
+    *,
+    actor: Eyes | None = None,
+    reason: str | None = None,
+) -> None:
+    """Remove an entry for good, with its event; its bytes leave the files soon."""
+    tx.memories.erase(entry.memory)
+    note(tx, type_, entry, actor, reason=reason)
+    if not tx.receipts.awaits(ErasureKind.AGENT):
+        tx.receipts.add(
+            Erasure(
+                id=ErasureId(tx.new_uid(tx.now)),
+                kind=ErasureKind.AGENT,
+                project=NO_PROJECT,
+                erased_at=tx.now,
+            )
+        )
+
+
+def note(
+    tx: Transaction,
+    type_: EventType,
+    entry: AgentEntry,
+    actor: Eyes | None,
+    *,
+    before: AgentEntry | None = None,
+    reason: str | None = None,
+) -> None:
+    """Write the event of a change, which tells no value (§5.2)."""
+    payload: dict[str, object] = {
+        "entry_id": entry.id,
+        "namespace": entry.place.space.namespace,
+        "key": entry.place.key,
+        "memory_type": entry.place.space.tier.value,
+        "version": entry.version,
+        "tags": list(entry.handling.tags),
+    }
+    if before is not None:
+        payload["previous_version"] = before.version
+    if reason is not None:
+        payload["reason"] = reason
+    tx.agent_events.add(type_, entry, payload, None if actor is None else actor.agent)

@@ -1,0 +1,193 @@
+"""Agents' memory: entries in three tiers, and who may read and write them (RFC-0015 §1, §2)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import IntEnum, StrEnum
+from typing import NewType
+
+from .kinds import SpaceKind
+from .memory import Lifecycle, MemoryId
+from .space import NO_PROJECT, Space
+
+AgentId = NewType("AgentId", str)
+AgentEntryId = NewType("AgentEntryId", str)
+"""The stable id of an entry."""
+
+
+class Tier(StrEnum):
+    """How long an entry lives, and whose it is (§2)."""
+
+    WORKING = "working"
+    EPISODIC = "episodic"
+    SEMANTIC = "semantic"
+
+    @property
+    def has_owner(self) -> bool:
+        """Whether an entry belongs to one agent; a semantic one to its namespace."""
+        return self is not Tier.SEMANTIC
+
+
+class Priority(IntEnum):
+    """Which entries are evicted first (§2.2)."""
+
+    LOW = 0
+    NORMAL = 1
+    HIGH = 2
+
+
+class Sensitivity(StrEnum):
+    """How secret a value is (§9.2)."""
+
+    PUBLIC = "public"
+    INTERNAL = "internal"
+    CONFIDENTIAL = "confidential"
+    RESTRICTED = "restricted"
+
+
+class Access(IntEnum):
+    """What an agent may do in a namespace; each level includes those before it (§2.3)."""
+
+    NONE = 0
+    READ = 1
+    WRITE = 2
+    ADMIN = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentSpace:
+    """Where entries lie: a tier of an agent's memory in a namespace, or a semantic namespace."""
+
+    tier: Tier
+    agent: AgentId | None
+    namespace: str
+
+    def within(self, scope: str) -> Space:
+        """The space of the record that has this name in its scope."""
+        return Space(project=NO_PROJECT, scope=scope, kind=SpaceKind(self.tier.value))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """The one place of a live entry (§1.2)."""
+
+    space: AgentSpace
+    key: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handling:
+    """What is said of an entry beside its value."""
+
+    tags: tuple[str, ...] = ()
+    is_pinned: bool = False
+    priority: Priority = Priority.NORMAL
+    sensitivity: Sensitivity | None = None
+    curated_by: str | None = None
+    ttl: str | None = None
+    expires_at: datetime | None = None  # what was set, or what the ttl comes to
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Labels:
+    """The task and the intent that an entry names."""
+
+    task: str | None = None
+    intent: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentDraft:
+    """An entry to be made; the value is compact JSON of an object."""
+
+    place: Place
+    value: str
+    handling: Handling = Handling()
+    labels: Labels = Labels()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentEntry:
+    """An entry as it is now."""
+
+    id: AgentEntryId
+    memory: MemoryId
+    place: Place
+    value: str
+    handling: Handling
+    labels: Labels
+    created_by: AgentId
+    version: int
+    created_at: datetime
+    updated_at: datetime
+
+    def is_expired(self, now: datetime) -> bool:
+        """Whether it is not there any more at the instant."""
+        lifecycle = Lifecycle(expires_at=self.handling.expires_at)
+        return lifecycle.is_expired(now)
+
+    @property
+    def size(self) -> int:
+        """The bytes of its value."""
+        return len(self.value.encode())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Permissions:
+    """Who may do what in a namespace; those who are named have what is said of them (§2.3)."""
+
+    default: Access = Access.READ
+    allow: Mapping[AgentId, Access] = field(default_factory=dict)
+
+    def of(self, eyes: "Eyes") -> Access:
+        """What an agent may do."""
+        return Access.ADMIN if eyes.is_admin else self.allow.get(eyes.agent, self.default)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentFilter:
+    """Which entries are asked for (§4.1); None and nothing are no condition."""
+
+    agent: AgentId | None = None
+    namespace: str | None = None
+    is_prefix: bool = False  # whether the namespace is how it begins
+    key: str | None = None
+    tier: Tier | None = None
+    every_tag: tuple[str, ...] = ()
+    any_tag: tuple[str, ...] = ()
+    is_pinned: bool | None = None
+    labels: Labels = Labels()
+    updated_after: datetime | None = None
+    updated_before: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Eyes:
+    """Whose eyes look: an agent's; an administrator has every access in every namespace."""
+
+    agent: AgentId
+    is_admin: bool = False
+
+
+class EventType(StrEnum):
+    """What happened to an entry (§5.1)."""
+
+    CREATED = "memory.created"
+    UPDATED = "memory.updated"
+    DELETED = "memory.deleted"
+    EVICTED = "memory.evicted"
+    EXPIRED = "memory.expired"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentEvent:
+    """One change of an entry, of which it tells no value."""
+
+    id: str
+    sequence: int
+    type: EventType
+    agent: AgentId  # whose stream it stands in
+    actor: AgentId | None  # None where nobody did it
+    labels: Labels
+    payload: Mapping[str, object]
+    at: datetime

@@ -1,0 +1,97 @@
+"""SQL for the events of agents' memory."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from ....domain.model.agent_memory import AgentEntry, AgentEvent, AgentId, EventType, Labels
+from ....domain.text.ids import Uids
+from ..rows import instant, member, micros
+from ..table import Table
+
+EVENT = "e.uid, e.id, e.type, a.agent, a.actor, a.task, a.intent, e.payload, e.at"
+
+
+@dataclass(eq=False)
+class AgentEvents(Table):
+    """The events of one transaction."""
+
+    _now: datetime
+    _uids: Uids
+
+    def add(
+        self,
+        type_: EventType,
+        entry: AgentEntry,
+        payload: Mapping[str, object],
+        actor: AgentId | None,
+    ) -> None:
+        owner = entry.place.space.agent or actor or entry.created_by
+        event = self._inserted(
+            "events",
+            uid=self._uids.make(self._now),
+            type=type_.value,
+            payload=json.dumps(payload, ensure_ascii=False, separators=(",", ":")),
+            at=micros(self._now),
+        )
+        self._insert(
+            "agent_events",
+            event_id=event,
+            agent=owner,
+            actor=actor,
+            task=entry.labels.task,
+            intent=entry.labels.intent,
+        )
+
+    def newest(
+        self, agent: AgentId, limit: int, *, type_: str | None, since: datetime | None
+    ) -> list[AgentEvent]:
+        of_type = "" if type_ is None else " AND e.type = :type"
+        later = "" if since is None else " AND e.at > :since"
+        return self._read(
+            f"a.agent = :agent{of_type}{later} ORDER BY a.event_id DESC LIMIT :limit",
+            agent=agent,
+            limit=limit,
+            type=type_,
+            since=None if since is None else micros(since),
+        )
+
+    def after(self, agent: AgentId, sequence: int, limit: int) -> list[AgentEvent]:
+        return self._read(
+            "a.agent = :agent AND a.event_id > :sequence ORDER BY a.event_id LIMIT :limit",
+            agent=agent,
+            sequence=sequence,
+            limit=limit,
+        )
+
+    def _read(self, which: str, **values: object) -> list[AgentEvent]:
+        rows = self._execute(
+            f"SELECT {EVENT} FROM agent_events a JOIN events e ON e.id = a.event_id WHERE {which}",
+            **values,
+        )
+        return list(map(_event, rows))
+
+
+def _event(row: Any) -> AgentEvent:
+    uid, sequence, type_, agent, actor, task, intent, payload, at = row
+    return AgentEvent(
+        id=uid,
+        sequence=sequence,
+        type=member(EventType, type_, EventType.UPDATED),
+        agent=AgentId(agent),
+        actor=None if actor is None else AgentId(actor),
+        labels=Labels(task=task, intent=intent),
+        payload=_payload(payload),
+        at=instant(at),
+    )
+
+
+def _payload(text: str) -> dict[str, object]:
+    """The payload in a row; nothing of it if it is damaged."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
