@@ -442,7 +442,7 @@ def test_what_is_met_is_a_warning_of_readiness_until_it_is_mended(
         until(lambda: _database(service)["status"] == "ok")
 
     told = [it for it in caplog.records if it.message.startswith("a value in the database")]
-    assert sorted(it.__dict__["row"] for it in told) == sorted(map(str, {*range(1, 14)} - {3}))
+    assert sorted(it.__dict__["row"] for it in told) == sorted(map(str, {*range(1, 17)} - {3}))
     assert {(it.__dict__["table"], it.__dict__["column"]) for it in told} == {
         ("memories", "content")
     }
