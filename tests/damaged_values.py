@@ -19,7 +19,6 @@ from agentops_memory.domain.model.agent_memory import (
     Access,
     AgentDraft,
     AgentFilter,
-    AgentId,
     AgentSpace,
     Eyes,
     Handling,
@@ -29,6 +28,7 @@ from agentops_memory.domain.model.agent_memory import (
     Sensitivity,
     Tier,
 )
+from agentops_memory.domain.model.agents import AgentId
 from agentops_memory.storage.sql.rows import micros
 from agentops_memory.storage.sqlite import SqliteEngine
 from agentops_memory.storage.sqlite.base.connection import connect

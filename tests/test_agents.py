@@ -21,7 +21,6 @@ from agentops_memory.domain.model.agent_memory import (
     AgentEntry,
     AgentEntryId,
     AgentFilter,
-    AgentId,
     AgentSpace,
     Eyes,
     Handling,
@@ -30,6 +29,7 @@ from agentops_memory.domain.model.agent_memory import (
     Priority,
     Tier,
 )
+from agentops_memory.domain.model.agents import AgentId
 from agentops_memory.storage.sqlite import SqliteEngine
 
 from .service import Clock

@@ -142,10 +142,27 @@ def test_a_key_is_printed_with_its_record_when_json_is_asked_for(desk: Desk) -> 
         "tenant": "acme",
         "role": "writer",
         "projects": ["a"],
+        "agents": [],
         "created_at": desk.audited()[0]["at"],
         "revoked_at": None,
         "old_secret_until": None,
     }
+
+
+def test_a_key_speaks_for_the_agents_that_are_named(desk: Desk) -> None:
+    before = desk.path.read_text("utf-8") if desk.path.exists() else ""
+    plain = json.loads(desk.done(*CI, "--json"))
+    assert "agents" not in before + desk.path.read_text("utf-8")  # an older program reads it
+
+    result = desk.run(*CI, "--agent", "coder", "--agent", "team-*", "--agent", "coder")
+
+    assert "projects *, agents coder, team-*. It is shown" in result.stderr
+    shown = {key["id"]: key["agents"] for key in json.loads(desk.done("list", "--json"))}
+    assert shown.pop(plain["id"]) == []
+    assert [*shown.values()] == [["coder", "team-*"]]
+    assert "coder,team-*" in desk.done("list")
+    assert desk.audited()[1]["agents"] == ["coder", "team-*"]
+    assert "An agent's pattern" in desk.run(*CI, "--agent", "a,b").stderr
 
 
 def test_a_tenant_without_a_database_is_noted(desk: Desk) -> None:
@@ -583,6 +600,11 @@ SECRET = {"salt": "00" * 16, "digest": "11" * 32}
         (edited(projects=[]), "A project pattern is"),
         (edited(projects="*"), "its projects cannot be used"),
         (edited(projects=[7]), "its projects cannot be used"),
+        (edited(agents="*"), "its agents cannot be used"),
+        (edited(agents=[7]), "its agents cannot be used"),
+        (edited(agents=["a b"]), "An agent's pattern is"),
+        (edited(agents=["a*" * 9]), "An agent's pattern is"),
+        (edited(agents=[f"a{number}" for number in range(101)]), "at most 100 patterns"),
         (edited(created_at=None), "its created_at cannot be used"),
         (edited(created_at=7), "its created_at cannot be used"),
         (edited(revoked_at=False), "its revoked_at cannot be used"),
@@ -594,7 +616,7 @@ SECRET = {"salt": "00" * 16, "digest": "11" * 32}
         (edited(secrets=[SECRET | {"until": "soon"}]), "its secrets cannot be used"),
         (edited(secrets=[SECRET | {"till": None}]), "its secrets cannot be used"),
     ],
-    ids=range(30),
+    ids=range(35),
 )
 def test_a_file_that_was_edited_wrongly_is_refused_with_what_is_wrong(
     edit: Callable[[dict[str, Any]], object], said: str, desk: Desk

@@ -22,6 +22,7 @@ from agentops_memory.domain.errors import (
 )
 from agentops_memory.domain.model.access import (
     EVERYTHING,
+    NOTHING,
     Caller,
     KeyId,
     Patterns,
@@ -288,7 +289,9 @@ def test_a_key_makes_the_caller_what_its_record_says(door: Door) -> None:
 
     caller = door.caller(authorization=f"Bearer {token}")
 
-    assert caller == Caller(tenant=ACME, role=Role.WRITER, projects=BILLING, key=key.id)
+    assert caller == Caller(
+        tenant=ACME, role=Role.WRITER, projects=BILLING, agents=NOTHING, key=key.id
+    )
 
 
 @pytest.mark.parametrize(

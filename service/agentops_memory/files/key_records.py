@@ -8,6 +8,7 @@ from typing import Any
 
 from ..domain.errors import Invalid
 from ..domain.model.access import Role, patterns, tenant_id
+from ..domain.model.agents import agent_patterns
 from ..domain.model.keys import DIGEST_BYTES, SALT_BYTES, Key, KeyRing, Secret, key_id, key_name
 from ..domain.text import instants
 
@@ -30,6 +31,7 @@ def public_fields(key: Key) -> dict[str, object]:
         "tenant": key.tenant,
         "role": key.role,
         "projects": key.projects.names,
+        **({"agents": key.agents.names} if key.agents.names else {}),
     }
 
 
@@ -160,6 +162,7 @@ _KEY: Readers = {
     "tenant": tenant_id,
     "role": Role,
     "projects": lambda value: patterns(tuple(_list(value))),
+    "agents": lambda value: agent_patterns([] if value is None else _list(value)),
     "created_at": _instant,
     "revoked_at": _instant_if_any,
     "secrets": _secrets,

@@ -41,7 +41,13 @@ class Identity:
         key = ring.opened_by(_token(headers), self._clock())
         if key is None:
             raise Unauthenticated(NOT_A_KEY)
-        return Caller(tenant=key.tenant, role=key.role, projects=key.projects, key=key.id)
+        return Caller(
+            tenant=key.tenant,
+            role=key.role,
+            projects=key.projects,
+            agents=key.agents,
+            key=key.id,
+        )
 
 
 def is_open_allowed(auth: str, host: str) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from ...domain.model.access import DEFAULT_TENANT, KeyId, Role, new_patterns, tenant_id
+from ...domain.model.agents import agent_patterns
 from ...domain.model.keys import Key, issued
 from ...domain.text.instants import rendered
 from ...domain.text.normalization import clean
@@ -20,7 +21,7 @@ from ..output import say
 from ..print_results import print_records
 from ..service_files import key_file, make_folder, now, user
 
-HEADINGS = ("ID", "NAME", "TENANT", "ROLE", "PROJECTS", "CREATED", "STATE")
+HEADINGS = ("ID", "NAME", "TENANT", "ROLE", "PROJECTS", "AGENTS", "CREATED", "STATE")
 ROLES = tuple(role.value for role in Role)
 
 _files = setting_options("db_path", "keys_file")
@@ -56,9 +57,22 @@ def _read_duration(context: click.Context, option: click.Parameter, text: str) -
     default=("*",),
     help="A project that it acts on, such as billing or billing-*; may be repeated. [default: *]",
 )
+@click.option(
+    "--agent",
+    "agents",
+    metavar="PATTERN",
+    multiple=True,
+    help="An agent that it speaks for, such as coder or team-*; may be repeated. [default: none]",
+)
 @json_option("Print the key with its record, as JSON.")
 def create(
-    name: str, role: str, tenant: str, projects: Sequence[str], as_json: bool, **files: str | None
+    name: str,
+    role: str,
+    tenant: str,
+    projects: Sequence[str],
+    agents: Sequence[str],
+    as_json: bool,
+    **files: str | None,
 ) -> None:
     """Make a key and print it, once: only a digest is kept.
 
@@ -67,7 +81,9 @@ def create(
     KEY=$(agentops-memory keys create --name ci --role writer)
     """
     patterns = new_patterns(tuple(map(clean, projects)))
-    key, token = issued(name, tenant_id(tenant), Role(role), patterns, now())
+    key, token = issued(
+        name, tenant_id(tenant), Role(role), patterns, now(), agents=agent_patterns(agents)
+    )
     chosen = settings(flags=files)
     make_folder(chosen.db_path.parent)
     if key_file(chosen).are_lost():
@@ -141,9 +157,10 @@ def reset(is_meant: bool, **files: str | None) -> None:
 
 
 def _explain(key: Key, settings: Settings, *, is_first: bool) -> None:
+    agents = f", agents {', '.join(key.agents.names)}" if key.agents.names else ""
     say(
         f"Key {key.id} ({key.name}): {key.role} in tenant {key.tenant}, "
-        f"projects {printable(', '.join(key.projects.names))}. It is shown this once."
+        f"projects {printable(', '.join(key.projects.names))}{agents}. It is shown this once."
     )
     if is_first:
         say("It is the first key: from now on the service answers nobody without one.")
@@ -160,6 +177,7 @@ def _shown(key: Key) -> dict[str, object]:
         "tenant": key.tenant,
         "role": key.role,
         "projects": key.projects.names,
+        "agents": key.agents.names,
         "created_at": rendered(key.created_at),
         "revoked_at": key.revoked_at and rendered(key.revoked_at),
         "old_secret_until": rendered(max(ends)) if ends and max(ends) > now() else None,
@@ -173,4 +191,5 @@ def _row(shown: Mapping[str, Any]) -> tuple[str, ...]:
     elif shown["old_secret_until"]:
         state = f"works, the old secret until {shown['old_secret_until']}"
     fields = (shown[name] for name in ("id", "name", "tenant", "role"))
-    return (*fields, ",".join(shown["projects"]), shown["created_at"], state)
+    access = (",".join(shown[name]) for name in ("projects", "agents"))
+    return (*fields, *access, shown["created_at"], state)

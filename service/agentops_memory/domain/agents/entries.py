@@ -15,7 +15,6 @@ from ..model.agent_memory import (
     AgentEntryId,
     AgentEvent,
     AgentFilter,
-    AgentId,
     EventType,
     Eyes,
     Handling,
@@ -23,6 +22,7 @@ from ..model.agent_memory import (
     Place,
     Tier,
 )
+from ..model.agents import AgentId
 from ..model.memory import Lifecycle, Memory, MemoryId, Text
 from ..ports.callbacks import noop
 from ..ports.engine import Engine, Transaction

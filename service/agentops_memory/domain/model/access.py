@@ -39,21 +39,22 @@ _RANKS = {role: rank for rank, role in enumerate(Role)}
 
 @dataclass(frozen=True)
 class Patterns:
-    """The projects that a caller may access: names in which `*` matches any characters."""
+    """What a caller may access, by names in which `*` matches any characters."""
 
     names: tuple[str, ...] = (ANY,)
 
     @cached_property
     def are_everything(self) -> bool:
-        """Whether every project matches, which changing a global memory requires."""
+        """Whether every name matches: of projects, changing a global memory requires it."""
         return ANY in self.names
 
-    def match(self, project: Project) -> bool:
-        """Whether a project matches one of them."""
-        return self.are_everything or any(_is_like(project, name) for name in self.names)
+    def match(self, name: str) -> bool:
+        """Whether a name matches one of them."""
+        return self.are_everything or any(_is_like(name, pattern) for pattern in self.names)
 
 
 EVERYTHING = Patterns()
+NOTHING = Patterns(())
 
 
 def patterns(names: tuple[str, ...]) -> Patterns:
@@ -80,7 +81,7 @@ def new_patterns(names: tuple[str, ...]) -> Patterns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """The identity of a request: tenant, role, project patterns and the key that grants them.
+    """The identity of a request: tenant, role, what it may access, and the key that grants it.
 
     Without a key it is trusted by the operator: the command line, or anybody while the
     service is open.
@@ -89,6 +90,7 @@ class Caller:
     tenant: TenantId = DEFAULT_TENANT
     role: Role = Role.ADMIN
     projects: Patterns = EVERYTHING
+    agents: Patterns = EVERYTHING  # for which it speaks
     key: KeyId | None = None
 
     def require(self, role: Role) -> None:

@@ -6,11 +6,11 @@ from datetime import datetime
 from enum import IntEnum, StrEnum
 from typing import NewType
 
+from .agents import AgentId
 from .kinds import SpaceKind
 from .memory import Lifecycle, MemoryId
 from .space import NO_PROJECT, Space
 
-AgentId = NewType("AgentId", str)
 AgentEntryId = NewType("AgentEntryId", str)
 """The stable id of an entry."""
 

@@ -10,7 +10,7 @@ from hmac import compare_digest
 from typing import Protocol
 
 from ..errors import Conflict, Invalid, NotFound
-from .access import DEFAULT_TENANT, EVERYTHING, KeyId, Patterns, Role, TenantId
+from .access import DEFAULT_TENANT, EVERYTHING, NOTHING, KeyId, Patterns, Role, TenantId
 
 ID_LENGTH = 12
 ID_ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"
@@ -53,6 +53,7 @@ class Key:
     tenant: TenantId
     role: Role
     projects: Patterns
+    agents: Patterns = NOTHING
     secrets: tuple[Secret, ...]
     created_at: datetime
     revoked_at: datetime | None = None
@@ -133,7 +134,13 @@ def key_name(text: str) -> str:
 
 
 def issued(
-    name: str, tenant: TenantId, role: Role, projects: Patterns, now: datetime
+    name: str,
+    tenant: TenantId,
+    role: Role,
+    projects: Patterns,
+    now: datetime,
+    *,
+    agents: Patterns = NOTHING,
 ) -> tuple[Key, str]:
     """A new key, and the token that opens it: the only copy of its secret."""
     secret, kept = _new_secret()
@@ -143,6 +150,7 @@ def issued(
         tenant=tenant,
         role=role,
         projects=projects,
+        agents=agents,
         secrets=(kept,),
         created_at=now,
     )

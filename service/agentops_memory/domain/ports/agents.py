@@ -10,7 +10,6 @@ from ..model.agent_memory import (
     AgentEntryId,
     AgentEvent,
     AgentFilter,
-    AgentId,
     AgentSpace,
     EventType,
     Eyes,
@@ -18,6 +17,7 @@ from ..model.agent_memory import (
     Place,
     Tier,
 )
+from ..model.agents import AgentId
 from ..model.memory import MemoryId
 from ..model.space import Space
 

@@ -12,7 +12,6 @@ from ....domain.model.agent_memory import (
     AgentEntry,
     AgentEntryId,
     AgentFilter,
-    AgentId,
     AgentSpace,
     Eyes,
     Handling,
@@ -22,6 +21,7 @@ from ....domain.model.agent_memory import (
     Sensitivity,
     Tier,
 )
+from ....domain.model.agents import AgentId
 from ....domain.model.memory import MemoryId
 from ....domain.model.space import Space
 from ....domain.text.ids import Uids

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from ....domain.model.agent_memory import AgentEntry, AgentEvent, AgentId, EventType, Labels
+from ....domain.model.agent_memory import AgentEntry, AgentEvent, EventType, Labels
+from ....domain.model.agents import AgentId
 from ....domain.text.ids import Uids
 from ..rows import instant, member, micros
 from ..table import Table

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from ....domain.model.agent_memory import Access, AgentId, Permissions
+from ....domain.model.agent_memory import Access, Permissions
+from ....domain.model.agents import AgentId
 from ..rows import member, micros
 from ..table import Table
 
