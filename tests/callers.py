@@ -6,6 +6,7 @@ from pathlib import Path
 import httpx
 
 from agentops_memory.domain.model.access import KeyId, Role, TenantId, patterns
+from agentops_memory.domain.model.agents import agent_patterns
 from agentops_memory.domain.model.keys import issued
 from agentops_memory.files.keys import KeyFile
 
@@ -20,11 +21,19 @@ def key_file(path: Path) -> KeyFile:
 
 
 def made_key(
-    path: Path, role: str = "admin", tenant: str = "default", projects: tuple[str, ...] = ("*",)
+    path: Path,
+    role: str = "admin",
+    tenant: str = "default",
+    projects: tuple[str, ...] = ("*",),
+    *,
+    agents: tuple[str, ...] = (),
 ) -> str:
     """A new key of the service whose database is at the path, as a caller sends it."""
     name = f"{role} of {tenant}"
-    key, token = issued(name, TenantId(tenant), Role(role), patterns(projects), START)
+    spoken = agent_patterns(agents)
+    key, token = issued(
+        name, TenantId(tenant), Role(role), patterns(projects), START, agents=spoken
+    )
     key_file(path).create(key, at=START, by=OPERATOR)
     return token
 

@@ -1,40 +1,23 @@
 """A database with a row of every kind, values in it that nobody has stored, and all that can be
 asked of it then."""
 
-import asyncio
 import json
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import httpx
 
-from agentops_memory.domain.agents.entries import AgentEntries
-from agentops_memory.domain.errors import NotFound
-from agentops_memory.domain.model.access import OPERATOR
 from agentops_memory.domain.model.agent_memory import (
-    Access,
-    AgentDraft,
-    AgentFilter,
-    AgentSpace,
-    Eyes,
-    Handling,
-    Labels,
-    Permissions,
-    Place,
-    Sensitivity,
     Tier,
 )
-from agentops_memory.domain.model.agents import AgentId
 from agentops_memory.storage.sql.rows import micros
-from agentops_memory.storage.sqlite import SqliteEngine
 from agentops_memory.storage.sqlite.base.connection import connect
 from agentops_memory.storage.sqlite.maintenance.values import TABLES, Kind
 
-from .service import START, Clock, Service, serving
+from .service import START, Service, serving
 from .stores import STORES, at, delete, entry, entry_at, ok, redact, store, update, versions
 
 NO_TEXT = "CAST(CAST(VALUE AS BLOB) || x'ff' AS TEXT)"
@@ -64,6 +47,8 @@ SAVE = {
     "content": "a kiwi", "tags": ["fruit"],
 }  # fmt: skip
 
+ADA = {"X-Agent-ID": "ada"}
+
 STAGED = f"""
     INSERT INTO imports (projects, touched_at, staged, size)
     VALUES ('["*"]', {micros(START)}, 1, 9);
@@ -82,6 +67,7 @@ class Known:
     store: str
     entry: str
     version: str
+    note: str
 
 
 def fill(path: Path) -> Known:
@@ -121,7 +107,7 @@ def fill(path: Path) -> Known:
         other = store(http, "archived")
         ok(http.post(at(other, "archive")))
         version = versions(http, own, entry_id=first["id"])[0]["id"]
-    asyncio.run(_of_agents(path))
+        note = _of_agents(http)
     with closing(connect(path)) as database:
         database.executescript(STAGED)
     return Known(
@@ -130,41 +116,24 @@ def fill(path: Path) -> Known:
         store=own["id"],
         entry=first["id"],
         version=version,
+        note=note,
     )
 
 
-async def _of_agents(path: Path) -> None:
-    async with SqliteEngine.opened(path, clock=Clock()) as engine:
-        entries, agent = AgentEntries(engine=engine), AgentId("ada")
-        for tier in Tier:
-            owner = agent if tier.has_owner else None
-            space = AgentSpace(tier=tier, agent=owner, namespace=f"notes of {tier}")
-            handling = Handling(
-                tags=("fruit",),
-                sensitivity=Sensitivity.PUBLIC,
-                curated_by="bob",
-                ttl="duration:P9Y",
-                expires_at=Clock()() + timedelta(days=3_285),
-            )
-            draft = AgentDraft(
-                place=Place(space=space, key="apple"),
-                value='{"apple": "green"}',
-                handling=handling,
-                labels=Labels(task="picking", intent="harvest"),
-            )
-            await entries.create(OPERATOR, Eyes(agent=agent, is_admin=True), draft)
-        await entries.permit(OPERATOR, "notes", Permissions(allow={agent: Access.WRITE}))
-
-
-async def read_agents(path: Path) -> None:
-    """Read what agents have, as far as it can be read."""
-    async with SqliteEngine.opened(path, clock=Clock()) as engine:
-        entries, agent = AgentEntries(engine=engine), AgentId("ada")
-        page = await entries.page(OPERATOR, Eyes(agent=agent), AgentFilter(), 100, 0)
-        for entry in page.entries:
-            with suppress(NotFound):  # whose id is damaged
-                await entries.get(OPERATOR, Eyes(agent=agent), entry.id)
-        await entries.events(OPERATOR, agent, 100)
+def _of_agents(http: httpx.Client) -> str:
+    """What an agent has in each tier, and the id of an entry."""
+    ids = []
+    for tier in Tier:
+        body = {
+            "agent_id": "ada", "namespace": f"notes of {tier}", "key": "apple",
+            "value": {"apple": "green"}, "memory_type": tier, "tags": ["fruit"],
+            "sensitivity": "public", "curated_by": "bob", "ttl": "duration:P9Y",
+            "scope": {"task_id": "picking", "intent_id": "harvest"},
+        }  # fmt: skip
+        ids.append(ok(http.post("/api/v1/memory", json=body, headers=ADA), 201)["id"])
+    permissions = {"permissions": {"allow": [{"agent": "ada", "access": "write"}]}}
+    ok(http.patch("/api/v1/memory/namespaces/notes", json=permissions, headers=ADA))
+    return str(ids[-1])
 
 
 def damage(path: Path, table: str, column: str, value: str) -> int:
@@ -250,6 +219,16 @@ def questions(known: Known) -> Iterator[tuple[str, str]]:
         f"{claude}/{{memory_store_id}}/memory_versions/{{memory_version_id}}": (
             f"{claude}/{known.store}/memory_versions/{ver}",
         ),
+        "/.well-known/openintent.json": ("",),
+        "/api/v1/memory": ("", "?namespace=notes*&tags=fruit&limit=1"),
+        "/api/v1/memory/{entry_id}": (f"/api/v1/memory/{known.note}",),
+        "/api/v1/memory/namespaces": ("",),
+        "/api/v1/memory/namespaces/{namespace}": ("/api/v1/memory/namespaces/notes",),
+        "/api/v1/agents/{agent}/memory": ("/api/v1/agents/ada/memory",),
+        "/api/v1/agents/{agent}/memory/summary": ("/api/v1/agents/ada/memory/summary",),
+        "/api/v1/agents/{agent}/events": (
+            "/api/v1/agents/ada/events", "/api/v1/agents/ada/events?after=0&event_type=x",
+        ),
     }  # fmt: skip
     for path, ways in asked.items():
         for way in ways:
@@ -275,6 +254,9 @@ def changes(known: Known) -> Iterator[tuple[str, str, dict[str, Any] | None, str
     yield "PUT", mem, {"content": "a yellow apple"}, None
     yield "POST", f"{stores}/{known.store}/versions/{known.version}/redact", None, None
     yield "DELETE", mem, None, None
+    yield "PATCH", "/api/v1/memory/namespaces/notes", {"permissions": {"default": "none"}}, None
+    yield "DELETE", f"/api/v1/memory/{known.note}", None, None
+    yield "DELETE", "/api/v1/memory/batch?tags=fruit", None, None
     yield "DELETE", f"{stores}/{known.store}", None, None
     yield "DELETE", "/projects/demo?hard=true&dry_run=true", None, None
     yield "DELETE", "/projects/demo?hard=true", None, None
@@ -291,12 +273,12 @@ def failures(answers: Iterator[httpx.Response]) -> list[str]:
 
 def asked(service: Service, known: Known) -> Iterator[httpx.Response]:
     for _, question in questions(known):
-        yield service.http.get(question)
+        yield service.http.get(question, headers=ADA)
 
 
 def changed(service: Service, known: Known) -> Iterator[httpx.Response]:
     for method, path, body, key in changes(known):
-        headers = {"Idempotency-Key": key} if key else {}
+        headers = ADA | ({"Idempotency-Key": key} if key else {})
         yield service.http.request(method, path, json=body, headers=headers)
 
 

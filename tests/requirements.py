@@ -5,6 +5,7 @@ from typing import TypeVar
 
 from .anthropic_requirements import ANTHROPIC
 from .lifecycle_requirements import LIFECYCLE
+from .openintent_requirements import OPENINTENT
 from .store_requirements import STORE_REQUIREMENTS
 
 Test = TypeVar("Test", bound=Callable[..., object])
@@ -114,4 +115,4 @@ AGENTOPS = {
     "agentops:fault:timeline-same-second": "The timeline keeps neighbours of the same second.",
 }
 
-REQUIREMENTS = AGENTOPS | STORE_REQUIREMENTS | ANTHROPIC | LIFECYCLE
+REQUIREMENTS = AGENTOPS | STORE_REQUIREMENTS | ANTHROPIC | LIFECYCLE | OPENINTENT

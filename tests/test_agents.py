@@ -10,18 +10,22 @@ from typing import Any
 
 import pytest
 
-from agentops_memory.domain.agents.entries import AgentEntries, EntryPatch
+from agentops_memory.domain.agents.entries import AgentEntries
 from agentops_memory.domain.agents.lifetime import lifetime
-from agentops_memory.domain.agents.rules import Capacities, Outdated, OverCapacity, Taken
+from agentops_memory.domain.agents.namespaces import Namespaces, PermissionsChange
+from agentops_memory.domain.agents.rules import Outdated, OverCapacity, Taken
 from agentops_memory.domain.errors import Denied, Invalid, NotFound
+from agentops_memory.domain.lifecycle.retention import RetentionSweep
 from agentops_memory.domain.model.access import OPERATOR
 from agentops_memory.domain.model.agent_memory import (
     Access,
+    AgentChange,
     AgentDraft,
     AgentEntry,
     AgentEntryId,
     AgentFilter,
     AgentSpace,
+    Capacities,
     Eyes,
     Handling,
     Permissions,
@@ -30,6 +34,8 @@ from agentops_memory.domain.model.agent_memory import (
     Tier,
 )
 from agentops_memory.domain.model.agents import AgentId
+from agentops_memory.domain.model.retention import Kind
+from agentops_memory.domain.model.stores import Written
 from agentops_memory.storage.sqlite import SqliteEngine
 
 from .service import Clock
@@ -38,6 +44,17 @@ AGENTS = [AgentId(name) for name in ("ada", "bob", "cyn")]
 NAMESPACES, KEYS, TAGS = ("notes", "notes_2"), ("a", "b", "c", "d", "e", "%"), ("x", "y")
 CAPACITIES = Capacities(working=3, episodic=4)
 STEPS = 400
+
+
+ADMINISTRATOR = Eyes(agent=AgentId("root"), is_admin=True)
+
+
+async def listed(
+    entries: AgentEntries, eyes: Eyes, filter_: AgentFilter, limit: int = 100, offset: int = 0
+) -> tuple[int, list[AgentEntry]]:
+    """How many entries there are, and those of a page."""
+    found = await entries.page(OPERATOR, eyes, filter_, limit, offset)
+    return found.total, [entry async for portion in found.portions for entry in portion]
 
 
 @dataclass
@@ -124,9 +141,11 @@ class Play:
             with pytest.raises(refusal):
                 await self.entries.create(OPERATOR, Eyes(agent=agent), draft)
             return
-        made = await self.entries.create(OPERATOR, Eyes(agent=agent), draft)
+        made = (await self.entries.create(OPERATOR, Eyes(agent=agent), draft)).value
         if gone is not None:
             self.model.remove(gone, "memory.expired")
+        if victim is not None:
+            self._expire(agent)
         if victim is not None:
             self.model.remove(victim, "memory.evicted")
             self.evicted += 1
@@ -180,7 +199,13 @@ class Play:
             return
         version = self.chance.choice([entry.version, entry.version, entry.version + 1])
         handled = self._handled()
-        patch = EntryPatch(value='{"n":"new"}', handling=lambda _, __: handled)
+        patch = AgentChange(
+            value='{"n":"new"}',
+            tags=handled.tags,
+            is_pinned=handled.is_pinned,
+            priority=handled.priority,
+            expires_at=handled.expires_at,
+        )
         refusal = self._unchangeable(agent, entry) or (
             Outdated if version != entry.version else None
         )
@@ -188,7 +213,8 @@ class Play:
             with pytest.raises(refusal):
                 await self.entries.amend(OPERATOR, Eyes(agent=agent), entry.id, patch, version)
             return
-        after = await self.entries.amend(OPERATOR, Eyes(agent=agent), entry.id, patch, version)
+        written = await self.entries.amend(OPERATOR, Eyes(agent=agent), entry.id, patch, version)
+        after = written.value
         assert after == replace(
             entry, value='{"n":"new"}', handling=handled, version=version + 1, updated_at=self.now
         )
@@ -213,14 +239,26 @@ class Play:
         allow = {agent: self.chance.choice(levels) for agent in self.chance.sample(AGENTS, 2)}
         permissions = Permissions(default=self.chance.choice(levels), allow=allow)
         namespace = self.chance.choice(NAMESPACES)
-        await self.entries.permit(OPERATOR, namespace, permissions)
+        change = PermissionsChange(default=permissions.default, allow=allow)
+        namespaces = Namespaces(engine=self.entries.engine, audit=lambda *_, **__: None)
+        await namespaces.permit(OPERATOR, ADMINISTRATOR, namespace, change)
         self.model.permissions[namespace] = permissions
 
     async def expire(self) -> None:
         going = [it.entry for it in self.model.known.values() if it.entry.is_expired(self.now)]
-        assert await self.entries.expire(OPERATOR) == len(going)
-        ends = sorted(going, key=lambda it: (it.handling.expires_at, self.model.known[it.id].order))
-        for entry in ends:
+        sweep = RetentionSweep(engine=self.entries.engine)
+        assert await sweep.sweep(OPERATOR, {Kind.EXPIRED}) == {Kind.EXPIRED: len(going)}
+        self._remove_expired(going)
+
+    def _expire(self, agent: AgentId) -> None:
+        """What has expired of an agent goes before anything is evicted."""
+        every = [it.entry for it in self.model.known.values() if it.entry.is_expired(self.now)]
+        self._remove_expired([it for it in every if it.place.space.agent == agent])
+
+    def _remove_expired(self, going: list[AgentEntry]) -> None:
+        for entry in sorted(
+            going, key=lambda it: (it.handling.expires_at, self.model.known[it.id].order)
+        ):
             self.model.remove(entry, "memory.expired")
 
     async def compare(self) -> None:
@@ -241,15 +279,15 @@ class Play:
             if self._is_seen(agent, it.entry) and _fits(filter_, it.entry)
         ]
         first, offset = self.chance.choice([1, 2, 100]), self.chance.choice([0, 0, 1])
-        found = await self.entries.page(OPERATOR, Eyes(agent=agent), filter_, first, offset)
-        assert found.total == len(expected)
-        assert list(found.entries) == expected[offset : offset + first]
-        for entry in found.entries:
+        total, entries = await listed(self.entries, Eyes(agent=agent), filter_, first, offset)
+        assert total == len(expected)
+        assert entries == expected[offset : offset + first]
+        for entry in entries:
             self._accessed(agent, entry)
-        stream = await self.entries.events(OPERATOR, agent, 1_000, after=0)
+        stream = await self.entries.events(OPERATOR, Eyes(agent=agent), agent, 1_000, after=0)
         told = [(it.type.value, it.payload["entry_id"]) for it in stream]
         assert told == self.model.events.get(agent, [])
-        newest = await self.entries.events(OPERATOR, agent, 5)
+        newest = await self.entries.events(OPERATOR, Eyes(agent=agent), agent, 5)
         assert newest == stream[::-1][:5]
 
     def _unchangeable(self, agent: AgentId, entry: AgentEntry) -> type[Exception] | None:
@@ -276,6 +314,7 @@ class Play:
             is_pinned=self.chance.random() < 0.3,
             priority=self.chance.choice(list(Priority)),
             expires_at=ends,
+            is_own_expiry=ends is not None,
         )
 
 
@@ -320,16 +359,16 @@ def test_racing_creates_at_one_place_make_one_entry(tmp_path: Path) -> None:
             made = await asyncio.gather(
                 *(entries.create(OPERATOR, eyes, it) for it in drafts), return_exceptions=True
             )
-            (entry,) = [it for it in made if isinstance(it, AgentEntry)]
+            (entry,) = [it.value for it in made if isinstance(it, Written)]
             taken = [it for it in made if isinstance(it, Taken)]
             assert len(taken) == 15
             assert all(it.current == entry for it in taken)
-            patches = [EntryPatch(value=f'{{"p":{it}}}') for it in range(16)]
+            patches = [AgentChange(value=f'{{"p":{it}}}') for it in range(16)]
             done = await asyncio.gather(
                 *(entries.amend(OPERATOR, eyes, entry.id, it, 1) for it in patches),
                 return_exceptions=True,
             )
-            (after,) = [it for it in done if isinstance(it, AgentEntry)]
+            (after,) = [it.value for it in done if isinstance(it, Written)]
             assert after.version == 2
             outdated = [it for it in done if isinstance(it, Outdated)]
             assert [it.current for it in outdated] == [after] * 15
@@ -351,11 +390,11 @@ def test_capacity_holds_under_racing_creates(tmp_path: Path) -> None:
                 made = await asyncio.gather(
                     *(entries.create(OPERATOR, eyes, it) for it in drafts), return_exceptions=True
                 )
-                page = await entries.page(OPERATOR, eyes, AgentFilter(tier=tier), 100, 0)
+                _, found = await listed(entries, eyes, AgentFilter(tier=tier))
                 refused = sum(isinstance(it, OverCapacity) for it in made)
-                counts[tier] = len(page.entries), refused
+                counts[tier] = len(found), refused
             assert counts == {Tier.WORKING: (3, 13), Tier.EPISODIC: (4, 0)}
-            events = await entries.events(OPERATOR, AGENTS[0], 100)
+            events = await entries.events(OPERATOR, eyes, AGENTS[0], 100)
             assert sum(it.type.value == "memory.evicted" for it in events) == 12
 
     asyncio.run(whole())

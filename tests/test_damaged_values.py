@@ -39,7 +39,6 @@ from .damaged_values import (
     failures,
     fill,
     questions,
-    read_agents,
 )
 from .database import assert_index_is_whole
 from .engine import opened, save, saving, together
@@ -127,7 +126,6 @@ def test_reads_go_on_when_every_value_of_a_table_is_damaged(
 
     with serving(path) as service:
         assert failures(asked(service, made.known)) == []
-    asyncio.run(read_agents(path))
 
 
 @pytest.mark.slow

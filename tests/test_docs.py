@@ -15,7 +15,12 @@ import pytest
 from .service import serving
 
 ROOT = Path(__file__).parents[1]
-API = ("api.md", "memory-stores.md", "anthropic.md")  # a document for each protocol
+API = (
+    "api.md",
+    "memory-stores.md",
+    "anthropic.md",
+    "openintent.md",
+)  # a document for each protocol
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 WITH_MANY = ("cli.md", "operations.md", "true.md")  # commands, each of which starts the program
 THOSE_WITH_COMMANDS = [
@@ -183,7 +188,7 @@ def test_every_parameter_and_field_of_a_request_is_documented(tmp_path: Path) ->
         for parameter in operation.get("parameters", ())
         if parameter["in"] == "query"
     }
-    for body in ("ObservationBody", "StoreBody", "EntryBody", "EntryChangeBody"):
+    for body in ("ObservationBody", "StoreBody", "EntryBody", "EntryChangeBody", "AgentEntryBody"):
         names |= set(described["components"]["schemas"][body]["properties"])
     assert [name for name in sorted(names) if f"`{name}" not in text] == []
 

@@ -8,7 +8,7 @@ from mcp.shared.exceptions import MCPError
 
 from agentops_memory.mcp import texts as sentences
 from agentops_memory.mcp.tools import offered
-from agentops_memory.settings.parsing import ALL_TOOLS, DEFAULT_TOOLS, Profile, context_limit
+from agentops_memory.settings.parsing import ALL_TOOLS, DEFAULT_TOOLS, Profile, between
 from agentops_memory_client.contract.models import Context, Found, Hit, Line
 
 from .agents import BARE, MODES, Agent, agent
@@ -453,10 +453,10 @@ def test_the_service_has_the_tools_that_its_settings_name(tmp_path: Path) -> Non
 
 
 def test_a_context_limit_is_a_number_from_0_to_50() -> None:
-    assert [context_limit(text) for text in ("0", "50")] == [0, 50]
+    assert [between(0, 50)(text) for text in ("0", "50")] == [0, 50]
     for text in ("51", "-1", "5.0", "five", "\u0665", "0050"):
-        with pytest.raises(ValueError, match="is not a number from 0 to 50"):
-            context_limit(text)
+        with pytest.raises(ValueError, match="is no number from 0 to 50"):
+            between(0, 50)(text)
 
 
 def test_the_context_has_as_many_memories_as_the_settings_say(tmp_path: Path) -> None:

@@ -26,11 +26,14 @@ from agentops_memory.storage.sqlite.schema.migrate import (
 )
 
 from .files import NEWEST, NOW, assert_sound, beside, disk, found, mounted, rows, schema
+from .openintent_agents import Agent
 from .original import SCHEMA, filled, original, with_wal_left
 from .process import program
+from .requirements import requirement
 from .service import serving
 
 PROCESSES = 4
+WITH_VERSIONS, VERSION = 12, "version INTEGER NOT NULL DEFAULT 0"  # of partitions
 WAIT_AND_START = """
 import signal, sys
 from datetime import datetime
@@ -257,6 +260,23 @@ def test_what_was_a_store_without_a_project_is_of_that_kind(path: Path, scripts:
         assert service.http.get("/search?q=zebra").json() == []
 
 
+@requirement("OI-95")
+def test_agents_memory_comes_to_a_file_and_changes_nothing_of_it(path: Path, scripts: Path) -> None:
+    make_older(path, scripts, 12, THREE)
+    kept = [*KEPT[:-1], ("id, hex(block)", "memories_fts_0_data")]
+    before = [rows(path, f"SELECT {columns} FROM {table} ORDER BY 1") for columns, table in kept]
+
+    migrated(path, NOW)
+
+    after = [rows(path, f"SELECT {columns} FROM {table} ORDER BY 1") for columns, table in kept]
+    assert after == before
+    assert_sound(path, live=1)
+    with serving(path) as service:
+        ada = Agent(service.http)
+        assert ada.get(ada.make()).json()["key"] == "apple"
+        assert [hit["title"] for hit in service.http.get("/search?q=zebra").json()] == ["kept"]
+
+
 def make_older(path: Path, scripts: Path, newest: int, content: str) -> None:
     """Make a file by the first of the migrations alone, as the program of that time did."""
     later = [script for script in scripts.iterdir() if script.name > f"{newest + 1:04}"]
@@ -264,9 +284,11 @@ def make_older(path: Path, scripts: Path, newest: int, content: str) -> None:
         script.rename(script.with_suffix(".later"))
     with closing(connect(path)) as database:
         apply_migrations(database)
-        database.execute("ALTER TABLE partitions ADD COLUMN version INTEGER NOT NULL DEFAULT 0")
+        if newest < WITH_VERSIONS:
+            database.execute(f"ALTER TABLE partitions ADD COLUMN {VERSION}")
         Partitions(database, is_alone=True).make_all()
-        database.execute("ALTER TABLE partitions DROP COLUMN version")
+        if newest < WITH_VERSIONS:
+            database.execute("ALTER TABLE partitions DROP COLUMN version")
         database.execute("INSERT INTO index_rules (one, rules) VALUES (1, ?)", (rules(ALL),))
         database.executescript(content)
         database.execute(f"PRAGMA application_id = {APPLICATION_ID}")

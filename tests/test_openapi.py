@@ -105,6 +105,7 @@ def test_every_reference_is_met_and_every_schema_referred_to(document: dict[str,
 PROBLEMS = {
     "/anthropic/": "AnthropicProblem",
     "/api/v1/cloud/": "StoreProblem",
+    "/api/v1/": "AgentMemoryProblem",
     "/": "Problem",
 }
 

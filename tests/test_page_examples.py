@@ -20,7 +20,8 @@ from .test_openapi import operations
 LAST = [
     "delete_entry", "anthropic_delete_memory", "redact_version", "anthropic_redact_version",
     "archive_store", "anthropic_archive_store", "delete_store", "anthropic_delete_store",
-    "delete_observation", "delete_project", "get_erasure",
+    "delete_observation", "delete_project", "get_erasure", "openintent_delete_entry",
+    "openintent_delete_batch",
 ]  # fmt: skip
 
 
@@ -66,7 +67,9 @@ def _ids(answer: httpx.Response) -> dict[str, str]:
     """The ids of an answer, by what they are of: the last ones, which in lists are the oldest."""
     if answer.request.url.path.endswith("/docs"):
         return {}
-    kinds = {"memory_stores": "memstore", "memories": "mem", "versions": "memver"}
+    kinds = {
+        "memory_stores": "memstore", "memories": "mem", "versions": "memver", "memory": "mem",
+    }  # fmt: skip
     found = {
         collection: re.findall(rf"\b{kind}_[0-9a-f]{{32}}", answer.text)
         for collection, kind in kinds.items()
@@ -86,12 +89,13 @@ def _sent(service: Service, command: str) -> httpx.Response:
     url, *options = words
     said = dict(zip(options[::2], options[1::2], strict=True))
     assert said.keys() <= {"-H", "-d"}
-    name, _, key = said.get("-H", "x: y").partition(": ")
+    pairs = zip(options[::2], options[1::2], strict=True)
+    headers = dict(value.split(": ", 1) for option, value in pairs if option == "-H")
     return service.http.request(
         method,
         url.replace(ADDRESS, service.url),
         content=said.get("-d"),
-        headers={name: key},
+        headers=headers,
     )
 
 

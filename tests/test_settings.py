@@ -10,7 +10,8 @@ from agentops_memory.domain.errors import SettingRefused
 from agentops_memory.domain.model.retention import FOR_EVER, Retentions
 from agentops_memory.domain.text.features import ALL, Feature
 from agentops_memory.settings.parsing import Address, address, duration, endpoint, size
-from agentops_memory.settings.settings import VARIABLES, Variable, default_db_path, settings
+from agentops_memory.settings.settings import VARIABLES, default_db_path, settings
+from agentops_memory.settings.variables import Variable
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "configuration.md"
 
@@ -180,6 +181,9 @@ def test_with_nothing_set_every_default_holds(
         "keep_idempotency": timedelta(hours=24),
         "keep_audit": timedelta(days=400),
         "keep_receipts": timedelta(),
+        "keep_events": timedelta(days=30),
+        "episodic_capacity": 1000,
+        "working_capacity": 1000,
         "backup_dir": None,
         "backup_every": timedelta(days=1),
         "backup_keep": 7,

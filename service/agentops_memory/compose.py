@@ -15,6 +15,9 @@ from .api.anthropic_stores import routes as anthropic_stores
 from .api.kit.endpoint import Gate
 from .api.kit.protocol import Operation, Protocol, Services, StoreServices
 from .api.memory_stores import routes as memory_stores
+from .api.openintent import routes as openintent
+from .domain.agents.entries import AgentEntries
+from .domain.agents.namespaces import Namespaces
 from .domain.lifecycle.projects import Projects
 from .domain.lifecycle.receipts import Erasures
 from .domain.memories.memories import Memories
@@ -36,6 +39,7 @@ from .files.file_systems import require_local
 from .files.keys import KeyFile, WatchedKeys
 from .files.redaction import RedactionFile
 from .files.service_lock import OnWait, service_lock_within
+from .jobs.accesses import noting
 from .jobs.gauges import Figures, kept_fresh, watching_the_loop
 from .jobs.schedule import BackgroundJobs
 from .local import LocalService
@@ -60,6 +64,7 @@ OWN, OF_OTHERS = timedelta(milliseconds=50), timedelta(milliseconds=25)
 # What is spoken, in the order in which a path is looked for: the last has the paths of no other.
 PROTOCOLS: tuple[Protocol, ...] = (
     memory_stores.PROTOCOL,
+    openintent.PROTOCOL,
     anthropic_stores.PROTOCOL,
     mcp.PROTOCOL,
     agentops.PROTOCOL,
@@ -190,6 +195,7 @@ class _Wiring:
             watching_the_loop(metrics),
             kept_fresh(figures) if self.telemetry.is_sent else nullcontext(),
             agents.opened(),
+            noting(services.entries),
         ):
             served = replace(services, agents=agents)
             yield application(PROTOCOLS, served, more, gate, self.telemetry)
@@ -220,6 +226,15 @@ class _Wiring:
             projects=Projects(engine=engine, audit=audit, on_erased=on_erased),
             erasures=Erasures(engine=engine),
             stores=partial(self._stores, engine, audit, on_erased),
+            entries=count(
+                AgentEntries(
+                    engine=engine,
+                    capacities=settings.capacities,
+                    rules=rules,
+                    on_erased=on_erased,
+                )
+            ),
+            namespaces=Namespaces(engine=engine, audit=audit, rules=rules),
             clock=self.clock,
             max_upload=settings.max_upload,
             folder=settings.db_path.parent,

@@ -26,7 +26,6 @@ ALL_TOOLS = (
 SETS = {"default": DEFAULT_TOOLS, "all": ALL_TOOLS}
 
 CONTEXT_LIMIT = 5
-MOST_CONTEXT = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,11 +122,16 @@ def interval(text: str) -> timedelta:
     return found
 
 
-def count(text: str) -> int:
-    """A number of things, of which there is one at least."""
-    if not _COUNT.fullmatch(text):
-        raise ValueError("is no number from 1 to 10000")
-    return int(text)
+def between(least: int, most: int) -> Callable[[str], int]:
+    """A whole number in these bounds, without a sign and without zeros before it."""
+
+    def parse(text: str) -> int:
+        is_number = _NUMBER.fullmatch(text) and text == str(int(text))
+        if not is_number or not least <= int(text) <= most:
+            raise ValueError(f"is no number from {least} to {most}")
+        return int(text)
+
+    return parse
 
 
 def address(text: str) -> Address:
@@ -232,13 +236,6 @@ def tools(text: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-def context_limit(text: str) -> int:
-    """How many memories mem_context gives: a number from 0 to 50."""
-    if not (text.isascii() and text.isdigit() and len(text) < 4 and int(text) <= MOST_CONTEXT):
-        raise ValueError(f"is not a number from 0 to {MOST_CONTEXT}")
-    return int(text)
-
-
 def one_of(*choices: str) -> Callable[[str], str]:
     """One of these words, in lower or upper case."""
 
@@ -267,7 +264,6 @@ _ADDRESS = re.compile(
     r"(?:\[(?P<v6>[0-9A-Fa-f:.]+(?:%[\w.-]+)?)\]|(?P<host>[^:\s/\[\]]*)):(?P<port>\d{1,5})",
     re.ASCII,
 )
-_COUNT = re.compile(r"[1-9]\d{0,3}|10000", re.ASCII)
 _SIZE = re.compile(r"(?P<count>[1-9]\d{0,17})(?P<unit>KiB|MiB|GiB)?", re.ASCII | re.IGNORECASE)
 _RATE = re.compile(r"(?P<count>\d{1,7})/(?P<unit>[smh])", re.ASCII)
 _ORIGIN = re.compile(

@@ -8,38 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from ..domain.errors import SettingRefused
+from ..domain.model.agent_memory import Capacities
 from ..domain.model.retention import Retentions
 from ..domain.text.features import Features
 from . import parsing
 from .parsing import Address, Profile, Rate
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Variable:
-    """Where a setting comes from: its environment variable, its flag, and how it is read."""
-
-    field: str
-    name: str
-    flag: str
-    kind: str
-    default: str
-    parse: Callable[[str], Any]
-    help: str
-
-
-def variable(
-    name: str,
-    flag: str,
-    kind: str,
-    parse: Callable[[str], Any],
-    default: str = "",
-    *,
-    help: str,  # noqa: A002 - as click calls it
-) -> dict[str, Any]:
-    """The metadata of a field: all of its Variable but the field's name."""
-    return {
-        "name": name, "flag": flag, "kind": kind, "parse": parse, "default": default, "help": help
-    }  # fmt: skip
+from .variables import Variable, variable
 
 
 # fmt: off
@@ -102,6 +76,16 @@ class Settings:
         help="How much of the full-text index is held in memory, for the projects that are asked "
         "for; 0 turns that off.",
     ))
+    episodic_capacity: int = field(metadata=variable(
+        "MEMORY_EPISODIC_CAPACITY", "--episodic-capacity", "NUMBER",
+        parsing.between(1, 100_000), "1000",
+        help="How many episodic entries an agent may hold; the next one makes room.",
+    ))
+    working_capacity: int = field(metadata=variable(
+        "MEMORY_WORKING_CAPACITY", "--working-capacity", "NUMBER",
+        parsing.between(1, 10_000), "1000",
+        help="How many working entries an agent may hold; the next one is refused.",
+    ))
     sweep_every: timedelta = field(metadata=variable(
         "MEMORY_SWEEP_EVERY", "--sweep-every", "DURATION", parsing.duration, "10m",
         help="How often the service compares its index with the memories; 0 turns that off.",
@@ -139,6 +123,10 @@ class Settings:
         "MEMORY_KEEP_RECEIPTS", "--keep-receipts", "TIME", parsing.retention, "0",
         help="How long receipts of erasures are kept once the bytes are gone; 0 means for ever.",
     ))
+    keep_events: timedelta = field(metadata=variable(
+        "MEMORY_KEEP_EVENTS", "--keep-events", "TIME", parsing.retention, "30d",
+        help="How long events of agents' memory are kept; 0 means for ever.",
+    ))
     backup_dir: Path | None = field(metadata=variable(
         "MEMORY_BACKUP_DIR", "--backup-dir", "FOLDER", parsing.optional_file,
         help="The folder that the service makes backups in, on another disk and for it alone. "
@@ -149,7 +137,7 @@ class Settings:
         help="How old the newest backup may get before the next is made; 0 means never.",
     ))
     backup_keep: int = field(metadata=variable(
-        "MEMORY_BACKUP_KEEP", "--backup-keep", "NUMBER", parsing.count, "7",
+        "MEMORY_BACKUP_KEEP", "--backup-keep", "NUMBER", parsing.between(1, 10_000), "7",
         help="How many backups are kept in the folder.",
     ))
     recall: Features = field(metadata=variable(
@@ -174,7 +162,7 @@ class Settings:
         help="The tools of agents that come through MCP: default, all, or names with commas.",
     ))
     context_limit: int = field(metadata=variable(
-        "MEMORY_CONTEXT_LIMIT", "--context-limit", "NUMBER", parsing.context_limit, "5",
+        "MEMORY_CONTEXT_LIMIT", "--context-limit", "NUMBER", parsing.between(0, 50), "5",
         help="How many memories mem_context gives unless it is told, 0 to 50; 0 gives none at all.",
     ))
     auto_summarize: bool = field(metadata=variable(
@@ -225,7 +213,13 @@ class Settings:
             idempotency=self.keep_idempotency,
             audit=self.keep_audit,
             receipts=self.keep_receipts,
+            events=self.keep_events,
         )
+
+    @property
+    def capacities(self) -> Capacities:
+        """How many entries an agent may hold."""
+        return Capacities(working=self.working_capacity, episodic=self.episodic_capacity)
 
     @property
     def profile(self) -> Profile:

@@ -142,7 +142,7 @@ SUPERSEDED = _counter(
 SWEPT_ROWS = _counter(
     "memory_swept_rows_total", "{row}",
     "Rows and audit lines that were removed as they were over their time.",
-    kind=("deleted", "expired", "revisions", "idempotency", "audit", "receipts"),
+    kind=("deleted", "expired", "revisions", "idempotency", "audit", "receipts", "events"),
 )
 BACKUPS = _counter(
     "memory_backups_total", "{backup}",

@@ -13,6 +13,8 @@ Known = Mapping[str, tuple[object, ...]]
 
 ADDRESS = "127.0.0.1:7437"  # where a service listens unless told; nothing is taken from a request
 KEY = '-H "Authorization: Bearer $KEY"'
+AGENT = "X-Agent-ID"
+HEADERS = {AGENT: "example-agent", "If-Match": "1"}  # of those that are needed, and the agent
 
 # Nobody's, so that what is sent as it stands changes nothing that matters.
 SESSION, PROJECT, OBSERVATION = "example-session", "example", 123456789
@@ -23,6 +25,9 @@ IDS = {
     "observations": str(OBSERVATION),
     "projects": PROJECT,
     "erasures": "01977420-7c00-7000-8000-000000000001",
+    "agents": "example-agent",
+    "memory": "mem_019774207c0070008000000000000005",
+    "namespaces": "example",
     "memory_stores": "memstore_019774207c0070008000000000000001",
     "memories": "mem_019774207c0070008000000000000002",
     "versions": "memver_019774207c0070008000000000000003",
@@ -36,6 +41,7 @@ ASKED: Known = {
     "q": ("queue",),
     "query": ("Why is the queue full?",),
     "observation_id": (OBSERVATION,),
+    "namespace": ("example",),
 }
 SENT: Known = {
     "id": (SESSION,),
@@ -49,6 +55,9 @@ SENT: Known = {
     "role": ("user",),
     "observations": (),
     "name": ("Team notes",),
+    "agent_id": ("example-agent",),
+    "namespace": ("example",),
+    "default": ("none",),
     "path": ("notes/queue.md", "/notes/queue.md"),
 }
 
@@ -64,6 +73,9 @@ def curl(method: str, path: str, operation: Mapping[str, Any], schemas: Schema) 
     parts = [f"curl -s {url}" if is_told else f"curl -s -X {method} {url}"]
     if "security" in operation:
         parts.append(KEY)
+    sent = (it for it in operation["parameters"] if it["in"] == "header")
+    named = [it["name"] for it in sent if it["required"] or it["name"] == AGENT]
+    parts += [f'-H "{name}: {HEADERS[name]}"' for name in named]
     if body:
         parts.append(f"-d {shlex.quote(_body(body, schemas))}")
     return " \\\n  ".join(parts)
@@ -99,7 +111,7 @@ def _sample(name: str, schema: Schema, known: Known, schemas: Schema = NONE) -> 
             return _sample(name, schemas[name_of(reference)], known, schemas)
         case {"anyOf": [first, *_]}:
             return _sample(name, first, known, schemas)
-        case {"const": value} | {"enum": [value, *_]}:
+        case {"const": value} | {"enum": [value, *_]} | {"examples": [value, *_]}:
             return value
         case {"items": items}:
             return [_sample(name, items, known, schemas)]

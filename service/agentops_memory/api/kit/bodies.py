@@ -28,25 +28,32 @@ Model = TypeVar("Model", bound=BaseModel)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bodies:
-    """How a dialect takes bodies: exactly, up to its limit, and `null` is absent."""
+    """How a dialect takes bodies: exactly, up to its limit; `null` is absent unless it is told."""
 
     refusal: Callable[[Sequence[ErrorDetails]], Invalid]  # what is said of faults
     limit: int = 4 * 1024 * 1024  # bytes
 
-    async def read(self, request: Request, model: type[Model], *, empty: bool = False) -> Model:
+    async def read(
+        self, request: Request, model: type[Model], *, empty: bool = False, nulls: bool = False
+    ) -> Model:
         """The body as the model has it; refused as the dialect refuses if it is none."""
         given = await json_object(request, limit=self.limit, empty=empty, exact=True)
         try:
-            return model.model_validate({k: v for k, v in given.items() if v is not None})
+            return model.model_validate(given if nulls else present(given))
         except ValidationError as error:
             raise self.refusal(error.errors(include_url=False)) from None
 
     async def caller_and_idempotency(
-        self, request: Request
+        self, request: Request, *, holder: str = ""
     ) -> tuple[Caller, IdempotentRequest | None]:
         """Whose request it is once its body was read; and it under its idempotency key, if any."""
-        idempotency = await idempotency_of(request, limit=self.limit)
+        idempotency = await idempotency_of(request, limit=self.limit, holder=holder)
         return current_caller(request), idempotency
+
+
+def present(given: Mapping[str, object]) -> dict[str, object]:
+    """The members that are not null."""
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def json(

@@ -114,7 +114,7 @@ class Endpoint:
             with self.telemetry.operation(self.operation.name, request.headers):
                 admitted = self._admitted(request)
                 answer = await self.operation.handler(request)
-                if status := admitted.replayed_status:
+                if admitted and (status := admitted.replayed_status):
                     annotate(REPLAY)
                     answer.status_code = status
                     answer.headers[REPLAYED] = "true"
@@ -126,17 +126,18 @@ class Endpoint:
             else:
                 await self.protocol.refused(refusal)(scope, receive, send)
 
-    def _admitted(self, request: Request) -> Admission:
+    def _admitted(self, request: Request) -> Admission | None:
+        """What is known of who was let in; nothing where everybody may ask."""
         operation, protocol = self.operation, self.protocol
-        assert operation.role is not None
+        if operation.role is None:
+            return None
         caller = self.gate.admit(
             request,
             operation.role,
             is_limited=operation.is_limited,
             is_authorization_only=protocol.is_authorization_only,
         )
-        if protocol.is_of_stores:
-            caller.require_stores()
+        protocol.require(request, caller)
         admitted = admission(request)
         admitted.status = operation.status
         return admitted

@@ -89,8 +89,10 @@ async def whole_body(request: Request, limit: int) -> bytes:
     return b"".join([chunk async for chunk in _chunks(request, limit)])
 
 
-async def idempotency_of(request: Request, *, limit: int = MAX_BODY) -> IdempotentRequest | None:
-    """The request under its idempotency key; None if it has no key.
+async def idempotency_of(
+    request: Request, *, limit: int = MAX_BODY, holder: str = ""
+) -> IdempotentRequest | None:
+    """The request under its idempotency key, of its holder; None if it has no key.
 
     Asked for after the body was read: what is left of it is read here, up to so
     many bytes. Invalid for what is no key, and for several keys.
@@ -104,7 +106,9 @@ async def idempotency_of(request: Request, *, limit: int = MAX_BODY) -> Idempote
     admitted = admission(request)
     path, query = request.scope["path"].encode(), request.scope["query_string"]
     asked = request.method.encode(), path, query, await _body_digest(request, limit)
-    admitted.idempotency = idempotency(admitted.caller(), keys.pop(), admitted.status, *asked)
+    admitted.idempotency = idempotency(
+        admitted.caller(), keys.pop(), admitted.status, *asked, holder=holder
+    )
     return admitted.idempotency
 
 

@@ -8,7 +8,7 @@ from ...domain.model.space import StoreId
 from ...domain.model.stores import EntryId, VersionId
 from ...domain.stores.rules import NO_ENTRY, NO_STORE, NO_VERSION
 
-STORE, ENTRY, VERSION = "memstore", "mem", "memver"
+STORE, ENTRY, VERSION, EVENT = "memstore", "mem", "memver", "evt"
 
 _HEX = re.compile("[0-9a-f]{32}", re.ASCII)
 

@@ -52,6 +52,7 @@ def _operation(operation: Operation, protocol: Protocol) -> dict[str, Any]:
         "parameters": [
             *_path_parameters(operation.path),
             *map(_parameter, operation.query),
+            *(_parameter(each, "header") for each in _sent(operation, protocol)),
             *([_IDEMPOTENCY_KEY] if operation.takes_key else []),
         ],
         "responses": {str(operation.status): _answer(operation, protocol), **refused},
@@ -87,10 +88,14 @@ def _path_parameters(path: str) -> list[dict[str, Any]]:
     ]
 
 
-def _parameter(parameter: Parameter) -> dict[str, Any]:
+def _sent(operation: Operation, protocol: Protocol) -> Sequence[Parameter]:
+    return (*(protocol.sends if operation.role is not None else ()), *operation.sends)
+
+
+def _parameter(parameter: Parameter, place: str = "query") -> dict[str, Any]:
     return {
         "name": parameter.name,
-        "in": "query",
+        "in": place,
         "required": parameter.required,
         "description": parameter.help,
         "schema": _schema(parameter),

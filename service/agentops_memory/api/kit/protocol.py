@@ -11,13 +11,16 @@ from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ...domain.agents.entries import AgentEntries
+from ...domain.agents.namespaces import Namespaces
 from ...domain.errors import Refusal
 from ...domain.lifecycle.projects import Projects
 from ...domain.lifecycle.receipts import Erasures
 from ...domain.memories.memories import Memories
 from ...domain.memories.reviews import Reviews
 from ...domain.memories.sessions import Sessions
-from ...domain.model.access import Role
+from ...domain.model.access import Caller, Role
+from ...domain.ports.callbacks import noop
 from ...domain.recall.recall import Recall
 from ...domain.stores.entries import Entries
 from ...domain.stores.rules import Policy
@@ -38,7 +41,7 @@ READ = ("Retry-After", "x-should-retry", "Idempotent-Replayed")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
-    """A parameter of the query."""
+    """A parameter of the query, or a header of the request."""
 
     name: str
     help: str
@@ -66,6 +69,7 @@ class Operation:
     body: type[BaseModel] | None = None
     body_required: bool = True
     query: Sequence[Parameter] = ()
+    sends: Sequence[Parameter] = ()  # in headers
     headers: Mapping[str, str] = field(default_factory=dict)  # of the answer: what each says
     takes_key: bool = False  # whether it is done once for an idempotency key
     refusals: Sequence[int] = ()  # beside those of the gate and of idempotency keys
@@ -104,6 +108,8 @@ class Services:
     projects: Projects
     erasures: Erasures
     stores: Callable[[Policy], StoreServices]
+    entries: AgentEntries  # of agents' own memory
+    namespaces: Namespaces
     clock: Callable[[], datetime]
     max_upload: int  # bytes
     folder: Path  # where a long body lies while it is read
@@ -123,10 +129,11 @@ class Protocol:
     refused: Callable[[Refusal], Response]
     problem: type[BaseModel] | None = None  # the shape of a refusal; none if OpenAPI cannot tell
     headers: Mapping[str, str] = field(default_factory=dict)  # of every answer: what each says
+    sends: Sequence[Parameter] = ()  # headers of every request that is let in
     sent: Sequence[str] = ()  # headers that a page may send, beside SENT
     read: Sequence[str] = ()  # headers of an answer that a page may read, beside READ
     is_authorization_only: bool = False  # whether a key counts in the header Authorization alone
-    is_of_stores: bool = False  # whether it is for callers alone who may know of stores
+    require: Callable[[Request, Caller], object] = noop  # refuses those whom it is not for
 
 
 def protocol_at(path: str, protocols: Sequence[Protocol]) -> Protocol:

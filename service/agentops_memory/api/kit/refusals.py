@@ -21,6 +21,7 @@ STATUS: Mapping[str, int] = {
     "stale": 409,
     "still_current": 409,
     "too_large": 413,
+    "version_required": 428,
     "over_capacity": 429,
     "too_many": 429,
     "failed": 500,

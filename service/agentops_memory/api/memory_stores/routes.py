@@ -171,5 +171,5 @@ PROTOCOL = Protocol(
     sent=(REQUEST_ID,),
     read=(REDACTED, REQUEST_ID),
     is_authorization_only=True,
-    is_of_stores=True,
+    require=lambda _, caller: caller.require_stores(),
 )

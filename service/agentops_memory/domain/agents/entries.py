@@ -1,76 +1,43 @@
-"""Entries of agents' memory: created, read, listed, changed at a version, deleted, expired."""
+"""Entries of agents' memory: made, read, listed, changed at a version, deleted, expired."""
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from threading import Lock
 from typing import Concatenate, ParamSpec, TypeVar
 
-from ..memories.limits import require_room
-from ..memories.writes import changed_at, created, revised
-from ..model.access import Caller, Role, TenantId
+from ..errors import Denied, Invalid
+from ..memories.idempotency import IdempotentRequest, idempotent
+from ..memories.redactor import Redactor, RulesOf, default_rules
+from ..model.access import Caller, Role
+from ..model.agent_events import AgentEvent
 from ..model.agent_memory import (
+    AgentChange,
     AgentDraft,
     AgentEntry,
     AgentEntryId,
-    AgentEvent,
     AgentFilter,
-    EventType,
+    AgentSummary,
+    Capacities,
     Eyes,
-    Handling,
-    Permissions,
-    Place,
     Tier,
 )
-from ..model.agents import AgentId
-from ..model.memory import Lifecycle, Memory, MemoryId, Text
+from ..model.agents import NOT_YOUR_AGENT, AgentId
+from ..model.stores import Written
 from ..ports.callbacks import noop
-from ..ports.engine import Engine, Transaction
-from . import rules
-from .rules import Capacities
+from ..ports.engine import Engine, Ids, Transaction
+from . import changes, rules
+from .accesses import Accesses
+from .changes import BatchItem, Deleted, Outcome
+from .listing import Listing, begin, go_on
+from .screening import clean_change, clean_draft, clean_filter, require_plain
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-EXPIRED_AT_ONCE = 200
-
-Accessed = Mapping[MemoryId, datetime]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EntryPatch:
-    """A partial change of an entry; None leaves a part unchanged."""
-
-    value: str | None = None
-    handling: Callable[[Handling, datetime], Handling] | None = None  # as of an instant
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
-    """Entries in order, and how many there are in all."""
-
-    entries: tuple[AgentEntry, ...]
-    total: int
-
-
-class Accesses:
-    """When owners last read their entries, until it is written with the next change. Thread-safe.
-
-    A crash loses what was not written yet.
-    """
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._noted: dict[TenantId, dict[MemoryId, datetime]] = {}
-
-    def note(self, tenant: TenantId, accessed: Accessed) -> None:
-        with self._lock:
-            self._noted.setdefault(tenant, {}).update(accessed)
-
-    def take(self, tenant: TenantId) -> Accessed:
-        """What was noted since it was last taken."""
-        with self._lock:
-            return self._noted.pop(tenant, {})
+BRIEF = 4096  # characters of a value that is screened on the loop
+MOST_DELETED = 1_000  # entries of one deletion
+MOST_NAMED = 1_000  # namespaces of a summary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,16 +50,29 @@ class AgentEntries:
 
     engine: Engine
     capacities: Capacities = Capacities()  # noqa: RUF009 - frozen
+    rules: RulesOf = default_rules
     on_erased: Callable[[Caller], None] = noop
     accesses: Accesses = field(default_factory=Accesses)
 
-    async def create(self, caller: Caller, eyes: Eyes, draft: AgentDraft) -> AgentEntry:
+    async def create(
+        self,
+        caller: Caller,
+        eyes: Eyes,
+        draft: AgentDraft,
+        *,
+        idempotency: IdempotentRequest | None = None,
+    ) -> Written[AgentEntry]:
         """Make an entry at a place that is free; episodic ones make room for it."""
         caller.require(Role.WRITER)
-        entry, has_removed = await self._write(caller, create, eyes, draft, self.capacities)
-        if has_removed:
-            self.on_erased(caller)
-        return entry
+        redactor = self._redactor(caller, eyes)
+        clean = await _screened(len(draft.value), clean_draft, redactor, draft)
+
+        def again(tx: Transaction, ids: Ids, *_: object) -> Outcome:
+            return changes.again(tx, ids, eyes)
+
+        work = idempotent(changes.create, idempotency, again=again, ids=changes.ids_of)
+        (made,) = await self._written(caller, work, eyes, clean, self.capacities)
+        return Written(value=made, redacted=redactor.count)
 
     async def get(self, caller: Caller, eyes: Eyes, entry: AgentEntryId) -> AgentEntry:
         """The entry, with its value."""
@@ -103,55 +83,156 @@ class AgentEntries:
 
     async def page(
         self, caller: Caller, eyes: Eyes, filter_: AgentFilter, limit: int, offset: int
-    ) -> Page:
+    ) -> Listing:
         """Entries that the agent may read, newest first."""
         caller.require(Role.READER)
-        found, at = await self.engine.read(caller, page, eyes, filter_, limit, offset)
-        self._note(caller, eyes, at, *found.entries)
-        return found
+        clean = clean_filter(Redactor(self.rules(caller)), filter_)
+        total, ids, first, at = await self.engine.read(caller, begin, eyes, clean, limit, offset)
+
+        async def portions() -> AsyncIterator[Sequence[AgentEntry]]:
+            left, entries, now = ids, first, at
+            while True:
+                self._note(caller, eyes, now, *entries)
+                yield entries
+                if not left:
+                    return
+                entries, left, now = await self.engine.read(caller, go_on, eyes, left)
+
+        count = len(first) + len(ids)
+        return Listing(total=total, count=count, is_whole=not ids, portions=portions())
 
     async def amend(
-        self, caller: Caller, eyes: Eyes, entry: AgentEntryId, patch: EntryPatch, version: int
-    ) -> AgentEntry:
+        self,
+        caller: Caller,
+        eyes: Eyes,
+        entry: AgentEntryId,
+        change: AgentChange,
+        version: int,
+        *,
+        idempotency: IdempotentRequest | None = None,
+    ) -> Written[AgentEntry]:
         """Change an entry that is at this version; each change that is accepted makes another."""
         caller.require(Role.WRITER)
-        return await self._write(caller, amend, entry, eyes, patch, version)
+        redactor = self._redactor(caller, eyes)
+        clean = await _screened(len(change.value or ""), clean_change, redactor, change)
+
+        def again(tx: Transaction, ids: Ids, *_: object) -> Outcome:
+            return changes.again(tx, ids, eyes)
+
+        work = idempotent(changes.amend, idempotency, again=again, ids=changes.ids_of)
+        (after,) = await self._written(caller, work, entry, eyes, clean, version)
+        return Written(value=after, redacted=redactor.count)
 
     async def delete(
-        self, caller: Caller, eyes: Eyes, entry: AgentEntryId, version: int | None = None
+        self,
+        caller: Caller,
+        eyes: Eyes,
+        entry: AgentEntryId,
+        version: int | None = None,
+        *,
+        idempotency: IdempotentRequest | None = None,
     ) -> None:
         """Remove an entry for good."""
         caller.require(Role.WRITER)
-        await self._write(caller, delete, entry, eyes, version)
+
+        def again(*_: object) -> None:
+            """What is gone stays gone."""
+
+        work = idempotent(changes.delete, idempotency, again=again)
+        await self._write(caller, work, entry, eyes, version)
         self.on_erased(caller)
+
+    async def write_batch(
+        self,
+        caller: Caller,
+        eyes: Eyes,
+        items: Sequence[BatchItem],
+        *,
+        idempotency: IdempotentRequest | None = None,
+    ) -> Written[Sequence[AgentEntry]]:
+        """Make and change entries, all or none; AtItem says which one is refused."""
+        caller.require(Role.WRITER)
+        redactor = self._redactor(caller, eyes)
+        clean = await _screened(BRIEF, _clean_items, redactor, items)
+
+        def again(tx: Transaction, ids: Ids, *_: object) -> Outcome:
+            return changes.again(tx, ids, eyes)
+
+        work = idempotent(changes.write_batch, idempotency, again=again, ids=changes.ids_of)
+        written = await self._written(caller, work, eyes, clean, self.capacities)
+        return Written(value=written, redacted=redactor.count)
+
+    async def delete_batch(
+        self,
+        caller: Caller,
+        eyes: Eyes,
+        filter_: AgentFilter,
+        most: int = MOST_DELETED,
+        *,
+        idempotency: IdempotentRequest | None = None,
+    ) -> Deleted:
+        """Delete what the agent may write of what a filter matches; Invalid without a condition."""
+        caller.require(Role.WRITER)
+        if filter_ == AgentFilter():
+            raise Invalid("A deletion of many needs a filter.")
+        clean = clean_filter(Redactor(self.rules(caller)), filter_)
+
+        def again(_: Transaction, ids: Ids, *__: object) -> Deleted:
+            return Deleted(count=int(ids["count"]), has_more=bool(ids["has_more"]))
+
+        work = idempotent(changes.delete_batch, idempotency, again=again, ids=_ids_of_deleted)
+        deleted = await self._write(caller, work, eyes, clean, min(most, MOST_DELETED))
+        if deleted.count:
+            self.on_erased(caller)
+        return deleted
+
+    async def summary(self, caller: Caller, eyes: Eyes) -> AgentSummary:
+        """What the agent has in each tier, and which namespaces it may read."""
+        caller.require(Role.READER)
+        return await self.engine.read(caller, summary, eyes, self.capacities)
 
     async def events(
         self,
         caller: Caller,
+        eyes: Eyes,
         agent: AgentId,
         limit: int,
         *,
         type_: str | None = None,
         since: datetime | None = None,
         after: int | None = None,
-    ) -> list[AgentEvent]:
+    ) -> Sequence[AgentEvent]:
         """An agent's own stream: newest first, or oldest first from a sequence on."""
         caller.require(Role.READER)
-        return await self.engine.read(caller, events, agent, limit, type_, since, after)
+        if agent != eyes.agent:
+            raise Denied(NOT_YOUR_AGENT)
 
-    async def permit(self, caller: Caller, namespace: str, permissions: Permissions) -> None:
-        """Say who may do what in a namespace."""
-        caller.require(Role.ADMIN)
-        await self.engine.write(caller, lambda tx: tx.namespaces.permit(namespace, permissions))
+        def page(tx: Transaction) -> Sequence[AgentEvent]:
+            return tx.agent_events.page(agent, limit, type_=type_, since=since, after=after)
 
-    async def expire(self, caller: Caller) -> int:
-        """Remove what has expired; how many entries that were."""
-        total = 0
-        while removed := await self._write(caller, expire_some, EXPIRED_AT_ONCE):
-            total += removed
-        if total:
+        return await self.engine.read(caller, page)
+
+    async def flush(self) -> None:
+        """Write what was noted of accesses and not written yet."""
+        for tenant in self.accesses.tenants():
+            await self._write(Caller(tenant=tenant), lambda _: None)
+
+    def _redactor(self, caller: Caller, eyes: Eyes) -> Redactor:
+        redactor = Redactor(self.rules(caller))
+        require_plain(redactor, eyes)
+        return redactor
+
+    async def _written(
+        self,
+        caller: Caller,
+        work: Callable[Concatenate[Transaction, P], Outcome],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> Sequence[AgentEntry]:
+        outcome = await self._write(caller, work, *args, **kwargs)
+        if outcome.has_removed:
             self.on_erased(caller)
-        return total
+        return outcome.entries
 
     async def _write(
         self,
@@ -185,95 +266,32 @@ def get(tx: Transaction, entry: AgentEntryId, eyes: Eyes) -> tuple[AgentEntry, d
     return rules.known(tx, entry, eyes), tx.now
 
 
-def page(
-    tx: Transaction, eyes: Eyes, filter_: AgentFilter, limit: int, offset: int
-) -> tuple[Page, datetime]:
-    entries = tuple(tx.agents.page(filter_, eyes, limit, offset))
-    return Page(entries=entries, total=tx.agents.total(filter_, eyes)), tx.now
-
-
-def create(
-    tx: Transaction, eyes: Eyes, draft: AgentDraft, capacities: Capacities
-) -> tuple[AgentEntry, bool]:
-    """The new entry, and whether others were removed for it."""
-    place, handling = draft.place, draft.handling
-    rules.require_write(tx, place, eyes)
-    has_removed = rules.make_place_free(tx, place)
-    has_removed |= rules.make_room(tx, draft, capacities)
-    memory = Memory(
-        uid=tx.new_uid(tx.now),
-        session=None,
-        space=tx.agents.space(place.space),
-        key=place.key,
-        text=_text(place, draft.value, handling),
-        last_seen_at=tx.now,
-        created_at=tx.now,
-        updated_at=tx.now,
-        lifecycle=Lifecycle(expires_at=handling.expires_at),
+def summary(tx: Transaction, eyes: Eyes, capacities: Capacities) -> AgentSummary:
+    readable = tx.namespaces.page(eyes, MOST_NAMED, 0)
+    return replace(
+        tx.agents.summary(eyes),
+        capacity=capacities.episodic,
+        namespaces=tuple(namespace.name for namespace in readable),
     )
-    entry = tx.agents.add(created(tx, memory).id, draft, eyes.agent)
-    rules.note(tx, EventType.CREATED, entry, eyes)
-    return entry, has_removed
 
 
-def amend(
-    tx: Transaction, entry: AgentEntryId, eyes: Eyes, patch: EntryPatch, version: int
-) -> AgentEntry:
-    before = rules.known(tx, entry, eyes)
-    rules.require_write(tx, before.place, eyes)
-    rules.require_version(before, version)
-    require_room(tx)
-    value = before.value if patch.value is None else patch.value
-    handling = (
-        before.handling if patch.handling is None else patch.handling(before.handling, tx.now)
-    )
-    held = tx.memories.by_uid(entry)
-    assert held is not None  # this transaction has just seen it
-    changed = replace(
-        held,
-        text=_text(before.place, value, handling),
-        updated_at=changed_at(tx, held),
-        lifecycle=replace(held.lifecycle, expires_at=handling.expires_at),
-    )
-    revised(tx, held, changed, has_new_text=False)
-    after = replace(
-        before,
-        value=value,
-        handling=handling,
-        version=before.version + 1,
-        updated_at=changed.updated_at,
-    )
-    tx.agents.replace(after)
-    rules.note(tx, EventType.UPDATED, after, eyes, before=before)
-    return after
+async def _screened(size: int, work: Callable[[Redactor, T], T], redactor: Redactor, given: T) -> T:
+    """What was given without secrets; others are served meanwhile, unless it is brief."""
+    if size < BRIEF:
+        return work(redactor, given)
+    return await asyncio.to_thread(work, redactor, given)
 
 
-def delete(tx: Transaction, entry: AgentEntryId, eyes: Eyes, version: int | None) -> None:
-    before = rules.known(tx, entry, eyes)
-    rules.require_write(tx, before.place, eyes)
-    rules.require_version(before, version)
-    rules.remove(tx, before, EventType.DELETED, actor=eyes)
+def _clean_items(redactor: Redactor, items: Sequence[BatchItem]) -> Sequence[BatchItem]:
+    return [
+        replace(
+            item,
+            draft=clean_draft(redactor, item.draft),
+            change=None if item.change is None else clean_change(redactor, item.change),
+        )
+        for item in items
+    ]
 
 
-def expire_some(tx: Transaction, most: int) -> int:
-    found = tx.agents.expired(most)
-    for it in found:
-        rules.remove(tx, it, EventType.EXPIRED, reason="expired")
-    return len(found)
-
-
-def events(
-    tx: Transaction,
-    agent: AgentId,
-    limit: int,
-    type_: str | None,
-    since: datetime | None,
-    after: int | None,
-) -> list[AgentEvent]:
-    if after is not None:
-        return list(tx.agent_events.after(agent, after, limit))
-    return list(tx.agent_events.newest(agent, limit, type_=type_, since=since))
-
-
-def _text(place: Place, value: str, handling: Handling) -> Text:
-    return Text(type=place.space.tier.value, title=place.key, content=value, tags=handling.tags)
+def _ids_of_deleted(deleted: Deleted) -> Ids:
+    return {"count": deleted.count, "has_more": deleted.has_more}

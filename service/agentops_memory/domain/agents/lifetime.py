@@ -1,9 +1,11 @@
-"""How long an entry lives: `duration:` and an ISO 8601 duration (RFC-0015 §1.1). Pure."""
+"""How long an entry lives: a ttl, or an instant that was set and wins over it (RFC-0015 §1.1)."""
 
 import re
-from datetime import timedelta
+from dataclasses import replace
+from datetime import datetime, timedelta
 
 from ..errors import Invalid
+from ..model.agent_memory import KEPT, AgentChange, Handling
 
 TASK_LIFETIME = "task_lifetime"
 PREFIX = "duration:"
@@ -17,6 +19,34 @@ _DURATION = re.compile(
     r"(?:(?P<seconds>\d{1,9}(?:[.,]\d{1,6})?)S)?)?",
     re.ASCII,
 )
+
+
+def begun(handling: Handling, at: datetime) -> Handling:
+    """What is said of a new entry, with its end; Invalid for one that has passed."""
+    return _ending(replace(handling, is_own_expiry=handling.expires_at is not None), at)
+
+
+def amended(before: Handling, change: AgentChange, at: datetime) -> Handling:
+    """What is said of an entry after a change at an instant.
+
+    A ttl counts from the change that sets it. An instant that is what it was already is
+    no change; Invalid for one that has passed.
+    """
+    after = replace(
+        before,
+        tags=before.tags if change.tags is None else change.tags,
+        is_pinned=before.is_pinned if change.is_pinned is None else change.is_pinned,
+        priority=before.priority if change.priority is None else change.priority,
+        sensitivity=before.sensitivity if change.sensitivity is KEPT else change.sensitivity,
+        curated_by=before.curated_by if change.curated_by is KEPT else change.curated_by,
+        ttl=before.ttl if change.ttl is KEPT else change.ttl,
+    )
+    if change.expires_at is KEPT:
+        is_left = change.ttl is KEPT or before.is_own_expiry
+        return after if is_left else _ending(replace(after, expires_at=None), at)
+    if change.expires_at == before.expires_at and after.ttl == before.ttl:
+        return after
+    return begun(replace(after, expires_at=change.expires_at), at)
 
 
 def lifetime(ttl: str) -> timedelta:
@@ -37,3 +67,13 @@ def lifetime(ttl: str) -> timedelta:
     if not timedelta() < lasts <= LONGEST:
         raise Invalid("ttl must be more than nothing, and at most 100 years.")
     return lasts
+
+
+def _ending(handling: Handling, at: datetime) -> Handling:
+    """With the end that its ttl comes to from then on, unless one was set."""
+    ttl, end = handling.ttl, handling.expires_at
+    if end is not None and end <= at:
+        raise Invalid("expires_at must be in the future.")
+    if end is not None or ttl is None or ttl == TASK_LIFETIME:
+        return handling
+    return replace(handling, expires_at=at + lifetime(ttl))

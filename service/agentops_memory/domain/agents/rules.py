@@ -1,16 +1,16 @@
 """What holds for every write of agents' memory: access, places, capacity, events."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
 
-from ..errors import Conflict, Denied, NotFound
+from ..errors import Conflict, Denied, NotFound, Refusal
 from ..memories.limits import require_room
+from ..model.agent_events import EventType
 from ..model.agent_memory import (
     Access,
     AgentDraft,
     AgentEntry,
     AgentEntryId,
-    EventType,
+    Capacities,
     Eyes,
     Place,
     Tier,
@@ -22,15 +22,8 @@ from ..model.space import NO_PROJECT
 from ..ports.engine import Transaction
 
 NO_ENTRY = "No such entry."
+ENDED = "expired"  # the reason of an event
 MOST_EVICTED = 100  # in one transaction: a capacity that was lowered is reached step by step
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Capacities:
-    """How many entries an agent has at most (§9.4): working ones outside of tasks, and episodic."""
-
-    working: int = 1_000
-    episodic: int = 1_000
 
 
 class Taken(Conflict):
@@ -51,6 +44,14 @@ class Outdated(Conflict):
     def __init__(self, current: AgentEntry) -> None:
         super().__init__(f"The entry is at version {current.version}.")
         self.current = current
+
+
+class AtItem(Refusal):
+    """An item of a batch is refused, and so is all of it."""
+
+    def __init__(self, number: int, refusal: Refusal) -> None:
+        super().__init__(f"entries[{number}]: {refusal}")
+        self.number, self.refusal = number, refusal
 
 
 class OverCapacity(Conflict):
@@ -96,7 +97,7 @@ def make_place_free(tx: Transaction, place: Place) -> bool:
         return False
     if not held.is_expired(tx.now):
         raise Taken(held)
-    remove(tx, held, EventType.EXPIRED, reason="expired")
+    remove(tx, held, EventType.EXPIRED, reason=ENDED)
     return True
 
 
@@ -118,6 +119,9 @@ def make_room(
     if count >= most and is_working:
         raise OverCapacity("working_capacity", count, most)
     over = min(count + 1 - most, MOST_EVICTED)
+    if over > 0:
+        for gone in tx.agents.expired(MOST_EVICTED, agent=agent):
+            remove(tx, gone, EventType.EXPIRED, reason=ENDED)
     for _ in range(over):
         victim = tx.agents.victim(agent, but)
         if victim is None:

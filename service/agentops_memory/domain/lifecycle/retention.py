@@ -1,13 +1,16 @@
 """The retention sweep: removes what is past its retention in short transactions."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Any
 
+from ..agents.rules import ENDED, remove
 from ..model.access import Caller
+from ..model.agent_events import EventType
+from ..model.agent_memory import AgentEntryId
 from ..model.erasure import Erasure, ErasureId
 from ..model.kinds import TRAITS, SpaceKind
 from ..model.memory import MemoryId
@@ -43,9 +46,11 @@ class RetentionSweep:
 
         As of `by` if that is earlier, so that a clock that jumps ahead expires nothing.
         """
-        chosen = [kind for kind in STEPS if kind in kinds]
-        removed = {kind: await self._remove_all(caller, by, *STEPS[kind]) for kind in chosen}
-        if removed.get(Kind.DELETED) or removed.get(Kind.EXPIRED):
+        removed = Counter[Kind]()
+        for kind, find, take in STEPS:
+            if kind in kinds:
+                removed[kind] += await self._remove_all(caller, by, find, take)
+        if removed[Kind.DELETED] or removed[Kind.EXPIRED]:
             self.on_erased(caller)
         return removed
 
@@ -156,16 +161,41 @@ def remove_receipts(tx: Transaction, found: Sequence[ErasureId], _: By = None) -
     return SweepStep(rows=rows, done=len(found))
 
 
-STEPS: Mapping[Kind, tuple[Find, Remove]] = {
-    Kind.DELETED: (memories_past_retention, remove_memories),
-    Kind.EXPIRED: (
+def expired_entries(tx: Transaction, by: By = None) -> list[AgentEntryId]:
+    """Entries of agents that have ended: these are not kept for a time after it."""
+    return [entry.id for entry in tx.agents.expired(MAX_REMOVED, until=min(tx.now, by or tx.now))]
+
+
+def remove_entries(tx: Transaction, found: Sequence[AgentEntryId], by: By = None) -> SweepStep:
+    still = tx.agents.expired(len(found), until=min(tx.now, by or tx.now))
+    for entry in still:
+        remove(tx, entry, EventType.EXPIRED, reason=ENDED)
+    return SweepStep(rows=len(still), done=len(found))
+
+
+def events_past_retention(tx: Transaction, by: By = None) -> list[int]:
+    until = _until(tx, Kind.EVENTS, by)
+    return tx.agent_events.past(until, MAX_FOUND) if until else []
+
+
+def remove_events(tx: Transaction, found: Sequence[int], _: By = None) -> SweepStep:
+    some = found[:MAX_REMOVED]
+    return SweepStep(rows=tx.agent_events.forget(some), done=len(some))
+
+
+STEPS: Sequence[tuple[Kind, Find, Remove]] = (
+    (Kind.DELETED, memories_past_retention, remove_memories),
+    (Kind.EXPIRED, expired_entries, remove_entries),
+    (
+        Kind.EXPIRED,
         partial(memories_past_retention, kind=Kind.EXPIRED),
         partial(remove_memories, kind=Kind.EXPIRED),
     ),
-    Kind.REVISIONS: (revisions_past_retention, remove_revisions),
-    Kind.IDEMPOTENCY: (records_past_retention, remove_records),
-    Kind.RECEIPTS: (receipts_past_retention, remove_receipts),
-}
+    (Kind.REVISIONS, revisions_past_retention, remove_revisions),
+    (Kind.IDEMPOTENCY, records_past_retention, remove_records),
+    (Kind.RECEIPTS, receipts_past_retention, remove_receipts),
+    (Kind.EVENTS, events_past_retention, remove_events),
+)
 
 
 def _until(tx: Transaction, kind: Kind, by: By) -> datetime | None:

@@ -31,17 +31,18 @@ class IdempotentRequest:
     is_replay: bool = False  # set by the write: whether it was executed before
 
 
-def idempotency(caller: Caller, key: str, status: int, *request: bytes) -> IdempotentRequest:
+def idempotency(
+    caller: Caller, key: str, status: int, *request: bytes, holder: str = ""
+) -> IdempotentRequest:
     """The request of these parts under the caller's key; Invalid for a malformed key.
 
-    The key goes into both digests, so that a short body cannot be guessed by hashing.
+    Of several holders each is told of its own requests alone. The key goes into both
+    digests, so that a short body cannot be guessed by hashing.
     """
     if not _KEY.fullmatch(key):
         raise Invalid(f"An idempotency key has 1 to {LONGEST_KEY} visible ASCII characters.")
-    holder = (caller.key or "").encode(), key.encode()
-    return IdempotentRequest(
-        key=_digest(*holder), request=_digest(*request, *holder), status=status
-    )
+    held = (caller.key or "").encode(), key.encode(), *([holder.encode()] if holder else [])
+    return IdempotentRequest(key=_digest(*held), request=_digest(*request, *held), status=status)
 
 
 def no_ids(_: object) -> Ids:

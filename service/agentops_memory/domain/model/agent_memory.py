@@ -1,10 +1,10 @@
 """Agents' memory: entries in three tiers, and who may read and write them (RFC-0015 §1, §2)."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from enum import IntEnum, StrEnum
-from typing import NewType
+from enum import Enum, IntEnum, StrEnum
+from typing import Final, NewType
 
 from .agents import AgentId
 from .kinds import SpaceKind
@@ -86,6 +86,7 @@ class Handling:
     curated_by: str | None = None
     ttl: str | None = None
     expires_at: datetime | None = None  # what was set, or what the ttl comes to
+    is_own_expiry: bool = False  # whether it was set
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +105,38 @@ class AgentDraft:
     value: str
     handling: Handling = Handling()
     labels: Labels = Labels()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capacities:
+    """How many entries an agent has at most (§9.4): working ones outside of tasks, and episodic."""
+
+    working: int = 1_000
+    episodic: int = 1_000
+
+
+class Kept(Enum):
+    """That a part stays as it is, where None takes it away."""
+
+    KEPT = "kept"
+
+
+KEPT: Final = Kept.KEPT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentChange:
+    """A partial change of an entry."""
+
+    value: str | None = None  # None leaves it, and the next three, as they are
+    tags: tuple[str, ...] | None = None
+    is_pinned: bool | None = None
+    priority: Priority | None = None
+    sensitivity: Sensitivity | Kept | None = KEPT
+    curated_by: str | Kept | None = KEPT
+    ttl: str | Kept | None = KEPT
+    expires_at: datetime | Kept | None = KEPT
+    claims: "Callable[[AgentEntry], None] | None" = None  # refuses an entry that it is not about
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,25 +202,37 @@ class Eyes:
     is_admin: bool = False
 
 
-class EventType(StrEnum):
-    """What happened to an entry (§5.1)."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Namespace:
+    """A semantic namespace, as one agent sees it."""
 
-    CREATED = "memory.created"
-    UPDATED = "memory.updated"
-    DELETED = "memory.deleted"
-    EVICTED = "memory.evicted"
-    EXPIRED = "memory.expired"
+    name: str
+    permissions: Permissions
+    access: Access  # of that agent
+    version: int  # of the permissions; 0 while nothing was said of them
+    entries: int
+    size: int  # bytes of their values
+    created_at: datetime
+    updated_at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AgentEvent:
-    """One change of an entry, of which it tells no value."""
+class TierSummary:
+    """What an agent has in a tier."""
 
-    id: str
-    sequence: int
-    type: EventType
-    agent: AgentId  # whose stream it stands in
-    actor: AgentId | None  # None where nobody did it
-    labels: Labels
-    payload: Mapping[str, object]
-    at: datetime
+    entries: int = 0
+    size: int = 0  # bytes of their values
+    pinned: int = 0
+    oldest: datetime | None = None  # times of creation
+    newest: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentSummary:
+    """What an agent has, and what it may read (§6.7)."""
+
+    working: TierSummary
+    tasks: tuple[str, ...]  # that its working entries name, at most 1,000
+    episodic: TierSummary
+    capacity: int  # of episodic entries
+    namespaces: tuple[str, ...]  # that it may read, at most 1,000

@@ -16,15 +16,17 @@ class Kind(StrEnum):
     IDEMPOTENCY = "idempotency"
     AUDIT = "audit"
     RECEIPTS = "receipts"
+    EVENTS = "events"
 
 
 WHAT = {
     Kind.DELETED: "soft-deleted observations and deleted entries of stores, with their revisions",
-    Kind.EXPIRED: "expired observations, with their revisions",
+    Kind.EXPIRED: "expired observations, with their revisions, and entries of agents",
     Kind.REVISIONS: "revisions of an observation",
     Kind.IDEMPOTENCY: "idempotency records",
     Kind.AUDIT: "audit lines",
     Kind.RECEIPTS: "erasure receipts whose bytes are gone",
+    Kind.EVENTS: "events of agents' memory",
 }
 BY_CLOCK = frozenset(Kind) - {Kind.REVISIONS}  # by age; revisions are kept by number
 
@@ -39,6 +41,7 @@ class Retentions:
     idempotency: timedelta = timedelta(hours=24)
     audit: timedelta = timedelta(days=400)
     receipts: timedelta = FOR_EVER
+    events: timedelta = timedelta(days=30)
 
     def time(self, kind: Kind) -> timedelta:
         """The retention of a kind that is kept by age.
@@ -51,6 +54,7 @@ class Retentions:
             Kind.IDEMPOTENCY: self.idempotency,
             Kind.AUDIT: self.audit,
             Kind.RECEIPTS: self._receipts,
+            Kind.EVENTS: self.events,
         }
         return times[kind]
 

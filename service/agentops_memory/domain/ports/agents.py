@@ -4,15 +4,16 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
+from ..model.agent_events import AgentEvent, EventType
 from ..model.agent_memory import (
     AgentDraft,
     AgentEntry,
     AgentEntryId,
-    AgentEvent,
     AgentFilter,
     AgentSpace,
-    EventType,
+    AgentSummary,
     Eyes,
+    Namespace,
     Permissions,
     Place,
     Tier,
@@ -40,8 +41,16 @@ class AgentTable(Protocol):
     def replace(self, entry: AgentEntry) -> None:
         """Update what lies beside its memory."""
 
-    def page(self, filter_: AgentFilter, eyes: Eyes, limit: int, offset: int) -> list[AgentEntry]:
-        """Those that these eyes may see, newest first; fewer than the limit at the end alone."""
+    def listed(
+        self, filter_: AgentFilter, eyes: Eyes, limit: int, offset: int
+    ) -> list[tuple[MemoryId, int]]:
+        """Those that these eyes may see, newest first, with the bytes of their values."""
+
+    def some(self, memories: Sequence[MemoryId], eyes: Eyes) -> list[AgentEntry]:
+        """Those of these that the eyes may see still, in their order."""
+
+    def writable(self, filter_: AgentFilter, eyes: Eyes, limit: int) -> list[AgentEntry]:
+        """Those that the asking agent may change, newest first."""
 
     def total(self, filter_: AgentFilter, eyes: Eyes) -> int:
         """How many these eyes may see."""
@@ -49,8 +58,13 @@ class AgentTable(Protocol):
     def count(self, tier: Tier, agent: AgentId) -> int:
         """How many entries of a tier an agent has."""
 
-    def expired(self, limit: int, agent: AgentId | None = None) -> list[AgentEntry]:
-        """Entries that have expired, of any agent or of one."""
+    def summary(self, eyes: Eyes) -> AgentSummary:
+        """What an agent has; without its capacity, which the table does not know."""
+
+    def expired(
+        self, limit: int, *, agent: AgentId | None = None, until: datetime | None = None
+    ) -> list[AgentEntry]:
+        """Entries that have expired, by then or by now, of any agent or of one; the first first."""
 
     def victim(self, agent: AgentId, but: Collection[MemoryId]) -> AgentEntry | None:
         """The episodic entry that is evicted next (RFC-0015 §2.2): none if all are pinned.
@@ -64,6 +78,15 @@ class AgentTable(Protocol):
 
 class NamespaceTable(Protocol):
     """Semantic namespaces."""
+
+    def page(self, eyes: Eyes, limit: int, offset: int) -> list[Namespace]:
+        """Those that these eyes may read, by name."""
+
+    def total(self, eyes: Eyes) -> int:
+        """How many these eyes may read."""
+
+    def get(self, namespace: str, eyes: Eyes) -> Namespace | None:
+        """The namespace, if these eyes may read it and there is something of it."""
 
     def permissions(self, namespace: str) -> Permissions:
         """Who may do what in a namespace; what holds for all where nothing was said of it."""
@@ -84,10 +107,19 @@ class AgentEventTable(Protocol):
     ) -> None:
         """Add an event of an entry, in the transaction of what it tells."""
 
-    def newest(
-        self, agent: AgentId, limit: int, *, type_: str | None, since: datetime | None
+    def page(
+        self,
+        agent: AgentId,
+        limit: int,
+        *,
+        type_: str | None,
+        since: datetime | None,
+        after: int | None,
     ) -> Sequence[AgentEvent]:
-        """Events of an agent's stream, newest first."""
+        """Events of an agent's stream: newest first, or oldest first from a sequence on."""
 
-    def after(self, agent: AgentId, sequence: int, limit: int) -> Sequence[AgentEvent]:
-        """Events of an agent's stream with a higher sequence, oldest first."""
+    def past(self, until: datetime, most: int) -> list[int]:
+        """The sequences of events of that time or earlier, oldest first."""
+
+    def forget(self, sequences: Sequence[int]) -> int:
+        """Remove events; how many were there."""

@@ -1,7 +1,7 @@
 """SQL for the entries of agents' memory: memories, each with a row beside it."""
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -13,13 +13,11 @@ from ....domain.model.agent_memory import (
     AgentEntryId,
     AgentFilter,
     AgentSpace,
+    AgentSummary,
     Eyes,
-    Handling,
-    Labels,
     Place,
-    Priority,
-    Sensitivity,
     Tier,
+    TierSummary,
 )
 from ....domain.model.agents import AgentId
 from ....domain.model.memory import MemoryId
@@ -27,29 +25,17 @@ from ....domain.model.space import Space
 from ....domain.text.ids import Uids
 from ..liveness import ENDED, live, undeleted
 from ..memories import Spaces
-from ..rows import count, instant, member, micros, optional_instant, tag_tuple
+from ..rows import count, micros, optional_instant
 from ..table import Table
 from .filters import conditions
+from .namespaces import access_in
+from .rows import ENTRIES, ENTRY, entry_of, handled
 
-ENTRY = """m.uid, m.id, p.tier, p.agent, p.namespace, coalesce(m.key, l.held_key), m.content,
-           m.tags, a.is_pinned, a.priority, a.sensitivity, a.curated_by, a.ttl, l.expires_at,
-           a.task, a.intent, a.created_by, m.revision, m.created_at, m.updated_at"""
-ENTRIES = """agent_memories a
-             JOIN memories m ON m.id = a.memory_id
-             JOIN agent_spaces p ON p.space_id = m.space_id
-             LEFT JOIN lifecycles l ON l.memory_id = m.id"""
+MOST_NAMED = 1_000
 
-# Whoever asks is one agent: its own entries, and those of namespaces that it may read.
-READABLE = f"""(p.agent = :eyes
-                OR (p.agent = ''
-                    AND (:is_admin
-                         OR coalesce((SELECT access
-                                        FROM namespace_access n
-                                       WHERE n.namespace = p.namespace AND n.agent = :eyes),
-                                     (SELECT default_access
-                                        FROM namespaces n
-                                       WHERE n.name = p.namespace),
-                                     {Access.READ:d}) >= {Access.READ:d})))"""
+# Whoever asks is one agent: its own entries, and those of namespaces with enough access.
+READABLE = f"(p.agent = :eyes OR (p.agent = '' AND {access_in('p.namespace')} >= {Access.READ:d}))"
+WRITABLE = f"(p.agent = :eyes OR (p.agent = '' AND {access_in('p.namespace')} >= {Access.WRITE:d}))"
 
 
 @dataclass(eq=False)
@@ -96,7 +82,7 @@ class AgentEntries(Table):
             intent=draft.labels.intent,
             size=len(draft.value.encode()),
             accessed_at=micros(self._now),
-            **_handled(draft.handling),
+            **handled(draft.handling),
         )
         entry = self._one("m.id = :id", id=memory)
         assert entry is not None  # it has just been made
@@ -106,18 +92,21 @@ class AgentEntries(Table):
         self._execute(
             """UPDATE agent_memories
                   SET is_pinned = :is_pinned, priority = :priority, sensitivity = :sensitivity,
-                      curated_by = :curated_by, ttl = :ttl, size = :size, accessed_at = :now
+                      curated_by = :curated_by, ttl = :ttl, is_own_expiry = :is_own_expiry,
+                      size = :size, accessed_at = :now
                 WHERE memory_id = :id""",
             id=entry.memory,
             size=entry.size,
             **self._at,
-            **_handled(entry.handling),
+            **handled(entry.handling),
         )
 
-    def page(self, filter_: AgentFilter, eyes: Eyes, limit: int, offset: int) -> list[AgentEntry]:
-        condition, values = self._asked(filter_, eyes)
+    def listed(
+        self, filter_: AgentFilter, eyes: Eyes, limit: int, offset: int
+    ) -> list[tuple[MemoryId, int]]:
+        condition, values = self._asked(filter_, eyes, READABLE)
         rows = self._execute(
-            f"""SELECT {ENTRY}
+            f"""SELECT m.id, a.size
                   FROM {ENTRIES}
                  WHERE {condition}
               ORDER BY m.id DESC
@@ -126,10 +115,77 @@ class AgentEntries(Table):
             offset=offset,
             **values,
         )
-        return list(map(_entry, rows))
+        return [(MemoryId(id_), count(size)) for id_, size in rows]
+
+    def some(self, memories: Sequence[MemoryId], eyes: Eyes) -> list[AgentEntry]:
+        rows = self._execute(
+            f"""SELECT {ENTRY}
+                  FROM {self._sql.ids("given")}
+                 {self._sql.leads} agent_memories a ON a.memory_id = given.value
+                  JOIN memories m ON m.id = a.memory_id
+                  JOIN agent_spaces p ON p.space_id = m.space_id
+                  LEFT JOIN lifecycles l ON l.memory_id = m.id
+                 WHERE {live("m")} AND {READABLE}
+              ORDER BY given.key""",
+            ids=json.dumps(memories),
+            **_seen(eyes),
+            **self._at,
+        )
+        return list(map(entry_of, rows))
+
+    def writable(self, filter_: AgentFilter, eyes: Eyes, limit: int) -> list[AgentEntry]:
+        condition, values = self._asked(filter_, eyes, WRITABLE)
+        rows = self._execute(
+            f"""SELECT {ENTRY}
+                  FROM {ENTRIES}
+                 WHERE {condition}
+              ORDER BY m.id DESC
+                 LIMIT :limit""",
+            limit=limit,
+            **values,
+        )
+        return list(map(entry_of, rows))
+
+    def summary(self, eyes: Eyes) -> AgentSummary:
+        tiers = {tier: self._tier(tier, eyes) for tier in (Tier.WORKING, Tier.EPISODIC)}
+        tasks = self._scalars(
+            f"""SELECT DISTINCT a.task
+                  FROM {ENTRIES}
+                 WHERE p.tier = '{Tier.WORKING}' AND p.agent = :eyes AND {live("m")}
+                       AND a.task IS NOT NULL
+              ORDER BY a.task
+                 LIMIT {MOST_NAMED}""",
+            eyes=eyes.agent,
+            **self._at,
+        )
+        return AgentSummary(
+            working=tiers[Tier.WORKING],
+            tasks=tuple(tasks),
+            episodic=tiers[Tier.EPISODIC],
+            capacity=0,
+            namespaces=(),
+        )
+
+    def _tier(self, tier: Tier, eyes: Eyes) -> TierSummary:
+        entries, size, pinned, oldest, newest = self._execute(
+            f"""SELECT count(*), coalesce(sum(a.size), 0), coalesce(sum(a.is_pinned), 0),
+                       min(m.created_at), max(m.created_at)
+                  FROM {ENTRIES}
+                 WHERE a.tier = :tier AND a.agent = :eyes AND {live("m")}""",
+            tier=tier.value,
+            eyes=eyes.agent,
+            **self._at,
+        ).fetchone()
+        return TierSummary(
+            entries=entries,
+            size=count(size),
+            pinned=count(pinned),
+            oldest=optional_instant(oldest),
+            newest=optional_instant(newest),
+        )
 
     def total(self, filter_: AgentFilter, eyes: Eyes) -> int:
-        condition, values = self._asked(filter_, eyes)
+        condition, values = self._asked(filter_, eyes, READABLE)
         return self._number(f"SELECT count(*) FROM {ENTRIES} WHERE {condition}", **values)
 
     def count(self, tier: Tier, agent: AgentId) -> int:
@@ -143,7 +199,9 @@ class AgentEntries(Table):
             **self._at,
         )
 
-    def expired(self, limit: int, agent: AgentId | None = None) -> list[AgentEntry]:
+    def expired(
+        self, limit: int, *, agent: AgentId | None = None, until: datetime | None = None
+    ) -> list[AgentEntry]:
         whose = "" if agent is None else " AND a.agent = :agent"
         rows = self._execute(
             f"""SELECT {ENTRY}
@@ -155,10 +213,10 @@ class AgentEntries(Table):
               ORDER BY l.expires_at, m.id
                  LIMIT :limit""",
             limit=limit,
-            **self._at,
-            **({} if agent is None else {"agent": agent}),
+            agent=agent,
+            now=micros(until or self._now),
         )
-        return list(map(_entry, rows))
+        return list(map(entry_of, rows))
 
     def victim(self, agent: AgentId, but: Collection[MemoryId]) -> AgentEntry | None:
         return self._one(
@@ -191,17 +249,19 @@ class AgentEntries(Table):
         self, condition: str, /, *, order: str = "m.id", **values: object
     ) -> AgentEntry | None:
         return self._first(
-            _entry,
+            entry_of,
             f"SELECT {ENTRY} FROM {ENTRIES} WHERE {condition} ORDER BY {order} LIMIT 1",
             **self._at,
             **values,
         )
 
-    def _asked(self, filter_: AgentFilter, eyes: Eyes) -> tuple[str, dict[str, object]]:
+    def _asked(
+        self, filter_: AgentFilter, eyes: Eyes, allowed: str
+    ) -> tuple[str, dict[str, object]]:
         """The condition that entries are asked for, and what it names."""
         parts = dict(conditions(self._sql, filter_))
         values = {name: value for named in parts.values() for name, value in named.items()}
-        condition = " AND ".join([live("m"), READABLE, *parts])
+        condition = " AND ".join([live("m"), allowed, *parts])
         return condition, {**values, **_seen(eyes), **self._at}
 
 
@@ -211,56 +271,3 @@ def _named(space: AgentSpace) -> dict[str, Any]:
 
 def _seen(eyes: Eyes) -> dict[str, Any]:
     return {"eyes": eyes.agent, "is_admin": eyes.is_admin}
-
-
-def _handled(handling: Handling) -> dict[str, object]:
-    return {
-        "is_pinned": handling.is_pinned,
-        "priority": int(handling.priority),
-        "sensitivity": handling.sensitivity,
-        "curated_by": handling.curated_by,
-        "ttl": handling.ttl,
-    }
-
-
-def _tier(tier: str, agent: str) -> Tier:
-    """The tier in a row; the nearest if it is damaged."""
-    return member(Tier, tier, Tier.EPISODIC if agent else Tier.SEMANTIC)
-
-
-def _sensitivity(said: str | None) -> Sensitivity | None:
-    """What a row says; the strictest if it is damaged."""
-    return None if said is None else member(Sensitivity, said, Sensitivity.RESTRICTED)
-
-
-def _entry(row: Any) -> AgentEntry:
-    (uid, id_, tier, agent, namespace, key, value, tags, is_pinned, priority, sensitivity,
-     curated_by, ttl, expires_at, task, intent, created_by, revision, created_at,
-     updated_at) = row  # fmt: skip
-    return AgentEntry(
-        id=AgentEntryId(uid),
-        memory=MemoryId(id_),
-        place=Place(
-            space=AgentSpace(
-                tier=_tier(tier, agent),
-                agent=AgentId(agent) if agent else None,
-                namespace=namespace,
-            ),
-            key=key,
-        ),
-        value=value,
-        handling=Handling(
-            tags=tag_tuple(tags),
-            is_pinned=bool(is_pinned),
-            priority=member(Priority, priority, Priority.NORMAL),
-            sensitivity=_sensitivity(sensitivity),
-            curated_by=curated_by,
-            ttl=ttl,
-            expires_at=optional_instant(expires_at),
-        ),
-        labels=Labels(task=task, intent=intent),
-        created_by=AgentId(created_by),
-        version=count(revision),
-        created_at=instant(created_at),
-        updated_at=instant(updated_at),
-    )

@@ -1,12 +1,16 @@
 """SQL for the events of agents' memory."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from ....domain.model.agent_memory import AgentEntry, AgentEvent, EventType, Labels
+from ....domain.model.agent_events import AgentEvent, EventType
+from ....domain.model.agent_memory import (
+    AgentEntry,
+    Labels,
+)
 from ....domain.model.agents import AgentId
 from ....domain.text.ids import Uids
 from ..rows import instant, member, micros
@@ -46,33 +50,46 @@ class AgentEvents(Table):
             intent=entry.labels.intent,
         )
 
-    def newest(
-        self, agent: AgentId, limit: int, *, type_: str | None, since: datetime | None
+    def page(
+        self,
+        agent: AgentId,
+        limit: int,
+        *,
+        type_: str | None,
+        since: datetime | None,
+        after: int | None,
     ) -> list[AgentEvent]:
         of_type = "" if type_ is None else " AND e.type = :type"
         later = "" if since is None else " AND e.at > :since"
-        return self._read(
-            f"a.agent = :agent{of_type}{later} ORDER BY a.event_id DESC LIMIT :limit",
+        on = "" if after is None else " AND a.event_id > :after"
+        order = "DESC" if after is None else "ASC"
+        rows = self._execute(
+            f"""SELECT {EVENT}
+                  FROM agent_events a
+                  JOIN events e ON e.id = a.event_id
+                 WHERE a.agent = :agent{of_type}{later}{on}
+              ORDER BY a.event_id {order}
+                 LIMIT :limit""",
             agent=agent,
             limit=limit,
             type=type_,
             since=None if since is None else micros(since),
-        )
-
-    def after(self, agent: AgentId, sequence: int, limit: int) -> list[AgentEvent]:
-        return self._read(
-            "a.agent = :agent AND a.event_id > :sequence ORDER BY a.event_id LIMIT :limit",
-            agent=agent,
-            sequence=sequence,
-            limit=limit,
-        )
-
-    def _read(self, which: str, **values: object) -> list[AgentEvent]:
-        rows = self._execute(
-            f"SELECT {EVENT} FROM agent_events a JOIN events e ON e.id = a.event_id WHERE {which}",
-            **values,
+            after=after,
         )
         return list(map(_event, rows))
+
+    def past(self, until: datetime, most: int) -> list[int]:
+        return self._scalars(
+            "SELECT id FROM events WHERE at <= :until ORDER BY at LIMIT :most",
+            until=micros(until),
+            most=most,
+        )
+
+    def forget(self, sequences: Sequence[int]) -> int:
+        return self._execute(
+            f"DELETE FROM events WHERE id IN (SELECT value FROM {self._sql.ids('given')})",
+            ids=json.dumps(sequences),
+        ).rowcount
 
 
 def _event(row: Any) -> AgentEvent:

@@ -1,12 +1,37 @@
-"""SQL for semantic namespaces: who may do what in each."""
+"""SQL for semantic namespaces: which there are, and who may do what in each."""
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
-from ....domain.model.agent_memory import Access, Permissions
+from ....domain.model.agent_memory import Access, Eyes, Namespace, Permissions
 from ....domain.model.agents import AgentId
-from ..rows import member, micros
+from ..liveness import live
+from ..rows import count, instant, member, micros
 from ..table import Table
+
+# There is a namespace while it has live entries, or permissions.
+KNOWN = f"""(SELECT p.namespace AS name
+               FROM agent_spaces p
+              WHERE p.agent = ''
+                    AND EXISTS (SELECT 1
+                                  FROM memories m
+                                 WHERE m.space_id = p.space_id AND {live("m")})
+              UNION
+             SELECT name FROM namespaces) k"""
+
+
+def access_in(namespace: str) -> str:
+    """The access of the asking agent, `:eyes`, in the namespace that a column names."""
+    return f"""CASE WHEN :is_admin THEN {Access.ADMIN:d}
+                    ELSE coalesce((SELECT n.access
+                                     FROM namespace_access n
+                                    WHERE n.namespace = {namespace} AND n.agent = :eyes),
+                                  (SELECT n.default_access
+                                     FROM namespaces n
+                                    WHERE n.name = {namespace}),
+                                  {Access.READ:d})
+               END"""
 
 
 @dataclass(eq=False)
@@ -14,6 +39,19 @@ class Namespaces(Table):
     """The namespaces of one transaction."""
 
     _now: datetime
+
+    def page(self, eyes: Eyes, limit: int, offset: int) -> list[Namespace]:
+        return self._read("TRUE", eyes, limit=limit, offset=offset)
+
+    def total(self, eyes: Eyes) -> int:
+        return self._number(
+            f"SELECT count(*) FROM {KNOWN} WHERE {access_in('k.name')} >= {Access.READ:d}",
+            **self._seen(eyes),
+        )
+
+    def get(self, namespace: str, eyes: Eyes) -> Namespace | None:
+        found = self._read("k.name = :name", eyes, name=namespace, limit=1, offset=0)
+        return found[0] if found else None
 
     def permissions(self, namespace: str) -> Permissions:
         default = self._first(
@@ -47,6 +85,41 @@ class Namespaces(Table):
                 for agent, access in permissions.allow.items()
             ],
         )
+
+    def _read(self, which: str, eyes: Eyes, **values: object) -> list[Namespace]:
+        rows = self._execute(
+            f"""SELECT k.name, {access_in("k.name")} AS access, v.version, v.created_at,
+                       v.updated_at, count(m.id), coalesce(sum(a.size), 0), min(m.created_at),
+                       max(m.updated_at)
+                  FROM {KNOWN}
+                  LEFT JOIN namespaces v ON v.name = k.name
+                  LEFT JOIN agent_spaces p ON p.namespace = k.name AND p.agent = ''
+                  LEFT JOIN memories m ON m.space_id = p.space_id AND {live("m")}
+                  LEFT JOIN agent_memories a ON a.memory_id = m.id
+                 WHERE {which} AND {access_in("k.name")} >= {Access.READ:d}
+              GROUP BY k.name
+              ORDER BY k.name
+                 LIMIT :limit OFFSET :offset""",
+            **values,
+            **self._seen(eyes),
+        )
+        return list(map(self._namespace, rows))
+
+    def _namespace(self, row: Any) -> Namespace:
+        name, access, version, said_at, changed_at, entries, size, first, last = row
+        return Namespace(
+            name=name,
+            permissions=self.permissions(name),
+            access=_access(access),
+            version=count(version or 0),
+            entries=entries,
+            size=count(size),
+            created_at=instant(min(at for at in (said_at, first) if at is not None)),
+            updated_at=instant(max(at for at in (changed_at, last) if at is not None)),
+        )
+
+    def _seen(self, eyes: Eyes) -> dict[str, object]:
+        return {"eyes": eyes.agent, "is_admin": eyes.is_admin, "now": micros(self._now)}
 
 
 def _access(level: int) -> Access:

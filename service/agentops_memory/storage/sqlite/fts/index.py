@@ -204,7 +204,7 @@ class Index(SqliteTable):
         self._pending.writes.erased.update(numbers)
 
     def _next_area(self) -> int:
-        ((area,),) = self._execute("SELECT coalesce(max(area), 0) + 1 FROM spaces")
+        ((area,),) = self._execute("SELECT max(coalesce(max(area), 0), 0) + 1 FROM spaces")
         return int(area)
 
     def _partitions_of(self, memories: Sequence[MemoryId]) -> set[int]:

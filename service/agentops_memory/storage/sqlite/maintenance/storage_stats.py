@@ -22,7 +22,7 @@ from ..base.errors import translated
 
 # Bytes that a row takes beside its texts, with its places in the indexes of its table: what
 # SQLite's dbstat says of files with thousands of them.
-MEMORY, REVISION, RECORD, RECEIPT, NAME = 400, 60, 165, 100, 100
+MEMORY, REVISION, RECORD, RECEIPT, NAME, EVENT = 400, 60, 165, 100, 100, 200
 
 # By its own time; what was deleted before then goes as that.
 UNDELETED_BY = f"({undeleted('m')} OR m.deleted_at > :deleted)"
@@ -121,7 +121,8 @@ _HELD: Mapping[Kind, str] = {
                        count(r.id) AS revisions,
                        {_bytes("m")} + {MEMORY}
                        + total({_bytes("r")} + {REVISION} * (r.id IS NOT NULL)) AS size,
-                       max(l.expires_at, m.updated_at) <= :until
+                       (max(l.expires_at, m.updated_at) <= :until
+                        OR m.id IN (SELECT memory_id FROM agent_memories))
                        AND {UNDELETED_BY} AS is_past
                   FROM lifecycles l
                   JOIN memories m ON m.id = l.memory_id
@@ -152,5 +153,9 @@ _HELD: Mapping[Kind, str] = {
                   LEFT JOIN erased d ON d.erasure_id = e.id
                  WHERE e.bytes_gone_at IS NOT NULL AND NOT e.goes_on
               GROUP BY e.id)""",
+    Kind.EVENTS: f"""
+        SELECT count(*), total(length(CAST(payload AS BLOB)) + {EVENT}), min(at),
+               total(at <= :until)
+          FROM events""",
 }
 """Of each kind: how many rows, their bytes, the oldest instant, and how many are past it."""

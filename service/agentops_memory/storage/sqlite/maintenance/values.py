@@ -131,7 +131,7 @@ TABLES: Mapping[str, Table] = {
         "memory_id": Kind.KEY, "tier": Kind.TIER, "agent": Kind.TEXT, "created_by": Kind.TEXT,
         "task": Kind.TEXT, "intent": Kind.TEXT, "is_pinned": Kind.FLAG, "priority": Kind.COUNT,
         "sensitivity": Kind.TEXT, "curated_by": Kind.TEXT, "size": Kind.COUNT,
-        "ttl": Kind.TEXT, "accessed_at": Kind.INSTANT,
+        "ttl": Kind.TEXT, "is_own_expiry": Kind.FLAG, "accessed_at": Kind.INSTANT,
     }),
     "namespaces": Table(key="name", columns={
         "name": Kind.TEXT, "default_access": Kind.COUNT, "version": Kind.COUNT,

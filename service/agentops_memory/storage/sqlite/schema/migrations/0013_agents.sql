@@ -10,19 +10,20 @@ CREATE TABLE agent_spaces (
 ) STRICT;
 
 CREATE TABLE agent_memories (
-    memory_id   INTEGER PRIMARY KEY REFERENCES memories (id) ON DELETE CASCADE,
-    tier        TEXT    NOT NULL,
-    agent       TEXT    NOT NULL,  -- whose it is; empty: its namespace's
-    created_by  TEXT    NOT NULL,
-    task        TEXT,
-    intent      TEXT,
-    is_pinned   INTEGER NOT NULL CHECK (is_pinned IN (0, 1)),
-    priority    INTEGER NOT NULL,
-    sensitivity TEXT,
-    curated_by  TEXT,
-    size        INTEGER NOT NULL,
-    ttl         TEXT,
-    accessed_at INTEGER NOT NULL
+    memory_id     INTEGER PRIMARY KEY REFERENCES memories (id) ON DELETE CASCADE,
+    tier          TEXT    NOT NULL,
+    agent         TEXT    NOT NULL,  -- whose it is; empty: its namespace's
+    created_by    TEXT    NOT NULL,
+    task          TEXT,
+    intent        TEXT,
+    is_pinned     INTEGER NOT NULL CHECK (is_pinned IN (0, 1)),
+    priority      INTEGER NOT NULL,
+    sensitivity   TEXT,
+    curated_by    TEXT,
+    size          INTEGER NOT NULL,
+    ttl           TEXT,
+    is_own_expiry INTEGER NOT NULL CHECK (is_own_expiry IN (0, 1)),  -- or the ttl's
+    accessed_at   INTEGER NOT NULL
 ) STRICT;
 
 CREATE INDEX agent_memories_by_victim

@@ -1,0 +1,177 @@
+"""What bodies of OpenIntent ask for, and what is wrong with them. Pure."""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from pydantic_core import ErrorDetails
+
+from ...domain.agents.changes import BatchItem
+from ...domain.agents.namespaces import PermissionsChange
+from ...domain.agents.values import compact
+from ...domain.errors import Denied
+from ...domain.model.agent_memory import (
+    KEPT,
+    Access,
+    AgentChange,
+    AgentDraft,
+    AgentEntry,
+    AgentSpace,
+    Eyes,
+    Handling,
+    Labels,
+    Place,
+    Priority,
+    Sensitivity,
+    Tier,
+)
+from ...domain.model.agents import NOT_YOUR_AGENT, AgentId
+from ..kit.bodies import Bodies, present
+from ..kit.paging import instant
+from . import bodies as m
+from .faults import BadFields
+from .wire import entry
+
+IDENTITY = (
+    "id",
+    "agent_id",
+    "namespace",
+    "key",
+    "memory_type",
+    "scope",
+    "created_by",
+    "created_at",
+)
+
+
+def draft(given: m.AgentEntryBody, eyes: Eyes) -> AgentDraft:
+    """The entry that is to be made; Denied for one of another agent."""
+    return AgentDraft(
+        place=_place(given, eyes),
+        value=compact(given.value),
+        handling=Handling(
+            tags=tuple(dict.fromkeys(given.tags)),
+            is_pinned=given.pinned,
+            priority=Priority[given.priority.upper()],
+            sensitivity=_sensitivity(given.sensitivity),
+            curated_by=given.curated_by,
+            ttl=given.ttl,
+            expires_at=_instant(given.expires_at),
+        ),
+        labels=Labels(task=given.scope.task_id, intent=given.scope.intent_id),
+    )
+
+
+def item(given: m.AgentBatchItem, eyes: Eyes) -> BatchItem:
+    """An item of a batch; with a version, what it names is changed."""
+    if given.version is None:
+        return BatchItem(draft=draft(given, eyes))
+    named = given.model_fields_set
+    change = AgentChange(
+        value=compact(given.value),
+        tags=tuple(dict.fromkeys(given.tags)) if "tags" in named else None,
+        is_pinned=given.pinned if "pinned" in named else None,
+        priority=Priority[given.priority.upper()] if "priority" in named else None,
+        sensitivity=KEPT if given.sensitivity is None else Sensitivity(given.sensitivity),
+        curated_by=KEPT if given.curated_by is None else given.curated_by,
+        ttl=KEPT if given.ttl is None else given.ttl,
+        expires_at=KEPT if given.expires_at is None else _instant(given.expires_at),
+    )
+    place = AgentDraft(place=_place(given, eyes), value="{}")
+    return BatchItem(draft=place, change=change, version=given.version)
+
+
+def change(given: m.AgentChangeBody, version: int) -> AgentChange:
+    """The change of an entry that is at this version; `null` takes away what may be absent."""
+    claims = present(given.model_extra or {})
+    if claims.pop("version", version) != version:
+        raise BadFields([("version", "must be that of the header If-Match")])
+
+    def said(name: str) -> Any:
+        return getattr(given, name) if name in given.model_fields_set else KEPT
+
+    sensitivity, expires_at = said("sensitivity"), said("expires_at")
+    return AgentChange(
+        value=None if given.value is None else compact(given.value),
+        tags=None if given.tags is None else tuple(dict.fromkeys(given.tags)),
+        is_pinned=given.pinned,
+        priority=None if given.priority is None else Priority[given.priority.upper()],
+        sensitivity=KEPT if sensitivity is KEPT else _sensitivity(sensitivity),
+        curated_by=said("curated_by"),
+        ttl=said("ttl"),
+        expires_at=KEPT if expires_at is KEPT else _instant(expires_at),
+        claims=lambda of: _require_same(claims, of),
+    )
+
+
+def permissions(given: m.NamespaceChangeBody) -> PermissionsChange:
+    default, allow = given.permissions.default, given.permissions.allow
+    return PermissionsChange(
+        default=None if default is None else Access[default.upper()],
+        allow=None
+        if allow is None
+        else {AgentId(each.agent): Access[each.access.upper()] for each in allow},
+    )
+
+
+def _place(given: m.AgentEntryBody, eyes: Eyes) -> Place:
+    if given.agent_id is not None and given.agent_id != eyes.agent:
+        raise Denied(NOT_YOUR_AGENT)
+    tier = Tier(given.memory_type)
+    owner = eyes.agent if tier.has_owner else None
+    space = AgentSpace(tier=tier, agent=owner, namespace=given.namespace)
+    return Place(space=space, key=given.key)
+
+
+def _require_same(claims: Mapping[str, object], of: AgentEntry) -> None:
+    """Raise BadFields for what names another entry than this one."""
+    same = entry(of)
+    wrong = [name for name in IDENTITY if name in claims and claims[name] != same[name]]
+    if wrong:
+        raise BadFields([(name, "cannot be changed") for name in wrong])
+
+
+def _sensitivity(said: str | None) -> Sensitivity | None:
+    return None if said is None else Sensitivity(said)
+
+
+def _instant(text: str | None) -> datetime | None:
+    return None if text is None else instant(text)
+
+
+_FAULTS = {
+    "missing": "is required",
+    "string_type": "must be text",
+    "string_unicode": "has a lone surrogate, which UTF-8 cannot say",
+    "string_too_short": "must not be empty",
+    "string_too_long": "has at most {max_length:,} characters",
+    "too_short": "must not be empty",
+    "too_long": "has at most {max_length:,} items",
+    "list_type": "must be a list",
+    "dict_type": "must be an object",
+    "model_type": "must be an object",
+    "model_attributes_type": "must be an object",
+    "bool_type": "must be true or false",
+    "int_type": "must be a whole number",
+    "int_parsing_size": "must be a whole number of at most 64 bits",
+    "literal_error": "must be {expected}",
+    "fault": "{said}",
+    "of": "{said}",
+}
+
+
+def _bad_fields(faults: Iterable[ErrorDetails]) -> BadFields:
+    return BadFields([_fault(each) for each in faults])
+
+
+def _fault(fault: ErrorDetails) -> tuple[str, str]:
+    """The field and what is said of it."""
+    details, path = fault.get("ctx", {}), ""
+    for step in [*fault["loc"], *([details["field"]] if "field" in details else [])]:
+        path += f"[{step}]" if isinstance(step, int) else f".{step}" if path else str(step)
+    said = _FAULTS.get(fault["type"], "is not what it should be")
+    return path or "the body", said.format(**details)
+
+
+BODIES = Bodies(refusal=_bad_fields, limit=1024 * 1024)
+BATCHES = Bodies(refusal=_bad_fields)

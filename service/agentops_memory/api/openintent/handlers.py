@@ -1,0 +1,224 @@
+"""Each request in three moves: parse, call, render."""
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from ...domain.agents.entries import AgentEntries
+from ...domain.agents.listing import Listing
+from ...domain.agents.namespaces import Namespaces
+from ...domain.agents.rules import NO_ENTRY
+from ...domain.agents.values import MAX_VALUE
+from ...domain.memories.idempotency import IdempotentRequest
+from ...domain.model.access import Caller
+from ...domain.model.agent_memory import AgentEntry, AgentEntryId, Eyes
+from ...telemetry import annotate
+from ..kit.bodies import JSON, REDACTED, Bodies
+from ..kit.endpoint import current_caller
+from ..kit.ids import ENTRY, known_uid, public_id
+from ..kit.spans import Attributes
+from . import bodies as m
+from . import drafts, queries, wire
+from .drafts import BATCHES, BODIES
+
+TOTAL = "X-Total-Count"
+NONE: Mapping[str, str] = {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenIntent:
+    """The handlers of the protocol over the domain."""
+
+    entries: AgentEntries
+    namespaces: Namespaces
+
+    async def discover(self, _: Request) -> Response:
+        memory = {
+            "tiers": ["working", "episodic", "semantic"],
+            "eviction_policy": "lru",
+            "episodic_capacity": self.entries.capacities.episodic,
+            "max_value_bytes": MAX_VALUE,
+            "max_batch": m.MAX_BATCH,
+        }
+        return _answered(
+            {
+                "protocol": "OpenIntent",
+                "version": "0.1",
+                "rfcs": ["RFC-0015"],
+                "capabilities": ["agent-memory", "events", "optimistic-concurrency"],
+                "memory": memory,
+                "openApiUrl": "/openapi.json",
+            }
+        )
+
+    async def create_entry(self, request: Request) -> Response:
+        given = await BODIES.read(request, m.AgentEntryBody)
+        caller, eyes, idempotency = await _asked(request)
+        draft = drafts.draft(given, eyes)
+        made = await self.entries.create(caller, eyes, draft, idempotency=idempotency)
+        return _entry(made.value, 201, redacted=made.redacted)
+
+    async def get_entry(self, request: Request) -> Response:
+        caller = current_caller(request)
+        found = await self.entries.get(caller, queries.eyes(request, caller), _id(request))
+        return _entry(found)
+
+    async def update_entry(self, request: Request) -> Response:
+        version = queries.version(request)
+        given = await BODIES.read(request, m.AgentChangeBody, nulls=True)
+        change = drafts.change(given, version)
+        caller, eyes, idempotency = await _asked(request)
+        after = await self.entries.amend(
+            caller, eyes, _id(request), change, version, idempotency=idempotency
+        )
+        return _entry(after.value, redacted=after.redacted)
+
+    async def delete_entry(self, request: Request) -> Response:
+        version = queries.version_if_any(request)
+        caller, eyes, idempotency = await _asked(request)
+        id_ = _id(request)
+        annotate({"memory.agent.id": eyes.agent, "memory.entry.id": public_id(ENTRY, id_)})
+        await self.entries.delete(caller, eyes, id_, version, idempotency=idempotency)
+        return _answered(wire.deleted(public_id(ENTRY, id_)))
+
+    async def query_entries(self, request: Request) -> Response:
+        caller, (limit, offset) = current_caller(request), queries.page(request)
+        found = await self.entries.page(
+            caller, queries.eyes(request, caller), queries.filter_(request), limit, offset
+        )
+        after = wire.written({"total": found.total, "limit": limit, "offset": offset})
+        return await _listed(found, b'{"entries":[', b"]," + after[1:])
+
+    async def list_entries(self, request: Request) -> Response:
+        caller, (limit, offset) = current_caller(request), queries.page(request)
+        filter_ = queries.filter_(request, queries.agent_in_path(request))
+        found = await self.entries.page(
+            caller, queries.eyes(request, caller), filter_, limit, offset
+        )
+        return await _listed(found, b"[", b"]", {TOTAL: str(found.total)})
+
+    async def write_batch(self, request: Request) -> Response:
+        given = await BATCHES.read(request, m.AgentBatchBody)
+        caller, eyes, idempotency = await _asked(request, BATCHES)
+        items = [drafts.item(each, eyes) for each in given.entries]
+        done = await self.entries.write_batch(caller, eyes, items, idempotency=idempotency)
+        annotate({"memory.agent.id": eyes.agent, "memory.result_count": len(done.value)})
+        content = {"entries": [wire.entry(each) for each in done.value]}
+        return _answered(content, redacted=done.redacted)
+
+    async def delete_batch(self, request: Request) -> Response:
+        filter_, most = queries.filter_(request), queries.most(request)
+        caller, eyes, idempotency = await _asked(request)
+        done = await self.entries.delete_batch(caller, eyes, filter_, most, idempotency=idempotency)
+        annotate({"memory.agent.id": eyes.agent, "memory.result_count": done.count})
+        return _answered({"deleted": done.count, "has_more": done.has_more})
+
+    async def get_summary(self, request: Request) -> Response:
+        caller = current_caller(request)
+        eyes = _own(request, caller)
+        found = await self.entries.summary(caller, eyes)
+        return _answered(wire.summary(eyes.agent, found))
+
+    async def list_events(self, request: Request) -> Response:
+        caller, (limit, _) = current_caller(request), queries.page(request)
+        eyes = _own(request, caller)
+        found = await self.entries.events(
+            caller, eyes, eyes.agent, limit, **queries.events(request)
+        )
+        annotate({"memory.agent.id": eyes.agent, "memory.result_count": len(found)})
+        return _answered([wire.event(each) for each in found])
+
+    async def list_namespaces(self, request: Request) -> Response:
+        caller, (limit, offset) = current_caller(request), queries.page(request)
+        total, found = await self.namespaces.page(
+            caller, queries.eyes(request, caller), limit, offset
+        )
+        annotate({"memory.result_count": len(found)})
+        shown = [wire.listed_namespace(each) for each in found]
+        return _answered({"namespaces": shown, "total": total, "limit": limit, "offset": offset})
+
+    async def get_namespace(self, request: Request) -> Response:
+        name, caller = queries.namespace_in_path(request), current_caller(request)
+        found = await self.namespaces.get(caller, queries.eyes(request, caller), name)
+        return _answered(wire.namespace(found), headers=_tag(found.version))
+
+    async def update_namespace(self, request: Request) -> Response:
+        name, version = queries.namespace_in_path(request), queries.version_if_any(request)
+        given = await BODIES.read(request, m.NamespaceChangeBody)
+        caller, eyes, idempotency = await _asked(request)
+        done = await self.namespaces.permit(
+            caller, eyes, name, drafts.permissions(given), version, idempotency=idempotency
+        )
+        headers = _tag(done.value.version)
+        return _answered(wire.namespace(done.value), redacted=done.redacted, headers=headers)
+
+
+async def _asked(
+    request: Request, bodies: Bodies = BODIES
+) -> tuple[Caller, Eyes, IdempotentRequest | None]:
+    """Who asks once the body was read, by what the keys say now; under which idempotency key."""
+    agent = queries.eyes(request).agent
+    caller, idempotency = await bodies.caller_and_idempotency(request, holder=agent)
+    return caller, queries.eyes(request, caller), idempotency
+
+
+def _own(request: Request, caller: Caller) -> Eyes:
+    """The eyes of the agent in the path, who must be the one that asks."""
+    eyes = queries.eyes(request, caller)
+    queries.require_own(queries.agent_in_path(request), eyes)
+    return eyes
+
+
+def _id(request: Request) -> AgentEntryId:
+    return AgentEntryId(known_uid(ENTRY, request.path_params["entry_id"], NO_ENTRY))
+
+
+def _entry(of: AgentEntry, status: int = 200, *, redacted: int = 0) -> Response:
+    annotate(_span(of))
+    return _answered(wire.entry(of), status, redacted=redacted, headers=_tag(of.version))
+
+
+def _tag(version: int) -> dict[str, str]:
+    return {"ETag": f'"{version}"'}
+
+
+def _answered(
+    content: object, status: int = 200, *, redacted: int = 0, headers: Mapping[str, str] = NONE
+) -> Response:
+    every = {**headers, REDACTED: str(redacted)} if redacted else headers
+    return Response(wire.written(content), status, every, media_type=JSON)
+
+
+async def _listed(
+    found: Listing, before: bytes, after: bytes, headers: Mapping[str, str] = NONE
+) -> Response:
+    """A list in one piece, or in several if its values are large."""
+    annotate({"memory.result_count": found.count})
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield before
+        separator = b""
+        async for portion in found.portions:
+            for each in portion:
+                yield separator + wire.written(wire.entry(each))
+                separator = b","
+        yield after
+
+    if found.is_whole:
+        content = b"".join([piece async for piece in pieces()])
+        return Response(content, headers=headers, media_type=JSON)
+    return StreamingResponse(pieces(), headers=headers, media_type=JSON)
+
+
+def _span(of: AgentEntry) -> Attributes:
+    space = of.place.space
+    return {
+        "memory.agent.id": space.agent or of.created_by,
+        "memory.tier": space.tier.value,
+        "memory.namespace": space.namespace,
+        "memory.entry.id": public_id(ENTRY, of.id),
+        "memory.entry.version": of.version,
+        "memory.entry.size": of.size,
+    }

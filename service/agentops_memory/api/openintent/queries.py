@@ -1,0 +1,157 @@
+"""What a request says beside its body: who asks, of which version, filters, pages."""
+
+import re
+from datetime import datetime
+from typing import Any
+from urllib.parse import unquote
+
+from starlette.requests import Request
+
+from ...domain.errors import Denied, Invalid
+from ...domain.model.access import Caller, Role
+from ...domain.model.agent_memory import AgentFilter, Eyes, Labels, Tier
+from ...domain.model.agents import NOT_YOUR_AGENT, AgentId, agent_id, asking
+from ..kit.endpoint import current_caller
+from ..kit.http import Query, parameter, query_of
+from ..kit.paging import instant
+from ..kit.refusals import NoPath
+from .faults import BadFields, VersionRequired
+
+SHOWN, MOST_SHOWN = 100, 1_000  # entries of a page
+ANY = "*"  # at the end of a namespace: whatever follows
+AGENT = "X-Agent-ID"
+
+_MATCH = re.compile(r'(?:W/)?"(\d{1,18})"|(\d{1,18})', re.ASCII)
+_NUMBER = re.compile(r"\d+", re.ASCII)
+_MOST = 18  # digits that are read
+
+
+def require_agent(request: Request, caller: Caller) -> AgentId:
+    """The agent that asks; Denied or Invalid if nobody may ask so."""
+    return asking(caller, request.headers.get(AGENT, "").strip())
+
+
+def eyes(request: Request, caller: Caller | None = None) -> Eyes:
+    """Whose eyes look, by what the keys say now."""
+    caller = caller or current_caller(request)
+    agent = require_agent(request, caller)
+    return Eyes(agent=agent, is_admin=caller.role.includes(Role.ADMIN))
+
+
+def agent_in_path(request: Request) -> AgentId:
+    return agent_id(request.path_params["agent"])
+
+
+def require_own(agent: AgentId, eyes: Eyes) -> None:
+    """Raise Denied for an agent that is not the one who asks."""
+    if agent != eyes.agent:
+        raise Denied(NOT_YOUR_AGENT)
+
+
+def namespace_in_path(request: Request) -> str:
+    """The last part of the path, in which an escaped slash is a letter; NoPath for more parts."""
+    raw: bytes = request.scope["raw_path"]
+    _, _, below = raw.partition(b"/namespaces/")
+    if not below or b"/" in below:
+        raise NoPath
+    try:
+        return unquote(below.decode("ascii"), errors="strict")
+    except UnicodeDecodeError as error:
+        raise NoPath from error
+
+
+def version(request: Request) -> int:
+    """The version that is to be changed; VersionRequired if none is said."""
+    said = version_if_any(request)
+    if said is None:
+        raise VersionRequired
+    return said
+
+
+def version_if_any(request: Request) -> int | None:
+    said = request.headers.get("if-match", "").strip()
+    if not said:
+        return None
+    found = _MATCH.fullmatch(said)
+    if found is None:
+        raise Invalid('The header If-Match must be one version, such as "3".')
+    return int(found[1] or found[2])
+
+
+def page(request: Request) -> tuple[int, int]:
+    """How many are asked for, at most 1,000, and after how many."""
+    query = query_of(request)
+    limit, offset = _number(query, "limit", 1), _number(query, "offset", 0)
+    return min(SHOWN if limit is None else limit, MOST_SHOWN), offset or 0
+
+
+def most(request: Request) -> int:
+    """How many are to be deleted at most."""
+    limit = _number(query_of(request), "limit", 1)
+    return MOST_SHOWN if limit is None else min(limit, MOST_SHOWN)
+
+
+def filter_(request: Request, agent: AgentId | None = None) -> AgentFilter:
+    """Which entries are asked for; those of an agent that the path names, if it names one."""
+    query, faults = query_of(request), list[tuple[str, str]]()
+    namespace = parameter(query, "namespace")
+    tier, pinned, named = (parameter(query, it) for it in ("memory_type", "pinned", "agent_id"))
+    if tier is not None and tier not in [*Tier]:
+        faults.append(("memory_type", f"must be one of {', '.join(Tier)}"))
+    if pinned not in (None, "true", "false"):
+        faults.append(("pinned", "must be true or false"))
+    times = {name: _instant(query, name, faults) for name in ("updated_after", "updated_before")}
+    if faults:
+        raise BadFields(faults)
+    is_prefix = bool(namespace and namespace.endswith(ANY))
+    return AgentFilter(
+        agent=agent or (None if named is None else AgentId(named)),
+        namespace=namespace.removesuffix(ANY) if namespace and is_prefix else namespace,
+        is_prefix=is_prefix,
+        key=parameter(query, "key"),
+        tier=None if tier is None else Tier(tier),
+        every_tag=_tags(query, "tags"),
+        any_tag=_tags(query, "tags_any"),
+        is_pinned=None if pinned is None else pinned == "true",
+        labels=Labels(
+            task=parameter(query, "scope.task_id"), intent=parameter(query, "scope.intent_id")
+        ),
+        **times,
+    )
+
+
+def events(request: Request) -> dict[str, Any]:
+    """Which events are asked for."""
+    query, faults = query_of(request), list[tuple[str, str]]()
+    since = _instant(query, "since", faults)
+    if faults:
+        raise BadFields(faults)
+    return {
+        "type_": parameter(query, "event_type"),
+        "since": since,
+        "after": _number(query, "after", 0),
+    }
+
+
+def _tags(query: Query, name: str) -> tuple[str, ...]:
+    return tuple(tag for tag in (parameter(query, name) or "").split(",") if tag)
+
+
+def _number(query: Query, name: str, least: int) -> int | None:
+    text = parameter(query, name)
+    if text is None:
+        return None
+    number = int(text.lstrip("0")[:_MOST] or 0) if _NUMBER.fullmatch(text) else -1
+    if number < least:
+        raise BadFields([(name, f"must be a whole number, {least} or more")])
+    return number
+
+
+def _instant(query: Query, name: str, faults: list[tuple[str, str]]) -> datetime | None:
+    text = parameter(query, name)
+    if text is None:
+        return None
+    at = instant(text)
+    if at is None:
+        faults.append((name, "must be an RFC 3339 time"))
+    return at

@@ -1,0 +1,172 @@
+"""The route table of OpenIntent, and what its refusals look like."""
+
+from dataclasses import replace
+
+from starlette.responses import Response
+
+from ...domain.agents.rules import AtItem
+from ...domain.errors import Refusal
+from ...domain.model.access import Role
+from ..kit.bodies import JSON, REDACTED, WRITTEN
+from ..kit.protocol import Operation, Parameter, Protocol, Services
+from ..kit.refusals import Refusals
+from . import bodies as b
+from . import models as m
+from . import wire
+from .handlers import TOTAL, OpenIntent
+from .queries import AGENT, MOST_SHOWN, require_agent
+
+REFUSALS = Refusals()
+
+PREFIX = "/api/v1"
+MEMORY = f"{PREFIX}/memory"
+ENTRY, BATCH = f"{MEMORY}/{{entry_id}}", f"{MEMORY}/batch"
+NAMESPACES = f"{MEMORY}/namespaces"
+NAMESPACE = f"{NAMESPACES}/{{namespace:path}}"
+AGENT_PATH = f"{PREFIX}/agents/{{agent}}"
+OWN = f"{AGENT_PATH}/memory"
+
+MATCH = Parameter(name="If-Match", help='The version that it must have, such as "3".')
+MUST_MATCH = replace(MATCH, required=True)
+TAG = {"ETag": "The version, as If-Match takes it."}
+LIMIT = Parameter(
+    name="limit", kind="count", help=f"How many, 100 unless told; at most {MOST_SHOWN:,}."
+)
+PAGE = (LIMIT, Parameter(name="offset", kind="integer", help="After how many; 0 unless told."))
+CONDITIONS = (
+    Parameter(name="namespace", help="Its name; or how it begins, with `*` at the end."),
+    Parameter(name="key", help="The key."),
+    Parameter(name="memory_type", help="The tier.", choices=("working", "episodic", "semantic")),
+    Parameter(name="pinned", kind="boolean", help="Whether it is pinned."),
+    Parameter(name="tags", help="All of these, with commas."),
+    Parameter(name="tags_any", help="Any of these, with commas."),
+    Parameter(name="scope.task_id", help="The task that it names."),
+    Parameter(name="scope.intent_id", help="The intent that it names."),
+    Parameter(name="updated_after", kind="instant", help="Changed later than this."),
+    Parameter(name="updated_before", kind="instant", help="Changed earlier than this."),
+)
+FILTER = (
+    Parameter(name="agent_id", help="Of this agent; of semantic entries: made by it."),
+    *CONDITIONS,
+)
+
+
+def operations(services: Services) -> tuple[Operation, ...]:
+    """Every operation of the protocol."""
+    api = OpenIntent(entries=services.entries, namespaces=services.namespaces)
+    return (
+        Operation(
+            method="GET", path="/.well-known/openintent.json", name="openintent_discover",
+            summary="What this service speaks of OpenIntent.",
+            handler=api.discover, answer=m.Discovery,
+        ),
+        Operation(
+            method="POST", path=MEMORY, name="openintent_create_entry", status=201,
+            role=Role.WRITER, takes_key=True,
+            summary="Make an entry at a free key; episodic memory makes room for it.",
+            handler=api.create_entry, body=b.AgentEntryBody, answer=m.AgentEntryObject,
+            headers={**WRITTEN, **TAG}, refusals=(409,),
+        ),
+        Operation(
+            method="GET", path=MEMORY, name="openintent_query_entries", role=Role.READER,
+            summary="Entries that the agent may read, newest first.",
+            handler=api.query_entries, answer=m.AgentEntryList, query=(*FILTER, *PAGE),
+        ),
+        Operation(
+            method="POST", path=BATCH, name="openintent_write_batch", role=Role.WRITER,
+            summary="Make entries, and change those with a version; all of them or none.",
+            handler=api.write_batch, body=b.AgentBatchBody, answer=m.WrittenBatch,
+            takes_key=True, headers=WRITTEN, refusals=(404, 409),
+        ),
+        Operation(
+            method="DELETE", path=BATCH, name="openintent_delete_batch", role=Role.WRITER,
+            summary="Delete what matches and may be changed, at most 1,000 at once.",
+            handler=api.delete_batch, answer=m.DeletedAgentEntries,
+            query=(*FILTER, LIMIT), takes_key=True,
+        ),
+        Operation(
+            method="GET", path=NAMESPACES, name="openintent_list_namespaces", role=Role.READER,
+            summary="Semantic namespaces that the agent may read, by name.",
+            handler=api.list_namespaces, answer=m.NamespaceList, query=PAGE,
+        ),
+        Operation(
+            method="PATCH", path=NAMESPACE, name="openintent_update_namespace", role=Role.WRITER,
+            summary="Say who may do what in a semantic namespace.",
+            handler=api.update_namespace, body=b.NamespaceChangeBody, answer=m.NamespaceObject,
+            sends=(MATCH,),
+            takes_key=True, headers={**WRITTEN, **TAG}, refusals=(404, 409),
+        ),
+        Operation(
+            method="GET", path=NAMESPACE, name="openintent_get_namespace", role=Role.READER,
+            summary="A semantic namespace, with who may do what in it.",
+            handler=api.get_namespace, answer=m.NamespaceObject, headers=TAG, refusals=(404,),
+        ),
+        Operation(
+            method="GET", path=ENTRY, name="openintent_get_entry", role=Role.READER,
+            summary="One entry.",
+            handler=api.get_entry, answer=m.AgentEntryObject, headers=TAG, refusals=(404,),
+        ),
+        Operation(
+            method="PATCH", path=ENTRY, name="openintent_update_entry", role=Role.WRITER,
+            summary="Change parts of an entry that is at the version of If-Match.",
+            handler=api.update_entry, body=b.AgentChangeBody, answer=m.AgentEntryObject,
+            sends=(MUST_MATCH,),
+            takes_key=True, headers={**WRITTEN, **TAG}, refusals=(404, 409, 428),
+        ),
+        Operation(
+            method="DELETE", path=ENTRY, name="openintent_delete_entry", role=Role.WRITER,
+            summary="Delete an entry for good.",
+            handler=api.delete_entry, answer=m.DeletedAgentEntry, takes_key=True, sends=(MATCH,),
+            refusals=(404, 409),
+        ),
+        Operation(
+            method="GET", path=OWN, name="openintent_list_entries", role=Role.READER,
+            summary="Entries of an agent that the asking one may read, newest first.",
+            handler=api.list_entries, answer=m.AgentEntryObject, is_list=True,
+            query=(*CONDITIONS, *PAGE), headers={TOTAL: "How many there are in all."},
+        ),
+        Operation(
+            method="GET", path=f"{OWN}/summary", name="openintent_get_summary", role=Role.READER,
+            summary="What the agent has in each tier.",
+            handler=api.get_summary, answer=m.AgentSummaryObject,
+        ),
+        Operation(
+            method="GET", path=f"{AGENT_PATH}/events", name="openintent_list_agent_events",
+            role=Role.READER,
+            summary="What happened to the agent's memory, newest first.",
+            handler=api.list_events, answer=m.AgentEventObject, is_list=True,
+            query=(Parameter(name="event_type", help="Of this type alone."),
+                   Parameter(name="since", kind="instant", help="Later than this."),
+                   Parameter(name="after", kind="integer",
+                             help="After this `sequence`, oldest first."),
+                   LIMIT),
+        ),
+    )  # fmt: skip
+
+
+def refused(refusal: Refusal) -> Response:
+    """The answer to a refused request; of a batch, by what is wrong with its item."""
+    cause = refusal.refusal if isinstance(refusal, AtItem) else refusal
+    return Response(
+        wire.written(wire.problem(refusal)),
+        REFUSALS.status(cause.code),
+        REFUSALS.headers_of(cause),
+        media_type=JSON,
+    )
+
+
+PROTOCOL = Protocol(
+    title="OpenIntent RFC-0015",
+    summary="Agents' own memory in three tiers, and namespaces that they share.",
+    prefix=PREFIX,
+    operations=operations,
+    refusals=REFUSALS,
+    refused=refused,
+    problem=m.AgentMemoryProblem,
+    require=require_agent,
+    sends=(
+        Parameter(name=AGENT, help="The agent that asks; needed unless the key has one alone."),
+    ),
+    sent=(AGENT, "If-Match"),
+    read=(REDACTED, "ETag", TOTAL),
+)

@@ -1,0 +1,180 @@
+"""Changes of entries, each in one transaction with its event: create, amend, delete, in batches."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ..errors import NotFound, Refusal
+from ..memories.limits import require_room
+from ..memories.writes import changed_at, created, revised
+from ..model.agent_events import EventType
+from ..model.agent_memory import (
+    AgentChange,
+    AgentDraft,
+    AgentEntry,
+    AgentEntryId,
+    AgentFilter,
+    Capacities,
+    Eyes,
+    Handling,
+    Place,
+)
+from ..model.memory import Lifecycle, Memory, MemoryId, Text
+from ..ports.engine import Ids, Transaction
+from . import rules
+from .lifetime import amended, begun
+from .rules import AtItem
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchItem:
+    """An entry that is made; or, with a version, changed at its place."""
+
+    draft: AgentDraft
+    change: AgentChange | None = None
+    version: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What a write leaves, and whether others were removed for it."""
+
+    entries: tuple[AgentEntry, ...]
+    has_removed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deleted:
+    """How many entries were deleted, and whether there are more."""
+
+    count: int
+    has_more: bool
+
+
+def create(
+    tx: Transaction,
+    eyes: Eyes,
+    draft: AgentDraft,
+    capacities: Capacities,
+    but: Sequence[MemoryId] = (),
+) -> Outcome:
+    """Make an entry at a free place; those in `but` are not evicted for it."""
+    place, handling = draft.place, begun(draft.handling, tx.now)
+    rules.require_write(tx, place, eyes)
+    has_removed = rules.make_place_free(tx, place)
+    has_removed |= rules.make_room(tx, draft, capacities, but)
+    memory = Memory(
+        uid=tx.new_uid(tx.now),
+        session=None,
+        space=tx.agents.space(place.space),
+        key=place.key,
+        text=_text(place, draft.value, handling),
+        last_seen_at=tx.now,
+        created_at=tx.now,
+        updated_at=tx.now,
+        lifecycle=Lifecycle(expires_at=handling.expires_at),
+    )
+    made = replace(draft, handling=handling)
+    entry = tx.agents.add(created(tx, memory).id, made, eyes.agent)
+    rules.note(tx, EventType.CREATED, entry, eyes)
+    return Outcome(entries=(entry,), has_removed=has_removed)
+
+
+def amend(
+    tx: Transaction, entry: AgentEntryId, eyes: Eyes, change: AgentChange, version: int
+) -> Outcome:
+    before = rules.known(tx, entry, eyes)
+    return Outcome(entries=(_amend(tx, before, eyes, change, version),))
+
+
+def delete(tx: Transaction, entry: AgentEntryId, eyes: Eyes, version: int | None) -> None:
+    before = rules.known(tx, entry, eyes)
+    rules.require_write(tx, before.place, eyes)
+    rules.require_version(before, version)
+    rules.remove(tx, before, EventType.DELETED, actor=eyes)
+
+
+def write_batch(
+    tx: Transaction, eyes: Eyes, items: Sequence[BatchItem], capacities: Capacities
+) -> Outcome:
+    """All of them in order; AtItem for the first that is refused."""
+    written: list[AgentEntry] = []
+    has_removed = False
+    for number, item in enumerate(items):
+        try:
+            done = _write(tx, eyes, item, capacities, [it.memory for it in written])
+        except Refusal as refusal:
+            raise AtItem(number, refusal) from refusal
+        written.extend(done.entries)
+        has_removed |= done.has_removed
+    now = {it.id: it for it in written}  # one may have been changed after it was made
+    return Outcome(entries=tuple(now[it.id] for it in written), has_removed=has_removed)
+
+
+def delete_batch(tx: Transaction, eyes: Eyes, filter_: AgentFilter, most: int) -> Deleted:
+    """Delete what the agent may write of what a filter matches, newest first."""
+    found = tx.agents.writable(filter_, eyes, most + 1)
+    for entry in found[:most]:
+        rules.remove(tx, entry, EventType.DELETED, actor=eyes)
+    return Deleted(count=min(len(found), most), has_more=len(found) > most)
+
+
+def ids_of(outcome: Outcome) -> Ids:
+    return {"entries": " ".join(entry.id for entry in outcome.entries)}
+
+
+def again(tx: Transaction, ids: Ids, eyes: Eyes) -> Outcome:
+    """What a repetition is told: the entries as they are now; NotFound for one that has gone."""
+    entries = map(AgentEntryId, str(ids["entries"]).split())
+    return Outcome(entries=tuple(rules.known(tx, entry, eyes) for entry in entries))
+
+
+def _write(
+    tx: Transaction,
+    eyes: Eyes,
+    item: BatchItem,
+    capacities: Capacities,
+    written: Sequence[MemoryId],
+) -> Outcome:
+    if item.version is None or item.change is None:
+        return create(tx, eyes, item.draft, capacities, written)
+    place = item.draft.place
+    rules.require_write(tx, place, eyes)
+    held = tx.agents.at(place)
+    if held is None or held.is_expired(tx.now):
+        raise NotFound(rules.NO_ENTRY)
+    return Outcome(entries=(_amend(tx, held, eyes, item.change, item.version),))
+
+
+def _amend(
+    tx: Transaction, before: AgentEntry, eyes: Eyes, change: AgentChange, version: int
+) -> AgentEntry:
+    if change.claims is not None:
+        change.claims(before)
+    rules.require_write(tx, before.place, eyes)
+    rules.require_version(before, version)
+    require_room(tx)
+    value = before.value if change.value is None else change.value
+    handling = amended(before.handling, change, tx.now)
+    held = tx.memories.by_uid(before.id)
+    assert held is not None  # this transaction has just seen it
+    changed = replace(
+        held,
+        text=_text(before.place, value, handling),
+        updated_at=changed_at(tx, held),
+        lifecycle=replace(held.lifecycle, expires_at=handling.expires_at),
+    )
+    revised(tx, held, changed, has_new_text=False)
+    after = replace(
+        before,
+        value=value,
+        handling=handling,
+        version=before.version + 1,
+        updated_at=changed.updated_at,
+    )
+    tx.agents.replace(after)
+    rules.note(tx, EventType.UPDATED, after, eyes, before=before)
+    return after
+
+
+def _text(place: Place, value: str, handling: Handling) -> Text:
+    return Text(type=place.space.tier.value, title=place.key, content=value, tags=handling.tags)

@@ -1,0 +1,82 @@
+"""An entry of agents' memory in rows: its columns, and what is made of them."""
+
+from typing import Any
+
+from ....domain.model.agent_memory import (
+    AgentEntry,
+    AgentEntryId,
+    AgentSpace,
+    Handling,
+    Labels,
+    Place,
+    Priority,
+    Sensitivity,
+    Tier,
+)
+from ....domain.model.agents import AgentId
+from ....domain.model.memory import MemoryId
+from ..rows import count, instant, member, optional_instant, tag_tuple
+
+ENTRY = """m.uid, m.id, p.tier, p.agent, p.namespace, coalesce(m.key, l.held_key), m.content,
+           m.tags, a.is_pinned, a.priority, a.sensitivity, a.curated_by, a.ttl, l.expires_at,
+           a.is_own_expiry, a.task, a.intent, a.created_by, m.revision, m.created_at,
+           m.updated_at"""
+ENTRIES = """agent_memories a
+             JOIN memories m ON m.id = a.memory_id
+             JOIN agent_spaces p ON p.space_id = m.space_id
+             LEFT JOIN lifecycles l ON l.memory_id = m.id"""
+
+
+def handled(handling: Handling) -> dict[str, object]:
+    return {
+        "is_pinned": handling.is_pinned,
+        "priority": int(handling.priority),
+        "sensitivity": handling.sensitivity,
+        "curated_by": handling.curated_by,
+        "ttl": handling.ttl,
+        "is_own_expiry": handling.is_own_expiry,
+    }
+
+
+def _tier_of(tier: str, agent: str) -> Tier:
+    """The tier in a row; the nearest if it is damaged."""
+    return member(Tier, tier, Tier.EPISODIC if agent else Tier.SEMANTIC)
+
+
+def _sensitivity(said: str | None) -> Sensitivity | None:
+    """What a row says; the strictest if it is damaged."""
+    return None if said is None else member(Sensitivity, said, Sensitivity.RESTRICTED)
+
+
+def entry_of(row: Any) -> AgentEntry:
+    (uid, id_, tier, agent, namespace, key, value, tags, is_pinned, priority, sensitivity,
+     curated_by, ttl, expires_at, is_own_expiry, task, intent, created_by, revision, created_at,
+     updated_at) = row  # fmt: skip
+    return AgentEntry(
+        id=AgentEntryId(uid),
+        memory=MemoryId(id_),
+        place=Place(
+            space=AgentSpace(
+                tier=_tier_of(tier, agent),
+                agent=AgentId(agent) if agent else None,
+                namespace=namespace,
+            ),
+            key=key,
+        ),
+        value=value,
+        handling=Handling(
+            tags=tag_tuple(tags),
+            is_pinned=bool(is_pinned),
+            priority=member(Priority, priority, Priority.NORMAL),
+            sensitivity=_sensitivity(sensitivity),
+            curated_by=curated_by,
+            ttl=ttl,
+            expires_at=optional_instant(expires_at),
+            is_own_expiry=bool(is_own_expiry),
+        ),
+        labels=Labels(task=task, intent=intent),
+        created_by=AgentId(created_by),
+        version=count(revision),
+        created_at=instant(created_at),
+        updated_at=instant(updated_at),
+    )

@@ -1,0 +1,125 @@
+"""Agents that ask a service over HTTP, and the package `openintent`."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+from openintent import AsyncOpenIntentClient, OpenIntentClient
+
+from .service import PLAIN, Service
+
+MEMORY = "/api/v1/memory"
+BATCH = f"{MEMORY}/batch"
+NAMESPACES = f"{MEMORY}/namespaces"
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """One agent, through a client that may bring a key."""
+
+    http: httpx.Client
+    id: str = "ada"
+    headers: dict[str, str] = field(default_factory=dict)
+
+    def ask(self, method: str, path: str, body: object = None, **options: Any) -> httpx.Response:
+        headers = {"X-Agent-ID": self.id} | self.headers | options.pop("headers", {})
+        return self.http.request(method, path, json=body, headers=headers, **options)
+
+    def post(self, **fields: object) -> httpx.Response:
+        """The answer to the creation of an entry with these members and plain defaults."""
+        return self.ask("POST", MEMORY, self.body(**fields))
+
+    def body(self, **fields: object) -> Json:
+        return {
+            "agent_id": self.id,
+            "namespace": "notes",
+            "key": "apple",
+            "value": {"colour": "green"},
+            "memory_type": "episodic",
+        } | fields
+
+    def make(self, **fields: object) -> Json:
+        """A new entry."""
+        entry: Json = ok(self.post(**fields), 201)
+        return entry
+
+    def patch(self, entry: Json, at: int | None = None, **fields: object) -> httpx.Response:
+        match = {"If-Match": str(at or entry["version"])}
+        return self.ask("PATCH", f"{MEMORY}/{entry['id']}", fields, headers=match)
+
+    def get(self, entry: Json) -> httpx.Response:
+        return self.ask("GET", f"{MEMORY}/{entry['id']}")
+
+    def delete(self, entry: Json, **headers: str) -> httpx.Response:
+        return self.ask("DELETE", f"{MEMORY}/{entry['id']}", headers=headers)
+
+    def query(self, **filters: object) -> Json:
+        """The entries that a query finds, with their total."""
+        page: Json = ok(self.ask("GET", MEMORY, params=filters))
+        return page
+
+    def found(self, **filters: object) -> list[str]:
+        """The keys of the entries that a query finds, in their order."""
+        return [entry["key"] for entry in self.query(**filters)["entries"]]
+
+    def permit(self, namespace: str, default: str = "read", **allow: str) -> Json:
+        """Say who may do what in a namespace."""
+        listed = [{"agent": agent, "access": access} for agent, access in allow.items()]
+        body = {"permissions": {"default": default, "allow": listed}}
+        changed: Json = ok(self.ask("PATCH", f"{NAMESPACES}/{namespace}", body))
+        return changed
+
+    def events(self, **filters: object) -> list[Json]:
+        found: list[Json] = ok(self.ask("GET", f"/api/v1/agents/{self.id}/events", params=filters))
+        return found
+
+    def told(self) -> list[tuple[str, str]]:
+        """The types and keys of all events, oldest first."""
+        found = self.events(after=0, limit=1000)
+        return [(it["type"].removeprefix("memory."), it["payload"]["key"]) for it in found]
+
+    def summary(self) -> Json:
+        found: Json = ok(self.ask("GET", f"/api/v1/agents/{self.id}/memory/summary"))
+        return found
+
+
+def ok(answer: httpx.Response, status: int = 200) -> Any:
+    assert answer.status_code == status, answer.text
+    return answer.json()
+
+
+def refused(answer: httpx.Response) -> tuple[int, str]:
+    """The status and the code of a refusal, whose shape is checked."""
+    body = answer.json()
+    assert isinstance(body["message"], str)
+    assert body["message"]
+    if answer.status_code == 409:
+        assert "lease" not in body["message"].lower()
+    return answer.status_code, body["error"]["code"]
+
+
+def faults(answer: httpx.Response) -> list[str]:
+    """The fields that a refusal names."""
+    assert refused(answer) == (400, "INVALID_REQUEST")
+    return [fault["field"] for fault in answer.json()["errors"]]
+
+
+@contextmanager
+def package(service: Service, agent: str = "ada", key: str = "any") -> Iterator[OpenIntentClient]:
+    """The package's client as it is."""
+    with OpenIntentClient(service.url, api_key=key, agent_id=agent) as client:
+        yield client
+
+
+def async_package(service: Service, agent: str = "ada") -> AsyncOpenIntentClient:
+    return AsyncOpenIntentClient(service.url, api_key="any", agent_id=agent)
+
+
+__all__ = [
+    "BATCH", "MEMORY", "NAMESPACES", "PLAIN", "Agent", "Json", "async_package", "faults", "ok",
+    "package", "refused",
+]  # fmt: skip
