@@ -33,7 +33,7 @@ class Totals:
 
     def norms(self, lengths: Iterable[int]) -> list[float]:
         """What each of some rows adds to a frequency below the line, by their lengths in words."""
-        mean = self.words / self.rows if self.rows else 0
+        mean = self.words / self.rows if self.words else 1  # without words nothing is found
         return [K1 * (1 - B + B * length / mean) for length in lengths]
 
 

@@ -15,15 +15,14 @@ from .group import UNKNOWN, Change, Group
 from .writes import IndexWrites, Written
 
 USUAL = 32 * 1024 * 1024  # bytes
-MOST_WAITING = 1024 * 1024  # characters of texts that wait for the next reader of a group
+MOST_WAITING = 256 * 1024  # characters of texts that wait for the next reader of a group
 MOST_CODES = 65_536  # of a database
 MOST_WANTED = 10_000  # areas of which it is known how often they were asked for
-PATIENCE = (
-    20  # prompts that ask for an area before it is read, which takes as long as 30 to 100 save
-)
+PATIENCE = 20  # prompts that ask for an area before it is read, which 30 to 100 then make good
 REST = 2  # times as long as an area was read, before the next one is: prompts go first
 MUCH_LATER = 10_000  # prompts, after which it is tried again to read what cannot be read
 USUAL_BYTES = 1_000  # of a memory
+MUCH_MORE = 1_000  # that prompts let groups know, before there is room made for it
 
 
 Entries = Iterable[tuple[MemoryId, Entry]]
@@ -54,6 +53,11 @@ class _Slot:
         return written
 
     @property
+    def size(self) -> int:
+        """The bytes in use, about."""
+        return self.group.size + self._put - self._taken
+
+    @property
     def newest(self) -> int:
         """The version that it has once it has caught up."""
         waiting = list(self.waiting)
@@ -71,7 +75,7 @@ class IndexCache:
     @property
     def size(self) -> int:
         """The bytes in use, about."""
-        return sum(slot.group.size for slot in list(self._slots.values()))
+        return sum(slot.size for slot in list(self._slots.values()))
 
     def get(self, database: "CachedGroups", number: int) -> _Slot | None:
         return self._slots.get((database, number))
@@ -92,7 +96,7 @@ class IndexCache:
 
     def has_room(self, size: int, since: float) -> bool:
         """Whether so much fits beside the groups that were used since then."""
-        used = sum(it.group.size for it in list(self._slots.values()) if it.used_at >= since)
+        used = sum(it.size for it in list(self._slots.values()) if it.used_at >= since)
         return used + size <= self.most
 
     def make_room(self) -> None:
@@ -102,7 +106,7 @@ class IndexCache:
             for key, slot in sorted(self._slots.items(), key=lambda it: it[1].used_at):
                 if size <= self.most:
                     return
-                size -= slot.group.size
+                size -= slot.size
                 self._slots.pop(key, None)
 
 
@@ -136,6 +140,7 @@ class CachedGroups:
         self._loading = Lock()  # of whoever reads an area
         self._rested_at = 0.0
         self._is_closed = False
+        self._learnt = 0  # by prompts, since there was last room made
         self._is_writing = False
         self._written_at = 0.0
 
@@ -165,8 +170,11 @@ class CachedGroups:
                 self.refuse(Wanted(number, area, 0))
             if is_foreign or group.version == UNKNOWN:
                 self.drop(number)
+            before = group.known
             yield group if is_there else None
-        if has_changed:
+            self._learnt += group.known - before
+        if has_changed or self._learnt > MUCH_MORE:
+            self._learnt = 0
             self._bound()
 
     def want(self, number: int, areas: Iterable[int]) -> None:
@@ -219,6 +227,8 @@ class CachedGroups:
         slot = self._cache.get(self, number)
         if slot is None and not self._is_closed:
             slot = self._cache.put(self, number, Group(version, self._codes))
+        if self._is_closed:  # by now
+            self.drop()
         with self.reading(number, version, begun, entry_of) as group:
             if group is None or slot is None or group is not slot.group:
                 return  # somebody is ahead; it is asked for again

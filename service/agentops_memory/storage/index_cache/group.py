@@ -76,6 +76,12 @@ class Group:
         self.refuted: list[int] = []  # areas that the index holds otherwise than the texts say
 
     @property
+    def known(self) -> int:
+        """How much is known of stems and memories, which prompts add to."""
+        counts = sum(map(len, self._having.values()))
+        return counts + len(self._sessions) + len(self._seconds)
+
+    @property
     def size(self) -> int:
         """The bytes in use, about."""
         counts = sum(map(len, self._having.values()))

@@ -36,7 +36,8 @@ def of_any(
     Each stem comes with its idf, and with a place and a code for each memory that has it; `often`
     is by code. Each place is there once, so the sums are made in the same order.
     """
-    of_code, of_place = np.array(often), np.frombuffer(norms)
+    # Another thread may add to what is by code, which nobody may look into meanwhile: a copy.
+    of_code, of_place = np.array(often[:]), np.frombuffer(norms)
     sums = np.zeros(len(of_place))
     for idf, postings in stems:
         places, codes = np.frombuffer(postings, np.uintc).reshape(-1, WIDTH).T

@@ -102,6 +102,9 @@ class Index(SqliteTable):
         yield
         for _, documents in self._documents.by_area(memories, MOVED):
             self._documents.insert(documents)
+        for number in self._partitions.all():  # others moved to other spaces, and kept their words
+            self._partitions.new_version(number)
+            self._pending.writes.erased.add(number)
 
     def merge_area(self, area: int, partition: int, into: int) -> None:
         """Let the terms of an area be another's, whose memories its own are by now."""

@@ -45,11 +45,7 @@ class Spelling(SqliteTable):
         for word, form, term in self._near(dict(unknown), areas):
             if is_one_edit(form, term):
                 likely.setdefault(word, []).append(term)
-        return {
-            word: self._frequent(terms, number, spans)
-            for word, terms in likely.items()
-            if not self._count(word, number, spans)  # no term, with too many marks, and yet there
-        }
+        return {word: self._frequent(terms, number, spans) for word, terms in likely.items()}
 
     def _known(self, forms: Mapping[str, str], areas: list[int]) -> frozenset[str]:
         """Those of the words, by their forms, that are terms of an area."""
@@ -104,15 +100,15 @@ class Spelling(SqliteTable):
         counts = {term: self._count(term, number, spans) for term in terms}
         return tuple(sorted(terms, key=lambda term: (-counts[term], term))[:MOST_TERMS])
 
-    def _count(self, word: str, number: int, spans: list[Span]) -> int:
-        """How many memories have the word, or the term, among their own."""
+    def _count(self, term: str, number: int, spans: list[Span]) -> int:
+        """How many memories have the term among their own words."""
         name = table(number)
         counts = (
             self._execute(
                 f"""SELECT count(*)
                       FROM {name}
                      WHERE {name} MATCH :match AND rowid BETWEEN :first AND :last""",
-                match=in_columns(OWN_COLUMNS, f'"{word}"'),
+                match=in_columns(OWN_COLUMNS, f'"{term}"'),
                 first=first,
                 last=last,
             ).fetchone()
