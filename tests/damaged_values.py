@@ -223,6 +223,7 @@ def questions(known: Known) -> Iterator[tuple[str, str]]:
         "/api/v1/memory": ("", "?namespace=notes*&tags=fruit&limit=1"),
         "/api/v1/memory/{entry_id}": (f"/api/v1/memory/{known.note}",),
         "/api/v1/memory/namespaces": ("",),
+        "/api/v1/memory/search": ("?q=green+apple", "?q=aple&namespace=notes*&tags=fruit"),
         "/api/v1/memory/namespaces/{namespace}": ("/api/v1/memory/namespaces/notes",),
         "/api/v1/agents/{agent}/memory": ("/api/v1/agents/ada/memory",),
         "/api/v1/agents/{agent}/memory/summary": ("/api/v1/agents/ada/memory/summary",),

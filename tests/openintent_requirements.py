@@ -54,6 +54,8 @@ OPENINTENT = {
     "OI-65": "A deletion of many wants a filter, and touches what may be written alone.",
     "OI-66": "Namespaces are listed by name, readable ones alone.",
     "OI-67": "The summary is the agent's own.",
+    "OI-68": "Search finds by words within what may be read, and names the places searched.",
+    "OI-69": "Words of hidden memory influence neither hits, ranks nor corrections.",
     "OI-73": "Each change has exactly one event.",
     "OI-74": "Events have no value, and both sets of names; the package parses them.",
     "OI-75": "An agent's stream is its own alone.",

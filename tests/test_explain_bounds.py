@@ -9,7 +9,12 @@ import pytest
 
 from agentops_memory.api.agentops import recall
 from agentops_memory.api.kit import http
-from agentops_memory.domain.model.search import Budget, Context, Filter, Found
+from agentops_memory.domain.model.budget import Budget
+from agentops_memory.domain.model.search import (
+    Context,
+    Filter,
+    Found,
+)
 from agentops_memory.domain.recall import explanation
 from agentops_memory.domain.recall.budget import packed
 from agentops_memory.domain.text.query import understood

@@ -295,7 +295,9 @@ def test_the_key_decides_who_asks(closed: Callable[..., Agent]) -> None:
         told = nobody.get("/.well-known/openintent.json")
         wrong = [nobody.get(MEMORY, headers={"X-API-Key": key}) for key in ("", "amk_wrong")]
     assert [refused(answer) for answer in wrong] == [(401, "UNAUTHENTICATED")] * 2
-    assert ok(told)["capabilities"] == ["agent-memory", "events", "optimistic-concurrency"]
+    assert ok(told)["capabilities"] == [
+        "agent-memory", "agent-memory-search", "events", "optimistic-concurrency",
+    ]  # fmt: skip
 
 
 @requirement("OI-92")

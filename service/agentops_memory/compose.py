@@ -18,6 +18,7 @@ from .api.memory_stores import routes as memory_stores
 from .api.openintent import routes as openintent
 from .domain.agents.entries import AgentEntries
 from .domain.agents.namespaces import Namespaces
+from .domain.agents.search import AgentSearch
 from .domain.lifecycle.projects import Projects
 from .domain.lifecycle.receipts import Erasures
 from .domain.memories.memories import Memories
@@ -208,6 +209,9 @@ class _Wiring:
         count = partial(counted, metrics=self.telemetry.metrics)
         audit, window = AuditFile(settings.audit_file, self.clock), settings.dedupe_window
         recall = Recall(engine=engine, features=settings.recall, timeout=settings.recall_limit)
+        entries = AgentEntries(
+            engine=engine, capacities=settings.capacities, rules=rules, on_erased=on_erased
+        )
         return Services(
             memories=count(
                 Memories(
@@ -226,13 +230,13 @@ class _Wiring:
             projects=Projects(engine=engine, audit=audit, on_erased=on_erased),
             erasures=Erasures(engine=engine),
             stores=partial(self._stores, engine, audit, on_erased),
-            entries=count(
-                AgentEntries(
-                    engine=engine,
-                    capacities=settings.capacities,
-                    rules=rules,
-                    on_erased=on_erased,
-                )
+            entries=count(entries),
+            agent_search=AgentSearch(
+                engine=engine,
+                features=settings.recall,
+                timeout=settings.recall_limit,
+                accesses=entries.accesses,
+                rules=rules,
             ),
             namespaces=Namespaces(engine=engine, audit=audit, rules=rules),
             clock=self.clock,

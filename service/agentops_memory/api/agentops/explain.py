@@ -6,9 +6,17 @@ from pydantic import BaseModel, Field
 
 from agentops_memory_client.contract.models import Explanation
 
+from ...domain.model.budget import Budget, Packed
 from ...domain.model.memory import NO_LINKS, MemoryId
-from ...domain.model.search import Budget, Found, Hit, Matched, Packed, Reason, Wanted, WhyNot
 from ...domain.model.search import Explanation as Why
+from ...domain.model.search import (
+    Found,
+    Hit,
+    Matched,
+    Reason,
+    Wanted,
+    WhyNot,
+)
 from ...domain.recall.explanation import MAX_EXPLAINED
 from ...domain.recall.whole import whole_memory
 from ...domain.text.query import Corrections, Term

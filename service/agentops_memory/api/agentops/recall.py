@@ -11,11 +11,9 @@ from ...domain.errors import Invalid
 from ...domain.memories.idempotency import IdempotentRequest
 from ...domain.memories.reviews import Reviews
 from ...domain.model.access import Caller
+from ...domain.model.budget import MOST_SHOWN, SHOWN, Budget
 from ...domain.model.memory import MemoryId
 from ...domain.model.search import (
-    MOST_SHOWN,
-    SHOWN,
-    Budget,
     Context,
     Filter,
     Found,

@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from ...domain.agents.entries import AgentEntries
 from ...domain.agents.namespaces import Namespaces
+from ...domain.agents.search import AgentSearch
 from ...domain.errors import Refusal
 from ...domain.lifecycle.projects import Projects
 from ...domain.lifecycle.receipts import Erasures
@@ -110,6 +111,7 @@ class Services:
     stores: Callable[[Policy], StoreServices]
     entries: AgentEntries  # of agents' own memory
     namespaces: Namespaces
+    agent_search: AgentSearch
     clock: Callable[[], datetime]
     max_upload: int  # bytes
     folder: Path  # where a long body lies while it is read

@@ -10,11 +10,13 @@ from ...domain.agents.entries import AgentEntries
 from ...domain.agents.listing import Listing
 from ...domain.agents.namespaces import Namespaces
 from ...domain.agents.rules import NO_ENTRY
+from ...domain.agents.search import AgentHit, AgentSearch
 from ...domain.agents.values import MAX_VALUE
 from ...domain.memories.idempotency import IdempotentRequest
 from ...domain.model.access import Caller
 from ...domain.model.agent_memory import AgentEntry, AgentEntryId, Eyes
-from ...telemetry import annotate
+from ...domain.model.search import Method
+from ...telemetry import Cut, annotate, events
 from ..kit.bodies import JSON, REDACTED, Bodies
 from ..kit.endpoint import current_caller
 from ..kit.ids import ENTRY, known_uid, public_id
@@ -24,6 +26,9 @@ from . import drafts, queries, wire
 from .drafts import BATCHES, BODIES
 
 TOTAL = "X-Total-Count"
+SEARCH = "/api/v1/memory/search"
+CAPABILITIES = ["agent-memory", "agent-memory-search", "events", "optimistic-concurrency"]
+SHOWN_QUERY = 200  # code points of a search
 NONE: Mapping[str, str] = {}
 
 
@@ -33,6 +38,7 @@ class OpenIntent:
 
     entries: AgentEntries
     namespaces: Namespaces
+    agent_search: AgentSearch
 
     async def discover(self, _: Request) -> Response:
         memory = {
@@ -41,17 +47,17 @@ class OpenIntent:
             "episodic_capacity": self.entries.capacities.episodic,
             "max_value_bytes": MAX_VALUE,
             "max_batch": m.MAX_BATCH,
+            "search": SEARCH,
         }
-        return _answered(
-            {
-                "protocol": "OpenIntent",
-                "version": "0.1",
-                "rfcs": ["RFC-0015"],
-                "capabilities": ["agent-memory", "events", "optimistic-concurrency"],
-                "memory": memory,
-                "openApiUrl": "/openapi.json",
-            }
-        )
+        content = {
+            "protocol": "OpenIntent",
+            "version": "0.1",
+            "rfcs": ["RFC-0015"],
+            "capabilities": CAPABILITIES,
+            "memory": memory,
+            "openApiUrl": "/openapi.json",
+        }
+        return _answered(content)
 
     async def create_entry(self, request: Request) -> Response:
         given = await BODIES.read(request, m.AgentEntryBody)
@@ -98,6 +104,22 @@ class OpenIntent:
             caller, queries.eyes(request, caller), filter_, limit, offset
         )
         return await _listed(found, b"[", b"]", {TOTAL: str(found.total)})
+
+    async def search_entries(self, request: Request) -> Response:
+        text, filter_ = queries.words(request), queries.search_filter(request)
+        caller, limit = current_caller(request), queries.hits(request)
+        eyes = queries.eyes(request, caller)
+        found = await self.agent_search.search(caller, eyes, text, filter_, limit)
+        annotate(
+            {
+                "memory.agent.id": eyes.agent,
+                "memory.search.query": Cut(text, SHOWN_QUERY),
+                "memory.search.result_count": len(found.hits),
+                "memory.search.degraded": found.is_degraded or None,
+            }
+        )
+        events("search.result", map(_hit_span, found.hits))
+        return _answered(wire.found(found))
 
     async def write_batch(self, request: Request) -> Response:
         given = await BATCHES.read(request, m.AgentBatchBody)
@@ -210,6 +232,14 @@ async def _listed(
         content = b"".join([piece async for piece in pieces()])
         return Response(content, headers=headers, media_type=JSON)
     return StreamingResponse(pieces(), headers=headers, media_type=JSON)
+
+
+def _hit_span(hit: AgentHit) -> Attributes:
+    return {
+        "memory.entry.id": public_id(ENTRY, hit.entry.id),
+        "memory.injected.rank": hit.rank,
+        "memory.injected.method": Method.FULL_TEXT.value,
+    }
 
 
 def _span(of: AgentEntry) -> Attributes:

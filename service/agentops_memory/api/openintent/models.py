@@ -32,6 +32,26 @@ class AgentEntryObject(BaseModel):
     unreadable: Literal[True] = Field(default=True, description="There if the value is damaged.")
 
 
+class FoundAgentEntry(AgentEntryObject):
+    """An entry that was found; a lower rank is better."""
+
+    rank: float
+
+
+class SearchedPlaces(BaseModel):
+    """Where was looked: the agent's own episodic memory, and namespaces."""
+
+    own: bool
+    namespaces: list[str]
+
+
+class FoundAgentEntries(BaseModel):
+    """Entries by their words, best first."""
+
+    entries: list[FoundAgentEntry]
+    searched: SearchedPlaces
+
+
 class AgentEntryList(BaseModel):
     """A page of entries, and how many there are in all."""
 
@@ -153,6 +173,7 @@ class MemoryCapabilities(BaseModel):
     episodic_capacity: int
     max_value_bytes: int
     max_batch: int
+    search: str
 
 
 class Discovery(BaseModel):

@@ -18,6 +18,7 @@ from ..kit.refusals import NoPath
 from .faults import BadFields, VersionRequired
 
 SHOWN, MOST_SHOWN = 100, 1_000  # entries of a page
+FOUND, MOST_FOUND = 10, 100  # entries of a search
 ANY = "*"  # at the end of a namespace: whatever follows
 AGENT = "X-Agent-ID"
 
@@ -117,6 +118,34 @@ def filter_(request: Request, agent: AgentId | None = None) -> AgentFilter:
             task=parameter(query, "scope.task_id"), intent=parameter(query, "scope.intent_id")
         ),
         **times,
+    )
+
+
+def words(request: Request) -> str:
+    """The text that is searched for."""
+    text = parameter(query_of(request), "q")
+    if text is None:
+        raise BadFields([("q", "is required")])
+    return text
+
+
+def hits(request: Request) -> int:
+    """How many are to be found."""
+    limit = _number(query_of(request), "limit", 1)
+    return FOUND if limit is None else min(limit, MOST_FOUND)
+
+
+def search_filter(request: Request) -> AgentFilter:
+    """Among which entries is searched; working memory is none of them."""
+    asked = filter_(request)
+    if asked.tier is Tier.WORKING:
+        raise BadFields([("memory_type", "must be episodic or semantic: working is not searched")])
+    return AgentFilter(
+        namespace=asked.namespace,
+        is_prefix=asked.is_prefix,
+        tier=asked.tier,
+        every_tag=asked.every_tag,
+        any_tag=asked.any_tag,
     )
 
 

@@ -13,7 +13,7 @@ from ..kit.refusals import Refusals
 from . import bodies as b
 from . import models as m
 from . import wire
-from .handlers import TOTAL, OpenIntent
+from .handlers import SEARCH, TOTAL, OpenIntent
 from .queries import AGENT, MOST_SHOWN, require_agent
 
 REFUSALS = Refusals()
@@ -45,6 +45,7 @@ CONDITIONS = (
     Parameter(name="updated_after", kind="instant", help="Changed later than this."),
     Parameter(name="updated_before", kind="instant", help="Changed earlier than this."),
 )
+SEARCHED = ("namespace", "memory_type", "tags", "tags_any")
 FILTER = (
     Parameter(name="agent_id", help="Of this agent; of semantic entries: made by it."),
     *CONDITIONS,
@@ -53,7 +54,11 @@ FILTER = (
 
 def operations(services: Services) -> tuple[Operation, ...]:
     """Every operation of the protocol."""
-    api = OpenIntent(entries=services.entries, namespaces=services.namespaces)
+    api = OpenIntent(
+        entries=services.entries,
+        namespaces=services.namespaces,
+        agent_search=services.agent_search,
+    )
     return (
         Operation(
             method="GET", path="/.well-known/openintent.json", name="openintent_discover",
@@ -83,6 +88,15 @@ def operations(services: Services) -> tuple[Operation, ...]:
             summary="Delete what matches and may be changed, at most 1,000 at once.",
             handler=api.delete_batch, answer=m.DeletedAgentEntries,
             query=(*FILTER, LIMIT), takes_key=True,
+        ),
+        Operation(
+            method="GET", path=SEARCH, name="openintent_search_entries", role=Role.READER,
+            summary="Own episodic and shared semantic entries by their words, best first.",
+            handler=api.search_entries, answer=m.FoundAgentEntries,
+            query=(Parameter(name="q", help="Any text.", kind="words", required=True),
+                   *(each for each in CONDITIONS if each.name in SEARCHED),
+                   Parameter(name="limit", kind="count",
+                             help="How many, 10 unless told; at most 100.")),
         ),
         Operation(
             method="GET", path=NAMESPACES, name="openintent_list_namespaces", role=Role.READER,

@@ -7,6 +7,7 @@ from typing import Any
 
 from ...domain.agents.namespaces import OutdatedNamespace
 from ...domain.agents.rules import NO_ENTRY, AtItem, Outdated, OverCapacity, Taken
+from ...domain.agents.search import AgentFound
 from ...domain.agents.values import known
 from ...domain.errors import Invalid, Refusal
 from ...domain.model.agent_events import AgentEvent
@@ -69,6 +70,14 @@ def entry(of: AgentEntry) -> JsonObject:
         "expires_at": _rendered_if_any(handling.expires_at),
     }
     return shown if value is not None else {**shown, "unreadable": True}
+
+
+def found(of: AgentFound) -> JsonObject:
+    """What a search found, with the places where it looked."""
+    return {
+        "entries": [{**entry(hit.entry), "rank": hit.rank} for hit in of.hits],
+        "searched": {"own": of.own, "namespaces": list(of.namespaces)},
+    }
 
 
 def deleted(entry_id: str) -> JsonObject:

@@ -1,13 +1,21 @@
 """When owners last read their entries, which decides what is evicted (RFC-0015 §2.2)."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from threading import Lock
 
 from ..model.access import TenantId
+from ..model.agent_memory import AgentEntry, Eyes, Tier
 from ..model.memory import MemoryId
 
 Accessed = Mapping[MemoryId, datetime]
+
+
+def own_episodic(entries: Iterable[AgentEntry], eyes: Eyes, at: datetime) -> Accessed:
+    """Those of the entries whose reading is access: an agent's own episodic ones."""
+    spaces = ((it.memory, it.place.space) for it in entries)
+    own = [id_ for id_, it in spaces if it.tier is Tier.EPISODIC and it.agent == eyes.agent]
+    return dict.fromkeys(own, at)
 
 
 class Accesses:
@@ -21,6 +29,8 @@ class Accesses:
         self._noted: dict[TenantId, dict[MemoryId, datetime]] = {}
 
     def note(self, tenant: TenantId, accessed: Accessed) -> None:
+        if not accessed:
+            return
         with self._lock:
             self._noted.setdefault(tenant, {}).update(accessed)
 

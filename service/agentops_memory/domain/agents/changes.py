@@ -177,4 +177,5 @@ def _amend(
 
 
 def _text(place: Place, value: str, handling: Handling) -> Text:
-    return Text(type=place.space.tier.value, title=place.key, content=value, tags=handling.tags)
+    title = f"{place.space.namespace}/{place.key}"
+    return Text(type=place.space.tier.value, title=title, content=value, tags=handling.tags)

@@ -20,14 +20,13 @@ from ..model.agent_memory import (
     AgentSummary,
     Capacities,
     Eyes,
-    Tier,
 )
 from ..model.agents import NOT_YOUR_AGENT, AgentId
 from ..model.stores import Written
 from ..ports.callbacks import noop
 from ..ports.engine import Engine, Ids, Transaction
 from . import changes, rules
-from .accesses import Accesses
+from .accesses import Accesses, own_episodic
 from .changes import BatchItem, Deleted, Outcome
 from .listing import Listing, begin, go_on
 from .screening import clean_change, clean_draft, clean_filter, require_plain
@@ -256,10 +255,7 @@ class AgentEntries:
 
     def _note(self, caller: Caller, eyes: Eyes, at: datetime, *entries: AgentEntry) -> None:
         """Note that an owner was given its own episodic entries."""
-        spaces = ((it.memory, it.place.space) for it in entries)
-        own = [id_ for id_, it in spaces if it.tier is Tier.EPISODIC and it.agent == eyes.agent]
-        if own:
-            self.accesses.note(caller.tenant, dict.fromkeys(own, at))
+        self.accesses.note(caller.tenant, own_episodic(entries, eyes, at))
 
 
 def get(tx: Transaction, entry: AgentEntryId, eyes: Eyes) -> tuple[AgentEntry, datetime]:

@@ -193,6 +193,18 @@ class AgentFilter:
     updated_after: datetime | None = None
     updated_before: datetime | None = None
 
+    def names(self, namespace: str) -> bool:
+        """Whether a namespace is one that is asked for."""
+        if self.namespace is None or not self.is_prefix:
+            return self.namespace in (None, namespace)
+        return namespace.startswith(self.namespace)
+
+    def fits(self, entry: AgentEntry) -> bool:
+        """Whether an entry has the namespace and the tags that are asked for."""
+        tags = set(entry.handling.tags)
+        has_any = not self.any_tag or not tags.isdisjoint(self.any_tag)
+        return self.names(entry.place.space.namespace) and has_any and tags >= {*self.every_tag}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Eyes:

@@ -11,7 +11,11 @@ OVERSIZED = 16_000  # live memories of several projects in one, after which the 
 MOVABLE = 20_000  # live memories of a project that moves; it takes about 0.1 ms for each
 FIRST = 0  # the partition that there always is
 # Of each group; each partition is a table, and opening a file reads the names of all.
-NUMBERS = {IndexGroup.PROJECTS: range(FIRST, 256), IndexGroup.STORES: range(1024, 1088)}
+NUMBERS = {
+    IndexGroup.PROJECTS: range(FIRST, 256),
+    IndexGroup.STORES: range(1024, 1088),
+    IndexGroup.AGENTS: range(2048, 2112),
+}
 
 
 def group_of(number: int) -> IndexGroup:

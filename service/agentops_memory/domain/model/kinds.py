@@ -1,7 +1,7 @@
 """The kinds of spaces with the traits of each, and the kinds of erasures."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, StrEnum
 
 
@@ -30,6 +30,7 @@ class IndexGroup(StrEnum):
 
     PROJECTS = "projects"
     STORES = "stores"
+    AGENTS = "agents"  # each area by itself: nobody learns of others' words
 
 
 class History(Enum):
@@ -49,6 +50,7 @@ class Traits:
     has_entries: bool  # each of its memories is an entry of a store: at a path, with versions
     history: History
     index: IndexGroup | None  # none: nothing of it is in the index
+    is_json: bool = False  # its contents are JSON, whose words are indexed
     erasure: ErasureKind  # what the receipt calls memories past their retention
 
 
@@ -58,13 +60,14 @@ _OF_AGENTS = Traits(
     has_entries=False,
     history=History.NONE,
     index=None,
+    is_json=True,
     erasure=ErasureKind.AGENT,
 )
 
 TRAITS: Mapping[SpaceKind, Traits] = {
     SpaceKind.WORKING: _OF_AGENTS,
-    SpaceKind.EPISODIC: _OF_AGENTS,
-    SpaceKind.SEMANTIC: _OF_AGENTS,
+    SpaceKind.EPISODIC: replace(_OF_AGENTS, index=IndexGroup.AGENTS),
+    SpaceKind.SEMANTIC: replace(_OF_AGENTS, index=IndexGroup.AGENTS),
     SpaceKind.PROJECT: Traits(
         has_project=True,
         has_sessions=True,

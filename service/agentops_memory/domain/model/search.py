@@ -1,15 +1,14 @@
-"""Search: filters, hits, tiers, packed contexts and explanations."""
+"""Search: filters, hits, tiers, contexts and explanations."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from ..text.query import Query, Term
+from .agents import AgentId
+from .budget import Packed
 from .memory import Links, MemoryId, Shown
 from .space import GLOBAL_SCOPE, Project, StoreId
-
-SHOWN = 300  # code points of a memory's content in a context
-MOST_SHOWN = 50_000  # the length limit of a content
 
 
 class Field(StrEnum):
@@ -157,20 +156,27 @@ class Explanation:
 class Filter:
     """Which memories a read considers.
 
-    With `global_too`, the global memories of every project join those of the
-    project. The scope `global` means the global memories of every project,
-    whatever the project; any other scope means the project's own. A store means its
-    memories alone; without one, those of stores are not seen. `is_current` leaves out
-    what a live memory supersedes.
+    With `global_too`, the global memories of every project join those of the project. The
+    scope `global` means those of every project, whatever the project; any other scope the
+    project's own. A store means its memories alone, an agent its episodic ones, a namespace
+    those that agents share there; without one, none of these are seen. `is_current` leaves
+    out what a live memory supersedes.
     """
 
     project: Project | None = None
     scope: str | None = None
     store: StoreId | None = None
+    agent: AgentId | None = None
+    namespace: str | None = None
     type: str | None = None
     tag: str | None = None
     global_too: bool = False
     is_current: bool = False
+
+    @property
+    def is_of_agents(self) -> bool:
+        """Words are then weighed by those memories alone, so that none of others is told."""
+        return self.agent is not None or self.namespace is not None
 
     @property
     def in_context(self) -> "Filter":
@@ -245,49 +251,6 @@ class Found:
         """Full text if any memory was found by its words, else recency."""
         by_words = any(hit.method in (Method.TOPIC_KEY, Method.FULL_TEXT) for hit in self.hits)
         return Method.FULL_TEXT if by_words else Method.RECENCY
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
-    """The size limits of a context; None is no limit. `content_chars` are code points."""
-
-    max_tokens: int | None = None
-    max_chars: int | None = None
-    content_chars: int = SHOWN
-
-    @property
-    def is_bounded(self) -> bool:
-        """Whether there is any limit."""
-        return self.max_tokens is not None or self.max_chars is not None
-
-    def fits(self, tokens: int, chars: int) -> bool:
-        """Whether so much fits."""
-        within_tokens = self.max_tokens is None or tokens <= self.max_tokens
-        return within_tokens and (self.max_chars is None or chars <= self.max_chars)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeftOut:
-    """A memory that did not fit the budget; its place counts from one."""
-
-    memory: MemoryId
-    place: int
-    tokens: int
-    chars: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Packed:
-    """The size of a packed context, and what did not fit.
-
-    `places` are those of its memories among all candidates.
-    """
-
-    tokens: int
-    chars: int
-    places: tuple[int, ...]
-    left_out: tuple[LeftOut, ...]
-    summaries_left_out: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

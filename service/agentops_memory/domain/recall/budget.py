@@ -4,8 +4,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import compress
 
+from ..model.budget import Budget, LeftOut, Packed
 from ..model.memory import Text
-from ..model.search import Budget, Context, LeftOut, Packed
+from ..model.search import (
+    Context,
+)
 from ..text.normalization import cut
 
 

@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import TypeVar
 
 from ..errors import WITHOUT_WORDS
+from ..model.budget import Packed
 from ..model.memory import NO_LINKS, Memory, MemoryId
 from ..model.ranking import OTHER_SENTENCES, PLACES, sentence_weights
 from ..model.search import (
@@ -17,7 +18,6 @@ from ..model.search import (
     Hit,
     Matched,
     Method,
-    Packed,
     Parts,
     Reason,
     SentenceShare,

@@ -8,9 +8,10 @@ from itertools import islice
 from ..errors import WITHOUT_WORDS
 from ..memories.writes import live
 from ..model.access import Caller, Role
+from ..model.budget import Budget
 from ..model.memory import Memory, MemoryId
 from ..model.ranking import Scored
-from ..model.search import Budget, Context, Filter, Found, Hit, Method, Source, Tier, Wanted
+from ..model.search import Context, Filter, Found, Hit, Method, Source, Tier, Wanted
 from ..model.space import GLOBAL_SCOPE, Project, StoreId, Totals
 from ..ports.engine import Engine, Transaction
 from ..stores.rules import known_store

@@ -38,13 +38,13 @@ class Spaces(Table):
             self._known[space] = id_, area
         return self._known[space]
 
-    def knows(self, space: Space) -> bool:
-        """Whether the space was asked for before."""
+    def knows(self, space: Space) -> bool:  # it was asked for before
         return space in self._known
 
-    def add(self, space: Space) -> tuple[int, int]:
-        """Make a space; its id and its area of the index."""
-        area, partition = self._index.place(space)
+    def add(self, space: Space, beside: int | None = None) -> tuple[int, int]:
+        """Make a space, in the area of another one or its own; its id and its area."""
+        shared = self._execute("SELECT area, partition FROM spaces WHERE id = :id", id=beside)
+        area, partition = shared.fetchone() or self._index.place(space)
         place = {"kind": space.kind, "area": area, "partition": partition}
         id_ = self._inserted("spaces", **place, **names_of(space))
         return id_, area

@@ -21,6 +21,12 @@ T = TypeVar("T")
 
 EVERYWHERE = "TRUE"
 OF_A_STORE = "s.id = (SELECT space_id FROM stores WHERE uid = :store AND erasure_id IS NULL)"
+OF_AN_AGENT = """s.id IN (SELECT space_id
+                            FROM agent_spaces
+                           WHERE tier = 'episodic' AND agent = :agent)"""
+OF_A_NAMESPACE = """s.id IN (SELECT space_id
+                               FROM agent_spaces
+                              WHERE agent = '' AND namespace = :namespace)"""
 GLOBAL_AREA = 0  # of the index: of the global memories of every project
 UNINDEXED_AREA = -1  # of spaces that are not in it
 GLOBAL = f"s.scope = '{GLOBAL_SCOPE}'"
@@ -171,6 +177,8 @@ class FilteredTable(Table):
         """The condition of a filter on the table `spaces s`."""
         if filter_.store is not None:
             return OF_A_STORE
+        if filter_.is_of_agents:
+            return OF_AN_AGENT if filter_.namespace is None else OF_A_NAMESPACE
         if filter_.scope == GLOBAL_SCOPE:
             return GLOBAL
         conditions = []
@@ -201,6 +209,8 @@ class FilteredTable(Table):
             "project": filter_.project,
             "scope": filter_.scope,
             "store": filter_.store,
+            "agent": filter_.agent,
+            "namespace": filter_.namespace,
             "type": filter_.type,
             "tag": filter_.tag,
             **self._patterns(),

@@ -54,7 +54,7 @@ class AgentEntries(Table):
         scope = self._scope(space)
         if scope is None:
             made = space.within(self._uids.make(self._now))
-            id_, _ = self._spaces.add(made)
+            id_, _ = self._spaces.add(made, self._beside(space))
             self._insert("agent_spaces", space_id=id_, **_named(space))
             return made
         return space.within(scope)
@@ -233,6 +233,17 @@ class AgentEntries(Table):
                   SET accessed_at = :at
                 WHERE memory_id = :id AND accessed_at < :at""",
             [{"id": id_, "at": micros(at)} for id_, at in accesses.items()],
+        )
+
+    def _beside(self, space: AgentSpace) -> int | None:
+        """Where the words of a new space lie: those of one agent's tier are one place to search."""
+        if space.agent is None:
+            return None
+        return self._first(
+            lambda row: int(row[0]),
+            "SELECT space_id FROM agent_spaces WHERE tier = :tier AND agent = :agent LIMIT 1",
+            tier=space.tier.value,
+            agent=space.agent,
         )
 
     def _scope(self, space: AgentSpace) -> str | None:

@@ -15,6 +15,7 @@ from ....domain.model.ranking import PRIOR_MEMORIES, PRIOR_WORDS
 from ....domain.model.space import Project
 from ....domain.text.columns import context, tags_column
 from ....domain.text.features import ALL, INDEXED, Feature, Features
+from ....domain.text.json_words import words_of
 from ....domain.text.normalization import (
     INDEX_FORMAT,
     borrows,
@@ -83,6 +84,7 @@ def registered(database: sqlite3.Connection, stems: "Stems", features: Features 
     """
     functions: dict[str, tuple[int, Callable[..., str | int]]] = {
         "indexed_text": (1, lambda text: indexed(decoded(text), features)),
+        "indexed_value": (1, lambda value: indexed(words_of(decoded(value)), features)),
         "indexed_tags": (1, lambda tags: _indexed_tags(decoded(tags), features)),
         "borrows": (1, lambda content: borrows(decoded(content), features)),
         "borrowed": (

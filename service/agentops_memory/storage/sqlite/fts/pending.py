@@ -14,6 +14,7 @@ from ....domain.model.memory import Memory, MemoryId
 from ....domain.ports.retention import MAX_STEP
 from ....domain.text.columns import columns
 from ....domain.text.features import Feature, Features
+from ....domain.text.json_words import words_of
 from ....domain.text.normalization import NEIGHBOURS
 from ...index_cache.writes import IndexWrites
 from ...sql.liveness import indexed
@@ -49,7 +50,8 @@ class Pending(SqliteTable):
         if memory.is_deleted:
             return
         text, before, features = memory.text, self._before(memory, space), self.require_own_rules()
-        prepared = columns(text.title, text.content, text.tags, before, features)
+        content = words_of(text.content) if memory.space.traits.is_json else text.content
+        prepared = columns(text.title, content, text.tags, before, features)
         self._waiting[memory.id] = Document(area, *prepared)
         self._size += len(text.content)
         if (known := self._contents.get((space, memory.session))) is not None:

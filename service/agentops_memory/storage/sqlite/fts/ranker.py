@@ -10,6 +10,7 @@ from ....domain.model.ranking import Candidate, Scored, combined, with_gains
 from ....domain.model.search import Tier
 from ...index_cache.lookup import Lookup
 from ..base.dialect import Stems
+from .alone import AloneScores
 from .cached_index import CachedIndex
 from .queries import ALL, IndexQuery, Scores
 from .visibility import VisibleRows
@@ -18,8 +19,11 @@ from .visibility import VisibleRows
 class Ranker:
     """The rankings of one transaction."""
 
-    def __init__(self, scores: Scores, cached: CachedIndex, stems: Stems) -> None:
+    def __init__(
+        self, scores: Scores, alone: AloneScores, cached: CachedIndex, stems: Stems
+    ) -> None:
         self._scores = scores
+        self._alone = alone
         self._cached = cached
         self._stems = stems
 
@@ -57,6 +61,10 @@ class Ranker:
 
     def _best(self, query: IndexQuery, found: Lookup | None) -> list[Scored]:
         weights = query.sentence_weights
+        if query.visible.is_alone:
+            depth = None if query.depth == ALL else query.depth
+            sums = self._shown(self._alone.best(query), query.visible)
+            return combined([lowest(it, depth) for it in sums], weights)
         if found:
             return combined(self._sentences(query, found), weights)
         stored = [combined(self._scores.best(query, it), weights) for it in query.visible.spans]
@@ -67,7 +75,7 @@ class Ranker:
         """What memory tells of the query's words; None where it cannot."""
         asked = query.query.every if query.tier is Tier.EVERY else query.query.sentences
         terms = [term for it in asked for term in it.terms]
-        if any(term.starts for term in terms):
+        if query.visible.is_alone or any(term.starts for term in terms):
             yield None
             return
         stem_of = self._stems.of([term.text for term in terms])

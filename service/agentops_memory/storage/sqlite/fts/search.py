@@ -17,6 +17,7 @@ from ...index_cache.cache import CachedGroups
 from ...sql.memory_lists import MemoryLists
 from ..base.connection import READ_LIMIT, interrupt_at, known_stems
 from ..base.errors import is_damage, primary_code
+from .alone import AloneScores
 from .cached_index import CachedIndex
 from .explain import Explanations
 from .queries import IndexQuery, Scores
@@ -46,7 +47,7 @@ class Search:
         self._scores = Scores(connection)
         self._cached = CachedIndex(connection, groups, begun)
         self._stems = known_stems(connection)
-        self._ranker = Ranker(self._scores, self._cached, self._stems)
+        self._ranker = Ranker(self._scores, AloneScores(connection), self._cached, self._stems)
 
     @contextmanager
     def within(self, timeout: timedelta) -> Iterator[None]:

@@ -31,9 +31,12 @@ class Spelling(SqliteTable):
 
     def corrections(self, words: Collection[str], filter_: Filter) -> Corrections:
         """What the unknown ones among the words may have meant."""
-        if filter_.project is None and filter_.store is None and filter_.scope != GLOBAL_SCOPE:
+        is_one = filter_.project or filter_.store or filter_.is_of_agents
+        if not is_one and filter_.scope != GLOBAL_SCOPE:
             return {}
         visible = self._visibility.of(filter_)
+        if not visible.spans:  # nothing was ever there
+            return {}
         ((number, spans),) = visible.spans.items()
         areas = [area_of(first) for first, _ in spans]
         forms = {word: it for word, it in compared(self._stems, words).items() if it}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ....domain.model.access import Patterns
 from ....domain.model.groups import FIRST
 from ....domain.model.search import Filter
-from ....domain.model.space import GLOBAL_SCOPE, Project, StoreId
+from ....domain.model.space import GLOBAL_SCOPE, Project
 from ...index_cache.rows import row_number, span_of
 from ...sql.liveness import Moment, expired, indexed, superseded
 from ...sql.table import GLOBAL_AREA, OF_A_STORE, FilteredTable
@@ -35,6 +35,7 @@ class VisibleRows:
     spans: dict[int, list[Span]]
     condition: str
     hidden: tuple[Hides, ...]
+    is_alone: bool  # whether words are weighed within the ranges alone
     values: Mapping[str, object]
 
 
@@ -59,13 +60,17 @@ class Visibility(FilteredTable):
                 spans=self._spans(filter_),
                 condition=self._condition(filter_),
                 hidden=self._hidden(filter_),
+                is_alone=filter_.is_of_agents,
                 values=self._values(filter_),
             )
         return self._known[filter_]
 
     def _spans(self, filter_: Filter) -> dict[int, list[Span]]:
         if filter_.store is not None:
-            return self._store(filter_.store)
+            return self._spans_of(OF_A_STORE, store=filter_.store)
+        if filter_.is_of_agents:
+            on_spaces, values = self._on_spaces(filter_), self._values(filter_)
+            return self._spans_of(on_spaces, **values)
         if filter_.scope == GLOBAL_SCOPE:
             return {FIRST: [_GLOBALS]}
         if filter_.project is None:
@@ -101,10 +106,10 @@ class Visibility(FilteredTable):
         ).fetchone()
         return place
 
-    def _store(self, store: StoreId) -> dict[int, list[Span]]:
-        row = self._execute(
-            f"SELECT s.area, s.partition FROM spaces s WHERE {OF_A_STORE}", store=store
-        ).fetchone()
+    def _spans_of(self, on_spaces: str, **values: object) -> dict[int, list[Span]]:
+        """The range of what has an area of its own."""
+        statement = f"SELECT s.area, s.partition FROM spaces s WHERE {on_spaces} LIMIT 1"
+        row = self._execute(statement, **values).fetchone()
         return {} if row is None else {row[1]: [span_of(row[0])]}
 
     def _hidden(self, filter_: Filter) -> tuple[Hides, ...]:
@@ -119,7 +124,7 @@ class Visibility(FilteredTable):
     def _condition(self, filter_: Filter) -> str:
         """What the ranges do not say already."""
         on_memories = self._on_memories(filter_, "m")
-        if filter_.store is not None:
+        if filter_.store is not None or filter_.is_of_agents:
             return on_memories
         are_all = self._projects.are_everything if filter_.project is None else filter_.global_too
         if filter_.scope == GLOBAL_SCOPE or (filter_.scope is None and are_all):

@@ -75,7 +75,10 @@ CREATE VIEW memory_text (id, space_id, area, partition, title, content, context,
            s.area,
            s.partition,
            indexed_text(CAST(m.title AS BLOB)),
-           indexed_text(CAST(m.content AS BLOB)),
+           CASE WHEN s.kind IN ('episodic', 'semantic')
+                THEN indexed_value(CAST(m.content AS BLOB))
+                ELSE indexed_text(CAST(m.content AS BLOB))
+           END,
            CASE WHEN borrows(CAST(m.content AS BLOB))
                 THEN borrowed((SELECT CAST(n.content AS BLOB)
                                  FROM memories n INDEXED BY memories_in_session
