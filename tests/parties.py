@@ -23,6 +23,7 @@ class Party:
     sessions: list[str] = field(default_factory=list)
     dead: set[int] = field(default_factory=set)
     stores: list[str] = field(default_factory=list)  # their ids
+    entries: list[str] = field(default_factory=list)  # of its own memory as an agent
     foreign_stores: list[tuple[str, str, str]] = field(default_factory=list)  # in each tenant
 
     @property

@@ -25,7 +25,6 @@ from agentops_memory.domain.model.agent_memory import (
     AgentEntryId,
     AgentFilter,
     AgentSpace,
-    Capacities,
     Eyes,
     Handling,
     Permissions,
@@ -34,6 +33,7 @@ from agentops_memory.domain.model.agent_memory import (
     Tier,
 )
 from agentops_memory.domain.model.agents import AgentId
+from agentops_memory.domain.model.capacities import Capacities
 from agentops_memory.domain.model.retention import Kind
 from agentops_memory.domain.model.stores import Written
 from agentops_memory.storage.sqlite import SqliteEngine

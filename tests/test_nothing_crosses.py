@@ -21,6 +21,7 @@ from agentops_memory.telemetry.logs import JsonFormatter
 from . import crossing_stores
 from .callers import calling, made_key
 from .crossing_agents import reach_as_an_agent, work_as_an_agent
+from .crossing_entries import work_with_entries
 from .database import assert_index_is_whole
 from .otlp import Collector
 from .parties import NEVER, Party, Place, same
@@ -238,7 +239,8 @@ def everybody(
                 ("acme", ""),
             ]
         ):
-            token = made_key(service.path, "admin", tenant, (f"{prefix}*",))
+            agents = (f"agent-{number}",)
+            token = made_key(service.path, "admin", tenant, (f"{prefix}*",), agents=agents)
             client = calling(service, token)
             party = Party(tenant=tenant, prefix=prefix, number=number, client=client)
             party.foreign_stores = stores
@@ -286,6 +288,7 @@ def test_nothing_crosses(
             going_on.driven |= DEEDS[deed] | STORE_DEEDS[store_deed]
         for party in parties:
             knock_at_stores(going_on, party)
+            work_with_entries(going_on, party)
             work_as_an_agent(going_on, party)
             reach_as_an_agent(going_on, party)
             stats = party.ask("GET", "/stats").json()

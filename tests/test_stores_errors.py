@@ -190,8 +190,8 @@ def test_a_path_that_only_begins_alike_is_not_this_protocols(service: Service, p
     plain = service.http.get(path)
     foreign = service.http.get(path, headers={"Origin": "https://evil.example"})
 
-    assert (plain.status_code, plain.json()) == (404, {"error": "There is nothing at this path."})
-    assert (foreign.status_code, foreign.json().keys()) == (403, {"error"})
+    assert (plain.status_code, plain.json()["error"]) == (404, {"code": "NOT_FOUND"})
+    assert (foreign.status_code, foreign.json()["error"]) == (403, {"code": "ACCESS_DENIED"})
 
 
 def test_every_kind_of_refusal_has_a_status_and_a_type() -> None:

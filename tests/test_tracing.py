@@ -114,6 +114,9 @@ def test_a_request_is_a_span_in_the_trace_of_its_caller(operation: str, tmp_path
     assert is_within(wanted, span) == wanted
 
 
+OF_OTHERS = ("/api/", "/anthropic/", "/.well-known/")  # protocols
+
+
 def test_every_operation_of_the_api_is_traced_here(service: Service) -> None:
     paths = service.http.get("/openapi.json").json()["paths"]
 
@@ -121,7 +124,9 @@ def test_every_operation_of_the_api_is_traced_here(service: Service) -> None:
         operation["operationId"]
         for path, methods in paths.items()
         for operation in methods.values()
-        if not path.startswith(("/api/", "/anthropic/"))  # other protocols have tests of their own
+        if not path.startswith(
+            ("/api/", "/anthropic/", "/.well-known/")
+        )  # other protocols have tests of their own
     }
     assert served - WITHOUT_SPAN - {"get_erasure"} == set(OPERATIONS)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..domain.errors import SettingRefused
-from ..domain.model.agent_memory import Capacities
+from ..domain.model.capacities import Capacities
 from ..domain.model.retention import Retentions
 from ..domain.text.features import Features
 from . import parsing

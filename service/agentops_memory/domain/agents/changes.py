@@ -13,11 +13,11 @@ from ..model.agent_memory import (
     AgentEntry,
     AgentEntryId,
     AgentFilter,
-    Capacities,
     Eyes,
     Handling,
     Place,
 )
+from ..model.capacities import Capacities
 from ..model.memory import Lifecycle, Memory, MemoryId, Text
 from ..ports.engine import Ids, Transaction
 from . import rules
@@ -36,10 +36,9 @@ class BatchItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What a write leaves, and whether others were removed for it."""
+    """What a write leaves."""
 
     entries: tuple[AgentEntry, ...]
-    has_removed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,8 +59,8 @@ def create(
     """Make an entry at a free place; those in `but` are not evicted for it."""
     place, handling = draft.place, begun(draft.handling, tx.now)
     rules.require_write(tx, place, eyes)
-    has_removed = rules.make_place_free(tx, place)
-    has_removed |= rules.make_room(tx, draft, capacities, but)
+    rules.make_place_free(tx, place)
+    rules.make_room(tx, draft, capacities, but)
     memory = Memory(
         uid=tx.new_uid(tx.now),
         session=None,
@@ -76,7 +75,7 @@ def create(
     made = replace(draft, handling=handling)
     entry = tx.agents.add(created(tx, memory).id, made, eyes.agent)
     rules.note(tx, EventType.CREATED, entry, eyes)
-    return Outcome(entries=(entry,), has_removed=has_removed)
+    return Outcome(entries=(entry,))
 
 
 def amend(
@@ -98,16 +97,14 @@ def write_batch(
 ) -> Outcome:
     """All of them in order; AtItem for the first that is refused."""
     written: list[AgentEntry] = []
-    has_removed = False
     for number, item in enumerate(items):
         try:
             done = _write(tx, eyes, item, capacities, [it.memory for it in written])
         except Refusal as refusal:
             raise AtItem(number, refusal) from refusal
         written.extend(done.entries)
-        has_removed |= done.has_removed
     now = {it.id: it for it in written}  # one may have been changed after it was made
-    return Outcome(entries=tuple(now[it.id] for it in written), has_removed=has_removed)
+    return Outcome(entries=tuple(now[it.id] for it in written))
 
 
 def delete_batch(tx: Transaction, eyes: Eyes, filter_: AgentFilter, most: int) -> Deleted:

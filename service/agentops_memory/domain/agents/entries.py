@@ -18,10 +18,10 @@ from ..model.agent_memory import (
     AgentEntryId,
     AgentFilter,
     AgentSummary,
-    Capacities,
     Eyes,
 )
 from ..model.agents import NOT_YOUR_AGENT, AgentId
+from ..model.capacities import Capacities
 from ..model.stores import Written
 from ..ports.callbacks import noop
 from ..ports.engine import Engine, Ids, Transaction
@@ -229,8 +229,6 @@ class AgentEntries:
         **kwargs: P.kwargs,
     ) -> Sequence[AgentEntry]:
         outcome = await self._write(caller, work, *args, **kwargs)
-        if outcome.has_removed:
-            self.on_erased(caller)
         return outcome.entries
 
     async def _write(

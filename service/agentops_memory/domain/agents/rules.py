@@ -10,11 +10,11 @@ from ..model.agent_memory import (
     AgentDraft,
     AgentEntry,
     AgentEntryId,
-    Capacities,
     Eyes,
     Place,
     Tier,
 )
+from ..model.capacities import Capacities
 from ..model.erasure import Erasure, ErasureId
 from ..model.kinds import ErasureKind
 from ..model.memory import MemoryId
@@ -47,7 +47,9 @@ class Outdated(Conflict):
 
 
 class AtItem(Refusal):
-    """An item of a batch is refused, and so is all of it."""
+    """An item of a batch is refused, and so is all of it, by the code of its refusal."""
+
+    code = "invalid_input"  # of those that tell no items apart
 
     def __init__(self, number: int, refusal: Refusal) -> None:
         super().__init__(f"entries[{number}]: {refusal}")
@@ -90,21 +92,20 @@ def require_version(entry: AgentEntry, version: int | None) -> None:
         raise Outdated(entry)
 
 
-def make_place_free(tx: Transaction, place: Place) -> bool:
-    """Raise Taken while a live entry is there; whether one that has expired was removed."""
+def make_place_free(tx: Transaction, place: Place) -> None:
+    """Raise Taken while a live entry is there; one that has expired is removed."""
     held = tx.agents.at(place)
     if held is None:
-        return False
+        return
     if not held.is_expired(tx.now):
         raise Taken(held)
     remove(tx, held, EventType.EXPIRED, reason=ENDED)
-    return True
 
 
 def make_room(
     tx: Transaction, draft: AgentDraft, capacities: Capacities, but: Collection[MemoryId] = ()
-) -> bool:
-    """Let a new entry fit; whether others were removed for it.
+) -> None:
+    """Let a new entry fit.
 
     Episodic ones make room, those that have expired first; of working ones there is an end.
     OverCapacity, with nothing changed, where none may go.
@@ -112,7 +113,7 @@ def make_room(
     require_room(tx)
     space = draft.place.space
     if space.agent is None:
-        return False
+        return
     agent, is_working = space.agent, space.tier is Tier.WORKING
     most = capacities.working if is_working else capacities.episodic
     count = tx.agents.count(space.tier, agent)
@@ -127,7 +128,6 @@ def make_room(
         if victim is None:
             raise OverCapacity("episodic_capacity", count, most)
         remove(tx, victim, EventType.EVICTED, reason="capacity")
-    return over > 0
 
 
 def remove(

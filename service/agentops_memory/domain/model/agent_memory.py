@@ -107,14 +107,6 @@ class AgentDraft:
     labels: Labels = Labels()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Capacities:
-    """How many entries an agent has at most (§9.4): working ones outside of tasks, and episodic."""
-
-    working: int = 1_000
-    episodic: int = 1_000
-
-
 class Kept(Enum):
     """That a part stays as it is, where None takes it away."""
 

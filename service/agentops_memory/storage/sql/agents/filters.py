@@ -1,5 +1,6 @@
 """SQL for which entries of agents' memory are asked for (RFC-0015 §4.1)."""
 
+import json
 from collections.abc import Iterator, Mapping
 
 from ....domain.model.agent_memory import AgentFilter
@@ -40,4 +41,5 @@ _NAMESPACE = {
 
 
 def _tagged(sql: Dialect, name: str, tag: str) -> Condition:
-    return f"EXISTS (SELECT 1 FROM {sql.tags_of('m')} WHERE value = :{name})", {name: tag}
+    """In the array as it is stored, a text between quotes is one of its items and nothing else."""
+    return sql.contains("m.tags", f":{name}"), {name: json.dumps(tag, ensure_ascii=False)}

@@ -1,0 +1,188 @@
+"""`python -m benchmarks.openintent`: agents' memory beside what the REST API costs, in turns."""
+
+import json
+from argparse import ArgumentParser
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import partial
+from itertools import count, cycle, islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from urllib.parse import quote
+
+from . import corpus
+from .client import Client, Request, get, post, with_body
+from .figures import Figure, at_most, show
+from .measures import times_in_turns
+from .process import running
+
+MEMORY = "/api/v1/memory"
+AGENTS, ENTRIES = 10, 1_000  # and how many episodic entries each has
+ROUNDS = 300
+LISTED = 40  # rounds of what takes long
+VALUE_BYTES = 400
+CAPACITY = "1000"
+
+Work = Callable[[], object]
+
+
+class Agent:
+    """An agent that asks a service on a connection of its own."""
+
+    def __init__(self, client: Client, name: str) -> None:
+        self.client, self.name = client, name
+        self.numbers = count()
+        self.texts = cycle(_texts(len(name), 500))
+
+    @property
+    def value(self) -> dict[str, object]:
+        return {"text": next(self.texts), "done": next(self.numbers)}
+
+    def ask(self, method: str, path: str, body: object = None, **headers: str) -> Any:
+        return json.loads(self.client.ask(self._request(method, path, body, headers)))
+
+    def body(self, tier: str, **fields: object) -> dict[str, object]:
+        return {
+            "agent_id": self.name, "namespace": "notes", "key": f"key {next(self.numbers)}",
+            "value": self.value, "memory_type": tier, "tags": ["batch", "shop"],
+        } | fields  # fmt: skip
+
+    def create(self, tier: str, **fields: object) -> Any:
+        return self.ask("POST", MEMORY, self.body(tier, **fields))
+
+    def batch(self, number: int, **fields: object) -> Any:
+        entries = [self.body("episodic", **fields) for _ in range(number)]
+        return self.ask("POST", f"{MEMORY}/batch", {"entries": entries})
+
+    def _request(self, method: str, path: str, body: object, headers: dict[str, str]) -> Request:
+        sent = b"" if body is None else json.dumps(body).encode()
+        given = {"X-Agent-ID": self.name} | {k.replace("_", "-"): v for k, v in headers.items()}
+        return with_body(method, path, sent, given)
+
+
+class Working:
+    """A working entry, and its version."""
+
+    def __init__(self, agent: Agent) -> None:
+        self.agent = agent
+        self.id = agent.create("working")["id"]
+        self.version = 1
+
+    def patch(self) -> None:
+        path, match = f"{MEMORY}/{self.id}", str(self.version)
+        self.agent.ask("PATCH", path, {"value": self.agent.value}, If_Match=match)
+        self.version += 1
+
+
+def main() -> None:
+    """Seed, start, take turns, print."""
+    seed = ArgumentParser(prog="benchmarks.openintent", description=__doc__)
+    seed.add_argument("--seed", type=int, default=7)
+    with TemporaryDirectory() as folder, ExitStack() as stack:
+        show(_figures(Path(folder), stack, seed.parse_args().seed))
+
+
+def _figures(folder: Path, stack: ExitStack, seed: int) -> Iterator[Figure]:
+    settings = {"MEMORY_EPISODIC_CAPACITY": CAPACITY, "MEMORY_DEDUPE_WINDOW": "0"}
+    first = get("/health")
+    whole = stack.enter_context(running(folder / "a.db", first=first, settings=settings))
+    bare = stack.enter_context(running(folder / "b.db", first=first, settings=settings))
+    client, other = Client(whole.port), Client(bare.port)
+    prompts, numbers = cycle(corpus.prompts(seed, 2_000)), count()
+    texts = cycle(_texts(seed, 500))
+
+    def save(to: Client) -> None:
+        content = f"{next(numbers)} {next(texts)}"
+        body = {"session_id": "s", "type": "note", "title": "t", "content": content,
+                "project": "project-0"}  # fmt: skip
+        to.ask(post("/observations", body))
+
+    for text in _texts(seed + 1, 500):
+        for to in (client, other):
+            body = {"session_id": "s", "type": "note", "title": "t", "content": text,
+                    "project": "project-0"}  # fmt: skip
+            to.ask(post("/observations", body))
+    full = [Agent(client, f"agent-{number}") for number in range(AGENTS)]
+    for agent in full:
+        for _ in range(ENTRIES // 100):
+            agent.batch(100)
+    roomy, small = Agent(client, "roomy"), Working(Agent(client, "small"))
+    entry = roomy.create("episodic")["id"]
+    query = f"{MEMORY}?tags=batch,shop&limit=100"
+
+    yield from _beside(
+        {
+            "POST /observations": partial(save, client),
+            "create episodic": partial(roomy.create, "episodic"),
+            "PATCH of a working entry": small.patch,
+            "create that evicts": partial(full[0].create, "episodic"),
+        },
+        ROUNDS,
+        {"create episodic": 1.25, "PATCH of a working entry": 0.7},
+    )
+    yield from _beside(
+        {
+            "GET /observations/{id}": lambda: client.ask(get("/observations/1")),
+            "GET an entry": lambda: roomy.ask("GET", f"{MEMORY}/{entry}"),
+        },
+        ROUNDS,
+        {"GET an entry": 1.2},
+    )
+    yield from _beside(
+        {
+            "/search": lambda: client.ask(get("/search", q=next(prompts), project="project-0")),
+            "search of an agent": lambda: full[1].ask(
+                "GET", f"{MEMORY}/search?q={quote(next(prompts))}"
+            ),
+        },
+        ROUNDS,
+        {"search of an agent": 1.3},
+    )
+    yield from _beside(
+        {
+            "10 creates": lambda: [full[4].create("episodic") for _ in range(10)],
+            "a batch of 10": lambda: full[2].batch(10),
+        },
+        LISTED,
+        {"a batch of 10": 0.3},
+    )
+    yield from _beside(
+        {
+            "list of 100": lambda: full[3].ask("GET", f"{MEMORY}?limit=100"),
+            "query by two tags": lambda: full[3].ask("GET", query),
+        },
+        LISTED,
+        {},
+    )
+    for what, asked in {
+        "POST /observations": save,
+        "/context": lambda to: to.ask(get("/context", project="project-0", query=next(prompts))),
+        "/search": lambda to: to.ask(get("/search", project="project-0", q=next(prompts))),
+    }.items():
+        name = f"{what} with 10,000 agents' entries in the file"
+        works: dict[str, Work] = {"without": partial(asked, other), name: partial(asked, client)}
+        yield from _beside(works, 2 * ROUNDS, {name: 1.05})
+
+
+def _texts(seed: int, number: int) -> list[str]:
+    """Texts of some 400 bytes."""
+    prompts = cycle(corpus.prompts(seed, 900))
+    return [" ".join(islice(prompts, 6))[:VALUE_BYTES] for _ in range(number)]
+
+
+def _beside(works: dict[str, Work], rounds: int, aims: dict[str, float]) -> Iterator[Figure]:
+    """Each beside the first of them."""
+    times = times_in_turns(works for _ in range(rounds))
+    base, *others = works
+    for name in others:
+        yield Figure(
+            what=f"{name} against {base}: p50",
+            value=times[name].p50 / times[base].p50,
+            aim=at_most(aims[name]) if name in aims else None,
+            beside=f"{times[name]} against {times[base]}",
+        )
+
+
+if __name__ == "__main__":
+    main()
