@@ -53,7 +53,7 @@ async def listed(
     entries: AgentEntries, eyes: Eyes, filter_: AgentFilter, limit: int = 100, offset: int = 0
 ) -> tuple[int, list[AgentEntry]]:
     """How many entries there are, and those of a page."""
-    found = await entries.page(OPERATOR, eyes, filter_, limit, offset)
+    found = await entries.page(lambda: (OPERATOR, eyes), filter_, limit, offset)
     return found.total, [entry async for portion in found.portions for entry in portion]
 
 

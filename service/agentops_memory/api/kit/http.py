@@ -105,7 +105,9 @@ async def idempotency_of(
         raise Invalid("A request has one idempotency key; this one has several.")
     admitted = admission(request)
     path, query = request.scope["path"].encode(), request.scope["query_string"]
-    asked = request.method.encode(), path, query, await _body_digest(request, limit)
+    asked = [request.method.encode(), path, query, await _body_digest(request, limit)]
+    if match := request.headers.get("if-match"):  # another version is another request
+        asked.append(match.encode())
     admitted.idempotency = idempotency(
         admitted.caller(), keys.pop(), admitted.status, *asked, holder=holder
     )

@@ -8,7 +8,7 @@ from pydantic_core import PydanticCustomError
 
 from ...domain.agents.lifetime import TASK_LIFETIME, lifetime
 from ...domain.agents.screening import MAX_NAME
-from ...domain.agents.values import MAX_VALUE
+from ...domain.agents.values import MAX_VALUE, compact
 from ...domain.errors import Invalid
 from ...domain.memories.redactor import MAX_TAG, MAX_TAGS
 from ...domain.model.agents import LONGEST_AGENT, agent_id
@@ -68,6 +68,15 @@ def _open(sensitivity: str) -> str:
     return sensitivity
 
 
+def _compact(value: Any) -> str:
+    if not isinstance(value, dict):
+        raise _fault("must be an object")
+    try:
+        return compact(value)
+    except Invalid as error:
+        raise _fault(str(error).removeprefix("value ").removesuffix(".")) from error
+
+
 def _instant(text: str) -> str:
     if instant(text) is None:
         raise _fault("must be an RFC 3339 time")
@@ -96,9 +105,16 @@ Sensitivity = Annotated[
     Literal["public", "internal", "confidential", "restricted"], AfterValidator(_open)
 ]
 Access = Literal["none", "read", "write", "admin"]
-Value = Annotated[
-    dict[str, Any],
-    Field(description=f"At most {MAX_VALUE:,} bytes of compact JSON.", examples=[{"total": 47}]),
+Value = Annotated[  # read as the compact text that is stored
+    Any,
+    AfterValidator(_compact),
+    Field(
+        json_schema_extra={
+            "type": "object",
+            "description": f"At most {MAX_VALUE:,} bytes of compact JSON.",
+            "examples": [{"total": 47}],
+        }
+    ),
 ]
 
 
@@ -138,7 +154,8 @@ class AgentEntryBody(BaseModel):
     def _belongs(self) -> "AgentEntryBody":
         if self.agent_id is None and self.memory_type != "semantic":
             raise _fault_of("agent_id", "is required")
-        if self.ttl == TASK_LIFETIME and self.scope.task_id is None:
+        is_made = getattr(self, "version", None) is None
+        if is_made and self.ttl == TASK_LIFETIME and self.scope.task_id is None:
             raise _fault_of("ttl", f"{TASK_LIFETIME} needs scope.task_id")
         return self
 

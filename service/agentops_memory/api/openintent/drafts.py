@@ -8,8 +8,8 @@ from pydantic_core import ErrorDetails
 
 from ...domain.agents.changes import BatchItem
 from ...domain.agents.namespaces import PermissionsChange
-from ...domain.agents.values import compact
-from ...domain.errors import Denied
+from ...domain.agents.rules import AtItem
+from ...domain.errors import Denied, Refusal
 from ...domain.model.agent_memory import (
     KEPT,
     Access,
@@ -48,7 +48,7 @@ def draft(given: m.AgentEntryBody, eyes: Eyes) -> AgentDraft:
     """The entry that is to be made; Denied for one of another agent."""
     return AgentDraft(
         place=_place(given, eyes),
-        value=compact(given.value),
+        value=given.value,
         handling=Handling(
             tags=tuple(dict.fromkeys(given.tags)),
             is_pinned=given.pinned,
@@ -62,13 +62,24 @@ def draft(given: m.AgentEntryBody, eyes: Eyes) -> AgentDraft:
     )
 
 
+def items(given: m.AgentBatchBody, eyes: Eyes) -> list[BatchItem]:
+    """The items of a batch; AtItem for the first that asks for what is another agent's."""
+    found = []
+    for number, each in enumerate(given.entries):
+        try:
+            found.append(item(each, eyes))
+        except Refusal as refusal:
+            raise AtItem(number, refusal) from refusal
+    return found
+
+
 def item(given: m.AgentBatchItem, eyes: Eyes) -> BatchItem:
     """An item of a batch; with a version, what it names is changed."""
     if given.version is None:
         return BatchItem(draft=draft(given, eyes))
     named = given.model_fields_set
     change = AgentChange(
-        value=compact(given.value),
+        value=given.value,
         tags=tuple(dict.fromkeys(given.tags)) if "tags" in named else None,
         is_pinned=given.pinned if "pinned" in named else None,
         priority=Priority[given.priority.upper()] if "priority" in named else None,
@@ -76,15 +87,18 @@ def item(given: m.AgentBatchItem, eyes: Eyes) -> BatchItem:
         curated_by=KEPT if given.curated_by is None else given.curated_by,
         ttl=KEPT if given.ttl is None else given.ttl,
         expires_at=KEPT if given.expires_at is None else _instant(given.expires_at),
+        claims=lambda of: _require_same(scope, of),
     )
     place = AgentDraft(place=_place(given, eyes), value="{}")
+    scope = {} if "scope" not in named else {"scope": present(given.scope.model_dump())}
     return BatchItem(draft=place, change=change, version=given.version)
 
 
 def change(given: m.AgentChangeBody, version: int) -> AgentChange:
     """The change of an entry that is at this version; `null` takes away what may be absent."""
     claims = present(given.model_extra or {})
-    if claims.pop("version", version) != version:
+    claimed = claims.pop("version", version)
+    if type(claimed) is not int or claimed != version:  # a boolean equals a number
         raise BadFields([("version", "must be that of the header If-Match")])
 
     def said(name: str) -> Any:
@@ -92,7 +106,7 @@ def change(given: m.AgentChangeBody, version: int) -> AgentChange:
 
     sensitivity, expires_at = said("sensitivity"), said("expires_at")
     return AgentChange(
-        value=None if given.value is None else compact(given.value),
+        value=given.value,
         tags=None if given.tags is None else tuple(dict.fromkeys(given.tags)),
         is_pinned=given.pinned,
         priority=None if given.priority is None else Priority[given.priority.upper()],
@@ -164,13 +178,18 @@ def _bad_fields(faults: Iterable[ErrorDetails]) -> BadFields:
     return BadFields([_fault(each) for each in faults])
 
 
+def said_of(fault: ErrorDetails) -> str:
+    """What is said of a field."""
+    said = _FAULTS.get(fault["type"], "is not what it should be")
+    return said.format(**fault.get("ctx", {}))
+
+
 def _fault(fault: ErrorDetails) -> tuple[str, str]:
     """The field and what is said of it."""
     details, path = fault.get("ctx", {}), ""
     for step in [*fault["loc"], *([details["field"]] if "field" in details else [])]:
         path += f"[{step}]" if isinstance(step, int) else f".{step}" if path else str(step)
-    said = _FAULTS.get(fault["type"], "is not what it should be")
-    return path or "the body", said.format(**details)
+    return path or "the body", said_of(fault)
 
 
 BODIES = Bodies(refusal=_bad_fields, limit=1024 * 1024)

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -90,19 +91,17 @@ class OpenIntent:
         return _answered(wire.deleted(public_id(ENTRY, id_)))
 
     async def query_entries(self, request: Request) -> Response:
-        caller, (limit, offset) = current_caller(request), queries.page(request)
-        found = await self.entries.page(
-            caller, queries.eyes(request, caller), queries.filter_(request), limit, offset
-        )
+        limit, offset = queries.page(request)
+        asking = partial(queries.asking, request)
+        found = await self.entries.page(asking, queries.filter_(request), limit, offset)
         after = wire.written({"total": found.total, "limit": limit, "offset": offset})
         return await _listed(found, b'{"entries":[', b"]," + after[1:])
 
     async def list_entries(self, request: Request) -> Response:
-        caller, (limit, offset) = current_caller(request), queries.page(request)
+        limit, offset = queries.page(request)
         filter_ = queries.filter_(request, queries.agent_in_path(request))
-        found = await self.entries.page(
-            caller, queries.eyes(request, caller), filter_, limit, offset
-        )
+        asking = partial(queries.asking, request)
+        found = await self.entries.page(asking, filter_, limit, offset)
         return await _listed(found, b"[", b"]", {TOTAL: str(found.total)})
 
     async def search_entries(self, request: Request) -> Response:
@@ -124,7 +123,7 @@ class OpenIntent:
     async def write_batch(self, request: Request) -> Response:
         given = await BATCHES.read(request, m.AgentBatchBody)
         caller, eyes, idempotency = await _asked(request, BATCHES)
-        items = [drafts.item(each, eyes) for each in given.entries]
+        items = drafts.items(given, eyes)
         done = await self.entries.write_batch(caller, eyes, items, idempotency=idempotency)
         annotate({"memory.agent.id": eyes.agent, "memory.result_count": len(done.value)})
         content = {"entries": [wire.entry(each) for each in done.value]}
@@ -167,7 +166,7 @@ class OpenIntent:
         return _answered(wire.namespace(found), headers=_tag(found.version))
 
     async def update_namespace(self, request: Request) -> Response:
-        name, version = queries.namespace_in_path(request), queries.version_if_any(request)
+        name, version = queries.new_namespace(request), queries.version_if_any(request)
         given = await BODIES.read(request, m.NamespaceChangeBody)
         caller, eyes, idempotency = await _asked(request)
         done = await self.namespaces.permit(

@@ -5,31 +5,43 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import unquote
 
+from pydantic import TypeAdapter, ValidationError
 from starlette.requests import Request
 
 from ...domain.errors import Denied, Invalid
 from ...domain.model.access import Caller, Role
 from ...domain.model.agent_memory import AgentFilter, Eyes, Labels, Tier
-from ...domain.model.agents import NOT_YOUR_AGENT, AgentId, agent_id, asking
+from ...domain.model.agents import NOT_YOUR_AGENT, AgentId, agent_id
+from ...domain.model.agents import asking as asking_agent
 from ..kit.endpoint import current_caller
 from ..kit.http import Query, parameter, query_of
 from ..kit.paging import instant
 from ..kit.refusals import NoPath
+from .bodies import NamespaceName
+from .drafts import said_of
 from .faults import BadFields, VersionRequired
 
 SHOWN, MOST_SHOWN = 100, 1_000  # entries of a page
 FOUND, MOST_FOUND = 10, 100  # entries of a search
+MOST_TAGS = 100  # of a condition
 ANY = "*"  # at the end of a namespace: whatever follows
 AGENT = "X-Agent-ID"
 
+_NAMESPACE = TypeAdapter[str](NamespaceName)
 _MATCH = re.compile(r'(?:W/)?"(\d{1,18})"|(\d{1,18})', re.ASCII)
 _NUMBER = re.compile(r"\d+", re.ASCII)
 _MOST = 18  # digits that are read
 
 
 def require_agent(request: Request, caller: Caller) -> AgentId:
-    """The agent that asks; Denied or Invalid if nobody may ask so."""
-    return asking(caller, request.headers.get(AGENT, "").strip())
+    """The agent that asks; Denied or Invalid if nobody may ask so.
+
+    A path is cut before its escapes are read: an escaped slash is no cut.
+    """
+    raw: bytes = request.scope["raw_path"]
+    if b"%2f" in raw.lower() and b"/namespaces/" not in raw:
+        raise NoPath
+    return asking_agent(caller, request.headers.get(AGENT, "").strip())
 
 
 def eyes(request: Request, caller: Caller | None = None) -> Eyes:
@@ -37,6 +49,12 @@ def eyes(request: Request, caller: Caller | None = None) -> Eyes:
     caller = caller or current_caller(request)
     agent = require_agent(request, caller)
     return Eyes(agent=agent, is_admin=caller.role.includes(Role.ADMIN))
+
+
+def asking(request: Request) -> tuple[Caller, Eyes]:
+    """Who asks, and by whose eyes, by what the keys say now."""
+    caller = current_caller(request)
+    return caller, eyes(request, caller)
 
 
 def agent_in_path(request: Request) -> AgentId:
@@ -59,6 +77,15 @@ def namespace_in_path(request: Request) -> str:
         return unquote(below.decode("ascii"), errors="strict")
     except UnicodeDecodeError as error:
         raise NoPath from error
+
+
+def new_namespace(request: Request) -> str:
+    """The namespace in the path, which may be one that is made."""
+    name = namespace_in_path(request)
+    try:
+        return _NAMESPACE.validate_python(name)
+    except ValidationError as error:
+        raise BadFields([("namespace", said_of(fault)) for fault in error.errors()]) from None
 
 
 def version(request: Request) -> int:
@@ -102,6 +129,7 @@ def filter_(request: Request, agent: AgentId | None = None) -> AgentFilter:
     if pinned not in (None, "true", "false"):
         faults.append(("pinned", "must be true or false"))
     times = {name: _instant(query, name, faults) for name in ("updated_after", "updated_before")}
+    every_tag, any_tag = (_tags(query, name, faults) for name in ("tags", "tags_any"))
     if faults:
         raise BadFields(faults)
     is_prefix = bool(namespace and namespace.endswith(ANY))
@@ -111,8 +139,8 @@ def filter_(request: Request, agent: AgentId | None = None) -> AgentFilter:
         is_prefix=is_prefix,
         key=parameter(query, "key"),
         tier=None if tier is None else Tier(tier),
-        every_tag=_tags(query, "tags"),
-        any_tag=_tags(query, "tags_any"),
+        every_tag=every_tag,
+        any_tag=any_tag,
         is_pinned=None if pinned is None else pinned == "true",
         labels=Labels(
             task=parameter(query, "scope.task_id"), intent=parameter(query, "scope.intent_id")
@@ -162,8 +190,11 @@ def events(request: Request) -> dict[str, Any]:
     }
 
 
-def _tags(query: Query, name: str) -> tuple[str, ...]:
-    return tuple(tag for tag in (parameter(query, name) or "").split(",") if tag)
+def _tags(query: Query, name: str, faults: list[tuple[str, str]]) -> tuple[str, ...]:
+    found = tuple(dict.fromkeys(filter(None, (parameter(query, name) or "").split(","))))
+    if len(found) > MOST_TAGS:
+        faults.append((name, f"has at most {MOST_TAGS} tags"))
+    return found
 
 
 def _number(query: Query, name: str, least: int) -> int | None:

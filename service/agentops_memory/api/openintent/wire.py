@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from ...domain.agents.lifetime import BadField
 from ...domain.agents.namespaces import OutdatedNamespace
 from ...domain.agents.rules import NO_ENTRY, AtItem, Outdated, OverCapacity, Taken
 from ...domain.agents.search import AgentFound
-from ...domain.agents.values import known
 from ...domain.errors import Invalid, Refusal
 from ...domain.model.agent_events import AgentEvent
 from ...domain.model.agent_memory import (
@@ -18,6 +18,7 @@ from ...domain.model.agent_memory import (
     Namespace,
 )
 from ...domain.model.agents import AgentId
+from ...domain.text.json_words import stored_object
 from ..kit.ids import ENTRY, EVENT, public_id
 from .faults import BadFields
 
@@ -47,7 +48,7 @@ UNAVAILABLE = "UNAVAILABLE"
 def entry(of: AgentEntry) -> JsonObject:
     """The entry; if its value is damaged, without it, so that clients can read the others."""
     space, handling, labels = of.place.space, of.handling, of.labels
-    value = known(of.value)
+    value = stored_object(of.value)
     scope = {"task_id": labels.task, "intent_id": labels.intent}
     shown: JsonObject = {
         "id": public_id(ENTRY, of.id),
@@ -161,8 +162,11 @@ def problem(refusal: Refusal) -> JsonObject:
         "message": str(refusal),
         "error": {"code": "ENTRY_NOT_FOUND" if str(cause) == NO_ENTRY else code},
     }
+    item = f"entries[{refusal.number}]." if isinstance(refusal, AtItem) else ""
     if isinstance(cause, BadFields):
-        shown["errors"] = [{"field": field, "message": said} for field, said in cause.faults]
+        shown["errors"] = [{"field": item + name, "message": said} for name, said in cause.faults]
+    elif isinstance(cause, BadField):
+        shown["errors"] = [{"field": item + cause.field, "message": cause.said}]
     elif isinstance(cause, Invalid):
         shown["errors"] = []
     if isinstance(cause, Taken | Outdated):

@@ -32,7 +32,9 @@ class Accesses:
         if not accessed:
             return
         with self._lock:
-            self._noted.setdefault(tenant, {}).update(accessed)
+            noted = self._noted.setdefault(tenant, {})
+            for memory, at in accessed.items():
+                noted[memory] = max(at, noted.get(memory, at))
 
     def take(self, tenant: TenantId) -> Accessed:
         """What was noted since it was last taken."""

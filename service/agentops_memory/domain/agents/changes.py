@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from ..errors import NotFound, Refusal
 from ..memories.limits import require_room
+from ..memories.redactor import Redactor
 from ..memories.writes import changed_at, created, revised
 from ..model.agent_events import EventType
 from ..model.agent_memory import (
@@ -21,8 +22,9 @@ from ..model.capacities import Capacities
 from ..model.memory import Lifecycle, Memory, MemoryId, Text
 from ..ports.engine import Ids, Transaction
 from . import rules
-from .lifetime import amended, begun
+from .lifetime import TASK_LIFETIME, BadField, amended, begun
 from .rules import AtItem
+from .screening import clean_change
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +41,7 @@ class Outcome:
     """What a write leaves."""
 
     entries: tuple[AgentEntry, ...]
+    evicted: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,12 +58,13 @@ def create(
     draft: AgentDraft,
     capacities: Capacities,
     but: Sequence[MemoryId] = (),
+    most_evicted: int = rules.MOST_EVICTED,
 ) -> Outcome:
     """Make an entry at a free place; those in `but` are not evicted for it."""
     place, handling = draft.place, begun(draft.handling, tx.now)
     rules.require_write(tx, place, eyes)
     rules.make_place_free(tx, place)
-    rules.make_room(tx, draft, capacities, but)
+    evicted = rules.make_room(tx, draft, capacities, but, most_evicted)
     memory = Memory(
         uid=tx.new_uid(tx.now),
         session=None,
@@ -75,7 +79,7 @@ def create(
     made = replace(draft, handling=handling)
     entry = tx.agents.add(created(tx, memory).id, made, eyes.agent)
     rules.note(tx, EventType.CREATED, entry, eyes)
-    return Outcome(entries=(entry,))
+    return Outcome(entries=(entry,), evicted=evicted)
 
 
 def amend(
@@ -83,6 +87,16 @@ def amend(
 ) -> Outcome:
     before = rules.known(tx, entry, eyes)
     return Outcome(entries=(_amend(tx, before, eyes, change, version),))
+
+
+def redact_entry(tx: Transaction, entry: AgentEntry, redactor: Redactor) -> None:
+    """Take secrets out of what an entry says; its namespace and its key stay as they are."""
+    handling = entry.handling
+    change = AgentChange(
+        value=entry.value, tags=handling.tags, curated_by=handling.curated_by
+    )  # fmt: skip
+    owner = Eyes(agent=entry.place.space.agent or entry.created_by, is_admin=True)
+    _amend(tx, entry, owner, clean_change(redactor, change), entry.version)
 
 
 def delete(tx: Transaction, entry: AgentEntryId, eyes: Eyes, version: int | None) -> None:
@@ -97,12 +111,15 @@ def write_batch(
 ) -> Outcome:
     """All of them in order; AtItem for the first that is refused."""
     written: list[AgentEntry] = []
+    evicted = 0
     for number, item in enumerate(items):
         try:
-            done = _write(tx, eyes, item, capacities, [it.memory for it in written])
+            room = _Room(capacities, [it.memory for it in written], rules.MOST_EVICTED - evicted)
+            done = _write(tx, eyes, item, room)
         except Refusal as refusal:
             raise AtItem(number, refusal) from refusal
         written.extend(done.entries)
+        evicted += done.evicted
     now = {it.id: it for it in written}  # one may have been changed after it was made
     return Outcome(entries=tuple(now[it.id] for it in written))
 
@@ -125,15 +142,18 @@ def again(tx: Transaction, ids: Ids, eyes: Eyes) -> Outcome:
     return Outcome(entries=tuple(rules.known(tx, entry, eyes) for entry in entries))
 
 
-def _write(
-    tx: Transaction,
-    eyes: Eyes,
-    item: BatchItem,
-    capacities: Capacities,
-    written: Sequence[MemoryId],
-) -> Outcome:
+@dataclass(frozen=True, slots=True)
+class _Room:
+    """What may be removed for an item of a batch."""
+
+    capacities: Capacities
+    but: Sequence[MemoryId]
+    most_evicted: int
+
+
+def _write(tx: Transaction, eyes: Eyes, item: BatchItem, room: _Room) -> Outcome:
     if item.version is None or item.change is None:
-        return create(tx, eyes, item.draft, capacities, written)
+        return create(tx, eyes, item.draft, room.capacities, room.but, room.most_evicted)
     place = item.draft.place
     rules.require_write(tx, place, eyes)
     held = tx.agents.at(place)
@@ -152,8 +172,11 @@ def _amend(
     require_room(tx)
     value = before.value if change.value is None else change.value
     handling = amended(before.handling, change, tx.now)
+    if handling.ttl == TASK_LIFETIME and before.labels.task is None:
+        raise BadField("ttl", f"{TASK_LIFETIME} needs scope.task_id")
     held = tx.memories.by_uid(before.id)
-    assert held is not None  # this transaction has just seen it
+    if held is None:  # its space is damaged
+        raise NotFound(rules.NO_ENTRY)
     changed = replace(
         held,
         text=_text(before.place, value, handling),

@@ -22,6 +22,7 @@ from ..model.agent_memory import (
 )
 from ..model.agents import NOT_YOUR_AGENT, AgentId
 from ..model.capacities import Capacities
+from ..model.memory import MemoryId
 from ..model.stores import Written
 from ..ports.callbacks import noop
 from ..ports.engine import Engine, Ids, Transaction
@@ -30,6 +31,9 @@ from .accesses import Accesses, own_episodic
 from .changes import BatchItem, Deleted, Outcome
 from .listing import Listing, begin, go_on
 from .screening import clean_change, clean_draft, clean_filter, require_plain
+
+Asking = Callable[[], tuple[Caller, Eyes]]
+"""Who asks, and by whose eyes, by what the keys say now."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -66,11 +70,8 @@ class AgentEntries:
         redactor = self._redactor(caller, eyes)
         clean = await _screened(len(draft.value), clean_draft, redactor, draft)
 
-        def again(tx: Transaction, ids: Ids, *_: object) -> Outcome:
-            return changes.again(tx, ids, eyes)
-
-        work = idempotent(changes.create, idempotency, again=again, ids=changes.ids_of)
-        (made,) = await self._written(caller, work, eyes, clean, self.capacities)
+        work = idempotent(changes.create, idempotency, again=again_by(eyes), ids=changes.ids_of)
+        (made,) = (await self._write(caller, work, eyes, clean, self.capacities)).entries
         return Written(value=made, redacted=redactor.count)
 
     async def get(self, caller: Caller, eyes: Eyes, entry: AgentEntryId) -> AgentEntry:
@@ -80,22 +81,22 @@ class AgentEntries:
         self._note(caller, eyes, at, found)
         return found
 
-    async def page(
-        self, caller: Caller, eyes: Eyes, filter_: AgentFilter, limit: int, offset: int
-    ) -> Listing:
-        """Entries that the agent may read, newest first."""
+    async def page(self, asking: Asking, filter_: AgentFilter, limit: int, offset: int) -> Listing:
+        """Entries that the agent may read, newest first; who asks is asked before each portion."""
+        caller, eyes = asking()
         caller.require(Role.READER)
         clean = clean_filter(Redactor(self.rules(caller)), filter_)
         total, ids, first, at = await self.engine.read(caller, begin, eyes, clean, limit, offset)
 
         async def portions() -> AsyncIterator[Sequence[AgentEntry]]:
-            left, entries, now = ids, first, at
+            left, entries, now, asks, seen = ids, first, at, caller, eyes
             while True:
-                self._note(caller, eyes, now, *entries)
+                self._note(asks, seen, now, *entries)
                 yield entries
                 if not left:
                     return
-                entries, left, now = await self.engine.read(caller, go_on, eyes, left)
+                asks, seen = asking()
+                entries, left, now = await self.engine.read(asks, go_on, seen, left)
 
         count = len(first) + len(ids)
         return Listing(total=total, count=count, is_whole=not ids, portions=portions())
@@ -115,11 +116,8 @@ class AgentEntries:
         redactor = self._redactor(caller, eyes)
         clean = await _screened(len(change.value or ""), clean_change, redactor, change)
 
-        def again(tx: Transaction, ids: Ids, *_: object) -> Outcome:
-            return changes.again(tx, ids, eyes)
-
-        work = idempotent(changes.amend, idempotency, again=again, ids=changes.ids_of)
-        (after,) = await self._written(caller, work, entry, eyes, clean, version)
+        work = idempotent(changes.amend, idempotency, again=again_by(eyes), ids=changes.ids_of)
+        (after,) = (await self._write(caller, work, entry, eyes, clean, version)).entries
         return Written(value=after, redacted=redactor.count)
 
     async def delete(
@@ -133,6 +131,7 @@ class AgentEntries:
     ) -> None:
         """Remove an entry for good."""
         caller.require(Role.WRITER)
+        self._redactor(caller, eyes)
 
         def again(*_: object) -> None:
             """What is gone stays gone."""
@@ -154,12 +153,11 @@ class AgentEntries:
         redactor = self._redactor(caller, eyes)
         clean = await _screened(BRIEF, _clean_items, redactor, items)
 
-        def again(tx: Transaction, ids: Ids, *_: object) -> Outcome:
-            return changes.again(tx, ids, eyes)
-
-        work = idempotent(changes.write_batch, idempotency, again=again, ids=changes.ids_of)
-        written = await self._written(caller, work, eyes, clean, self.capacities)
-        return Written(value=written, redacted=redactor.count)
+        work = idempotent(
+            changes.write_batch, idempotency, again=again_by(eyes), ids=changes.ids_of
+        )
+        done = await self._write(caller, work, eyes, clean, self.capacities)
+        return Written(value=done.entries, redacted=redactor.count)
 
     async def delete_batch(
         self,
@@ -174,7 +172,7 @@ class AgentEntries:
         caller.require(Role.WRITER)
         if filter_ == AgentFilter():
             raise Invalid("A deletion of many needs a filter.")
-        clean = clean_filter(Redactor(self.rules(caller)), filter_)
+        clean = clean_filter(self._redactor(caller, eyes), filter_)
 
         def again(_: Transaction, ids: Ids, *__: object) -> Deleted:
             return Deleted(count=int(ids["count"]), has_more=bool(ids["has_more"]))
@@ -218,18 +216,8 @@ class AgentEntries:
 
     def _redactor(self, caller: Caller, eyes: Eyes) -> Redactor:
         redactor = Redactor(self.rules(caller))
-        require_plain(redactor, eyes)
+        require_plain(redactor, eyes.agent)
         return redactor
-
-    async def _written(
-        self,
-        caller: Caller,
-        work: Callable[Concatenate[Transaction, P], Outcome],
-        *args: P.args,
-        **kwargs: P.kwargs,
-    ) -> Sequence[AgentEntry]:
-        outcome = await self._write(caller, work, *args, **kwargs)
-        return outcome.entries
 
     async def _write(
         self,
@@ -238,17 +226,25 @@ class AgentEntries:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> T:
-        """What work answers, in whose transaction the accesses are written that were noted."""
-        accessed = self.accesses.take(caller.tenant)
+        """What work answers, in whose transaction the accesses are written that were noted.
+
+        They are taken when it is its turn: what is refused before it leaves them to it.
+        """
+        tenant, taken = caller.tenant, dict[MemoryId, datetime]()
 
         def touching(tx: Transaction, /, *args: P.args, **kwargs: P.kwargs) -> T:
-            tx.agents.touch(accessed)
-            return work(tx, *args, **kwargs)
+            taken.update(self.accesses.take(tenant))
+            try:
+                tx.agents.touch(taken)
+                return work(tx, *args, **kwargs)
+            except BaseException:
+                self.accesses.note(tenant, taken)
+                raise
 
         try:
             return await self.engine.write(caller, touching, *args, **kwargs)
         except BaseException:
-            self.accesses.note(caller.tenant, accessed)
+            self.accesses.note(tenant, taken)
             raise
 
     def _note(self, caller: Caller, eyes: Eyes, at: datetime, *entries: AgentEntry) -> None:
@@ -258,6 +254,15 @@ class AgentEntries:
 
 def get(tx: Transaction, entry: AgentEntryId, eyes: Eyes) -> tuple[AgentEntry, datetime]:
     return rules.known(tx, entry, eyes), tx.now
+
+
+def again_by(eyes: Eyes) -> Callable[..., Outcome]:
+    """What a repetition of a write is told by these eyes."""
+
+    def again(tx: Transaction, ids: Ids, *_: object) -> Outcome:
+        return changes.again(tx, ids, eyes)
+
+    return again
 
 
 def summary(tx: Transaction, eyes: Eyes, capacities: Capacities) -> AgentSummary:

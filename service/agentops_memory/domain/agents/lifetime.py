@@ -21,6 +21,14 @@ _DURATION = re.compile(
 )
 
 
+class BadField(Invalid):
+    """A member of an entry is not what it should be, as things stand."""
+
+    def __init__(self, field: str, said: str) -> None:
+        super().__init__(f"{field} {said}.")
+        self.field, self.said = field, said
+
+
 def begun(handling: Handling, at: datetime) -> Handling:
     """What is said of a new entry, with its end; Invalid for one that has passed."""
     return _ending(replace(handling, is_own_expiry=handling.expires_at is not None), at)
@@ -73,7 +81,7 @@ def _ending(handling: Handling, at: datetime) -> Handling:
     """With the end that its ttl comes to from then on, unless one was set."""
     ttl, end = handling.ttl, handling.expires_at
     if end is not None and end <= at:
-        raise Invalid("expires_at must be in the future.")
+        raise BadField("expires_at", "must be in the future")
     if end is not None or ttl is None or ttl == TASK_LIFETIME:
         return handling
     return replace(handling, expires_at=at + lifetime(ttl))

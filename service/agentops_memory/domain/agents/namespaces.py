@@ -14,7 +14,7 @@ from ..model.agents import AgentId
 from ..model.stores import Written
 from ..ports.callbacks import Audit
 from ..ports.engine import Engine, Ids, Transaction
-from .screening import clean_namespace
+from .screening import clean_namespace, require_plain
 
 NO_NAMESPACE = "No such namespace."
 
@@ -74,6 +74,8 @@ class Namespaces:
         """
         caller.require(Role.WRITER)
         redactor = Redactor(self.rules(caller))
+        for agent in (eyes.agent, *(change.allow or ())):
+            require_plain(redactor, agent)
         clean = clean_namespace(redactor, name)
         if after := await self.engine.read(
             caller, planned, eyes, clean, change, version, idempotency

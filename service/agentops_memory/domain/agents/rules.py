@@ -15,10 +15,8 @@ from ..model.agent_memory import (
     Tier,
 )
 from ..model.capacities import Capacities
-from ..model.erasure import Erasure, ErasureId
-from ..model.kinds import ErasureKind
+from ..model.erasure import ErasureId
 from ..model.memory import MemoryId
-from ..model.space import NO_PROJECT
 from ..ports.engine import Transaction
 
 NO_ENTRY = "No such entry."
@@ -103,9 +101,13 @@ def make_place_free(tx: Transaction, place: Place) -> None:
 
 
 def make_room(
-    tx: Transaction, draft: AgentDraft, capacities: Capacities, but: Collection[MemoryId] = ()
-) -> None:
-    """Let a new entry fit.
+    tx: Transaction,
+    draft: AgentDraft,
+    capacities: Capacities,
+    but: Collection[MemoryId] = (),
+    most_evicted: int = MOST_EVICTED,
+) -> int:
+    """Let a new entry fit; how many others were evicted for it.
 
     Episodic ones make room, those that have expired first; of working ones there is an end.
     OverCapacity, with nothing changed, where none may go.
@@ -113,13 +115,15 @@ def make_room(
     require_room(tx)
     space = draft.place.space
     if space.agent is None:
-        return
+        return 0
     agent, is_working = space.agent, space.tier is Tier.WORKING
     most = capacities.working if is_working else capacities.episodic
+    if tx.agents.count(space.tier, agent, with_expired=True) < most:
+        return 0
     count = tx.agents.count(space.tier, agent)
     if count >= most and is_working:
         raise OverCapacity("working_capacity", count, most)
-    over = min(count + 1 - most, MOST_EVICTED)
+    over = max(0, min(count + 1 - most, most_evicted))
     if over > 0:
         for gone in tx.agents.expired(MOST_EVICTED, agent=agent):
             remove(tx, gone, EventType.EXPIRED, reason=ENDED)
@@ -128,6 +132,7 @@ def make_room(
         if victim is None:
             raise OverCapacity("episodic_capacity", count, most)
         remove(tx, victim, EventType.EVICTED, reason="capacity")
+    return over
 
 
 def remove(
@@ -141,15 +146,7 @@ def remove(
     """Remove an entry for good, with its event; its bytes leave the files soon."""
     tx.memories.erase(entry.memory)
     note(tx, type_, entry, actor, reason=reason)
-    if not tx.receipts.awaits(ErasureKind.AGENT):
-        tx.receipts.add(
-            Erasure(
-                id=ErasureId(tx.new_uid(tx.now)),
-                kind=ErasureKind.AGENT,
-                project=NO_PROJECT,
-                erased_at=tx.now,
-            )
-        )
+    tx.receipts.add_of_agents(ErasureId(tx.new_uid(tx.now)))
 
 
 def note(

@@ -4,17 +4,17 @@ from dataclasses import replace
 
 from ..errors import Invalid
 from ..memories.redactor import MAX_KEY, MAX_TAG, Redactor
-from ..model.agent_memory import KEPT, AgentChange, AgentDraft, AgentFilter, Eyes, Labels
-from ..model.agents import LONGEST_AGENT
+from ..model.agent_memory import KEPT, AgentChange, AgentDraft, AgentFilter, Labels
+from ..model.agents import LONGEST_AGENT, AgentId
 from .values import screened
 
 MAX_NAME = 200  # characters of a namespace, and of who curates an entry
 
 
-def require_plain(redactor: Redactor, eyes: Eyes) -> None:
-    """Raise Invalid for an agent whose id holds a secret: it would stand in every entry."""
-    if redactor.rules.redacted(eyes.agent).count:
-        raise Invalid("The agent's id holds a secret; choose another one.")
+def require_plain(redactor: Redactor, agent: AgentId) -> None:
+    """Raise Invalid for an agent whose id holds a secret: it would stand in entries and events."""
+    if redactor.rules.redacted(agent).count:
+        raise Invalid("An agent's id holds a secret; choose another one.")
 
 
 def clean_draft(redactor: Redactor, draft: AgentDraft) -> AgentDraft:

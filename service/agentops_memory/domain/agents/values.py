@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from itertools import chain, count
 from typing import Any
 
 from ..errors import Invalid
@@ -34,24 +35,25 @@ def screened(redactor: Redactor, value: str) -> str:
     """
     if "\\" not in value and not redactor.rules.redacted(value).count:
         return value
-    return _written(_screened(redactor, json.loads(value)))
-
-
-def known(value: str) -> dict[str, Any] | None:
-    """The object in a row; None if it is damaged."""
-    try:
-        found = json.loads(value)
-    except (ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) and _is_sayable(found) else None
+    return compact(_screened(redactor, json.loads(value)))
 
 
 def _screened(redactor: Redactor, value: Any) -> Any:
     if isinstance(value, dict):
-        return dict(_member(redactor, name, item) for name, item in value.items())
+        return _members(redactor, value)
     if isinstance(value, list):
         return [_screened(redactor, item) for item in value]
     return redactor.whole(value) if isinstance(value, str) else value
+
+
+def _members(redactor: Redactor, value: JsonObject) -> dict[str, Any]:
+    """The members; of names that are the same without their secrets, the later have a number."""
+    clean: dict[str, Any] = {}
+    for name, item in value.items():
+        said, kept = _member(redactor, name, item)
+        numbered = (f"{said} ({number})" for number in count(2))
+        clean[next(it for it in chain([said], numbered) if it not in clean)] = kept
+    return clean
 
 
 def _member(redactor: Redactor, name: str, value: Any) -> tuple[str, Any]:
@@ -73,15 +75,6 @@ def _member(redactor: Redactor, name: str, value: Any) -> tuple[str, Any]:
 
 def _written(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-
-
-def _is_sayable(value: JsonObject) -> bool:
-    """Whether it can be written again: a damaged one may hold what is no number, or no UTF-8."""
-    try:
-        _written(value).encode()
-    except ValueError:
-        return False
-    return True
 
 
 WITHHELD = "[REDACTED:labelled-secret]"

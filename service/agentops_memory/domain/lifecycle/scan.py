@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
+from ..agents.changes import redact_entry
 from ..memories.lifecycles import at_key
 from ..memories.redactor import Redactor, RulesOf
 from ..memories.writes import known
@@ -95,7 +96,9 @@ def _current(tx: Transaction, finding: SecretFinding) -> SecretFinding | None:
         return finding if _is_stored(tx, finding.store, finding.entry) else None
     if finding.memory is not None:
         memory = tx.memories.get(finding.memory)
-        return replace(finding, project=memory.space.project) if memory else None
+        if memory is None:
+            return finding if tx.agents.one(finding.memory) else None
+        return replace(finding, project=memory.space.project)
     session = finding.session and tx.sessions.get(finding.session)
     return replace(finding, project=session.project) if session else None
 
@@ -137,6 +140,11 @@ def _redact_one(tx: Transaction, finding: SecretFinding, rules: Rules) -> int:
 
 def _redact_memory(tx: Transaction, id_: MemoryId, rules: Rules) -> int:
     """Redact a memory and its revisions; the number of revisions that had secrets."""
+    entry = tx.agents.one(id_)
+    if entry is not None:
+        redact_entry(tx, entry, Redactor(rules))
+        tx.memories.must_scrub(id_)
+        return 0
     memory, changed = known(tx, id_), 0
     for revision in tx.revisions.newest(memory)[1:]:
         if revision.text is not None:

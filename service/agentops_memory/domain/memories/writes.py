@@ -239,13 +239,10 @@ def changed_at(tx: Transaction, before: Memory) -> datetime:
 
 def _record(tx: Transaction, memory: Memory, deed: ChangeKind) -> None:
     at = memory.deleted_at or memory.updated_at
-    tx.revisions.add(
-        memory.id, Revision(number=memory.revision, deed=deed, at=at, text=memory.text)
-    )
     history = memory.space.traits.history
-    if history is History.NONE and memory.revision > 1:
-        tx.past_retention.trim([memory.id], 1)
-    elif history is History.NEWEST and tx.retention.oldest(memory.revision) > 1:
+    revision = Revision(number=memory.revision, deed=deed, at=at, text=memory.text)
+    tx.revisions.add(memory.id, revision, is_only=history is History.NONE and memory.revision > 1)
+    if history is History.NEWEST and tx.retention.oldest(memory.revision) > 1:
         tx.past_retention.trim([memory.id], tx.retention.revisions)
 
 

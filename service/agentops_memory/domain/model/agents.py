@@ -20,7 +20,7 @@ _PATTERN = re.compile(rf"(?:\*|{_SIGN})+")
 
 def agent_id(text: str) -> AgentId:
     """The text as an agent's id; Invalid otherwise."""
-    if not _AGENT.fullmatch(text):
+    if not _AGENT.fullmatch(text) or text in (".", ".."):  # which clients fold in a path
         raise Invalid(
             f"An agent's id has 1 to {LONGEST_AGENT} visible ASCII characters, "
             'none of them / ? # % * , or ".'

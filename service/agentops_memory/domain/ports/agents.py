@@ -32,6 +32,9 @@ class AgentTable(Protocol):
     def get(self, entry: AgentEntryId, eyes: Eyes) -> AgentEntry | None:
         """The entry, if these eyes may see it."""
 
+    def one(self, memory: MemoryId) -> AgentEntry | None:
+        """The entry that a memory is, whoever may see it; None if it is none."""
+
     def at(self, place: Place) -> AgentEntry | None:
         """The entry at a place, whoever may see it, also one that has expired."""
 
@@ -55,8 +58,8 @@ class AgentTable(Protocol):
     def total(self, filter_: AgentFilter, eyes: Eyes) -> int:
         """How many these eyes may see."""
 
-    def count(self, tier: Tier, agent: AgentId) -> int:
-        """How many entries of a tier an agent has."""
+    def count(self, tier: Tier, agent: AgentId, *, with_expired: bool = False) -> int:
+        """How many entries of a tier an agent has; told faster with those that have expired."""
 
     def summary(self, eyes: Eyes) -> AgentSummary:
         """What an agent has; without its capacity, which the table does not know."""

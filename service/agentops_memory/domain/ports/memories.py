@@ -171,8 +171,11 @@ class TranscriptTable(Protocol):
 class RevisionTable(Protocol):
     """The revisions of memories; the newest one is the current state."""
 
-    def add(self, memory: MemoryId, revision: Revision) -> None:
-        """Record a change; its text stays with the memory until the next one."""
+    def add(self, memory: MemoryId, revision: Revision, *, is_only: bool = False) -> None:
+        """Record a change; its text stays with the memory until the next one.
+
+        If it is the only one that is kept, it takes the place of the one before.
+        """
 
     def begin(self, memories: Iterable[tuple[MemoryId, Memory]]) -> None:
         """Record that memories are new, each by its id."""

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Protocol
 
 from ..model.erasure import Erasure, ErasureId
-from ..model.kinds import ErasureKind, SpaceKind
+from ..model.kinds import SpaceKind
 from ..model.memory import MemoryId
 from ..model.retention import Kind
 from ..model.space import Project
@@ -53,11 +53,11 @@ class RetentionTable(Protocol):
 class ReceiptTable(Protocol):
     """The receipts of erasures, of all projects; the domain checks who may see one."""
 
-    def awaits(self, kind: ErasureKind) -> bool:
-        """Whether the bytes of an erasure of this kind may still be in the file."""
-
     def add(self, erasure: Erasure) -> None:
         """Store a receipt, in the transaction that erases."""
+
+    def add_of_agents(self, erasure: ErasureId) -> None:
+        """Store one for all that this transaction removes of agents; it goes once it is settled."""
 
     def extend(self, erasure: ErasureId, memories: Collection[MemoryId], revisions: int) -> None:
         """Add erased memories and a count of revisions to a receipt."""

@@ -1,8 +1,10 @@
-"""The words of a JSON value: names of members, texts and numbers. Pure."""
+"""JSON that is stored: the words in it, and an object read from a row. Pure."""
 
 import json
 from collections.abc import Iterator
 from typing import Any
+
+MAX_DEPTH = 100  # of what is taken
 
 
 def words_of(value: str) -> str:
@@ -12,6 +14,28 @@ def words_of(value: str) -> str:
     except (ValueError, RecursionError):
         return value
     return "\n".join(_said(found))
+
+
+def stored_object(text: str) -> dict[str, Any] | None:
+    """The object in a row; None if it is damaged, or could not be written again."""
+    try:
+        found = json.loads(text)
+        if not isinstance(found, dict) or _depth(found) > MAX_DEPTH:
+            return None
+        json.dumps(found, ensure_ascii=False, allow_nan=False).encode()
+    except (ValueError, RecursionError):
+        return None
+    return found
+
+
+def _depth(value: object) -> int:
+    depth, level = 0, [value]
+    while level := [item for item in level if isinstance(item, list | dict)]:
+        depth += 1
+        level = [
+            inner for item in level for inner in (item.values() if isinstance(item, dict) else item)
+        ]
+    return depth
 
 
 def _said(value: Any) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cache
@@ -129,7 +129,7 @@ class Memories(MemoryLists):
         return ids + self._insert_placed(placed)
 
     def replace(self, memory: Memory) -> None:
-        with self._index.updating(memory.id):
+        with self._index.updating(memory.id) if memory.space.traits.index else nullcontext():
             self._execute(
                 f"""UPDATE memories
                       SET key = {KEY_IN_ROW}, type = :type, title = :title, content = :content,

@@ -1,7 +1,7 @@
 """SQL for the receipts of erasures."""
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -24,6 +24,7 @@ class Receipts(Table):
     """The receipts of one transaction."""
 
     _now: datetime
+    _has_one_of_agents: bool = field(default=False, init=False)
 
     def add(self, erasure: Erasure) -> None:
         self._insert(
@@ -38,6 +39,12 @@ class Receipts(Table):
             goes_on=erasure.goes_on,
         )
         self._name(erasure.id, erasure.memories)
+
+    def add_of_agents(self, erasure: ErasureId) -> None:
+        if not self._has_one_of_agents:
+            self._has_one_of_agents = True
+            kind = ErasureKind.AGENT
+            self.add(Erasure(id=erasure, kind=kind, project=NO_PROJECT, erased_at=self._now))
 
     def extend(self, erasure: ErasureId, memories: Collection[MemoryId], revisions: int) -> None:
         self._execute(
@@ -90,11 +97,6 @@ class Receipts(Table):
             memory=memory,
         )
 
-    def awaits(self, kind: ErasureKind) -> bool:
-        return self._exists(
-            "SELECT 1 FROM erasures WHERE bytes_gone_at IS NULL AND kind = :kind", kind=kind.value
-        )
-
     def pending(self) -> list[ErasureId]:
         """Those that do not go on and whose bytes may still be in the file, oldest first."""
         rows = self._execute(
@@ -103,7 +105,11 @@ class Receipts(Table):
         return _addressed(rows)
 
     def settle(self, erasures: Collection[ErasureId]) -> None:
-        """Note that the bytes are gone now."""
+        """Note that the bytes are gone now; nobody asks for what was removed of agents."""
+        self._connection.executemany(
+            f"DELETE FROM erasures WHERE id = :id AND kind = '{ErasureKind.AGENT}'",
+            [{"id": erasure} for erasure in erasures],
+        )
         self._connection.executemany(
             "UPDATE erasures SET bytes_gone_at = :now WHERE id = :id AND bytes_gone_at IS NULL",
             [{"id": erasure, "now": micros(self._now)} for erasure in erasures],

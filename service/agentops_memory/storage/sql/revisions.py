@@ -28,14 +28,15 @@ OF_ENTRY = """v.memory_id = (SELECT id FROM memories WHERE uid = :entry)
 class Revisions(Table):
     """The revisions of one transaction."""
 
-    def add(self, memory: MemoryId, revision: Revision) -> None:
-        self._insert(
-            "revisions",
-            memory_id=memory,
-            number=revision.number,
-            deed=revision.deed.value,
-            at=micros(revision.at),
-        )
+    def add(self, memory: MemoryId, revision: Revision, *, is_only: bool = False) -> None:
+        number, deed, at = revision.number, revision.deed.value, micros(revision.at)
+        if is_only:
+            change = "UPDATE revisions SET number = :number, deed = :deed, at = :at"
+            self._execute(
+                f"{change} WHERE memory_id = :id", id=memory, number=number, deed=deed, at=at
+            )
+        else:
+            self._insert("revisions", memory_id=memory, number=number, deed=deed, at=at)
 
     def begin(self, memories: Iterable[tuple[MemoryId, Memory]]) -> None:
         self._connection.executemany(

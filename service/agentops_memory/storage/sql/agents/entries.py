@@ -62,6 +62,9 @@ class AgentEntries(Table):
     def get(self, entry: AgentEntryId, eyes: Eyes) -> AgentEntry | None:
         return self._one(f"m.uid = :uid AND {live('m')} AND {READABLE}", uid=entry, **_seen(eyes))
 
+    def one(self, memory: MemoryId) -> AgentEntry | None:
+        return self._one(f"m.id = :id AND {undeleted('m')}", id=memory)
+
     def at(self, place: Place) -> AgentEntry | None:
         return self._one(
             f"""p.tier = :tier AND p.agent = :agent AND p.namespace = :namespace
@@ -188,7 +191,10 @@ class AgentEntries(Table):
         condition, values = self._asked(filter_, eyes, READABLE)
         return self._number(f"SELECT count(*) FROM {ENTRIES} WHERE {condition}", **values)
 
-    def count(self, tier: Tier, agent: AgentId) -> int:
+    def count(self, tier: Tier, agent: AgentId, *, with_expired: bool = False) -> int:
+        if with_expired:
+            every = "SELECT count(*) FROM agent_memories WHERE tier = :tier AND agent = :agent"
+            return self._number(every, tier=tier.value, agent=agent)
         return self._number(
             f"""SELECT count(*)
                   FROM agent_memories a

@@ -13,6 +13,7 @@ from ....domain.model.agent_memory import (
 )
 from ....domain.model.agents import AgentId
 from ....domain.text.ids import Uids
+from ....domain.text.json_words import stored_object
 from ..rows import instant, member, micros
 from ..table import Table
 
@@ -101,15 +102,6 @@ def _event(row: Any) -> AgentEvent:
         agent=AgentId(agent),
         actor=None if actor is None else AgentId(actor),
         labels=Labels(task=task, intent=intent),
-        payload=_payload(payload),
+        payload=stored_object(payload) or {},
         at=instant(at),
     )
-
-
-def _payload(text: str) -> dict[str, object]:
-    """The payload in a row; nothing of it if it is damaged."""
-    try:
-        found = json.loads(text)
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
