@@ -110,6 +110,7 @@ def fill(path: Path) -> Known:
         note = _of_agents(http)
     with closing(connect(path)) as database:
         database.executescript(STAGED)
+        database.execute("INSERT INTO agents (name, episodic_capacity) VALUES ('ada', 500)")
     return Known(
         memories=[int(str(it)) for it in (kept, deleted, again)],
         erasure=receipt,
@@ -160,6 +161,7 @@ def _number_of(table: str) -> str:
         "supersessions": "newer_id", "lookalikes": "later_id",
         "erasures": "length(id)", "erased": "memory_id", "versions": "number", "done": "1",
         "namespaces": "length(name)", "namespace_access": "length(agent)",
+        "agents": "length(name)",
     }.get(table, "rowid")  # fmt: skip
 
 

@@ -67,6 +67,7 @@ OPENINTENT = {
     "OI-87": "Secrets are taken out of values, names and filters, and are counted.",
     "OI-88": "An idempotency key makes a write once, for one key and agent.",
     "OI-89": "Events are kept as long as the setting says.",
+    "OI-90": "An agent is exported, and erased to the last byte; semantic entries stay.",
     "OI-91": "AgentOps, memory stores and agents' memory see nothing of each other.",
     "OI-92": "Tenants have nothing of each other's.",
     "OI-95": "A database of before is brought up to date.",

@@ -21,6 +21,7 @@ OPTIONS_OF_PROGRAM = ("--help", "-h", "--version")
 
 # name: where it is below commands/, and what the help says of it
 COMMANDS = {
+    "agents": ("agents:agents", "List, limit, export and erase agents with their memory."),
     "backup": ("backup:backup", "Write all that is kept into one archive."),
     "completion": ("completion:completion", "Print what makes a shell complete this program."),
     "confirm": ("reviews:confirm", "Say that a memory still holds."),

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ..domain.errors import Unavailable
 from ..domain.model.access import KeyId, TenantId
+from ..domain.model.agents import AgentId
 from ..domain.model.keys import Key, KeyRing, revoked, rotated
 from . import key_records
 from .atomic import LockTimeout, created, locked, opened, os_errors_as, replaced
@@ -126,13 +127,15 @@ class KeyFile:
                 self._put(ring, key, at, "key.revoked", by)
         return key
 
-    def revoke_all(self, tenant: TenantId, *, at: datetime, by: By) -> tuple[Key, ...]:
-        """Let no key of a tenant open anything any more; those that did until now."""
-        if not self.ring().working(tenant):
+    def revoke_all(
+        self, tenant: TenantId, agent: AgentId | None = None, *, at: datetime, by: By
+    ) -> tuple[Key, ...]:
+        """Let no key of a tenant, or of one agent, open anything any more; those that did."""
+        if not self.ring().working(tenant, agent):
             return ()
         with self._locked():
             ring = self.ring()
-            keys = ring.working(tenant)
+            keys = ring.working(tenant, agent)
             for key in keys:
                 ring = ring.with_key(revoked(key, at))
             ids = [key.id for key in keys]

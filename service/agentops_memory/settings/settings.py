@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..domain.errors import SettingRefused
-from ..domain.model.capacities import Capacities
+from ..domain.model.capacities import LARGEST_CAPACITY, Capacities
 from ..domain.model.retention import Retentions
 from ..domain.text.features import Features
 from . import parsing
@@ -78,7 +78,7 @@ class Settings:
     ))
     episodic_capacity: int = field(metadata=variable(
         "MEMORY_EPISODIC_CAPACITY", "--episodic-capacity", "NUMBER",
-        parsing.between(1, 100_000), "1000",
+        parsing.between(1, LARGEST_CAPACITY), "1000",
         help="How many episodic entries an agent may hold; the next one makes room.",
     ))
     working_capacity: int = field(metadata=variable(

@@ -32,6 +32,7 @@ AGAIN = {
     "observation": "DELETE /observations/ID?hard=true",
     "redaction": "agentops-memory scan --redact",
     "store": "DELETE the memory store, or redact the version, anew",
+    "agent": "DELETE the entries anew, or agentops-memory agents erase AGENT",
 }
 
 
@@ -147,7 +148,7 @@ def _erased(it: Replacement) -> Iterator[str]:
         )
     for erasure in it.erased:
         ids = ", ".join(f"#{id_}" for id_ in erasure.memories[:MOST_IDS])
-        of = erasure.project if erasure.kind == "project" else ids
+        of = erasure.project if erasure.kind == "project" else ids or "entries"
         yield (
             f"Erased since from {it.part.tenant}, at {rendered(erasure.erased_at)}, and back with "
             f"the archive: {erasure.kind} {one_line(of)}. To erase again: {_again(it, erasure)}."

@@ -269,7 +269,7 @@ def summary(tx: Transaction, eyes: Eyes, capacities: Capacities) -> AgentSummary
     readable = tx.namespaces.page(eyes, MOST_NAMED, 0)
     return replace(
         tx.agents.summary(eyes),
-        capacity=capacities.episodic,
+        capacity=rules.episodic_capacity(tx, eyes.agent, capacities),
         namespaces=tuple(namespace.name for namespace in readable),
     )
 

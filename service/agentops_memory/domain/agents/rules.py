@@ -14,6 +14,7 @@ from ..model.agent_memory import (
     Place,
     Tier,
 )
+from ..model.agents import AgentId
 from ..model.capacities import Capacities
 from ..model.erasure import ErasureId
 from ..model.memory import MemoryId
@@ -117,7 +118,7 @@ def make_room(
     if space.agent is None:
         return 0
     agent, is_working = space.agent, space.tier is Tier.WORKING
-    most = capacities.working if is_working else capacities.episodic
+    most = capacities.working if is_working else episodic_capacity(tx, agent, capacities)
     if tx.agents.count(space.tier, agent, with_expired=True) < most:
         return 0
     count = tx.agents.count(space.tier, agent)
@@ -135,6 +136,11 @@ def make_room(
     return over
 
 
+def episodic_capacity(tx: Transaction, agent: AgentId, capacities: Capacities) -> int:
+    """How many episodic entries an agent may hold: its own number, else that of all."""
+    return tx.agent_directory.capacity(agent) or capacities.episodic
+
+
 def remove(
     tx: Transaction,
     entry: AgentEntry,
@@ -146,6 +152,11 @@ def remove(
     """Remove an entry for good, with its event; its bytes leave the files soon."""
     tx.memories.erase(entry.memory)
     note(tx, type_, entry, actor, reason=reason)
+    add_receipt(tx)
+
+
+def add_receipt(tx: Transaction) -> None:
+    """Let the bytes leave the files of what this transaction removes, and of all before it."""
     tx.receipts.add_of_agents(ErasureId(tx.new_uid(tx.now)))
 
 

@@ -1,7 +1,9 @@
-"""Agents: their ids, and by which keys each of them asks (RFC-0015 §9.1)."""
+"""Agents: their ids, by which keys each of them asks, and what it has (RFC-0015 §9.1)."""
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
 from typing import NewType
 
 from ..errors import Denied, Invalid
@@ -16,6 +18,40 @@ NOT_YOUR_AGENT = "Your key does not speak for this agent."
 _SIGN = r'(?![/?#%*,"])[!-~]'
 _AGENT = re.compile(rf"(?:{_SIGN}){{1,{LONGEST_AGENT}}}")
 _PATTERN = re.compile(rf"(?:\*|{_SIGN})+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedAgent:
+    """An agent in the list of all, with its live entries."""
+
+    agent: AgentId
+    working: int
+    episodic: int
+    size: int  # bytes of their values
+    changed_at: datetime | None  # the newest write of them
+    capacity: int | None  # of episodic entries, if it has one of its own
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentExtent:
+    """What is stored of an agent, expired entries included; semantic ones are a namespace's."""
+
+    working: int = 0
+    episodic: int = 0
+    size: int = 0  # bytes of their values
+    events: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.working or self.episodic or self.events)
+
+    def plus(self, other: "AgentExtent") -> "AgentExtent":
+        """Both together."""
+        return AgentExtent(
+            working=self.working + other.working,
+            episodic=self.episodic + other.episodic,
+            size=self.size + other.size,
+            events=self.events + other.events,
+        )
 
 
 def agent_id(text: str) -> AgentId:

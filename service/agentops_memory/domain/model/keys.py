@@ -11,6 +11,7 @@ from typing import Protocol
 
 from ..errors import Conflict, Invalid, NotFound
 from .access import DEFAULT_TENANT, EVERYTHING, NOTHING, KeyId, Patterns, Role, TenantId
+from .agents import AgentId
 
 ID_LENGTH = 12
 ID_ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"
@@ -84,9 +85,11 @@ class KeyRing:
             raise NotFound(NO_SUCH_KEY)
         return self.keys[key_id]
 
-    def working(self, tenant: TenantId) -> tuple[Key, ...]:
-        """The keys of a tenant that are not revoked."""
+    def working(self, tenant: TenantId, agent: AgentId | None = None) -> tuple[Key, ...]:
+        """The keys of a tenant that are not revoked; of an agent, those that speak for it alone."""
         own = (key for key in self.keys.values() if key.tenant == tenant)
+        if agent is not None:
+            own = (key for key in own if key.agents.names == (agent,))
         return tuple(key for key in own if key.revoked_at is None)
 
     def opened_by(self, token: str, now: datetime) -> Key | None:

@@ -1,4 +1,4 @@
-"""The ports of agents' memory: entries, permissions and events."""
+"""The ports of agents' memory: entries, agents, permissions and events."""
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
@@ -18,7 +18,7 @@ from ..model.agent_memory import (
     Place,
     Tier,
 )
-from ..model.agents import AgentId
+from ..model.agents import AgentExtent, AgentId, ListedAgent
 from ..model.memory import MemoryId
 from ..model.space import Space
 
@@ -77,6 +77,37 @@ class AgentTable(Protocol):
 
     def touch(self, accesses: Mapping[MemoryId, datetime]) -> None:
         """Note when entries were last accessed; what is gone is left out."""
+
+
+class AgentDirectory(Protocol):
+    """Whole agents: what each has, and what an operator has said of it."""
+
+    def all(self) -> list[ListedAgent]:
+        """Every agent of which something is stored, by name."""
+
+    def exists(self, agent: AgentId) -> bool:
+        """Whether anything is stored of the agent."""
+
+    def extent(self, agent: AgentId) -> AgentExtent:
+        """The counts of what the agent has."""
+
+    def capacity(self, agent: AgentId) -> int | None:
+        """How many episodic entries it may hold; None if nothing was said of that."""
+
+    def set_capacity(self, agent: AgentId, capacity: int | None) -> None:
+        """Say how many episodic entries it may hold; None takes back what was said."""
+
+    def some(self, agent: AgentId, limit: int) -> list[MemoryId]:
+        """A batch of entries to erase, expired ones too; fewer than the limit if they are long."""
+
+    def some_events(self, agent: AgentId, limit: int) -> list[int]:
+        """The sequences of a batch of the agent's stream."""
+
+    def counted(self, entries: Sequence[MemoryId]) -> AgentExtent:
+        """The counts of some entries."""
+
+    def remove(self, agent: AgentId) -> None:
+        """Remove what is left of an agent without entries: its spaces, and what was said of it."""
 
 
 class NamespaceTable(Protocol):

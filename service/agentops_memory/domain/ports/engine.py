@@ -9,7 +9,7 @@ from ..model.access import Caller
 from ..model.memory import MemoryId
 from ..model.retention import Retentions
 from ..model.space import Extent, Listed, Project, RowCounts
-from .agents import AgentEventTable, AgentTable, NamespaceTable
+from .agents import AgentDirectory, AgentEventTable, AgentTable, NamespaceTable
 from .imports import ImportTable
 from .lifecycles import LifecycleTable, LookalikeTable, SupersessionTable
 from .maintenance import Condition, Maintenance
@@ -156,6 +156,8 @@ class Transaction(Protocol):
     def versions(self) -> VersionTable: ...
     @property
     def agents(self) -> AgentTable: ...
+    @property
+    def agent_directory(self) -> AgentDirectory: ...
     @property
     def agent_events(self) -> AgentEventTable: ...
     @property

@@ -11,6 +11,7 @@ from ....domain.model.access import Caller
 from ....domain.model.retention import USUAL, Retentions
 from ....domain.text.ids import Uids, uid_of
 from ...index_cache.cache import CachedGroups
+from ...sql.agents.agents import Agents
 from ...sql.agents.entries import AgentEntries
 from ...sql.agents.events import AgentEvents
 from ...sql.agents.namespaces import Namespaces
@@ -157,6 +158,10 @@ class SqliteTransaction:
     @cached_property
     def agents(self) -> AgentEntries:
         return AgentEntries(self._connection, SQLITE, self.now, self._spaces, self._uids)
+
+    @cached_property
+    def agent_directory(self) -> Agents:
+        return Agents(self._connection, SQLITE, self.now)
 
     @cached_property
     def agent_events(self) -> AgentEvents:

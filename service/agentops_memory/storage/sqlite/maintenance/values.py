@@ -124,6 +124,7 @@ TABLES: Mapping[str, Table] = {
         "size": Kind.COUNT, "applied": Kind.COUNT, "sessions": Kind.COUNT,
         "observations": Kind.COUNT,
     }),
+    "agents": Table(key="name", columns={"name": Kind.TEXT, "episodic_capacity": Kind.COUNT}),
     "agent_spaces": Table(key="space_id", columns={
         "space_id": Kind.KEY, "tier": Kind.TIER, "agent": Kind.TEXT, "namespace": Kind.TEXT,
     }),

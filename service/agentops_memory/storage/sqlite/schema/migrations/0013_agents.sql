@@ -30,6 +30,12 @@ CREATE INDEX agent_memories_by_victim
     ON agent_memories (tier, agent, is_pinned, priority, accessed_at, memory_id);
 CREATE INDEX agent_memories_of_task ON agent_memories (task) WHERE task IS NOT NULL;
 
+-- What an operator has said of an agent; of most there is nothing.
+CREATE TABLE agents (
+    name              TEXT    PRIMARY KEY,
+    episodic_capacity INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
 CREATE TABLE namespaces (
     name           TEXT    PRIMARY KEY,
     default_access INTEGER NOT NULL,

@@ -1,0 +1,148 @@
+"""SQL for whole agents: what each has, and what an operator has said of it."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from ....domain.model.agent_memory import Tier
+from ....domain.model.agents import AgentExtent, AgentId, ListedAgent
+from ....domain.model.capacities import LARGEST_CAPACITY
+from ....domain.model.memory import MemoryId
+from ....domain.ports.retention import MAX_STEP
+from ..liveness import live
+from ..rows import count, micros, optional_instant, portion
+from ..table import Table
+
+OWNED = f"('{Tier.WORKING}', '{Tier.EPISODIC}')"
+
+# An agent is known by a space that it has had, by its stream, or by what was said of it.
+KNOWN = """(SELECT agent AS name
+              FROM agent_spaces
+             WHERE agent <> ''
+             UNION
+            SELECT agent FROM agent_events
+             UNION
+            SELECT name FROM agents) k"""
+
+
+@dataclass(eq=False)
+class Agents(Table):
+    """The agents of one transaction."""
+
+    _now: datetime
+
+    def all(self) -> list[ListedAgent]:
+        rows = self._execute(
+            f"""SELECT k.name,
+                       count(m.id) FILTER (WHERE a.tier = '{Tier.WORKING}'),
+                       count(m.id) FILTER (WHERE a.tier = '{Tier.EPISODIC}'),
+                       sum(CASE WHEN m.id IS NULL THEN 0 ELSE a.size END),
+                       max(m.updated_at),
+                       max(g.episodic_capacity)
+                  FROM {KNOWN}
+                  LEFT JOIN agents g ON g.name = k.name
+                  LEFT JOIN agent_memories a ON a.tier IN {OWNED} AND a.agent = k.name
+                  LEFT JOIN memories m ON m.id = a.memory_id AND {live("m")}
+              GROUP BY k.name
+              ORDER BY k.name""",
+            now=micros(self._now),
+        )
+        return list(map(_listed, rows))
+
+    def exists(self, agent: AgentId) -> bool:
+        return self._exists(
+            """SELECT 1 FROM agent_spaces WHERE agent = :agent
+                UNION ALL
+               SELECT 1 FROM agent_events WHERE agent = :agent
+                UNION ALL
+               SELECT 1 FROM agents WHERE name = :agent""",
+            agent=agent,
+        )
+
+    def extent(self, agent: AgentId) -> AgentExtent:
+        events = self._number("SELECT count(*) FROM agent_events WHERE agent = :agent", agent=agent)
+        entries = self._counted(f"tier IN {OWNED} AND agent = :agent", agent=agent)
+        return entries.plus(AgentExtent(events=events))
+
+    def capacity(self, agent: AgentId) -> int | None:
+        return self._first(
+            lambda row: _capacity(row[0]),
+            "SELECT episodic_capacity FROM agents WHERE name = :agent",
+            agent=agent,
+        )
+
+    def set_capacity(self, agent: AgentId, capacity: int | None) -> None:
+        self._execute("DELETE FROM agents WHERE name = :agent", agent=agent)
+        if capacity is not None:
+            self._insert("agents", name=agent, episodic_capacity=capacity)
+
+    def some(self, agent: AgentId, limit: int) -> list[MemoryId]:
+        rows = self._execute(
+            f"""SELECT memory_id, size
+                  FROM agent_memories
+                 WHERE tier IN {OWNED} AND agent = :agent
+                 LIMIT :limit""",
+            agent=agent,
+            limit=limit,
+        )
+        return [MemoryId(id_) for id_, _ in portion(rows, MAX_STEP, lambda row: count(row[1]))]
+
+    def some_events(self, agent: AgentId, limit: int) -> list[int]:
+        return self._scalars(
+            """SELECT event_id
+                 FROM agent_events
+                WHERE agent = :agent
+             ORDER BY event_id
+                LIMIT :limit""",
+            agent=agent,
+            limit=limit,
+        )
+
+    def counted(self, entries: Sequence[MemoryId]) -> AgentExtent:
+        given = f"(SELECT value FROM {self._sql.ids('given')})"
+        return self._counted(f"memory_id IN {given}", ids=json.dumps(entries))
+
+    def remove(self, agent: AgentId) -> None:
+        # A space stays with an entry of which a damaged row does not tell whose it is.
+        spaces = self._scalars(
+            """SELECT space_id
+                 FROM agent_spaces p
+                WHERE agent = :agent
+                      AND NOT EXISTS (SELECT 1 FROM memories WHERE space_id = p.space_id)""",
+            agent=agent,
+        )
+        given = f"(SELECT value FROM {self._sql.ids('given')})"
+        ids = json.dumps(spaces)
+        self._execute(f"DELETE FROM agent_spaces WHERE space_id IN {given}", ids=ids)
+        self._execute(f"DELETE FROM spaces WHERE id IN {given}", ids=ids)
+        self._execute("DELETE FROM agents WHERE name = :agent", agent=agent)
+
+    def _counted(self, condition: str, **values: object) -> AgentExtent:
+        working, episodic, size = self._execute(
+            f"""SELECT count(*) FILTER (WHERE tier = '{Tier.WORKING}'),
+                       count(*) FILTER (WHERE tier = '{Tier.EPISODIC}'),
+                       coalesce(sum(size), 0)
+                  FROM agent_memories
+                 WHERE {condition}""",
+            **values,
+        ).fetchone()
+        return AgentExtent(working=working, episodic=episodic, size=count(size))
+
+
+def _listed(row: Any) -> ListedAgent:
+    agent, working, episodic, size, changed_at, capacity = row
+    return ListedAgent(
+        agent=AgentId(agent),
+        working=working,
+        episodic=episodic,
+        size=count(size),
+        changed_at=optional_instant(changed_at),
+        capacity=None if capacity is None else _capacity(capacity),
+    )
+
+
+def _capacity(number: int) -> int | None:
+    """The capacity in a row; none if it is damaged."""
+    return number if 1 <= number <= LARGEST_CAPACITY else None
