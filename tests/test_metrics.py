@@ -261,6 +261,8 @@ def test_a_collector_gets_each_measure_too(tmp_path: Path, each_collector: Colle
         telemetry.metrics.count(m.SWEPT_ROWS, "audit")
         telemetry.metrics.count(m.EXPIRED)
         telemetry.metrics.count(m.SUPERSEDED)
+        telemetry.metrics.count(m.AGENT_EVICTIONS)
+        telemetry.metrics.count(m.CAPACITY_REFUSALS, "working")
         telemetry.metrics.show(m.INDEX_PARTITIONS, 1)
         telemetry.metrics.observe(m.EVENT_LOOP_LAG, 0)
         telemetry.metrics.count(m.BACKUPS, "made")

@@ -353,6 +353,8 @@ def test_what_is_measured_names_nobody_and_nothing_of_theirs(
     telemetry.stop()
 
     assert collector.gauges
-    labels = {"action", "method", "outcome", "route", "status", "table", "version"}
+    labels = {
+        "action", "limit", "method", "outcome", "route", "status", "table", "tier", "version",
+    }  # fmt: skip
     assert {name for of in collector.labels for name in of} <= labels
     assert "billing" not in json.dumps(collector.labels)

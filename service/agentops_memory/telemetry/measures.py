@@ -107,6 +107,21 @@ ROWS = _gauge(
     "memory_rows", "{row}", "Rows of the databases that are open, deleted memories included.",
     table=("memories", "revisions", "sessions"),
 )
+AGENT_ENTRIES = _gauge(
+    "memory_agent_entries", "{entry}",
+    "Entries of agents' memory in the databases that are open, those included that have expired "
+    "and were not swept yet.",
+    tier=("working", "episodic", "semantic"),
+)
+AGENT_EVICTIONS = _counter(
+    "memory_agent_evictions_total", "{entry}",
+    "Episodic entries that were evicted, as their agents were at capacity.",
+)
+CAPACITY_REFUSALS = _counter(
+    "memory_capacity_refusals_total", "{request}",
+    "Writes of agents' memory that were refused, as there was no room to be made.",
+    limit=("working", "episodic"),
+)
 SESSIONS_OPEN = _gauge(
     "memory_sessions_open", "{session}",
     "Sessions that have not ended, in the databases that are open.",
@@ -169,7 +184,8 @@ INFO = _gauge(
 MEASURES = (
     REQUESTS, REQUEST_SECONDS, REQUESTS_IN_FLIGHT, CONTEXT_METHOD, CONTEXT_ANSWERS, DEDUP,
     REDACTIONS, WRITE_QUEUE_DEPTH, COMMIT_BATCH_SIZE, COMMIT_SECONDS, EVENT_LOOP_LAG,
-    DATABASE_BYTES, WAL_BYTES, DISK_FREE_BYTES, ROWS, SESSIONS_OPEN, PINNED, REVIEWS_DUE,
+    DATABASE_BYTES, WAL_BYTES, DISK_FREE_BYTES, ROWS, AGENT_ENTRIES, AGENT_EVICTIONS,
+    CAPACITY_REFUSALS, SESSIONS_OPEN, PINNED, REVIEWS_DUE,
     TENANTS_OPEN, INDEX_DRIFT, INDEX_PARTITIONS, EXPIRED, SUPERSEDED, SWEPT_ROWS, BACKUPS,
     BACKUP_INTERVAL, BACKUP_LAST_SUCCESS, BACKUP_BYTES, INFO,
 )

@@ -19,6 +19,8 @@ from opentelemetry.trace import (
 )
 
 from .. import __version__
+from ..domain.agents.rules import AtItem, OverCapacity
+from ..domain.errors import Refusal
 from ..domain.memories.idempotency import IdempotentRequest
 from ..domain.model.memory import Amended, Entered, Imported, Saved
 from ..domain.model.search import Context, Method
@@ -201,7 +203,11 @@ def _counted(
 ) -> Callable[..., Awaitable[object]]:
     @wraps(operation)
     async def counting(*args: object, **kwargs: Any) -> object:
-        outcome = await operation(*args, **kwargs)
+        try:
+            outcome = await operation(*args, **kwargs)
+        except Refusal as refusal:
+            _refused(metrics, refusal)
+            raise
         asked: IdempotentRequest | None = kwargs.get("idempotency")
         count = COUNTS.get(type(outcome))
         if count and not (asked and asked.is_replay):  # that was counted when it was done
@@ -211,11 +217,24 @@ def _counted(
     return counting
 
 
+def _refused(metrics: Metrics, refusal: Refusal) -> None:
+    cause = refusal.refusal if isinstance(refusal, AtItem) else refusal
+    if isinstance(cause, OverCapacity):
+        limit = cause.limit.removesuffix("_capacity")
+        metrics.count(m.CAPACITY_REFUSALS, limit, span=get_current_span())
+
+
 def _saved(metrics: Metrics, saved: Saved) -> None:
     metrics.count(m.DEDUP, saved.action.value, span=get_current_span())
     if saved.superseded:
         metrics.count(m.SUPERSEDED, by=saved.superseded, span=get_current_span())
     _redacted(metrics, saved)
+
+
+def _written(metrics: Metrics, written: Written[object]) -> None:
+    if written.evicted:
+        metrics.count(m.AGENT_EVICTIONS, by=written.evicted, span=get_current_span())
+    _redacted(metrics, written)
 
 
 def _redacted(metrics: Metrics, of: Saved | Amended | Entered | Imported | Written[object]) -> None:
@@ -243,6 +262,6 @@ COUNTS: Mapping[type, Callable[[Metrics, Any], None]] = {
     Amended: _redacted,
     Entered: _redacted,
     Imported: _redacted,
-    Written: _redacted,
+    Written: _written,
     Context: _context,
 }

@@ -10,7 +10,6 @@ from ..model.access import Caller, KeyId, Role
 from ..model.agent_memory import AgentEntry, AgentFilter, Eyes, Tier
 from ..model.agents import AgentExtent, AgentId, ListedAgent
 from ..model.capacities import LARGEST_CAPACITY
-from ..model.kinds import ErasureKind
 from ..ports.callbacks import Audit, noop
 from ..ports.engine import Engine, Transaction
 from .listing import Left, go_on
@@ -119,8 +118,7 @@ def owned_entries(tx: Transaction, agent: AgentId) -> Left:
 
 
 def planned_erasure(tx: Transaction, agent: AgentId, keys: Sequence[KeyId]) -> AgentExtent:
-    # After an erasure that was interrupted its bytes may be all that is left.
-    if not keys and not tx.receipts.awaits(ErasureKind.AGENT):
+    if not keys:
         _require_known(tx, agent)
     return tx.agent_directory.extent(agent)
 
@@ -135,9 +133,7 @@ def erase_some(tx: Transaction, agent: AgentId) -> AgentExtent:
         gone = AgentExtent(events=events)
     if not gone:
         tx.agent_directory.remove(agent)
-        add_receipt(tx)
-    elif not tx.receipts.awaits(ErasureKind.AGENT):
-        add_receipt(tx)
+    add_receipt(tx)
     return gone
 
 

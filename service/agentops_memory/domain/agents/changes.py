@@ -38,7 +38,7 @@ class BatchItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What a write leaves."""
+    """What a write leaves, and how many entries were evicted for it."""
 
     entries: tuple[AgentEntry, ...]
     evicted: int = 0
@@ -121,7 +121,7 @@ def write_batch(
         written.extend(done.entries)
         evicted += done.evicted
     now = {it.id: it for it in written}  # one may have been changed after it was made
-    return Outcome(entries=tuple(now[it.id] for it in written))
+    return Outcome(entries=tuple(now[it.id] for it in written), evicted=evicted)
 
 
 def delete_batch(tx: Transaction, eyes: Eyes, filter_: AgentFilter, most: int) -> Deleted:

@@ -71,8 +71,8 @@ class AgentEntries:
         clean = await _screened(len(draft.value), clean_draft, redactor, draft)
 
         work = idempotent(changes.create, idempotency, again=again_by(eyes), ids=changes.ids_of)
-        (made,) = (await self._write(caller, work, eyes, clean, self.capacities)).entries
-        return Written(value=made, redacted=redactor.count)
+        done = await self._write(caller, work, eyes, clean, self.capacities)
+        return Written(value=done.entries[0], redacted=redactor.count, evicted=done.evicted)
 
     async def get(self, caller: Caller, eyes: Eyes, entry: AgentEntryId) -> AgentEntry:
         """The entry, with its value."""
@@ -157,7 +157,7 @@ class AgentEntries:
             changes.write_batch, idempotency, again=again_by(eyes), ids=changes.ids_of
         )
         done = await self._write(caller, work, eyes, clean, self.capacities)
-        return Written(value=done.entries, redacted=redactor.count)
+        return Written(value=done.entries, redacted=redactor.count, evicted=done.evicted)
 
     async def delete_batch(
         self,

@@ -57,6 +57,9 @@ class RowCounts(NamedTuple):
     sessions_open: int  # of the sessions, those that have not ended
     pinned: int  # of the live memories
     reviews_due: int  # live memories whose own date has passed
+    working: int  # entries of agents' memory, those included that have expired
+    episodic: int
+    semantic: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -215,3 +215,4 @@ class Written(Generic[T]):
 
     value: T
     redacted: int = 0
+    evicted: int = 0  # entries of agents' memory that made room

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
+from ...domain.model.agent_memory import Tier
 from ...domain.model.memory import MemoryId
 from ...domain.model.space import Extent, Listed, Project, RowCounts
 from ...domain.ports.retention import MAX_STEP
@@ -282,7 +283,10 @@ _ROWS = f"""
            (SELECT count(*) FROM sessions),
            (SELECT count(*) FROM sessions WHERE ended_at IS NULL),
            ({_BESIDE} AND pinned_at IS NOT NULL),
-           ({_BESIDE} AND review_at <= :now)"""
+           ({_BESIDE} AND review_at <= :now),
+           (SELECT count(*) FROM agent_memories WHERE tier = '{Tier.WORKING}'),
+           (SELECT count(*) FROM agent_memories WHERE tier = '{Tier.EPISODIC}'),
+           (SELECT count(*) FROM agent_memories WHERE tier = '{Tier.SEMANTIC}')"""
 
 
 def _latest(*instants: int | None) -> datetime | None:

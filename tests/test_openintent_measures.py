@@ -1,0 +1,62 @@
+"""What is measured of agents' memory."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from agentops_memory.jobs import gauges
+
+from .measures import key, measured
+from .openintent_agents import BATCH, MEMORY, Agent, ok, refused
+from .service import Service, serving
+
+MEASURES = {
+    "working": key("memory_agent_entries", tier="working"),
+    "episodic": key("memory_agent_entries", tier="episodic"),
+    "semantic": key("memory_agent_entries", tier="semantic"),
+    "evicted": key("memory_agent_evictions_total"),
+    "working refused": key("memory_capacity_refusals_total", limit="working"),
+    "episodic refused": key("memory_capacity_refusals_total", limit="episodic"),
+}
+
+
+def seen(service: Service) -> dict[str, float]:
+    """The measures that are not 0."""
+    found = measured(service)
+    return {name: found[it] for name, it in MEASURES.items() if found[it]}
+
+
+def test_entries_evictions_and_refusals_are_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gauges, "COUNTED_FOR", timedelta(0))
+    monkeypatch.setattr(gauges, "REST", 0)
+    with serving(
+        tmp_path / "memory.db", MEMORY_EPISODIC_CAPACITY="2", MEMORY_WORKING_CAPACITY="1"
+    ) as service:
+        ada = Agent(service.http)
+        assert seen(service) == {}
+
+        ada.make(memory_type="working")
+        ada.make(memory_type="semantic")
+        for name in ("a", "b", "c"):
+            ada.make(key=name)
+        assert seen(service) == {"working": 1, "episodic": 2, "semantic": 1, "evicted": 1}
+
+        pinned = {"entries": [ada.body(key=name, pinned=True) for name in ("d", "e")]}
+        ok(ada.ask("POST", BATCH, pinned))
+        assert refused(ada.post(key="f"))[0] == 429
+        assert refused(ada.ask("POST", BATCH, {"entries": [ada.body(key="f")]}))[0] == 429
+        assert refused(ada.post(key="f", memory_type="working"))[0] == 429
+        assert seen(service) == {
+            "working": 1, "episodic": 2, "semantic": 1, "evicted": 3, "working refused": 1,
+            "episodic refused": 2,
+        }  # fmt: skip
+
+        ok(ada.ask("DELETE", f"{BATCH}?key=e"))
+        ada.make(key="g")
+        for _ in range(2):  # a repetition evicts nothing
+            headers = {"Idempotency-Key": "once"}
+            ok(ada.ask("POST", MEMORY, ada.body(key="h"), headers=headers), 201)
+        assert seen(service)["evicted"] == 4
