@@ -2,7 +2,9 @@
 
 import json
 import os
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -241,7 +243,11 @@ def test_what_is_exported_is_no_file_of_the_service(team: Service) -> None:
 def test_a_restore_tells_of_entries_that_were_erased_since(team: Service, tmp_path: Path) -> None:
     archive, of = str(tmp_path / "all.zip"), ("--db", str(team.path))
     assert run("backup", "--to", archive, *of).returncode == 0
-    cli(team, "erase", "ada", "--yes")
+    with closing(sqlite3.connect(team.path)) as database, database:  # whose bytes are there still
+        database.execute(
+            """INSERT INTO erasures (id, kind, observations, revisions, sessions, erased_at)
+               VALUES ('0188a2a2-0000-7000-8000-000000000004', 'agent', 0, 0, 0, 1)"""
+        )
 
     done = run("restore", archive, "--dry-run", *of)
 
