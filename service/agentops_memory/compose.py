@@ -208,9 +208,14 @@ class _Wiring:
         settings, rules = self.settings, self.rules
         count = partial(counted, metrics=self.telemetry.metrics)
         audit, window = AuditFile(settings.audit_file, self.clock), settings.dedupe_window
-        recall = Recall(engine=engine, features=settings.recall, timeout=settings.recall_limit)
         entries = AgentEntries(
             engine=engine, capacities=settings.capacities, rules=rules, on_erased=on_erased
+        )
+        recall = Recall(
+            engine=engine,
+            features=settings.recall,
+            timeout=settings.recall_limit,
+            accessed=entries.accesses.given,
         )
         return Services(
             memories=count(

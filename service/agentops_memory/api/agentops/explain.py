@@ -63,6 +63,8 @@ class ItemExplanation(BaseModel):
     place: int
     store_id: str | None = Field(default=None, description="The memory store that it lies in.")
     memory_id: str | None = Field(default=None, description="Its id in that store.")
+    entry_id: str | None = Field(default=None, description="Its id in agents' memory.")
+    namespace: str | None = Field(default=None, description="Its namespace there.")
     source_place: int | None = Field(
         default=None, description="Its place in its project or store, before these were merged."
     )
@@ -127,6 +129,11 @@ class AnswerExplanation(BaseModel):
     why_not: WhyNotAnswer | None = None
 
 
+def _namespace(hit: Hit) -> str:
+    """Of an entry of agents' memory, whose title is its namespace and its key."""
+    return hit.memory.text.title.removesuffix(f"/{hit.memory.key}")
+
+
 def item(hit: Hit, place: int, found: Found, *, is_cut: bool | None = None) -> Explanation:
     """Why the memory at a place is in the answer, which has an explanation."""
     assert found.explanation is not None
@@ -137,6 +144,8 @@ def item(hit: Hit, place: int, found: Found, *, is_cut: bool | None = None) -> E
         place=place,
         store_id=public_id(STORE, space.scope) if space.traits.has_entries else None,
         memory_id=public_id(ENTRY, whole_memory(hit).uid) if space.traits.has_entries else None,
+        entry_id=public_id(ENTRY, whole_memory(hit).uid) if space.traits.is_json else None,
+        namespace=_namespace(hit) if space.traits.is_json else None,
         source_place=hit.place,
         rank=hit.rank,
         method=hit.method.value,

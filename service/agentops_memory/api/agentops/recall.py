@@ -10,7 +10,9 @@ from agentops_memory_client.contract import models as c
 from ...domain.errors import Invalid
 from ...domain.memories.idempotency import IdempotentRequest
 from ...domain.memories.reviews import Reviews
-from ...domain.model.access import Caller
+from ...domain.model.access import Caller, Role
+from ...domain.model.agent_memory import Eyes
+from ...domain.model.agents import asking
 from ...domain.model.budget import MOST_SHOWN, SHOWN, Budget
 from ...domain.model.memory import MemoryId
 from ...domain.model.search import (
@@ -22,6 +24,7 @@ from ...domain.model.search import (
     Wanted,
 )
 from ...domain.model.space import Project, StoreId, project_name
+from ...domain.recall.joining import Joining
 from ...domain.recall.recall import Recall
 from ...domain.recall.whole import whole_memory
 from ...domain.stores.rules import NO_STORE
@@ -30,7 +33,7 @@ from ...domain.text.query import MAX_PROMPT
 from ...domain.text.summary import Message
 from ...telemetry import Cut, OwnText, annotate, events
 from ...telemetry.spans import Attributes
-from ..kit.http import Query, amount, is_true, parameter, row_count, whole_number
+from ..kit.http import Query, amount, asks_for, is_true, parameter, row_count, whole_number
 from ..kit.ids import STORE, known_uid
 from . import explain, reviews, wire
 from .wire import Rows, SummaryLine, held, json_bytes
@@ -92,7 +95,7 @@ class RecallOperations:
         wanted, budget = _wanted(asked), _budget(asked)
         told = await self.recall.context(
             asked.caller(), text, filter_, row_count(asked.query, "limit", 5),
-            budget=budget, wanted=wanted, stores=_stores(asked),
+            budget=budget, wanted=wanted, joining=_joining(asked),
         )  # fmt: skip
         annotate({**context_span(text, filter_, told), **budget_span(budget, told)})
         events("context.injected", map(_injected, told.found.hits))
@@ -155,6 +158,26 @@ def _budget(asked: Question) -> Budget:
         max_chars=amount(asked.query, "max_chars"),
         content_chars=SHOWN if shown is None else min(shown, MOST_SHOWN),
     )
+
+
+def _joining(asked: Question) -> Joining:
+    """What joins the project: memory stores, and what an agent remembers."""
+    namespaces = tuple(dict.fromkeys(_listed(asked, "namespaces")))
+    if len(namespaces) > MOST_STORES:
+        raise Invalid(f"namespaces names at most {MOST_STORES} namespaces.")
+    episodic = asks_for(asked.query, "episodic")
+    eyes = None
+    if namespaces or episodic:
+        caller = asked.caller()
+        agent = asking(caller, parameter(asked.query, "agent") or "")
+        eyes = Eyes(agent=agent, is_admin=caller.role.includes(Role.ADMIN))
+    return Joining(
+        stores=tuple(_stores(asked)), eyes=eyes, episodic=episodic, namespaces=namespaces
+    )
+
+
+def _listed(asked: Question, name: str) -> list[str]:
+    return [it for it in (parameter(asked.query, name) or "").split(",") if it]
 
 
 def _stores(asked: Question) -> list[StoreId]:

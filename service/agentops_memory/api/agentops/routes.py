@@ -31,6 +31,12 @@ WHY_NOT = Parameter(
 STORES = Parameter(
     name="stores", help="Ids of memory stores, with commas: what they hold joins the project's."
 )
+JOINING = (
+    STORES,
+    Parameter(name="namespaces", help="Semantic namespaces, with commas, whose entries join."),
+    Parameter(name="episodic", help="`true` lets the agent's own entries join.", kind="boolean"),
+    Parameter(name="agent", help="By which agent's eyes; needed unless the key has one alone."),
+)
 SUPERSEDED = Parameter(
     name="superseded", help="`true` finds what others supersede, too, and tells by which.",
     kind="boolean",
@@ -183,7 +189,7 @@ def operations(services: Services) -> tuple[Operation, ...]:
             summary="What to remind an agent of before a turn.",
             handler=of(api.fetch_context), answer=a.ContextAnswer,
             query=(Parameter(name="query", help="The prompt; its first 500 characters count."),
-                   PROJECT, SCOPE, TAG, TYPE, _rows("limit", 5), STORES, *BUDGET, AGES, EXPLAIN,
+                   PROJECT, SCOPE, TAG, TYPE, _rows("limit", 5), *JOINING, *BUDGET, AGES, EXPLAIN,
                    WHY_NOT),
             refusals=(404,),
         ),

@@ -36,6 +36,10 @@ class Accesses:
             for memory, at in accessed.items():
                 noted[memory] = max(at, noted.get(memory, at))
 
+    def given(self, tenant: TenantId, memories: Iterable[MemoryId], at: datetime) -> None:
+        """Note that memories were given to their owner; of others nothing is kept."""
+        self.note(tenant, dict.fromkeys(memories, at))
+
     def take(self, tenant: TenantId) -> Accessed:
         """What was noted since it was last taken."""
         with self._lock:

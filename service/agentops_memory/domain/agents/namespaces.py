@@ -14,9 +14,8 @@ from ..model.agents import AgentId
 from ..model.stores import Written
 from ..ports.callbacks import Audit
 from ..ports.engine import Engine, Ids, Transaction
+from ..recall.joining import NO_NAMESPACE
 from .screening import clean_namespace, require_plain
-
-NO_NAMESPACE = "No such namespace."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -84,6 +84,8 @@ def _items(tx: Transaction, hits: Sequence[Hit], answer: Answer) -> dict[int, Ex
     alone = Source(filter=answer.searched, query=found.query, hits=tuple(hits))
     items: dict[int, Explained] = {}
     for source in found.sources or (alone,):
+        if source.filter.is_of_agents:  # whose scores the index does not make
+            continue
         for tier in (Tier.EVERY, Tier.ANY):
             listed = {hit.memory.id for hit in source.hits if hit.tier is tier}
             if ids := [id_ for id_ in shown if id_ in listed]:

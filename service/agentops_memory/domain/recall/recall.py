@@ -1,24 +1,26 @@
 """Search and context: memories by full text, by topic key, and the newest as backfill."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import islice
 
 from ..errors import WITHOUT_WORDS
 from ..memories.writes import live
-from ..model.access import Caller, Role
+from ..model.access import Caller, Role, TenantId
 from ..model.budget import Budget
 from ..model.memory import Memory, MemoryId
 from ..model.ranking import Scored
 from ..model.search import Context, Filter, Found, Hit, Method, Source, Tier, Wanted
 from ..model.space import GLOBAL_SCOPE, Project, StoreId, Totals
+from ..ports.callbacks import noop
 from ..ports.engine import Engine, Transaction
 from ..stores.rules import known_store
 from ..text.features import ALL, Feature, Features
 from ..text.query import MAX_PROMPT, TIMEOUT, Query, understood, words
 from .budget import packed
 from .explanation import Answer, explanation
+from .joining import ALONE, Joining
 from .lists import fused, never_falling
 from .whole import linked, whole
 
@@ -37,6 +39,7 @@ class Recall:
     engine: Engine
     features: Features = ALL
     timeout: timedelta = TIMEOUT
+    accessed: Callable[[TenantId, Iterable[MemoryId], datetime], None] = noop  # by their owners
 
     async def search(
         self,
@@ -63,10 +66,7 @@ class Recall:
         return self._with_dropped(found, text)
 
     async def search_store(self, caller: Caller, store: StoreId, text: str, limit: int) -> Found:
-        """The memories of one store that match by path or words, ranked as in `search`.
-
-        NotFound for an unknown store; Denied for a caller who may not read stores.
-        """
+        """The memories of a store that match by path or words; NotFound, Denied without access."""
         caller.require(Role.READER)
         return await self.engine.read(caller, search_store, self._understood(text), store, limit)
 
@@ -79,20 +79,23 @@ class Recall:
         *,
         budget: Budget = UNBOUNDED,
         wanted: Wanted = NOTHING,
-        stores: Sequence[StoreId] = (),
+        joining: Joining = ALONE,
     ) -> Context:
         """What to inject before a turn: summaries, pins, best matches, the newest as backfill.
 
-        Without a project: global memories and no summaries. Matches in stores are merged
-        by reciprocal rank fusion; an unknown store is NotFound. What exceeds the budget
-        is left out.
+        Without a project: global memories and no summaries. What joins is merged by reciprocal
+        rank fusion, or NotFound. What exceeds the budget is left out.
         """
         caller.require(Role.READER)
         query = self._understood(text)
         current = filter_ if filter_.is_current else replace(filter_, is_current=True)
-        answer = await self.engine.read(
-            caller, context, query, current, limit, budget, wanted, stores=tuple(stores)
-        )
+
+        def work(tx: Transaction) -> tuple[Context, datetime]:
+            return context(tx, query, current, limit, budget, wanted, joining=joining), tx.now
+
+        answer, at = await self.engine.read(caller, work)
+        if joining.episodic:  # which is access
+            self.accessed(caller.tenant, [it.memory.id for it in answer.found.hits], at)
         found = self._with_dropped(answer.found, text)
         return answer if found is answer.found else replace(answer, found=found)
 
@@ -149,11 +152,9 @@ def context(
     budget: Budget = UNBOUNDED,
     wanted: Wanted = NOTHING,
     *,
-    stores: tuple[StoreId, ...] = (),
+    joining: Joining = ALONE,
 ) -> Context:
-    for store in stores:
-        known_store(tx, store)
-    ranked = _candidates(tx, query, filter_, limit, stores)
+    ranked = _candidates(tx, query, filter_, limit, [*joining.filters(tx, filter_)])
     found = _pinned_first(tx, ranked.found, filter_, limit)
     candidates = ranked if found is ranked.found else replace(ranked, found=found)
     shown = packed(candidates, budget) if budget.is_bounded or wanted else candidates
@@ -233,14 +234,14 @@ def _context_tiers(query: Query) -> tuple[Tier, ...]:
 
 
 def _candidates(
-    tx: Transaction, query: Query, filter_: Filter, limit: int, stores: tuple[StoreId, ...]
+    tx: Transaction, query: Query, filter_: Filter, limit: int, others: Sequence[Filter]
 ) -> Context:
     """Everything that a context may hold, before the budget."""
     if filter_.project is None and filter_.scope not in (None, GLOBAL_SCOPE):
         return Context()
     filter_ = filter_.in_context
     summaries = tx.sessions.summaries(filter_.project, SUMMARIES) if filter_.project else []
-    found = _matches_and_newest(tx, query, filter_, limit, stores)
+    found = _matches_and_newest(tx, query, filter_, limit, others)
     return Context(summaries=tuple(summaries), found=found)
 
 
@@ -257,10 +258,9 @@ def _pinned_first(tx: Transaction, ranked: Found, filter_: Filter, limit: int) -
 
 
 def _matches_and_newest(
-    tx: Transaction, query: Query, filter_: Filter, limit: int, stores: tuple[StoreId, ...]
+    tx: Transaction, query: Query, filter_: Filter, limit: int, others: Sequence[Filter]
 ) -> Found:
-    of_stores = Filter(type=filter_.type, tag=filter_.tag, is_current=True)
-    parts = [filter_, *(replace(of_stores, store=store) for store in stores)]
+    parts = [filter_, *others]
     sources: list[Source] = []
     is_degraded = False
     if query.sentences:
@@ -271,14 +271,14 @@ def _matches_and_newest(
         except WITHOUT_WORDS:
             is_degraded = True
     lists = [source.hits for source in sources]
-    hits = fused(lists, limit) if stores else [hit for hits in lists for hit in hits]
+    hits = fused(lists, limit) if others else [hit for hits in lists for hit in hits]
     for part in (replace(filter_, global_too=False), *parts) if len(hits) < limit else ():
         if len(hits) < limit:
             found = {hit.memory.id for hit in hits}
             hits += tx.search.backfill(part, limit - len(hits), found)
     return Found(
         hits=tuple(hits),
-        sources=tuple(sources) if stores else (),
+        sources=tuple(sources) if others else (),
         query=sources[0].query if sources else query,
         is_degraded=is_degraded,
     )
