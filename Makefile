@@ -41,6 +41,7 @@ bench: $(READY) ## the benchmarks at reduced sizes: about four minutes
 	$(BIN)/python -m benchmarks.idle
 	$(BIN)/python -m benchmarks.agents
 	$(BIN)/python -m benchmarks.turns
+	$(BIN)/python -m benchmarks.openintent
 
 bench-full: $(READY) ## the benchmarks in full: half an hour, 4 GB of disk; KEEP=folder keeps the files
 	$(BIN)/python -m benchmarks --full $(if $(KEEP),--keep $(KEEP))

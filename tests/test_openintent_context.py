@@ -5,7 +5,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from .callers import calling, made_key
@@ -15,9 +14,8 @@ from .service import Service, serving
 
 
 def context(asked: Agent, /, **parameters: str | int) -> list[Json]:
-    told: Any = ok(
-        asked.http.get("/context", params=httpx.QueryParams({"project": "demo"} | parameters))
-    )
+    every = {"project": "demo"} | {name: str(it) for name, it in parameters.items()}
+    told: Any = ok(asked.http.get("/context", params=every))
     memories: list[Json] = told["recent_observations"]
     return memories
 

@@ -119,8 +119,6 @@ def make_room(
         return 0
     agent, is_working = space.agent, space.tier is Tier.WORKING
     most = capacities.working if is_working else episodic_capacity(tx, agent, capacities)
-    if tx.agents.count(space.tier, agent, with_expired=True) < most:
-        return 0
     count = tx.agents.count(space.tier, agent)
     if count >= most and is_working:
         raise OverCapacity("working_capacity", count, most)

@@ -58,8 +58,8 @@ class AgentTable(Protocol):
     def total(self, filter_: AgentFilter, eyes: Eyes) -> int:
         """How many these eyes may see."""
 
-    def count(self, tier: Tier, agent: AgentId, *, with_expired: bool = False) -> int:
-        """How many entries of a tier an agent has; told faster with those that have expired."""
+    def count(self, tier: Tier, agent: AgentId) -> int:
+        """How many entries of a tier an agent has."""
 
     def summary(self, eyes: Eyes) -> AgentSummary:
         """What an agent has; without its capacity, which the table does not know."""

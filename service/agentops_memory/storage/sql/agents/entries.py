@@ -191,15 +191,15 @@ class AgentEntries(Table):
         condition, values = self._asked(filter_, eyes, READABLE)
         return self._number(f"SELECT count(*) FROM {ENTRIES} WHERE {condition}", **values)
 
-    def count(self, tier: Tier, agent: AgentId, *, with_expired: bool = False) -> int:
-        if with_expired:
-            every = "SELECT count(*) FROM agent_memories WHERE tier = :tier AND agent = :agent"
-            return self._number(every, tier=tier.value, agent=agent)
+    def count(self, tier: Tier, agent: AgentId) -> int:
         return self._number(
-            f"""SELECT count(*)
-                  FROM agent_memories a
-                  JOIN memories m ON m.id = a.memory_id
-                 WHERE a.tier = :tier AND a.agent = :agent AND {live("m")}""",
+            f"""SELECT (SELECT count(*)
+                          FROM agent_memories
+                         WHERE tier = :tier AND agent = :agent)
+                     - (SELECT count(*)
+                          FROM lifecycles l
+                         {self._sql.leads} agent_memories a ON a.memory_id = l.memory_id
+                         WHERE l.{ENDED} AND a.tier = :tier AND a.agent = :agent)""",
             tier=tier.value,
             agent=agent,
             **self._at,
@@ -225,13 +225,20 @@ class AgentEntries(Table):
         return list(map(entry_of, rows))
 
     def victim(self, agent: AgentId, but: Collection[MemoryId]) -> AgentEntry | None:
-        return self._one(
-            f"""a.tier = '{Tier.EPISODIC}' AND a.agent = :agent AND NOT a.is_pinned
-                AND {live("m")} AND m.id NOT IN (SELECT value FROM {self._sql.ids("given")})""",
-            order="a.priority, a.accessed_at, m.updated_at, m.id",
+        found = self._scalars(  # along the index of victims: the first is one of few
+            f"""SELECT m.id
+                  FROM agent_memories a
+                 {self._sql.leads} memories m ON m.id = a.memory_id
+                 WHERE a.tier = '{Tier.EPISODIC}' AND a.agent = :agent AND a.is_pinned = 0
+                       AND {live("m")}
+                       AND m.id NOT IN (SELECT value FROM {self._sql.ids("given")})
+              ORDER BY a.priority, a.accessed_at, m.updated_at, m.id
+                 LIMIT 1""",
             agent=agent,
             ids=json.dumps(list(but)),
+            **self._at,
         )
+        return self.one(found[0]) if found else None
 
     def touch(self, accesses: Mapping[MemoryId, datetime]) -> None:
         self._connection.executemany(

@@ -4,7 +4,8 @@ By FTS5's own scores, what a word is worth would tell of all that share a partit
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import sqlite3
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from ....domain.model.bm25 import Postings, Sums, Totals, of_any, of_every
 from ....domain.model.memory import MemoryId
@@ -17,15 +18,22 @@ from .queries import IndexQuery
 from .segments import numbers
 from .tables import table
 
-FIELDS = ("title", "content", "tags")
-WEIGHTS = {"title": 2.0, "content": 1.0, "tags": 2.0}
+WEIGHTS = {"{title tags}": 2.0, "content": 1.0}  # of fields in which a word counts once
 
 Rows = dict[int, float]
-"""How often a term stands in each row by the weights of the fields; in a field it counts once."""
+"""How often a term stands in each row, by the weights of fields."""
+
+Range = tuple[int, int, int]
+"""A partition, and the first and the last row number of a range there."""
 
 
 class AloneScores(SqliteTable):
-    """The scores of one transaction."""
+    """The scores of one transaction, and what was found for them, for its next query."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        super().__init__(connection)
+        self._rows: dict[tuple[Range, str], Rows] = {}
+        self._lengths: dict[tuple[int, int], int] = {}
 
     def best(self, query: IndexQuery) -> list[list[Sums]]:
         """What each sentence adds; the whole text is one where every word is looked for."""
@@ -40,43 +48,51 @@ class AloneScores(SqliteTable):
             for it in query.query.sentences
         ]
 
-    def rows(self, number: int, first: int, last: int, terms: Sequence[Term]) -> list[Rows]:
-        """Of each term the rows of a range that have it, the fields weighed."""
-        asked = [(at, field, f"{field} : {_text(it)}")
-                 for at, it in enumerate(terms) for field in FIELDS]  # fmt: skip
-        name, rows = table(number), [Rows() for _ in terms]
-        found = self._execute(
-            f"""SELECT wanted.key, t.rowid
-                  FROM json_each(:matches) wanted
-                 CROSS JOIN {name} t
-                 WHERE {name} MATCH wanted.value AND t.rowid BETWEEN :first AND :last""",
-            matches=json.dumps([match for _, _, match in asked]),
-            first=first,
-            last=last,
-        )
-        for key, row in found:
-            at, field, _ = asked[key]
-            rows[at][row] = rows[at].get(row, 0.0) + WEIGHTS[field]
-        return rows
+    def rows(self, place: Range, terms: Sequence[Term]) -> list[Rows]:
+        """Of each term the rows of a range that have it."""
+        texts = [_text(it) for it in terms]
+        if unknown := [it for it in dict.fromkeys(texts) if (place, it) not in self._rows]:
+            self._find(place, unknown)
+        return [self._rows[place, it] for it in texts]
 
-    def count(self, number: int, first: int, last: int) -> int:
+    def count(self, place: Range) -> int:
         """How many rows there are in a range."""
+        number, first, last = place
         return self._number(
             f"SELECT count(*) FROM {table(number)}_docsize WHERE id BETWEEN :first AND :last",
             first=first,
             last=last,
         )
 
-    def lengths(self, number: int, rows: Iterable[int]) -> list[int]:
+    def lengths(self, number: int, rows: Collection[int]) -> list[int]:
         """How many words each of some rows has."""
+        known = self._lengths
         found = self._execute(
-            f"""SELECT sz
+            f"""SELECT d.id, d.sz
                   FROM {self._sql.ids("given")}
-                  JOIN {table(number)}_docsize d ON d.id = given.value
-              ORDER BY given.key""",
-            ids=json.dumps(list(rows)),
+                  JOIN {table(number)}_docsize d ON d.id = given.value""",
+            ids=json.dumps([row for row in rows if (number, row) not in known]),
         )
-        return [sum(numbers(size)) for (size,) in found]
+        known |= {(number, row): sum(numbers(size)) for row, size in found}
+        return [known.get((number, row), 0) for row in rows]
+
+    def _find(self, place: Range, texts: Sequence[str]) -> None:
+        number, first, last = place
+        asked = [(text, field) for text in texts for field in WEIGHTS]
+        name, rows = table(number), {text: Rows() for text in texts}
+        found = self._execute(
+            f"""SELECT wanted.key, t.rowid
+                  FROM json_each(:matches) wanted
+                 CROSS JOIN {name} t
+                 WHERE {name} MATCH wanted.value AND t.rowid BETWEEN :first AND :last""",
+            matches=json.dumps([f"{field} : {text}" for text, field in asked]),
+            first=first,
+            last=last,
+        )
+        for key, row in found:
+            text, field = asked[key]
+            rows[text][row] = rows[text].get(row, 0.0) + WEIGHTS[field]
+        self._rows |= {(place, text): having for text, having in rows.items()}
 
 
 class Found:
@@ -94,14 +110,13 @@ class Found:
         """What each term adds."""
         return [self._postings[it.text] for it in terms if it.text in self._postings]
 
-    def _add(self, scores: AloneScores, place: tuple[int, int, int], terms: list[Term]) -> None:
-        number, first, last = place
-        rows = scores.rows(number, first, last, terms)
+    def _add(self, scores: AloneScores, place: Range, terms: list[Term]) -> None:
+        rows = scores.rows(place, terms)
         places: Mapping[int, int] = {row: at for at, row in enumerate(sorted(set().union(*rows)))}
-        count = scores.count(number, first, last) + PRIOR_MEMORIES
+        count = scores.count(place) + PRIOR_MEMORIES
         totals = Totals(count, count * PRIOR_WORDS)
         self.memories = [memory_of(row) for row in places]
-        self.norms = totals.norms(scores.lengths(number, places))
+        self.norms = totals.norms(scores.lengths(place[0], places))
         for term, having in zip(terms, rows, strict=True):
             self._postings[term.text] = Postings(
                 totals.idf(len(having)), [places[row] for row in having], list(having.values())
