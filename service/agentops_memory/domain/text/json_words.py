@@ -1,10 +1,12 @@
 """JSON that is stored: the words in it, and an object read from a row. Pure."""
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
 MAX_DEPTH = 100  # of what is taken
+_DOUBTFUL = re.compile(r"\\u[dD]|\d[eE]|NaN|Infinity")  # it may be no text, or no number
 
 
 def words_of(value: str) -> str:
@@ -20,12 +22,14 @@ def stored_object(text: str) -> dict[str, Any] | None:
     """The object in a row; None if it is damaged, or could not be written again."""
     try:
         found = json.loads(text)
-        if not isinstance(found, dict) or _depth(found) > MAX_DEPTH:
+        if not isinstance(found, dict):
             return None
-        json.dumps(found, ensure_ascii=False, allow_nan=False).encode()
+        if _DOUBTFUL.search(text):  # as the JSON of no honest writer is
+            json.dumps(found, ensure_ascii=False, allow_nan=False).encode()
+        is_deep = text.count("{") + text.count("[") > MAX_DEPTH and _depth(found) > MAX_DEPTH
     except (ValueError, RecursionError):
         return None
-    return found
+    return None if is_deep else found
 
 
 def _depth(value: object) -> int:

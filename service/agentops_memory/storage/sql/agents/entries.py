@@ -50,6 +50,15 @@ class AgentEntries(Table):
     def _at(self) -> dict[str, Any]:
         return {"now": micros(self._now)}
 
+    @property
+    def _of_spaces(self) -> str:
+        """Entries, led by the spaces that an agent may look into: others' are passed over."""
+        return f"""agent_spaces p
+                   {self._sql.leads} memories m {self._sql.hint("memories_in_space")}
+                     ON m.space_id = p.space_id
+                   JOIN agent_memories a ON a.memory_id = m.id
+                   LEFT JOIN lifecycles l ON l.memory_id = m.id"""
+
     def space(self, space: AgentSpace) -> Space:
         scope = self._scope(space)
         if scope is None:
@@ -107,18 +116,7 @@ class AgentEntries(Table):
     def listed(
         self, filter_: AgentFilter, eyes: Eyes, limit: int, offset: int
     ) -> list[tuple[MemoryId, int]]:
-        condition, values = self._asked(filter_, eyes, READABLE)
-        rows = self._execute(
-            f"""SELECT m.id, a.size
-                  FROM {ENTRIES}
-                 WHERE {condition}
-              ORDER BY m.id DESC
-                 LIMIT :limit OFFSET :offset""",
-            limit=limit,
-            offset=offset,
-            **values,
-        )
-        return [(MemoryId(id_), count(size)) for id_, size in rows]
+        return self._listed(filter_, eyes, READABLE, limit, offset)
 
     def some(self, memories: Sequence[MemoryId], eyes: Eyes) -> list[AgentEntry]:
         rows = self._execute(
@@ -137,17 +135,8 @@ class AgentEntries(Table):
         return list(map(entry_of, rows))
 
     def writable(self, filter_: AgentFilter, eyes: Eyes, limit: int) -> list[AgentEntry]:
-        condition, values = self._asked(filter_, eyes, WRITABLE)
-        rows = self._execute(
-            f"""SELECT {ENTRY}
-                  FROM {ENTRIES}
-                 WHERE {condition}
-              ORDER BY m.id DESC
-                 LIMIT :limit""",
-            limit=limit,
-            **values,
-        )
-        return list(map(entry_of, rows))
+        found = self._listed(filter_, eyes, WRITABLE, limit, 0)
+        return self.some([id_ for id_, _ in found], eyes)
 
     def summary(self, eyes: Eyes) -> AgentSummary:
         tiers = {tier: self._tier(tier, eyes) for tier in (Tier.WORKING, Tier.EPISODIC)}
@@ -189,7 +178,7 @@ class AgentEntries(Table):
 
     def total(self, filter_: AgentFilter, eyes: Eyes) -> int:
         condition, values = self._asked(filter_, eyes, READABLE)
-        return self._number(f"SELECT count(*) FROM {ENTRIES} WHERE {condition}", **values)
+        return self._number(f"SELECT count(*) FROM {self._of_spaces} WHERE {condition}", **values)
 
     def count(self, tier: Tier, agent: AgentId) -> int:
         return self._number(
@@ -278,6 +267,15 @@ class AgentEntries(Table):
             **self._at,
             **values,
         )
+
+    def _listed(
+        self, filter_: AgentFilter, eyes: Eyes, allowed: str, limit: int, offset: int
+    ) -> list[tuple[MemoryId, int]]:
+        condition, values = self._asked(filter_, eyes, allowed)
+        order = f"ORDER BY m.id DESC LIMIT {limit:d} OFFSET {offset:d}"
+        found = f"SELECT m.id, a.size FROM {self._of_spaces} WHERE {condition} {order}"
+        rows = self._execute(found, **values)
+        return [(MemoryId(id_), count(size)) for id_, size in rows]
 
     def _asked(
         self, filter_: AgentFilter, eyes: Eyes, allowed: str

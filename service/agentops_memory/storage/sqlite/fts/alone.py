@@ -7,11 +7,11 @@ import json
 import sqlite3
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from ....domain.model.bm25 import Postings, Sums, Totals, of_any, of_every
+from ....domain.model.bm25 import PiecePostings, Place, Postings, Sums, Totals, of_any, of_every
 from ....domain.model.memory import MemoryId
 from ....domain.model.ranking import PRIOR_MEMORIES, PRIOR_WORDS
 from ....domain.model.search import Tier
-from ....domain.text.query import Term
+from ....domain.text.query import Piece, Term
 from ...index_cache.rows import memory_of
 from ..base.dialect import SqliteTable
 from .queries import IndexQuery
@@ -33,15 +33,19 @@ class AloneScores(SqliteTable):
     def __init__(self, connection: sqlite3.Connection) -> None:
         super().__init__(connection)
         self._rows: dict[tuple[Range, str], Rows] = {}
-        self._lengths: dict[tuple[int, int], int] = {}
+        self._found: dict[tuple[tuple[Range, ...], tuple[str, ...]], Found] = {}
 
     def best(self, query: IndexQuery) -> list[list[Sums]]:
         """What each sentence adds; the whole text is one where every word is looked for."""
         asked = query.query.every if query.tier is Tier.EVERY else query.query.sentences
         terms = {term.text: term for it in asked for term in it.terms}
-        found = Found(self, query, terms.values())
+        ranges = [(number, *it) for number, spans in query.visible.spans.items() for it in spans]
+        key = tuple(ranges), tuple(terms)
+        if key not in self._found:  # both tiers of a search ask for the same
+            self._found[key] = Found(self, ranges, list(terms.values()))
+        found = self._found[key]
         if query.tier is Tier.EVERY:
-            pieces = [(found.of(it.parts), found.of(it.joined)) for it in query.query.every]
+            pieces = found.having_every(query.query.every)
             return [[(of_every(pieces, found.norms), found.memories)]]
         return [
             [(of_any(found.of(it.terms), found.norms), found.memories)]
@@ -64,17 +68,16 @@ class AloneScores(SqliteTable):
             last=last,
         )
 
-    def lengths(self, number: int, rows: Collection[int]) -> list[int]:
+    def lengths(self, number: int, rows: Iterable[int]) -> list[int]:
         """How many words each of some rows has."""
-        known = self._lengths
         found = self._execute(
-            f"""SELECT d.id, d.sz
+            f"""SELECT d.sz
                   FROM {self._sql.ids("given")}
-                  JOIN {table(number)}_docsize d ON d.id = given.value""",
-            ids=json.dumps([row for row in rows if (number, row) not in known]),
+                  JOIN {table(number)}_docsize d ON d.id = given.value
+              ORDER BY given.key""",
+            ids=json.dumps(list(rows)),
         )
-        known |= {(number, row): sum(numbers(size)) for row, size in found}
-        return [known.get((number, row), 0) for row in rows]
+        return [sum(numbers(size)) for (size,) in found]
 
     def _find(self, place: Range, texts: Sequence[str]) -> None:
         number, first, last = place
@@ -98,19 +101,27 @@ class AloneScores(SqliteTable):
 class Found:
     """The rows that have any of the terms of a query."""
 
-    def __init__(self, scores: AloneScores, query: IndexQuery, terms: Iterable[Term]) -> None:
+    def __init__(self, scores: AloneScores, ranges: Sequence[Range], terms: Sequence[Term]) -> None:
         self.memories: list[MemoryId] = []
         self.norms: list[float] = []
         self._postings: dict[str, Postings] = {}
-        for number, spans in query.visible.spans.items():
-            for first, last in spans:
-                self._add(scores, (number, first, last), [*terms])
+        for place in ranges:
+            self._add(scores, place, terms)
 
     def of(self, terms: Iterable[Term]) -> list[Postings]:
         """What each term adds."""
         return [self._postings[it.text] for it in terms if it.text in self._postings]
 
-    def _add(self, scores: AloneScores, place: Range, terms: list[Term]) -> None:
+    def having_every(self, pieces: Sequence[Piece]) -> list[PiecePostings]:
+        """What the pieces add where every one is; nothing is looked at anywhere else."""
+        found = [(self.of(it.parts), self.of(it.joined)) for it in pieces]
+        matched = [
+            _having_all(parts).union(*(it.places for it in joined)) for parts, joined in found
+        ]
+        places = set.intersection(*matched) if matched else set()
+        return [(_among(places, parts), _among(places, joined)) for parts, joined in found]
+
+    def _add(self, scores: AloneScores, place: Range, terms: Sequence[Term]) -> None:
         rows = scores.rows(place, terms)
         places: Mapping[int, int] = {row: at for at, row in enumerate(sorted(set().union(*rows)))}
         count = scores.count(place) + PRIOR_MEMORIES
@@ -121,6 +132,19 @@ class Found:
             self._postings[term.text] = Postings(
                 totals.idf(len(having)), [places[row] for row in having], list(having.values())
             )
+
+
+def _having_all(parts: Sequence[Postings]) -> set[Place]:
+    return set.intersection(*(set(it.places) for it in parts)) if parts else set()
+
+
+def _among(places: Collection[Place], postings: Iterable[Postings]) -> list[Postings]:
+    """The postings in some places alone."""
+    kept = [
+        (idf, [(at, it) for at, it in zip(there, often, strict=True) if at in places])
+        for idf, there, often in postings
+    ]
+    return [Postings(idf, [at for at, _ in both], [it for _, it in both]) for idf, both in kept]
 
 
 def _text(term: Term) -> str:

@@ -9,6 +9,8 @@ CREATE TABLE agent_spaces (
     UNIQUE (tier, agent, namespace)
 ) STRICT;
 
+CREATE INDEX agent_spaces_of_agent ON agent_spaces (agent, namespace);
+
 CREATE TABLE agent_memories (
     memory_id     INTEGER PRIMARY KEY REFERENCES memories (id) ON DELETE CASCADE,
     tier          TEXT    NOT NULL,
