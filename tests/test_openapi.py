@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -61,7 +62,7 @@ async def routes(tmp_path: Path) -> set[tuple[str, str]]:
     chosen = settings({"MEMORY_DB_PATH": str(tmp_path / "memory.db")})
     async with opened(chosen, Telemetry.started(None), clock=Clock()) as application:
         return {
-            (method, route.path.replace(":path}", "}"))
+            (method, re.sub(r":\w+}", "}", route.path))
             for route in application.routes
             if isinstance(route, Route)
             for method in (route.methods or set()) - {"HEAD"}

@@ -26,6 +26,7 @@ from agentops_memory.domain.ports.engine import Transaction
 from agentops_memory.storage.sqlite import SqliteEngine
 
 from .callers import audit
+from .erasing import remains
 from .files import rows
 from .openintent_agents import BATCH, MEMORY, NAMESPACES, Agent, Json, faults, ok, refused
 from .process import until
@@ -264,3 +265,33 @@ def test_a_scan_takes_secrets_out_of_entries(
     assert ended.value.code == 0
     assert "1 secret" in capsys.readouterr().out
     assert ada.get(entry).json()["value"] == {"t": "[REDACTED:github-token]"}
+
+
+@requirement("OI-2")
+def test_a_word_that_has_a_route_is_no_id(ada: Agent) -> None:
+    for method, name, allowed in [
+        ("DELETE", "namespaces", "GET, HEAD"), ("PATCH", "batch", "DELETE, POST"),
+        ("DELETE", "search", "GET, HEAD"),
+    ]:  # fmt: skip
+        answer = ada.ask(method, f"{MEMORY}/{name}", {})
+        assert refused(answer) == (405, "METHOD_NOT_ALLOWED")
+        assert answer.headers["allow"] == allowed
+    assert refused(ada.ask("GET", f"{MEMORY}/batches")) == (404, "ENTRY_NOT_FOUND")
+
+
+@requirement("OI-84", "OI-89")
+def test_names_of_what_is_gone_go_with_the_events(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    with serving(path, MEMORY_SWEEP_EVERY="50ms", MEMORY_KEEP_EVENTS="1d") as service:
+        ada = Agent(service.http)
+        kept = ada.make(key="kept")
+        ok(ada.delete(ada.make(namespace="xylographer", key="xylotomist", tags=["xylophagan"])))
+        service.clock.advance(days=2)
+        for _ in range(7):
+            service.clock.advance(minutes=1)
+            ok(service.http.get("/health"))
+        until(lambda: ada.events() == [])
+        until(lambda: rows(path, "SELECT namespace FROM agent_spaces") == [("notes",)])
+        until(lambda: not remains(tmp_path, "xylographer", "xylotomist", "xylophagan"))
+        assert ada.get(kept).json() == kept
+        assert ada.make(namespace="xylographer")["version"] == 1

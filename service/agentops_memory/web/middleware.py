@@ -230,7 +230,7 @@ def route_of(scope: Scope) -> str:
     """The template of the path that a request came by; `none` if it is none of the service's."""
     endpoint = scope.get("endpoint")
     if isinstance(endpoint, Endpoint):
-        return endpoint.operation.path.replace(":path}", "}")
+        return re.sub(r":\w+}", "}", endpoint.operation.path)
     return scope["path"] if endpoint or scope["path"] in WHILE_STARTING else "none"
 
 

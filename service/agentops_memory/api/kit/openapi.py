@@ -1,5 +1,6 @@
 """The OpenAPI 3.1 document that is made of the operations of protocols."""
 
+import re
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
@@ -32,7 +33,7 @@ def document(described: Sequence[Described], *, title: str, version: str) -> dic
     )
     paths: dict[str, dict[str, Any]] = {}
     for operation, protocol in table:
-        path = operation.path.replace(":path}", "}")
+        path = re.sub(r":\w+}", "}", operation.path)
         paths.setdefault(path, {})[operation.method.lower()] = _operation(operation, protocol)
     return {
         "openapi": "3.1.0",
@@ -79,7 +80,7 @@ def _path_parameters(path: str) -> list[dict[str, Any]]:
     names = [part.split("}")[0] for part in path.split("{")[1:]]
     return [
         {
-            "name": name.removesuffix(":path"),
+            "name": name.partition(":")[0],
             "in": "path",
             "required": True,
             "schema": _SCHEMAS["id" if name == "id" else "string"],

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from starlette.convertors import StringConvertor, register_url_convertor
 from starlette.responses import Response
 
 from ...domain.agents.rules import AtItem
@@ -18,9 +19,18 @@ from .queries import AGENT, MOST_SHOWN, require_agent
 
 REFUSALS = Refusals()
 
+
+class EntryConvertor(StringConvertor):
+    """An id in a path, which is none of the words that have a route of their own."""
+
+    regex = "(?!(?:batch|namespaces|search)$)[^/]+"
+
+
+register_url_convertor("entry", EntryConvertor())
+
 PREFIX = "/api/v1"
 MEMORY = f"{PREFIX}/memory"
-ENTRY, BATCH = f"{MEMORY}/{{entry_id}}", f"{MEMORY}/batch"
+ENTRY, BATCH = f"{MEMORY}/{{entry_id:entry}}", f"{MEMORY}/batch"
 NAMESPACES = f"{MEMORY}/namespaces"
 NAMESPACE = f"{NAMESPACES}/{{namespace:path}}"
 AGENT_PATH = f"{PREFIX}/agents/{{agent}}"

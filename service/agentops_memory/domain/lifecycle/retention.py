@@ -7,7 +7,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from ..agents.rules import ENDED, remove
+from ..agents.rules import ENDED, add_receipt, remove
 from ..model.access import Caller
 from ..model.agent_events import EventType
 from ..model.agent_memory import AgentEntryId
@@ -180,7 +180,19 @@ def events_past_retention(tx: Transaction, by: By = None) -> list[int]:
 
 def remove_events(tx: Transaction, found: Sequence[int], _: By = None) -> SweepStep:
     some = found[:MAX_REMOVED]
+    add_receipt(tx)  # for the names in them
     return SweepStep(rows=tx.agent_events.forget(some), done=len(some))
+
+
+def empty_spaces(tx: Transaction, _: By = None) -> list[int]:
+    """Those of agents: the name of a namespace stays no longer than what lay in it."""
+    return tx.agent_directory.empty_spaces(MAX_FOUND)
+
+
+def remove_spaces(tx: Transaction, found: Sequence[int], _: By = None) -> SweepStep:
+    some = found[:MAX_REMOVED]
+    add_receipt(tx)
+    return SweepStep(rows=tx.agent_directory.drop_spaces(some), done=len(some))
 
 
 STEPS: Sequence[tuple[Kind, Find, Remove]] = (
@@ -195,6 +207,7 @@ STEPS: Sequence[tuple[Kind, Find, Remove]] = (
     (Kind.IDEMPOTENCY, records_past_retention, remove_records),
     (Kind.RECEIPTS, receipts_past_retention, remove_receipts),
     (Kind.EVENTS, events_past_retention, remove_events),
+    (Kind.EVENTS, empty_spaces, remove_spaces),
 )
 
 

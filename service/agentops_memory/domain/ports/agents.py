@@ -109,6 +109,12 @@ class AgentDirectory(Protocol):
     def remove(self, agent: AgentId) -> None:
         """Remove what is left of an agent without entries: its spaces, and what was said of it."""
 
+    def empty_spaces(self, most: int) -> list[int]:
+        """Spaces in which there is nothing any more, but for their names."""
+
+    def drop_spaces(self, spaces: Sequence[int]) -> int:
+        """Remove those of the spaces that are empty still; how many."""
+
 
 class NamespaceTable(Protocol):
     """Semantic namespaces."""

@@ -26,6 +26,8 @@ KNOWN = """(SELECT agent AS name
              UNION
             SELECT name FROM agents) k"""
 
+EMPTY = "agent_spaces p WHERE NOT EXISTS (SELECT 1 FROM memories WHERE space_id = p.space_id)"
+
 
 @dataclass(eq=False)
 class Agents(Table):
@@ -106,18 +108,21 @@ class Agents(Table):
 
     def remove(self, agent: AgentId) -> None:
         # A space stays with an entry of which a damaged row does not tell whose it is.
-        spaces = self._scalars(
-            """SELECT space_id
-                 FROM agent_spaces p
-                WHERE agent = :agent
-                      AND NOT EXISTS (SELECT 1 FROM memories WHERE space_id = p.space_id)""",
-            agent=agent,
+        self.drop_spaces(
+            self._scalars("SELECT space_id FROM agent_spaces WHERE agent = :agent", agent=agent)
         )
-        given = f"(SELECT value FROM {self._sql.ids('given')})"
-        ids = json.dumps(spaces)
+        self._execute("DELETE FROM agents WHERE name = :agent", agent=agent)
+
+    def empty_spaces(self, most: int) -> list[int]:
+        return self._scalars(f"SELECT space_id FROM {EMPTY} LIMIT :most", most=most)
+
+    def drop_spaces(self, spaces: Sequence[int]) -> int:
+        given, ids = f"(SELECT value FROM {self._sql.ids('given')})", json.dumps(spaces)
+        empty = self._scalars(f"SELECT space_id FROM {EMPTY} AND space_id IN {given}", ids=ids)
+        ids = json.dumps(empty)
         self._execute(f"DELETE FROM agent_spaces WHERE space_id IN {given}", ids=ids)
         self._execute(f"DELETE FROM spaces WHERE id IN {given}", ids=ids)
-        self._execute("DELETE FROM agents WHERE name = :agent", agent=agent)
+        return len(empty)
 
     def _counted(self, condition: str, **values: object) -> AgentExtent:
         working, episodic, size = self._execute(
