@@ -71,6 +71,8 @@ OPENINTENT = {
     "OI-90": "An agent is exported, and erased to the last byte; semantic entries stay.",
     "OI-91": "AgentOps, memory stores and agents' memory see nothing of each other.",
     "OI-92": "Tenants have nothing of each other's.",
+    "OI-93": "kill -9, a full disk and a failed commit leave entry, event and index in line.",
+    "OI-94": "Spans and audit lines are as listed, without keys, tags and values.",
     "OI-95": "A database of before is brought up to date.",
     "OI-96": "Every route is described and documented.",
 }

@@ -72,7 +72,7 @@ OPERATIONS: dict[str, tuple[str, str, object, dict[str, object]]] = {
 
 
 @contextmanager
-def traced(path: Path) -> Iterator[tuple[Service, Callable[[], Collector]]]:
+def traced(path: Path, **variables: str) -> Iterator[tuple[Service, Callable[[], Collector]]]:
     """A traced service, and a way to end it and see what its collector has received."""
     with grpc_collector() as collector, ExitStack() as running:
         telemetry = Telemetry.started(collector.endpoint)
@@ -82,7 +82,9 @@ def traced(path: Path) -> Iterator[tuple[Service, Callable[[], Collector]]]:
             telemetry.stop()
             return collector
 
-        service = running.enter_context(serving(path / "memory.db", telemetry=telemetry))
+        service = running.enter_context(
+            serving(path / "memory.db", clock=None, telemetry=telemetry, **variables)
+        )
         yield service, received
 
 

@@ -22,6 +22,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from opentelemetry.util.types import AnyValue
 
 from .. import __version__
+from ..domain.agents.rules import AtItem
 from ..domain.errors import Conflict, Refusal
 from ..domain.secrets.sanitizing import safe_message, trace
 from .logs import OwnText, hidden, remember
@@ -175,6 +176,8 @@ def _fail(current: Span, error: Exception) -> None:
 
 
 def _error_type(error: Exception) -> str:
+    if isinstance(error, AtItem):
+        return _error_type(error.refusal)
     if isinstance(error, Conflict):
         return Conflict.code  # each kind of it has a code of its own, which the contract lacks
     code = error.code if isinstance(error, Refusal) else UNKNOWN_ERROR

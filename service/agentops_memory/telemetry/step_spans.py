@@ -10,6 +10,7 @@ from opentelemetry.trace import Tracer
 
 from ..domain.memories import saves
 from ..domain.model.access import Caller
+from ..domain.model.agent_memory import AgentEntry
 from ..domain.model.memory import Memory, Session
 from ..domain.ports.engine import Engine, Transaction
 from ..domain.ports.maintenance import Maintenance
@@ -120,6 +121,10 @@ def _inserted(stored: Memory, *_: object, **__: object) -> Attributes:
     return {"memory.observation.id": stored.id}
 
 
+def _evicted(victim: AgentEntry | None, *_: object, **__: object) -> Attributes:
+    return {"memory.evicted_count": 0 if victim is None else 1}
+
+
 def _found(match: str | None = None) -> Callable[..., Attributes]:
     def found(hits: Sized, *_: object, **__: object) -> Attributes:
         return {"memory.fts.match": match, "memory.search.result_count": len(hits)}
@@ -141,6 +146,9 @@ WORK: Mapping[Callable[..., object], str] = {
 }
 
 STEPS: Mapping[str, Mapping[str, Step]] = {
+    "agents": {
+        "victim": Step("store.evict", _evicted),
+    },
     "memories": {
         "at_key": Step("store.dedup.topic_key", _match),
         "twin": Step("store.dedup.hash", _match),

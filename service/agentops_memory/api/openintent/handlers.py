@@ -15,7 +15,7 @@ from ...domain.agents.search import AgentHit, AgentSearch
 from ...domain.agents.values import MAX_VALUE
 from ...domain.memories.idempotency import IdempotentRequest
 from ...domain.model.access import Caller
-from ...domain.model.agent_memory import AgentEntry, AgentEntryId, Eyes
+from ...domain.model.agent_memory import AgentEntry, AgentEntryId, Eyes, Namespace
 from ...domain.model.search import Method
 from ...telemetry import Cut, annotate, events
 from ..kit.bodies import JSON, REDACTED, Bodies
@@ -65,6 +65,7 @@ class OpenIntent:
         caller, eyes, idempotency = await _asked(request)
         draft = drafts.draft(given, eyes)
         made = await self.entries.create(caller, eyes, draft, idempotency=idempotency)
+        annotate({"memory.evicted_count": made.evicted})
         return _entry(made.value, 201, redacted=made.redacted)
 
     async def get_entry(self, request: Request) -> Response:
@@ -86,7 +87,7 @@ class OpenIntent:
         version = queries.version_if_any(request)
         caller, eyes, idempotency = await _asked(request)
         id_ = _id(request)
-        annotate({"memory.agent.id": eyes.agent, "memory.entry.id": public_id(ENTRY, id_)})
+        annotate({"memory.entry.id": public_id(ENTRY, id_)})
         await self.entries.delete(caller, eyes, id_, version, idempotency=idempotency)
         return _answered(wire.deleted(public_id(ENTRY, id_)))
 
@@ -111,7 +112,6 @@ class OpenIntent:
         found = await self.agent_search.search(caller, eyes, text, filter_, limit)
         annotate(
             {
-                "memory.agent.id": eyes.agent,
                 "memory.search.query": Cut(text, SHOWN_QUERY),
                 "memory.search.result_count": len(found.hits),
                 "memory.search.degraded": found.is_degraded or None,
@@ -125,7 +125,7 @@ class OpenIntent:
         caller, eyes, idempotency = await _asked(request, BATCHES)
         items = drafts.items(given, eyes)
         done = await self.entries.write_batch(caller, eyes, items, idempotency=idempotency)
-        annotate({"memory.agent.id": eyes.agent, "memory.result_count": len(done.value)})
+        annotate({"memory.result_count": len(done.value), "memory.evicted_count": done.evicted})
         content = {"entries": [wire.entry(each) for each in done.value]}
         return _answered(content, redacted=done.redacted)
 
@@ -133,7 +133,7 @@ class OpenIntent:
         filter_, most = queries.filter_(request), queries.most(request)
         caller, eyes, idempotency = await _asked(request)
         done = await self.entries.delete_batch(caller, eyes, filter_, most, idempotency=idempotency)
-        annotate({"memory.agent.id": eyes.agent, "memory.result_count": done.count})
+        annotate({"memory.result_count": done.count})
         return _answered({"deleted": done.count, "has_more": done.has_more})
 
     async def get_summary(self, request: Request) -> Response:
@@ -148,7 +148,7 @@ class OpenIntent:
         found = await self.entries.events(
             caller, eyes, eyes.agent, limit, **queries.events(request)
         )
-        annotate({"memory.agent.id": eyes.agent, "memory.result_count": len(found)})
+        annotate({"memory.result_count": len(found)})
         return _answered([wire.event(each) for each in found])
 
     async def list_namespaces(self, request: Request) -> Response:
@@ -163,7 +163,7 @@ class OpenIntent:
     async def get_namespace(self, request: Request) -> Response:
         name, caller = queries.namespace_in_path(request), current_caller(request)
         found = await self.namespaces.get(caller, queries.eyes(request, caller), name)
-        return _answered(wire.namespace(found), headers=_tag(found.version))
+        return _namespace(found)
 
     async def update_namespace(self, request: Request) -> Response:
         name, version = queries.new_namespace(request), queries.version_if_any(request)
@@ -172,8 +172,7 @@ class OpenIntent:
         done = await self.namespaces.permit(
             caller, eyes, name, drafts.permissions(given), version, idempotency=idempotency
         )
-        headers = _tag(done.value.version)
-        return _answered(wire.namespace(done.value), redacted=done.redacted, headers=headers)
+        return _namespace(done.value, redacted=done.redacted)
 
 
 async def _asked(
@@ -199,6 +198,11 @@ def _id(request: Request) -> AgentEntryId:
 def _entry(of: AgentEntry, status: int = 200, *, redacted: int = 0) -> Response:
     annotate(_span(of))
     return _answered(wire.entry(of), status, redacted=redacted, headers=_tag(of.version))
+
+
+def _namespace(of: Namespace, *, redacted: int = 0) -> Response:
+    annotate({"memory.namespace": of.name})
+    return _answered(wire.namespace(of), redacted=redacted, headers=_tag(of.version))
 
 
 def _tag(version: int) -> dict[str, str]:
@@ -244,7 +248,6 @@ def _hit_span(hit: AgentHit) -> Attributes:
 def _span(of: AgentEntry) -> Attributes:
     space = of.place.space
     return {
-        "memory.agent.id": space.agent or of.created_by,
         "memory.tier": space.tier.value,
         "memory.namespace": space.namespace,
         "memory.entry.id": public_id(ENTRY, of.id),

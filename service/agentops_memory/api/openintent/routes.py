@@ -3,11 +3,13 @@
 from dataclasses import replace
 
 from starlette.convertors import StringConvertor, register_url_convertor
+from starlette.requests import Request
 from starlette.responses import Response
 
 from ...domain.agents.rules import AtItem
 from ...domain.errors import Refusal
-from ...domain.model.access import Role
+from ...domain.model.access import Caller, Role
+from ...telemetry import annotate
 from ..kit.bodies import JSON, REDACTED, WRITTEN
 from ..kit.protocol import Operation, Parameter, Protocol, Services
 from ..kit.refusals import Refusals
@@ -168,6 +170,11 @@ def operations(services: Services) -> tuple[Operation, ...]:
     )  # fmt: skip
 
 
+def require(request: Request, caller: Caller) -> None:
+    """Refuse whom this is not for; the span of whom it is for tells the agent that asks."""
+    annotate({"memory.agent.id": require_agent(request, caller)})
+
+
 def refused(refusal: Refusal) -> Response:
     """The answer to a refused request; of a batch, by what is wrong with its item."""
     cause = refusal.refusal if isinstance(refusal, AtItem) else refusal
@@ -187,7 +194,7 @@ PROTOCOL = Protocol(
     refusals=REFUSALS,
     refused=refused,
     problem=m.AgentMemoryProblem,
-    require=require_agent,
+    require=require,
     sends=(
         Parameter(name=AGENT, help="The agent that asks; needed unless the key has one alone."),
     ),
