@@ -73,8 +73,8 @@ def test_the_package_by_itself_has_no_memory_which_is_why_there_is_an_adapter(
     remembering(service, work)
 
 
-@requirement("OI-1")
 @pytest.mark.usefixtures("adapter")
+@requirement("OI-1")
 def test_an_agent_of_the_package_stores_recalls_pins_and_forgets(service: Service) -> None:
     async def work(agent: Any) -> None:
         memory = agent.memory
@@ -104,8 +104,8 @@ def test_an_agent_of_the_package_stores_recalls_pins_and_forgets(service: Servic
     assert Agent(service.http).query(memory_type="episodic")["total"] == 1
 
 
-@requirement("OI-1", "OI-10")
 @pytest.mark.usefixtures("adapter")
+@requirement("OI-1", "OI-10")
 def test_a_taken_key_is_replaced_whatever_is_stored_there_and_other_refusals_are_raised(
     service: Service,
 ) -> None:
@@ -119,8 +119,8 @@ def test_a_taken_key_is_replaced_whatever_is_stored_there_and_other_refusals_are
     remembering(service, work)
 
 
-@requirement("OI-26")
 @pytest.mark.usefixtures("adapter")
+@requirement("OI-26")
 def test_of_agents_that_store_at_once_each_has_stored_or_knows_that_it_has_not(
     service: Service,
 ) -> None:
@@ -135,9 +135,9 @@ def test_of_agents_that_store_at_once_each_has_stored_or_knows_that_it_has_not(
     remembering(service, work)
 
 
-@requirement("OI-29", "OI-50")
 @pytest.mark.usefixtures("adapter")
 @pytest.mark.parametrize("tier", ["working", "episodic", "semantic"])
+@requirement("OI-29", "OI-50")
 def test_a_memory_is_one_tier_and_one_namespace(service: Service, tier: str) -> None:
     Agent(service.http, "lead").permit("team", "none", ada="write", bob="write")
     Agent(service.http).make(key="a", namespace="other", memory_type=tier)
@@ -160,8 +160,8 @@ def test_a_memory_is_one_tier_and_one_namespace(service: Service, tier: str) -> 
     assert {it["namespace"] for it in left} == {"other", "default"}
 
 
-@requirement("OI-1")
 @pytest.mark.usefixtures("adapter")
+@requirement("OI-1")
 def test_the_tools_of_a_language_model_remember_and_recall(service: Service) -> None:
     async def work(agent: Any) -> None:
         tools = ProtocolToolExecutor(agent)

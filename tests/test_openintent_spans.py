@@ -189,8 +189,8 @@ def test_an_audit_line_names_the_key_and_the_agent_and_is_written_once(tmp_path:
     assert not any(word in str(lines) for word in (*SECRETS, token))
 
 
-@requirement("OI-94", "OI-54")
 @pytest.mark.parametrize("role", ["reader", "writer"])
+@requirement("OI-94", "OI-54")
 def test_what_was_refused_is_no_audit_line(tmp_path: Path, role: str) -> None:
     path = tmp_path / "memory.db"
     with serving(path) as service, calling(service, made_key(path, role, agents=("ada",))) as http:
