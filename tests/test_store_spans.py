@@ -14,6 +14,7 @@ from agentops_memory.domain.memories.sessions import Sessions
 from agentops_memory.domain.model.access import OPERATOR
 from agentops_memory.domain.model.memory import MemoryId, Session, SessionId
 from agentops_memory.domain.model.search import Filter
+from agentops_memory.domain.ports import agents as agent_ports
 from agentops_memory.domain.ports import memories as memory_ports
 from agentops_memory.domain.ports import search as search_ports
 from agentops_memory.domain.ports.engine import Engine, Transaction
@@ -169,6 +170,7 @@ def test_the_steps_of_a_long_transaction_are_bounded(collector: Collector, tmp_p
 def test_every_step_is_a_method_of_its_table() -> None:
     tables = {
         "memories": memory_ports.MemoryTable,
+        "agents": agent_ports.AgentTable,
         "sessions": memory_ports.SessionTable,
         "search": search_ports.SearchTable,
     }

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import wraps
 from typing import Concatenate, ParamSpec, TypeVar
 
 from ..errors import Denied, Invalid
@@ -232,6 +233,7 @@ class AgentEntries:
         """
         tenant, taken = caller.tenant, dict[MemoryId, datetime]()
 
+        @wraps(work)
         def touching(tx: Transaction, /, *args: P.args, **kwargs: P.kwargs) -> T:
             taken.update(self.accesses.take(tenant))
             try:

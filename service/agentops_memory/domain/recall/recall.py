@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import wraps
 from itertools import islice
 
 from ..errors import WITHOUT_WORDS
@@ -90,6 +91,7 @@ class Recall:
         query = self._understood(text)
         current = filter_ if filter_.is_current else replace(filter_, is_current=True)
 
+        @wraps(context)
         def work(tx: Transaction) -> tuple[Context, datetime]:
             return context(tx, query, current, limit, budget, wanted, joining=joining), tx.now
 
