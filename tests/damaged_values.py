@@ -160,8 +160,6 @@ def _number_of(table: str) -> str:
     return {
         "supersessions": "newer_id", "lookalikes": "later_id",
         "erasures": "length(id)", "erased": "memory_id", "versions": "number", "done": "1",
-        "namespaces": "length(name)", "namespace_access": "length(agent)",
-        "agents": "length(name)",
     }.get(table, "rowid")  # fmt: skip
 
 

@@ -1,18 +1,14 @@
 """A text that can be recognised wherever it comes out, in all that is stored and is sent."""
 
 import json
-import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import httpx
 
-from agentops_memory.storage.sql.rows import micros
-from agentops_memory.storage.sqlite.base.connection import connect
+from agentops_memory.domain.model.agent_memory import Tier
 
 from .otlp import Collector, ReceivedSpan
 from .raw import wire
@@ -21,12 +17,15 @@ from .stores import STORES, ok
 
 MARK = "qzxplanted"
 ANTHROPIC = "/v1/memory_stores"
+AGENTS_MEMORY = "/api/v1/memory"
+OWN = f"/api/v1/agents/{MARK}"
 
 # What docs/telemetry.md says that a span tells in words.
 IN_SPANS = {
     "memory.project", "memory.session.id", "memory.query", "memory.search.query",
     "memory.context.query_used", "gen_ai.retrieval.query.text", "memory.injected.title",
-    "memory.injected.type", "memory.observation.type", "memory.entry.path",
+    "memory.injected.type", "memory.observation.type", "memory.entry.path", "memory.agent.id",
+    "memory.namespace",
 }  # fmt: skip
 
 Request = tuple[str, str, object]
@@ -42,10 +41,15 @@ class Stock:
 
     store: str
     entry: str
+    note: str  # what an agent has noted
 
 
 def stock(http: httpx.Client) -> Stock:
-    """A row of every kind, through the API, with the text in each field that takes one."""
+    """A row of every kind, through the API, with the text in each field that takes one.
+
+    From now on whoever asks is an agent of this name.
+    """
+    http.headers["X-Agent-ID"] = MARK
     store = ok(http.post(STORES, json={
         "name": text("store"), "description": text("about"), "metadata": {text("key"): text("v")},
     }), 201)["id"]  # fmt: skip
@@ -63,7 +67,19 @@ def stock(http: httpx.Client) -> Stock:
     said = {"messages": [{"role": "user", "content": text("said")}]}
     assert http.post(f"/sessions/{MARK}-0/messages", json=said).is_success
     ok(http.post(f"/sessions/{MARK}-1/end", json=said))
-    return Stock(store=store, entry=entry)
+    notes = [ok(http.post(AGENTS_MEMORY, json=note(tier)), 201)["id"] for tier in Tier]
+    allowed = {"permissions": {"allow": [{"agent": MARK, "access": "write"}]}}
+    ok(http.patch(f"{AGENTS_MEMORY}/namespaces/{MARK}", json=allowed))
+    return Stock(store=store, entry=entry, note=notes[0])
+
+
+def note(tier: Tier, key: str = "key", **fields: object) -> dict[str, object]:
+    return {
+        "agent_id": MARK, "namespace": MARK, "key": text(key), "memory_type": tier,
+        "value": {text("name"): text("noted")}, "tags": [MARK], "sensitivity": "internal",
+        "curated_by": text("curator"), "ttl": "duration:P9Y",
+        "scope": {"task_id": MARK, "intent_id": MARK},
+    } | fields  # fmt: skip
 
 
 def memory(content: str, number: int = 0, **fields: object) -> dict[str, object]:
@@ -83,6 +99,10 @@ def requests(of: Stock) -> list[Request]:
         f"/search?q={MARK}x&explain=true", f"/context?query={MARK}&explain=true&stores={of.store}",
         f"/context?query={MARK}x&project={MARK}", "/health/ready", STORES, store,
         f"{store}/memories", entry, f"{store}/versions", f"{store}/search?q={MARK}",
+        f"{AGENTS_MEMORY}/{of.note}", f"{AGENTS_MEMORY}?agent_id={MARK}&tags={MARK}",
+        f"{AGENTS_MEMORY}/search?q={MARK}", f"{AGENTS_MEMORY}/namespaces",
+        f"{AGENTS_MEMORY}/namespaces/{MARK}", f"{OWN}/memory", f"{OWN}/memory/summary",
+        f"{OWN}/events", f"/context?query={MARK}&episodic=true&agent={MARK}&namespaces={MARK}",
     ]  # fmt: skip
     return [
         *(("GET", path, None) for path in reads),
@@ -95,6 +115,8 @@ def requests(of: Stock) -> list[Request]:
         ("DELETE", f"/projects/{MARK}?hard=true&dry_run=true", None),
         ("POST", f"{store}/memories", {"path": f"{MARK}/a", "content": text("taken")}),
         ("PUT", entry, {"content": text("two")}),
+        ("POST", AGENTS_MEMORY, note(Tier.EPISODIC)),
+        ("POST", f"{AGENTS_MEMORY}/batch", {"entries": [note(Tier.SEMANTIC, "other")]}),
         tool("mem_search", query=MARK),
         tool("mem_context"),
         message("resources/read", uri="memory://context"),
@@ -130,6 +152,13 @@ def refusable(of: Stock) -> list[Request]:
         ("POST", f"{STORES}/{of.store}/memories", {"path": f"{MARK}/../{MARK}", "content": MARK}),
         ("PUT", f"{STORES}/{of.store}/memories/{of.entry}",
          {"content": MARK, "expected_content_sha256": MARK}),
+        ("GET", f"{AGENTS_MEMORY}/{MARK}", None),
+        ("GET", f"{AGENTS_MEMORY}?memory_type={MARK}&limit={MARK}", None),
+        ("GET", f"{OWN}{MARK}/memory", None),
+        ("POST", AGENTS_MEMORY, note(Tier.WORKING, ttl=MARK, tags=[{MARK: 1}], value=[MARK])),
+        ("POST", AGENTS_MEMORY, note(Tier.WORKING, agent_id=MARK * 2)),
+        ("PATCH", f"{AGENTS_MEMORY}/{of.note}", {MARK: MARK}),
+        ("PATCH", f"{AGENTS_MEMORY}/namespaces/{MARK}", {"permissions": {"default": MARK}}),
         tool(MARK, **{MARK: MARK}),
         tool("mem_save", title=[MARK], content={MARK: MARK}, **{MARK: MARK}),
         tool("mem_history", id=MARK),
@@ -185,70 +214,6 @@ def send_badly(url: str) -> None:
             connection.send(data)
             connection.is_quiet(0.02)
             connection.reset()
-
-
-def columns(path: Path) -> list[tuple[str, str]]:
-    """Every column of text: its table and its name."""
-    with closing(connect(path)) as database:
-        return database.execute(
-            """SELECT t.name, c.name
-                 FROM sqlite_schema t, pragma_table_info(t.name) c
-                WHERE t.type = 'table' AND c.type = 'TEXT' AND t.name NOT LIKE 'memories_fts%'"""
-        ).fetchall()
-
-
-def broken(path: Path, table: str, column: str) -> int:
-    """How many values of a column have a byte at their end that is no UTF-8 from now on.
-
-    Rows that the service takes away by itself are put there in the same transaction.
-    """
-    with closing(connect(path)) as database:
-        database.execute("PRAGMA foreign_keys = OFF")
-        database.execute("PRAGMA ignore_check_constraints = ON")
-        database.execute("BEGIN IMMEDIATE")
-        if table.startswith("import"):
-            _stage(database)
-        if table == "transcripts":
-            _hear(database)
-        count = database.execute(
-            f"UPDATE {table} SET {column} = CAST(CAST({column} AS BLOB) || x'ff' AS TEXT)"
-        ).rowcount
-        database.execute("COMMIT")
-        return count
-
-
-def _stage(database: sqlite3.Connection) -> None:
-    """A row of an import that nobody has accepted yet."""
-    (import_,) = database.execute(
-        "INSERT INTO imports (projects, touched_at, staged) VALUES (?, ?, 1) RETURNING id",
-        (json.dumps([MARK]), micros(datetime.now(UTC))),
-    ).fetchone()
-    database.execute(
-        "INSERT INTO import_rows (number, project, row) VALUES (?, ?, ?)",
-        (import_ << 32 | 1, MARK, json.dumps(["session", MARK, 0, None, MARK, 0])),
-    )
-
-
-def _hear(database: sqlite3.Connection) -> None:
-    """A transcript of a session that may have been idle, and ended, since it was sent."""
-    database.execute(
-        """INSERT OR IGNORE INTO transcripts
-           SELECT number, 1, 1, 0, :said, :said, :now FROM sessions WHERE id = :session""",
-        {"said": text("said"), "now": micros(datetime.now(UTC)), "session": f"{MARK}-0"},
-    )
-
-
-def mended(path: Path, table: str, column: str) -> None:
-    """Take that byte away again."""
-    bare = f"CAST({column} AS BLOB)"
-    with closing(connect(path)) as database:
-        database.execute("PRAGMA foreign_keys = OFF")
-        database.execute("PRAGMA ignore_check_constraints = ON")
-        database.execute(
-            f"""UPDATE OR IGNORE {table}
-                   SET {column} = CAST(substr({bare}, 1, length({bare}) - 1) AS TEXT)
-                 WHERE substr({bare}, -1) = x'ff'"""
-        )
 
 
 def quoted_in_lines(lines: list[str]) -> list[dict[str, Any]]:

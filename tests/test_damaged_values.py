@@ -232,7 +232,10 @@ def _factory(tx: Transaction) -> object:
 
 
 # What other rows name: they still do, by what it was.
-NAMED = {("sessions", "id"), ("memories", "session_id"), ("stores", "erasure_id")}
+NAMED = {
+    ("sessions", "id"), ("memories", "session_id"), ("stores", "erasure_id"),
+    ("namespaces", "name"), ("namespace_access", "namespace"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("table", TABLES)

@@ -18,7 +18,7 @@ import pytest
 
 from agentops_memory.storage.sqlite.base.connection import connect
 
-from . import planted
+from . import planted, unreadable
 from .files import disk
 from .harming import harmed, page_of
 from .otlp import Collector, http_collector
@@ -29,6 +29,7 @@ from .service import serving
 MANY = {
     ("memories", "content"), ("spaces", "scope"), ("sessions", "summary"),
     ("revisions", "content"), ("stores", "metadata"), ("done", "ids"), ("transcripts", "last"),
+    ("agent_memories", "ttl"),
 }  # fmt: skip
 BUSY = {
     "MEMORY_DRAIN": "0", "MEMORY_LOG_LEVEL": "debug", "MEMORY_SWEEP_EVERY": "50ms",
@@ -89,12 +90,12 @@ def test_what_is_sent_is_answered_while_nothing_is_broken(tmp_path: Path) -> Non
 def test_a_value_that_cannot_be_read_is_quoted_nowhere(every: bool, tmp_path: Path) -> None:
     with watching(tmp_path / "memory.db") as service:
         sound = service.send_all()
-        columns = planted.columns(service.path)
+        columns = unreadable.columns(service.path)
         assert set(columns) >= MANY
         for table, column in columns if every else MANY:
-            assert planted.broken(service.path, table, column), (table, column)
+            assert unreadable.broken(service.path, table, column), (table, column)
             service.send_all()
-            planted.mended(service.path, table, column)
+            unreadable.mended(service.path, table, column)
         service.end()
 
     assert 500 not in sound
@@ -178,7 +179,7 @@ COMMANDS = [
     ("doctor", "--thorough"), ("index", "--check"), ("scan",), ("stats",), ("search", MARK),
     ("context", MARK, "--project", MARK), ("sessions",), ("history", "2"), ("migrate", "--dry-run"),
     ("export", "{}/export.json"), ("backup", "--to", "{}/archive"),
-    ("projects", "list"), ("tenants", "list"),
+    ("projects", "list"), ("tenants", "list"), ("agents", "list"),
 ]  # fmt: skip
 QUICK = ("doctor", "export", "search", "backup")
 
@@ -187,20 +188,20 @@ QUICK = ("doctor", "export", "search", "backup")
 def test_a_command_that_fails_quotes_nothing(every: bool, tmp_path: Path) -> None:
     with serving(tmp_path / "memory.db") as service:
         planted.stock(service.http)
-    columns = planted.columns(service.path) if every else [("memories", "content")]
+    columns = unreadable.columns(service.path) if every else [("memories", "content")]
     commands = [command for command in COMMANDS if every or command[0] in QUICK]
     for command in commands:  # which fails by what is broken alone
         arguments = [argument.format(tmp_path) for argument in command]
         assert run(*arguments, "--db", str(service.path)).returncode == 0, command
     for table, column in columns:
-        assert planted.broken(service.path, table, column), (table, column)
+        assert unreadable.broken(service.path, table, column), (table, column)
         for command in commands:
             folder = tmp_path / f"{table}-{column}"
             folder.mkdir(exist_ok=True)
             arguments = [argument.format(folder) for argument in command]
             done = run(*arguments, "--db", str(service.path))
             assert MARK not in done.stderr.replace(str(folder), ""), (table, column, command)
-        planted.mended(service.path, table, column)
+        unreadable.mended(service.path, table, column)
 
 
 def test_what_a_collector_answers_is_not_quoted(tmp_path: Path) -> None:

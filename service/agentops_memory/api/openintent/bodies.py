@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from ...domain.agents.lifetime import TASK_LIFETIME, lifetime
+from ...domain.agents.lifetime import PREFIX, TASK_LIFETIME, lifetime
 from ...domain.agents.screening import MAX_NAME
 from ...domain.agents.values import MAX_VALUE, compact
 from ...domain.errors import Invalid
@@ -97,7 +97,11 @@ Agent = Annotated[
     Field(json_schema_extra={"minLength": 1, "maxLength": LONGEST_AGENT}),
 ]
 Curator = Annotated[str, Field(max_length=MAX_NAME), Printable]
-Ttl = Annotated[str, AfterValidator(_ttl)]
+Ttl = Annotated[
+    str,
+    AfterValidator(_ttl),
+    Field(json_schema_extra={"pattern": f"^({TASK_LIFETIME}$|{PREFIX}P)"}),
+]
 Expiry = Annotated[Instant, AfterValidator(_instant)]
 Tier = Literal["working", "episodic", "semantic"]
 Priority = Literal["low", "normal", "high"]

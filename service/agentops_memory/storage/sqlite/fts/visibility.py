@@ -108,7 +108,10 @@ class Visibility(FilteredTable):
 
     def _spans_of(self, on_spaces: str, **values: object) -> dict[int, list[Span]]:
         """The range of what has an area of its own."""
-        statement = f"SELECT s.area, s.partition FROM spaces s WHERE {on_spaces} LIMIT 1"
+        statement = f"""SELECT s.area, s.partition
+                          FROM spaces s
+                         WHERE {on_spaces} AND s.partition IS NOT NULL
+                         LIMIT 1"""
         row = self._execute(statement, **values).fetchone()
         return {} if row is None else {row[1]: [span_of(row[0])]}
 

@@ -23,6 +23,7 @@ from .values import (
     Table,
     Value,
     damaged_rows,
+    members,
     register,
     there,
 )
@@ -85,7 +86,7 @@ def _replacement(table: str, column: str, kind: Kind) -> str:
     if kind is Kind.INSTANT:
         known = [_sane(other) for other in _NEAREST.get((table, column), ())]
         return f"coalesce({', '.join([*known, ':newest', ':newest'])})"
-    return _OWN.get((table, column), _REPLACEMENTS[kind].format(column))
+    return _OWN.get((table, column)) or _REPLACEMENTS[kind].format(column)
 
 
 def _sane(instant: str) -> str:
@@ -127,7 +128,6 @@ _REPLACEMENTS: Mapping[Kind, str] = {
     Kind.DEED: "CASE number WHEN 1 THEN 'created' ELSE 'updated' END",
     Kind.ERASURE: f"CASE WHEN {HAS_NO_PROJECT} THEN 'store' ELSE 'observation' END",
     Kind.SPACE: NEAREST_KIND,
-    Kind.TIER: f"CASE WHEN agent = '' THEN '{Tier.SEMANTIC}' ELSE '{Tier.EPISODIC}' END",
     Kind.FLAG: "0",
 }
 """What is put in its place."""
@@ -152,6 +152,11 @@ _NUMBER = """coalesce((SELECT 1 + max(o.number)
                               AND o.number BETWEEN 0 AND {2}),
                       1)"""
 
+_TIER = f"""coalesce((SELECT told
+                        FROM (SELECT {{0}} AS told)
+                       WHERE told IN ({members(Tier)})),
+                     CASE WHEN agent = '' THEN '{Tier.SEMANTIC}' ELSE '{Tier.EPISODIC}' END)"""
+
 _OWN: Mapping[tuple[str, str], str] = {
     ("memories", "uid"): "as_uid(CAST(uid AS BLOB))",
     ("memories", "content_hash"): "as_hash(CAST(content AS BLOB))",
@@ -167,6 +172,13 @@ _OWN: Mapping[tuple[str, str], str] = {
     ("erased", "erasure_id"): "as_uid(CAST(erasure_id AS BLOB))",
     ("stores", "erasure_id"): "as_uid(CAST(erasure_id AS BLOB))",
     ("stores", "uid"): "as_uid(CAST(uid AS BLOB))",
+    ("agent_spaces", "tier"): _TIER.format("(SELECT kind FROM spaces WHERE id = space_id)"),
+    ("agent_memories", "tier"): _TIER.format(
+        """(SELECT p.tier
+              FROM memories m
+              JOIN agent_spaces p ON p.space_id = m.space_id
+             WHERE m.id = memory_id)"""
+    ),
     ("spaces", "scope"): f"""CASE WHEN {HAS_NO_PROJECT} THEN as_uid(CAST(scope AS BLOB))
                                  ELSE as_text(CAST(scope AS BLOB)) END""",
     ("stores", "entries"): f"""(SELECT count(*)

@@ -54,7 +54,7 @@ class Value:
 class Table:
     """A table of rows that nothing else could be made of."""
 
-    key: str  # what names a row
+    key: str  # what names a row, which is nothing that a user has named
     columns: Mapping[str, Kind]
 
 
@@ -124,7 +124,7 @@ TABLES: Mapping[str, Table] = {
         "size": Kind.COUNT, "applied": Kind.COUNT, "sessions": Kind.COUNT,
         "observations": Kind.COUNT,
     }),
-    "agents": Table(key="name", columns={"name": Kind.TEXT, "episodic_capacity": Kind.COUNT}),
+    "agents": Table(key="rowid", columns={"name": Kind.TEXT, "episodic_capacity": Kind.COUNT}),
     "agent_spaces": Table(key="space_id", columns={
         "space_id": Kind.KEY, "tier": Kind.TIER, "agent": Kind.TEXT, "namespace": Kind.TEXT,
     }),
@@ -134,11 +134,11 @@ TABLES: Mapping[str, Table] = {
         "sensitivity": Kind.TEXT, "curated_by": Kind.TEXT, "size": Kind.COUNT,
         "ttl": Kind.TEXT, "is_own_expiry": Kind.FLAG, "accessed_at": Kind.INSTANT,
     }),
-    "namespaces": Table(key="name", columns={
+    "namespaces": Table(key="rowid", columns={
         "name": Kind.TEXT, "default_access": Kind.COUNT, "version": Kind.COUNT,
         "created_at": Kind.INSTANT, "updated_at": Kind.INSTANT,
     }),
-    "namespace_access": Table(key="agent", columns={
+    "namespace_access": Table(key="rowid", columns={
         "namespace": Kind.TEXT, "agent": Kind.TEXT, "access": Kind.COUNT,
     }),
     "events": Table(key="id", columns={
@@ -249,7 +249,7 @@ def _texts(found: Any) -> list[Any]:
     return [*found, *found.values()] if isinstance(found, dict) else found
 
 
-def _members(of: type[StrEnum]) -> str:
+def members(of: type[StrEnum]) -> str:
     return ", ".join(f"'{member.value}'" for member in of)
 
 
@@ -262,10 +262,10 @@ IS_NONE: Mapping[Kind, str] = {
     Kind.TAGS: "{0} <> '[]' AND NOT is_tags(CAST({0} AS BLOB))",
     Kind.PAIRS: "{0} <> '{{}}' AND NOT is_pairs(CAST({0} AS BLOB))",
     Kind.IDS: "NOT is_ids(CAST({0} AS BLOB))",
-    Kind.DEED: f"{{0}} NOT IN ({_members(ChangeKind)})",
-    Kind.ERASURE: f"{{0}} NOT IN ({_members(ErasureKind)})",
-    Kind.SPACE: f"{{0}} NOT IN ({_members(SpaceKind)})",
-    Kind.TIER: f"{{0}} NOT IN ({_members(Tier)})",
+    Kind.DEED: f"{{0}} NOT IN ({members(ChangeKind)})",
+    Kind.ERASURE: f"{{0}} NOT IN ({members(ErasureKind)})",
+    Kind.SPACE: f"{{0}} NOT IN ({members(SpaceKind)})",
+    Kind.TIER: f"{{0}} NOT IN ({members(Tier)})",
     Kind.FLAG: "{0} NOT IN (0, 1)",
 }
 """The condition that a column holds what is none."""

@@ -34,24 +34,24 @@ CREATE INDEX agent_memories_of_task ON agent_memories (task) WHERE task IS NOT N
 
 -- What an operator has said of an agent; of most there is nothing.
 CREATE TABLE agents (
-    name              TEXT    PRIMARY KEY,
+    name              TEXT    NOT NULL PRIMARY KEY,
     episodic_capacity INTEGER NOT NULL
-) STRICT, WITHOUT ROWID;
+) STRICT;
 
 CREATE TABLE namespaces (
-    name           TEXT    PRIMARY KEY,
+    name           TEXT    NOT NULL PRIMARY KEY,
     default_access INTEGER NOT NULL,
     version        INTEGER NOT NULL,
     created_at     INTEGER NOT NULL,
     updated_at     INTEGER NOT NULL
-) STRICT, WITHOUT ROWID;
+) STRICT;
 
 CREATE TABLE namespace_access (
     namespace TEXT    NOT NULL REFERENCES namespaces (name) ON DELETE CASCADE,
     agent     TEXT    NOT NULL,
     access    INTEGER NOT NULL,
     PRIMARY KEY (namespace, agent)
-) STRICT, WITHOUT ROWID;
+) STRICT;
 
 -- What happened, in the order in which it was committed: there is one writer.
 CREATE TABLE events (
