@@ -252,6 +252,26 @@ def test_memory_stores_join_a_context(client: MemoryClient, project: str, served
         client.context(project=project, stores=["memstore_none"])
 
 
+def test_agents_memory_joins_a_context(client: MemoryClient, project: str, served: Service) -> None:
+    for tier in ("episodic", "semantic"):
+        entry = {
+            "agent_id": project, "namespace": project, "key": tier, "memory_type": tier,
+            "value": {"fruit": "quinces"},
+        }  # fmt: skip
+        asks = {"X-Agent-ID": project}
+        assert served.http.post("/api/v1/memory", json=entry, headers=asks).status_code == 201
+
+    told = client.context(
+        project=project, query="quinces", namespaces=[project], episodic=True, agent=project
+    )
+    assert {(it.type, it.title) for it in told.observations} == {
+        ("episodic", f"{project}/episodic"), ("semantic", f"{project}/semantic"),
+    }  # fmt: skip
+    assert client.context(project=project, query="quinces").observations == ()
+    with pytest.raises(NotFound):
+        client.context(project=project, namespaces=["nowhere"], agent=project)
+
+
 def test_a_timeline_has_the_neighbours(client: MemoryClient, project: str) -> None:
     ids = [noted(client, project, f"Number {n}").id for n in range(5)]
 

@@ -242,6 +242,9 @@ def context(  # noqa: PLR0913 - what an agent may say of its turn, each by its n
     max_chars: int | None = None,
     content_chars: int | None = None,
     stores: Sequence[str] = (),
+    namespaces: Sequence[str] = (),
+    episodic: bool = False,
+    agent: str | None = None,
     ages: bool = False,
 ) -> Call[Context]:
     """What to remind an agent of: summaries of sessions, then memories, best first.
@@ -250,12 +253,17 @@ def context(  # noqa: PLR0913 - what an agent may say of its turn, each by its n
     characters of the query count. What does not fit into `max_tokens` (of four
     bytes) or `max_chars` (code points) is left out; each content is cut at
     `content_chars`, or at 300. `stores` are ids of memory stores that join, at
-    most eight: NotFound if one is not there. With `ages` each tells how old it is.
+    most eight: NotFound if one is not there. So do the semantic `namespaces` of
+    agents' memory and, with `episodic`, what the agent itself has learned: `agent`
+    is the one that asks, unless the key speaks for one alone. With `ages` each
+    memory tells how old it is.
     """
     asked = given(
         project=project, query=None if query is None else query[:MAX_PROMPT], scope=scope,
         tag=tag, limit=limit, explain=explain, max_tokens=max_tokens, max_chars=max_chars,
-        content_chars=content_chars, stores=",".join(stores) or None, ages=ages or None,
+        content_chars=content_chars, stores=",".join(stores) or None,
+        namespaces=",".join(namespaces) or None, episodic=episodic or None, agent=agent,
+        ages=ages or None,
     )  # fmt: skip
     return Call(
         operation="fetch_context", method="GET", path=("context",), query=asked,
