@@ -9,6 +9,7 @@ DRIVEN = {
         "discover", "create_entry", "query_entries", "write_batch", "delete_batch",
         "list_namespaces", "get_namespace", "update_namespace", "get_entry", "update_entry",
         "delete_entry", "list_entries", "get_summary", "list_agent_events", "search_entries",
+        "put_entry", "get_keyed_entry", "list_namespace_entries",
     )
 }  # fmt: skip
 
@@ -38,6 +39,10 @@ def work_with_entries(place: Place, me: Party) -> None:
         "/.well-known/openintent.json",
     ):  # fmt: skip
         assert me.ask("GET", path).is_success, path
+    kept, secret = f"/api/v1/agents/{agent}/memory/kept", {"value": me.word}
+    assert me.ask("PUT", f"{kept}/f", secret).is_success
+    assert len(me.ask("GET", kept).json()) == 1
+    assert me.ask("GET", f"{kept}/f").json()["value"] == secret
     assert me.ask("PATCH", f"{MEMORY}/{made['id']}", {}).status_code == 428
     for other in place.others(me):
         name = f"agent-{other.number}"
@@ -46,7 +51,9 @@ def work_with_entries(place: Place, me: Party) -> None:
             assert me.ask("DELETE", f"{MEMORY}/{entry}").status_code == 404
         assert me.ask("GET", f"/api/v1/agents/{name}/memory").is_success
         assert me.ask("GET", f"{MEMORY}/search?q={other.prefix}&namespace=*").is_success
-        for path in ("events", "memory/summary"):
+        assert me.ask("GET", f"/api/v1/agents/{name}/memory/kept").json() == []
+        assert me.ask("PUT", f"/api/v1/agents/{name}/memory/kept/f", {"value": 1}).is_client_error
+        for path in ("events", "memory/summary", "memory/kept/f"):
             assert me.ask("GET", f"/api/v1/agents/{name}/{path}").status_code == 403
         assert me.ask("POST", MEMORY, body("d", agent_id=name)).status_code == 403
     assert me.ask("DELETE", f"{BATCH}?key=b").json() == {"deleted": 1, "has_more": False}

@@ -226,6 +226,10 @@ def questions(known: Known) -> Iterator[tuple[str, str]]:
         "/api/v1/memory/search": ("?q=green+apple", "?q=aple&namespace=notes*&tags=fruit"),
         "/api/v1/memory/namespaces/{namespace}": ("/api/v1/memory/namespaces/notes",),
         "/api/v1/agents/{agent}/memory": ("/api/v1/agents/ada/memory",),
+        "/api/v1/agents/{agent}/memory/{namespace}": ("/api/v1/agents/ada/memory/a%2Fb",),
+        "/api/v1/agents/{agent}/memory/{namespace}/{key}": (
+            "/api/v1/agents/ada/memory/notes%20of%20episodic/apple",
+        ),
         "/api/v1/agents/{agent}/memory/summary": ("/api/v1/agents/ada/memory/summary",),
         "/api/v1/agents/{agent}/events": (
             "/api/v1/agents/ada/events", "/api/v1/agents/ada/events?after=0&event_type=x",

@@ -57,6 +57,7 @@ OPENINTENT = {
     "OI-68": "Search finds by words within what may be read, and names the places searched.",
     "OI-69": "Words of hidden memory influence neither hits, ranks nor corrections.",
     "OI-70": "/context takes namespaces and episodic memory, merged as stores are; rights hold.",
+    "OI-72": "The TypeScript client puts, gets and lists by namespace and key.",
     "OI-73": "Each change has exactly one event.",
     "OI-74": "Events have no value, and both sets of names; the package parses them.",
     "OI-75": "An agent's stream is its own alone.",

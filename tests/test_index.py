@@ -22,7 +22,7 @@ from agentops_memory.storage.sqlite.engine import writer
 from agentops_memory.storage.sqlite.engine.transaction import SqliteTransaction
 from agentops_memory.storage.sqlite.fts import documents, index, partitions, pending
 from agentops_memory.storage.sqlite.fts.partitions import Partitions
-from agentops_memory.storage.sqlite.fts.tables import table
+from agentops_memory.storage.sqlite.fts.tables import PRIOR, table
 
 from .database import assert_index_is_whole, imported
 from .requirements import requirement
@@ -118,7 +118,7 @@ def body(*saved: str | None) -> dict[str, object]:
 
 @requirement("agentops:observations:delete-keeps-index", "agentops:fault:repeated-deletes")
 @settings(
-    max_examples=10,
+    max_examples=25,
     deadline=None,
     derandomize=True,
     database=None,
@@ -221,13 +221,13 @@ def copy(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def contents(database: sqlite3.Connection, number: int) -> list[list[Any]]:
-    """Every word of a partition at its place, the sizes, and the scores of some words."""
+    """Every word of a partition's memories at its place, the sizes, and some words' scores."""
     name = table(number)
     database.execute(
         f"CREATE VIRTUAL TABLE temp.words_{number} USING fts5vocab (main, {name}, instance)"
     )
     statements = [
-        f"SELECT * FROM temp.words_{number} ORDER BY term, doc, col, offset",
+        f"SELECT * FROM temp.words_{number} WHERE doc < {PRIOR} ORDER BY term, doc, col, offset",
         f"SELECT id, sz FROM {name}_docsize ORDER BY id",
         f"""SELECT rowid, bm25({name}, 2.0, 1.0, 0.4, 2.0) FROM {name}
             WHERE {name} MATCH 'apple OR banana OR x OR "数据" OR max' ORDER BY rowid""",

@@ -310,7 +310,7 @@ def test_what_is_no_route_is_refused_in_the_same_shape(ada: Agent) -> None:
         ("GET", "/api/v1"), ("GET", "/api/v1/"), ("GET", "/api/v1/nothing"), ("GET", f"{MEMORY}/"),
         ("GET", "/api/v1/intents"), ("GET", "/api/v1/memory/namespaces/"),
         ("GET", "/api/v1/memory/namespaces/a/b"), ("GET", "/api/v1/memory/namespaces/%FF"),
-        ("PUT", "/api/v1/agents/ada/memory/a/b"), ("GET", f"{MEMORY}/x/y"),
+        ("PUT", "/api/v1/agents/ada/memory/a/b/c"), ("GET", f"{MEMORY}/x/y"),
     ]:  # fmt: skip
         assert refused(ada.ask(method, path)) == (404, "NOT_FOUND"), path
     wrong = ada.ask("PUT", MEMORY)

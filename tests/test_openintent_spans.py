@@ -36,13 +36,20 @@ def test_each_operation_says_what_it_was_about_and_no_key_tag_or_value(tmp_path:
         ok(ada.delete(made))
         ok(ada.ask("DELETE", BATCH, params={"key": "quills"}))
         ok(ada.ask("GET", "/.well-known/openintent.json"))
+        kept = ok(ada.ask("PUT", f"{agents}/memory/notes/quilt", {"value": "saffron"}), 201)
+        ok(ada.ask("GET", f"{agents}/memory/notes/quilt"))
+        ok(ada.ask("GET", f"{agents}/memory/notes"))
         paths = ok(service.http.get("/openapi.json"))["paths"]
         collector = received()
 
     by: dict[str, object] = {"memory.agent.id": "ada"}
     about = by | {"memory.entry.id": made["id"]}
     place = about | {"memory.tier": "episodic", "memory.namespace": "notes"}
+    keyed = place | {"memory.entry.id": kept["id"], "memory.entry.version": 1}
     told: dict[str, dict[str, object]] = {
+        "put_entry": keyed,
+        "get_keyed_entry": keyed,
+        "list_namespace_entries": by | {"memory.result_count": 1},
         "discover": {},
         "create_entry": place | {"memory.entry.version": 1, "memory.entry.size": 20},
         "get_entry": place | {"memory.entry.version": 2, "memory.entry.size": 26},

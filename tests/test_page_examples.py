@@ -44,7 +44,8 @@ def test_each_example_works_as_it_stands(service: Service, shown: Shown) -> None
             (command,) = shown.sections[operation["operationId"]]["Example"]["pre"]
             answer = _sent(service, _renamed(command, known))
 
-            assert str(answer.status_code) == next(iter(operation["responses"])), command
+            promised = [status for status in operation["responses"] if status < "300"]
+            assert str(answer.status_code) in promised, command
             known |= _ids(answer)
 
 

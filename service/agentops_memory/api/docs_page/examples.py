@@ -19,7 +19,7 @@ HEADERS = {AGENT: "example-agent", "If-Match": "1"}  # of those that are needed,
 # Nobody's, so that what is sent as it stands changes nothing that matters.
 SESSION, PROJECT, OBSERVATION = "example-session", "example", 123456789
 
-# An id, by the collection that it is of.
+# An id, by the collection that it is of; or a name, by its parameter.
 IDS = {
     "sessions": SESSION,
     "observations": str(OBSERVATION),
@@ -27,7 +27,8 @@ IDS = {
     "erasures": "01977420-7c00-7000-8000-000000000001",
     "agents": "example-agent",
     "memory": "mem_019774207c0070008000000000000005",
-    "namespaces": "example",
+    "namespace": "example",
+    "key": "example-key",
     "memory_stores": "memstore_019774207c0070008000000000000001",
     "memories": "mem_019774207c0070008000000000000002",
     "versions": "memver_019774207c0070008000000000000003",
@@ -82,10 +83,12 @@ def curl(method: str, path: str, operation: Mapping[str, Any], schemas: Schema) 
 
 
 def _path(path: str) -> str:
-    def step(found: re.Match[str]) -> str:
-        return f"{found[1]}/{quote(IDS.get(found[1], found[2]), safe='')}"
-
-    return re.sub(r"(?<=/)(\w+)/\{(\w+)\}", step, path)
+    steps = path.split("/")
+    for at, step in enumerate(steps):
+        if step.startswith("{"):
+            name, of = step[1:-1], steps[at - 1]
+            steps[at] = quote(IDS.get(name) or IDS.get(of, name), safe="")
+    return "/".join(steps)
 
 
 def _query(operation: Mapping[str, Any]) -> str:

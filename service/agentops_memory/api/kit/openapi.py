@@ -56,7 +56,12 @@ def _operation(operation: Operation, protocol: Protocol) -> dict[str, Any]:
             *(_parameter(each, "header") for each in _sent(operation, protocol)),
             *([_IDEMPOTENCY_KEY] if operation.takes_key else []),
         ],
-        "responses": {str(operation.status): _answer(operation, protocol), **refused},
+        "responses": {
+            str(status): _answer(operation, protocol, status)
+            for status in (operation.status, operation.status_if_new)
+            if status is not None
+        }
+        | refused,
     }
     if operation.role is not None:
         security = _AUTHORIZATION_ALONE if protocol.is_authorization_only else _SECURITY
@@ -110,11 +115,11 @@ def _schema(parameter: Parameter) -> dict[str, Any]:
     return schema | {"enum": list(parameter.choices)} if parameter.choices else schema
 
 
-def _answer(operation: Operation, protocol: Protocol) -> dict[str, Any]:
+def _answer(operation: Operation, protocol: Protocol, status: int) -> dict[str, Any]:
     headers = {**protocol.headers, **operation.headers}
     if operation.takes_key:
         headers[REPLAYED] = "`true` if the request was done before and this is its answer."
-    described = {"description": HTTPStatus(operation.status).phrase} | _headers(headers)
+    described = {"description": HTTPStatus(status).phrase} | _headers(headers)
     if operation.media_type:
         return described | _content(_SCHEMAS["string"], operation.media_type)
     if operation.answer is None:

@@ -67,6 +67,7 @@ class Operation:
     is_list: bool = False
     media_type: str = ""  # of an answer in text that is no JSON
     status: int = 200
+    status_if_new: int | None = None  # of the same answer, where the request has made it
     body: type[BaseModel] | None = None
     body_required: bool = True
     query: Sequence[Parameter] = ()

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from ...domain.agents.lifetime import PREFIX, TASK_LIFETIME, lifetime
+from ...domain.agents.lifetime import LONGEST, PREFIX, TASK_LIFETIME, lifetime
 from ...domain.agents.screening import MAX_NAME
 from ...domain.agents.values import MAX_VALUE, compact
 from ...domain.errors import Invalid
@@ -71,6 +71,14 @@ def _open(sensitivity: str) -> str:
 def _compact(value: Any) -> str:
     if not isinstance(value, dict):
         raise _fault("must be an object")
+    return _compact_of(value)
+
+
+def _compact_any(value: Any) -> str:
+    return _compact_of(value if isinstance(value, dict) else {"value": value})
+
+
+def _compact_of(value: dict[str, Any]) -> str:
     try:
         return compact(value)
     except Invalid as error:
@@ -200,6 +208,18 @@ class AgentChangeBody(BaseModel):
     ttl: Ttl | None = None
     expires_at: Expiry | None = None
     curated_by: Curator | None = None
+
+
+class AgentPutBody(BaseModel):
+    """PUT /api/v1/agents/{agent}/memory/{namespace}/{key}: a value of any type, and its time."""
+
+    model_config = GIVEN
+    value: Annotated[
+        Any,
+        AfterValidator(_compact_any),
+        Field(json_schema_extra={"description": "What is no object is stored as one's `value`."}),
+    ]
+    ttl_seconds: Annotated[int, Field(ge=1, le=int(LONGEST.total_seconds()))] | None = None
 
 
 class AllowedAgent(BaseModel):

@@ -7,6 +7,7 @@ from typing import Any
 from pydantic_core import ErrorDetails
 
 from ...domain.agents.changes import BatchItem
+from ...domain.agents.lifetime import ttl_of
 from ...domain.agents.namespaces import PermissionsChange
 from ...domain.agents.rules import AtItem
 from ...domain.errors import Denied, Refusal
@@ -60,6 +61,12 @@ def draft(given: m.AgentEntryBody, eyes: Eyes) -> AgentDraft:
         ),
         labels=Labels(task=given.scope.task_id, intent=given.scope.intent_id),
     )
+
+
+def kept(given: m.AgentPutBody, place: Place) -> AgentDraft:
+    """What a place is to hold."""
+    ttl = None if given.ttl_seconds is None else ttl_of(given.ttl_seconds)
+    return AgentDraft(place=place, value=given.value, handling=Handling(ttl=ttl))
 
 
 def items(given: m.AgentBatchBody, eyes: Eyes) -> list[BatchItem]:
@@ -167,6 +174,8 @@ _FAULTS = {
     "model_attributes_type": "must be an object",
     "bool_type": "must be true or false",
     "int_type": "must be a whole number",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than_equal": "must be at most {le:,}",
     "int_parsing_size": "must be a whole number of at most 64 bits",
     "literal_error": "must be {expected}",
     "fault": "{said}",

@@ -1,8 +1,9 @@
 """Each request in three moves: parse, call, render."""
 
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -73,6 +74,28 @@ class OpenIntent:
         found = await self.entries.get(caller, queries.eyes(request, caller), _id(request))
         return _entry(found)
 
+    async def put_entry(self, request: Request) -> Response:
+        place = queries.own_place(request, queries.eyes(request))
+        queries.require_names(namespace=place.space.namespace, key=place.key)
+        given = await BODIES.read(request, m.AgentPutBody, nulls=True)
+        caller, _, idempotency = await _asked(request)
+        eyes = _own(request, caller)
+        draft = drafts.kept(given, place)
+        done = await self.entries.put(caller, eyes, draft, idempotency=idempotency)
+        annotate({"memory.evicted_count": done.evicted})
+        return _entry(done.value, 201 if done.is_new else 200, redacted=done.redacted)
+
+    async def get_keyed_entry(self, request: Request) -> Response:
+        if not queries.has_key(request):
+            return await self.list_namespace_entries(request)
+        caller = current_caller(request)
+        eyes = _own(request, caller)
+        return _entry(await self.entries.at(caller, eyes, queries.own_place(request, eyes)))
+
+    async def list_namespace_entries(self, request: Request) -> Response:
+        (namespace,) = queries.names_in_path(request, 1)
+        return await self._list_of_agent(request, namespace=namespace, is_prefix=False)
+
     async def update_entry(self, request: Request) -> Response:
         version = queries.version(request)
         given = await BODIES.read(request, m.AgentChangeBody, nulls=True)
@@ -99,8 +122,11 @@ class OpenIntent:
         return await _listed(found, b'{"entries":[', b"]," + after[1:])
 
     async def list_entries(self, request: Request) -> Response:
+        return await self._list_of_agent(request)
+
+    async def _list_of_agent(self, request: Request, **asked: Any) -> Response:
         limit, offset = queries.page(request)
-        filter_ = queries.filter_(request, queries.agent_in_path(request))
+        filter_ = replace(queries.filter_(request, queries.agent_in_path(request)), **asked)
         asking = partial(queries.asking, request)
         found = await self.entries.page(asking, filter_, limit, offset)
         return await _listed(found, b"[", b"]", {TOTAL: str(found.total)})

@@ -10,14 +10,14 @@ from starlette.requests import Request
 
 from ...domain.errors import Denied, Invalid
 from ...domain.model.access import Caller, Role
-from ...domain.model.agent_memory import AgentFilter, Eyes, Labels, Tier
+from ...domain.model.agent_memory import AgentFilter, AgentSpace, Eyes, Labels, Place, Tier
 from ...domain.model.agents import NOT_YOUR_AGENT, AgentId, agent_id
 from ...domain.model.agents import asking as asking_agent
 from ..kit.endpoint import current_caller
 from ..kit.http import Query, parameter, query_of
 from ..kit.paging import instant
 from ..kit.refusals import NoPath
-from .bodies import NamespaceName
+from .bodies import Key, NamespaceName
 from .drafts import said_of
 from .faults import BadFields, VersionRequired
 
@@ -27,7 +27,8 @@ MOST_TAGS = 100  # of a condition
 ANY = "*"  # at the end of a namespace: whatever follows
 AGENT = "X-Agent-ID"
 
-_NAMESPACE = TypeAdapter[str](NamespaceName)
+_NEW = {"namespace": TypeAdapter[str](NamespaceName), "key": TypeAdapter[str](Key)}
+_NAMES = re.compile(rb"/namespaces/|/agents/[^/]*/memory/")  # what follows are names
 _MATCH = re.compile(r'(?:W/)?"(\d{1,18})"|(\d{1,18})', re.ASCII)
 _NUMBER = re.compile(r"\d+", re.ASCII)
 _MOST = 18  # digits that are read
@@ -39,7 +40,8 @@ def require_agent(request: Request, caller: Caller) -> AgentId:
     A path is cut before its escapes are read: an escaped slash is no cut.
     """
     raw: bytes = request.scope["raw_path"]
-    if b"%2f" in raw.lower() and b"/namespaces/" not in raw:
+    names = _NAMES.search(raw)
+    if b"%2f" in raw[: names.end() if names else None].lower():
         raise NoPath
     return asking_agent(caller, request.headers.get(AGENT, "").strip())
 
@@ -69,23 +71,52 @@ def require_own(agent: AgentId, eyes: Eyes) -> None:
 
 def namespace_in_path(request: Request) -> str:
     """The last part of the path, in which an escaped slash is a letter; NoPath for more parts."""
+    (name,) = names_in_path(request, 1)
+    return name
+
+
+def names_in_path(request: Request, count: int) -> list[str]:
+    """The last parts of a path, which are names; an escaped slash is a letter of one."""
     raw: bytes = request.scope["raw_path"]
-    _, _, below = raw.partition(b"/namespaces/")
-    if not below or b"/" in below:
+    found = _NAMES.search(raw)
+    parts = raw[found.end() :].split(b"/") if found else []
+    if len(parts) != count or not all(parts):
         raise NoPath
     try:
-        return unquote(below.decode("ascii"), errors="strict")
+        return [unquote(part.decode("ascii"), errors="strict") for part in parts]
     except UnicodeDecodeError as error:
         raise NoPath from error
+
+
+def own_place(request: Request, eyes: Eyes) -> Place:
+    """The place in the path, in the episodic memory of the agent that asks."""
+    namespace, key = names_in_path(request, 2)
+    space = AgentSpace(tier=Tier.EPISODIC, agent=eyes.agent, namespace=namespace)
+    return Place(space=space, key=key)
+
+
+def has_key(request: Request) -> bool:
+    """Whether the path names a key below the namespace: an escaped slash looks like one."""
+    return b"/" in _NAMES.split(request.scope["raw_path"], maxsplit=1)[-1]
 
 
 def new_namespace(request: Request) -> str:
     """The namespace in the path, which may be one that is made."""
     name = namespace_in_path(request)
-    try:
-        return _NAMESPACE.validate_python(name)
-    except ValidationError as error:
-        raise BadFields([("namespace", said_of(fault)) for fault in error.errors()]) from None
+    require_names(namespace=name)
+    return name
+
+
+def require_names(**names: str) -> None:
+    """Raise BadFields for a namespace, or a key, that can be none."""
+    faults = []
+    for name, text in names.items():
+        try:
+            _NEW[name].validate_python(text)
+        except ValidationError as error:
+            faults += [(name, said_of(fault)) for fault in error.errors()]
+    if faults:
+        raise BadFields(faults)
 
 
 def version(request: Request) -> int:

@@ -37,6 +37,7 @@ NAMESPACES = f"{MEMORY}/namespaces"
 NAMESPACE = f"{NAMESPACES}/{{namespace:path}}"
 AGENT_PATH = f"{PREFIX}/agents/{{agent}}"
 OWN = f"{AGENT_PATH}/memory"
+OWN_NAMESPACE, OWN_KEY = f"{OWN}/{{namespace:path}}", f"{OWN}/{{namespace:path}}/{{key:path}}"
 
 MATCH = Parameter(name="If-Match", help='The version that it must have, such as "3".')
 MUST_MATCH = replace(MATCH, required=True)
@@ -155,6 +156,25 @@ def operations(services: Services) -> tuple[Operation, ...]:
             method="GET", path=f"{OWN}/summary", name="openintent_get_summary", role=Role.READER,
             summary="What the agent has in each tier.",
             handler=api.get_summary, answer=m.AgentSummaryObject,
+        ),
+        Operation(
+            method="PUT", path=OWN_KEY, name="openintent_put_entry", role=Role.WRITER,
+            status_if_new=201, takes_key=True,
+            summary="Let the agent's episodic entry at a key have a value, also a new one.",
+            handler=api.put_entry, body=b.AgentPutBody, answer=m.AgentEntryObject,
+            headers={**WRITTEN, **TAG},
+        ),
+        Operation(
+            method="GET", path=OWN_KEY, name="openintent_get_keyed_entry", role=Role.READER,
+            summary="The agent's episodic entry at a key.",
+            handler=api.get_keyed_entry, answer=m.AgentEntryObject, headers=TAG, refusals=(404,),
+        ),
+        Operation(
+            method="GET", path=OWN_NAMESPACE, name="openintent_list_namespace_entries",
+            role=Role.READER,
+            summary="Entries of an agent in one namespace that the asking one may read.",
+            handler=api.list_namespace_entries, answer=m.AgentEntryObject, is_list=True,
+            query=(*CONDITIONS[1:], *PAGE), headers={TOTAL: "How many there are in all."},
         ),
         Operation(
             method="GET", path=f"{AGENT_PATH}/events", name="openintent_list_agent_events",

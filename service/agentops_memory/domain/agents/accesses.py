@@ -1,12 +1,18 @@
 """When owners last read their entries, which decides what is evicted (RFC-0015 §2.2)."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
+from functools import wraps
 from threading import Lock
+from typing import Concatenate, ParamSpec, TypeVar
 
-from ..model.access import TenantId
+from ..model.access import Caller, TenantId
 from ..model.agent_memory import AgentEntry, Eyes, Tier
 from ..model.memory import MemoryId
+from ..ports.engine import Engine, Transaction
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 Accessed = Mapping[MemoryId, datetime]
 
@@ -44,6 +50,36 @@ class Accesses:
         """What was noted since it was last taken."""
         with self._lock:
             return self._noted.pop(tenant, {})
+
+    async def write(
+        self,
+        engine: Engine,
+        caller: Caller,
+        work: Callable[Concatenate[Transaction, P], T],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        """What work answers, in whose transaction the accesses are written that were noted.
+
+        They are taken when it is its turn: what is refused before it leaves them to it.
+        """
+        tenant, taken = caller.tenant, dict[MemoryId, datetime]()
+
+        @wraps(work)
+        def touching(tx: Transaction, /, *args: P.args, **kwargs: P.kwargs) -> T:
+            taken.update(self.take(tenant))
+            try:
+                tx.agents.touch(taken)
+                return work(tx, *args, **kwargs)
+            except BaseException:
+                self.note(tenant, taken)
+                raise
+
+        try:
+            return await engine.write(caller, touching, *args, **kwargs)
+        except BaseException:
+            self.note(tenant, taken)
+            raise
 
     def tenants(self) -> list[TenantId]:
         """Those of which something is noted."""

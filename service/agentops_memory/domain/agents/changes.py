@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from http import HTTPStatus
 
 from ..errors import NotFound, Refusal
 from ..memories.limits import require_room
@@ -42,6 +43,7 @@ class Outcome:
 
     entries: tuple[AgentEntry, ...]
     evicted: int = 0
+    is_new: bool = True  # whether a single one was made
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +91,15 @@ def amend(
     return Outcome(entries=(_amend(tx, before, eyes, change, version),))
 
 
+def put(tx: Transaction, eyes: Eyes, draft: AgentDraft, capacities: Capacities) -> Outcome:
+    """Let an entry at the place have this value and this ttl, whoever wrote it last."""
+    held = tx.agents.at(draft.place)
+    if held is None or held.is_expired(tx.now):
+        return create(tx, eyes, draft, capacities)
+    change = AgentChange(value=draft.value, ttl=draft.handling.ttl)
+    return Outcome(entries=(_amend(tx, held, eyes, change, held.version),), is_new=False)
+
+
 def redact_entry(tx: Transaction, entry: AgentEntry, redactor: Redactor) -> None:
     """Take secrets out of what an entry says; its namespace and its key stay as they are."""
     handling = entry.handling
@@ -130,6 +141,10 @@ def delete_batch(tx: Transaction, eyes: Eyes, filter_: AgentFilter, most: int) -
     for entry in found[:most]:
         rules.remove(tx, entry, EventType.DELETED, actor=eyes)
     return Deleted(count=min(len(found), most), has_more=len(found) > most)
+
+
+def status_of(outcome: Outcome) -> int:
+    return HTTPStatus.CREATED if outcome.is_new else HTTPStatus.OK
 
 
 def ids_of(outcome: Outcome) -> Ids:

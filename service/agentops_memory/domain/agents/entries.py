@@ -4,8 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import wraps
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import TypeVar
 
 from ..errors import Denied, Invalid
 from ..memories.idempotency import IdempotentRequest, idempotent
@@ -20,28 +19,26 @@ from ..model.agent_memory import (
     AgentFilter,
     AgentSummary,
     Eyes,
+    Place,
 )
 from ..model.agents import NOT_YOUR_AGENT, AgentId
 from ..model.capacities import Capacities
-from ..model.memory import MemoryId
 from ..model.stores import Written
 from ..ports.callbacks import noop
 from ..ports.engine import Engine, Ids, Transaction
-from . import changes, rules
+from . import changes, reading
 from .accesses import Accesses, own_episodic
 from .changes import BatchItem, Deleted, Outcome
 from .listing import Listing, begin, go_on
-from .screening import clean_change, clean_draft, clean_filter, require_plain
+from .screening import clean_change, clean_draft, clean_filter, clean_place, require_plain
 
 Asking = Callable[[], tuple[Caller, Eyes]]
 """Who asks, and by whose eyes, by what the keys say now."""
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 BRIEF = 4096  # characters of a value that is screened on the loop
 MOST_DELETED = 1_000  # entries of one deletion
-MOST_NAMED = 1_000  # namespaces of a summary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,13 +69,21 @@ class AgentEntries:
         clean = await _screened(len(draft.value), clean_draft, redactor, draft)
 
         work = idempotent(changes.create, idempotency, again=again_by(eyes), ids=changes.ids_of)
-        done = await self._write(caller, work, eyes, clean, self.capacities)
+        done = await self.accesses.write(self.engine, caller, work, eyes, clean, self.capacities)
         return Written(value=done.entries[0], redacted=redactor.count, evicted=done.evicted)
 
     async def get(self, caller: Caller, eyes: Eyes, entry: AgentEntryId) -> AgentEntry:
         """The entry, with its value."""
         caller.require(Role.READER)
-        found, at = await self.engine.read(caller, get, entry, eyes)
+        found, at = await self.engine.read(caller, reading.get, entry, eyes)
+        self._note(caller, eyes, at, found)
+        return found
+
+    async def at(self, caller: Caller, eyes: Eyes, place: Place) -> AgentEntry:
+        """The agent's own entry at a place."""
+        caller.require(Role.READER)
+        clean = clean_place(Redactor(self.rules(caller)), place)
+        found, at = await self.engine.read(caller, reading.at, clean)
         self._note(caller, eyes, at, found)
         return found
 
@@ -102,6 +107,31 @@ class AgentEntries:
         count = len(first) + len(ids)
         return Listing(total=total, count=count, is_whole=not ids, portions=portions())
 
+    async def put(
+        self,
+        caller: Caller,
+        eyes: Eyes,
+        draft: AgentDraft,
+        *,
+        idempotency: IdempotentRequest | None = None,
+    ) -> Written[AgentEntry]:
+        """Let the entry at a place have a value and a ttl; it is made if there is none."""
+        caller.require(Role.WRITER)
+        redactor = self._redactor(caller, eyes)
+        clean = await _screened(len(draft.value), clean_draft, redactor, draft)
+
+        work = idempotent(
+            changes.put,
+            idempotency,
+            again=again_by(eyes),
+            ids=changes.ids_of,
+            status=changes.status_of,
+        )
+        done = await self.accesses.write(self.engine, caller, work, eyes, clean, self.capacities)
+        return Written(
+            value=done.entries[0], redacted=redactor.count, evicted=done.evicted, is_new=done.is_new
+        )
+
     async def amend(
         self,
         caller: Caller,
@@ -118,7 +148,9 @@ class AgentEntries:
         clean = await _screened(len(change.value or ""), clean_change, redactor, change)
 
         work = idempotent(changes.amend, idempotency, again=again_by(eyes), ids=changes.ids_of)
-        (after,) = (await self._write(caller, work, entry, eyes, clean, version)).entries
+        (after,) = (
+            await self.accesses.write(self.engine, caller, work, entry, eyes, clean, version)
+        ).entries
         return Written(value=after, redacted=redactor.count)
 
     async def delete(
@@ -138,7 +170,7 @@ class AgentEntries:
             """What is gone stays gone."""
 
         work = idempotent(changes.delete, idempotency, again=again)
-        await self._write(caller, work, entry, eyes, version)
+        await self.accesses.write(self.engine, caller, work, entry, eyes, version)
         self.on_erased(caller)
 
     async def write_batch(
@@ -157,7 +189,7 @@ class AgentEntries:
         work = idempotent(
             changes.write_batch, idempotency, again=again_by(eyes), ids=changes.ids_of
         )
-        done = await self._write(caller, work, eyes, clean, self.capacities)
+        done = await self.accesses.write(self.engine, caller, work, eyes, clean, self.capacities)
         return Written(value=done.entries, redacted=redactor.count, evicted=done.evicted)
 
     async def delete_batch(
@@ -179,7 +211,9 @@ class AgentEntries:
             return Deleted(count=int(ids["count"]), has_more=bool(ids["has_more"]))
 
         work = idempotent(changes.delete_batch, idempotency, again=again, ids=_ids_of_deleted)
-        deleted = await self._write(caller, work, eyes, clean, min(most, MOST_DELETED))
+        deleted = await self.accesses.write(
+            self.engine, caller, work, eyes, clean, min(most, MOST_DELETED)
+        )
         if deleted.count:
             self.on_erased(caller)
         return deleted
@@ -187,7 +221,7 @@ class AgentEntries:
     async def summary(self, caller: Caller, eyes: Eyes) -> AgentSummary:
         """What the agent has in each tier, and which namespaces it may read."""
         caller.require(Role.READER)
-        return await self.engine.read(caller, summary, eyes, self.capacities)
+        return await self.engine.read(caller, reading.summary, eyes, self.capacities)
 
     async def events(
         self,
@@ -213,49 +247,16 @@ class AgentEntries:
     async def flush(self) -> None:
         """Write what was noted of accesses and not written yet."""
         for tenant in self.accesses.tenants():
-            await self._write(Caller(tenant=tenant), lambda _: None)
+            await self.accesses.write(self.engine, Caller(tenant=tenant), lambda _: None)
 
     def _redactor(self, caller: Caller, eyes: Eyes) -> Redactor:
         redactor = Redactor(self.rules(caller))
         require_plain(redactor, eyes.agent)
         return redactor
 
-    async def _write(
-        self,
-        caller: Caller,
-        work: Callable[Concatenate[Transaction, P], T],
-        *args: P.args,
-        **kwargs: P.kwargs,
-    ) -> T:
-        """What work answers, in whose transaction the accesses are written that were noted.
-
-        They are taken when it is its turn: what is refused before it leaves them to it.
-        """
-        tenant, taken = caller.tenant, dict[MemoryId, datetime]()
-
-        @wraps(work)
-        def touching(tx: Transaction, /, *args: P.args, **kwargs: P.kwargs) -> T:
-            taken.update(self.accesses.take(tenant))
-            try:
-                tx.agents.touch(taken)
-                return work(tx, *args, **kwargs)
-            except BaseException:
-                self.accesses.note(tenant, taken)
-                raise
-
-        try:
-            return await self.engine.write(caller, touching, *args, **kwargs)
-        except BaseException:
-            self.accesses.note(tenant, taken)
-            raise
-
     def _note(self, caller: Caller, eyes: Eyes, at: datetime, *entries: AgentEntry) -> None:
         """Note that an owner was given its own episodic entries."""
         self.accesses.note(caller.tenant, own_episodic(entries, eyes, at))
-
-
-def get(tx: Transaction, entry: AgentEntryId, eyes: Eyes) -> tuple[AgentEntry, datetime]:
-    return rules.known(tx, entry, eyes), tx.now
 
 
 def again_by(eyes: Eyes) -> Callable[..., Outcome]:
@@ -265,15 +266,6 @@ def again_by(eyes: Eyes) -> Callable[..., Outcome]:
         return changes.again(tx, ids, eyes)
 
     return again
-
-
-def summary(tx: Transaction, eyes: Eyes, capacities: Capacities) -> AgentSummary:
-    readable = tx.namespaces.page(eyes, MOST_NAMED, 0)
-    return replace(
-        tx.agents.summary(eyes),
-        capacity=rules.episodic_capacity(tx, eyes.agent, capacities),
-        namespaces=tuple(namespace.name for namespace in readable),
-    )
 
 
 async def _screened(size: int, work: Callable[[Redactor, T], T], redactor: Redactor, given: T) -> T:

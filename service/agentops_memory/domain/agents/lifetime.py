@@ -11,6 +11,7 @@ TASK_LIFETIME = "task_lifetime"
 PREFIX = "duration:"
 LONGEST = timedelta(days=36_500)
 YEAR, MONTH = 365, 30  # days
+_DAY = 86_400  # seconds
 
 _DURATION = re.compile(
     r"P(?:(?P<years>\d{1,9})Y)?(?:(?P<months>\d{1,9})M)?(?:(?P<weeks>\d{1,9})W)?"
@@ -75,6 +76,12 @@ def lifetime(ttl: str) -> timedelta:
     if not timedelta() < lasts <= LONGEST:
         raise Invalid("ttl must be more than nothing, and at most 100 years.")
     return lasts
+
+
+def ttl_of(seconds: int) -> str:
+    """The ttl that lasts so many seconds."""
+    days, rest = divmod(seconds, _DAY)
+    return f"{PREFIX}PT{seconds}S" if not days else f"{PREFIX}P{days}DT{rest}S"
 
 
 def _ending(handling: Handling, at: datetime) -> Handling:

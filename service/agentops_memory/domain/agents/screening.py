@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from ..errors import Invalid
 from ..memories.redactor import MAX_KEY, MAX_TAG, Redactor
-from ..model.agent_memory import KEPT, AgentChange, AgentDraft, AgentFilter, Labels
+from ..model.agent_memory import KEPT, AgentChange, AgentDraft, AgentFilter, Labels, Place
 from ..model.agents import LONGEST_AGENT, AgentId
 from .values import screened
 
@@ -17,16 +17,17 @@ def require_plain(redactor: Redactor, agent: AgentId) -> None:
         raise Invalid("An agent's id holds a secret; choose another one.")
 
 
-def clean_draft(redactor: Redactor, draft: AgentDraft) -> AgentDraft:
-    place, handling = draft.place, draft.handling
+def clean_place(redactor: Redactor, place: Place) -> Place:
     namespace = redactor.text(place.space.namespace, MAX_NAME)
+    space = replace(place.space, namespace=namespace)
+    return replace(place, space=space, key=redactor.text(place.key, MAX_KEY))
+
+
+def clean_draft(redactor: Redactor, draft: AgentDraft) -> AgentDraft:
+    handling = draft.handling
     return replace(
         draft,
-        place=replace(
-            place,
-            space=replace(place.space, namespace=namespace),
-            key=redactor.text(place.key, MAX_KEY),
-        ),
+        place=clean_place(redactor, draft.place),
         value=screened(redactor, draft.value),
         handling=replace(
             handling,

@@ -56,12 +56,14 @@ def idempotent(
     *,
     again: Callable[Concatenate[Transaction, Ids, P], T],
     ids: Callable[[T], Ids] = no_ids,
+    status: Callable[[T], int] | None = None,
 ) -> Callable[Concatenate[Transaction, P], T]:
     """Work that executes a request once; without a key, the work itself.
 
     The `ids` of the outcome are recorded in the same transaction. A repetition finds
     them, and `again` rebuilds the outcome from them and the work's arguments: it must
-    refuse whom the work would refuse. Another request under the key is Conflict.
+    refuse whom the work would refuse. `status` tells that of the answer where it follows
+    from the outcome. Another request under the key is Conflict.
     """
     if idempotency is None:
         return work
@@ -74,6 +76,8 @@ def idempotent(
             idempotency.status = done.status
             return _again(partial(again, tx, done.ids, *args, **kwargs))
         outcome = work(tx, *args, **kwargs)
+        if status is not None:
+            idempotency.status = status(outcome)
         _record(tx, idempotency, ids(outcome))
         return outcome
 

@@ -216,3 +216,4 @@ class Written(Generic[T]):
     value: T
     redacted: int = 0
     evicted: int = 0  # entries of agents' memory that made room
+    is_new: bool = False  # whether a write that makes or changes has made it

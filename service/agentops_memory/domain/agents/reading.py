@@ -1,0 +1,32 @@
+"""What is read of agents' memory in one transaction."""
+
+from dataclasses import replace
+from datetime import datetime
+
+from ..errors import NotFound
+from ..model.agent_memory import AgentEntry, AgentEntryId, AgentSummary, Eyes, Place
+from ..model.capacities import Capacities
+from ..ports.engine import Transaction
+from . import rules
+
+MOST_NAMED = 1_000  # namespaces of a summary
+
+
+def get(tx: Transaction, entry: AgentEntryId, eyes: Eyes) -> tuple[AgentEntry, datetime]:
+    return rules.known(tx, entry, eyes), tx.now
+
+
+def at(tx: Transaction, place: Place) -> tuple[AgentEntry, datetime]:
+    found = tx.agents.at(place)
+    if found is None or found.is_expired(tx.now):
+        raise NotFound(rules.NO_ENTRY)
+    return found, tx.now
+
+
+def summary(tx: Transaction, eyes: Eyes, capacities: Capacities) -> AgentSummary:
+    readable = tx.namespaces.page(eyes, MOST_NAMED, 0)
+    return replace(
+        tx.agents.summary(eyes),
+        capacity=rules.episodic_capacity(tx, eyes.agent, capacities),
+        namespaces=tuple(namespace.name for namespace in readable),
+    )
