@@ -108,6 +108,7 @@ def _figures(folder: Path, stack: ExitStack, seed: int) -> Iterator[Figure]:
         for _ in range(ENTRIES // 100):
             agent.batch(100)
     roomy, small = Agent(client, "roomy"), Working(Agent(client, "small"))
+    discreet = Agent(client, "discreet")
     batcher, entry = Agent(client, "batcher"), roomy.create("episodic")["id"]
     query = f"{MEMORY}?tags=batch,shop&limit=100"
 
@@ -127,6 +128,14 @@ def _figures(folder: Path, stack: ExitStack, seed: int) -> Iterator[Figure]:
         },
         ROUNDS,
         {"create that evicts": 1.5},
+    )
+    yield from _beside(
+        {
+            "create episodic": partial(roomy.create, "episodic"),
+            "create confidential": partial(discreet.create, "episodic", sensitivity="confidential"),
+        },
+        ROUNDS,
+        {},
     )
     yield from _beside(
         {

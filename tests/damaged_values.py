@@ -121,6 +121,9 @@ def fill(path: Path) -> Known:
     )
 
 
+SENSITIVITY = {Tier.WORKING: "confidential", Tier.EPISODIC: "internal", Tier.SEMANTIC: "public"}
+
+
 def _of_agents(http: httpx.Client) -> str:
     """What an agent has in each tier, and the id of an entry."""
     ids = []
@@ -128,7 +131,7 @@ def _of_agents(http: httpx.Client) -> str:
         body = {
             "agent_id": "ada", "namespace": f"notes of {tier}", "key": "apple",
             "value": {"apple": "green"}, "memory_type": tier, "tags": ["fruit"],
-            "sensitivity": "public", "curated_by": "bob", "ttl": "duration:P9Y",
+            "sensitivity": SENSITIVITY[tier], "curated_by": "bob", "ttl": "duration:P9Y",
             "scope": {"task_id": "picking", "intent_id": "harvest"},
         }  # fmt: skip
         ids.append(ok(http.post("/api/v1/memory", json=body, headers=ADA), 201)["id"])

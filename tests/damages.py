@@ -423,6 +423,13 @@ CASES: dict[str, Case] = {
     "a bad list of what is no secret": Case(
         damage=beside(".redaction", "[]"), code="redaction", said="no JSON object",
     ),
+    "a cut seal file": Case(
+        damage=beside(".seal", '{"keys": [{"id'), code="seal", said="is damaged",
+    ),
+    "a draft of a seal file": Case(
+        damage=beside(".seal.new", "x"), code="leftovers", status="warning",
+        said="memory.db.seal.new", is_mended=True,
+    ),
     "a cut audit": Case(
         damage=beside(".audit", '{"at": 1}\n{"at"'), code="audit", status="warning",
         said="1 lines",

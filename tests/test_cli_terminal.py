@@ -142,7 +142,7 @@ def test_a_shell_completes_commands_before_options_of_serve() -> None:
 
     assert {"save", "search", "export", "import", "serve", "keys"} <= set(commands)
     assert not any(command.startswith("-") for command in commands)
-    assert completed("se") == ["plain,search", "plain,serve", "plain,sessions"]
+    assert completed("se") == ["plain,seal", "plain,search", "plain,serve", "plain,sessions"]
     assert completed("search", "--ex") == ["plain,--explain"]
     assert completed("keys", "cr") == ["plain,create"]
     assert completed("--listen", ":1", "--dr") == ["plain,--drain"]

@@ -113,7 +113,6 @@ def test_a_value_has_64_kilobytes_of_compact_json(ada: Agent) -> None:
         ({"pinned": "true"}, ["pinned"]),
         ({"priority": "urgent"}, ["priority"]),
         ({"sensitivity": "secret"}, ["sensitivity"]),
-        ({"sensitivity": "restricted"}, ["sensitivity"]),
         ({"ttl": "P1D"}, ["ttl"]),
         ({"ttl": "duration:P0D"}, ["ttl"]),
         ({"ttl": "task_lifetime"}, ["ttl"]),

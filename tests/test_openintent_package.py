@@ -149,7 +149,7 @@ FIELDS = st.fixed_dictionaries(
             "expires_at": st.datetimes().map(datetime.isoformat),
             "pinned": st.booleans(),
             "priority": st.sampled_from(["low", "normal", "high"]),
-            "sensitivity": st.sampled_from(["public", "internal", "confidential"]),
+            "sensitivity": st.sampled_from(["public", "internal", "confidential", "restricted"]),
             "curated_by": st.text(max_size=5),
             "scope": st.fixed_dictionaries({}, optional={"task_id": st.text(max_size=4)}),
             "agent_id": st.sampled_from(["ada", "bob"]),

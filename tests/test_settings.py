@@ -166,6 +166,7 @@ def test_with_nothing_set_every_default_holds(
         "auth": "",
         "keys_file": Path(f"{database}.keys"),
         "redaction_file": Path(f"{database}.redaction"),
+        "seal_file": Path(f"{database}.seal"),
         "tenant_quota": None,
         "dedupe_window": timedelta(minutes=15),
         "drain": timedelta(seconds=1),

@@ -39,6 +39,7 @@ from .files.audit import AuditFile
 from .files.file_systems import require_local
 from .files.keys import KeyFile, WatchedKeys
 from .files.redaction import RedactionFile
+from .files.seals import SealFile, SealFileRefused, require_seal_file
 from .files.service_lock import OnWait, service_lock_within
 from .jobs.accesses import noting
 from .jobs.gauges import Figures, kept_fresh, watching_the_loop
@@ -91,6 +92,7 @@ async def opened(
     """
     require_local(settings.db_path, is_network_allowed=settings.allow_network_fs)
     wiring = _Wiring.of(settings, telemetry, clock)
+    sealer = _sealer(settings, clock)
     keys = WatchedKeys(KeyFile(settings.keys_file, settings.audit_file))
     gate = wiring.gate(keys)
     jobs = BackgroundJobs(
@@ -100,6 +102,7 @@ async def opened(
         elapsed=elapsed,
         on_upgrade=on_upgrade,
         index_cache=IndexCache(settings.index_cache),
+        sealer=sealer,
     )
     async with (
         service_lock_within(settings.db_path, settings.lock_wait, on_wait),
@@ -135,11 +138,23 @@ async def opened_here(
         quota=settings.tenant_quota,
         retention=settings.retention,
         index_cache=IndexCache(settings.index_cache),
+        sealer=SealFile(settings.seal_file, clock),
     ) as sqlite:
         engine = traced(sqlite, telemetry)
         transfer = Transfer(engine=engine, rules=wiring.rules, step=OWN, rest=OF_OTHERS)
         services = wiring.services(engine, transfer)
         yield wiring.local(services)(lambda: Caller(tenant=tenant))
+
+
+def _sealer(settings: Settings, clock: Callable[[], datetime]) -> SealFile:
+    """The keys of confidential values; a file that cannot be read keeps no other value back."""
+    require_seal_file(settings.seal_file, settings.db_path)
+    file = SealFile(settings.seal_file, clock)
+    try:
+        file.keys()
+    except SealFileRefused as refusal:
+        log.warning("confidential values cannot be read or stored", extra={"reason": str(refusal)})
+    return file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,7 +24,7 @@ from ..storage.sqlite.engine.tenant_files import size_of, tenants_of
 from ..storage.sqlite.engine.tenants import tenant_file
 from ..storage.sqlite.maintenance.snapshots import snapshot
 from .archive import Archive, ArchiveWriter, Meter, Progress
-from .manifest import AUDIT, KEYS, REDACTION, Manifest, TenantPart, member_of
+from .manifest import AUDIT, KEYS, REDACTION, SEAL, Manifest, TenantPart, member_of
 
 STAMP = "memory-%Y%m%dT%H%M%SZ.zip"
 DRAFT = "archive.zip"
@@ -45,6 +45,8 @@ class ServicePaths(Protocol):
     def keys_file(self) -> Path: ...
     @property
     def redaction_file(self) -> Path: ...
+    @property
+    def seal_file(self) -> Path: ...
     @property
     def audit_file(self) -> Path: ...
 
@@ -69,6 +71,7 @@ class Scope:
 
     tenants: Sequence[TenantId] = ()  # none means all
     with_keys: bool = False
+    without_seal: bool = False  # the keys of confidential values, of all tenants
 
 
 EVERYTHING_BUT_KEYS = Scope()
@@ -177,7 +180,7 @@ def _packed(
     with ArchiveWriter.opened(own / DRAFT) as writer:
         others = [
             writer.add(name, source)
-            for name, source in _other_files(paths, tenants, now, own, with_keys=scope.with_keys)
+            for name, source in _other_files(paths, tenants, now, own, scope)
         ]
         parts = [
             _part(writer, own / "snapshot.db", tenant, path, meter)
@@ -230,7 +233,7 @@ def _explained(folder: Path) -> Iterator[None]:
 
 
 def _other_files(
-    paths: ServicePaths, tenants: Tenants, now: datetime, folder: Path, *, with_keys: bool
+    paths: ServicePaths, tenants: Tenants, now: datetime, folder: Path, scope: Scope
 ) -> Iterator[tuple[str, BinaryIO]]:
     """The files by their names in an archive, each to be read before the next.
 
@@ -241,10 +244,12 @@ def _other_files(
             copy.writelines(_lines(paths.audit_file, tenants))
             copy.seek(0)
             yield AUDIT, copy
-    if with_keys and (keys := _keys(paths, tenants, now)):
+    if scope.with_keys and (keys := _keys(paths, tenants, now)):
         yield KEYS, io.BytesIO(keys)
     if paths.redaction_file.exists():
         yield REDACTION, io.BytesIO(_rules(paths.redaction_file, tenants))
+    if not scope.without_seal and paths.seal_file.exists():
+        yield SEAL, io.BytesIO(paths.seal_file.read_bytes())
 
 
 def _lines(audit: Path, tenants: Tenants) -> Iterator[bytes]:

@@ -14,7 +14,7 @@ from ..storage.sqlite.schema.contents import Contents, Counts
 
 FORMAT = 1
 NAME = "manifest.json"
-KEYS, REDACTION, AUDIT = "keys.json", "redaction.json", "audit.jsonl"
+KEYS, REDACTION, AUDIT, SEAL = "keys.json", "redaction.json", "audit.jsonl", "seal.json"
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
@@ -123,7 +123,7 @@ def _manifest(found: dict[str, Any]) -> Manifest:
         tenants=tuple(_part(part) for part in found["tenants"]),
         others=tuple(_member(member) for member in found["members"]),
     )
-    if {member.name for member in manifest.others} - {KEYS, REDACTION, AUDIT}:
+    if {member.name for member in manifest.others} - {KEYS, REDACTION, AUDIT, SEAL}:
         raise ValueError("it names a file that no archive has")
     names = [member.name for member in manifest.members]
     if len(set(names)) < len(names):

@@ -17,7 +17,7 @@ from ..storage.sqlite.engine.tenant_files import files_of, size_of
 from ..storage.sqlite.schema.contents import Contents, contents_at, erasures_at
 from .archive import ArchiveRefused
 from .backup import Scope, ServicePaths
-from .manifest import AUDIT, KEYS, REDACTION, Manifest, TenantPart
+from .manifest import AUDIT, KEYS, REDACTION, SEAL, Manifest, TenantPart
 
 
 class NotInArchive(NotFound):
@@ -118,13 +118,17 @@ def replacement(part: TenantPart, path: Path, draft: Path) -> Replacement:
 def files_to_put_back(
     paths: ServicePaths, files: Mapping[str, Path], *, is_whole: bool
 ) -> dict[str, bool]:
-    """The audit and the redaction file, if the archive has them, and whether they are missing."""
+    """The files beside databases, if the archive has them, and whether they are missing.
+
+    Those of the seal file are needed by whatever comes back.
+    """
     where = {AUDIT: paths.audit_file, REDACTION: paths.redaction_file}
-    return {
+    missing = {
         name: is_whole and not os.path.lexists(path)
         for name, path in where.items()
         if name in files
     }
+    return missing | {SEAL: not os.path.lexists(paths.seal_file)} if SEAL in files else missing
 
 
 def planned_keys(

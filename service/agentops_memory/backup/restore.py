@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ..domain.errors import Conflict, Refusal, Unavailable
 from ..domain.model.access import TenantId
+from ..files import seals
 from ..files.atomic import created, drafts, owned_like, placed, sync
 from ..files.audit import AUDIT_RESTORED, By, Since, line, record, since
 from ..files.keys import KeyFile
@@ -22,7 +23,7 @@ from ..storage.sqlite.maintenance.snapshots import SnapshotRefused, verified
 from ..storage.sqlite.schema.migrate import newest_format
 from .archive import Archive, ArchiveRefused, Meter, OnRead, Progress
 from .backup import Scope, ServicePaths
-from .manifest import AUDIT, REDACTION, Manifest, Member, TenantPart
+from .manifest import AUDIT, REDACTION, SEAL, Manifest, Member, TenantPart
 from .plan import (
     KeysPlan,
     Replacement,
@@ -67,6 +68,9 @@ class Restore:
         with _explained(self.paths.db_path.parent):
             self._put_back(AUDIT, self.paths.audit_file, line(at, AUDIT_RESTORED, by))
             self._note(at, by)
+            if SEAL in self.files:
+                archived = seals.read(self.files[SEAL].read_bytes(), SEAL)
+                seals.SealFile(self.paths.seal_file, lambda: at).add(archived)
             kept = [file for it in self.plan.replacements for file in _put(it, self.paths.db_path)]
             self._put_back(REDACTION, self.paths.redaction_file)
         if self.plan.keys and self.plan.keys.new:

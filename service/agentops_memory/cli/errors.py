@@ -79,6 +79,7 @@ HINTS = {
     "ReplaceRefused": "What is said above tells what is in the way; `restore` can be repeated.",
     "NoRoom": "Make room there, or name another database with --db.",
     "RedactionFileRefused": "Mend it, or name another with --redaction-file.",
+    "SealFileRefused": "Put the file back from a copy, or name another with --seal-file.",
     "StartRefused": "Is it the right file? A service that is started on it brings it up to date, "
     "or says what is wrong.",
     "SettingRefused": "`agentops-memory serve --help` tells what each setting takes.",

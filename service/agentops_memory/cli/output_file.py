@@ -19,7 +19,13 @@ def refuse_own(to: str, settings: Settings) -> None:
 
     target, database, *own = (
         Path(os.path.realpath(file))
-        for file in (to, settings.db_path, settings.keys_file, settings.redaction_file)
+        for file in (
+            to,
+            settings.db_path,
+            settings.keys_file,
+            settings.redaction_file,
+            settings.seal_file,
+        )
     )
     is_beside = target.parent == database.parent and target.name.startswith(database.name)
     in_folder = Path(os.path.realpath(tenants_folder(settings.db_path))) in target.parents

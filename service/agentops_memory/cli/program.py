@@ -41,6 +41,7 @@ COMMANDS = {
     "review": ("reviews:review", "Show which memories somebody should look at."),
     "save": ("memories:save", "Save a memory."),
     "scan": ("scan:scan", "Find secrets in what is stored, and take them out."),
+    "seal": ("seal:seal", "Renew the keys that encrypt confidential values."),
     "search": ("memories:search", "Find memories by words."),
     "serve": ("serve:serve", "Run the service (the default)."),
     "sessions": ("memories:sessions", "Show sessions, newest first."),

@@ -14,6 +14,7 @@ from ..domain.model.access import DEFAULT_TENANT, Caller, TenantId, tenant_id
 from ..files.atomic import os_errors_as
 from ..files.file_systems import require_local
 from ..files.keys import KeyFile
+from ..files.seals import SealFile
 from ..settings.settings import Settings
 from ..storage.sqlite import SqliteEngine
 from ..storage.sqlite.engine.tenant_files import tenants_of
@@ -61,7 +62,11 @@ def on_file(settings: Settings, path: Path, work: Callable[[SqliteEngine], Await
 
     async def worked() -> T:
         async with SqliteEngine.opened(
-            path, clock=now, features=settings.recall, retention=settings.retention
+            path,
+            clock=now,
+            features=settings.recall,
+            retention=settings.retention,
+            sealer=SealFile(settings.seal_file, now),
         ) as engine:
             return await work(engine)
 

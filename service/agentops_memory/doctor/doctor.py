@@ -17,6 +17,8 @@ from ..domain.secrets.sanitizing import sentence_of
 from ..files.audit import DRAFT
 from ..files.keys import DRAFT as KEYS_DRAFT
 from ..files.keys import KeyFile, KeyFileRefused
+from ..files.seals import DRAFT as SEAL_DRAFT
+from ..files.seals import SealFile
 from ..files.service_lock import holder
 from ..jobs.backups import DAMAGED, LATE, are_on_one_disk
 from ..settings.settings import Settings
@@ -82,6 +84,7 @@ def _shared(context: DoctorContext) -> dict[str, Check]:
         "keys": lambda: private.check_keys(settings.keys_file, settings.audit_file, context.now),
         "auth": lambda: _check_auth(settings),
         "redaction": lambda: private.check_redaction(settings.redaction_file),
+        "seal": lambda: private.check_seal(settings.seal_file, context.now),
         "audit": lambda: private.check_audit(settings.audit_file),
         "tenants": lambda: _check_tenants(settings.db_path),
         "file-system": lambda: _check_folder(settings.db_path),
@@ -125,8 +128,10 @@ def _check_tenant(context: DoctorContext, tenant: TenantId) -> Iterator[Finding]
         yield files.check_leftovers(path)
     yield from check_database(
         Subject(
+            tenant=tenant,
             path=path,
             features=settings.recall,
+            sealer=SealFile(settings.seal_file, lambda: context.now),
             now=context.now,
             quota=settings.tenant_quota,
             session_idle=settings.session_idle,
@@ -201,8 +206,12 @@ def _check_folder(path: Path) -> Iterator[Finding]:
 def _check_leftovers(settings: Settings) -> Iterator[Finding]:
     if not settings.db_path.parent.is_dir():
         return
-    keys, audit = settings.keys_file, settings.audit_file
-    drafts = keys.with_name(f"{keys.name}{KEYS_DRAFT}"), audit.with_name(f"{audit.name}{DRAFT}")
+    endings = {
+        settings.keys_file: KEYS_DRAFT,
+        settings.audit_file: DRAFT,
+        settings.seal_file: SEAL_DRAFT,
+    }
+    drafts = [file.with_name(f"{file.name}{ending}") for file, ending in endings.items()]
     yield files.check_leftovers(settings.db_path, drafts)
 
 

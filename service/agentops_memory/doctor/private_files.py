@@ -13,6 +13,7 @@ from ..domain.model.findings import Finding, failed, note, ok, warn
 from ..domain.model.keys import KeyRing
 from ..files.keys import KeyFile
 from ..files.redaction import RedactionFile
+from ..files.seals import SealFile
 from .files import close_to_others
 
 SOON = timedelta(days=7)  # in which an old secret of a key ends
@@ -43,6 +44,18 @@ def check_redaction(path: Path) -> Iterator[Finding]:
         yield failed("redaction", str(refusal), remedy)
     else:
         yield ok("redaction", "It can be read, or there is none.")
+
+
+def check_seal(path: Path, now: datetime) -> Iterator[Finding]:
+    """The keys of confidential values, of which nobody need have stored one."""
+    yield from _check_privacy("seal", path)
+    try:
+        count = len(SealFile(path, lambda: now).keys().keys)
+    except Refusal as refusal:
+        remedy = "Put back the file from a copy; until then confidential values cannot be read."
+        yield failed("seal", str(refusal), remedy)
+    else:
+        yield ok("seal", f"It can be read, and has {count:,} keys." if count else "It has no key.")
 
 
 def check_audit(path: Path) -> Iterator[Finding]:

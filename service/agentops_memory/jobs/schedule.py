@@ -16,6 +16,7 @@ from ..domain.memories.sessions import Sessions
 from ..domain.model.access import Caller
 from ..domain.ports.callbacks import noop
 from ..domain.ports.engine import Engine
+from ..domain.ports.sealing import Sealer
 from ..domain.transfer.transfer import Transfer
 from ..files.audit import trim
 from ..files.file_systems import require_local
@@ -46,6 +47,7 @@ class BackgroundJobs:
     elapsed: Callable[[], float] = time.monotonic
     on_upgrade: OnUpgrade = noop
     index_cache: IndexCache = field(default_factory=IndexCache)
+    sealer: Sealer | None = None
     erased: WorkSignal = field(default_factory=WorkSignal)  # where something was erased
     imports: WorkSignal = field(default_factory=WorkSignal)  # where one was left half-way
     _opened: WorkSignal = field(default_factory=WorkSignal)
@@ -70,6 +72,7 @@ class BackgroundJobs:
             quota=self.settings.tenant_quota,
             retention=self.settings.retention,
             index_cache=self.index_cache,
+            sealer=self.sealer,
             listener=Listener(committed=committed, damaged=damaged, upgrading=upgrading),
         ) as engine:
             yield engine

@@ -54,6 +54,11 @@ class Settings:
         help="What is not taken for a secret, by tenant. Unset, it is the database's path with "
         ".redaction at its end.",
     ))
+    seal_file: Path = field(metadata=variable(
+        "MEMORY_SEAL_FILE", "--seal-file", "FILE", parsing.optional_file,
+        help="The keys that encrypt confidential values of agents' memory. Unset, it is the "
+        "database's path with .seal at its end, made with the first such value.",
+    ))
     tenant_quota: int | None = field(metadata=variable(  # bytes
         "MEMORY_TENANT_QUOTA", "--tenant-quota", "SIZE", parsing.optional_size,
         help="How much the database of a tenant may hold; beyond, saves are refused. Unset: as "
@@ -275,4 +280,4 @@ def _require_backup_dir(values: Mapping[str, Any], given: Mapping[str, str | Non
 
 
 DEFAULTS: dict[str, Callable[[], str]] = {"db_path": default_db_path}
-BESIDE_DATABASE = {"keys_file": ".keys", "redaction_file": ".redaction"}
+BESIDE_DATABASE = {"keys_file": ".keys", "redaction_file": ".redaction", "seal_file": ".seal"}

@@ -60,14 +60,6 @@ def _ttl(text: str) -> str:
     return text
 
 
-def _open(sensitivity: str) -> str:
-    if sensitivity in ("confidential", "restricted"):
-        raise _fault(
-            f"{sensitivity} is not served yet: values are not encrypted, so that none may be marked"
-        )
-    return sensitivity
-
-
 def _compact(value: Any) -> str:
     if not isinstance(value, dict):
         raise _fault("must be an object")
@@ -113,9 +105,7 @@ Ttl = Annotated[
 Expiry = Annotated[Instant, AfterValidator(_instant)]
 Tier = Literal["working", "episodic", "semantic"]
 Priority = Literal["low", "normal", "high"]
-Sensitivity = Annotated[
-    Literal["public", "internal", "confidential", "restricted"], AfterValidator(_open)
-]
+Sensitivity = Literal["public", "internal", "confidential", "restricted"]
 Access = Literal["none", "read", "write", "admin"]
 Value = Annotated[  # read as the compact text that is stored
     Any,

@@ -50,6 +50,7 @@ class OpenIntent:
             "max_value_bytes": MAX_VALUE,
             "max_batch": m.MAX_BATCH,
             "search": SEARCH,
+            "encryption_at_rest": True,
         }
         content = {
             "protocol": "OpenIntent",

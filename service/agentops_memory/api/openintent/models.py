@@ -174,6 +174,7 @@ class MemoryCapabilities(BaseModel):
     max_value_bytes: int
     max_batch: int
     search: str
+    encryption_at_rest: bool
 
 
 class Discovery(BaseModel):

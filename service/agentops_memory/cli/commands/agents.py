@@ -47,7 +47,9 @@ def agents() -> None:
 
 
 def _of_a_tenant(command: Command) -> Command:
-    return setting_options("db_path", "keys_file")(tenant_option("Whose agents.")(command))
+    return setting_options("db_path", "keys_file", "seal_file")(
+        tenant_option("Whose agents.")(command)
+    )
 
 
 def _read_capacity(context: click.Context, option: click.Parameter, text: str) -> int | None:
@@ -98,8 +100,8 @@ def set_(agent: str, capacity: int | None, **where: str | None) -> None:
 def export(agent: str, to: str, **where: str | None) -> None:
     """Write the working and episodic entries of AGENT, one in a line, the newest last.
 
-    Each is as GET /api/v1/memory/ID shows it. The file is there whole or not
-    at all, and for its owner alone to read.
+    Each is as GET /api/v1/memory/ID shows it, confidential ones too. The file
+    is there whole or not at all, and for its owner alone to read.
     """
     name = agent_id(agent)
     if not to:
@@ -140,9 +142,13 @@ async def _export(agent: AgentId, file: BinaryIO, agents: Agents, caller: Caller
     # Not at the top: the other commands would wait for the API.
     from ...api.openintent import wire  # noqa: PLC0415
 
+    lost = 0
     async for entries in agents.export(caller, agent):
         lines = b"".join(wire.written(wire.entry(entry)) + b"\n" for entry in entries)
         await asyncio.to_thread(file.write, lines)
+        lost += sum(entry.is_lost for entry in entries)
+    if lost:
+        say(f"{_entries(lost, 'confidential')} could not be opened: see `agentops-memory doctor`.")
 
 
 async def _erased(

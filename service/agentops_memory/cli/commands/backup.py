@@ -23,18 +23,22 @@ STDOUT = "-"
 
 
 @click.command()
-@setting_options("db_path", "keys_file", "redaction_file")
+@setting_options("db_path", "keys_file", "redaction_file", "seal_file")
 @click.option(
     "--to", metavar="PATH", required=True, help="A file, or a folder; - is standard output."
 )
 @scope_option
 @click.option("--keys", "with_keys", is_flag=True, help="The keys of the tenants as well.")
+@click.option(
+    "--without-seal", is_flag=True, help="Leave out the keys that confidential values need."
+)
 @force_option
 @json_option()
 def backup(
     to: str,
     tenants: Sequence[str],
     with_keys: bool,
+    without_seal: bool,
     force: bool,
     as_json: bool,
     **files: str | None,
@@ -50,16 +54,17 @@ def backup(
             raise click.UsageError("--to needs a name.")
         refuse_own(to, chosen)
         require_local_files(chosen)
-        scope = scope_of(tenants, with_keys=with_keys)
+        scope = scope_of(tenants, with_keys=with_keys, without_seal=without_seal)
         if to == STDOUT:
             _stream(chosen, scope)
         else:
             _write(chosen, Path(to), scope, force=force, as_json=as_json)
 
 
-def scope_of(tenants: Sequence[str], *, with_keys: bool) -> Scope:
+def scope_of(tenants: Sequence[str], *, with_keys: bool, without_seal: bool = False) -> Scope:
     """What the options say of whose files are meant."""
-    return Scope(tenants=tuple(map(tenant_id, dict.fromkeys(tenants))), with_keys=with_keys)
+    named = tuple(map(tenant_id, dict.fromkeys(tenants)))
+    return Scope(tenants=named, with_keys=with_keys, without_seal=without_seal)
 
 
 def _write(settings: Settings, to: Path, scope: Scope, *, force: bool, as_json: bool) -> None:

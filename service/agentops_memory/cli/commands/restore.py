@@ -25,7 +25,7 @@ from .backup import damage, scope_of
 
 HEADINGS = ("TENANT", "OBSERVATIONS", "SESSIONS", "STORES", "CHANGED", "IN ITS PLACE NOW")
 NOBODY_KNOWS = "The audit file does not reach back to the archive, so nobody can know which of "
-NAMES = {"audit.jsonl": "audit file", "redaction.json": "redaction file"}
+NAMES = {"audit.jsonl": "audit file", "redaction.json": "redaction file", "seal.json": "seal file"}
 MOST_IDS = 10  # that are shown of an erasure
 # What takes out again what was erased, by the kind of the erasure.
 AGAIN = {
@@ -37,7 +37,7 @@ AGAIN = {
 
 
 @click.command()
-@setting_options("db_path", "keys_file", "redaction_file")
+@setting_options("db_path", "keys_file", "redaction_file", "seal_file")
 @click.argument("archive")
 @scope_option
 @click.option("--keys", "with_keys", is_flag=True, help="Bring back keys that are not known now.")

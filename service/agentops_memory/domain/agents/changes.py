@@ -104,8 +104,10 @@ def redact_entry(tx: Transaction, entry: AgentEntry, redactor: Redactor) -> None
     """Take secrets out of what an entry says; its namespace and its key stay as they are."""
     handling = entry.handling
     change = AgentChange(
-        value=entry.value, tags=handling.tags, curated_by=handling.curated_by
-    )  # fmt: skip
+        value=None if entry.is_lost else entry.value,
+        tags=handling.tags,
+        curated_by=handling.curated_by,
+    )
     owner = Eyes(agent=entry.place.space.agent or entry.created_by, is_admin=True)
     _amend(tx, entry, owner, clean_change(redactor, change), entry.version)
 
@@ -187,6 +189,8 @@ def _amend(
     require_room(tx)
     value = before.value if change.value is None else change.value
     handling = amended(before.handling, change, tx.now)
+    if before.is_lost and change.value is None and not handling.is_sealed:
+        raise rules.KeyLost  # it would have to be opened
     if handling.ttl == TASK_LIFETIME and before.labels.task is None:
         raise BadField("ttl", f"{TASK_LIFETIME} needs scope.task_id")
     held = tx.memories.by_uid(before.id)
@@ -207,10 +211,14 @@ def _amend(
         updated_at=changed.updated_at,
     )
     tx.agents.replace(after)
+    if handling.is_sealed and not before.handling.is_sealed:  # the plain bytes go as of a deletion
+        tx.memories.must_scrub(before.memory)
+        rules.add_receipt(tx)
     rules.note(tx, EventType.UPDATED, after, eyes, before=before)
     return after
 
 
 def _text(place: Place, value: str, handling: Handling) -> Text:
     title = f"{place.space.namespace}/{place.key}"
-    return Text(type=place.space.tier.value, title=title, content=value, tags=handling.tags)
+    content = f"[{handling.sensitivity}]" if handling.is_sealed else value
+    return Text(type=place.space.tier.value, title=title, content=content, tags=handling.tags)

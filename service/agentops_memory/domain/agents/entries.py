@@ -12,6 +12,7 @@ from ..memories.redactor import Redactor, RulesOf, default_rules
 from ..model.access import Caller, Role
 from ..model.agent_events import AgentEvent
 from ..model.agent_memory import (
+    SEALED,
     AgentChange,
     AgentDraft,
     AgentEntry,
@@ -148,10 +149,9 @@ class AgentEntries:
         clean = await _screened(len(change.value or ""), clean_change, redactor, change)
 
         work = idempotent(changes.amend, idempotency, again=again_by(eyes), ids=changes.ids_of)
-        (after,) = (
-            await self.accesses.write(self.engine, caller, work, entry, eyes, clean, version)
-        ).entries
-        return Written(value=after, redacted=redactor.count)
+        done = await self.accesses.write(self.engine, caller, work, entry, eyes, clean, version)
+        self._seal_soon(caller, change)
+        return Written(value=done.entries[0], redacted=redactor.count)
 
     async def delete(
         self,
@@ -190,6 +190,7 @@ class AgentEntries:
             changes.write_batch, idempotency, again=again_by(eyes), ids=changes.ids_of
         )
         done = await self.accesses.write(self.engine, caller, work, eyes, clean, self.capacities)
+        self._seal_soon(caller, *(item.change for item in items))
         return Written(value=done.entries, redacted=redactor.count, evicted=done.evicted)
 
     async def delete_batch(
@@ -253,6 +254,11 @@ class AgentEntries:
         redactor = Redactor(self.rules(caller))
         require_plain(redactor, eyes.agent)
         return redactor
+
+    def _seal_soon(self, caller: Caller, *changes: AgentChange | None) -> None:
+        """Let the plain bytes of what may be sealed from now on leave the files within seconds."""
+        if any(each is not None and each.sensitivity in SEALED for each in changes):
+            self.on_erased(caller)
 
     def _note(self, caller: Caller, eyes: Eyes, at: datetime, *entries: AgentEntry) -> None:
         """Note that an owner was given its own episodic entries."""

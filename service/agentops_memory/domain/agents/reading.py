@@ -13,14 +13,14 @@ MOST_NAMED = 1_000  # namespaces of a summary
 
 
 def get(tx: Transaction, entry: AgentEntryId, eyes: Eyes) -> tuple[AgentEntry, datetime]:
-    return rules.known(tx, entry, eyes), tx.now
+    return _readable(rules.known(tx, entry, eyes)), tx.now
 
 
 def at(tx: Transaction, place: Place) -> tuple[AgentEntry, datetime]:
     found = tx.agents.at(place)
     if found is None or found.is_expired(tx.now):
         raise NotFound(rules.NO_ENTRY)
-    return found, tx.now
+    return _readable(found), tx.now
 
 
 def summary(tx: Transaction, eyes: Eyes, capacities: Capacities) -> AgentSummary:
@@ -30,3 +30,9 @@ def summary(tx: Transaction, eyes: Eyes, capacities: Capacities) -> AgentSummary
         capacity=rules.episodic_capacity(tx, eyes.agent, capacities),
         namespaces=tuple(namespace.name for namespace in readable),
     )
+
+
+def _readable(entry: AgentEntry) -> AgentEntry:
+    if entry.is_lost:
+        raise rules.KeyLost
+    return entry

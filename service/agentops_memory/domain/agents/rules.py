@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from ..errors import Conflict, Denied, NotFound, Refusal
+from ..errors import Conflict, Denied, NotFound, Refusal, Unavailable
 from ..memories.limits import require_room
 from ..model.agent_events import EventType
 from ..model.agent_memory import (
@@ -43,6 +43,16 @@ class Outdated(Conflict):
     def __init__(self, current: AgentEntry) -> None:
         super().__init__(f"The entry is at version {current.version}.")
         self.current = current
+
+
+class KeyLost(Unavailable):
+    """The value is sealed, and nothing opens it now (§9.2)."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "This value cannot be opened: its key is not in the seal file, or it is damaged. Put "
+            "the file back; until then the entry takes a new value, or can be deleted."
+        )
 
 
 class AtItem(Refusal):

@@ -55,7 +55,7 @@ def memory_page(tx: Transaction, after: MemoryId, rules: Rules) -> tuple[MemoryI
     room, rows, findings = MAX_PAGE_SIZE, 0, []
     for memory in tx.memories.every(after, PAGE):
         revisions = _earlier_texts(tx, memory)
-        findings.append(find_in_memory(memory, revisions, rules))
+        findings.append(find_in_memory(_opened(tx, memory), revisions, rules))
         rows, after = rows + 1, memory.id
         room -= sum(len(text.content) for text in (memory.text, *revisions))
         if room < 0:
@@ -161,6 +161,14 @@ def redacted_pairs(redactor: Redactor, pairs: Metadata) -> Metadata:
         redactor.text(key, MAX_PAIR_KEY): redactor.text(value, MAX_PAIR_VALUE)
         for key, value in pairs.items()
     }
+
+
+def _opened(tx: Transaction, memory: Memory) -> Memory:
+    """The memory as it reads: what an agent has sealed lies elsewhere."""
+    if not memory.space.traits.is_json or memory.text.content.startswith("{"):
+        return memory
+    entry = tx.agents.one(memory.id)
+    return replace(memory, text=replace(memory.text, content=entry.value)) if entry else memory
 
 
 def _earlier_texts(tx: Transaction, memory: Memory) -> list[Text]:

@@ -45,6 +45,19 @@ class Sensitivity(StrEnum):
     RESTRICTED = "restricted"
 
 
+SEALED = frozenset({Sensitivity.CONFIDENTIAL, Sensitivity.RESTRICTED})
+"""Whose values are stored encrypted, and never put into a prompt."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sealed:
+    """An encrypted value, and what is needed to open it but the key."""
+
+    key: str  # the id of the key that sealed it
+    nonce: bytes
+    text: bytes
+
+
 class Access(IntEnum):
     """What an agent may do in a namespace; each level includes those before it (§2.3)."""
 
@@ -87,6 +100,11 @@ class Handling:
     ttl: str | None = None
     expires_at: datetime | None = None  # what was set, or what the ttl comes to
     is_own_expiry: bool = False  # whether it was set
+
+    @property
+    def is_sealed(self) -> bool:
+        """Whether the value is stored encrypted."""
+        return self.sensitivity in SEALED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +156,7 @@ class AgentEntry:
     id: AgentEntryId
     memory: MemoryId
     place: Place
-    value: str
+    value: str  # of one that is sealed, and that nothing opens any more, how secret it is
     handling: Handling
     labels: Labels
     created_by: AgentId
@@ -150,6 +168,11 @@ class AgentEntry:
         """Whether it is not there any more at the instant."""
         lifecycle = Lifecycle(expires_at=self.handling.expires_at)
         return lifecycle.is_expired(now)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether its value cannot be read any more: it is sealed by a key that is gone."""
+        return self.handling.is_sealed and not self.value.startswith("{")
 
     @property
     def size(self) -> int:

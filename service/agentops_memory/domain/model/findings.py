@@ -86,6 +86,8 @@ CODES = {
     "backup": "the backups that the service makes by itself: are they new enough, on another disk",
     "keys": "the file of keys: can it be read, is it private, does any key work",
     "redaction": "the file of what is not taken for a secret",
+    "seal": "the keys of confidential values: can their file be read, is it private",
+    "seals": "whether the keys of the seal file open each confidential value",
     "audit": "the audit file: can it be read, is it private, is each line whole",
     "settings": "the settings: can each be used",
     "environment": "variables that look like settings and are none",

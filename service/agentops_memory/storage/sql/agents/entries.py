@@ -7,7 +7,6 @@ from datetime import datetime
 from typing import Any
 
 from ....domain.model.agent_memory import (
-    Access,
     AgentDraft,
     AgentEntry,
     AgentEntryId,
@@ -28,14 +27,11 @@ from ..memories import Spaces
 from ..rows import count, micros, optional_instant
 from ..table import Table
 from .filters import conditions
-from .namespaces import access_in
 from .rows import ENTRIES, ENTRY, entry_of, handled
+from .seals import Seals
+from .sight import READABLE, WRITABLE, seen
 
 MOST_NAMED = 1_000
-
-# Whoever asks is one agent: its own entries, and those of namespaces with enough access.
-READABLE = f"(p.agent = :eyes OR (p.agent = '' AND {access_in('p.namespace')} >= {Access.READ:d}))"
-WRITABLE = f"(p.agent = :eyes OR (p.agent = '' AND {access_in('p.namespace')} >= {Access.WRITE:d}))"
 
 
 @dataclass(eq=False)
@@ -45,6 +41,7 @@ class AgentEntries(Table):
     _now: datetime
     _spaces: Spaces
     _uids: Uids
+    _seals: Seals
 
     @property
     def _at(self) -> dict[str, Any]:
@@ -69,7 +66,7 @@ class AgentEntries(Table):
         return space.within(scope)
 
     def get(self, entry: AgentEntryId, eyes: Eyes) -> AgentEntry | None:
-        return self._one(f"m.uid = :uid AND {live('m')} AND {READABLE}", uid=entry, **_seen(eyes))
+        return self._one(f"m.uid = :uid AND {live('m')} AND {READABLE}", uid=entry, **seen(eyes))
 
     def one(self, memory: MemoryId) -> AgentEntry | None:
         return self._one(f"m.id = :id AND {undeleted('m')}", id=memory)
@@ -96,6 +93,8 @@ class AgentEntries(Table):
             accessed_at=micros(self._now),
             **handled(draft.handling),
         )
+        if draft.handling.is_sealed:
+            self._seals.put(memory, draft.place, draft.value)
         entry = self._one("m.id = :id", id=memory)
         assert entry is not None  # it has just been made
         return entry
@@ -105,13 +104,17 @@ class AgentEntries(Table):
             """UPDATE agent_memories
                   SET is_pinned = :is_pinned, priority = :priority, sensitivity = :sensitivity,
                       curated_by = :curated_by, ttl = :ttl, is_own_expiry = :is_own_expiry,
-                      size = :size, accessed_at = :now
+                      size = coalesce(:size, size), accessed_at = :now
                 WHERE memory_id = :id""",
             id=entry.memory,
-            size=entry.size,
+            size=None if entry.is_lost else entry.size,
             **self._at,
             **handled(entry.handling),
         )
+        if not entry.handling.is_sealed:
+            self._seals.remove(entry.memory)
+        elif not entry.is_lost:  # what nothing opens now stays, for a key that comes back
+            self._seals.put(entry.memory, entry.place, entry.value)
 
     def listed(
         self, filter_: AgentFilter, eyes: Eyes, limit: int, offset: int
@@ -129,10 +132,10 @@ class AgentEntries(Table):
                  WHERE {live("m")} AND {READABLE}
               ORDER BY given.key""",
             ids=json.dumps(memories),
-            **_seen(eyes),
+            **seen(eyes),
             **self._at,
         )
-        return list(map(entry_of, rows))
+        return self._seals.opened(map(entry_of, rows))
 
     def writable(self, filter_: AgentFilter, eyes: Eyes, limit: int) -> list[AgentEntry]:
         found = self._listed(filter_, eyes, WRITABLE, limit, 0)
@@ -211,7 +214,7 @@ class AgentEntries(Table):
             agent=agent,
             now=micros(until or self._now),
         )
-        return list(map(entry_of, rows))
+        return self._seals.opened(map(entry_of, rows))
 
     def victim(self, agent: AgentId, but: Collection[MemoryId]) -> AgentEntry | None:
         found = self._scalars(  # along the index of victims: the first is one of few
@@ -261,12 +264,13 @@ class AgentEntries(Table):
     def _one(
         self, condition: str, /, *, order: str = "m.id", **values: object
     ) -> AgentEntry | None:
-        return self._first(
+        found = self._first(
             entry_of,
             f"SELECT {ENTRY} FROM {ENTRIES} WHERE {condition} ORDER BY {order} LIMIT 1",
             **self._at,
             **values,
         )
+        return None if found is None else self._seals.opened([found])[0]
 
     def _listed(
         self, filter_: AgentFilter, eyes: Eyes, allowed: str, limit: int, offset: int
@@ -284,12 +288,8 @@ class AgentEntries(Table):
         parts = dict(conditions(self._sql, filter_))
         values = {name: value for named in parts.values() for name, value in named.items()}
         condition = " AND ".join([live("m"), allowed, *parts])
-        return condition, {**values, **_seen(eyes), **self._at}
+        return condition, {**values, **seen(eyes), **self._at}
 
 
 def _named(space: AgentSpace) -> dict[str, Any]:
     return {"tier": space.tier.value, "agent": space.agent or "", "namespace": space.namespace}
-
-
-def _seen(eyes: Eyes) -> dict[str, Any]:
-    return {"eyes": eyes.agent, "is_admin": eyes.is_admin}

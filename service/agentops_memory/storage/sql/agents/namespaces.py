@@ -9,6 +9,7 @@ from ....domain.model.agents import AgentId
 from ..liveness import live
 from ..rows import count, instant, member, micros
 from ..table import Table
+from .sight import access_in, seen
 
 # There is a namespace while it has live entries, or permissions.
 KNOWN = f"""(SELECT p.namespace AS name
@@ -19,19 +20,6 @@ KNOWN = f"""(SELECT p.namespace AS name
                                  WHERE m.space_id = p.space_id AND {live("m")})
               UNION
              SELECT name FROM namespaces) k"""
-
-
-def access_in(namespace: str) -> str:
-    """The access of the asking agent, `:eyes`, in the namespace that a column names."""
-    return f"""CASE WHEN :is_admin THEN {Access.ADMIN:d}
-                    ELSE coalesce((SELECT n.access
-                                     FROM namespace_access n
-                                    WHERE n.namespace = {namespace} AND n.agent = :eyes),
-                                  (SELECT n.default_access
-                                     FROM namespaces n
-                                    WHERE n.name = {namespace}),
-                                  {Access.READ:d})
-               END"""
 
 
 @dataclass(eq=False)
@@ -119,7 +107,7 @@ class Namespaces(Table):
         )
 
     def _seen(self, eyes: Eyes) -> dict[str, object]:
-        return {"eyes": eyes.agent, "is_admin": eyes.is_admin, "now": micros(self._now)}
+        return {**seen(eyes), "now": micros(self._now)}
 
 
 def _access(level: int) -> Access:

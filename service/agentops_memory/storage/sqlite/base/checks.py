@@ -8,7 +8,9 @@ from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 
+from ....domain.model.access import TenantId
 from ....domain.model.findings import Fix
+from ....domain.ports.sealing import Sealer
 from ....domain.text.features import ALL, Features
 from .connection import connect
 from .errors import is_damage
@@ -22,8 +24,10 @@ OF_A_VALUE = "CHECK constraint failed in "  # of which `maintenance.values` tell
 class Subject:
     """What is examined: a database file, and what it is measured by."""
 
+    tenant: TenantId
     path: Path
     features: Features
+    sealer: Sealer
     now: datetime
     quota: int | None  # bytes
     session_idle: timedelta

@@ -15,6 +15,7 @@ from ....domain.model.ranking import weights_of
 from ....domain.model.retention import USUAL, Retentions
 from ....domain.ports.callbacks import noop
 from ....domain.ports.maintenance import Condition
+from ....domain.ports.sealing import Sealer
 from ....domain.text.features import ALL, Features
 from ....domain.text.ids import Uids
 from ...index_cache.cache import CachedGroups, IndexCache
@@ -75,7 +76,7 @@ class SqliteEngine:
 
     @classmethod
     @asynccontextmanager
-    async def opened(
+    async def opened(  # noqa: PLR0913 - what it is opened with, each by its name
         cls,
         path: Path,
         *,
@@ -85,6 +86,7 @@ class SqliteEngine:
         retention: Retentions = USUAL,
         listener: Listener = SILENT,
         index_cache: IndexCache | None = None,
+        sealer: Sealer | None = None,
     ) -> AsyncIterator["SqliteEngine"]:
         """An engine over the file, made or brought up to date first; checkpointed at the end.
 
@@ -104,7 +106,9 @@ class SqliteEngine:
             if not files.are_in_place():
                 raise StartRefused(f"{path} was replaced while it was opened.")
             free_space, damage = FreeSpace(database, path, files), Damage(path, listener.damaged)
-            transactions = partial(SqliteTransaction, quota=quota, retention=retention, uids=Uids())
+            transactions = partial(
+                SqliteTransaction, quota=quota, retention=retention, uids=Uids(), sealer=sealer
+            )
             try:
                 yield cls(writer, readers, free_space, damage, clock, transactions, groups=groups)
             finally:

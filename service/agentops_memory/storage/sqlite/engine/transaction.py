@@ -9,12 +9,14 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from ....domain.model.access import Caller
 from ....domain.model.retention import USUAL, Retentions
+from ....domain.ports.sealing import Sealer
 from ....domain.text.ids import Uids, uid_of
 from ...index_cache.cache import CachedGroups
 from ...sql.agents.agents import Agents
 from ...sql.agents.entries import AgentEntries
 from ...sql.agents.events import AgentEvents
 from ...sql.agents.namespaces import Namespaces
+from ...sql.agents.seals import Seals
 from ...sql.idempotency_records import IdempotencyRecords
 from ...sql.imports import Imports
 from ...sql.lifecycles import Lifecycles
@@ -62,12 +64,14 @@ class SqliteTransaction:
         uids: Uids | None = None,
         others: Callable[[], int] = lambda: 0,
         groups: CachedGroups | None = None,
+        sealer: Sealer | None = None,
     ) -> None:
         self._connection = connection
         self._quota = quota
         self._uids = uids or Uids()
         self._others = others
         self._groups = groups
+        self._sealer = sealer
         self.now = now
         self.caller = caller
         self.retention = retention
@@ -157,7 +161,8 @@ class SqliteTransaction:
 
     @cached_property
     def agents(self) -> AgentEntries:
-        return AgentEntries(self._connection, SQLITE, self.now, self._spaces, self._uids)
+        seals = Seals(self._connection, SQLITE, self._sealer, self.caller.tenant)
+        return AgentEntries(self._connection, SQLITE, self.now, self._spaces, self._uids, seals)
 
     @cached_property
     def agent_directory(self) -> Agents:

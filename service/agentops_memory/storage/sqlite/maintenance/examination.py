@@ -16,6 +16,7 @@ from ..schema.migrate import has_newest_format, is_used, newest_format, version_
 from ..schema.schema import Difference, difference, partition_of, shown
 from . import repair
 from .database_checks import check_integrity, check_older, check_rows
+from .seal_checks import check_seals
 from .values import damaged
 
 TRIES = 2  # a file that changed while it was read as if nobody used it is read again
@@ -157,6 +158,7 @@ CHECKS: Mapping[str, Check] = {
     "schema": check_schema,
     "integrity": check_integrity,
     "values": check_values,
+    "seals": check_seals,
     "index": check_index,
     "size": check_rows,
 }

@@ -124,6 +124,9 @@ TABLES: Mapping[str, Table] = {
         "size": Kind.COUNT, "applied": Kind.COUNT, "sessions": Kind.COUNT,
         "observations": Kind.COUNT,
     }),
+    "seals": Table(key="memory_id", columns={
+        "memory_id": Kind.KEY, "key": Kind.TEXT, "nonce": Kind.KEY, "sealed": Kind.KEY,
+    }),
     "agents": Table(key="rowid", columns={"name": Kind.TEXT, "episodic_capacity": Kind.COUNT}),
     "agent_spaces": Table(key="space_id", columns={
         "space_id": Kind.KEY, "tier": Kind.TIER, "agent": Kind.TEXT, "namespace": Kind.TEXT,
