@@ -199,7 +199,9 @@ class CachedGroups:
             yield None
             return
         try:
-            yield self._next.popleft() if self._next else None
+            wanted = self._next.popleft() if self._next else None
+            is_refused = wanted and self._wanted.get(wanted.area, wanted).left > 0  # meanwhile
+            yield None if is_refused else wanted
         finally:
             now = time.monotonic()
             self._rested_at = now + REST * (now - began)
@@ -211,9 +213,8 @@ class CachedGroups:
         It has to fit beside what was used meanwhile: of more projects than there is room for,
         the first ones stay.
         """
-        fits = self._cache.has_room(memories * USUAL_BYTES, wanted.since)
         self._wanted.pop(wanted.area, None)
-        return fits
+        return self._cache.has_room(memories * USUAL_BYTES, wanted.since)
 
     def refuse(self, wanted: Wanted) -> None:
         """An area cannot be read; try it again much later."""
