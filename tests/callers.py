@@ -27,12 +27,19 @@ def made_key(
     projects: tuple[str, ...] = ("*",),
     *,
     agents: tuple[str, ...] = (),
+    coordinates: bool = False,
 ) -> str:
     """A new key of the service whose database is at the path, as a caller sends it."""
     name = f"{role} of {tenant}"
     spoken = agent_patterns(agents)
     key, token = issued(
-        name, TenantId(tenant), Role(role), patterns(projects), START, agents=spoken
+        name,
+        TenantId(tenant),
+        Role(role),
+        patterns(projects),
+        START,
+        agents=spoken,
+        coordinates=coordinates,
     )
     key_file(path).create(key, at=START, by=OPERATOR)
     return token

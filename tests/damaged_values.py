@@ -15,8 +15,17 @@ from agentops_memory.domain.model.agent_memory import (
 )
 from agentops_memory.storage.sql.rows import micros
 from agentops_memory.storage.sqlite.base.connection import connect
-from agentops_memory.storage.sqlite.maintenance.values import TABLES, Kind
+from agentops_memory.storage.sqlite.maintenance.columns import TABLES, Kind
 
+from .damaged_intents import (
+    ADA,
+    LEFT,
+    TASKS,
+    KnownIntents,
+    fill_intents,
+    intent_changes,
+    intent_questions,
+)
 from .service import START, Service, serving
 from .stores import STORES, at, delete, entry, entry_at, ok, redact, store, update, versions
 
@@ -32,6 +41,8 @@ BAD: dict[Kind, tuple[str, ...]] = {
     Kind.ERASURE: ("'nothing'",),
     Kind.SPACE: ("'nothing'",),
     Kind.TIER: ("'nothing'",),
+    Kind.STATUS: ("'nothing'",),
+    Kind.PERMISSION: ("'nothing'",),
     Kind.FLAG: ("7",),
 }
 """What a value of each kind becomes; `rowid_of` differs from row to row."""
@@ -46,8 +57,6 @@ SAVE = {
     "session_id": "s1", "project": "demo", "type": "note", "title": "by key",
     "content": "a kiwi", "tags": ["fruit"],
 }  # fmt: skip
-
-ADA = {"X-Agent-ID": "ada"}
 
 STAGED = f"""
     INSERT INTO imports (projects, touched_at, staged, size)
@@ -68,6 +77,7 @@ class Known:
     entry: str
     version: str
     note: str
+    intents: KnownIntents
 
 
 def fill(path: Path) -> Known:
@@ -107,9 +117,10 @@ def fill(path: Path) -> Known:
         other = store(http, "archived")
         ok(http.post(at(other, "archive")))
         version = versions(http, own, entry_id=first["id"])[0]["id"]
-        note = _of_agents(http)
+        note, intents = _of_agents(http), fill_intents(http)
     with closing(connect(path)) as database:
         database.executescript(STAGED)
+        database.executescript(LEFT)
         database.execute("INSERT INTO agents (name, episodic_capacity) VALUES ('ada', 500)")
     return Known(
         memories=[int(str(it)) for it in (kept, deleted, again)],
@@ -118,6 +129,7 @@ def fill(path: Path) -> Known:
         entry=first["id"],
         version=version,
         note=note,
+        intents=intents,
     )
 
 
@@ -237,6 +249,7 @@ def questions(known: Known) -> Iterator[tuple[str, str]]:
         "/api/v1/agents/{agent}/events": (
             "/api/v1/agents/ada/events", "/api/v1/agents/ada/events?after=0&event_type=x",
         ),
+        **intent_questions(known.intents),
     }  # fmt: skip
     for path, ways in asked.items():
         for way in ways:
@@ -262,6 +275,7 @@ def changes(known: Known) -> Iterator[tuple[str, str, dict[str, Any] | None, str
     yield "PUT", mem, {"content": "a yellow apple"}, None
     yield "POST", f"{stores}/{known.store}/versions/{known.version}/redact", None, None
     yield "DELETE", mem, None, None
+    yield from intent_changes(known.intents)
     yield "PATCH", "/api/v1/memory/namespaces/notes", {"permissions": {"default": "none"}}, None
     yield "DELETE", f"/api/v1/memory/{known.note}", None, None
     yield "DELETE", "/api/v1/memory/batch?tags=fruit", None, None
@@ -287,7 +301,14 @@ def asked(service: Service, known: Known) -> Iterator[httpx.Response]:
 def changed(service: Service, known: Known) -> Iterator[httpx.Response]:
     for method, path, body, key in changes(known):
         headers = ADA | ({"Idempotency-Key": key} if key else {})
+        if method == "PATCH" and path.startswith(TASKS):
+            headers["If-Match"] = str(_version(service.http, path))
         yield service.http.request(method, path, json=body, headers=headers)
+
+
+def _version(http: httpx.Client, task: str) -> int:
+    """The version of a task, or any if it is not there."""
+    return int(http.get(task, headers=ADA).json().get("version", 1))
 
 
 def exported(service: Service) -> dict[str, Any]:

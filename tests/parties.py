@@ -11,6 +11,16 @@ NEVER = 987_654_321  # an id that was never given
 Body = Mapping[str, object]
 
 
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The ids of an intent, and of what is of it."""
+
+    intent: str
+    task: str
+    coordinator: str
+    grant: str
+
+
 @dataclass(kw_only=True)
 class Party:
     """A caller, and what it knows to be its own."""
@@ -19,11 +29,13 @@ class Party:
     prefix: str
     number: int
     client: httpx.Client
+    writer: httpx.Client  # with a key of an agent that may make intents
     live: dict[int, str] = field(default_factory=dict)  # the projects of its memories
     sessions: list[str] = field(default_factory=list)
     dead: set[int] = field(default_factory=set)
     stores: list[str] = field(default_factory=list)  # their ids
     entries: list[str] = field(default_factory=list)  # of its own memory as an agent
+    works: list[Work] = field(default_factory=list)  # its own
     foreign_stores: list[tuple[str, str, str]] = field(default_factory=list)  # in each tenant
 
     @property
@@ -35,12 +47,20 @@ class Party:
     def trace(self) -> str:
         return f"{self.number + 1:032x}"
 
-    def ask(self, method: str, path: str, body: Body | None = None) -> httpx.Response:
-        headers = {
+    @property
+    def _headers(self) -> dict[str, str]:
+        return {
             "traceparent": f"00-{self.trace}-00f067aa0ba902b7-01",
             "x-request-id": "any",  # else answers would differ by it
         }
-        return self.client.request(method, path, json=body, headers=headers)
+
+    def ask(self, method: str, path: str, body: Body | None = None) -> httpx.Response:
+        return self.client.request(method, path, json=body, headers=self._headers)
+
+    def work(
+        self, method: str, path: str, body: Body | None = None, **headers: str
+    ) -> httpx.Response:
+        return self.writer.request(method, path, json=body, headers=self._headers | headers)
 
 
 @dataclass(kw_only=True)

@@ -67,10 +67,27 @@ def stock(http: httpx.Client) -> Stock:
     said = {"messages": [{"role": "user", "content": text("said")}]}
     assert http.post(f"/sessions/{MARK}-0/messages", json=said).is_success
     ok(http.post(f"/sessions/{MARK}-1/end", json=said))
+    _work(http)
     notes = [ok(http.post(AGENTS_MEMORY, json=note(tier)), 201)["id"] for tier in Tier]
     allowed = {"permissions": {"allow": [{"agent": MARK, "access": "write"}]}}
     ok(http.patch(f"{AGENTS_MEMORY}/namespaces/{MARK}", json=allowed))
     return Stock(store=store, entry=entry, note=notes[0])
+
+
+def _work(http: httpx.Client) -> None:
+    """An intent with a task, who takes part in it, and a confidential entry of the task."""
+    intent, task = f"{MARK}.intent", f"{MARK}.task"
+    ok(http.post("/api/v1/intents", json={"id": intent, "title": text("title")}), 201)
+    made = {"intent_id": intent, "name": text("name"), "assigned_agent": MARK,
+            "memory_policy": {"max_entries": 9}}  # fmt: skip
+    ok(http.post("/api/v1/tasks", json=made | {"id": task}), 201)
+    ok(http.post("/api/v1/tasks", json=made | {"parent_task_id": task}), 201)
+    part = {"intent_id": intent, "agent_id": MARK, "metadata": {text("key"): text("v")}}
+    ok(http.post("/api/v1/coordinators", json=part), 201)
+    grant = {"principal_id": MARK, "reason": text("reason")}
+    ok(http.post(f"/api/v1/intents/{intent}/acl/entries", json=grant), 201)
+    bound = {"key": text("bound"), "scope": {"task_id": task}, "sensitivity": "confidential"}
+    ok(http.post(AGENTS_MEMORY, json=note(Tier.WORKING) | bound), 201)
 
 
 def note(tier: Tier, key: str = "key", **fields: object) -> dict[str, object]:

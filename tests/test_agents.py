@@ -10,13 +10,16 @@ from typing import Any
 
 import pytest
 
+from agentops_memory.domain.agents.binding import OverCapacity
 from agentops_memory.domain.agents.entries import AgentEntries
+from agentops_memory.domain.agents.events import Events
 from agentops_memory.domain.agents.lifetime import lifetime
 from agentops_memory.domain.agents.namespaces import Namespaces, PermissionsChange
-from agentops_memory.domain.agents.rules import Outdated, OverCapacity, Taken
+from agentops_memory.domain.agents.rules import Outdated, Taken
 from agentops_memory.domain.errors import Denied, Invalid, NotFound
 from agentops_memory.domain.lifecycle.retention import RetentionSweep
 from agentops_memory.domain.model.access import OPERATOR
+from agentops_memory.domain.model.agent_events import AgentEvent, EventFilter
 from agentops_memory.domain.model.agent_memory import (
     Access,
     AgentChange,
@@ -55,6 +58,15 @@ async def listed(
     """How many entries there are, and those of a page."""
     found = await entries.page(lambda: (OPERATOR, eyes), filter_, limit, offset)
     return found.total, [entry async for portion in found.portions for entry in portion]
+
+
+async def told(
+    entries: AgentEntries, agent: AgentId, limit: int, after: int | None = None
+) -> list[AgentEvent]:
+    """Events of an agent's stream."""
+    events, filter_ = Events(engine=entries.engine), EventFilter(agent=agent, after=after)
+    found = await events.page(lambda: (OPERATOR, Eyes(agent=agent)), filter_, limit)
+    return [event async for portion in found.portions for event in portion]
 
 
 @dataclass
@@ -96,7 +108,7 @@ class Model:
             it
             for it in self.known.values()
             if (it.entry.place.space.tier, it.entry.place.space.agent) == (tier, agent)
-            and not it.entry.is_expired(now)
+            and it.entry.is_there(now)
         ]
 
     def remove(self, entry: AgentEntry, type_: str, actor: AgentId | None = None) -> None:
@@ -162,7 +174,7 @@ class Play:
         if not model.may_write(agent, space):
             return Denied, None, None
         held = model.at(place)
-        if held is not None and not held.is_expired(self.now):
+        if held is not None and held.is_there(self.now):
             return Taken, None, None
         if space.agent is None:
             return None, None, held
@@ -245,14 +257,14 @@ class Play:
         self.model.permissions[namespace] = permissions
 
     async def expire(self) -> None:
-        going = [it.entry for it in self.model.known.values() if it.entry.is_expired(self.now)]
+        going = [it.entry for it in self.model.known.values() if not it.entry.is_there(self.now)]
         sweep = RetentionSweep(engine=self.entries.engine)
         assert await sweep.sweep(OPERATOR, {Kind.EXPIRED}) == {Kind.EXPIRED: len(going)}
         self._remove_expired(going)
 
     def _expire(self, agent: AgentId) -> None:
         """What has expired of an agent goes before anything is evicted."""
-        every = [it.entry for it in self.model.known.values() if it.entry.is_expired(self.now)]
+        every = [it.entry for it in self.model.known.values() if not it.entry.is_there(self.now)]
         self._remove_expired([it for it in every if it.place.space.agent == agent])
 
     def _remove_expired(self, going: list[AgentEntry]) -> None:
@@ -284,10 +296,10 @@ class Play:
         assert entries == expected[offset : offset + first]
         for entry in entries:
             self._accessed(agent, entry)
-        stream = await self.entries.events(OPERATOR, Eyes(agent=agent), agent, 1_000, after=0)
-        told = [(it.type.value, it.payload["entry_id"]) for it in stream]
-        assert told == self.model.events.get(agent, [])
-        newest = await self.entries.events(OPERATOR, Eyes(agent=agent), agent, 5)
+        stream = await told(self.entries, agent, 1_000, after=0)
+        known = [(it.type, it.payload["entry_id"]) for it in stream]
+        assert known == self.model.events.get(agent, [])
+        newest = await told(self.entries, agent, 5)
         assert newest == stream[::-1][:5]
 
     def _unchangeable(self, agent: AgentId, entry: AgentEntry) -> type[Exception] | None:
@@ -296,7 +308,7 @@ class Play:
         return None if self.model.may_write(agent, entry.place.space) else Denied
 
     def _is_seen(self, agent: AgentId, entry: AgentEntry) -> bool:
-        return self.model.sees(agent, entry.place.space) and not entry.is_expired(self.now)
+        return self.model.sees(agent, entry.place.space) and entry.is_there(self.now)
 
     def _accessed(self, agent: AgentId, entry: AgentEntry) -> None:
         space = entry.place.space
@@ -394,8 +406,8 @@ def test_capacity_holds_under_racing_creates(tmp_path: Path) -> None:
                 refused = sum(isinstance(it, OverCapacity) for it in made)
                 counts[tier] = len(found), refused
             assert counts == {Tier.WORKING: (3, 13), Tier.EPISODIC: (4, 0)}
-            events = await entries.events(OPERATOR, eyes, AGENTS[0], 100)
-            assert sum(it.type.value == "memory.evicted" for it in events) == 12
+            events = await told(entries, AGENTS[0], 100)
+            assert sum(it.type == "memory.evicted" for it in events) == 12
 
     asyncio.run(whole())
 

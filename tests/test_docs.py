@@ -93,7 +93,7 @@ def test_the_commands_of_a_document_print_what_it_says(document: Path, tmp_path:
                 service.clock.now = datetime.now(UTC)  # as the commands on the file have it
                 done = subprocess.run(
                     ["bash", "-euo", "pipefail", "-c", command],
-                    cwd=ROOT if re.search("pytest|docs/", command) else tmp_path,
+                    cwd=ROOT if re.search("pytest|docs/", step.command) else tmp_path,
                     # The service's file is where the commands look for it, unless told.
                     env={**os.environ, "MEMORY_DB_PATH": str(service.path)},
                     capture_output=True, text=True, timeout=60, check=False,

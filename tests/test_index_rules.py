@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agentops_memory.domain.errors import StartRefused
-from agentops_memory.domain.model.groups import MOST_PROJECTS
+from agentops_memory.domain.model.kinds import MOST_PROJECTS
 from agentops_memory.domain.text.features import ALL, INDEXED, Feature
 from agentops_memory.domain.text.normalization import borrowed, borrows
 from agentops_memory.storage.sqlite.base.connection import APPLICATION_ID, connect

@@ -143,6 +143,7 @@ def test_a_key_is_printed_with_its_record_when_json_is_asked_for(desk: Desk) -> 
         "role": "writer",
         "projects": ["a"],
         "agents": [],
+        "coordinates": False,
         "created_at": desk.audited()[0]["at"],
         "revoked_at": None,
         "old_secret_until": None,
@@ -163,6 +164,21 @@ def test_a_key_speaks_for_the_agents_that_are_named(desk: Desk) -> None:
     assert "coder,team-*" in desk.done("list")
     assert desk.audited()[1]["agents"] == ["coder", "team-*"]
     assert "An agent's pattern" in desk.run(*CI, "--agent", "a,b").stderr
+
+
+def test_a_key_makes_intents_if_that_is_said(desk: Desk) -> None:
+    plain = json.loads(desk.done(*CI, "--json"))
+    assert "coordinates" not in desk.path.read_text("utf-8")  # an older program reads it
+
+    result = desk.run(*CI, "--agent", "lead", "--coordinator")
+
+    assert "agents lead, coordinator. It is shown" in result.stderr
+    shown = {key["id"]: key["coordinates"] for key in json.loads(desk.done("list", "--json"))}
+    assert shown.pop(plain["id"]) is False
+    assert [*shown.values()] == [True]
+    said = [line.get("coordinates") for line in desk.audited()]
+    assert said == [None, True]
+    assert [key.coordinates for key in desk.file.ring().keys.values()].count(True) == 1
 
 
 def test_a_tenant_without_a_database_is_noted(desk: Desk) -> None:
@@ -605,6 +621,7 @@ SECRET = {"salt": "00" * 16, "digest": "11" * 32}
         (edited(agents=["a b"]), "An agent's pattern is"),
         (edited(agents=["a*" * 9]), "An agent's pattern is"),
         (edited(agents=[f"a{number}" for number in range(101)]), "at most 100 patterns"),
+        (edited(coordinates="yes"), "its coordinates cannot be used"),
         (edited(created_at=None), "its created_at cannot be used"),
         (edited(created_at=7), "its created_at cannot be used"),
         (edited(revoked_at=False), "its revoked_at cannot be used"),
@@ -616,7 +633,7 @@ SECRET = {"salt": "00" * 16, "digest": "11" * 32}
         (edited(secrets=[SECRET | {"until": "soon"}]), "its secrets cannot be used"),
         (edited(secrets=[SECRET | {"till": None}]), "its secrets cannot be used"),
     ],
-    ids=range(35),
+    ids=range(36),
 )
 def test_a_file_that_was_edited_wrongly_is_refused_with_what_is_wrong(
     edit: Callable[[dict[str, Any]], object], said: str, desk: Desk

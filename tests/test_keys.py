@@ -290,7 +290,12 @@ def test_a_key_makes_the_caller_what_its_record_says(door: Door) -> None:
     caller = door.caller(authorization=f"Bearer {token}")
 
     assert caller == Caller(
-        tenant=ACME, role=Role.WRITER, projects=BILLING, agents=NOTHING, key=key.id
+        tenant=ACME,
+        role=Role.WRITER,
+        projects=BILLING,
+        agents=NOTHING,
+        coordinates=False,
+        key=key.id,
     )
 
 

@@ -22,6 +22,7 @@ from . import crossing_stores
 from .callers import calling, made_key
 from .crossing_agents import reach_as_an_agent, work_as_an_agent
 from .crossing_entries import work_with_entries
+from .crossing_intents import reach_for_intents, work_on_intents
 from .database import assert_index_is_whole
 from .otlp import Collector
 from .parties import NEVER, Party, Place, same
@@ -242,13 +243,19 @@ def everybody(
             agents = (f"agent-{number}",)
             token = made_key(service.path, "admin", tenant, (f"{prefix}*",), agents=agents)
             client = calling(service, token)
-            party = Party(tenant=tenant, prefix=prefix, number=number, client=client)
+            token = made_key(service.path, "writer", tenant, agents=agents, coordinates=True)
+            party = Party(
+                tenant=tenant, prefix=prefix, number=number, client=client,
+                writer=calling(service, token),
+            )  # fmt: skip
             party.foreign_stores = stores
-            client.event_hooks["response"] = [_hearing(party, heard)]
+            for each in (client, party.writer):
+                each.event_hooks["response"] = [_hearing(party, heard)]
             parties.append(party)
         yield service, parties, telemetry
         for party in parties:
             party.client.close()
+            party.writer.close()
     telemetry.stop()
 
 
@@ -289,6 +296,7 @@ def test_nothing_crosses(
         for party in parties:
             knock_at_stores(going_on, party)
             work_with_entries(going_on, party)
+            work_on_intents(going_on, party)
             work_as_an_agent(going_on, party)
             reach_as_an_agent(going_on, party)
             stats = party.ask("GET", "/stats").json()
@@ -296,6 +304,8 @@ def test_nothing_crosses(
             assert {*party.live.values()} <= {*stats["projects"]}
             assert all(project.startswith(party.prefix) for project in stats["projects"])
             look_around(going_on, party)
+        for party in parties:
+            reach_for_intents(going_on, party)
         for keeper in keepers:
             look_into_stores(going_on, keeper)
 

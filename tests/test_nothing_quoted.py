@@ -186,7 +186,8 @@ COMMANDS: list[Command] = [
 QUICK = [it for it in COMMANDS if it[0] in ("doctor", "export", "search", "backup")]
 # Commands that look at agents' memory, too, and how its tables are called.
 OF_AGENTS, TABLES_OF_AGENTS = ("doctor", "index", "scan", "migrate", "backup", "agents"), (
-    "agent", "namespace", "event",
+    "agent", "namespace", "event", "seals", "intents", "tasks", "coordinators", "grants",
+    "pending",
 )  # fmt: skip
 
 

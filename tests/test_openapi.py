@@ -30,8 +30,8 @@ CHECKS = (
 # All but the one of routes that find nothing: no client can guess the id of a receipt.
 WARNINGS = "missing_auth,validation_mismatch,missing_deserializer,unsupported_regex"
 
-# What a client of agents' memory knows. No schema says that each entry of a batch is of some
-# agent, that a list of agents names none of them twice, or which entry there is.
+# What a client of agents' memory knows. No schema says that an entry which is not semantic is of
+# some agent, that a list of agents names none of them twice, or which entry there is.
 KNOWN = """
 [parameters]
 "header.X-Agent-ID" = "ada"
@@ -40,6 +40,7 @@ KNOWN = """
 
 [[operations]]
 include-path = [
+    "/api/v1/memory",
     "/api/v1/memory/batch",
     "/api/v1/memory/namespaces/{namespace}",
     "/api/v1/memory/{entry_id}",

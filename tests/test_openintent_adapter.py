@@ -15,7 +15,8 @@ from .service import Service
 from .test_docs import ROOT, blocks
 
 GUIDE = ROOT / "docs" / "openintent.md"
-PROGRAM, ADAPTER = blocks(GUIDE, "python")
+PROGRAM, STORY, ADAPTER = blocks(GUIDE, "python")
+(TOLD,) = blocks(GUIDE, "text")  # what the story prints
 
 
 def run(program: str) -> None:
@@ -57,6 +58,17 @@ def test_the_program_of_the_five_minutes_runs(
     assert "value={'ids': [9]}" in capsys.readouterr().out
     told = Agent(service.http, "coder").told()
     assert told == [("created", "open"), ("updated", "open"), ("deleted", "open")]
+
+
+@requirement("OI-1", "OI-34", "OI-36", "OI-40", "OI-43", "OI-96")
+def test_the_story_of_a_task_that_another_agent_takes_over_prints_what_the_guide_says(
+    service: Service, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "http://localhost:7437" in STORY
+
+    run(STORY.replace("http://localhost:7437", service.url))
+
+    assert capsys.readouterr().out == TOLD
 
 
 def test_the_adapter_is_short() -> None:

@@ -307,7 +307,7 @@ def test_a_deletion_is_for_good(ada: Agent) -> None:
 def test_what_is_no_route_is_refused_in_the_same_shape(ada: Agent) -> None:
     for method, path in [
         ("GET", "/api/v1"), ("GET", "/api/v1/"), ("GET", "/api/v1/nothing"), ("GET", f"{MEMORY}/"),
-        ("GET", "/api/v1/intents"), ("GET", "/api/v1/memory/namespaces/"),
+        ("GET", "/api/v1/plans"), ("GET", "/api/v1/memory/namespaces/"),
         ("GET", "/api/v1/memory/namespaces/a/b"), ("GET", "/api/v1/memory/namespaces/%FF"),
         ("PUT", "/api/v1/agents/ada/memory/a/b/c"), ("GET", f"{MEMORY}/x/y"),
     ]:  # fmt: skip
@@ -315,6 +315,9 @@ def test_what_is_no_route_is_refused_in_the_same_shape(ada: Agent) -> None:
     wrong = ada.ask("PUT", MEMORY)
     assert refused(wrong) == (405, "METHOD_NOT_ALLOWED")
     assert wrong.headers["allow"] == "GET, HEAD, POST"
+    listed = ada.ask("GET", "/api/v1/intents")
+    assert refused(listed) == (405, "METHOD_NOT_ALLOWED")
+    assert listed.headers["allow"] == "POST"
     stores = ada.ask("GET", "/api/v1/cloud/nothing").json()
     assert stores["type"] == "error"
 

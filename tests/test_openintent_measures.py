@@ -9,6 +9,8 @@ from agentops_memory.jobs import gauges
 
 from .measures import key, measured
 from .openintent_agents import BATCH, MEMORY, Agent, ok, refused
+from .openintent_team import INTENTS, TASKS, report, working
+from .process import until
 from .service import Service, serving
 
 MEASURES = {
@@ -16,6 +18,8 @@ MEASURES = {
     "episodic": key("memory_agent_entries", tier="episodic"),
     "semantic": key("memory_agent_entries", tier="semantic"),
     "evicted": key("memory_agent_evictions_total"),
+    "archived": key("memory_agent_archived_total"),
+    "log swept": key("memory_swept_rows_total", kind="log"),
     "working refused": key("memory_capacity_refusals_total", limit="working"),
     "episodic refused": key("memory_capacity_refusals_total", limit="episodic"),
 }
@@ -60,3 +64,25 @@ def test_entries_evictions_and_refusals_are_measured(
             headers = {"Idempotency-Key": "once"}
             ok(ada.ask("POST", MEMORY, ada.body(key="h"), headers=headers), 201)
         assert seen(service)["evicted"] == 4
+
+
+def test_archives_are_measured_and_what_is_swept_of_logs(tmp_path: Path) -> None:
+    with serving(
+        tmp_path / "memory.db", MEMORY_KEEP_LOG="1d", MEMORY_SWEEP_EVERY="20ms"
+    ) as service:
+        ada = Agent(service.http)
+        intent = ok(ada.ask("POST", INTENTS, {"title": "Invoices"}), 201)
+        body = {"intent_id": intent["id"], "name": "read", "assigned_agent": "ada"}
+        task = ok(ada.ask("POST", TASKS, body), 201)
+        for name in ("a", "b"):
+            working(ada, task, key=name)
+        ended = {"headers": {"If-Match": "1", "Idempotency-Key": "once"}}
+        for _ in range(2):  # a repetition archives nothing
+            ok(ada.ask("PATCH", f"{TASKS}/{task['id']}", {"status": "completed"}, **ended))
+        assert measured(service)[MEASURES["archived"]] == 2
+        assert measured(service)[MEASURES["log swept"]] == 0
+        assert refused(report(ada, task, status="failed"))[0] == 409
+
+        service.clock.advance(days=2)
+        rows = 1 + 4  # the task; and that it was made, assigned, archived and completed
+        until(lambda: measured(service)[MEASURES["log swept"]] == rows)

@@ -296,7 +296,8 @@ def test_the_key_decides_who_asks(closed: Callable[..., Agent]) -> None:
         wrong = [nobody.get(MEMORY, headers={"X-API-Key": key}) for key in ("", "amk_wrong")]
     assert [refused(answer) for answer in wrong] == [(401, "UNAUTHENTICATED")] * 2
     assert ok(told)["capabilities"] == [
-        "agent-memory", "agent-memory-search", "events", "optimistic-concurrency",
+        "agent-memory", "agent-memory-search", "tasks", "events", "coordinators",
+        "access-control", "optimistic-concurrency",
     ]  # fmt: skip
 
 

@@ -9,13 +9,10 @@ import pytest
 
 from .callers import audit, calling, made_key
 from .openintent_agents import BATCH, MEMORY, NAMESPACES, Agent, ok, refused
-from .otlp import Collector
+from .openintent_spans import PREFIX, SECRETS, of_intents, secrets, served
 from .requirements import requirement
 from .service import serving
 from .test_tracing import traced
-
-PREFIX = "openintent_"
-SECRETS = ("quill", "tagged", "saffron")
 
 
 @requirement("OI-94")
@@ -66,7 +63,7 @@ def test_each_operation_says_what_it_was_about_and_no_key_tag_or_value(tmp_path:
         "get_summary": by,
         "list_agent_events": by | {"memory.result_count": 4},
     }
-    assert {PREFIX + name for name in told} == served(paths)
+    assert {PREFIX + name for name in told} == served(paths) - of_intents(paths)
     for name, attributes in told.items():
         span = collector.one(f"memory.{PREFIX}{name}")
         wanted = {"memory.operation": PREFIX + name, **attributes}
@@ -205,14 +202,3 @@ def test_what_was_refused_is_no_audit_line(tmp_path: Path, role: str) -> None:
         assert Agent(http).ask("PATCH", f"{NAMESPACES}/team", body).status_code in (403, 404)
 
     assert [line["action"] for line in audit(path)] == ["key.created"]
-
-
-def served(paths: dict[str, dict[str, dict[str, str]]]) -> set[str]:
-    """The operations of agents' memory that the service describes."""
-    names = {it["operationId"] for methods in paths.values() for it in methods.values()}
-    return {name for name in names if name.startswith(PREFIX)}
-
-
-def secrets(collector: Collector) -> set[str]:
-    """The words of keys, tags and values that any span tells, in any attribute or event."""
-    return {word for word in SECRETS if word in repr(collector.spans)}

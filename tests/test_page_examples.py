@@ -70,6 +70,7 @@ def _ids(answer: httpx.Response) -> dict[str, str]:
         return {}
     kinds = {
         "memory_stores": "memstore", "memories": "mem", "versions": "memver", "memory": "mem",
+        "intents": "intent", "tasks": "task", "coordinators": "coord", "entries": "grant",
     }  # fmt: skip
     found = {
         collection: re.findall(rf"\b{kind}_[0-9a-f]{{32}}", answer.text)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from agentops_memory.domain.memories import saves
-from agentops_memory.domain.model import groups
+from agentops_memory.domain.model import kinds
 from agentops_memory.domain.model.access import OPERATOR
 from agentops_memory.domain.model.kinds import IndexGroup
 from agentops_memory.domain.ports.engine import Transaction
@@ -77,7 +77,7 @@ def test_no_more_partitions_are_made_than_there_may_be(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(partitions, "MOST_PROJECTS", 1)
-    monkeypatch.setitem(groups.NUMBERS, IndexGroup.PROJECTS, range(2))
+    monkeypatch.setitem(kinds.NUMBERS, IndexGroup.PROJECTS, range(2))
     for number in range(5):
         service.save("apple", project=f"p{number}")
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from agentops_memory.domain.memories import saves, writes
-from agentops_memory.domain.model import groups
+from agentops_memory.domain.model import kinds
 from agentops_memory.domain.model.access import OPERATOR, Caller
 from agentops_memory.domain.model.kinds import IndexGroup
 from agentops_memory.domain.model.memory import Change, MemoryId
@@ -158,7 +158,7 @@ def test_a_project_alone_and_one_too_large_to_move_stay(
 def test_projects_are_not_moved_to_and_fro_when_all_partitions_are_crowded(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(groups.NUMBERS, IndexGroup.PROJECTS, range(2))
+    monkeypatch.setitem(kinds.NUMBERS, IndexGroup.PROJECTS, range(2))
     monkeypatch.setattr(partitions, "MOST_PROJECTS", 1)
     for project, count in (("a", 5), ("b", 3), ("c", 5), ("d", 5)):
         for number in range(count):
@@ -177,7 +177,7 @@ def test_a_partition_that_stores_have_left_is_used_again(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(partitions, "MOST_PROJECTS", 1)
-    monkeypatch.setitem(groups.NUMBERS, IndexGroup.STORES, range(1024, 1026))
+    monkeypatch.setitem(kinds.NUMBERS, IndexGroup.STORES, range(1024, 1026))
     first, second, third = (store(service.http) for _ in range(3))
     assert [place_of(service, home) for home in (first, second, third)] == [1024, 1025, 1024]
     for home in (first, third):
@@ -191,7 +191,7 @@ def test_a_partition_that_stores_have_left_is_used_again(
 def test_a_crowd_of_stores_does_not_keep_projects_from_moving(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(groups.NUMBERS, IndexGroup.STORES, range(1024, 1025))
+    monkeypatch.setitem(kinds.NUMBERS, IndexGroup.STORES, range(1024, 1025))
     homes = [store(service.http) for _ in range(2)]
     for number in range(2):
         entry(service.http, homes[0], f"{number}.md", "apple")

@@ -14,7 +14,7 @@ from agentops_memory.domain.lifecycle.projects import BATCH, Projects, erase_som
 from agentops_memory.domain.lifecycle.receipts import Erasures
 from agentops_memory.domain.model.access import NOT_YOUR_PROJECT, OPERATOR, Caller, Patterns, Role
 from agentops_memory.domain.model.erasure import Erasure, ErasureId
-from agentops_memory.domain.model.groups import MOST_PROJECTS
+from agentops_memory.domain.model.kinds import MOST_PROJECTS
 from agentops_memory.domain.model.space import Project
 from agentops_memory.domain.ports.maintenance import Scrubbed
 

@@ -183,6 +183,7 @@ def test_with_nothing_set_every_default_holds(
         "keep_audit": timedelta(days=400),
         "keep_receipts": timedelta(),
         "keep_events": timedelta(days=30),
+        "keep_log": timedelta(),
         "episodic_capacity": 1000,
         "working_capacity": 1000,
         "backup_dir": None,

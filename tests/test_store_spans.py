@@ -15,6 +15,7 @@ from agentops_memory.domain.model.access import OPERATOR
 from agentops_memory.domain.model.memory import MemoryId, Session, SessionId
 from agentops_memory.domain.model.search import Filter
 from agentops_memory.domain.ports import agents as agent_ports
+from agentops_memory.domain.ports import intents as intent_ports
 from agentops_memory.domain.ports import memories as memory_ports
 from agentops_memory.domain.ports import search as search_ports
 from agentops_memory.domain.ports.engine import Engine, Transaction
@@ -171,6 +172,7 @@ def test_every_step_is_a_method_of_its_table() -> None:
     tables = {
         "memories": memory_ports.MemoryTable,
         "agents": agent_ports.AgentTable,
+        "archives": intent_ports.ArchiveTable,
         "sessions": memory_ports.SessionTable,
         "search": search_ports.SearchTable,
     }

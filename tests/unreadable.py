@@ -35,6 +35,9 @@ def broken(path: Path, table: str, column: str) -> int:
             _stage(database)
         if table == "transcripts":
             _hear(database)
+        if table == "pending_archives":
+            row = (10**9, MARK, 1, MARK, 1, 1, 1)
+            database.execute(f"INSERT OR IGNORE INTO {table} VALUES (?, ?, ?, ?, ?, ?, ?)", row)
         if table == "agents":
             database.execute("INSERT OR IGNORE INTO agents VALUES (?, 9)", (MARK,))
         count = database.execute(

@@ -17,8 +17,12 @@ from .api.kit.protocol import Operation, Protocol, Services, StoreServices
 from .api.memory_stores import routes as memory_stores
 from .api.openintent import routes as openintent
 from .domain.agents.entries import AgentEntries
+from .domain.agents.events import Events
+from .domain.agents.intents import Intents
 from .domain.agents.namespaces import Namespaces
+from .domain.agents.participants import Participants
 from .domain.agents.search import AgentSearch
+from .domain.agents.tasks import Tasks
 from .domain.lifecycle.projects import Projects
 from .domain.lifecycle.receipts import Erasures
 from .domain.memories.memories import Memories
@@ -259,6 +263,10 @@ class _Wiring:
                 rules=rules,
             ),
             namespaces=Namespaces(engine=engine, audit=audit, rules=rules),
+            agent_events=count(Events(engine=engine, rules=rules)),
+            intents=count(Intents(engine=engine, rules=rules)),
+            participants=count(Participants(engine=engine, audit=audit, rules=rules)),
+            tasks=count(Tasks(engine=engine, audit=audit, rules=rules, on_erased=on_erased)),
             clock=self.clock,
             max_upload=settings.max_upload,
             folder=settings.db_path.parent,

@@ -32,6 +32,7 @@ def public_fields(key: Key) -> dict[str, object]:
         "role": key.role,
         "projects": key.projects.names,
         **({"agents": key.agents.names} if key.agents.names else {}),
+        **({"coordinates": True} if key.coordinates else {}),
     }
 
 
@@ -154,6 +155,12 @@ def _secrets(value: object) -> tuple[Secret, ...]:
     return tuple(Secret(**_fields(record, _SECRET)) for record in _list(value))
 
 
+def _yes_if_any(value: Any) -> bool:
+    if value is not None and not isinstance(value, bool):
+        raise TypeError
+    return bool(value)
+
+
 _FAULTS = (Invalid, ValueError, TypeError, AttributeError, KeyError)
 _DOCUMENT: Readers = {"version": int, "keys": _list, "reset_at": _instant_if_any}
 _KEY: Readers = {
@@ -163,6 +170,7 @@ _KEY: Readers = {
     "role": Role,
     "projects": lambda value: patterns(tuple(_list(value))),
     "agents": lambda value: agent_patterns([] if value is None else _list(value)),
+    "coordinates": _yes_if_any,
     "created_at": _instant,
     "revoked_at": _instant_if_any,
     "secrets": _secrets,

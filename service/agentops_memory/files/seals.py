@@ -128,6 +128,8 @@ class SealFile:
                 with locked(Path(f"{real}.lock"), os.O_RDWR, TIMEOUT):
                     before = self._read()
                     after: SealKeys = change(before)
+                    if len(written(after)) > LARGEST:
+                        raise SealFileRefused(f"The seal file {self._path} holds no more keys.")
                     if after != before:
                         with replaced(real, DRAFT) as draft, created(draft, like=real) as file:
                             file.write(written(after))

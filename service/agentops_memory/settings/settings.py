@@ -132,6 +132,11 @@ class Settings:
         "MEMORY_KEEP_EVENTS", "--keep-events", "TIME", parsing.retention, "30d",
         help="How long events of agents' memory are kept; 0 means for ever.",
     ))
+    keep_log: timedelta = field(metadata=variable(
+        "MEMORY_KEEP_LOG", "--keep-log", "TIME", parsing.retention, "0",
+        help="How long logs of intents, with their archives, and finished tasks are kept; 0 means "
+        "for ever.",
+    ))
     backup_dir: Path | None = field(metadata=variable(
         "MEMORY_BACKUP_DIR", "--backup-dir", "FOLDER", parsing.optional_file,
         help="The folder that the service makes backups in, on another disk and for it alone. "
@@ -219,6 +224,7 @@ class Settings:
             audit=self.keep_audit,
             receipts=self.keep_receipts,
             events=self.keep_events,
+            log=self.keep_log,
         )
 
     @property

@@ -117,6 +117,10 @@ AGENT_EVICTIONS = _counter(
     "memory_agent_evictions_total", "{entry}",
     "Episodic entries that were evicted, as their agents were at capacity.",
 )
+AGENT_ARCHIVED = _counter(
+    "memory_agent_archived_total", "{entry}",
+    "Working entries that were archived at the end of their tasks.",
+)
 CAPACITY_REFUSALS = _counter(
     "memory_capacity_refusals_total", "{request}",
     "Writes of agents' memory that were refused, as there was no room to be made.",
@@ -157,7 +161,9 @@ SUPERSEDED = _counter(
 SWEPT_ROWS = _counter(
     "memory_swept_rows_total", "{row}",
     "Rows and audit lines that were removed as they were over their time.",
-    kind=("deleted", "expired", "revisions", "idempotency", "audit", "receipts", "events"),
+    kind=(
+        "deleted", "expired", "revisions", "idempotency", "audit", "receipts", "events", "log",
+    ),
 )
 BACKUPS = _counter(
     "memory_backups_total", "{backup}",
@@ -185,7 +191,7 @@ MEASURES = (
     REQUESTS, REQUEST_SECONDS, REQUESTS_IN_FLIGHT, CONTEXT_METHOD, CONTEXT_ANSWERS, DEDUP,
     REDACTIONS, WRITE_QUEUE_DEPTH, COMMIT_BATCH_SIZE, COMMIT_SECONDS, EVENT_LOOP_LAG,
     DATABASE_BYTES, WAL_BYTES, DISK_FREE_BYTES, ROWS, AGENT_ENTRIES, AGENT_EVICTIONS,
-    CAPACITY_REFUSALS, SESSIONS_OPEN, PINNED, REVIEWS_DUE,
+    AGENT_ARCHIVED, CAPACITY_REFUSALS, SESSIONS_OPEN, PINNED, REVIEWS_DUE,
     TENANTS_OPEN, INDEX_DRIFT, INDEX_PARTITIONS, EXPIRED, SUPERSEDED, SWEPT_ROWS, BACKUPS,
     BACKUP_INTERVAL, BACKUP_LAST_SUCCESS, BACKUP_BYTES, INFO,
 )

@@ -19,7 +19,8 @@ from opentelemetry.trace import (
 )
 
 from .. import __version__
-from ..domain.agents.rules import AtItem, OverCapacity
+from ..domain.agents.binding import OverCapacity
+from ..domain.agents.rules import AtItem
 from ..domain.errors import Refusal
 from ..domain.memories.idempotency import IdempotentRequest
 from ..domain.model.memory import Amended, Entered, Imported, Saved
@@ -220,7 +221,7 @@ def _counted(
 def _refused(metrics: Metrics, refusal: Refusal) -> None:
     cause = refusal.refusal if isinstance(refusal, AtItem) else refusal
     if isinstance(cause, OverCapacity):
-        limit = cause.limit.removesuffix("_capacity")
+        limit = "episodic" if "episodic" in cause.limit else "working"
         metrics.count(m.CAPACITY_REFUSALS, limit, span=get_current_span())
 
 
@@ -234,6 +235,8 @@ def _saved(metrics: Metrics, saved: Saved) -> None:
 def _written(metrics: Metrics, written: Written[object]) -> None:
     if written.evicted:
         metrics.count(m.AGENT_EVICTIONS, by=written.evicted, span=get_current_span())
+    if written.archived:
+        metrics.count(m.AGENT_ARCHIVED, by=written.archived, span=get_current_span())
     _redacted(metrics, written)
 
 

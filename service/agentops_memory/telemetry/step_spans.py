@@ -11,6 +11,7 @@ from opentelemetry.trace import Tracer
 from ..domain.memories import saves
 from ..domain.model.access import Caller
 from ..domain.model.agent_memory import AgentEntry
+from ..domain.model.intents import PendingArchive
 from ..domain.model.memory import Memory, Session
 from ..domain.ports.engine import Engine, Transaction
 from ..domain.ports.maintenance import Maintenance
@@ -125,6 +126,10 @@ def _evicted(victim: AgentEntry | None, *_: object, **__: object) -> Attributes:
     return {"memory.evicted_count": 0 if victim is None else 1}
 
 
+def _archived(_: None, pending: PendingArchive) -> Attributes:
+    return {"memory.agent.id": pending.agent}
+
+
 def _found(match: str | None = None) -> Callable[..., Attributes]:
     def found(hits: Sized, *_: object, **__: object) -> Attributes:
         return {"memory.fts.match": match, "memory.search.result_count": len(hits)}
@@ -148,6 +153,9 @@ WORK: Mapping[Callable[..., object], str] = {
 STEPS: Mapping[str, Mapping[str, Step]] = {
     "agents": {
         "victim": Step("store.evict", _evicted),
+    },
+    "archives": {
+        "add": Step("store.archive", _archived),
     },
     "memories": {
         "at_key": Step("store.dedup.topic_key", _match),

@@ -46,6 +46,7 @@ class Identity:
             role=key.role,
             projects=key.projects,
             agents=key.agents,
+            coordinates=key.coordinates,
             key=key.id,
         )
 

@@ -27,6 +27,10 @@ IDS = {
     "erasures": "01977420-7c00-7000-8000-000000000001",
     "agents": "example-agent",
     "memory": "mem_019774207c0070008000000000000005",
+    "intents": "intent_019774207c0070008000000000000006",
+    "tasks": "task_019774207c0070008000000000000007",
+    "coordinators": "coord_019774207c0070008000000000000008",
+    "entries": "grant_019774207c0070008000000000000009",
     "namespace": "example",
     "key": "example-key",
     "memory_stores": "memstore_019774207c0070008000000000000001",
@@ -57,10 +61,14 @@ SENT: Known = {
     "observations": (),
     "name": ("Team notes",),
     "agent_id": ("example-agent",),
+    "principal_id": ("another-agent",),
+    "intent_id": (IDS["intents"],),
     "namespace": ("example",),
     "default": ("none",),
     "path": ("notes/queue.md", "/notes/queue.md"),
 }
+
+_IF_NEEDED = {"id", "role"}  # sent only where they are required
 
 _KINDS: Mapping[str, type] = {"string": str, "integer": int}
 NONE: Schema = {}
@@ -122,7 +130,7 @@ def _sample(name: str, schema: Schema, known: Known, schemas: Schema = NONE) -> 
             return {
                 inner: _sample(inner, field, known, schemas)
                 for inner, field in schema.get("properties", {}).items()
-                if inner in schema.get("required", ()) or inner in known
+                if inner in schema.get("required", ()) or inner in known.keys() - _IF_NEEDED
             }
     least = schema.get("minimum", 1)
     plain = {"integer": least, "number": least, "boolean": True}.get(schema.get("type", ""), name)

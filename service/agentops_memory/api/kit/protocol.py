@@ -12,8 +12,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ...domain.agents.entries import AgentEntries
+from ...domain.agents.events import Events
+from ...domain.agents.intents import Intents
 from ...domain.agents.namespaces import Namespaces
+from ...domain.agents.participants import Participants
 from ...domain.agents.search import AgentSearch
+from ...domain.agents.tasks import Tasks
 from ...domain.errors import Refusal
 from ...domain.lifecycle.projects import Projects
 from ...domain.lifecycle.receipts import Erasures
@@ -113,6 +117,10 @@ class Services:
     entries: AgentEntries  # of agents' own memory
     namespaces: Namespaces
     agent_search: AgentSearch
+    agent_events: Events
+    intents: Intents
+    participants: Participants
+    tasks: Tasks
     clock: Callable[[], datetime]
     max_upload: int  # bytes
     folder: Path  # where a long body lies while it is read

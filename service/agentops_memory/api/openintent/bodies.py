@@ -19,7 +19,7 @@ MAX_BATCH = 100  # entries
 MAX_ALLOWED = 1_000  # agents of a namespace's permissions
 
 
-def _fault(phrase: str) -> PydanticCustomError:
+def fault(phrase: str) -> PydanticCustomError:
     """A fault as a sentence tells it after the name of the field."""
     return PydanticCustomError("fault", "{said}", {"said": phrase})
 
@@ -31,14 +31,14 @@ def _fault_of(field: str, phrase: str) -> PydanticCustomError:
 
 def _printable(text: str) -> str:
     if any(unicodedata.category(sign) == "Cc" for sign in text):
-        raise _fault("must have no control characters")
+        raise fault("must have no control characters")
     return text
 
 
 def _without(sign: str, name: str) -> AfterValidator:
     def checked(text: str) -> str:
         if sign in text:
-            raise _fault(f"must have no {name}")
+            raise fault(f"must have no {name}")
         return text
 
     return AfterValidator(checked)
@@ -48,7 +48,7 @@ def _agent(text: str) -> str:
     try:
         return agent_id(text)
     except Invalid as error:
-        raise _fault(f"is none: {error}".removesuffix(".")) from error
+        raise fault(f"is none: {error}".removesuffix(".")) from error
 
 
 def _ttl(text: str) -> str:
@@ -56,13 +56,13 @@ def _ttl(text: str) -> str:
         try:
             lifetime(text)
         except Invalid as error:
-            raise _fault(str(error).removeprefix("ttl ").removesuffix(".")) from error
+            raise fault(str(error).removeprefix("ttl ").removesuffix(".")) from error
     return text
 
 
 def _compact(value: Any) -> str:
     if not isinstance(value, dict):
-        raise _fault("must be an object")
+        raise fault("must be an object")
     return _compact_of(value)
 
 
@@ -74,12 +74,12 @@ def _compact_of(value: dict[str, Any]) -> str:
     try:
         return compact(value)
     except Invalid as error:
-        raise _fault(str(error).removeprefix("value ").removesuffix(".")) from error
+        raise fault(str(error).removeprefix("value ").removesuffix(".")) from error
 
 
 def _instant(text: str) -> str:
     if instant(text) is None:
-        raise _fault("must be an RFC 3339 time")
+        raise fault("must be an RFC 3339 time")
     return text
 
 

@@ -1,37 +1,39 @@
 """Each request in three moves: parse, call, render."""
 
-from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from ...domain.agents.entries import AgentEntries
-from ...domain.agents.listing import Listing
+from ...domain.agents.events import Events
 from ...domain.agents.namespaces import Namespaces
 from ...domain.agents.rules import NO_ENTRY
 from ...domain.agents.search import AgentHit, AgentSearch
 from ...domain.agents.values import MAX_VALUE
-from ...domain.memories.idempotency import IdempotentRequest
 from ...domain.model.access import Caller
 from ...domain.model.agent_memory import AgentEntry, AgentEntryId, Eyes, Namespace
 from ...domain.model.search import Method
-from ...telemetry import Cut, annotate, events
-from ..kit.bodies import JSON, REDACTED, Bodies
+from ...telemetry import Cut, annotate
+from ...telemetry import events as span_events
 from ..kit.endpoint import current_caller
 from ..kit.ids import ENTRY, known_uid, public_id
 from ..kit.spans import Attributes
 from . import bodies as m
 from . import drafts, queries, wire
+from .answers import answered, listed_entries, listed_events, tag
 from .drafts import BATCHES, BODIES
+from .queries import asked
 
 TOTAL = "X-Total-Count"
 SEARCH = "/api/v1/memory/search"
-CAPABILITIES = ["agent-memory", "agent-memory-search", "events", "optimistic-concurrency"]
+CAPABILITIES = [
+    "agent-memory", "agent-memory-search", "tasks", "events", "coordinators", "access-control",
+    "optimistic-concurrency",
+]  # fmt: skip
 SHOWN_QUERY = 200  # code points of a search
-NONE: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +43,7 @@ class OpenIntent:
     entries: AgentEntries
     namespaces: Namespaces
     agent_search: AgentSearch
+    events: Events
 
     async def discover(self, _: Request) -> Response:
         memory = {
@@ -60,11 +63,11 @@ class OpenIntent:
             "memory": memory,
             "openApiUrl": "/openapi.json",
         }
-        return _answered(content)
+        return answered(content)
 
     async def create_entry(self, request: Request) -> Response:
         given = await BODIES.read(request, m.AgentEntryBody)
-        caller, eyes, idempotency = await _asked(request)
+        caller, eyes, idempotency = await asked(request)
         draft = drafts.draft(given, eyes)
         made = await self.entries.create(caller, eyes, draft, idempotency=idempotency)
         annotate({"memory.evicted_count": made.evicted})
@@ -79,7 +82,7 @@ class OpenIntent:
         place = queries.own_place(request, queries.eyes(request))
         queries.require_names(namespace=place.space.namespace, key=place.key)
         given = await BODIES.read(request, m.AgentPutBody, nulls=True)
-        caller, _, idempotency = await _asked(request)
+        caller, _, idempotency = await asked(request)
         eyes = _own(request, caller)
         draft = drafts.kept(given, place)
         done = await self.entries.put(caller, eyes, draft, idempotency=idempotency)
@@ -101,7 +104,7 @@ class OpenIntent:
         version = queries.version(request)
         given = await BODIES.read(request, m.AgentChangeBody, nulls=True)
         change = drafts.change(given, version)
-        caller, eyes, idempotency = await _asked(request)
+        caller, eyes, idempotency = await asked(request)
         after = await self.entries.amend(
             caller, eyes, _id(request), change, version, idempotency=idempotency
         )
@@ -109,18 +112,18 @@ class OpenIntent:
 
     async def delete_entry(self, request: Request) -> Response:
         version = queries.version_if_any(request)
-        caller, eyes, idempotency = await _asked(request)
+        caller, eyes, idempotency = await asked(request)
         id_ = _id(request)
         annotate({"memory.entry.id": public_id(ENTRY, id_)})
         await self.entries.delete(caller, eyes, id_, version, idempotency=idempotency)
-        return _answered(wire.deleted(public_id(ENTRY, id_)))
+        return answered(wire.deleted(public_id(ENTRY, id_)))
 
     async def query_entries(self, request: Request) -> Response:
         limit, offset = queries.page(request)
         asking = partial(queries.asking, request)
         found = await self.entries.page(asking, queries.filter_(request), limit, offset)
         after = wire.written({"total": found.total, "limit": limit, "offset": offset})
-        return await _listed(found, b'{"entries":[', b"]," + after[1:])
+        return await listed_entries(found, b'{"entries":[', b"]," + after[1:])
 
     async def list_entries(self, request: Request) -> Response:
         return await self._list_of_agent(request)
@@ -130,7 +133,7 @@ class OpenIntent:
         filter_ = replace(queries.filter_(request, queries.agent_in_path(request)), **asked)
         asking = partial(queries.asking, request)
         found = await self.entries.page(asking, filter_, limit, offset)
-        return await _listed(found, b"[", b"]", {TOTAL: str(found.total)})
+        return await listed_entries(found, b"[", b"]", {TOTAL: str(found.total)})
 
     async def search_entries(self, request: Request) -> Response:
         text, filter_ = queries.words(request), queries.search_filter(request)
@@ -144,39 +147,37 @@ class OpenIntent:
                 "memory.search.degraded": found.is_degraded or None,
             }
         )
-        events("search.result", map(_hit_span, found.hits))
-        return _answered(wire.found(found))
+        span_events("search.result", map(_hit_span, found.hits))
+        return answered(wire.found(found))
 
     async def write_batch(self, request: Request) -> Response:
         given = await BATCHES.read(request, m.AgentBatchBody)
-        caller, eyes, idempotency = await _asked(request, BATCHES)
+        caller, eyes, idempotency = await asked(request, BATCHES)
         items = drafts.items(given, eyes)
         done = await self.entries.write_batch(caller, eyes, items, idempotency=idempotency)
         annotate({"memory.result_count": len(done.value), "memory.evicted_count": done.evicted})
         content = {"entries": [wire.entry(each) for each in done.value]}
-        return _answered(content, redacted=done.redacted)
+        return answered(content, redacted=done.redacted)
 
     async def delete_batch(self, request: Request) -> Response:
         filter_, most = queries.filter_(request), queries.most(request)
-        caller, eyes, idempotency = await _asked(request)
+        caller, eyes, idempotency = await asked(request)
         done = await self.entries.delete_batch(caller, eyes, filter_, most, idempotency=idempotency)
         annotate({"memory.result_count": done.count})
-        return _answered({"deleted": done.count, "has_more": done.has_more})
+        return answered({"deleted": done.count, "has_more": done.has_more})
 
     async def get_summary(self, request: Request) -> Response:
         caller = current_caller(request)
-        eyes = _own(request, caller)
-        found = await self.entries.summary(caller, eyes)
-        return _answered(wire.summary(eyes.agent, found))
+        eyes, agent = queries.eyes(request, caller), queries.agent_in_path(request)
+        found = await self.entries.summary(caller, eyes, agent)
+        return answered(wire.summary(agent, found))
 
     async def list_events(self, request: Request) -> Response:
-        caller, (limit, _) = current_caller(request), queries.page(request)
-        eyes = _own(request, caller)
-        found = await self.entries.events(
-            caller, eyes, eyes.agent, limit, **queries.events(request)
+        limit, _ = queries.page(request)
+        filter_ = queries.events(request, agent=_own(request, current_caller(request)).agent)
+        return await listed_events(
+            await self.events.page(partial(queries.asking, request), filter_, limit)
         )
-        annotate({"memory.result_count": len(found)})
-        return _answered([wire.event(each) for each in found])
 
     async def list_namespaces(self, request: Request) -> Response:
         caller, (limit, offset) = current_caller(request), queries.page(request)
@@ -185,7 +186,7 @@ class OpenIntent:
         )
         annotate({"memory.result_count": len(found)})
         shown = [wire.listed_namespace(each) for each in found]
-        return _answered({"namespaces": shown, "total": total, "limit": limit, "offset": offset})
+        return answered({"namespaces": shown, "total": total, "limit": limit, "offset": offset})
 
     async def get_namespace(self, request: Request) -> Response:
         name, caller = queries.namespace_in_path(request), current_caller(request)
@@ -195,20 +196,11 @@ class OpenIntent:
     async def update_namespace(self, request: Request) -> Response:
         name, version = queries.new_namespace(request), queries.version_if_any(request)
         given = await BODIES.read(request, m.NamespaceChangeBody)
-        caller, eyes, idempotency = await _asked(request)
+        caller, eyes, idempotency = await asked(request)
         done = await self.namespaces.permit(
             caller, eyes, name, drafts.permissions(given), version, idempotency=idempotency
         )
         return _namespace(done.value, redacted=done.redacted)
-
-
-async def _asked(
-    request: Request, bodies: Bodies = BODIES
-) -> tuple[Caller, Eyes, IdempotentRequest | None]:
-    """Who asks once the body was read, by what the keys say now; under which idempotency key."""
-    agent = queries.eyes(request).agent
-    caller, idempotency = await bodies.caller_and_idempotency(request, holder=agent)
-    return caller, queries.eyes(request, caller), idempotency
 
 
 def _own(request: Request, caller: Caller) -> Eyes:
@@ -224,44 +216,12 @@ def _id(request: Request) -> AgentEntryId:
 
 def _entry(of: AgentEntry, status: int = 200, *, redacted: int = 0) -> Response:
     annotate(_span(of))
-    return _answered(wire.entry(of), status, redacted=redacted, headers=_tag(of.version))
+    return answered(wire.entry(of), status, redacted=redacted, headers=tag(of.version))
 
 
 def _namespace(of: Namespace, *, redacted: int = 0) -> Response:
     annotate({"memory.namespace": of.name})
-    return _answered(wire.namespace(of), redacted=redacted, headers=_tag(of.version))
-
-
-def _tag(version: int) -> dict[str, str]:
-    return {"ETag": f'"{version}"'}
-
-
-def _answered(
-    content: object, status: int = 200, *, redacted: int = 0, headers: Mapping[str, str] = NONE
-) -> Response:
-    every = {**headers, REDACTED: str(redacted)} if redacted else headers
-    return Response(wire.written(content), status, every, media_type=JSON)
-
-
-async def _listed(
-    found: Listing, before: bytes, after: bytes, headers: Mapping[str, str] = NONE
-) -> Response:
-    """A list in one piece, or in several if its values are large."""
-    annotate({"memory.result_count": found.count})
-
-    async def pieces() -> AsyncIterator[bytes]:
-        yield before
-        separator = b""
-        async for portion in found.portions:
-            for each in portion:
-                yield separator + wire.written(wire.entry(each))
-                separator = b","
-        yield after
-
-    if found.is_whole:
-        content = b"".join([piece async for piece in pieces()])
-        return Response(content, headers=headers, media_type=JSON)
-    return StreamingResponse(pieces(), headers=headers, media_type=JSON)
+    return answered(wire.namespace(of), redacted=redacted, headers=tag(of.version))
 
 
 def _hit_span(hit: AgentHit) -> Attributes:

@@ -149,13 +149,13 @@ class AgentSummaryObject(BaseModel):
 
 
 class AgentEventObject(BaseModel):
-    """What happened to an entry, under both names of everything."""
+    """What happened to an entry, a task or an intent, under both names of everything."""
 
     id: str
     sequence: int
     intent_id: str | None
     task_id: str | None
-    agent_id: str
+    agent_id: str | None
     actor: str | None
     event_type: str
     type: str

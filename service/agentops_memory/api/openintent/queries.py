@@ -2,23 +2,26 @@
 
 import re
 from datetime import datetime
-from typing import Any
 from urllib.parse import unquote
 
 from pydantic import TypeAdapter, ValidationError
 from starlette.requests import Request
 
 from ...domain.errors import Denied, Invalid
+from ...domain.memories.idempotency import IdempotentRequest
 from ...domain.model.access import Caller, Role
+from ...domain.model.agent_events import EventFilter
 from ...domain.model.agent_memory import AgentFilter, AgentSpace, Eyes, Labels, Place, Tier
 from ...domain.model.agents import NOT_YOUR_AGENT, AgentId, agent_id
 from ...domain.model.agents import asking as asking_agent
+from ...domain.model.intents import IntentId
+from ..kit.bodies import Bodies
 from ..kit.endpoint import current_caller
 from ..kit.http import Query, parameter, query_of
 from ..kit.paging import instant
 from ..kit.refusals import NoPath
 from .bodies import Key, NamespaceName
-from .drafts import said_of
+from .drafts import BODIES, said_of
 from .faults import BadFields, VersionRequired
 
 SHOWN, MOST_SHOWN = 100, 1_000  # entries of a page
@@ -57,6 +60,15 @@ def asking(request: Request) -> tuple[Caller, Eyes]:
     """Who asks, and by whose eyes, by what the keys say now."""
     caller = current_caller(request)
     return caller, eyes(request, caller)
+
+
+async def asked(
+    request: Request, bodies: Bodies = BODIES
+) -> tuple[Caller, Eyes, IdempotentRequest | None]:
+    """Who asks once the body was read, by what the keys say now; under which idempotency key."""
+    agent = eyes(request).agent
+    caller, idempotency = await bodies.caller_and_idempotency(request, holder=agent)
+    return caller, eyes(request, caller), idempotency
 
 
 def agent_in_path(request: Request) -> AgentId:
@@ -208,17 +220,21 @@ def search_filter(request: Request) -> AgentFilter:
     )
 
 
-def events(request: Request) -> dict[str, Any]:
-    """Which events are asked for."""
+def events(
+    request: Request, *, agent: AgentId | None = None, intent: IntentId | None = None
+) -> EventFilter:
+    """Which events of an agent, or of an intent, are asked for."""
     query, faults = query_of(request), list[tuple[str, str]]()
     since = _instant(query, "since", faults)
     if faults:
         raise BadFields(faults)
-    return {
-        "type_": parameter(query, "event_type"),
-        "since": since,
-        "after": _number(query, "after", 0),
-    }
+    return EventFilter(
+        agent=agent,
+        intent=intent,
+        type=parameter(query, "event_type"),
+        since=since,
+        after=_number(query, "after", 0),
+    )
 
 
 def _tags(query: Query, name: str, faults: list[tuple[str, str]]) -> tuple[str, ...]:

@@ -1,7 +1,5 @@
 """The route table of OpenIntent, and what its refusals look like."""
 
-from dataclasses import replace
-
 from starlette.convertors import StringConvertor, register_url_convertor
 from starlette.requests import Request
 from starlette.responses import Response
@@ -14,10 +12,11 @@ from ..kit.bodies import JSON, REDACTED, WRITTEN
 from ..kit.protocol import Operation, Parameter, Protocol, Services
 from ..kit.refusals import Refusals
 from . import bodies as b
+from . import intent_routes, wire
 from . import models as m
-from . import wire
 from .handlers import SEARCH, TOTAL, OpenIntent
-from .queries import AGENT, MOST_SHOWN, require_agent
+from .parameters import EVENTS, LIMIT, MATCH, MUST_MATCH, PAGE, PREFIX, TAG
+from .queries import AGENT, require_agent
 
 REFUSALS = Refusals()
 
@@ -30,7 +29,6 @@ class EntryConvertor(StringConvertor):
 
 register_url_convertor("entry", EntryConvertor())
 
-PREFIX = "/api/v1"
 MEMORY = f"{PREFIX}/memory"
 ENTRY, BATCH = f"{MEMORY}/{{entry_id:entry}}", f"{MEMORY}/batch"
 NAMESPACES = f"{MEMORY}/namespaces"
@@ -39,13 +37,6 @@ AGENT_PATH = f"{PREFIX}/agents/{{agent}}"
 OWN = f"{AGENT_PATH}/memory"
 OWN_NAMESPACE, OWN_KEY = f"{OWN}/{{namespace:path}}", f"{OWN}/{{namespace:path}}/{{key:path}}"
 
-MATCH = Parameter(name="If-Match", help='The version that it must have, such as "3".')
-MUST_MATCH = replace(MATCH, required=True)
-TAG = {"ETag": "The version, as If-Match takes it."}
-LIMIT = Parameter(
-    name="limit", kind="count", help=f"How many, 100 unless told; at most {MOST_SHOWN:,}."
-)
-PAGE = (LIMIT, Parameter(name="offset", kind="integer", help="After how many; 0 unless told."))
 CONDITIONS = (
     Parameter(name="namespace", help="Its name; or how it begins, with `*` at the end."),
     Parameter(name="key", help="The key."),
@@ -71,6 +62,7 @@ def operations(services: Services) -> tuple[Operation, ...]:
         entries=services.entries,
         namespaces=services.namespaces,
         agent_search=services.agent_search,
+        events=services.agent_events,
     )
     return (
         Operation(
@@ -181,12 +173,9 @@ def operations(services: Services) -> tuple[Operation, ...]:
             role=Role.READER,
             summary="What happened to the agent's memory, newest first.",
             handler=api.list_events, answer=m.AgentEventObject, is_list=True,
-            query=(Parameter(name="event_type", help="Of this type alone."),
-                   Parameter(name="since", kind="instant", help="Later than this."),
-                   Parameter(name="after", kind="integer",
-                             help="After this `sequence`, oldest first."),
-                   LIMIT),
+            query=EVENTS,
         ),
+        *intent_routes.operations(services),
     )  # fmt: skip
 
 

@@ -5,10 +5,12 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from ...domain.agents.binding import OverCapacity
 from ...domain.agents.lifetime import BadField
 from ...domain.agents.namespaces import OutdatedNamespace
-from ...domain.agents.rules import NO_ENTRY, AtItem, Outdated, OverCapacity, Taken
+from ...domain.agents.rules import NO_ENTRY, AtItem, Outdated, Taken
 from ...domain.agents.search import AgentFound
+from ...domain.agents.task_changes import OutdatedTask
 from ...domain.errors import Invalid, Refusal
 from ...domain.model.agent_events import AgentEvent
 from ...domain.model.agent_memory import (
@@ -35,6 +37,8 @@ CODES: Mapping[str, str] = {
     "too_slow": "TIMEOUT",
     "constraint_violation": "IDEMPOTENCY_KEY_REUSED",
     "stale": "VERSION_MISMATCH",
+    "task_finished": "TASK_FINISHED",
+    "already_exists": "ALREADY_EXISTS",
     "too_large": "TOO_LARGE",
     "version_required": "VERSION_REQUIRED",
     "over_capacity": "CAPACITY_EXCEEDED",
@@ -87,7 +91,7 @@ def deleted(entry_id: str) -> JsonObject:
 
 def event(of: AgentEvent) -> JsonObject:
     """An event under the names of the package, and under those of the RFC."""
-    type_, payload, at = of.type.value, dict(of.payload), rendered(of.at)
+    type_, payload, at = of.type, dict(of.payload), rendered(of.at)
     if "entry_id" in payload:
         payload["entry_id"] = public_id(ENTRY, str(payload["entry_id"]))
     return {
@@ -173,7 +177,7 @@ def problem(refusal: Refusal) -> JsonObject:
         current = entry(cause.current)
         shown |= {"current_version": cause.current.version, "current_value": current["value"]}
         shown["current"] = current
-    if isinstance(cause, OutdatedNamespace):
+    if isinstance(cause, OutdatedNamespace | OutdatedTask):
         shown["current_version"] = cause.current.version
     if isinstance(cause, OverCapacity):
         shown |= {"limit": cause.limit, "current_count": cause.count, "max_capacity": cause.most}

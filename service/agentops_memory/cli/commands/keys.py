@@ -64,13 +64,21 @@ def _read_duration(context: click.Context, option: click.Parameter, text: str) -
     multiple=True,
     help="An agent that it speaks for, such as coder or team-*; may be repeated. [default: none]",
 )
+@click.option(
+    "--coordinator",
+    "coordinates",
+    is_flag=True,
+    help="It may make intents, and let agents coordinate them. An admin's key always may.",
+)
 @json_option("Print the key with its record, as JSON.")
 def create(
+    *,
     name: str,
     role: str,
     tenant: str,
     projects: Sequence[str],
     agents: Sequence[str],
+    coordinates: bool,
     as_json: bool,
     **files: str | None,
 ) -> None:
@@ -82,7 +90,13 @@ def create(
     """
     patterns = new_patterns(tuple(map(clean, projects)))
     key, token = issued(
-        name, tenant_id(tenant), Role(role), patterns, now(), agents=agent_patterns(agents)
+        name,
+        tenant_id(tenant),
+        Role(role),
+        patterns,
+        now(),
+        agents=agent_patterns(agents),
+        coordinates=coordinates,
     )
     chosen = settings(flags=files)
     make_folder(chosen.db_path.parent)
@@ -158,6 +172,7 @@ def reset(is_meant: bool, **files: str | None) -> None:
 
 def _explain(key: Key, settings: Settings, *, is_first: bool) -> None:
     agents = f", agents {', '.join(key.agents.names)}" if key.agents.names else ""
+    agents += ", coordinator" if key.coordinates else ""
     say(
         f"Key {key.id} ({key.name}): {key.role} in tenant {key.tenant}, "
         f"projects {printable(', '.join(key.projects.names))}{agents}. It is shown this once."
@@ -178,6 +193,7 @@ def _shown(key: Key) -> dict[str, object]:
         "role": key.role,
         "projects": key.projects.names,
         "agents": key.agents.names,
+        "coordinates": key.coordinates,
         "created_at": rendered(key.created_at),
         "revoked_at": key.revoked_at and rendered(key.revoked_at),
         "old_secret_until": rendered(max(ends)) if ends and max(ends) > now() else None,
@@ -191,5 +207,7 @@ def _row(shown: Mapping[str, Any]) -> tuple[str, ...]:
     elif shown["old_secret_until"]:
         state = f"works, the old secret until {shown['old_secret_until']}"
     fields = (shown[name] for name in ("id", "name", "tenant", "role"))
-    access = (",".join(shown[name]) for name in ("projects", "agents"))
-    return (*fields, *access, shown["created_at"], state)
+    projects, agents = (",".join(shown[name]) for name in ("projects", "agents"))
+    if shown["coordinates"]:
+        agents += " (coordinator)"
+    return (*fields, projects, agents.strip(), shown["created_at"], state)

@@ -1,8 +1,9 @@
 """Changes of entries, each in one transaction with its event: create, amend, delete, in batches."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from http import HTTPStatus
+from itertools import islice
 
 from ..errors import NotFound, Refusal
 from ..memories.limits import require_room
@@ -15,17 +16,21 @@ from ..model.agent_memory import (
     AgentEntry,
     AgentEntryId,
     AgentFilter,
+    AgentSpace,
     Eyes,
     Handling,
     Place,
+    Tier,
 )
 from ..model.capacities import Capacities
 from ..model.memory import Lifecycle, Memory, MemoryId, Text
 from ..ports.engine import Ids, Transaction
-from . import rules
+from . import archive, binding, rules
 from .lifetime import TASK_LIFETIME, BadField, amended, begun
 from .rules import AtItem
 from .screening import clean_change
+
+AT_ONCE = 100  # entries that a deletion reads at least
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +70,10 @@ def create(
     """Make an entry at a free place; those in `but` are not evicted for it."""
     place, handling = draft.place, begun(draft.handling, tx.now)
     rules.require_write(tx, place, eyes)
-    rules.make_place_free(tx, place)
+    draft = binding.bound(tx, eyes, draft)
+    binding.require_allowed(tx, place, draft.labels)
+    _make_place_free(tx, place)
+    binding.require_unfinished(tx, place.space.tier, draft.labels, handling.ttl)
     evicted = rules.make_room(tx, draft, capacities, but, most_evicted)
     memory = Memory(
         uid=tx.new_uid(tx.now),
@@ -85,19 +93,26 @@ def create(
 
 
 def amend(
-    tx: Transaction, entry: AgentEntryId, eyes: Eyes, change: AgentChange, version: int
+    tx: Transaction,
+    entry: AgentEntryId,
+    eyes: Eyes,
+    change: AgentChange,
+    version: int,
+    capacities: Capacities,
 ) -> Outcome:
     before = rules.known(tx, entry, eyes)
-    return Outcome(entries=(_amend(tx, before, eyes, change, version),))
+    return Outcome(entries=(_amend(tx, before, eyes, change, version, capacities),))
 
 
 def put(tx: Transaction, eyes: Eyes, draft: AgentDraft, capacities: Capacities) -> Outcome:
     """Let an entry at the place have this value and this ttl, whoever wrote it last."""
     held = tx.agents.at(draft.place)
-    if held is None or held.is_expired(tx.now):
+    if held is None or not held.is_there(tx.now):
         return create(tx, eyes, draft, capacities)
     change = AgentChange(value=draft.value, ttl=draft.handling.ttl)
-    return Outcome(entries=(_amend(tx, held, eyes, change, held.version),), is_new=False)
+    return Outcome(
+        entries=(_amend(tx, held, eyes, change, held.version, capacities),), is_new=False
+    )
 
 
 def redact_entry(tx: Transaction, entry: AgentEntry, redactor: Redactor) -> None:
@@ -109,12 +124,13 @@ def redact_entry(tx: Transaction, entry: AgentEntry, redactor: Redactor) -> None
         curated_by=handling.curated_by,
     )
     owner = Eyes(agent=entry.place.space.agent or entry.created_by, is_admin=True)
-    _amend(tx, entry, owner, clean_change(redactor, change), entry.version)
+    _amend(tx, entry, owner, clean_change(redactor, change), entry.version, None)
 
 
 def delete(tx: Transaction, entry: AgentEntryId, eyes: Eyes, version: int | None) -> None:
     before = rules.known(tx, entry, eyes)
     rules.require_write(tx, before.place, eyes)
+    binding.require_allowed(tx, before.place, before.labels)
     rules.require_version(before, version)
     rules.remove(tx, before, EventType.DELETED, actor=eyes)
 
@@ -139,10 +155,10 @@ def write_batch(
 
 def delete_batch(tx: Transaction, eyes: Eyes, filter_: AgentFilter, most: int) -> Deleted:
     """Delete what the agent may write of what a filter matches, newest first."""
-    found = tx.agents.writable(filter_, eyes, most + 1)
+    found = list(islice(_deletable(tx, eyes, filter_, max(most + 1, AT_ONCE)), most + 1))
     for entry in found[:most]:
         rules.remove(tx, entry, EventType.DELETED, actor=eyes)
-    return Deleted(count=min(len(found), most), has_more=len(found) > most)
+    return Deleted(count=len(found[:most]), has_more=len(found) > most)
 
 
 def status_of(outcome: Outcome) -> int:
@@ -174,17 +190,55 @@ def _write(tx: Transaction, eyes: Eyes, item: BatchItem, room: _Room) -> Outcome
     place = item.draft.place
     rules.require_write(tx, place, eyes)
     held = tx.agents.at(place)
-    if held is None or held.is_expired(tx.now):
+    if held is None or not held.is_there(tx.now):
         raise NotFound(rules.NO_ENTRY)
-    return Outcome(entries=(_amend(tx, held, eyes, item.change, item.version),))
+    return Outcome(entries=(_amend(tx, held, eyes, item.change, item.version, room.capacities),))
+
+
+def _deletable(
+    tx: Transaction, eyes: Eyes, filter_: AgentFilter, at_once: int
+) -> Iterator[AgentEntry]:
+    """What a filter matches that may be changed; what guardrails keep is passed over.
+
+    Guardrails are asked once for an intent: of what they keep there may be any number.
+    """
+    offset, known = 0, dict[tuple[str | None, AgentSpace], bool]()
+    while found := tx.agents.writable(filter_, eyes, at_once, offset):
+        for entry in found:
+            asked = (entry.labels.intent if entry.labels.binding else None, entry.place.space)
+            if asked not in known:
+                known[asked] = binding.is_allowed(tx, entry.place, entry.labels)
+            if known[asked]:
+                yield entry
+        offset += len(found)
+
+
+def _make_place_free(tx: Transaction, place: Place) -> None:
+    """Raise Taken while a live entry is there; of one that has ended the row goes."""
+    held = tx.agents.at(place)
+    if held is None:
+        return
+    if held.is_there(tx.now):
+        raise rules.Taken(held)
+    if pending := tx.archives.holding(held) if held.has_ended else None:
+        archive.settle(tx, pending)
+    else:
+        rules.expire(tx, held)
 
 
 def _amend(
-    tx: Transaction, before: AgentEntry, eyes: Eyes, change: AgentChange, version: int
+    tx: Transaction,
+    before: AgentEntry,
+    eyes: Eyes,
+    change: AgentChange,
+    version: int,
+    capacities: Capacities | None,  # None, where secrets are taken out, is without limits
 ) -> AgentEntry:
     if change.claims is not None:
         change.claims(before)
     rules.require_write(tx, before.place, eyes)
+    if capacities is not None:
+        binding.require_allowed(tx, before.place, before.labels)
     rules.require_version(before, version)
     require_room(tx)
     value = before.value if change.value is None else change.value
@@ -193,6 +247,13 @@ def _amend(
         raise rules.KeyLost  # it would have to be opened
     if handling.ttl == TASK_LIFETIME and before.labels.task is None:
         raise BadField("ttl", f"{TASK_LIFETIME} needs scope.task_id")
+    lost_its_end = before.handling.expires_at is not None and handling.expires_at is None
+    if lost_its_end or handling.ttl != before.handling.ttl:
+        binding.require_unfinished(tx, before.place.space.tier, before.labels, handling.ttl)
+    owner = before.place.space.agent
+    if capacities is not None and owner is not None and before.place.space.tier is Tier.WORKING:
+        growth = len(value.encode()) - before.size
+        binding.require_working_room(tx, owner, before.labels, capacities, growth, is_new=False)
     held = tx.memories.by_uid(before.id)
     if held is None:  # its space is damaged
         raise NotFound(rules.NO_ENTRY)

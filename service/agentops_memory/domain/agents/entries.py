@@ -6,11 +6,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TypeVar
 
-from ..errors import Denied, Invalid
+from ..errors import Invalid
 from ..memories.idempotency import IdempotentRequest, idempotent
 from ..memories.redactor import Redactor, RulesOf, default_rules
 from ..model.access import Caller, Role
-from ..model.agent_events import AgentEvent
 from ..model.agent_memory import (
     SEALED,
     AgentChange,
@@ -22,7 +21,7 @@ from ..model.agent_memory import (
     Eyes,
     Place,
 )
-from ..model.agents import NOT_YOUR_AGENT, AgentId
+from ..model.agents import AgentId
 from ..model.capacities import Capacities
 from ..model.stores import Written
 from ..ports.callbacks import noop
@@ -88,7 +87,9 @@ class AgentEntries:
         self._note(caller, eyes, at, found)
         return found
 
-    async def page(self, asking: Asking, filter_: AgentFilter, limit: int, offset: int) -> Listing:
+    async def page(
+        self, asking: Asking, filter_: AgentFilter, limit: int, offset: int
+    ) -> Listing[AgentEntry]:
         """Entries that the agent may read, newest first; who asks is asked before each portion."""
         caller, eyes = asking()
         caller.require(Role.READER)
@@ -149,7 +150,9 @@ class AgentEntries:
         clean = await _screened(len(change.value or ""), clean_change, redactor, change)
 
         work = idempotent(changes.amend, idempotency, again=again_by(eyes), ids=changes.ids_of)
-        done = await self.accesses.write(self.engine, caller, work, entry, eyes, clean, version)
+        done = await self.accesses.write(
+            self.engine, caller, work, entry, eyes, clean, version, self.capacities
+        )
         self._seal_soon(caller, change)
         return Written(value=done.entries[0], redacted=redactor.count)
 
@@ -219,31 +222,13 @@ class AgentEntries:
             self.on_erased(caller)
         return deleted
 
-    async def summary(self, caller: Caller, eyes: Eyes) -> AgentSummary:
-        """What the agent has in each tier, and which namespaces it may read."""
+    async def summary(self, caller: Caller, eyes: Eyes, agent: AgentId) -> AgentSummary:
+        """What an agent has in each tier, and which namespaces may be read by who asks.
+
+        Of another agent, who coordinates its work is told of what it may read; others Denied.
+        """
         caller.require(Role.READER)
-        return await self.engine.read(caller, reading.summary, eyes, self.capacities)
-
-    async def events(
-        self,
-        caller: Caller,
-        eyes: Eyes,
-        agent: AgentId,
-        limit: int,
-        *,
-        type_: str | None = None,
-        since: datetime | None = None,
-        after: int | None = None,
-    ) -> Sequence[AgentEvent]:
-        """An agent's own stream: newest first, or oldest first from a sequence on."""
-        caller.require(Role.READER)
-        if agent != eyes.agent:
-            raise Denied(NOT_YOUR_AGENT)
-
-        def page(tx: Transaction) -> Sequence[AgentEvent]:
-            return tx.agent_events.page(agent, limit, type_=type_, since=since, after=after)
-
-        return await self.engine.read(caller, page)
+        return await self.engine.read(caller, reading.summary, agent, eyes, self.capacities)
 
     async def flush(self) -> None:
         """Write what was noted of accesses and not written yet."""

@@ -84,11 +84,16 @@ def ttl_of(seconds: int) -> str:
     return f"{PREFIX}PT{seconds}S" if not days else f"{PREFIX}P{days}DT{rest}S"
 
 
+def require_future(at: datetime | None, now: datetime) -> None:
+    """Raise BadField for an end that has passed."""
+    if at is not None and at <= now:
+        raise BadField("expires_at", "must be in the future")
+
+
 def _ending(handling: Handling, at: datetime) -> Handling:
     """With the end that its ttl comes to from then on, unless one was set."""
     ttl, end = handling.ttl, handling.expires_at
-    if end is not None and end <= at:
-        raise BadField("expires_at", "must be in the future")
+    require_future(end, at)
     if end is not None or ttl is None or ttl == TASK_LIFETIME:
         return handling
     return replace(handling, expires_at=at + lifetime(ttl))

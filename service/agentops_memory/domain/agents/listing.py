@@ -1,12 +1,16 @@
-"""Lists of entries, which are read piece by piece: a thousand long values are never held."""
+"""Lists that are read piece by piece: a thousand long values are never held."""
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Generic, TypeVar
 
 from ..model.agent_memory import AgentEntry, AgentFilter, Eyes
 from ..model.memory import MemoryId
 from ..ports.engine import Transaction
+
+T = TypeVar("T")
+I = TypeVar("I")  # noqa: E741 - of an id
 
 AT_ONCE = 1024 * 1024  # bytes of values that one read holds
 
@@ -15,13 +19,13 @@ Left = Sequence[tuple[MemoryId, int]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listing:
-    """Entries, newest first, read as they are taken; and how many there are in all."""
+class Listing(Generic[T]):
+    """What is listed, read as it is taken; and how many there are in all."""
 
     total: int
     count: int  # that were there when it was begun
     is_whole: bool  # whether one portion has them all
-    portions: AsyncIterator[Sequence[AgentEntry]]
+    portions: AsyncIterator[Sequence[T]]
 
 
 def begin(
@@ -35,9 +39,14 @@ def begin(
 
 def go_on(tx: Transaction, eyes: Eyes, left: Left) -> tuple[Sequence[AgentEntry], Left, datetime]:
     """The next of a list, as many as one read holds; what is gone meanwhile is left out."""
+    ids, left = portion(left)
+    return tx.agents.some(ids, eyes), left, tx.now
+
+
+def portion(left: Sequence[tuple[I, int]]) -> tuple[list[I], Sequence[tuple[I, int]]]:
+    """As many of what is left, with its bytes, as one read holds; always one, if there is one."""
     size = count = 0
     while count < len(left) and (not count or size + left[count][1] <= AT_ONCE):
         size += left[count][1]
         count += 1
-    entries = tx.agents.some([id_ for id_, _ in left[:count]], eyes)
-    return entries, left[count:], tx.now
+    return [id_ for id_, _ in left[:count]], left[count:]

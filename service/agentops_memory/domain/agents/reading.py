@@ -3,8 +3,9 @@
 from dataclasses import replace
 from datetime import datetime
 
-from ..errors import NotFound
+from ..errors import Denied, NotFound
 from ..model.agent_memory import AgentEntry, AgentEntryId, AgentSummary, Eyes, Place
+from ..model.agents import NOT_YOUR_AGENT, AgentId
 from ..model.capacities import Capacities
 from ..ports.engine import Transaction
 from . import rules
@@ -18,16 +19,18 @@ def get(tx: Transaction, entry: AgentEntryId, eyes: Eyes) -> tuple[AgentEntry, d
 
 def at(tx: Transaction, place: Place) -> tuple[AgentEntry, datetime]:
     found = tx.agents.at(place)
-    if found is None or found.is_expired(tx.now):
+    if found is None or not found.is_there(tx.now):
         raise NotFound(rules.NO_ENTRY)
     return _readable(found), tx.now
 
 
-def summary(tx: Transaction, eyes: Eyes, capacities: Capacities) -> AgentSummary:
+def summary(tx: Transaction, agent: AgentId, eyes: Eyes, capacities: Capacities) -> AgentSummary:
+    if agent != eyes.agent and not tx.intents.coordinates(eyes, agent):
+        raise Denied(NOT_YOUR_AGENT)
     readable = tx.namespaces.page(eyes, MOST_NAMED, 0)
     return replace(
-        tx.agents.summary(eyes),
-        capacity=rules.episodic_capacity(tx, eyes.agent, capacities),
+        tx.agents.summary(agent, eyes),
+        capacity=rules.episodic_capacity(tx, agent, capacities),
         namespaces=tuple(namespace.name for namespace in readable),
     )
 

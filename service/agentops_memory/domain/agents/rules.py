@@ -1,6 +1,7 @@
 """What holds for every write of agents' memory: access, places, capacity, events."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 
 from ..errors import Conflict, Denied, NotFound, Refusal, Unavailable
 from ..memories.limits import require_room
@@ -11,17 +12,21 @@ from ..model.agent_memory import (
     AgentEntry,
     AgentEntryId,
     Eyes,
+    Labels,
     Place,
     Tier,
 )
 from ..model.agents import AgentId
 from ..model.capacities import Capacities
 from ..model.erasure import ErasureId
+from ..model.intents import IntentId
 from ..model.memory import MemoryId
 from ..ports.engine import Transaction
+from .binding import OverCapacity, most_episodic, require_working_room
+from .lifetime import TASK_LIFETIME
 
 NO_ENTRY = "No such entry."
-ENDED = "expired"  # the reason of an event
+ENDED, TASK_ENDED = "expired", "task_ended"  # the reasons of an event
 MOST_EVICTED = 100  # in one transaction: a capacity that was lowered is reached step by step
 
 
@@ -65,16 +70,6 @@ class AtItem(Refusal):
         self.number, self.refusal = number, refusal
 
 
-class OverCapacity(Conflict):
-    """As many entries as there may be are there (§9.4)."""
-
-    code = "over_capacity"
-
-    def __init__(self, limit: str, count: int, most: int) -> None:
-        super().__init__(f"The agent may hold {most:,} entries here.")
-        self.limit, self.count, self.most = limit, count, most
-
-
 def known(tx: Transaction, entry: AgentEntryId, eyes: Eyes) -> AgentEntry:
     """The entry; NotFound for one that there is not, or that these eyes may not see."""
     found = tx.agents.get(entry, eyes)
@@ -101,16 +96,6 @@ def require_version(entry: AgentEntry, version: int | None) -> None:
         raise Outdated(entry)
 
 
-def make_place_free(tx: Transaction, place: Place) -> None:
-    """Raise Taken while a live entry is there; one that has expired is removed."""
-    held = tx.agents.at(place)
-    if held is None:
-        return
-    if not held.is_expired(tx.now):
-        raise Taken(held)
-    remove(tx, held, EventType.EXPIRED, reason=ENDED)
-
-
 def make_room(
     tx: Transaction,
     draft: AgentDraft,
@@ -127,19 +112,57 @@ def make_room(
     space = draft.place.space
     if space.agent is None:
         return 0
-    agent, is_working = space.agent, space.tier is Tier.WORKING
-    most = capacities.working if is_working else episodic_capacity(tx, agent, capacities)
-    count = tx.agents.count(space.tier, agent)
-    if count >= most and is_working:
-        raise OverCapacity("working_capacity", count, most)
-    over = max(0, min(count + 1 - most, most_evicted))
+    agent = space.agent
+    if space.tier is Tier.WORKING:
+        size = len(draft.value.encode())
+        require_working_room(tx, agent, draft.labels, capacities, size)
+        return 0
+    evicted = 0
+    for limit in _episodic_limits(tx, agent, draft.labels, capacities):
+        evicted += _evict(tx, agent, limit, but, most_evicted - evicted)
+    return evicted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Limit:
+    """How many episodic entries an agent may hold: in all, or bound to an intent."""
+
+    name: str
+    count: int
+    most: int
+    intent: IntentId | None = None
+
+
+def _episodic_limits(
+    tx: Transaction, agent: AgentId, labels: Labels, capacities: Capacities
+) -> Iterator[_Limit]:
+    most = most_episodic(tx, labels)
+    if most is not None and labels.intent is not None:
+        intent = IntentId(labels.intent)
+        yield _Limit(
+            name="max_episodic_memory_per_agent",
+            count=tx.bound.episodic_of(intent, agent),
+            most=most,
+            intent=intent,
+        )
+    yield _Limit(
+        name="episodic_capacity",
+        count=tx.agents.count(Tier.EPISODIC, agent),
+        most=episodic_capacity(tx, agent, capacities),
+    )
+
+
+def _evict(
+    tx: Transaction, agent: AgentId, limit: _Limit, but: Collection[MemoryId], most_evicted: int
+) -> int:
+    over = max(0, min(limit.count + 1 - limit.most, most_evicted))
     if over > 0:
         for gone in tx.agents.expired(MOST_EVICTED, agent=agent):
-            remove(tx, gone, EventType.EXPIRED, reason=ENDED)
+            expire(tx, gone)
     for _ in range(over):
-        victim = tx.agents.victim(agent, but)
+        victim = tx.agents.victim(agent, but, limit.intent)
         if victim is None:
-            raise OverCapacity("episodic_capacity", count, most)
+            raise OverCapacity(limit.name, limit.count, limit.most)
         remove(tx, victim, EventType.EVICTED, reason="capacity")
     return over
 
@@ -161,6 +184,13 @@ def remove(
     tx.memories.erase(entry.memory)
     note(tx, type_, entry, actor, reason=reason)
     add_receipt(tx)
+
+
+def expire(tx: Transaction, entry: AgentEntry) -> None:
+    """Remove an entry that has ended by itself, or with its task."""
+    with_task = entry.handling.ttl == TASK_LIFETIME and not entry.handling.is_own_expiry
+    reason = TASK_ENDED if with_task else ENDED
+    remove(tx, entry, EventType.EXPIRED, reason=reason)
 
 
 def add_receipt(tx: Transaction) -> None:
@@ -190,4 +220,6 @@ def note(
         payload["previous_version"] = before.version
     if reason is not None:
         payload["reason"] = reason
-    tx.agent_events.add(type_, entry, payload, None if actor is None else actor.agent)
+    who = None if actor is None else actor.agent
+    owner = entry.place.space.agent or who or entry.created_by
+    tx.agent_events.add(type_, payload, entry.labels, agent=owner, actor=who)

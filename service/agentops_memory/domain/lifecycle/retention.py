@@ -7,11 +7,11 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from ..agents.rules import ENDED, add_receipt, remove
+from ..agents.rules import add_receipt, expire
 from ..model.access import Caller
-from ..model.agent_events import EventType
 from ..model.agent_memory import AgentEntryId
 from ..model.erasure import Erasure, ErasureId
+from ..model.intents import TaskId
 from ..model.kinds import TRAITS, SpaceKind
 from ..model.memory import MemoryId
 from ..model.retention import Kind
@@ -169,7 +169,7 @@ def expired_entries(tx: Transaction, by: By = None) -> list[AgentEntryId]:
 def remove_entries(tx: Transaction, found: Sequence[AgentEntryId], by: By = None) -> SweepStep:
     still = tx.agents.expired(len(found), until=min(tx.now, by or tx.now))
     for entry in still:
-        remove(tx, entry, EventType.EXPIRED, reason=ENDED)
+        expire(tx, entry)
     return SweepStep(rows=len(still), done=len(found))
 
 
@@ -182,6 +182,22 @@ def remove_events(tx: Transaction, found: Sequence[int], _: By = None) -> SweepS
     some = found[:MAX_REMOVED]
     add_receipt(tx)  # for the names in them
     return SweepStep(rows=tx.agent_events.forget(some), done=len(some))
+
+
+def log_past_retention(tx: Transaction, by: By = None) -> list[int]:
+    until = _until(tx, Kind.LOG, by)
+    return tx.agent_events.past(until, MAX_FOUND, of_log=True) if until else []
+
+
+def tasks_past_retention(tx: Transaction, by: By = None) -> list[TaskId]:
+    until = _until(tx, Kind.LOG, by)
+    return tx.tasks.past(until, MAX_FOUND) if until else []
+
+
+def remove_tasks(tx: Transaction, found: Sequence[TaskId], by: By = None) -> SweepStep:
+    until, some = _until(tx, Kind.LOG, by), found[:MAX_REMOVED]
+    add_receipt(tx)
+    return SweepStep(rows=tx.tasks.forget(some, until) if until else 0, done=len(some))
 
 
 def empty_spaces(tx: Transaction, _: By = None) -> list[int]:
@@ -207,6 +223,8 @@ STEPS: Sequence[tuple[Kind, Find, Remove]] = (
     (Kind.IDEMPOTENCY, records_past_retention, remove_records),
     (Kind.RECEIPTS, receipts_past_retention, remove_receipts),
     (Kind.EVENTS, events_past_retention, remove_events),
+    (Kind.LOG, log_past_retention, remove_events),
+    (Kind.LOG, tasks_past_retention, remove_tasks),
     (Kind.EVENTS, empty_spaces, remove_spaces),
 )
 

@@ -91,6 +91,7 @@ class Caller:
     role: Role = Role.ADMIN
     projects: Patterns = EVERYTHING
     agents: Patterns = EVERYTHING  # for which it speaks
+    coordinates: bool = True  # whether it may make intents
     key: KeyId | None = None
 
     def require(self, role: Role) -> None:

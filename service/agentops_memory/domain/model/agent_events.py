@@ -1,4 +1,4 @@
-"""Events of agents' memory: what happened to entries, in order (RFC-0015 §5)."""
+"""Events of agents' memory and of intents: what happened, in order (RFC-0015 §5)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,27 +7,97 @@ from enum import StrEnum
 
 from .agent_memory import Labels
 from .agents import AgentId
+from .intents import IntentId, TaskStatus
 
 
 class EventType(StrEnum):
-    """What happened to an entry (§5.1)."""
+    """What the service tells of itself, and no client may (§5.1; RFC-0012)."""
 
     CREATED = "memory.created"
     UPDATED = "memory.updated"
     DELETED = "memory.deleted"
     EVICTED = "memory.evicted"
     EXPIRED = "memory.expired"
+    ARCHIVED = "memory.archived"
+    TASK_CREATED = "task.created"
+    TASK_PROGRESS = "task.progress"  # of one that is pending again
+    TASK_READY = "task.ready"
+    TASK_CLAIMED = "task.claimed"
+    TASK_STARTED = "task.started"
+    TASK_COMPLETED = "task.completed"
+    TASK_FAILED = "task.failed"
+    TASK_BLOCKED = "task.blocked"
+    TASK_CANCELLED = "task.cancelled"
+    TASK_SKIPPED = "task.skipped"
+    TASK_RETRYING = "task.retrying"
+    ASSIGNED = "agent_assigned"
+
+
+OF_STATUS: Mapping[TaskStatus, EventType] = {
+    TaskStatus.PENDING: EventType.TASK_PROGRESS,
+    TaskStatus.READY: EventType.TASK_READY,
+    TaskStatus.CLAIMED: EventType.TASK_CLAIMED,
+    TaskStatus.RUNNING: EventType.TASK_STARTED,
+    TaskStatus.BLOCKED: EventType.TASK_BLOCKED,
+    TaskStatus.COMPLETED: EventType.TASK_COMPLETED,
+    TaskStatus.FAILED: EventType.TASK_FAILED,
+    TaskStatus.CANCELLED: EventType.TASK_CANCELLED,
+    TaskStatus.SKIPPED: EventType.TASK_SKIPPED,
+}
+
+# What the package's clients can read of an event's type, but for what the service tells.
+LOGGED = frozenset(
+    """
+    intent_created state_patched status_changed agent_unassigned constraint_added
+    constraint_removed dependency_added dependency_removed lease_acquired lease_released
+    arbitration_requested decision_recorded attachment_added portfolio_created
+    added_to_portfolio removed_from_portfolio failure_recorded comment tool_call_started
+    tool_call_completed tool_call_failed llm_request_started llm_request_completed
+    llm_request_failed stream_started stream_chunk stream_completed stream_cancelled
+    access_granted access_revoked access_expired access_requested access_request_approved
+    access_request_denied plan.created plan.activated plan.paused plan.resumed plan.completed
+    plan.failed plan.checkpoint_reached plan.checkpoint_approved plan.checkpoint_rejected
+    coordinator.decision coordinator.heartbeat coordinator.paused coordinator.resumed
+    coordinator.replaced coordinator.unresponsive coordinator.failed_over coordinator.handoff
+    coordinator.plan_overridden coordinator.guardrails_updated coordinator.stalled
+    coordinator.escalation_resolved governance.policy_set governance.policy_removed
+    governance.approval_granted governance.approval_denied governance.violation tool.invoked
+    tool.denied grant.created grant.delegated grant.revoked grant.expired grant.suspended
+    grant.resumed credential.created credential.rotated credential.expired credential.revoked
+    agent.lifecycle agent.registered agent.status_changed agent.dead trigger.fired
+    trigger.skipped trigger.cascade_limit trigger.namespace_blocked agent.identity.registered
+    agent.identity.rotated agent.identity.revoked agent.identity.challenge_issued
+    agent.identity.verified log.checkpoint.created log.checkpoint.anchored channel.created
+    channel.closed channel.message governance.approval_enforced federation.dispatched
+    federation.received federation.callback federation.budget_warning federation.completed
+    federation.failed intent.suspended intent.resumed intent.suspension_expired
+    engagement.decision intent.suspension_renotified intent.suspension_escalated
+    portfolio.member_suspended portfolio.member_resumed
+    """.split()
+)
+"""The types that clients log; another one would break every reader of the log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentEvent:
-    """One change of an entry, of which it tells no value."""
+    """Something that happened; of memory it tells no value, but in an archive."""
 
     id: str
     sequence: int
-    type: EventType
-    agent: AgentId  # whose stream it stands in
+    type: str
+    agent: AgentId | None  # whose stream it stands in
     actor: AgentId | None  # None where nobody did it
     labels: Labels
     payload: Mapping[str, object]
     at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventFilter:
+    """Which events are asked for: an agent's stream, or an intent's log."""
+
+    agent: AgentId | None = None
+    intent: IntentId | None = None
+    type: str | None = None
+    since: datetime | None = None  # later than this
+    after: int | None = None  # oldest first, from the sequence on

@@ -107,12 +107,22 @@ class Handling:
         return self.sensitivity in SEALED
 
 
+class Binding(IntEnum):
+    """What an entry is bound to of what it names; the rest are labels, without effect (§2.1)."""
+
+    NONE = 0
+    INTENT = 1
+    TASK = 2  # and its intent
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Labels:
     """The task and the intent that an entry names."""
 
     task: str | None = None
     intent: str | None = None
+    binding: Binding = Binding.NONE
+    attempt: int | None = None  # at the task that it is bound to
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,11 +173,12 @@ class AgentEntry:
     version: int
     created_at: datetime
     updated_at: datetime
+    has_ended: bool = False  # with its task: the archive has it
 
-    def is_expired(self, now: datetime) -> bool:
-        """Whether it is not there any more at the instant."""
+    def is_there(self, now: datetime) -> bool:
+        """Whether there is still such an entry at the instant."""
         lifecycle = Lifecycle(expires_at=self.handling.expires_at)
-        return lifecycle.is_expired(now)
+        return not self.has_ended and not lifecycle.is_expired(now)
 
     @property
     def is_lost(self) -> bool:

@@ -55,6 +55,7 @@ class Key:
     role: Role
     projects: Patterns
     agents: Patterns = NOTHING
+    coordinates: bool = False  # whether it may make intents
     secrets: tuple[Secret, ...]
     created_at: datetime
     revoked_at: datetime | None = None
@@ -144,6 +145,7 @@ def issued(
     now: datetime,
     *,
     agents: Patterns = NOTHING,
+    coordinates: bool = False,
 ) -> tuple[Key, str]:
     """A new key, and the token that opens it: the only copy of its secret."""
     secret, kept = _new_secret()
@@ -154,6 +156,7 @@ def issued(
         role=role,
         projects=projects,
         agents=agents,
+        coordinates=coordinates,
         secrets=(kept,),
         created_at=now,
     )

@@ -17,6 +17,7 @@ class Kind(StrEnum):
     AUDIT = "audit"
     RECEIPTS = "receipts"
     EVENTS = "events"
+    LOG = "log"
 
 
 WHAT = {
@@ -27,6 +28,7 @@ WHAT = {
     Kind.AUDIT: "audit lines",
     Kind.RECEIPTS: "erasure receipts whose bytes are gone",
     Kind.EVENTS: "events of agents' memory",
+    Kind.LOG: "logs of intents, with their archives, and finished tasks",
 }
 BY_CLOCK = frozenset(Kind) - {Kind.REVISIONS}  # by age; revisions are kept by number
 
@@ -42,6 +44,7 @@ class Retentions:
     audit: timedelta = timedelta(days=400)
     receipts: timedelta = FOR_EVER
     events: timedelta = timedelta(days=30)
+    log: timedelta = FOR_EVER
 
     def time(self, kind: Kind) -> timedelta:
         """The retention of a kind that is kept by age.
@@ -55,6 +58,7 @@ class Retentions:
             Kind.AUDIT: self.audit,
             Kind.RECEIPTS: self._receipts,
             Kind.EVENTS: self.events,
+            Kind.LOG: self.log,
         }
         return times[kind]
 

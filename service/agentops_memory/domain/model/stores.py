@@ -216,4 +216,5 @@ class Written(Generic[T]):
     value: T
     redacted: int = 0
     evicted: int = 0  # entries of agents' memory that made room
+    archived: int = 0  # those of a task that has ended
     is_new: bool = False  # whether a write that makes or changes has made it

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
-from ..model.agent_events import AgentEvent, EventType
+from ..model.agent_events import AgentEvent, EventFilter
 from ..model.agent_memory import (
     AgentDraft,
     AgentEntry,
@@ -13,12 +13,14 @@ from ..model.agent_memory import (
     AgentSpace,
     AgentSummary,
     Eyes,
+    Labels,
     Namespace,
     Permissions,
     Place,
     Tier,
 )
 from ..model.agents import AgentExtent, AgentId, ListedAgent
+from ..model.intents import IntentId
 from ..model.memory import MemoryId
 from ..model.space import Space
 
@@ -52,8 +54,10 @@ class AgentTable(Protocol):
     def some(self, memories: Sequence[MemoryId], eyes: Eyes) -> list[AgentEntry]:
         """Those of these that the eyes may see still, in their order."""
 
-    def writable(self, filter_: AgentFilter, eyes: Eyes, limit: int) -> list[AgentEntry]:
-        """Those that the asking agent may change, newest first."""
+    def writable(
+        self, filter_: AgentFilter, eyes: Eyes, limit: int, offset: int
+    ) -> list[AgentEntry]:
+        """Those that the asking agent may change, newest first; guardrails are not asked."""
 
     def total(self, filter_: AgentFilter, eyes: Eyes) -> int:
         """How many these eyes may see."""
@@ -61,18 +65,21 @@ class AgentTable(Protocol):
     def count(self, tier: Tier, agent: AgentId) -> int:
         """How many entries of a tier an agent has."""
 
-    def summary(self, eyes: Eyes) -> AgentSummary:
-        """What an agent has; without its capacity, which the table does not know."""
+    def summary(self, agent: AgentId, eyes: Eyes) -> AgentSummary:
+        """What these eyes may read of an agent's; its capacity is left out: no table knows it."""
 
     def expired(
         self, limit: int, *, agent: AgentId | None = None, until: datetime | None = None
     ) -> list[AgentEntry]:
         """Entries that have expired, by then or by now, of any agent or of one; the first first."""
 
-    def victim(self, agent: AgentId, but: Collection[MemoryId]) -> AgentEntry | None:
+    def victim(
+        self, agent: AgentId, but: Collection[MemoryId], intent: IntentId | None = None
+    ) -> AgentEntry | None:
         """The episodic entry that is evicted next (RFC-0015 §2.2): none if all are pinned.
 
-        The lowest priority, then the longest not accessed, then the earliest updated.
+        The lowest priority, then the longest not accessed, then the earliest updated; of
+        those that are bound to an intent, if one is given.
         """
 
     def touch(self, accesses: Mapping[MemoryId, datetime]) -> None:
@@ -136,30 +143,33 @@ class NamespaceTable(Protocol):
 
 
 class AgentEventTable(Protocol):
-    """The streams of agents."""
+    """Events: the streams of agents, and the logs of intents."""
 
     def add(
         self,
-        type_: EventType,
-        entry: AgentEntry,
+        type_: str,
         payload: Mapping[str, object],
-        actor: AgentId | None,
-    ) -> None:
-        """Add an event of an entry, in the transaction of what it tells."""
-
-    def page(
-        self,
-        agent: AgentId,
-        limit: int,
+        labels: Labels,
         *,
-        type_: str | None,
-        since: datetime | None,
-        after: int | None,
-    ) -> Sequence[AgentEvent]:
-        """Events of an agent's stream: newest first, or oldest first from a sequence on."""
+        agent: AgentId | None,
+        actor: AgentId | None,
+    ) -> int:
+        """Add an event, in the transaction of what it tells, to an agent's stream; its sequence.
 
-    def past(self, until: datetime, most: int) -> list[int]:
-        """The sequences of events of that time or earlier, oldest first."""
+        It stands in the log of the intent that the labels name.
+        """
+
+    def listed(self, filter_: EventFilter, limit: int) -> list[tuple[int, int]]:
+        """The sequences of events, with their bytes: newest first, or oldest after a sequence."""
+
+    def some(self, sequences: Sequence[int]) -> list[AgentEvent]:
+        """The events of these sequences that there are, in their order."""
+
+    def fill(self, sequence: int, payload: Mapping[str, object]) -> None:
+        """Let an event tell this."""
+
+    def past(self, until: datetime, most: int, *, of_log: bool = False) -> list[int]:
+        """Sequences of that time or earlier, oldest first: of memory's events, or of the rest."""
 
     def forget(self, sequences: Sequence[int]) -> int:
         """Remove events; how many were there."""

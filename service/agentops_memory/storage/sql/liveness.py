@@ -18,6 +18,9 @@ ENDED = "expires_at <= :now"
 UNSWEPT = f"expires_at IS NOT NULL AND NOT is_swept AND {ENDED}"
 RETURNED = f"is_swept AND NOT {ENDED}"
 
+# Of what an agent was given on an intent: before its end, if it has one.
+IN_FORCE = f"(expires_at IS NULL OR NOT {ENDED})"
+
 
 def undeleted(alias: str) -> str:
     """Live or expired."""

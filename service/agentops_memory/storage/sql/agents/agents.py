@@ -11,9 +11,10 @@ from ....domain.model.agents import AgentExtent, AgentId, ListedAgent
 from ....domain.model.capacities import LARGEST_CAPACITY
 from ....domain.model.memory import MemoryId
 from ....domain.ports.retention import MAX_STEP
-from ..liveness import live
 from ..rows import count, micros, optional_instant, portion
 from ..table import Table
+from .sight import HERE
+from .sizes import sum_of
 
 OWNED = f"('{Tier.WORKING}', '{Tier.EPISODIC}')"
 
@@ -22,7 +23,7 @@ KNOWN = """(SELECT agent AS name
               FROM agent_spaces
              WHERE agent <> ''
              UNION
-            SELECT agent FROM agent_events
+            SELECT agent FROM agent_events WHERE agent <> ''
              UNION
             SELECT name FROM agents) k"""
 
@@ -40,13 +41,13 @@ class Agents(Table):
             f"""SELECT k.name,
                        count(m.id) FILTER (WHERE a.tier = '{Tier.WORKING}'),
                        count(m.id) FILTER (WHERE a.tier = '{Tier.EPISODIC}'),
-                       sum(CASE WHEN m.id IS NULL THEN 0 ELSE a.size END),
+                       {sum_of("CASE WHEN m.id IS NULL THEN 0 ELSE a.size END")},
                        max(m.updated_at),
                        max(g.episodic_capacity)
                   FROM {KNOWN}
                   LEFT JOIN agents g ON g.name = k.name
                   LEFT JOIN agent_memories a ON a.tier IN {OWNED} AND a.agent = k.name
-                  LEFT JOIN memories m ON m.id = a.memory_id AND {live("m")}
+                  LEFT JOIN memories m ON m.id = a.memory_id AND {HERE}
               GROUP BY k.name
               ORDER BY k.name""",
             now=micros(self._now),
@@ -128,7 +129,7 @@ class Agents(Table):
         working, episodic, size = self._execute(
             f"""SELECT count(*) FILTER (WHERE tier = '{Tier.WORKING}'),
                        count(*) FILTER (WHERE tier = '{Tier.EPISODIC}'),
-                       coalesce(sum(size), 0)
+                       {sum_of("size")}
                   FROM agent_memories
                  WHERE {condition}""",
             **values,

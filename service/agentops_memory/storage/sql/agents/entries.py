@@ -13,25 +13,27 @@ from ....domain.model.agent_memory import (
     AgentFilter,
     AgentSpace,
     AgentSummary,
+    Binding,
     Eyes,
     Place,
     Tier,
-    TierSummary,
 )
 from ....domain.model.agents import AgentId
+from ....domain.model.intents import IntentId
 from ....domain.model.memory import MemoryId
 from ....domain.model.space import Space
 from ....domain.text.ids import Uids
+from ....domain.text.normalization import REPLACEMENT
 from ..liveness import ENDED, live, undeleted
 from ..memories import Spaces
-from ..rows import count, micros, optional_instant
+from ..rows import count, micros
 from ..table import Table
+from . import sight
 from .filters import conditions
 from .rows import ENTRIES, ENTRY, entry_of, handled
 from .seals import Seals
-from .sight import READABLE, WRITABLE, seen
-
-MOST_NAMED = 1_000
+from .sight import HAS_ENDED, HERE, Sight
+from .summaries import Summaries
 
 
 @dataclass(eq=False)
@@ -66,7 +68,8 @@ class AgentEntries(Table):
         return space.within(scope)
 
     def get(self, entry: AgentEntryId, eyes: Eyes) -> AgentEntry | None:
-        return self._one(f"m.uid = :uid AND {live('m')} AND {READABLE}", uid=entry, **seen(eyes))
+        found = self._seen(entry, sight.own(eyes))
+        return found or self._seen(entry, sight.readable(self._connection, eyes, self._now))
 
     def one(self, memory: MemoryId) -> AgentEntry | None:
         return self._one(f"m.id = :id AND {undeleted('m')}", id=memory)
@@ -89,6 +92,8 @@ class AgentEntries(Table):
             created_by=maker,
             task=draft.labels.task,
             intent=draft.labels.intent,
+            binding=draft.labels.binding,
+            attempt=draft.labels.attempt,
             size=len(draft.value.encode()),
             accessed_at=micros(self._now),
             **handled(draft.handling),
@@ -119,9 +124,10 @@ class AgentEntries(Table):
     def listed(
         self, filter_: AgentFilter, eyes: Eyes, limit: int, offset: int
     ) -> list[tuple[MemoryId, int]]:
-        return self._listed(filter_, eyes, READABLE, limit, offset)
+        return self._listed(filter_, self._readable(eyes), limit, offset)
 
     def some(self, memories: Sequence[MemoryId], eyes: Eyes) -> list[AgentEntry]:
+        seen = self._readable(eyes)
         rows = self._execute(
             f"""SELECT {ENTRY}
                   FROM {self._sql.ids("given")}
@@ -129,58 +135,25 @@ class AgentEntries(Table):
                   JOIN memories m ON m.id = a.memory_id
                   JOIN agent_spaces p ON p.space_id = m.space_id
                   LEFT JOIN lifecycles l ON l.memory_id = m.id
-                 WHERE {live("m")} AND {READABLE}
+                 WHERE {HERE} AND {seen.condition}
               ORDER BY given.key""",
             ids=json.dumps(memories),
-            **seen(eyes),
+            **seen.values,
             **self._at,
         )
         return self._seals.opened(map(entry_of, rows))
 
-    def writable(self, filter_: AgentFilter, eyes: Eyes, limit: int) -> list[AgentEntry]:
-        found = self._listed(filter_, eyes, WRITABLE, limit, 0)
+    def writable(
+        self, filter_: AgentFilter, eyes: Eyes, limit: int, offset: int
+    ) -> list[AgentEntry]:
+        found = self._listed(filter_, sight.writable(eyes), limit, offset)
         return self.some([id_ for id_, _ in found], eyes)
 
-    def summary(self, eyes: Eyes) -> AgentSummary:
-        tiers = {tier: self._tier(tier, eyes) for tier in (Tier.WORKING, Tier.EPISODIC)}
-        tasks = self._scalars(
-            f"""SELECT DISTINCT a.task
-                  FROM {ENTRIES}
-                 WHERE p.tier = '{Tier.WORKING}' AND p.agent = :eyes AND {live("m")}
-                       AND a.task IS NOT NULL
-              ORDER BY a.task
-                 LIMIT {MOST_NAMED}""",
-            eyes=eyes.agent,
-            **self._at,
-        )
-        return AgentSummary(
-            working=tiers[Tier.WORKING],
-            tasks=tuple(tasks),
-            episodic=tiers[Tier.EPISODIC],
-            capacity=0,
-            namespaces=(),
-        )
-
-    def _tier(self, tier: Tier, eyes: Eyes) -> TierSummary:
-        entries, size, pinned, oldest, newest = self._execute(
-            f"""SELECT count(*), coalesce(sum(a.size), 0), coalesce(sum(a.is_pinned), 0),
-                       min(m.created_at), max(m.created_at)
-                  FROM {ENTRIES}
-                 WHERE a.tier = :tier AND a.agent = :eyes AND {live("m")}""",
-            tier=tier.value,
-            eyes=eyes.agent,
-            **self._at,
-        ).fetchone()
-        return TierSummary(
-            entries=entries,
-            size=count(size),
-            pinned=count(pinned),
-            oldest=optional_instant(oldest),
-            newest=optional_instant(newest),
-        )
+    def summary(self, agent: AgentId, eyes: Eyes) -> AgentSummary:
+        return Summaries(self._connection, self._sql, self._now).of(agent, eyes)
 
     def total(self, filter_: AgentFilter, eyes: Eyes) -> int:
-        condition, values = self._asked(filter_, eyes, READABLE)
+        condition, values = self._asked(filter_, self._readable(eyes))
         return self._number(f"SELECT count(*) FROM {self._of_spaces} WHERE {condition}", **values)
 
     def count(self, tier: Tier, agent: AgentId) -> int:
@@ -207,7 +180,7 @@ class AgentEntries(Table):
                  {self._sql.leads} agent_memories a ON a.memory_id = l.memory_id{whose}
                   JOIN memories m ON m.id = a.memory_id
                   JOIN agent_spaces p ON p.space_id = m.space_id
-                 WHERE l.{ENDED}
+                 WHERE l.{ENDED} AND NOT {HAS_ENDED}
               ORDER BY l.expires_at, m.id
                  LIMIT :limit""",
             limit=limit,
@@ -216,17 +189,21 @@ class AgentEntries(Table):
         )
         return self._seals.opened(map(entry_of, rows))
 
-    def victim(self, agent: AgentId, but: Collection[MemoryId]) -> AgentEntry | None:
+    def victim(
+        self, agent: AgentId, but: Collection[MemoryId], intent: IntentId | None = None
+    ) -> AgentEntry | None:
+        of_intent = f" AND a.intent = :intent AND a.binding > {Binding.NONE:d}"
         found = self._scalars(  # along the index of victims: the first is one of few
             f"""SELECT m.id
                   FROM agent_memories a
                  {self._sql.leads} memories m ON m.id = a.memory_id
                  WHERE a.tier = '{Tier.EPISODIC}' AND a.agent = :agent AND a.is_pinned = 0
-                       AND {live("m")}
+                       AND {live("m")}{of_intent if intent else ""}
                        AND m.id NOT IN (SELECT value FROM {self._sql.ids("given")})
               ORDER BY a.priority, a.accessed_at, m.updated_at, m.id
                  LIMIT 1""",
             agent=agent,
+            intent=intent,
             ids=json.dumps(list(but)),
             **self._at,
         )
@@ -253,42 +230,50 @@ class AgentEntries(Table):
 
     def _scope(self, space: AgentSpace) -> str | None:
         row = self._execute(
-            """SELECT s.scope
+            """SELECT s.id, s.scope
                  FROM agent_spaces p
                  JOIN spaces s ON s.id = p.space_id
                 WHERE p.tier = :tier AND p.agent = :agent AND p.namespace = :namespace""",
             **_named(space),
         ).fetchone()
-        return None if row is None else str(row[0])
+        if row is None:
+            return None
+        id_, scope = row
+        if REPLACEMENT in scope:  # damaged: it would be another space, beside which nothing is told
+            scope = self._uids.make(self._now)
+            self._execute("UPDATE spaces SET scope = :scope WHERE id = :id", id=id_, scope=scope)
+        return str(scope)
 
-    def _one(
-        self, condition: str, /, *, order: str = "m.id", **values: object
-    ) -> AgentEntry | None:
+    def _one(self, condition: str, /, **values: object) -> AgentEntry | None:
         found = self._first(
             entry_of,
-            f"SELECT {ENTRY} FROM {ENTRIES} WHERE {condition} ORDER BY {order} LIMIT 1",
+            f"SELECT {ENTRY} FROM {ENTRIES} WHERE {condition} ORDER BY m.id LIMIT 1",
             **self._at,
             **values,
         )
         return None if found is None else self._seals.opened([found])[0]
 
     def _listed(
-        self, filter_: AgentFilter, eyes: Eyes, allowed: str, limit: int, offset: int
+        self, filter_: AgentFilter, seen: Sight, limit: int, offset: int
     ) -> list[tuple[MemoryId, int]]:
-        condition, values = self._asked(filter_, eyes, allowed)
+        condition, values = self._asked(filter_, seen)
         order = f"ORDER BY m.id DESC LIMIT {limit:d} OFFSET {offset:d}"
         found = f"SELECT m.id, a.size FROM {self._of_spaces} WHERE {condition} {order}"
         rows = self._execute(found, **values)
         return [(MemoryId(id_), count(size)) for id_, size in rows]
 
-    def _asked(
-        self, filter_: AgentFilter, eyes: Eyes, allowed: str
-    ) -> tuple[str, dict[str, object]]:
+    def _asked(self, filter_: AgentFilter, seen: Sight) -> tuple[str, dict[str, object]]:
         """The condition that entries are asked for, and what it names."""
         parts = dict(conditions(self._sql, filter_))
         values = {name: value for named in parts.values() for name, value in named.items()}
-        condition = " AND ".join([live("m"), allowed, *parts])
-        return condition, {**values, **seen(eyes), **self._at}
+        condition = " AND ".join([HERE, seen.condition, *parts])
+        return condition, {**values, **seen.values, **self._at}
+
+    def _readable(self, eyes: Eyes) -> Sight:
+        return sight.readable(self._connection, eyes, self._now)
+
+    def _seen(self, entry: AgentEntryId, seen: Sight) -> AgentEntry | None:
+        return self._one(f"m.uid = :uid AND {HERE} AND {seen.condition}", uid=entry, **seen.values)
 
 
 def _named(space: AgentSpace) -> dict[str, Any]:

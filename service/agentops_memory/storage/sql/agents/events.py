@@ -1,4 +1,4 @@
-"""SQL for the events of agents' memory."""
+"""SQL for events: of agents' memory, and of intents."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -6,18 +6,21 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from ....domain.model.agent_events import AgentEvent, EventType
-from ....domain.model.agent_memory import (
-    AgentEntry,
-    Labels,
-)
+from ....domain.model.agent_events import LOGGED, AgentEvent, EventFilter, EventType
+from ....domain.model.agent_memory import Binding, Labels
 from ....domain.model.agents import AgentId
 from ....domain.text.ids import Uids
 from ....domain.text.json_words import stored_object
 from ..rows import instant, member, micros
 from ..table import Table
 
-EVENT = "e.uid, e.id, e.type, a.agent, a.actor, a.task, a.intent, e.payload, e.at"
+EVENT = "e.uid, e.id, e.type, a.agent, a.actor, a.task, a.intent, a.binding, e.payload, e.at"
+
+# As the partial indexes say it: what is kept for the time of events, and the log of intents.
+OF_MEMORY = f"type >= 'memory.' AND type < 'memory/' AND type <> '{EventType.ARCHIVED}'"
+OF_LOG = f"NOT ({OF_MEMORY})"
+
+KNOWN = LOGGED | {*EventType}
 
 
 @dataclass(eq=False)
@@ -29,59 +32,79 @@ class AgentEvents(Table):
 
     def add(
         self,
-        type_: EventType,
-        entry: AgentEntry,
+        type_: str,
         payload: Mapping[str, object],
+        labels: Labels,
+        *,
+        agent: AgentId | None,
         actor: AgentId | None,
-    ) -> None:
-        owner = entry.place.space.agent or actor or entry.created_by
+    ) -> int:
         event = self._inserted(
             "events",
             uid=self._uids.make(self._now),
-            type=type_.value,
-            payload=json.dumps(payload, ensure_ascii=False, separators=(",", ":")),
+            type=type_,
+            payload=_written(payload),
             at=micros(self._now),
         )
         self._insert(
             "agent_events",
             event_id=event,
-            agent=owner,
+            agent=agent or "",
             actor=actor,
-            task=entry.labels.task,
-            intent=entry.labels.intent,
+            task=labels.task,
+            intent=labels.intent,
+            binding=labels.binding,
         )
+        return event
 
-    def page(
-        self,
-        agent: AgentId,
-        limit: int,
-        *,
-        type_: str | None,
-        since: datetime | None,
-        after: int | None,
-    ) -> list[AgentEvent]:
-        of_type = "" if type_ is None else " AND e.type = :type"
-        later = "" if since is None else " AND e.at > :since"
-        on = "" if after is None else " AND a.event_id > :after"
-        order = "DESC" if after is None else "ASC"
+    def listed(self, filter_: EventFilter, limit: int) -> list[tuple[int, int]]:
+        said = {
+            "a.agent = :agent": filter_.agent,
+            f"a.binding > {Binding.NONE:d} AND a.intent = :intent": filter_.intent,
+            "e.type = :type": filter_.type,
+            "e.at > :since": None if filter_.since is None else micros(filter_.since),
+            "a.event_id > :after": filter_.after,
+        }
+        conditions = [condition for condition, value in said.items() if value is not None]
         rows = self._execute(
-            f"""SELECT {EVENT}
+            f"""SELECT e.id, length(e.payload) + coalesce(p.size, 0)
                   FROM agent_events a
                   JOIN events e ON e.id = a.event_id
-                 WHERE a.agent = :agent{of_type}{later}{on}
-              ORDER BY a.event_id {order}
+                  LEFT JOIN pending_archives p ON p.event_id = e.id
+                 WHERE {" AND ".join(conditions)}
+              ORDER BY a.event_id {"DESC" if filter_.after is None else "ASC"}
                  LIMIT :limit""",
-            agent=agent,
             limit=limit,
-            type=type_,
-            since=None if since is None else micros(since),
-            after=after,
+            **{condition.split(":")[1]: value for condition, value in said.items()},
+        )
+        return [(id_, size) for id_, size in rows]
+
+    def some(self, sequences: Sequence[int]) -> list[AgentEvent]:
+        rows = self._execute(
+            f"""SELECT {EVENT}
+                  FROM {self._sql.ids("given")}
+                 {self._sql.leads} events e ON e.id = given.value
+                  JOIN agent_events a ON a.event_id = e.id
+              ORDER BY given.key""",
+            ids=json.dumps(sequences),
         )
         return list(map(_event, rows))
 
-    def past(self, until: datetime, most: int) -> list[int]:
+    def fill(self, sequence: int, payload: Mapping[str, object]) -> None:
+        self._execute(
+            "UPDATE events SET payload = :payload WHERE id = :id",
+            id=sequence,
+            payload=_written(payload),
+        )
+
+    def past(self, until: datetime, most: int, *, of_log: bool = False) -> list[int]:
         return self._scalars(
-            "SELECT id FROM events WHERE at <= :until ORDER BY at LIMIT :most",
+            f"""SELECT id
+                  FROM events
+                 WHERE at <= :until AND {OF_LOG if of_log else OF_MEMORY}
+                       AND NOT EXISTS (SELECT 1 FROM pending_archives WHERE event_id = events.id)
+              ORDER BY at
+                 LIMIT :most""",
             until=micros(until),
             most=most,
         )
@@ -93,15 +116,19 @@ class AgentEvents(Table):
         ).rowcount
 
 
+def _written(payload: Mapping[str, object]) -> str:
+    return json.dumps(payload, ensure_ascii=False, separators=(",", ":"))
+
+
 def _event(row: Any) -> AgentEvent:
-    uid, sequence, type_, agent, actor, task, intent, payload, at = row
+    uid, sequence, type_, agent, actor, task, intent, binding, payload, at = row
     return AgentEvent(
         id=uid,
         sequence=sequence,
-        type=member(EventType, type_, EventType.UPDATED),
-        agent=AgentId(agent),
+        type=type_ if type_ in KNOWN else EventType.UPDATED,
+        agent=AgentId(agent) if agent else None,
         actor=None if actor is None else AgentId(actor),
-        labels=Labels(task=task, intent=intent),
+        labels=Labels(task=task, intent=intent, binding=member(Binding, binding, Binding.NONE)),
         payload=stored_object(payload) or {},
         at=instant(at),
     )

@@ -10,6 +10,7 @@ from ..liveness import live
 from ..rows import count, instant, member, micros
 from ..table import Table
 from .sight import access_in, seen
+from .sizes import sum_of
 
 # There is a namespace while it has live entries, or permissions.
 KNOWN = f"""(SELECT p.namespace AS name
@@ -77,7 +78,7 @@ class Namespaces(Table):
     def _read(self, which: str, eyes: Eyes, **values: object) -> list[Namespace]:
         rows = self._execute(
             f"""SELECT k.name, {access_in("k.name")} AS access, v.version, v.created_at,
-                       v.updated_at, count(m.id), coalesce(sum(a.size), 0), min(m.created_at),
+                       v.updated_at, count(m.id), {sum_of("a.size")}, min(m.created_at),
                        max(m.updated_at)
                   FROM {KNOWN}
                   LEFT JOIN namespaces v ON v.name = k.name

@@ -6,6 +6,7 @@ from ....domain.model.agent_memory import (
     AgentEntry,
     AgentEntryId,
     AgentSpace,
+    Binding,
     Handling,
     Labels,
     Place,
@@ -16,11 +17,12 @@ from ....domain.model.agent_memory import (
 from ....domain.model.agents import AgentId
 from ....domain.model.memory import MemoryId
 from ..rows import count, instant, member, optional_instant, tag_tuple
+from .sight import HAS_ENDED
 
-ENTRY = """m.uid, m.id, p.tier, p.agent, p.namespace, coalesce(m.key, l.held_key), m.content,
+ENTRY = f"""m.uid, m.id, p.tier, p.agent, p.namespace, coalesce(m.key, l.held_key), m.content,
            m.tags, a.is_pinned, a.priority, a.sensitivity, a.curated_by, a.ttl, l.expires_at,
            a.is_own_expiry, a.task, a.intent, a.created_by, m.revision, m.created_at,
-           m.updated_at"""
+           m.updated_at, a.binding, a.attempt, {HAS_ENDED}"""
 ENTRIES = """agent_memories a
              JOIN memories m ON m.id = a.memory_id
              JOIN agent_spaces p ON p.space_id = m.space_id
@@ -51,7 +53,7 @@ def _sensitivity(said: str | None) -> Sensitivity | None:
 def entry_of(row: Any) -> AgentEntry:
     (uid, id_, tier, agent, namespace, key, value, tags, is_pinned, priority, sensitivity,
      curated_by, ttl, expires_at, is_own_expiry, task, intent, created_by, revision, created_at,
-     updated_at) = row  # fmt: skip
+     updated_at, binding, attempt, has_ended) = row  # fmt: skip
     return AgentEntry(
         id=AgentEntryId(uid),
         memory=MemoryId(id_),
@@ -74,9 +76,15 @@ def entry_of(row: Any) -> AgentEntry:
             expires_at=optional_instant(expires_at),
             is_own_expiry=bool(is_own_expiry),
         ),
-        labels=Labels(task=task, intent=intent),
+        labels=Labels(
+            task=task,
+            intent=intent,
+            binding=member(Binding, binding, Binding.NONE),
+            attempt=attempt,
+        ),
         created_by=AgentId(created_by),
         version=count(revision),
         created_at=instant(created_at),
         updated_at=instant(updated_at),
+        has_ended=bool(has_ended),
     )

@@ -1,8 +1,23 @@
-"""SQL for what the agent that asks may see: its own, and namespaces with enough access."""
+"""SQL for which entries there are, and which of them an agent may read (RFC-0015 §2, §8, §9.1)."""
 
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
-from ....domain.model.agent_memory import Access, Eyes
+from ....domain.model.agent_memory import Access, Binding, Eyes, Tier
+from ..liveness import IN_FORCE, live
+from ..rows import micros
+from ..table import Connection
+from .intents import ACTIVE
+from .tasks import FINISHED
+
+# Working memory ends with the attempt at the task that it is bound to, before its row goes.
+HAS_ENDED = f"""(a.binding = {Binding.TASK:d} AND a.tier = '{Tier.WORKING}'
+                 AND EXISTS (SELECT 1
+                               FROM tasks
+                              WHERE tasks.id = a.task
+                                    AND (tasks.attempt <> a.attempt OR tasks.{FINISHED})))"""
+HERE = f"{live('m')} AND NOT {HAS_ENDED}"
 
 
 def access_in(namespace: str) -> str:
@@ -18,10 +33,74 @@ def access_in(namespace: str) -> str:
                END"""
 
 
-READABLE = f"(p.agent = :eyes OR (p.agent = '' AND {access_in('p.namespace')} >= {Access.READ:d}))"
-WRITABLE = f"(p.agent = :eyes OR (p.agent = '' AND {access_in('p.namespace')} >= {Access.WRITE:d}))"
+def _own_or_shared(least: Access) -> str:
+    return f"p.agent = :eyes OR (p.agent = '' AND {access_in('p.namespace')} >= {least:d})"
+
+
+OWN = f"({_own_or_shared(Access.READ)})"  # or of a namespace that may be read
+WRITABLE = f"({_own_or_shared(Access.WRITE)})"
+
+# Others' working memory is read with the unfinished task that it is bound to: by who coordinates
+# it or was granted its intent, by its agent now, by that of a sub-task which inherits it.
+_TASKS = f"""
+    SELECT t.id FROM tasks t WHERE t.agent = :eyes AND NOT t.{FINISHED}
+     UNION
+    SELECT t.id
+      FROM (SELECT intent FROM coordinators WHERE agent = :eyes AND {ACTIVE}
+             UNION
+            SELECT intent FROM grants WHERE agent = :eyes AND {IN_FORCE}) i
+      JOIN tasks t ON t.intent = i.intent
+     WHERE NOT t.{FINISHED}
+     UNION
+    SELECT t.id
+      FROM tasks s
+      JOIN tasks t ON t.id = s.parent
+     WHERE s.agent = :eyes AND s.inherits AND NOT s.{FINISHED} AND NOT t.{FINISHED}"""
+
+# Others' episodic memory is read by who coordinates an unfinished task of theirs.
+_OWNERS = f"""
+    SELECT DISTINCT t.agent
+      FROM (SELECT intent FROM coordinators WHERE agent = :eyes AND {ACTIVE}) c
+      JOIN tasks t ON t.intent = c.intent
+     WHERE t.agent IS NOT NULL AND NOT t.{FINISHED}"""
+
+
+_SHARED = f"""({_own_or_shared(Access.READ)}
+    OR (p.tier = '{Tier.WORKING}' AND a.binding = {Binding.TASK:d} AND a.task IN ({_TASKS})
+        AND p.agent IN (SELECT agent
+                          FROM agent_memories
+                         WHERE task IN ({_TASKS}) AND binding = {Binding.TASK:d}))
+    OR (p.tier = '{Tier.EPISODIC}' AND p.agent IN ({_OWNERS})))"""
+
+
+OPENS = f"SELECT EXISTS ({_TASKS}), EXISTS ({_OWNERS})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sight:
+    """What an agent may read, or change: a condition on entries, and what it names."""
+
+    condition: str
+    values: dict[str, Any]
+
+
+def own(eyes: Eyes) -> Sight:
+    """What it may read without a task: that is most of what is asked for."""
+    return Sight(condition=OWN, values=seen(eyes))
+
+
+def readable(connection: Connection, eyes: Eyes, now: datetime) -> Sight:
+    """All that it may read at an instant."""
+    asked = seen(eyes)
+    row = connection.execute(OPENS, asked | {"now": micros(now)}).fetchone()
+    return Sight(condition=_SHARED if any(row) else OWN, values=asked)
+
+
+def writable(eyes: Eyes) -> Sight:
+    """What it may change."""
+    return Sight(condition=WRITABLE, values=seen(eyes))
 
 
 def seen(eyes: Eyes) -> dict[str, Any]:
-    """What these conditions name."""
+    """What the access in a namespace depends on."""
     return {"eyes": eyes.agent, "is_admin": eyes.is_admin}

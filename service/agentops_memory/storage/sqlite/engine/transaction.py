@@ -13,10 +13,14 @@ from ....domain.ports.sealing import Sealer
 from ....domain.text.ids import Uids, uid_of
 from ...index_cache.cache import CachedGroups
 from ...sql.agents.agents import Agents
+from ...sql.agents.archives import Archives
+from ...sql.agents.bound import Bound
 from ...sql.agents.entries import AgentEntries
 from ...sql.agents.events import AgentEvents
+from ...sql.agents.intents import Intents
 from ...sql.agents.namespaces import Namespaces
 from ...sql.agents.seals import Seals
+from ...sql.agents.tasks import Tasks
 from ...sql.idempotency_records import IdempotencyRecords
 from ...sql.imports import Imports
 from ...sql.lifecycles import Lifecycles
@@ -161,8 +165,29 @@ class SqliteTransaction:
 
     @cached_property
     def agents(self) -> AgentEntries:
-        seals = Seals(self._connection, SQLITE, self._sealer, self.caller.tenant)
-        return AgentEntries(self._connection, SQLITE, self.now, self._spaces, self._uids, seals)
+        return AgentEntries(
+            self._connection, SQLITE, self.now, self._spaces, self._uids, self._seals
+        )
+
+    @cached_property
+    def _seals(self) -> Seals:
+        return Seals(self._connection, SQLITE, self._sealer, self.caller.tenant)
+
+    @cached_property
+    def intents(self) -> Intents:
+        return Intents(self._connection, SQLITE, self.now)
+
+    @cached_property
+    def tasks(self) -> Tasks:
+        return Tasks(self._connection, SQLITE, self.now)
+
+    @cached_property
+    def bound(self) -> Bound:
+        return Bound(self._connection, SQLITE, self.now)
+
+    @cached_property
+    def archives(self) -> Archives:
+        return Archives(self._connection, SQLITE, self.now, self._seals)
 
     @cached_property
     def agent_directory(self) -> Agents:

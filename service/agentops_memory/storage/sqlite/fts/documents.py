@@ -4,7 +4,7 @@ import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ....domain.model.groups import FIRST
+from ....domain.model.kinds import FIRST
 from ....domain.model.memory import MemoryId
 from ....domain.text.columns import Columns
 from ....domain.text.normalization import NEIGHBOURS, plain_words

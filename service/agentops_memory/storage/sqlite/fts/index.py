@@ -5,8 +5,7 @@ import sqlite3
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
-from ....domain.model.groups import group_of
-from ....domain.model.kinds import TRAITS, IndexGroup
+from ....domain.model.kinds import TRAITS, IndexGroup, group_of
 from ....domain.model.memory import Memory, MemoryId
 from ....domain.model.space import GLOBAL_SCOPE, Space
 from ...index_cache.rows import AREA

@@ -3,16 +3,16 @@
 import sqlite3
 from collections.abc import Iterable
 
-from ....domain.model.groups import (
+from ....domain.model.kinds import (
     FIRST,
     MOST_MEMORIES,
     MOST_PROJECTS,
     MOVABLE,
     NUMBERS,
     OVERSIZED,
+    IndexGroup,
     group_of,
 )
-from ....domain.model.kinds import IndexGroup
 from ...index_cache.rows import AREA
 from ...sql.liveness import indexed
 from ...sql.table import GLOBAL_AREA, UNINDEXED_AREA

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ....domain.model.access import Patterns
-from ....domain.model.groups import FIRST
+from ....domain.model.kinds import FIRST
 from ....domain.model.search import Filter
 from ....domain.model.space import GLOBAL_SCOPE, Project
 from ...index_cache.rows import row_number, span_of

@@ -12,6 +12,7 @@ from datetime import datetime
 from pathlib import Path
 
 from ....domain.model.retention import Held, Kind, Retentions
+from ...sql.agents.events import OF_LOG, OF_MEMORY
 from ...sql.kinds import in_a_session
 from ...sql.liveness import ENDED, deleted, live, undeleted
 from ...sql.past_retention import NOT_GOING
@@ -156,6 +157,14 @@ _HELD: Mapping[Kind, str] = {
     Kind.EVENTS: f"""
         SELECT count(*), total(length(CAST(payload AS BLOB)) + {EVENT}), min(at),
                total(at <= :until)
-          FROM events""",
+          FROM events
+         WHERE {OF_MEMORY}""",
+    Kind.LOG: f"""
+        SELECT count(*), total(size + {EVENT}), min(at), total(at <= :until)
+          FROM (SELECT at, length(CAST(payload AS BLOB)) AS size FROM events WHERE {OF_LOG}
+                 UNION ALL
+                SELECT completed_at, length(CAST(details AS BLOB))
+                  FROM tasks
+                 WHERE completed_at IS NOT NULL)""",
 }
 """Of each kind: how many rows, their bytes, the oldest instant, and how many are past it."""

@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from ....domain.model.agent_memory import Tier
+from ....domain.model.agent_events import EventType
+from ....domain.model.agent_memory import Binding, Tier
+from ....domain.model.intents import Permission, TaskStatus
 from ....domain.text.ids import nearest_uid
 from ....domain.text.instants import rendered
 from ....domain.text.normalization import content_hash
@@ -14,13 +16,12 @@ from ...sql.kinds import HAS_NO_PROJECT, NEAREST_KIND
 from ...sql.liveness import undeleted
 from ...sql.rows import MOST, ids_of, instant, json_of, map_of, micros, tag_array, tag_tuple
 from ..base.errors import decoded
+from .columns import Kind, Table
 from .values import (
     EARLIEST,
     IS_NONE,
     LATEST,
     UNLIMITED,
-    Kind,
-    Table,
     Value,
     damaged_rows,
     members,
@@ -129,6 +130,10 @@ _REPLACEMENTS: Mapping[Kind, str] = {
     Kind.ERASURE: f"CASE WHEN {HAS_NO_PROJECT} THEN 'store' ELSE 'observation' END",
     Kind.SPACE: NEAREST_KIND,
     Kind.FLAG: "0",
+    Kind.STATUS: f"""CASE WHEN completed_at IS NOT NULL THEN '{TaskStatus.FAILED}'
+                          WHEN started_at IS NOT NULL THEN '{TaskStatus.RUNNING}'
+                          ELSE '{TaskStatus.PENDING}' END""",
+    Kind.PERMISSION: f"'{Permission.READ}'",
 }
 """What is put in its place."""
 
@@ -157,6 +162,18 @@ _TIER = f"""coalesce((SELECT told
                        WHERE told IN ({members(Tier)})),
                      CASE WHEN agent = '' THEN '{Tier.SEMANTIC}' ELSE '{Tier.EPISODIC}' END)"""
 
+_OF_EVENT = """coalesce((SELECT {0}
+                            FROM agent_events e
+                           WHERE e.event_id = pending_archives.event_id),
+                         as_text(CAST({0} AS BLOB)))"""
+
+_OF_TYPE = "(SELECT type FROM events WHERE events.id = event_id)"
+
+_ATTEMPT = f"""coalesce((SELECT {{0}}
+                           FROM {{1}}
+                          WHERE {{2}} AND attempt BETWEEN 0 AND {MOST}),
+                        1)"""
+
 _OWN: Mapping[tuple[str, str], str] = {
     ("memories", "uid"): "as_uid(CAST(uid AS BLOB))",
     ("memories", "content_hash"): "as_hash(CAST(content AS BLOB))",
@@ -178,6 +195,22 @@ _OWN: Mapping[tuple[str, str], str] = {
               FROM memories m
               JOIN agent_spaces p ON p.space_id = m.space_id
              WHERE m.id = memory_id)"""
+    ),
+    ("agent_memories", "binding"): f"{Binding.NONE:d}",
+    ("agent_memories", "attempt"): _ATTEMPT.format(
+        "attempt", "tasks", "tasks.id = agent_memories.task"
+    ),
+    ("tasks", "attempt"): _ATTEMPT.format(
+        "max(attempt)", "agent_memories a", f"a.task = tasks.id AND a.binding = {Binding.TASK:d}"
+    ),
+    ("agent_events", "binding"): f"""
+        CASE WHEN agent = '' OR {_OF_TYPE} = '{EventType.ARCHIVED}'
+             THEN CASE WHEN task IS NULL THEN {Binding.INTENT:d} ELSE {Binding.TASK:d} END
+             ELSE {Binding.NONE:d} END""",
+    ("pending_archives", "task"): _OF_EVENT.format("task"),
+    ("pending_archives", "agent"): _OF_EVENT.format("agent"),
+    ("pending_archives", "attempt"): _ATTEMPT.format(
+        "attempt", "agent_memories", "memory_id = pending_archives.first"
     ),
     ("spaces", "scope"): f"""CASE WHEN {HAS_NO_PROJECT} THEN as_uid(CAST(scope AS BLOB))
                                  ELSE as_text(CAST(scope AS BLOB)) END""",
@@ -222,6 +255,12 @@ _NEAREST: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("stores", "created_at"): ("updated_at", "archived_at"),
     ("stores", "updated_at"): ("archived_at", "created_at"),
     ("stores", "archived_at"): ("updated_at", "created_at"),
+    ("intents", "created_at"): (
+        "(SELECT min(created_at) FROM tasks WHERE tasks.intent = intents.id)",
+    ),
+    ("tasks", "created_at"): ("started_at", "completed_at"),
+    ("tasks", "started_at"): ("completed_at", "created_at"),
+    ("tasks", "completed_at"): ("started_at", "created_at"),
     ("versions", "redacted_at"): (
         """(SELECT at
               FROM revisions r

@@ -8,8 +8,7 @@ from datetime import datetime
 from pathlib import Path
 
 from ....domain.errors import StartRefused
-from ....domain.model.groups import MOST_PROJECTS, NUMBERS
-from ....domain.model.kinds import IndexGroup
+from ....domain.model.kinds import MOST_PROJECTS, NUMBERS, IndexGroup
 from ....domain.model.space import UNKNOWN_PROJECT, project_name
 from ....domain.secrets.sanitizing import reason
 from ....domain.text.ids import uid_of

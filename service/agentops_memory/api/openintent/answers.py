@@ -1,0 +1,68 @@
+"""Answers of OpenIntent, in one piece or in several."""
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import TypeVar
+
+from starlette.responses import Response, StreamingResponse
+
+from ...domain.agents.listing import Listing
+from ...domain.model.agent_events import AgentEvent
+from ...domain.model.agent_memory import AgentEntry
+from ...domain.model.intents import Task
+from ...telemetry import annotate
+from ..kit.bodies import JSON, REDACTED
+from . import intent_wire, wire
+
+T = TypeVar("T")
+
+NONE: Mapping[str, str] = {}
+
+
+def answered(
+    content: object, status: int = 200, *, redacted: int = 0, headers: Mapping[str, str] = NONE
+) -> Response:
+    every = {**headers, REDACTED: str(redacted)} if redacted else headers
+    return Response(wire.written(content), status, every, media_type=JSON)
+
+
+def tag(version: int) -> dict[str, str]:
+    return {"ETag": f'"{version}"'}
+
+
+async def listed_entries(
+    found: Listing[AgentEntry], before: bytes, after: bytes, headers: Mapping[str, str] = NONE
+) -> Response:
+    return await _listed(found, wire.entry, before, after, headers)
+
+
+async def listed_events(found: Listing[AgentEvent]) -> Response:
+    return await _listed(found, wire.event, b"[", b"]")
+
+
+async def listed_tasks(found: Listing[Task]) -> Response:
+    return await _listed(found, intent_wire.task, b"[", b"]")
+
+
+async def _listed(
+    found: Listing[T],
+    shown: Callable[[T], wire.JsonObject],
+    before: bytes,
+    after: bytes,
+    headers: Mapping[str, str] = NONE,
+) -> Response:
+    """A list in one piece, or in several if its values are large."""
+    annotate({"memory.result_count": found.count})
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield before
+        separator = b""
+        async for portion in found.portions:
+            for each in portion:
+                yield separator + wire.written(shown(each))
+                separator = b","
+        yield after
+
+    if found.is_whole:
+        content = b"".join([piece async for piece in pieces()])
+        return Response(content, headers=headers, media_type=JSON)
+    return StreamingResponse(pieces(), headers=headers, media_type=JSON)

@@ -1,0 +1,152 @@
+"""SQL for tasks."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from ....domain.model.agents import AgentId
+from ....domain.model.intents import FINAL, IntentId, MemoryPolicy, Task, TaskId, TaskStatus
+from ..rows import (
+    count,
+    instant,
+    member,
+    micros,
+    optional_instant,
+    optional_micros,
+    parsed,
+)
+from ..table import Table
+
+FINISHED = f"status IN ({', '.join(sorted(repr(it.value) for it in FINAL))})"
+TASK = """t.id, t.intent, t.parent, t.agent, t.status, t.policy, t.details, t.version, t.attempt,
+          t.created_at, t.started_at, t.completed_at"""
+
+
+@dataclass(eq=False)
+class Tasks(Table):
+    """The tasks of one transaction."""
+
+    _now: datetime
+
+    def add(self, task: Task) -> None:
+        self._insert("tasks", **_row(task))
+
+    def get(self, task: TaskId) -> Task | None:
+        return self._first(_task, f"SELECT {TASK} FROM tasks t WHERE t.id = :id", id=task)
+
+    def replace(self, task: Task) -> None:
+        row = _row(task)
+        said = ", ".join(f"{column} = :{column}" for column in row if column != "id")
+        self._execute(f"UPDATE tasks SET {said} WHERE id = :id", **row)
+
+    def listed(
+        self, intent: IntentId, limit: int, offset: int, status: TaskStatus | None = None
+    ) -> list[tuple[TaskId, int]]:
+        of_status = "" if status is None else " AND status = :status"
+        rows = self._execute(
+            f"""SELECT id, length(details)
+                  FROM tasks
+                 WHERE intent = :intent{of_status}
+              ORDER BY created_at, id
+                 LIMIT :limit OFFSET :offset""",
+            intent=intent,
+            status=status,
+            limit=limit,
+            offset=offset,
+        )
+        return [(TaskId(id_), size) for id_, size in rows]
+
+    def some(self, tasks: Sequence[TaskId]) -> list[Task]:
+        rows = self._execute(
+            f"""SELECT {TASK}
+                  FROM {self._sql.ids("given")}
+                 {self._sql.leads} tasks t ON t.id = given.value
+              ORDER BY given.key""",
+            ids=json.dumps(tasks),
+        )
+        return list(map(_task, rows))
+
+    def past(self, until: datetime, most: int) -> list[TaskId]:
+        return self._scalars(
+            f"""SELECT id
+                  FROM tasks
+                 WHERE completed_at <= :until AND {FINISHED}
+                       AND NOT EXISTS (SELECT 1 FROM pending_archives p WHERE p.task = tasks.id)
+              ORDER BY completed_at
+                 LIMIT :most""",
+            until=micros(until),
+            most=most,
+        )
+
+    def forget(self, tasks: Sequence[TaskId], until: datetime) -> int:
+        return self._execute(
+            f"""DELETE FROM tasks
+                 WHERE id IN (SELECT value FROM {self._sql.ids("given")})
+                       AND completed_at <= :until AND {FINISHED}""",
+            ids=json.dumps(tasks),
+            until=micros(until),
+        ).rowcount
+
+
+def _row(task: Task) -> dict[str, object]:
+    return {
+        "id": task.id,
+        "intent": task.intent,
+        "parent": task.parent,
+        "agent": task.agent,
+        "status": task.status.value,
+        "inherits": bool(task.policy and task.policy.inherits),
+        "policy": None if task.policy is None else _written(task.policy),
+        "details": task.details,
+        "version": task.version,
+        "attempt": task.attempt,
+        "created_at": micros(task.created_at),
+        "started_at": optional_micros(task.started_at),
+        "completed_at": optional_micros(task.completed_at),
+    }
+
+
+def _task(row: Any) -> Task:
+    (id_, intent, parent, agent, status, policy, details, version, attempt, created_at, started_at,
+     completed_at) = row  # fmt: skip
+    return Task(
+        id=TaskId(id_),
+        intent=IntentId(intent),
+        parent=None if parent is None else TaskId(parent),
+        agent=None if agent is None else AgentId(agent),
+        status=member(TaskStatus, status, TaskStatus.PENDING),
+        policy=None if policy is None else _policy(policy),
+        details=details,
+        version=count(version),
+        attempt=count(attempt),
+        created_at=instant(created_at),
+        started_at=optional_instant(started_at),
+        completed_at=optional_instant(completed_at),
+    )
+
+
+def _written(policy: MemoryPolicy) -> str:
+    said = {
+        "archives": policy.archives,
+        "inherits": policy.inherits,
+        "max_entries": policy.max_entries,
+        "max_size": policy.max_size,
+    }
+    return json.dumps(said)
+
+
+def _policy(text: str) -> MemoryPolicy:
+    """The policy in a row; of what is damaged, what holds for all."""
+    said = parsed(text, dict)
+    return MemoryPolicy(
+        archives=said.get("archives") is not False,
+        inherits=said.get("inherits") is True,
+        max_entries=_limit(said.get("max_entries")),
+        max_size=_limit(said.get("max_size")),
+    )
+
+
+def _limit(said: object) -> int | None:
+    return said if type(said) is int and said >= 0 else None
