@@ -1,0 +1,139 @@
+"""How an agent may try to get at the work and the memory of others, each with its refusal."""
+
+from collections.abc import Coroutine, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from agentops_memory.domain.agents.intents import AlreadyThere
+from agentops_memory.domain.agents.lifetime import BadField
+from agentops_memory.domain.errors import Denied, Invalid, NotFound
+from agentops_memory.domain.model.agent_events import EventType
+from agentops_memory.domain.model.agent_memory import (
+    AgentChange,
+    AgentDraft,
+    AgentSpace,
+    Labels,
+    Place,
+    Tier,
+)
+from agentops_memory.domain.model.agents import AgentId
+from agentops_memory.domain.model.intents import (
+    CoordinatorDraft,
+    GrantDraft,
+    IntentId,
+    MemoryPolicy,
+    Permission,
+    Task,
+    TaskChange,
+    TaskDraft,
+)
+
+from .team_chance import LEAD
+from .team_memory import Memory
+
+HEIR = MemoryPolicy(inherits=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Attack:
+    """What is asked, and how it is to be refused."""
+
+    name: str
+    refusal: type[Exception]
+    asked: Coroutine[Any, Any, object]
+
+
+def attacks(play: Memory) -> Iterator[Attack]:
+    """Those of one agent on an intent and a task of others; it is made anew for each question."""
+    agent, task = play.agent(), play.state.tasks.get(play.task())
+    if task is None:
+        return
+    if not play.state.governs(agent, task.intent):
+        yield from _on_intent(play, agent, task.intent)
+    if not play.state.directs(agent, task.intent):
+        yield from _on_task(play, agent, task)
+    yield from _on_entries(play, agent)
+    yield from _on_ids(play, agent, task)
+
+
+def _on_intent(play: Memory, agent: AgentId, intent: IntentId) -> Iterator[Attack]:
+    """To become its coordinator, or a grantee; to end those who are."""
+    caller, eyes = play.caller(agent), play.eyes(agent)
+    refusal = Denied if play.state.sees(agent, intent) else NotFound
+    part = CoordinatorDraft(intent=intent, agent=agent, details="{}", expires_at=None)
+    yield Attack("coordinator", refusal, play.participants.coordinate(caller, eyes, part))
+    grant = GrantDraft(agent=agent, permission=Permission.ADMIN, reason=None, expires_at=None)
+    yield Attack("grantee", refusal, play.participants.grant(caller, eyes, intent, grant))
+    yield Attack("access list", refusal, play.participants.grants(caller, eyes, intent))
+    for held in play.state.grants.values():
+        if held.intent == intent:
+            revoked = play.participants.revoke(caller, eyes, intent, held.id)
+            yield Attack("revocation", refusal, revoked)
+    for each in play.state.coordinators.values():
+        if each.intent == intent and each.agent != agent:
+            ended = play.participants.end_coordinator(caller, eyes, each.id)
+            yield Attack("end of a coordinator", refusal, ended)
+
+
+def _on_task(play: Memory, agent: AgentId, task: Task) -> Iterator[Attack]:
+    """To become its assignee or its heir; to set its policy; to plant what a successor reads."""
+    caller, eyes = play.caller(agent), play.eyes(agent)
+    refusal = Denied if play.state.sees(agent, task.intent) else NotFound
+    others = [it for it in play.agents if it != task.agent]
+    whom = play.chance.choice(others) if task.agent == agent else agent  # its own assignment, too
+    changes = {
+        "assignee": TaskChange(agent=whom, is_report=False),
+        "policy": TaskChange(policy=HEIR, is_report=False),
+    }
+    for name, change in changes.items():
+        amended = play.tasks.amend(caller, eyes, task.id, change, task.version)
+        yield Attack(name, refusal, amended)
+    for parent in (None, task.id):
+        heir = TaskDraft(intent=task.intent, parent=parent, agent=agent, policy=HEIR)
+        yield Attack("heir", refusal, play.tasks.create(caller, eyes, heir))
+    own = [it for it in play.state.intents if it != task.intent and play.state.directs(agent, it)]
+    for intent in own:
+        heir = TaskDraft(intent=intent, parent=task.id, agent=agent, policy=HEIR)
+        yield Attack("heir from afar", BadField, play.tasks.create(caller, eyes, heir))
+    if refusal is Denied and task.agent != agent:
+        space = AgentSpace(tier=Tier.WORKING, agent=agent, namespace="notes")
+        planted = AgentDraft(
+            place=Place(space=space, key="planted"), value="{}", labels=Labels(task=task.id)
+        )
+        yield Attack("planted entry", Denied, play.entries.create(caller, eyes, planted))
+
+
+def _on_entries(play: Memory, agent: AgentId) -> Iterator[Attack]:
+    """To read what is hidden, an administrator too; to write what is another's."""
+    caller, eyes = play.caller(agent), play.eyes(agent)
+    rows = play.state.rows.values()
+    others = [it for it in rows if it.place.space.agent not in (None, agent)]
+    for it in play.some(others):
+        is_read = play.state.reads(agent, it)
+        refusal = Denied if is_read else NotFound
+        change = AgentChange(value='{"n":"forged"}')
+        amended = play.entries.amend(caller, eyes, it.id, change, it.version)
+        yield Attack("another's entry changed", refusal, amended)
+        yield Attack(
+            "another's entry deleted", refusal, play.entries.delete(caller, eyes, it.id, None)
+        )
+        forged = AgentDraft(place=it.place, value='{"n":"forged"}')
+        yield Attack("another's place", Denied, play.entries.create(caller, eyes, forged))
+        if not is_read:
+            name = "administrator" if play.state.is_admin(agent) else "another's entry read"
+            yield Attack(name, NotFound, play.entries.get(caller, eyes, it.id))
+
+
+def _on_ids(play: Memory, agent: AgentId, task: Task) -> Iterator[Attack]:
+    """To forge what the service tells; to make something under an id that is taken."""
+    caller, eyes = play.caller(agent), play.eyes(agent)
+    for type_ in (*play.some(sorted(EventType)), "memory.", "task.", "no.such"):
+        logged = play.events.log(caller, eyes, task.intent, type_, "{}")
+        yield Attack("forged event", Invalid, logged)
+    lead, by = play.caller(LEAD), play.eyes(LEAD)
+    again = play.intents.create(lead, by, '{"title":"again"}', task.intent)
+    yield Attack("intent under a taken id", AlreadyThere, again)
+    director = play.director(task.intent)
+    draft = TaskDraft(intent=task.intent, id=task.id, agent=agent)
+    made = play.tasks.create(play.caller(director), play.eyes(director), draft)
+    yield Attack("task under a taken id", AlreadyThere, made)

@@ -1,0 +1,198 @@
+"""Steps of a team with its memory, through the services and by the model alike."""
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Any
+
+from agentops_memory.domain.agents.changes import BatchItem, Deleted
+from agentops_memory.domain.agents.entries import AgentEntries
+from agentops_memory.domain.agents.events import Events
+from agentops_memory.domain.agents.intents import Intents
+from agentops_memory.domain.agents.namespaces import Namespaces, PermissionsChange
+from agentops_memory.domain.agents.participants import Participants
+from agentops_memory.domain.agents.rules import AtItem
+from agentops_memory.domain.agents.tasks import Tasks
+from agentops_memory.domain.errors import Refusal
+from agentops_memory.domain.lifecycle.retention import RetentionSweep
+from agentops_memory.domain.model.access import OPERATOR
+from agentops_memory.domain.model.agent_memory import (
+    Access,
+    AgentDraft,
+    AgentEntry,
+    AgentEntryId,
+    Eyes,
+    Permissions,
+)
+from agentops_memory.domain.model.agents import AgentId
+from agentops_memory.domain.model.capacities import Capacities
+from agentops_memory.domain.model.intents import (
+    CoordinatorId,
+    TaskId,
+)
+from agentops_memory.domain.model.retention import Kind
+from agentops_memory.domain.ports.engine import Engine
+
+from .service import Clock
+from .team_chance import LEAD, NAMESPACES, TEAM, Chance
+from .team_looks import UNKNOWN, Asked, differences, expected, looked
+from .team_rules import Entries
+from .team_work import Work
+
+CAPACITIES = Capacities(working=4, episodic=4)
+
+
+class Memory(Chance):
+    """Steps by chance, each compared with the model, and after each what every agent is shown."""
+
+    def __init__(self, engine: Engine, clock: Clock, seed: int) -> None:
+        super().__init__(clock, seed)
+        self.engine = engine
+        self.model = Entries(self.state, CAPACITIES)
+        self.work = Work(self.state, self.model)
+        self.entries = AgentEntries(engine=engine, capacities=CAPACITIES)
+        self.intents, self.tasks = Intents(engine=engine), Tasks(engine=engine)
+        self.participants = Participants(engine=engine, audit=audit)
+        self.events = Events(engine=engine)
+        self.counts = Counter[str]()
+        self.gone: list[AgentEntryId] = []
+        self.sequence = 0
+
+    async def compare(self, deed: str) -> None:
+        state, asked = self.state, self.asked()
+        shown, self.sequence = await self.engine.read(
+            OPERATOR, looked, state, self.agents, asked, self.sequence
+        )
+        found = differences(shown, expected(state, self.agents, asked))
+        assert not found, f"after {deed}:\n" + "\n".join(found)
+        state.told.clear()
+
+    def asked(self) -> Asked:
+        """Some of what there is, was, and never was."""
+        state = self.state
+        return Asked(
+            entries=[*self.some(state.rows), *self.some(self.gone), AgentEntryId(UNKNOWN)],
+            intents=self.some(state.intents),
+            tasks=[*self.some(state.tasks), TaskId(UNKNOWN)],
+            coordinators=[*self.some(state.coordinators), CoordinatorId(UNKNOWN)],
+        )
+
+    async def both(self, deed: str, asked: Awaitable[Any], due: Callable[[Any], Any]) -> None:
+        """Let the service and the model do the same: both refuse it alike, or both answer alike."""
+        refused, done, saved = None, None, self.state.saved()
+        rows = set(self.state.rows)
+        try:
+            done = await asked
+        except Refusal as refusal:
+            refused = refusal.refusal if isinstance(refusal, AtItem) else refusal
+        try:
+            outcome = due(done)
+        except Refusal as refusal:
+            self.state.restore(saved)
+            outcome = refusal
+        self.gone += [it for it in rows if it not in self.state.rows]
+        if refused is not None or isinstance(outcome, Refusal):
+            kinds = type(refused).__name__, type(outcome).__name__
+            assert kinds[0] == kinds[1], (deed, kinds, done or refused, outcome)
+            self.counts[f"{deed}: {kinds[0]}"] += 1
+            return
+        self.counts[deed] += 1
+        said = getattr(done, "value", done)
+        assert said == outcome, f"{deed}:\n  said {said}\n  due  {outcome}"
+
+    # Entries.
+
+    async def create(self) -> None:
+        agent = self.agent()
+        draft = self.draft(agent)
+        asked = self.entries.create(OPERATOR, self.eyes(agent), draft)
+        await self.both(
+            "create", asked, lambda done: self.model.create(agent, draft, self.made(done))
+        )
+
+    async def amend(self) -> None:
+        entry = self.entry()
+        if entry is None:
+            return
+        agent = self.one_of(entry.place.space.agent or LEAD)
+        version = entry.version + self.is_rare()
+        change = self.change()
+        asked = self.entries.amend(OPERATOR, self.eyes(agent), entry.id, change, version)
+        await self.both(
+            "amend", asked, lambda _: self.model.amend(agent, self.row(entry), change, version)
+        )  # fmt: skip
+
+    async def delete(self) -> None:
+        entry = self.entry()
+        if entry is None:
+            return
+        agent = self.one_of(entry.place.space.agent or LEAD)
+        version = self.chance.choice([None, entry.version, entry.version + 1])
+        asked = self.entries.delete(OPERATOR, self.eyes(agent), entry.id, version)
+        await self.both(
+            "delete", asked, lambda _: self.model.delete(agent, self.row(entry), version)
+        )
+
+    async def batch(self) -> None:
+        agent = self.agent()
+        items = []
+        for _ in range(self.chance.choice([1, 2, 3])):
+            entry = self.own_entry(agent)
+            if entry is not None and self.chance.random() < 0.5:
+                draft = AgentDraft(place=entry.place, value="{}")
+                items.append(BatchItem(draft=draft, change=self.change(), version=entry.version))
+            else:
+                items.append(BatchItem(draft=self.draft(agent)))
+        asked = self.entries.write_batch(OPERATOR, self.eyes(agent), items)
+        await self.both(
+            "batch", asked, lambda done: tuple(self.model.batch(agent, items, self.made(done)))
+        )
+
+    async def delete_batch(self) -> None:
+        agent = self.agent()
+        filter_ = self.filter()
+        most = self.chance.choice([1, 2, 100])
+
+        def due(_: object) -> Deleted:
+            count, has_more = self.model.delete_batch(agent, filter_, most)
+            return Deleted(count=count, has_more=has_more)
+
+        asked = self.entries.delete_batch(OPERATOR, self.eyes(agent), filter_, most)
+        await self.both("delete_batch", asked, due)
+
+    async def get(self) -> None:
+        """A list that the agent asks for, which is access to what it owns."""
+        agent, filter_ = self.agent(), self.filter()
+        page = await self.entries.page(lambda: (OPERATOR, self.eyes(agent)), filter_, 100, 0)
+        found = [it async for portion in page.portions for it in portion]
+        due = self.state.readable(agent, filter_)
+        assert (page.total, found) == (len(due), due)
+        for it in due:
+            if it.place.space.agent == agent:
+                self.state.accessed[it.id] = self.now
+
+    async def sweep(self) -> None:
+        swept = await RetentionSweep(engine=self.engine).sweep(OPERATOR, {Kind.EXPIRED})
+        assert swept == {Kind.EXPIRED: self.model.sweep()}
+
+    async def permit(self) -> None:
+        levels = list(Access)
+        allow = {agent: self.chance.choice(levels) for agent in self.chance.sample(TEAM, 2)}
+        default = self.chance.choice([*levels[1:], Access.WRITE])
+        permissions = Permissions(default=default, allow=allow)
+        namespace = self.chance.choice(NAMESPACES)
+        change = PermissionsChange(default=permissions.default, allow=allow)
+        namespaces = Namespaces(engine=self.engine, audit=audit)
+        operator = Eyes(agent=AgentId("operator"), is_admin=True)
+        await namespaces.permit(OPERATOR, operator, namespace, change)
+        self.state.permissions[namespace] = permissions
+
+    def made(self, done: Any) -> Iterator[AgentEntry]:
+        """The entries that a write of the service has made, whose ids the model takes."""
+        value = () if done is None else done.value
+        found: Sequence[AgentEntry] = [value] if isinstance(value, AgentEntry) else value
+        new = [it for it in found if it.id not in self.state.rows]
+        return iter(sorted(new, key=lambda it: it.memory))
+
+
+def audit(*_: object, **__: object) -> None:
+    """What is audited is told elsewhere."""

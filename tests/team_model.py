@@ -1,0 +1,229 @@
+"""What a team's work and memory should be, by the contract alone: who sees, reads and writes."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from agentops_memory.domain.model.agent_memory import (
+    Access,
+    AgentEntry,
+    AgentEntryId,
+    AgentFilter,
+    AgentSpace,
+    Binding,
+    Permissions,
+    Place,
+    Tier,
+)
+from agentops_memory.domain.model.agents import AgentId
+from agentops_memory.domain.model.intents import (
+    Coordinator,
+    CoordinatorId,
+    Grant,
+    GrantId,
+    Intent,
+    IntentId,
+    Task,
+    TaskId,
+)
+
+from .service import Clock
+
+FINAL = ("completed", "failed", "cancelled", "skipped")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """An event that there should be: in whose stream it stands, and in which intent's log."""
+
+    type: str
+    payload: Mapping[str, object]
+    stream: AgentId | None
+    actor: AgentId | None
+    log: IntentId | None
+
+    @property
+    def words(self) -> str:
+        """All of it as text."""
+        said = json.dumps(self.payload, sort_keys=True)
+        return f"{self.type} {said} {self.stream} {self.actor} {self.log}"
+
+
+@dataclass
+class State:
+    """What there should be; the nouns are the service's, the rules are not."""
+
+    clock: Clock
+    admins: frozenset[AgentId]
+    intents: dict[IntentId, Intent] = field(default_factory=dict)
+    tasks: dict[TaskId, Task] = field(default_factory=dict)
+    coordinators: dict[CoordinatorId, Coordinator] = field(default_factory=dict)
+    grants: dict[GrantId, Grant] = field(default_factory=dict)
+    rows: dict[AgentEntryId, AgentEntry] = field(default_factory=dict)  # expired ones, too
+    accessed: dict[AgentEntryId, object] = field(default_factory=dict)
+    permissions: dict[str, Permissions] = field(default_factory=dict)
+    told: list[Told] = field(default_factory=list)
+
+    def saved(self) -> dict[str, Any]:
+        """What `restore` brings back."""
+        return {name: it.copy() for name, it in vars(self).items() if isinstance(it, dict | list)}
+
+    def restore(self, saved: dict[str, Any]) -> None:
+        vars(self).update(saved)
+
+    # Who is what to an intent (section 9).
+
+    def is_admin(self, agent: AgentId) -> bool:
+        return agent in self.admins
+
+    def coordinates(self, agent: AgentId, intent: IntentId) -> bool:
+        return any(it.agent == agent for it in self.active(intent))
+
+    def active(self, intent: IntentId) -> Iterator[Coordinator]:
+        for it in self.coordinators.values():
+            ends = it.expires_at
+            if it.intent == intent and not it.is_ended and (ends is None or ends > self.clock.now):
+                yield it
+
+    def is_granted(self, agent: AgentId, intent: IntentId) -> bool:
+        return any(
+            it.intent == intent
+            and it.agent == agent
+            and (it.expires_at is None or it.expires_at > self.clock.now)
+            for it in self.grants.values()
+        )
+
+    def governs(self, agent: AgentId, intent: IntentId) -> bool:
+        held = self.intents.get(intent)
+        return held is not None and (held.created_by == agent or self.is_admin(agent))
+
+    def directs(self, agent: AgentId, intent: IntentId) -> bool:
+        return self.governs(agent, intent) or (
+            intent in self.intents and self.coordinates(agent, intent)
+        )
+
+    def sees(self, agent: AgentId, intent: IntentId) -> bool:
+        return (
+            self.directs(agent, intent)
+            or self.is_granted(agent, intent)
+            or any(it.intent == intent and it.agent == agent for it in self.tasks.values())
+        )
+
+    def takes_part(self, agent: AgentId, intent: IntentId) -> bool:
+        return (
+            self.intents[intent].created_by == agent
+            or self.coordinates(agent, intent)
+            or self.is_granted(agent, intent)
+            or any(it.intent == intent and it.agent == agent for it in self.tasks.values())
+        )
+
+    def seen_task(self, agent: AgentId, task: str | None) -> Task | None:
+        found = None if task is None else self.tasks.get(TaskId(task))
+        return found if found and self.sees(agent, found.intent) else None
+
+    def of_intent(self, intent: IntentId) -> list[Task]:
+        found = [it for it in self.tasks.values() if it.intent == intent]
+        return sorted(found, key=lambda it: (it.created_at, it.id))
+
+    # Who reads and writes an entry (section 5).
+
+    def is_live(self, entry: AgentEntry) -> bool:
+        ends = entry.handling.expires_at
+        return ends is None or ends > self.clock.now
+
+    def access(self, agent: AgentId, namespace: str) -> Access:
+        if self.is_admin(agent):
+            return Access.ADMIN
+        said = self.permissions.get(namespace, Permissions())
+        return said.allow.get(agent, said.default)
+
+    def reads(self, agent: AgentId, entry: AgentEntry) -> bool:
+        space = entry.place.space
+        if not self.is_live(entry):
+            return False
+        if space.agent is None:
+            return self.access(agent, space.namespace) >= Access.READ
+        if space.agent == agent:
+            return True
+        if space.tier is Tier.EPISODIC:
+            return self._coordinates_work_of(agent, space.agent)
+        if entry.labels.binding is not Binding.TASK:
+            return False
+        return self._reads_task(agent, self.tasks[TaskId(str(entry.labels.task))])
+
+    def _coordinates_work_of(self, agent: AgentId, owner: AgentId) -> bool:
+        return any(
+            it.agent == owner and it.status not in FINAL and self.coordinates(agent, it.intent)
+            for it in self.tasks.values()
+        )
+
+    def _reads_task(self, agent: AgentId, task: Task) -> bool:
+        if task.status in FINAL:
+            return False
+        if task.agent == agent or self.coordinates(agent, task.intent):
+            return True
+        return self.is_granted(agent, task.intent) or any(
+            it.parent == task.id
+            and it.agent == agent
+            and it.status not in FINAL
+            and it.policy is not None
+            and it.policy.inherits
+            for it in self.tasks.values()
+        )
+
+    def writes(self, agent: AgentId, space: AgentSpace) -> bool:
+        if space.agent is None:
+            return self.access(agent, space.namespace) >= Access.WRITE
+        return space.agent == agent
+
+    # What is where.
+
+    def at(self, place: Place) -> AgentEntry | None:
+        return next((it for it in self.rows.values() if it.place == place), None)
+
+    def readable(self, agent: AgentId, filter_: AgentFilter | None = None) -> list[AgentEntry]:
+        """What it reads, newest first."""
+        found = [it for it in self.rows.values() if self.reads(agent, it)]
+        if filter_ is not None:
+            found = [it for it in found if fits(filter_, it)]
+        return sorted(found, key=lambda it: -it.memory)
+
+    def owned(self, agent: AgentId, tier: Tier) -> list[AgentEntry]:
+        return [
+            it
+            for it in self.rows.values()
+            if (it.place.space.tier, it.place.space.agent) == (tier, agent) and self.is_live(it)
+        ]
+
+    def working_of(self, task: Task) -> list[AgentEntry]:
+        """The working rows that are bound to a task, by agent and age."""
+        found = [it for it in self.rows.values() if is_bound_working(it, task.id)]
+        return sorted(found, key=lambda it: (it.place.space.agent or "", it.memory))
+
+    def rails(self, intent: str | None) -> list[dict[str, Any]]:
+        """The guardrails of those who coordinate an intent now."""
+        if intent is None:
+            return []
+        every = (json.loads(it.details) for it in self.active(IntentId(intent)))
+        return [it.get("guardrails", {}) for it in every]
+
+
+def is_bound_working(entry: AgentEntry, task: str) -> bool:
+    labels = entry.labels
+    is_working = entry.place.space.tier is Tier.WORKING
+    return is_working and labels.binding is Binding.TASK and labels.task == task
+
+
+def fits(filter_: AgentFilter, entry: AgentEntry) -> bool:
+    """Whether an entry is one that is asked for, by what these tests ask for."""
+    space, labels = entry.place.space, filter_.labels
+    return (
+        filter_.agent in (None, space.agent or entry.created_by)
+        and filter_.namespace in (None, space.namespace)
+        and filter_.key in (None, entry.place.key)
+        and filter_.tier in (None, space.tier)
+        and labels.task in (None, entry.labels.task)
+        and labels.intent in (None, entry.labels.intent)
+        and filter_.is_pinned in (None, entry.handling.is_pinned)
+    )

@@ -1,0 +1,154 @@
+"""A team of agents that do as chance says, through the services and by the model alike."""
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from agentops_memory.domain.model.intents import (
+    Coordinator,
+    CoordinatorDraft,
+    CoordinatorId,
+    Grant,
+    GrantDraft,
+    GrantId,
+    IntentId,
+    Permission,
+)
+
+from .team_attacks import attacks
+from .team_chance import ADA, BOB, LEAD, MOST_INTENTS, MOST_TASKS
+from .team_memory import Memory
+
+
+class Play(Memory):
+    """Steps by chance, each compared with the model, and after each what every agent is shown."""
+
+    async def step(self) -> None:
+        self.clock.advance(seconds=self.chance.choice([1, 1, 1, 1, 1, 1, 1, 20]))
+        deeds: list[Callable[[], Awaitable[None]]] = [
+            *[self.create] * 12, *[self.amend] * 5, *[self.change_task] * 6, *[self.make_task] * 4,
+            self.delete, self.batch, self.batch, self.delete_batch, self.get, self.sweep,
+            self.make_intent, self.coordinate, self.end_coordinator, self.grant, self.revoke,
+            self.log, self.permit, self.attack, self.attack,
+        ]  # fmt: skip
+        deed = self.chance.choice(deeds) if len(self.state.intents) > 1 else self.make_intent
+        await deed()
+        await self.compare(deed.__name__)
+
+    async def make_intent(self) -> None:
+        agent = self.chance.choice([LEAD, self.agent()])
+        id_ = self.chance.choice([None, IntentId("goal"), IntentId("aim")])
+        if len(self.state.intents) >= MOST_INTENTS:
+            agent, id_ = self.chance.choice([ADA, BOB]), None
+        may = agent == LEAD
+        asked = self.intents.create(self.caller(agent), self.eyes(agent), "{}", id_)
+        await self.both(
+            "make_intent", asked,
+            lambda done: self.work.create_intent(agent, _id(done), id_, may=may),
+        )  # fmt: skip
+
+    async def make_task(self) -> None:
+        intent = self.intent()
+        agent = self.one_of(self.director(intent))
+        if len(self.state.tasks) >= MOST_TASKS:
+            agent = self.agent()
+        draft = self.task_draft(intent)
+        asked = self.tasks.create(self.caller(agent), self.eyes(agent), draft)
+        await self.both(
+            "make_task", asked, lambda done: self.work.create_task(agent, draft, _id(done))
+        )
+
+    async def change_task(self) -> None:
+        task = self.state.tasks.get(self.task())
+        if task is None:
+            return
+        director = self.director(task.intent)
+        agent = self.one_of(director, *[task.agent or director] * 3)
+        version = task.version + self.is_rare()
+        change = self.task_change(task, agent)
+        asked = self.tasks.amend(self.caller(agent), self.eyes(agent), task.id, change, version)
+        await self.both(
+            "change_task", asked, lambda _: self.work.amend_task(agent, task.id, change, version)
+        )
+
+    async def coordinate(self) -> None:
+        intent = self.intent()
+        agent = self.one_of(self.director(intent))
+        whom, ends = self.agent(), self.ends()
+        details = json.dumps({"guardrails": self.rails()}, separators=(",", ":"))
+        draft = CoordinatorDraft(intent=intent, agent=whom, details=details, expires_at=ends)
+
+        def due(done: Any) -> Coordinator:
+            id_ = CoordinatorId(_id(done))
+            record = Coordinator(
+                id=id_, intent=intent, agent=whom, details=details, granted_at=self.now,
+                expires_at=ends,
+            )  # fmt: skip
+            return self.work.coordinate(agent, record)
+
+        asked = self.participants.coordinate(self.caller(agent), self.eyes(agent), draft)
+        await self.both("coordinate", asked, due)
+
+    async def end_coordinator(self) -> None:
+        if not self.state.coordinators:
+            return
+        held = self.chance.choice([*self.state.coordinators.values()])
+        agent = self.chance.choice([held.agent, self.director(held.intent), self.agent()])
+        asked = self.participants.end_coordinator(self.caller(agent), self.eyes(agent), held.id)
+        await self.both(
+            "end_coordinator", asked, lambda _: self.work.end_coordinator(agent, held.id)
+        )
+
+    async def grant(self) -> None:
+        intent = self.intent()
+        agent = self.one_of(self.director(intent))
+        draft = GrantDraft(
+            agent=self.agent(), permission=self.chance.choice(list(Permission)), reason=None,
+            expires_at=self.ends(),
+        )  # fmt: skip
+
+        def due(done: Any) -> Grant:
+            record = Grant(
+                id=GrantId(_id(done)), intent=intent, agent=draft.agent,
+                permission=draft.permission, reason=None, granted_by=agent, granted_at=self.now,
+                expires_at=draft.expires_at,
+            )  # fmt: skip
+            return self.work.grant(agent, record)
+
+        asked = self.participants.grant(self.caller(agent), self.eyes(agent), intent, draft)
+        await self.both("grant", asked, due)
+
+    async def revoke(self) -> None:
+        if not self.state.grants:
+            return
+        held = self.chance.choice([*self.state.grants.values()])
+        intent = self.chance.choice([held.intent, held.intent, self.intent()])
+        agent = self.one_of(self.director(intent))
+        asked = self.participants.revoke(self.caller(agent), self.eyes(agent), intent, held.id)
+        await self.both("revoke", asked, lambda _: self.work.revoke(agent, intent, held.id))
+
+    async def log(self) -> None:
+        agent, intent = self.agent(), self.intent()
+        type_ = self.chance.choice(
+            ["comment", "memory.archived", "task.completed", "agent_assigned", "nonsense"]
+        )
+        asked = self.events.log(self.caller(agent), self.eyes(agent), intent, type_, '{"n":1}')
+
+        def due(done: Any) -> Any:
+            self.work.log(agent, intent, type_, {"n": 1})
+            return done.value
+
+        await self.both("log", asked, due)
+
+    async def attack(self) -> None:
+        """An agent tries to get at others' work and memory: it is refused, and nothing changes."""
+        for attack in attacks(self):
+            with pytest.raises(attack.refusal):
+                await attack.asked
+            self.counts[f"attack: {attack.name}"] += 1
+
+
+def _id(done: Any) -> Any:
+    return "none" if done is None else done.value.id

@@ -1,0 +1,246 @@
+"""What each change of tasks, coordinators and grants should do, by the contract alone."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Any
+
+from agentops_memory.domain.agents.binding import TaskFinished
+from agentops_memory.domain.agents.intents import AlreadyThere
+from agentops_memory.domain.agents.lifetime import BadField
+from agentops_memory.domain.agents.task_changes import OutdatedTask
+from agentops_memory.domain.errors import Denied, Invalid, NotFound
+from agentops_memory.domain.model.agent_memory import KEPT, AgentEntry, Binding, Labels, Tier
+from agentops_memory.domain.model.agents import AgentId
+from agentops_memory.domain.model.intents import (
+    Coordinator,
+    CoordinatorId,
+    Grant,
+    GrantId,
+    Intent,
+    IntentId,
+    Task,
+    TaskChange,
+    TaskDraft,
+    TaskId,
+)
+
+from .team_model import FINAL, State, Told
+from .team_rules import LIFETIME, Entries
+
+SEALED = ("confidential", "restricted")
+EVENT = {
+    "pending": "task.progress", "ready": "task.ready", "claimed": "task.claimed",
+    "running": "task.started", "blocked": "task.blocked", "completed": "task.completed",
+    "failed": "task.failed", "cancelled": "task.cancelled", "skipped": "task.skipped",
+}  # fmt: skip
+
+
+@dataclass
+class Work:
+    """Changes of what memory hangs on; each raises what the service should refuse it with."""
+
+    state: State
+    entries: Entries
+
+    def create_intent(
+        self, agent: AgentId, given: IntentId, id_: IntentId | None, *, may: bool
+    ) -> Intent:
+        if not (may or self.state.is_admin(agent)):
+            raise Denied("")
+        if id_ in self.state.intents:
+            raise AlreadyThere
+        made = Intent(id=id_ or given, created_by=agent, details="{}", created_at=self._now)
+        self.state.intents[made.id] = made
+        return made
+
+    def create_task(self, agent: AgentId, draft: TaskDraft, given: TaskId) -> Task:
+        state = self.state
+        self._require_sight(agent, draft.intent)
+        if not state.directs(agent, draft.intent):
+            raise Denied("")
+        parent = None if draft.parent is None else state.tasks.get(draft.parent)
+        if draft.parent is not None and (parent is None or parent.intent != draft.intent):
+            raise BadField("parent_task_id", "")
+        if draft.id in state.tasks:
+            raise AlreadyThere
+        made = Task(
+            id=draft.id or given,
+            intent=draft.intent,
+            parent=draft.parent,
+            agent=draft.agent,
+            status=draft.status,
+            policy=draft.policy,
+            details=draft.details,
+            created_at=self._now,
+        )
+        return self._stands(made, None, agent, "task.created")
+
+    def amend_task(self, agent: AgentId, id_: TaskId, change: TaskChange, version: int) -> Task:
+        before = self.state.seen_task(agent, id_)
+        if before is None:
+            raise NotFound("")
+        is_report = change.agent is KEPT and change.policy is KEPT
+        if not self.state.directs(agent, before.intent) and not (
+            before.agent == agent and is_report
+        ):
+            raise Denied("")
+        if version != before.version:
+            raise OutdatedTask(before)
+        is_retry = (before.status, change.status) == ("failed", "ready")
+        if before.status in FINAL and not is_retry:
+            raise TaskFinished
+        after = replace(
+            before,
+            status=change.status or before.status,
+            agent=before.agent if change.agent is KEPT else change.agent,
+            policy=before.policy if change.policy is KEPT else change.policy,
+            details=_merged(before.details, change.details),
+            version=version + 1,
+            attempt=before.attempt + is_retry,
+        )
+        type_ = "task.retrying" if is_retry else EVENT[after.status]
+        return self._stands(after, before, agent, type_)
+
+    def coordinate(self, agent: AgentId, coordinator: Coordinator) -> Coordinator:
+        self._require_govern(agent, coordinator.intent)
+        self.state.coordinators[coordinator.id] = coordinator
+        return coordinator
+
+    def end_coordinator(self, agent: AgentId, id_: CoordinatorId) -> Coordinator:
+        state, held = self.state, self.state.coordinators.get(id_)
+        if held is None or not state.sees(agent, held.intent):
+            raise NotFound("")
+        if held.agent != agent and not state.governs(agent, held.intent):
+            raise Denied("")
+        if not held.is_ended:
+            held = replace(held, is_ended=True, version=held.version + 1)
+        state.coordinators[id_] = held
+        return held
+
+    def grant(self, agent: AgentId, grant: Grant) -> Grant:
+        self._require_govern(agent, grant.intent)
+        self.state.grants[grant.id] = grant
+        return grant
+
+    def revoke(self, agent: AgentId, intent: IntentId, id_: GrantId) -> None:
+        self._require_govern(agent, intent)
+        held = self.state.grants.get(id_)
+        if held is None or held.intent != intent:
+            raise NotFound("")
+        del self.state.grants[id_]
+
+    def log(self, agent: AgentId, intent: IntentId, type_: str, payload: dict[str, object]) -> None:
+        if type_.startswith(("memory.", "task.")) or type_ in ("agent_assigned", "nonsense"):
+            raise Invalid("")
+        self._require_sight(agent, intent)
+        self._tell(type_, payload, agent, intent)
+
+    @property
+    def _now(self) -> Any:
+        return self.state.clock.now
+
+    def _require_sight(self, agent: AgentId, intent: IntentId) -> None:
+        if not self.state.sees(agent, intent):
+            raise NotFound("")
+
+    def _require_govern(self, agent: AgentId, intent: IntentId) -> None:
+        self._require_sight(agent, intent)
+        if not self.state.governs(agent, intent):
+            raise Denied("")
+
+    def _tell(
+        self,
+        type_: str,
+        payload: dict[str, object],
+        actor: AgentId,
+        intent: IntentId,
+        stream: AgentId | None = None,
+    ) -> None:
+        self.state.told.append(
+            Told(type=type_, payload=payload, stream=stream, actor=actor, log=intent)
+        )
+
+    def _stands(self, task: Task, before: Task | None, actor: AgentId, type_: str) -> Task:
+        """Let a task be as it is now, with all that follows."""
+        is_over = task.status in FINAL
+        started = task.started_at or (self._now if task.status == "running" else None)
+        task = replace(task, started_at=started, completed_at=self._now if is_over else None)
+        self.state.tasks[task.id] = task
+        was = None if before is None else before.status
+        said = {"task_id": task.id, "name": json.loads(task.details).get("name")}
+        if task.status != was:
+            said |= {"status": task.status.value, "previous_status": was and was.value}
+            self._tell(type_, {**said}, actor, task.intent)
+        previous = None if before is None else before.agent
+        if task.agent != previous:
+            moved: dict[str, object] = {
+                "task_id": task.id,
+                "agent": task.agent,
+                "previous_agent": previous,
+            }
+            self._tell("agent_assigned", moved, actor, task.intent)
+        self._bind(task)
+        if is_over:
+            self._end(task, actor)
+        return task
+
+    def _bind(self, task: Task) -> None:
+        """The labels of its agent that name it become bound."""
+        labels = Labels(
+            task=task.id, intent=task.intent, binding=Binding.TASK, attempt=task.attempt
+        )
+        for it in list(self.state.rows.values()):
+            is_own = task.agent is not None and it.place.space.agent == task.agent
+            is_label = it.labels.task == task.id and it.labels.binding is not Binding.TASK
+            is_of_it = it.labels.intent in (None, task.intent)
+            if is_own and is_label and is_of_it and self.state.is_live(it):
+                self.state.rows[it.id] = replace(it, labels=labels)
+
+    def _end(self, task: Task, actor: AgentId) -> None:
+        state = self.state
+        ending = state.working_of(task)
+        for it in ending:
+            if not state.is_live(it):
+                self.entries.remove(it, "memory.expired", reason="expired")
+        for it in list(state.rows.values()):
+            if _lasts_as(it, task) and state.is_live(it):
+                self.entries.remove(it, "memory.expired", actor, reason="task_ended")
+        ending = state.working_of(task)
+        must = any(it.get("memory_archive_required") is True for it in state.rails(task.intent))
+        if task.policy is not None and not task.policy.archives and not must:
+            for it in ending:
+                self.entries.remove(it, "memory.expired", actor, reason="task_ended")
+            return
+        for agent, of_agent in groupby(ending, key=lambda it: it.place.space.agent):
+            snapshot = _snapshot(of_agent)
+            said: dict[str, object] = {"entries_archived": len(snapshot), "snapshot": snapshot}
+            self._tell("memory.archived", said, actor, task.intent, agent)
+        for it in ending:
+            del state.rows[it.id]
+
+
+def _lasts_as(entry: AgentEntry, task: Task) -> bool:
+    """Whether an entry of another tier than working lives as long as the task."""
+    labels, handling = entry.labels, entry.handling
+    is_bound = labels.binding is Binding.TASK and labels.task == task.id
+    is_other = entry.place.space.tier is not Tier.WORKING
+    return is_other and is_bound and handling.ttl == LIFETIME and handling.expires_at is None
+
+
+def _snapshot(entries: Iterable[AgentEntry]) -> list[dict[str, object]]:
+    found = []
+    for it in entries:
+        said: dict[str, object] = {
+            "namespace": it.place.space.namespace, "key": it.place.key,
+            "tags": list(it.handling.tags), "version": it.version,
+        }  # fmt: skip
+        is_secret = it.handling.sensitivity in SEALED
+        said |= {"redacted": True} if is_secret else {"value": json.loads(it.value)}
+        found.append(said)
+    return found
+
+
+def _merged(details: str, change: str) -> str:
+    return json.dumps(json.loads(details) | json.loads(change), separators=(",", ":"))
