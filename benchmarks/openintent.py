@@ -2,20 +2,20 @@
 
 import json
 from argparse import ArgumentParser
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from functools import partial
 from itertools import count, cycle, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
-from . import corpus
+from . import corpus, openintent_tasks
 from .client import Client, Request, get, post, with_body
-from .figures import Figure, at_most, show
-from .measures import times_in_turns
-from .process import running
+from .figures import Figure, at_least, at_most, show
+from .measures import crowds_in_turns, times_in_turns
+from .process import Running, running
 
 MEMORY = "/api/v1/memory"
 AGENTS, ENTRIES = 10, 1_000  # and how many episodic entries each has
@@ -23,6 +23,10 @@ ROUNDS = 300
 LISTED = 40  # rounds of what takes long
 VALUE_BYTES = 400
 CAPACITY = "1000"
+WRITERS, CROWDED = 16, 480  # at a time, and the entries that they make
+LONG = 65_000  # bytes
+
+NONE: Mapping[str, str] = {}
 
 Work = Callable[[], object]
 
@@ -40,7 +44,7 @@ class Agent:
         return {"text": next(self.texts), "done": next(self.numbers)}
 
     def ask(self, method: str, path: str, body: object = None, **headers: str) -> Any:
-        return json.loads(self.client.ask(self._request(method, path, body, headers)))
+        return json.loads(self.client.ask(self.request(method, path, body, headers)))
 
     def body(self, tier: str, **fields: object) -> dict[str, object]:
         return {
@@ -55,7 +59,9 @@ class Agent:
         entries = [self.body("episodic", **fields) for _ in range(number)]
         return self.ask("POST", f"{MEMORY}/batch", {"entries": entries})
 
-    def _request(self, method: str, path: str, body: object, headers: dict[str, str]) -> Request:
+    def request(
+        self, method: str, path: str, body: object = None, headers: Mapping[str, str] = NONE
+    ) -> Request:
         sent = b"" if body is None else json.dumps(body).encode()
         given = {"X-Agent-ID": self.name} | {k.replace("_", "-"): v for k, v in headers.items()}
         return with_body(method, path, sent, given)
@@ -84,7 +90,11 @@ def main() -> None:
 
 
 def _figures(folder: Path, stack: ExitStack, seed: int) -> Iterator[Figure]:
-    settings = {"MEMORY_EPISODIC_CAPACITY": CAPACITY, "MEMORY_DEDUPE_WINDOW": "0"}
+    settings = {
+        "MEMORY_EPISODIC_CAPACITY": CAPACITY,
+        "MEMORY_WORKING_CAPACITY": "10000",
+        "MEMORY_DEDUPE_WINDOW": "0",
+    }
     first = get("/health")
     whole = stack.enter_context(running(folder / "a.db", first=first, settings=settings))
     bare = stack.enter_context(running(folder / "b.db", first=first, settings=settings))
@@ -157,11 +167,11 @@ def _figures(folder: Path, stack: ExitStack, seed: int) -> Iterator[Figure]:
     )
     yield from _beside(
         {
-            "10 creates": lambda: [batcher.create("episodic") for _ in range(10)],
-            "a batch of 10": lambda: batcher.batch(10),
+            "100 creates": lambda: [batcher.create("working") for _ in range(100)],
+            "a batch of 100": lambda: batcher.batch(100),
         },
-        LISTED,
-        {"a batch of 10": 0.3},
+        5,
+        {"a batch of 100": 0.3},
     )
     yield from _beside(
         {
@@ -171,6 +181,19 @@ def _figures(folder: Path, stack: ExitStack, seed: int) -> Iterator[Figure]:
         LISTED,
         {},
     )
+    for number in range(4):
+        full[4].create("semantic", namespace=f"n{number}")
+    prompt = {"project": "project-0", "query": "Which lock does the import hold?"}
+    yield from _beside(
+        {
+            "/context": lambda: client.ask(get("/context", **prompt)),
+            "/context with four namespaces": lambda: full[4].ask(
+                "GET", f"/context?{urlencode(prompt)}&agent=agent-4&namespaces=n0,n1,n2,n3"
+            ),
+        },
+        ROUNDS,
+        {"/context with four namespaces": 2},
+    )
     for what, asked in {
         "POST /observations": save,
         "/context": lambda to: to.ask(get("/context", project="project-0", query=next(prompts))),
@@ -179,6 +202,45 @@ def _figures(folder: Path, stack: ExitStack, seed: int) -> Iterator[Figure]:
         name = f"{what} with 10,000 agents' entries in the file"
         works: dict[str, Work] = {"without": partial(asked, other), name: partial(asked, client)}
         yield from _beside(works, 2 * ROUNDS, {name: 1.05})
+    yield _crowd(whole.port)
+    yield from openintent_tasks.figures(
+        openintent_tasks.Worker(Agent(Client(whole.port), "worker").ask, "worker"),
+        partial(roomy.create, "episodic"),
+    )
+    yield _resident(whole, Agent(client, "long"))
+
+
+def _crowd(port: int) -> Figure:
+    """Writers of distinct entries, one and sixteen at a time."""
+    agents = [Agent(Client(port), f"crowd-{number}") for number in range(WRITERS)]
+
+    def requests() -> list[Request]:
+        asking = islice(cycle(agents), CROWDED)
+        return [it.request("POST", MEMORY, it.body("working")) for it in asking]
+
+    times = crowds_in_turns(port, {1: requests(), WRITERS: requests()}, turns=5)
+    return Figure(
+        what=f"{WRITERS} writers against 1: rate",
+        value=times[WRITERS].rate / times[1].rate,
+        aim=at_least(1.5),
+        beside=f"{times[WRITERS].rate:.0f} against {times[1].rate:.0f} a second",
+    )
+
+
+def _resident(service: Running, agent: Agent) -> Figure:
+    """What is held in memory after 1,000 long entries were listed, against before."""
+    value = {"text": "x" * LONG}
+    for _ in range(20):
+        agent.batch(50, value=value)
+    before, _ = service.memory()
+    agent.client.ask(agent.request("GET", f"{MEMORY}?limit=1000"))
+    after, _ = service.memory()
+    return Figure(
+        what="resident memory after 1,000 x 64 KB listed",
+        value=after / before,
+        aim=at_most(1.1),
+        beside=f"{after:.1f} against {before:.1f} MiB",
+    )
 
 
 def _texts(seed: int, number: int) -> list[str]:

@@ -58,7 +58,7 @@ class Archives(Table):
         self._execute(
             f"""INSERT INTO lifecycles (memory_id, space_id, expires_at)
                 SELECT m.id, m.space_id, :now FROM {ENTRIES} WHERE {WITH_TASK}
-                    ON CONFLICT (memory_id) DO UPDATE SET expires_at = :now""",
+                    ON CONFLICT (memory_id) DO UPDATE SET expires_at = excluded.expires_at""",
             task=task.id,
             intent=task.intent,
             ttl=ttl,
