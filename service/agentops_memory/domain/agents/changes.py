@@ -86,8 +86,20 @@ def create(
         updated_at=tx.now,
         lifecycle=Lifecycle(expires_at=handling.expires_at),
     )
-    made = replace(draft, handling=handling)
-    entry = tx.agents.add(created(tx, memory).id, made, eyes.agent)
+    stored = created(tx, memory)
+    entry = AgentEntry(
+        id=AgentEntryId(stored.uid),
+        memory=stored.id,
+        place=place,
+        value=draft.value,
+        handling=handling,
+        labels=draft.labels,
+        created_by=eyes.agent,
+        version=stored.revision,
+        created_at=stored.created_at,
+        updated_at=stored.updated_at,
+    )
+    tx.agents.add(entry)
     rules.note(tx, EventType.CREATED, entry, eyes)
     return Outcome(entries=(entry,), evicted=evicted)
 

@@ -6,7 +6,6 @@ from typing import Protocol
 
 from ..model.agent_events import AgentEvent, EventFilter
 from ..model.agent_memory import (
-    AgentDraft,
     AgentEntry,
     AgentEntryId,
     AgentFilter,
@@ -40,7 +39,7 @@ class AgentTable(Protocol):
     def at(self, place: Place) -> AgentEntry | None:
         """The entry at a place, whoever may see it, also one that has expired."""
 
-    def add(self, memory: MemoryId, draft: AgentDraft, maker: AgentId) -> AgentEntry:
+    def add(self, entry: AgentEntry) -> None:
         """Insert what lies beside the memory of a new entry."""
 
     def replace(self, entry: AgentEntry) -> None:

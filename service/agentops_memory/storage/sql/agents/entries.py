@@ -2,12 +2,11 @@
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from ....domain.model.agent_memory import (
-    AgentDraft,
     AgentEntry,
     AgentEntryId,
     AgentFilter,
@@ -44,6 +43,7 @@ class AgentEntries(Table):
     _spaces: Spaces
     _uids: Uids
     _seals: Seals
+    _known: dict[AgentSpace, Space] = field(default_factory=dict, init=False)
 
     @property
     def _at(self) -> dict[str, Any]:
@@ -59,13 +59,10 @@ class AgentEntries(Table):
                    LEFT JOIN lifecycles l ON l.memory_id = m.id"""
 
     def space(self, space: AgentSpace) -> Space:
-        scope = self._scope(space)
-        if scope is None:
-            made = space.within(self._uids.make(self._now))
-            id_, _ = self._spaces.add(made, self._beside(space))
-            self._insert("agent_spaces", space_id=id_, **_named(space))
-            return made
-        return space.within(scope)
+        if space not in self._known:
+            scope = self._scope(space)
+            self._known[space] = self._made(space) if scope is None else space.within(scope)
+        return self._known[space]
 
     def get(self, entry: AgentEntryId, eyes: Eyes) -> AgentEntry | None:
         found = self._seen(entry, sight.own(eyes))
@@ -77,32 +74,29 @@ class AgentEntries(Table):
     def at(self, place: Place) -> AgentEntry | None:
         return self._one(
             f"""p.tier = :tier AND p.agent = :agent AND p.namespace = :namespace
-                AND coalesce(m.key, l.held_key) = :key AND {undeleted("m")}""",
+                AND m.key = :key AND {undeleted("m")}""",
             key=place.key,
             **_named(place.space),
         )
 
-    def add(self, memory: MemoryId, draft: AgentDraft, maker: AgentId) -> AgentEntry:
-        space = draft.place.space
+    def add(self, entry: AgentEntry) -> None:
+        space, labels = entry.place.space, entry.labels
         self._insert(
             "agent_memories",
-            memory_id=memory,
+            memory_id=entry.memory,
             tier=space.tier.value,
             agent=space.agent or "",
-            created_by=maker,
-            task=draft.labels.task,
-            intent=draft.labels.intent,
-            binding=draft.labels.binding,
-            attempt=draft.labels.attempt,
-            size=len(draft.value.encode()),
+            created_by=entry.created_by,
+            task=labels.task,
+            intent=labels.intent,
+            binding=labels.binding,
+            attempt=labels.attempt,
+            size=entry.size,
             accessed_at=micros(self._now),
-            **handled(draft.handling),
+            **handled(entry.handling),
         )
-        if draft.handling.is_sealed:
-            self._seals.put(memory, draft.place, draft.value)
-        entry = self._one("m.id = :id", id=memory)
-        assert entry is not None  # it has just been made
-        return entry
+        if entry.handling.is_sealed:
+            self._seals.put(entry.memory, entry.place, entry.value)
 
     def replace(self, entry: AgentEntry) -> None:
         self._execute(
@@ -216,6 +210,12 @@ class AgentEntries(Table):
                 WHERE memory_id = :id AND accessed_at < :at""",
             [{"id": id_, "at": micros(at)} for id_, at in accesses.items()],
         )
+
+    def _made(self, space: AgentSpace) -> Space:
+        made = space.within(self._uids.make(self._now))
+        id_, _ = self._spaces.add(made, self._beside(space))
+        self._insert("agent_spaces", space_id=id_, **_named(space))
+        return made
 
     def _beside(self, space: AgentSpace) -> int | None:
         """Where the words of a new space lie: those of one agent's tier are one place to search."""
