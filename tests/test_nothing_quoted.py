@@ -186,8 +186,11 @@ COMMANDS: list[Command] = [
 QUICK = [it for it in COMMANDS if it[0] in ("doctor", "export", "search", "backup")]
 # Commands that look at agents' memory, too, and how its tables are called.
 OF_AGENTS, TABLES_OF_AGENTS = ("doctor", "index", "scan", "migrate", "backup", "agents"), (
-    "agent", "namespace", "event", "seals", "intents", "tasks", "coordinators", "grants",
-    "pending",
+    "agent", "namespace", "event",
+)  # fmt: skip
+
+OF_WORK, TABLES_OF_WORK = ("doctor", "agents"), (
+    "seals", "intents", "tasks", "coordinators", "grants", "pending",
 )  # fmt: skip
 
 
@@ -219,9 +222,10 @@ def _columns_for(commands: list[Command], path: Path) -> list[tuple[str, str]]:
     if commands == QUICK:
         return [("memories", "content")]
     every = unreadable.columns(path)
-    if commands[0][0] in OF_AGENTS:
-        return every
-    return [it for it in every if not it[0].startswith(TABLES_OF_AGENTS)]
+    named = commands[0][0]
+    left: tuple[str, ...] = () if named in OF_AGENTS else TABLES_OF_AGENTS
+    left += () if named in OF_WORK else TABLES_OF_WORK
+    return [it for it in every if not it[0].startswith(left)]
 
 
 def test_what_a_collector_answers_is_not_quoted(tmp_path: Path) -> None:
