@@ -137,7 +137,7 @@ def served(
     path: Path, *, within: Sequence[str] = (), **variables: str
 ) -> Iterator[tuple[Program, httpx.Client]]:
     """The service over the file, and a client of it."""
-    own = {"MEMORY_LISTEN": "127.0.0.1:0", "MEMORY_DB_PATH": str(path), **variables}
+    own = {**ANY_PORT, "MEMORY_DB_PATH": str(path), **variables}
     with program("serve", variables=own, within=within) as running, running.client() as http:
         yield running, http
 
@@ -152,6 +152,9 @@ def run(
     with program(*arguments, variables=variables, cwd=cwd, code=code) as done:
         ended = done.wait()
     return subprocess.CompletedProcess(arguments, ended, done.output, done.errors)
+
+
+ANY_PORT: Mapping[str, str] = {"MEMORY_LISTEN": "127.0.0.1:0"}
 
 
 def environment(variables: Mapping[str, str]) -> dict[str, str]:

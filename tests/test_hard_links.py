@@ -13,7 +13,7 @@ from agentops_memory.storage.sqlite.maintenance import replacing
 from .archives import at, backed_up
 from .files import beside
 from .forks import Forked
-from .process import run, served, stored
+from .process import ANY_PORT, run, served, stored
 from .service import serving
 
 LONG = 120.0  # seconds
@@ -62,7 +62,7 @@ def test_a_service_under_another_name_is_not_joined_by_a_second_one(
     with served(path) as (_, http):
         os.link(path, tmp_path / "second.db")
 
-        done = run("serve", variables={"MEMORY_DB_PATH": str(tmp_path / "second.db")})
+        done = run("serve", variables={"MEMORY_DB_PATH": str(tmp_path / "second.db"), **ANY_PORT})
 
         assert (done.returncode, "has 2 names" in done.stderr) == (1, True)
         (tmp_path / "second.db").unlink()

@@ -14,7 +14,7 @@ from agentops_memory.files.keys import KeysLost
 
 from .archives import at, backed_up
 from .callers import OPERATOR, audit, calling, key_file, made_key, revoke
-from .process import run
+from .process import ANY_PORT, run
 from .service import START, serving
 
 AUTH = ["", "none", "keys"]  # MEMORY_AUTH
@@ -53,7 +53,7 @@ def test_a_start_is_refused_however_open_it_may_be(path: Path, auth: str) -> Non
 def test_the_program_says_so_in_a_sentence(path: Path) -> None:
     keys(path).unlink()
 
-    done = run("serve", variables={"MEMORY_DB_PATH": str(path), "MEMORY_AUTH": "none"})
+    done = run("serve", variables={"MEMORY_DB_PATH": str(path), "MEMORY_AUTH": "none", **ANY_PORT})
 
     assert done.returncode == 1
     assert done.stderr.startswith(f"agentops-memory: Keys were made, but the key file {keys(path)}")
