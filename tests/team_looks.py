@@ -66,11 +66,11 @@ class Look:
 
     def work(self, state: State, asked: Asked) -> dict[str, Any]:
         """What it is shown of every intent there is, and of one that there is not."""
-        intents, tasks = Intents(engine=self.engine), Tasks(engine=self.engine)
+        intents, tasks = Intents(engine=self.engine), Tasks(engine=self.engine, audit=_audit)
         participants = Participants(engine=self.engine, audit=_audit)
         shown: dict[str, Any] = {}
         for it in (*state.intents, IntentId(UNKNOWN)):
-            page = answer(tasks.page(OPERATOR, self.eyes, it, MOST, 0))
+            page = answer(tasks.page(self._asking, it, MOST, 0))
             shown[f"{it} tasks"] = page if isinstance(page, str) else now(_taken(page.portions))
             shown[f"{it} log"] = self.told(intent=it)
         for it in asked.intents:

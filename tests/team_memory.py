@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any
 
-from agentops_memory.domain.agents.changes import BatchItem, Deleted
 from agentops_memory.domain.agents.entries import AgentEntries
 from agentops_memory.domain.agents.events import Events
 from agentops_memory.domain.agents.intents import Intents
@@ -20,6 +19,8 @@ from agentops_memory.domain.model.agent_memory import (
     AgentDraft,
     AgentEntry,
     AgentEntryId,
+    BatchItem,
+    Deleted,
     Eyes,
     Permissions,
 )
@@ -50,7 +51,7 @@ class Memory(Chance):
         self.model = Entries(self.state, CAPACITIES)
         self.work = Work(self.state, self.model)
         self.entries = AgentEntries(engine=engine, capacities=CAPACITIES)
-        self.intents, self.tasks = Intents(engine=engine), Tasks(engine=engine)
+        self.intents, self.tasks = Intents(engine=engine), Tasks(engine=engine, audit=audit)
         self.participants = Participants(engine=engine, audit=audit)
         self.events = Events(engine=engine)
         self.counts = Counter[str]()

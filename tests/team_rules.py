@@ -6,7 +6,6 @@ from datetime import timedelta
 from typing import Any
 
 from agentops_memory.domain.agents.binding import OverCapacity, TaskFinished
-from agentops_memory.domain.agents.changes import BatchItem
 from agentops_memory.domain.agents.lifetime import BadField
 from agentops_memory.domain.agents.rules import Outdated, Taken
 from agentops_memory.domain.errors import Denied, Invalid, NotFound
@@ -17,6 +16,7 @@ from agentops_memory.domain.model.agent_memory import (
     AgentEntry,
     AgentEntryId,
     AgentFilter,
+    BatchItem,
     Binding,
     Handling,
     Labels,

@@ -435,3 +435,20 @@ def test_numpy_adds_up_as_the_domain(
     assert vectors.of_any(numpy, postings, often, norms, None) == sums
     best = vectors.of_any(numpy, postings, often, norms, most)
     assert lowest([(best, memories)], most) == lowest([(sums, memories)], most)
+
+
+def test_an_area_that_was_refused_is_not_read_because_it_waited_already() -> None:
+    groups = CachedGroups(IndexCache(), [1.0])
+    with read_at_once():
+        groups.want(0, [1])
+        with groups.loading() as wanted:
+            assert wanted is not None
+            groups.admit(wanted, 1)
+            groups.want(0, [1])  # by another reader, meanwhile
+        groups.refuse(wanted)
+        with groups.loading() as again:
+            assert again is None
+        groups.want(0, [2])
+        with groups.loading() as other:
+            assert other is not None
+            assert other.area == 2

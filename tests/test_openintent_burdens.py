@@ -7,10 +7,10 @@ from uuid import uuid4
 
 import pytest
 
-from agentops_memory.domain.model.intents import Coordinator
+from agentops_memory.domain.model.intents import Guardrails
 from agentops_memory.storage.sql.agents.entries import AgentEntries
 from agentops_memory.storage.sql.agents.intents import Intents
-from agentops_memory.storage.sql.agents.sight import OPENS
+from agentops_memory.storage.sql.agents.visibility import OPENS
 from agentops_memory.storage.sqlite.base.connection import connect
 
 from .openintent_agents import BATCH, Agent, ok, refused
@@ -33,7 +33,7 @@ def test_a_deletion_passes_over_what_guardrails_keep_in_few_steps(
         ok(team.ada.ask("POST", BATCH, {"entries": entries}))
     team.coordinate({"id": task["intent_id"]}, denied_semantic_namespaces=["wiki"])
     asked: list[str] = []
-    for kind, name in ((AgentEntries, "writable"), (Intents, "coordinators")):
+    for kind, name in ((AgentEntries, "writable"), (Intents, "guardrails")):
         before = getattr(kind, name)
 
         def counted(
@@ -49,7 +49,7 @@ def test_a_deletion_passes_over_what_guardrails_keep_in_few_steps(
         done = ok(team.ada.ask("DELETE", BATCH, params=params))
         assert done == {"deleted": 0, "has_more": False}
         assert asked.count("writable") <= 4
-        assert asked.count("coordinators") == 1
+        assert asked.count("guardrails") == 1
 
 
 @requirement("OI-34")
@@ -98,14 +98,17 @@ def test_coordinators_who_have_ended_are_not_read_for_their_guardrails(
             for _ in range(3)]  # fmt: skip
     for each in made:
         ok(team.lead.ask("DELETE", f"{COORDINATORS}/{each['id']}"))
-    read: list[Coordinator] = []
-    before = Intents.coordinators
+    read: list[Guardrails] = []
+    before = Intents.guardrails
 
-    def kept(*given: Any, **named: Any) -> list[Coordinator]:
-        found = before(*given, **named)
+    def kept(*given: Any) -> list[Guardrails]:
+        found = before(*given)
         read.extend(found)
         return found
 
-    monkeypatch.setattr(Intents, "coordinators", kept)
+    monkeypatch.setattr(Intents, "guardrails", kept)
     working(team.ada, task)
     assert read == []
+    team.coordinate({"id": task["intent_id"]}, max_working_memory_per_task=9)
+    working(team.ada, task, "more")
+    assert {it.most_working for it in read} == {9}

@@ -104,6 +104,28 @@ def test_a_large_end_is_seen_whole_while_its_archives_are_moved(tmp_path: Path) 
         assert rows(path, "SELECT count(*) FROM agent_memories") == [(1,)]
 
 
+@requirement("OI-32", "OI-89")
+def test_another_task_under_a_forgotten_id_ends_nothing_of_the_first(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    with serving(path) as service:
+        lead, ada, other = (Agent(service.http, it) for it in (LEAD, HAND, "other"))
+        task = task_with(lead, ada, 0)
+        ok(report(ada, task, status="completed"))
+        again = {"id": "again", "name": "n", "assigned_agent": HAND}
+        ok(lead.ask("POST", TASKS, again | {"intent_id": task["intent_id"]}), 201)
+        scope, end = {"task_id": "again"}, "2031-01-01T00:00:00Z"
+        entry = ada.make(scope=scope, ttl="task_lifetime", expires_at=end)
+        ok(report(ada, {"id": "again"}, status="completed"))
+        rows(path, "DELETE FROM tasks WHERE id = 'again'")  # as MEMORY_KEEP_LOG says
+        entry = ok(ada.patch(entry, expires_at=None))
+
+        intent = ok(other.ask("POST", INTENTS, {"title": "Other"}), 201)
+        ok(other.ask("POST", TASKS, again | {"intent_id": intent["id"]}), 201)
+        ok(report(other, {"id": "again"}, status="completed"))
+
+        assert ok(ada.get(entry)) == entry
+
+
 @pytest.mark.slow
 @requirement("OI-93")
 def test_kill_9_at_the_end_of_a_task_leaves_all_or_nothing(tmp_path: Path) -> None:

@@ -2,15 +2,21 @@
 
 import asyncio
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from agentops_memory.cli.program import main
 from agentops_memory.domain.agents.entries import AgentEntries
+from agentops_memory.domain.agents.events import Events
+from agentops_memory.domain.agents.intents import Intents
+from agentops_memory.domain.agents.tasks import Tasks
 from agentops_memory.domain.errors import Conflict, Unauthenticated
 from agentops_memory.domain.model.access import OPERATOR, Caller
+from agentops_memory.domain.model.agent_events import EventFilter
 from agentops_memory.domain.model.agent_memory import (
     AgentDraft,
     AgentEntryId,
@@ -22,6 +28,7 @@ from agentops_memory.domain.model.agent_memory import (
 )
 from agentops_memory.domain.model.agents import AgentId
 from agentops_memory.domain.model.capacities import Capacities
+from agentops_memory.domain.model.intents import TaskDraft
 from agentops_memory.domain.ports.engine import Transaction
 from agentops_memory.storage.sqlite import SqliteEngine
 
@@ -104,28 +111,56 @@ def test_what_is_refused_takes_no_access_from_what_evicts(tmp_path: Path) -> Non
     asyncio.run(whole())
 
 
-@requirement("OI-5", "OI-63")
-def test_a_key_that_is_revoked_in_a_list_is_told_no_more_of_it(tmp_path: Path) -> None:
-    asked: list[int] = []
+def once(eyes: Eyes) -> Callable[[], tuple[Caller, Eyes]]:
+    """Who asks by a key that is revoked once it was asked for."""
+    left = [(OPERATOR, eyes)]
 
     def asking() -> tuple[Caller, Eyes]:
-        asked.append(1)
-        if len(asked) > 1:
+        if not left:
             raise Unauthenticated("It is revoked.")
-        return OPERATOR, ADA
+        return left.pop()
 
+    return asking
+
+
+@requirement("OI-5", "OI-63")
+def test_a_key_that_is_revoked_in_a_list_is_told_no_more_of_it(tmp_path: Path) -> None:
     async def whole() -> None:
         async with SqliteEngine.opened(tmp_path / "memory.db", clock=Clock()) as engine:
             entries = AgentEntries(engine=engine)
             for number in range(30):
                 value = '{"text":"' + "x" * 60_000 + '"}'
                 await entries.create(OPERATOR, ADA, draft(str(number), value=value))
-            listing = await entries.page(asking, AgentFilter(), 100, 0)
+            listing = await entries.page(once(ADA), AgentFilter(), 100, 0)
             assert not listing.is_whole
             first = await anext(listing.portions)
             assert 0 < len(first) < 30
             with pytest.raises(Unauthenticated):
                 await anext(listing.portions)
+
+    asyncio.run(whole())
+
+
+@requirement("OI-5", "OI-63")
+def test_so_it_is_in_a_list_of_tasks_and_in_a_log(tmp_path: Path) -> None:
+    async def whole() -> None:
+        async with SqliteEngine.opened(tmp_path / "memory.db", clock=Clock()) as engine:
+            lead = replace(ADA, is_admin=True)
+            intent = (await Intents(engine=engine).create(OPERATOR, lead, "{}")).value.id
+            tasks, events = Tasks(engine=engine, audit=lambda *_, **__: None), Events(engine=engine)
+            long = '{"text":"' + "x" * 60_000 + '"}'
+            for _ in range(30):
+                await tasks.create(OPERATOR, lead, TaskDraft(intent=intent, details=long))
+                await events.log(OPERATOR, lead, intent, "comment", long)
+            filter_ = EventFilter(intent=intent)
+            for listing in (
+                await tasks.page(once(lead), intent, 100, 0),
+                await events.page(once(lead), filter_, 100),
+            ):
+                assert not listing.is_whole
+                assert 0 < len(await anext(listing.portions)) < listing.count
+                with pytest.raises(Unauthenticated):
+                    await anext(listing.portions)
 
     asyncio.run(whole())
 

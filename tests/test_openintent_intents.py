@@ -212,6 +212,47 @@ def test_a_log_tells_nobody_what_it_may_not_read(team: Team) -> None:
     ]  # fmt: skip
 
 
+@requirement("OI-79", "OI-80")
+def test_what_is_refused_is_not_in_the_audit(team: Team) -> None:
+    intent = team.intent()
+    task = team.task(intent)
+    acl = f"{INTENTS}/{intent['id']}/acl/entries"
+    part = {"intent_id": intent["id"], "agent_id": "bob"}
+    before = len(audit(team.service.path))
+    stale = report(team.root, task, 9, assigned_agent="root")
+    assert refused(stale) == (409, "VERSION_MISMATCH")
+    foreign = {"intent_id": intent["id"], "name": "x", "assigned_agent": "root",
+               "parent_task_id": "unknown"}  # fmt: skip
+    assert faults(team.root.ask("POST", TASKS, foreign)) == ["parent_task_id"]
+    assert len(audit(team.service.path)) == before
+
+    for path, body, most in ((COORDINATORS, part, 100), (acl, {"principal_id": "bob"}, 1_000)):
+        for _ in range(most):
+            ok(team.lead.ask("POST", path, body), 201)
+        lines = len(audit(team.service.path))
+        full = team.lead.ask("POST", path, body)
+        assert refused(full) == (400, "INVALID_REQUEST")
+        assert f"at most {most:,}" in full.json()["message"]
+        assert len(audit(team.service.path)) == lines
+
+
+@requirement("OI-12", "OI-78")
+def test_null_is_absent_in_the_parts_of_a_task_too(team: Team) -> None:
+    task = team.work(
+        memory_policy={"archive_on_completion": None, "max_entries": None},
+        requires_tools=[{"service": "ocr", "scopes": None, "required": None}],
+    )
+    assert task["memory_policy"]["archive_on_completion"] is True
+    assert task["requires_tools"] == [{"service": "ocr", "scopes": [], "required": True}]
+
+
+@requirement("OI-63")
+def test_a_long_list_of_tasks_is_told_piece_by_piece(team: Team) -> None:
+    intent = team.intent()
+    made = [team.task(intent, input={"text": "x" * 60_000}) for _ in range(40)]
+    assert ok(team.lead.ask("GET", f"{INTENTS}/{intent['id']}/tasks")) == made
+
+
 @requirement("OI-55")
 def test_guardrails_bind_what_is_bound_to_their_intent_alone(team: Team) -> None:
     intent, other = team.intent(), team.intent()

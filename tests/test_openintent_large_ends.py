@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from agentops_memory.domain.agents import archive
-from agentops_memory.domain.agents.changes import BatchItem
 from agentops_memory.domain.agents.entries import AgentEntries
 from agentops_memory.domain.agents.events import Events
 from agentops_memory.domain.agents.intents import Intents
@@ -22,6 +21,7 @@ from agentops_memory.domain.model.agent_memory import (
     AgentEntry,
     AgentFilter,
     AgentSpace,
+    BatchItem,
     Eyes,
     Handling,
     Labels,
@@ -38,7 +38,7 @@ from agentops_memory.domain.model.intents import (
     TaskDraft,
     TaskStatus,
 )
-from agentops_memory.domain.ports.engine import Engine
+from agentops_memory.domain.ports.engine import Engine, Transaction
 from agentops_memory.files.seals import SealFile
 from agentops_memory.storage.sqlite import SqliteEngine
 
@@ -58,7 +58,7 @@ class End:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.entries = AgentEntries(engine=engine)
-        self.tasks = Tasks(engine=engine)
+        self.tasks = Tasks(engine=engine, audit=lambda *_, **__: None)
         self.made: list[AgentEntry] = []
         self.intent: Intent
         self.task: Task
@@ -114,6 +114,11 @@ class End:
         return await self.engine.write(OPERATOR, archive.settle_next)
 
 
+def past_events(tx: Transaction) -> list[int]:
+    """The events of logs that would go if nothing were kept."""
+    return tx.agent_events.past(tx.now, 10_000, of_log=True)
+
+
 def value_of(entry: AgentEntry) -> Any:
     """What an archive keeps of its value."""
     return None if entry.handling.is_sealed else json.loads(entry.value)
@@ -136,9 +141,12 @@ def ended(path: Path, status: TaskStatus, then: Any) -> None:
 def test_a_large_end_is_whole_for_every_reader_however_far_it_is_settled(tmp_path: Path) -> None:
     async def then(end: End) -> None:
         before, steps = await end.seen(), 0
+        pending = await end.engine.read(OPERATOR, past_events)
         while await end.settle():
             steps += 1
             assert await end.seen() == before
+        everything = await end.engine.read(OPERATOR, past_events)
+        assert len(everything) - len(pending) == steps > 1  # what is pending is no old event yet
         assert steps > 1
         archived = [it for it in before["log"] if it.type == "memory.archived"]
         kept = [

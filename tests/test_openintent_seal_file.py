@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agentops_memory.domain.errors import StartRefused
-from agentops_memory.files.seals import SealFile
+from agentops_memory.files.seals import SealFile, SealFileRefused, SealKeys
 
 from .archives import at, backed_up
 from .callers import audit
@@ -167,3 +167,14 @@ def test_what_a_backup_brings_back_opens_with_its_keys(
     left = secret_keys(seal_file(new))
     assert left[-1:] == own_keys or not is_used  # what encrypts stays the same
     assert len(left) == (0 if option else 2) + bool(is_used or option)
+
+
+@requirement("OI-86")
+def test_a_file_takes_no_more_keys_than_it_is_read_with(tmp_path: Path) -> None:
+    file = SealFile(tmp_path / "seal", lambda: START)
+    file.rotate(lambda _: None)
+    before = (tmp_path / "seal").read_bytes()
+    many = {f"{number:016x}": bytes(32) for number in range(9_000)}
+    with pytest.raises(SealFileRefused, match="no more keys"):
+        file.add(SealKeys(keys=many, made=dict.fromkeys(many, "2030-01-01T00:00:00Z")))
+    assert (tmp_path / "seal").read_bytes() == before

@@ -138,6 +138,19 @@ def test_many_entries_that_live_as_long_as_a_task_end_with_it_at_once(team: Team
     assert (len(ends), {it["reason"] for it in ends}) == (201, {"task_ended"})
 
 
+@requirement("OI-35", "OI-41")
+def test_each_agent_has_an_archive_of_its_own_however_they_took_turns(team: Team) -> None:
+    task = team.work()
+    for agent, key in ((team.ada, "1"), (team.bob, "2"), (team.ada, "3"), (team.bob, "4")):
+        ok(report(team.lead, task, assigned_agent=agent.id))
+        working(agent, task, key)
+    ok(report(team.bob, task, status="completed"))
+
+    archives = [it for it in team.log(task) if it["type"] == "memory.archived"]
+    kept = {it["agent_id"]: [each["key"] for each in it["payload"]["snapshot"]] for it in archives}
+    assert kept == {"ada": ["1", "3"], "bob": ["2", "4"]}
+
+
 @requirement("OI-37")
 def test_without_an_archive_the_entries_leave_their_ends_alone(team: Team) -> None:
     intent = team.intent()

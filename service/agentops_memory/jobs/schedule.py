@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 
-from ..domain.agents.tasks import Tasks
+from ..domain.agents.archive import settle_all
 from ..domain.lifecycle.receipts import Erasures
 from ..domain.lifecycle.retention import RetentionSweep
 from ..domain.memories.sessions import Sessions
@@ -108,7 +108,7 @@ class BackgroundJobs:
         """
         maintenance, sessions, callers = sqlite.maintenance, Sessions(engine=sqlite), sqlite.callers
         idle, every = self.settings.session_idle, self.settings.sweep_every
-        scrub = partial(_is_scrubbed, Tasks(engine=sqlite), Erasures(engine=sqlite))
+        scrub = partial(_is_scrubbed, sqlite, Erasures(engine=sqlite))
         resume = Transfer(engine=sqlite).resume
         await end_idle(sessions, callers(), idle)
         async with (
@@ -146,9 +146,9 @@ async def end_idle(sessions: Sessions, callers: Iterable[Caller], idle: timedelt
     await Job(end, log, "idle sessions go on; they end later").run(callers)
 
 
-async def _is_scrubbed(tasks: Tasks, erasures: Erasures, caller: Caller) -> bool:
+async def _is_scrubbed(engine: Engine, erasures: Erasures, caller: Caller) -> bool:
     """Whether no erased byte of the tenant is held back; what tasks have left moves first."""
-    await tasks.settle(caller)
+    await settle_all(engine, caller)
     scrubbed = await erasures.scrub(caller)
     if scrubbed.settled:
         extra = {"erasures": scrubbed.settled, "tenant": caller.tenant}

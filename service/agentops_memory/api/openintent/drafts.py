@@ -6,7 +6,6 @@ from typing import Any
 
 from pydantic_core import ErrorDetails
 
-from ...domain.agents.changes import BatchItem
 from ...domain.agents.lifetime import ttl_of
 from ...domain.agents.namespaces import PermissionsChange
 from ...domain.agents.rules import AtItem
@@ -18,6 +17,7 @@ from ...domain.model.agent_memory import (
     AgentDraft,
     AgentEntry,
     AgentSpace,
+    BatchItem,
     Eyes,
     Handling,
     Labels,

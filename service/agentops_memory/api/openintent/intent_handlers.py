@@ -84,11 +84,9 @@ class IntentHandlers:
         return _task(after.value, redacted=after.redacted)
 
     async def list_tasks(self, request: Request) -> Response:
-        caller, (limit, offset) = current_caller(request), queries.page(request)
-        found = await self.tasks.page(
-            caller, queries.eyes(request, caller), _intent_id(request), limit, offset,
-            _status(request),
-        )  # fmt: skip
+        limit, offset = queries.page(request)
+        asking = partial(queries.asking, request)
+        found = await self.tasks.page(asking, _intent_id(request), limit, offset, _status(request))
         return await listed_tasks(found)
 
     async def log_event(self, request: Request) -> Response:

@@ -8,10 +8,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 
+from ..model.access import Caller
 from ..model.agent_events import AgentEvent, EventType
 from ..model.agent_memory import AgentEntry, Binding, Eyes, Labels
 from ..model.intents import EndingEntry, PendingArchive, Task
-from ..ports.engine import Transaction
+from ..ports.engine import Engine, Transaction
 from ..text.json_words import stored_object
 from . import binding, rules
 from .lifetime import TASK_LIFETIME
@@ -64,6 +65,12 @@ def settle_next(tx: Transaction) -> bool:
         return False
     settle(tx, pending)
     return True
+
+
+async def settle_all(engine: Engine, caller: Caller) -> None:
+    """Settle what is pending, step by step; others write on."""
+    while await engine.read(caller, is_pending):  # a write would be a commit
+        await engine.write(caller, settle_next)
 
 
 def shown(tx: Transaction, event: AgentEvent) -> AgentEvent:

@@ -1,6 +1,5 @@
 """What an entry is bound to, and what holds of it then (RFC-0015 §2.1, §6.5, §6.6, §9.4)."""
 
-import json
 from dataclasses import dataclass, replace
 
 from ..errors import Conflict, Denied
@@ -80,32 +79,11 @@ def task_of(tx: Transaction, labels: Labels) -> Task | None:
     return tx.tasks.get(TaskId(labels.task))
 
 
-def guardrails_of(details: str) -> Guardrails:
-    """What a coordinator's record says of memory; what cannot be read bounds nothing."""
-    try:
-        said = json.loads(details)["guardrails"]
-    except (ValueError, LookupError, TypeError, RecursionError):
-        return Guardrails()
-    if not isinstance(said, dict):
-        return Guardrails()
-    allowed, denied = (
-        _names(said.get(f"{which}_semantic_namespaces")) for which in ("allowed", "denied")
-    )
-    return Guardrails(
-        most_working=_number(said.get("max_working_memory_per_task")),
-        most_episodic=_number(said.get("max_episodic_memory_per_agent")),
-        allowed=allowed,
-        denied=denied or (),
-        must_archive=said.get("memory_archive_required") is True,
-    )
-
-
 def guardrails(tx: Transaction, labels: Labels) -> list[Guardrails]:
     """Those that bound what is bound to an intent: of all who coordinate it now."""
     if labels.binding is Binding.NONE or labels.intent is None:
         return []
-    active = tx.intents.coordinators(IntentId(labels.intent), active=True)
-    return [guardrails_of(it.details) for it in active]
+    return tx.intents.guardrails(IntentId(labels.intent))
 
 
 def is_allowed(tx: Transaction, place: Place, labels: Labels) -> bool:
@@ -172,13 +150,3 @@ def _limits(tx: Transaction, task: Task | None, labels: Labels, capacities: Capa
                 said.append(("max_working_memory_per_task", each.most_working))
     name, entries = min(said, key=lambda it: it[1])
     return _Limits(name, entries, size)
-
-
-def _names(said: object) -> tuple[str, ...] | None:
-    if not isinstance(said, list):
-        return None
-    return tuple(name for name in said if isinstance(name, str))
-
-
-def _number(said: object) -> int | None:
-    return said if type(said) is int and said >= 0 else None

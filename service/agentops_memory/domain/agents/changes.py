@@ -17,6 +17,8 @@ from ..model.agent_memory import (
     AgentEntryId,
     AgentFilter,
     AgentSpace,
+    BatchItem,
+    Deleted,
     Eyes,
     Handling,
     Place,
@@ -34,29 +36,12 @@ AT_ONCE = 100  # entries that a deletion reads at least
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BatchItem:
-    """An entry that is made; or, with a version, changed at its place."""
-
-    draft: AgentDraft
-    change: AgentChange | None = None
-    version: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """What a write leaves, and how many entries were evicted for it."""
 
     entries: tuple[AgentEntry, ...]
     evicted: int = 0
     is_new: bool = True  # whether a single one was made
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Deleted:
-    """How many entries were deleted, and whether there are more."""
-
-    count: int
-    has_more: bool
 
 
 def create(
@@ -246,26 +231,7 @@ def _amend(
     version: int,
     capacities: Capacities | None,  # None, where secrets are taken out, is without limits
 ) -> AgentEntry:
-    if change.claims is not None:
-        change.claims(before)
-    rules.require_write(tx, before.place, eyes)
-    if capacities is not None:
-        binding.require_allowed(tx, before.place, before.labels)
-    rules.require_version(before, version)
-    require_room(tx)
-    value = before.value if change.value is None else change.value
-    handling = amended(before.handling, change, tx.now)
-    if before.is_lost and change.value is None and not handling.is_sealed:
-        raise rules.KeyLost  # it would have to be opened
-    if handling.ttl == TASK_LIFETIME and before.labels.task is None:
-        raise BadField("ttl", f"{TASK_LIFETIME} needs scope.task_id")
-    lost_its_end = before.handling.expires_at is not None and handling.expires_at is None
-    if lost_its_end or handling.ttl != before.handling.ttl:
-        binding.require_unfinished(tx, before.place.space.tier, before.labels, handling.ttl)
-    owner = before.place.space.agent
-    if capacities is not None and owner is not None and before.place.space.tier is Tier.WORKING:
-        growth = len(value.encode()) - before.size
-        binding.require_working_room(tx, owner, before.labels, capacities, growth, is_new=False)
+    value, handling = _planned(tx, before, eyes, change, version, capacities)
     held = tx.memories.by_uid(before.id)
     if held is None:  # its space is damaged
         raise NotFound(rules.NO_ENTRY)
@@ -289,6 +255,38 @@ def _amend(
         rules.add_receipt(tx)
     rules.note(tx, EventType.UPDATED, after, eyes, before=before)
     return after
+
+
+def _planned(
+    tx: Transaction,
+    before: AgentEntry,
+    eyes: Eyes,
+    change: AgentChange,
+    version: int,
+    capacities: Capacities | None,
+) -> tuple[str, Handling]:
+    """What a change leaves of an entry, or its refusal."""
+    if change.claims is not None:
+        change.claims(before)
+    rules.require_write(tx, before.place, eyes)
+    if capacities is not None:
+        binding.require_allowed(tx, before.place, before.labels)
+    rules.require_version(before, version)
+    require_room(tx)
+    value = before.value if change.value is None else change.value
+    handling = amended(before.handling, change, tx.now)
+    if before.is_lost and change.value is None and not handling.is_sealed:
+        raise rules.KeyLost  # it would have to be opened
+    if handling.ttl == TASK_LIFETIME and before.labels.task is None:
+        raise BadField("ttl", f"{TASK_LIFETIME} needs scope.task_id")
+    lost_its_end = before.handling.expires_at is not None and handling.expires_at is None
+    if lost_its_end or handling.ttl != before.handling.ttl:
+        binding.require_unfinished(tx, before.place.space.tier, before.labels, handling.ttl)
+    owner = before.place.space.agent
+    if capacities is not None and owner is not None and before.place.space.tier is Tier.WORKING:
+        growth = len(value.encode()) - before.size
+        binding.require_working_room(tx, owner, before.labels, capacities, growth, is_new=False)
+    return value, handling
 
 
 def _text(place: Place, value: str, handling: Handling) -> Text:

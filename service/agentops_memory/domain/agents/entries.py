@@ -1,7 +1,7 @@
 """Entries of agents' memory: made, read, listed, changed at a version, deleted, expired."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TypeVar
@@ -18,6 +18,8 @@ from ..model.agent_memory import (
     AgentEntryId,
     AgentFilter,
     AgentSummary,
+    BatchItem,
+    Deleted,
     Eyes,
     Place,
 )
@@ -28,12 +30,9 @@ from ..ports.callbacks import noop
 from ..ports.engine import Engine, Ids, Transaction
 from . import changes, reading
 from .accesses import Accesses, own_episodic
-from .changes import BatchItem, Deleted, Outcome
-from .listing import Listing, begin, go_on
+from .changes import Outcome
+from .listing import Asking, Left, Listing, begin, go_on, listed
 from .screening import clean_change, clean_draft, clean_filter, clean_place, require_plain
-
-Asking = Callable[[], tuple[Caller, Eyes]]
-"""Who asks, and by whose eyes, by what the keys say now."""
 
 T = TypeVar("T")
 
@@ -64,13 +63,7 @@ class AgentEntries:
         idempotency: IdempotentRequest | None = None,
     ) -> Written[AgentEntry]:
         """Make an entry at a place that is free; episodic ones make room for it."""
-        caller.require(Role.WRITER)
-        redactor = self._redactor(caller, eyes)
-        clean = await _screened(len(draft.value), clean_draft, redactor, draft)
-
-        work = idempotent(changes.create, idempotency, again=again_by(eyes), ids=changes.ids_of)
-        done = await self.accesses.write(self.engine, caller, work, eyes, clean, self.capacities)
-        return Written(value=done.entries[0], redacted=redactor.count, evicted=done.evicted)
+        return await self._write(changes.create, caller, eyes, draft, idempotency)
 
     async def get(self, caller: Caller, eyes: Eyes, entry: AgentEntryId) -> AgentEntry:
         """The entry, with its value."""
@@ -95,19 +88,15 @@ class AgentEntries:
         caller.require(Role.READER)
         clean = clean_filter(Redactor(self.rules(caller)), filter_)
         total, ids, first, at = await self.engine.read(caller, begin, eyes, clean, limit, offset)
+        self._note(caller, eyes, at, *first)
 
-        async def portions() -> AsyncIterator[Sequence[AgentEntry]]:
-            left, entries, now, asks, seen = ids, first, at, caller, eyes
-            while True:
-                self._note(asks, seen, now, *entries)
-                yield entries
-                if not left:
-                    return
-                asks, seen = asking()
-                entries, left, now = await self.engine.read(asks, go_on, seen, left)
+        async def more(left: Left) -> tuple[Sequence[AgentEntry], Left]:
+            caller, eyes = asking()
+            entries, left, at = await self.engine.read(caller, go_on, eyes, left)
+            self._note(caller, eyes, at, *entries)
+            return entries, left
 
-        count = len(first) + len(ids)
-        return Listing(total=total, count=count, is_whole=not ids, portions=portions())
+        return listed(first, ids, more, total)
 
     async def put(
         self,
@@ -118,21 +107,7 @@ class AgentEntries:
         idempotency: IdempotentRequest | None = None,
     ) -> Written[AgentEntry]:
         """Let the entry at a place have a value and a ttl; it is made if there is none."""
-        caller.require(Role.WRITER)
-        redactor = self._redactor(caller, eyes)
-        clean = await _screened(len(draft.value), clean_draft, redactor, draft)
-
-        work = idempotent(
-            changes.put,
-            idempotency,
-            again=again_by(eyes),
-            ids=changes.ids_of,
-            status=changes.status_of,
-        )
-        done = await self.accesses.write(self.engine, caller, work, eyes, clean, self.capacities)
-        return Written(
-            value=done.entries[0], redacted=redactor.count, evicted=done.evicted, is_new=done.is_new
-        )
+        return await self._write(changes.put, caller, eyes, draft, idempotency)
 
     async def amend(
         self,
@@ -234,6 +209,30 @@ class AgentEntries:
         """Write what was noted of accesses and not written yet."""
         for tenant in self.accesses.tenants():
             await self.accesses.write(self.engine, Caller(tenant=tenant), lambda _: None)
+
+    async def _write(
+        self,
+        change: Callable[[Transaction, Eyes, AgentDraft, Capacities], Outcome],
+        caller: Caller,
+        eyes: Eyes,
+        draft: AgentDraft,
+        idempotency: IdempotentRequest | None,
+    ) -> Written[AgentEntry]:
+        caller.require(Role.WRITER)
+        redactor = self._redactor(caller, eyes)
+        clean = await _screened(len(draft.value), clean_draft, redactor, draft)
+
+        work = idempotent(
+            change,
+            idempotency,
+            again=again_by(eyes),
+            ids=changes.ids_of,
+            status=changes.status_of,
+        )
+        done = await self.accesses.write(self.engine, caller, work, eyes, clean, self.capacities)
+        return Written(
+            value=done.entries[0], redacted=redactor.count, evicted=done.evicted, is_new=done.is_new
+        )
 
     def _redactor(self, caller: Caller, eyes: Eyes) -> Redactor:
         redactor = Redactor(self.rules(caller))

@@ -1,6 +1,6 @@
 """Events: an agent's stream, and the log of an intent (RFC-0015 §5)."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ..errors import Denied, Invalid
@@ -16,12 +16,9 @@ from ..model.stores import Written
 from ..ports.engine import Engine, Ids, Transaction
 from ..text.json_words import stored_object
 from . import archive, intents
-from .listing import Listing, portion
+from .listing import Asking, Listing, listed, portion
 from .screening import require_plain
 from .values import screened
-
-Asking = Callable[[], tuple[Caller, Eyes]]
-"""Who asks, and by whose eyes, by what the keys say now."""
 
 NAMES = frozenset({"namespace", "key", "tags"})
 
@@ -46,17 +43,11 @@ class Events:
         caller.require(Role.READER)
         first, ids = await self.engine.read(caller, _begin, eyes, filter_, limit)
 
-        async def portions() -> AsyncIterator[Sequence[AgentEvent]]:
-            left, events = ids, first
-            while True:
-                yield events
-                if not left:
-                    return
-                caller, eyes = asking()
-                events, left = await self.engine.read(caller, _go_on, eyes, filter_, left)
+        async def more(left: Left) -> tuple[Sequence[AgentEvent], Left]:
+            caller, eyes = asking()
+            return await self.engine.read(caller, _go_on, eyes, filter_, left)
 
-        count = len(first) + len(ids)
-        return Listing(total=count, count=count, is_whole=not ids, portions=portions())
+        return listed(first, ids, more)
 
     async def log(
         self,

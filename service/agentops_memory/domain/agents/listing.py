@@ -1,10 +1,11 @@
 """Lists that are read piece by piece: a thousand long values are never held."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Generic, TypeVar
 
+from ..model.access import Caller
 from ..model.agent_memory import AgentEntry, AgentFilter, Eyes
 from ..model.memory import MemoryId
 from ..ports.engine import Transaction
@@ -18,6 +19,10 @@ Left = Sequence[tuple[MemoryId, int]]
 """The entries of a list that were not read yet, with the bytes of their values."""
 
 
+Asking = Callable[[], tuple[Caller, Eyes]]
+"""Who asks, and by whose eyes, by what the keys say now."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing(Generic[T]):
     """What is listed, read as it is taken; and how many there are in all."""
@@ -26,6 +31,26 @@ class Listing(Generic[T]):
     count: int  # that were there when it was begun
     is_whole: bool  # whether one portion has them all
     portions: AsyncIterator[Sequence[T]]
+
+
+def listed(
+    first: Sequence[T],
+    left: Sequence[I],
+    more: Callable[[Sequence[I]], Awaitable[tuple[Sequence[T], Sequence[I]]]],
+    total: int | None = None,
+) -> Listing[T]:
+    """A list of which the first are read; `more` reads the next of what is left, when wanted."""
+
+    async def portions() -> AsyncIterator[Sequence[T]]:
+        some, rest = first, left
+        yield some
+        while rest:
+            some, rest = await more(rest)
+            yield some
+
+    count = len(first) + len(left)
+    whole = count if total is None else total
+    return Listing(total=whole, count=count, is_whole=not left, portions=portions())
 
 
 def begin(

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 
 from ..errors import Denied, Invalid, NotFound
 from ..memories.idempotency import IdempotentRequest, idempotent, is_due
@@ -58,8 +57,8 @@ class Participants:
         caller.require(Role.WRITER)
         redactor = redactor_for(self.rules, caller, eyes.agent, draft.agent)
         clean = replace(draft, details=screened(redactor, draft.details))
-        asked = draft.intent, draft.expires_at, idempotency
-        if await self.engine.read(caller, _may_govern, eyes, *asked):
+        asked = draft.intent, draft, idempotency
+        if await self.engine.read(caller, _may_make, eyes, *asked):
             await self._record(
                 caller, "coordinator.made", eyes, intent=draft.intent, coordinator=draft.agent
             )
@@ -113,8 +112,7 @@ class Participants:
         caller.require(Role.WRITER)
         redactor = redactor_for(self.rules, caller, eyes.agent, draft.agent)
         reason = None if draft.reason is None else redactor.whole(draft.reason)
-        asked = intent, draft.expires_at, idempotency
-        if await self.engine.read(caller, _may_govern, eyes, *asked):
+        if await self.engine.read(caller, _may_make, eyes, intent, draft, idempotency):
             await self._record(caller, "grant.made", eyes, intent=intent, grantee=draft.agent)
         work = idempotent(_grant, idempotency, again=_granted, ids=_id_of)
         made = await self.engine.write(caller, work, eyes, intent, replace(draft, reason=reason))
@@ -162,29 +160,29 @@ def _require_govern(tx: Transaction, eyes: Eyes, intent: IntentId) -> None:
         raise Denied(NOT_YOURS)
 
 
-def _may_govern(
+def _may_make(
     tx: Transaction,
     eyes: Eyes,
     intent: IntentId,
-    expires_at: datetime | None,
+    draft: CoordinatorDraft | GrantDraft,
     idempotency: IdempotentRequest | None = None,
 ) -> bool:
-    """Whether something may be made on an intent that ends then, or the refusal.
-
-    Not if it was done before.
-    """
+    """Whether a coordinator or a grant is to be made, or the refusal; not if it was before."""
     if not is_due(tx, idempotency):
         return False
     _require_govern(tx, eyes, intent)
-    require_future(expires_at, tx.now)
+    require_future(draft.expires_at, tx.now)
     require_room(tx)
+    if isinstance(draft, CoordinatorDraft):
+        if len(tx.intents.coordinators(intent)) >= MOST_COORDINATORS:
+            raise Invalid(f"An intent has at most {MOST_COORDINATORS} coordinators, ended too.")
+    elif len(tx.intents.grants(intent)) >= MOST_GRANTS:
+        raise Invalid(f"An intent has at most {MOST_GRANTS:,} grants.")
     return True
 
 
 def _coordinate(tx: Transaction, eyes: Eyes, draft: CoordinatorDraft) -> Coordinator:
-    _may_govern(tx, eyes, draft.intent, draft.expires_at)
-    if len(tx.intents.coordinators(draft.intent)) >= MOST_COORDINATORS:
-        raise Invalid(f"An intent has at most {MOST_COORDINATORS} coordinators, ended ones too.")
+    _may_make(tx, eyes, draft.intent, draft)
     made = Coordinator(
         id=CoordinatorId(new_id(tx, "coord")),
         intent=draft.intent,
@@ -245,9 +243,7 @@ def _coordinator_again(
 
 
 def _grant(tx: Transaction, eyes: Eyes, intent: IntentId, draft: GrantDraft) -> Grant:
-    _may_govern(tx, eyes, intent, draft.expires_at)
-    if len(tx.intents.grants(intent)) >= MOST_GRANTS:
-        raise Invalid(f"An intent has at most {MOST_GRANTS:,} grants.")
+    _may_make(tx, eyes, intent, draft)
     made = Grant(
         id=GrantId(new_id(tx, "grant")),
         intent=intent,

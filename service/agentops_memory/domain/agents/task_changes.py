@@ -45,7 +45,8 @@ def known(tx: Transaction, eyes: Eyes, task: TaskId) -> Task:
     return found
 
 
-def create(tx: Transaction, eyes: Eyes, draft: TaskDraft) -> Task:
+def require_draft(tx: Transaction, eyes: Eyes, draft: TaskDraft) -> None:
+    """Refuse a task that may not be made, as things stand."""
     if not standing(tx, eyes, draft.intent).directs:
         raise Denied("Only who made the intent, and its coordinators, make tasks of it.")
     parent = None if draft.parent is None else tx.tasks.get(draft.parent)
@@ -54,6 +55,10 @@ def create(tx: Transaction, eyes: Eyes, draft: TaskDraft) -> Task:
     if draft.id is not None and tx.tasks.get(draft.id) is not None:
         raise AlreadyThere
     require_room(tx)
+
+
+def create(tx: Transaction, eyes: Eyes, draft: TaskDraft) -> Task:
+    require_draft(tx, eyes, draft)
     made = _at_status(
         tx,
         Task(
@@ -82,7 +87,8 @@ def id_of(task: Task) -> Ids:
     return {"id": task.id}
 
 
-def amend(tx: Transaction, eyes: Eyes, task: TaskId, change: TaskChange, version: int) -> Amended:
+def changeable(tx: Transaction, eyes: Eyes, task: TaskId, change: TaskChange, version: int) -> Task:
+    """The task before a change, or the refusal of it."""
     before = known(tx, eyes, task)
     if not standing(tx, eyes, before.intent).directs:
         if before.agent != eyes.agent:
@@ -91,11 +97,16 @@ def amend(tx: Transaction, eyes: Eyes, task: TaskId, change: TaskChange, version
             raise Denied("The agent of a task reports status, output, error and blocked_reason.")
     if version != before.version:
         raise OutdatedTask(before)
-    status = change.status or before.status
-    is_retry = before.status is TaskStatus.FAILED and change.status is TaskStatus.READY
-    if before.status.is_final and not is_retry:
+    if before.status.is_final and not _is_retry(before, change):
         raise TaskFinished
-    (require_margin if status.is_final else require_room)(tx)  # what ends takes no more memory
+    ends = change.status is not None and change.status.is_final
+    (require_margin if ends else require_room)(tx)  # what ends takes no more memory
+    return before
+
+
+def amend(tx: Transaction, eyes: Eyes, task: TaskId, change: TaskChange, version: int) -> Amended:
+    before = changeable(tx, eyes, task, change, version)
+    status, is_retry = change.status or before.status, _is_retry(before, change)
     after = replace(
         before,
         status=status,
@@ -112,6 +123,10 @@ def amend(tx: Transaction, eyes: Eyes, task: TaskId, change: TaskChange, version
         _tell(tx, eyes, type_, after, before)
     _assign(tx, eyes, after, before.agent)
     return Amended(task=after, archived=_end(tx, eyes, after))
+
+
+def _is_retry(before: Task, change: TaskChange) -> bool:
+    return before.status is TaskStatus.FAILED and change.status is TaskStatus.READY
 
 
 def _end(tx: Transaction, eyes: Eyes, task: Task) -> int:
@@ -139,7 +154,7 @@ def _assign(tx: Transaction, eyes: Eyes, task: Task, before: AgentId | None) -> 
         said = {"task_id": task.id, "agent": task.agent, "previous_agent": before}
         _add(tx, eyes, EventType.ASSIGNED, task, said)
     if task.agent is not None:
-        tx.bound.claim(task)
+        tx.bound.bind(task)
 
 
 def _tell(tx: Transaction, eyes: Eyes, type_: EventType, task: Task, before: Task | None) -> None:

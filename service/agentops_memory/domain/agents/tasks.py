@@ -1,7 +1,7 @@
 """Tasks: made, assigned, reported on, finished (RFC-0015 §6.5, §8; RFC-0012)."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from ..memories.idempotency import IdempotentRequest, idempotent, is_due
@@ -11,11 +11,11 @@ from ..model.agent_memory import Eyes
 from ..model.agents import AgentId
 from ..model.intents import IntentId, Task, TaskChange, TaskDraft, TaskId, TaskStatus
 from ..model.stores import Written
-from ..ports.callbacks import Audit, noop, unaudited
+from ..ports.callbacks import Audit, noop
 from ..ports.engine import Engine, Transaction
-from . import archive, intents, task_changes
+from . import intents, task_changes
 from .intents import redactor_for
-from .listing import Listing, portion
+from .listing import Asking, Listing, listed, portion
 from .values import screened
 
 Left = Sequence[tuple[TaskId, int]]
@@ -31,7 +31,7 @@ class Tasks:
     """
 
     engine: Engine
-    audit: Audit = unaudited  # of what an administrator assigns in the work of others
+    audit: Audit  # of what an administrator assigns in the work of others
     rules: RulesOf = default_rules
     on_erased: Callable[[Caller], None] = noop
 
@@ -48,7 +48,7 @@ class Tasks:
         redactor = redactor_for(self.rules, caller, eyes.agent, draft.agent, draft.id)
         clean = replace(draft, details=screened(redactor, draft.details))
         if eyes.is_admin and draft.agent is not None:
-            intent = await self.engine.read(caller, _of_others, eyes, draft.intent, idempotency)
+            intent = await self.engine.read(caller, _makes_for_others, eyes, draft, idempotency)
             await self._record(caller, eyes, intent, draft.agent)
         work = idempotent(
             task_changes.create, idempotency, again=task_changes.created, ids=task_changes.id_of
@@ -64,27 +64,22 @@ class Tasks:
 
     async def page(
         self,
-        caller: Caller,
-        eyes: Eyes,
+        asking: Asking,
         intent: IntentId,
         limit: int,
         offset: int,
         status: TaskStatus | None = None,
     ) -> Listing[Task]:
-        """Those of an intent, the first first, read as they are taken."""
+        """Those of an intent, the first first; who asks is asked before each portion."""
+        caller, eyes = asking()
         caller.require(Role.READER)
         first, ids = await self.engine.read(caller, _page, eyes, intent, limit, offset, status)
 
-        async def portions() -> AsyncIterator[Sequence[Task]]:
-            left, tasks = ids, first
-            while True:
-                yield tasks
-                if not left:
-                    return
-                tasks, left = await self.engine.read(caller, _go_on, eyes, intent, left)
+        async def more(left: Left) -> tuple[Sequence[Task], Left]:
+            caller, eyes = asking()
+            return await self.engine.read(caller, _go_on, eyes, intent, left)
 
-        count = len(first) + len(ids)
-        return Listing(total=count, count=count, is_whole=not ids, portions=portions())
+        return listed(first, ids, more)
 
     async def amend(
         self,
@@ -106,7 +101,8 @@ class Tasks:
         redactor = redactor_for(self.rules, caller, eyes.agent, agent)
         clean = replace(change, details=screened(redactor, change.details))
         if eyes.is_admin and agent is not None:
-            intent = await self.engine.read(caller, _of_others, eyes, task, idempotency)
+            planned = eyes, task, change, version, idempotency
+            intent = await self.engine.read(caller, _changes_for_others, *planned)
             await self._record(caller, eyes, intent, AgentId(agent))
         work = idempotent(task_changes.amend, idempotency, again=task_changes.amended)
         after = await self.engine.write(caller, work, eyes, task, clean, version)
@@ -128,11 +124,6 @@ class Tasks:
         if task.status.is_final:
             self.on_erased(caller)
 
-    async def settle(self, caller: Caller) -> None:
-        """Move what large tasks have left into their archives, step by step; others write on."""
-        while await self.engine.read(caller, archive.is_pending):  # a write would be a commit
-            await self.engine.write(caller, archive.settle_next)
-
 
 def _page(
     tx: Transaction,
@@ -153,12 +144,32 @@ def _go_on(
     return tx.tasks.some(some), left
 
 
-def _of_others(
-    tx: Transaction, eyes: Eyes, work: IntentId | TaskId, idempotency: IdempotentRequest | None
+def _makes_for_others(
+    tx: Transaction, eyes: Eyes, draft: TaskDraft, idempotency: IdempotentRequest | None
 ) -> IntentId | None:
-    """The intent of some work, if it is the role alone that lets an administrator direct it."""
-    task = tx.tasks.get(TaskId(work))
-    intent = IntentId(work) if task is None else task.intent
+    """The intent of a task to be made, as below, or the refusal."""
+    if not is_due(tx, idempotency):
+        return None
+    task_changes.require_draft(tx, eyes, draft)
+    return _of_others(tx, eyes, draft.intent)
+
+
+def _changes_for_others(
+    tx: Transaction,
+    eyes: Eyes,
+    task: TaskId,
+    change: TaskChange,
+    version: int,
+    idempotency: IdempotentRequest | None,
+) -> IntentId | None:
+    """The intent of a task to be changed, as below, or the refusal."""
+    if not is_due(tx, idempotency):
+        return None
+    return _of_others(tx, eyes, task_changes.changeable(tx, eyes, task, change, version).intent)
+
+
+def _of_others(tx: Transaction, eyes: Eyes, intent: IntentId) -> IntentId | None:
+    """The intent, if it is the role alone that lets an administrator direct it."""
     found = tx.intents.standing(intent, eyes)
     is_own = found.is_creator or found.is_coordinator
-    return intent if found.is_admin and not is_own and is_due(tx, idempotency) else None
+    return None if is_own or not found.is_admin else intent

@@ -160,6 +160,15 @@ class AgentChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BatchItem:
+    """An entry that is made; or, with a version, changed at its place."""
+
+    draft: AgentDraft
+    change: AgentChange | None = None
+    version: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AgentEntry:
     """An entry as it is now."""
 
@@ -274,3 +283,11 @@ class AgentSummary:
     episodic: TierSummary
     capacity: int  # of episodic entries
     namespaces: tuple[str, ...]  # that it may read, at most 1,000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deleted:
+    """How many entries were deleted, and whether there are more."""
+
+    count: int
+    has_more: bool

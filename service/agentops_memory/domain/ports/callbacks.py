@@ -16,9 +16,5 @@ class Audit(Protocol):
         """Record an action before it is done; Unavailable if that fails."""
 
 
-def unaudited(caller: Caller, action: str, **fields: object) -> None:
-    """An audit log that keeps nothing, for a program of one's own."""
-
-
 def noop(*_: object) -> None:
     """A callback that ignores its arguments."""

@@ -12,6 +12,7 @@ from ..model.intents import (
     EndingEntry,
     Grant,
     GrantId,
+    Guardrails,
     Intent,
     IntentId,
     PendingArchive,
@@ -43,8 +44,11 @@ class IntentTable(Protocol):
     def coordinator(self, coordinator: CoordinatorId) -> Coordinator | None:
         """The coordinator, ended or not."""
 
-    def coordinators(self, intent: IntentId, *, active: bool = False) -> list[Coordinator]:
-        """All that an intent has had, or those who coordinate it now, the first first."""
+    def coordinators(self, intent: IntentId) -> list[Coordinator]:
+        """All that an intent has had, the first first."""
+
+    def guardrails(self, intent: IntentId) -> list[Guardrails]:
+        """What bounds the memory of an intent: of each who coordinates it now."""
 
     def end_coordinator(self, coordinator: CoordinatorId) -> None:
         """Let it coordinate no more."""
@@ -104,7 +108,7 @@ class BoundTable(Protocol):
     def episodic_of(self, intent: IntentId, agent: AgentId) -> int:
         """The episodic entries of an agent that are bound to an intent."""
 
-    def claim(self, task: Task) -> None:
+    def bind(self, task: Task) -> None:
         """Bind what its agent has under the id of a task."""
 
 

@@ -158,6 +158,11 @@ def count(number: int) -> int:
     return number if 0 <= number <= MOST else min(max(number, 0), MOST)
 
 
+def optional_count(said: object) -> int | None:
+    """A number of things in JSON; none if it is no such number."""
+    return said if type(said) is int and said >= 0 else None
+
+
 def member(of: type[E], value: str | int, otherwise: E) -> E:
     """The member of a closed set with that value, if it has one."""
     try:

@@ -13,8 +13,8 @@ from ....domain.model.memory import MemoryId
 from ....domain.ports.retention import MAX_STEP
 from ..rows import count, micros, optional_instant, portion
 from ..table import Table
-from .sight import HERE
 from .sizes import sum_of
+from .visibility import HERE
 
 OWNED = f"('{Tier.WORKING}', '{Tier.EPISODIC}')"
 

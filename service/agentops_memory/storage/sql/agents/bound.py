@@ -78,7 +78,7 @@ class Bound(Table):
             now=micros(self._now),
         )
 
-    def claim(self, task: Task) -> None:
+    def bind(self, task: Task) -> None:
         self._execute(
             f"""UPDATE agent_memories
                    SET binding = {Binding.TASK:d}, intent = :intent, attempt = :attempt

@@ -27,12 +27,12 @@ from ..liveness import ENDED, live, undeleted
 from ..memories import Spaces
 from ..rows import count, micros
 from ..table import Table
-from . import sight
+from . import visibility
 from .filters import conditions
 from .rows import ENTRIES, ENTRY, entry_of, handled
 from .seals import Seals
-from .sight import HAS_ENDED, HERE, Sight
 from .summaries import Summaries
+from .visibility import HAS_ENDED, HERE, Visibility
 
 
 @dataclass(eq=False)
@@ -65,8 +65,8 @@ class AgentEntries(Table):
         return self._known[space]
 
     def get(self, entry: AgentEntryId, eyes: Eyes) -> AgentEntry | None:
-        found = self._seen(entry, sight.own(eyes))
-        return found or self._seen(entry, sight.readable(self._connection, eyes, self._now))
+        found = self._seen(entry, visibility.own(eyes))
+        return found or self._seen(entry, visibility.readable(self._connection, eyes, self._now))
 
     def one(self, memory: MemoryId) -> AgentEntry | None:
         return self._one(f"m.id = :id AND {undeleted('m')}", id=memory)
@@ -140,7 +140,7 @@ class AgentEntries(Table):
     def writable(
         self, filter_: AgentFilter, eyes: Eyes, limit: int, offset: int
     ) -> list[AgentEntry]:
-        found = self._listed(filter_, sight.writable(eyes), limit, offset)
+        found = self._listed(filter_, visibility.writable(eyes), limit, offset)
         return self.some([id_ for id_, _ in found], eyes)
 
     def summary(self, agent: AgentId, eyes: Eyes) -> AgentSummary:
@@ -254,7 +254,7 @@ class AgentEntries(Table):
         return None if found is None else self._seals.opened([found])[0]
 
     def _listed(
-        self, filter_: AgentFilter, seen: Sight, limit: int, offset: int
+        self, filter_: AgentFilter, seen: Visibility, limit: int, offset: int
     ) -> list[tuple[MemoryId, int]]:
         condition, values = self._asked(filter_, seen)
         order = f"ORDER BY m.id DESC LIMIT {limit:d} OFFSET {offset:d}"
@@ -262,17 +262,17 @@ class AgentEntries(Table):
         rows = self._execute(found, **values)
         return [(MemoryId(id_), count(size)) for id_, size in rows]
 
-    def _asked(self, filter_: AgentFilter, seen: Sight) -> tuple[str, dict[str, object]]:
+    def _asked(self, filter_: AgentFilter, seen: Visibility) -> tuple[str, dict[str, object]]:
         """The condition that entries are asked for, and what it names."""
         parts = dict(conditions(self._sql, filter_))
         values = {name: value for named in parts.values() for name, value in named.items()}
         condition = " AND ".join([HERE, seen.condition, *parts])
         return condition, {**values, **seen.values, **self._at}
 
-    def _readable(self, eyes: Eyes) -> Sight:
-        return sight.readable(self._connection, eyes, self._now)
+    def _readable(self, eyes: Eyes) -> Visibility:
+        return visibility.readable(self._connection, eyes, self._now)
 
-    def _seen(self, entry: AgentEntryId, seen: Sight) -> AgentEntry | None:
+    def _seen(self, entry: AgentEntryId, seen: Visibility) -> AgentEntry | None:
         return self._one(f"m.uid = :uid AND {HERE} AND {seen.condition}", uid=entry, **seen.values)
 
 

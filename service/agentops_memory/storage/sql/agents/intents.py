@@ -11,13 +11,23 @@ from ....domain.model.intents import (
     CoordinatorId,
     Grant,
     GrantId,
+    Guardrails,
     Intent,
     IntentId,
     Permission,
     Standing,
 )
 from ..liveness import IN_FORCE
-from ..rows import count, instant, member, micros, optional_instant, optional_micros
+from ..rows import (
+    count,
+    instant,
+    member,
+    micros,
+    optional_count,
+    optional_instant,
+    optional_micros,
+    parsed,
+)
 from ..table import Table
 from .tasks import FINISHED
 
@@ -104,16 +114,23 @@ class Intents(Table):
             _coordinator, f"SELECT {COORDINATOR} FROM coordinators WHERE id = :id", id=coordinator
         )
 
-    def coordinators(self, intent: IntentId, *, active: bool = False) -> list[Coordinator]:
+    def coordinators(self, intent: IntentId) -> list[Coordinator]:
         rows = self._execute(
             f"""SELECT {COORDINATOR}
                   FROM coordinators
-                 WHERE intent = :intent{f" AND {ACTIVE}" if active else ""}
+                 WHERE intent = :intent
               ORDER BY granted_at, id""",
+            intent=intent,
+        )
+        return list(map(_coordinator, rows))
+
+    def guardrails(self, intent: IntentId) -> list[Guardrails]:
+        details = self._scalars(
+            f"SELECT details FROM coordinators WHERE intent = :intent AND {ACTIVE}",
             intent=intent,
             now=micros(self._now),
         )
-        return list(map(_coordinator, rows))
+        return list(map(_guardrails, details))
 
     def end_coordinator(self, coordinator: CoordinatorId) -> None:
         self._execute(
@@ -181,3 +198,26 @@ def _grant(row: Any) -> Grant:
         granted_at=instant(granted_at),
         expires_at=optional_instant(expires_at),
     )
+
+
+def _guardrails(details: str) -> Guardrails:
+    """What is said of memory in what was sent; what is damaged bounds nothing."""
+    said = parsed(details, dict).get("guardrails")
+    if not isinstance(said, dict):
+        return Guardrails()
+    allowed, denied = (
+        _names(said.get(f"{which}_semantic_namespaces")) for which in ("allowed", "denied")
+    )
+    return Guardrails(
+        most_working=optional_count(said.get("max_working_memory_per_task")),
+        most_episodic=optional_count(said.get("max_episodic_memory_per_agent")),
+        allowed=allowed,
+        denied=denied or (),
+        must_archive=said.get("memory_archive_required") is True,
+    )
+
+
+def _names(said: object) -> tuple[str, ...] | None:
+    if not isinstance(said, list):
+        return None
+    return tuple(name for name in said if isinstance(name, str))

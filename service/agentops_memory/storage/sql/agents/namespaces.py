@@ -9,8 +9,8 @@ from ....domain.model.agents import AgentId
 from ..liveness import live
 from ..rows import count, instant, member, micros
 from ..table import Table
-from .sight import access_in, seen
 from .sizes import sum_of
+from .visibility import access_in, seen
 
 # There is a namespace while it has live entries, or permissions.
 KNOWN = f"""(SELECT p.namespace AS name

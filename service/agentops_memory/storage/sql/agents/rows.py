@@ -17,7 +17,7 @@ from ....domain.model.agent_memory import (
 from ....domain.model.agents import AgentId
 from ....domain.model.memory import MemoryId
 from ..rows import count, instant, member, optional_instant, tag_tuple
-from .sight import HAS_ENDED
+from .visibility import HAS_ENDED
 
 ENTRY = f"""m.uid, m.id, p.tier, p.agent, p.namespace, coalesce(m.key, l.held_key), m.content,
            m.tags, a.is_pinned, a.priority, a.sensitivity, a.curated_by, a.ttl, l.expires_at,

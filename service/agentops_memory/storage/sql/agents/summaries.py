@@ -8,8 +8,8 @@ from ....domain.model.agents import AgentId
 from ..rows import count, micros, optional_instant
 from ..table import Table
 from .rows import ENTRIES
-from .sight import HERE, Sight, own, readable
 from .sizes import sum_of
+from .visibility import HERE, Visibility, own, readable
 
 MOST_NAMED = 1_000
 
@@ -43,7 +43,7 @@ class Summaries(Table):
             namespaces=(),
         )
 
-    def _tier(self, tier: Tier, agent: AgentId, seen: Sight) -> TierSummary:
+    def _tier(self, tier: Tier, agent: AgentId, seen: Visibility) -> TierSummary:
         entries, size, pinned, oldest, newest = self._execute(
             f"""SELECT count(*), {sum_of("a.size")}, coalesce(sum(a.is_pinned), 0),
                        min(m.created_at), max(m.created_at)

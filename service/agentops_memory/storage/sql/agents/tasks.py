@@ -13,6 +13,7 @@ from ..rows import (
     instant,
     member,
     micros,
+    optional_count,
     optional_instant,
     optional_micros,
     parsed,
@@ -143,10 +144,6 @@ def _policy(text: str) -> MemoryPolicy:
     return MemoryPolicy(
         archives=said.get("archives") is not False,
         inherits=said.get("inherits") is True,
-        max_entries=_limit(said.get("max_entries")),
-        max_size=_limit(said.get("max_size")),
+        max_entries=optional_count(said.get("max_entries")),
+        max_size=optional_count(said.get("max_size")),
     )
-
-
-def _limit(said: object) -> int | None:
-    return said if type(said) is int and said >= 0 else None

@@ -77,28 +77,28 @@ OPENS = f"SELECT EXISTS ({_TASKS}), EXISTS ({_OWNERS})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sight:
+class Visibility:
     """What an agent may read, or change: a condition on entries, and what it names."""
 
     condition: str
     values: dict[str, Any]
 
 
-def own(eyes: Eyes) -> Sight:
+def own(eyes: Eyes) -> Visibility:
     """What it may read without a task: that is most of what is asked for."""
-    return Sight(condition=OWN, values=seen(eyes))
+    return Visibility(condition=OWN, values=seen(eyes))
 
 
-def readable(connection: Connection, eyes: Eyes, now: datetime) -> Sight:
+def readable(connection: Connection, eyes: Eyes, now: datetime) -> Visibility:
     """All that it may read at an instant."""
     asked = seen(eyes)
     row = connection.execute(OPENS, asked | {"now": micros(now)}).fetchone()
-    return Sight(condition=_SHARED if any(row) else OWN, values=asked)
+    return Visibility(condition=_SHARED if any(row) else OWN, values=asked)
 
 
-def writable(eyes: Eyes) -> Sight:
+def writable(eyes: Eyes) -> Visibility:
     """What it may change."""
-    return Sight(condition=WRITABLE, values=seen(eyes))
+    return Visibility(condition=WRITABLE, values=seen(eyes))
 
 
 def seen(eyes: Eyes) -> dict[str, Any]:
