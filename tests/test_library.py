@@ -10,7 +10,8 @@ USED = """
 import _sqlite3, ctypes, sqlite3
 from agentops_memory.storage.sqlite.base.library import without_memory_statistics
 is_off = without_memory_statistics() if {called} else False
-sqlite3.connect(":memory:").execute("CREATE TABLE one (id)")
+connection = sqlite3.connect(":memory:")
+connection.execute("CREATE TABLE one (id)")
 print(is_off, ctypes.CDLL(_sqlite3.__file__).sqlite3_memory_used() > 0)
 """
 
