@@ -53,12 +53,13 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def scripts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def scripts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder with our migrations, to which a test adds further ones."""
     folder = tmp_path / "migrations"
     shutil.copytree(Path(str(MIGRATIONS)), folder)
     monkeypatch.setattr(migrate, "MIGRATIONS", folder)
-    return folder
+    yield folder
+    migrate.scripts.cache_clear()
 
 
 # A new file
@@ -282,6 +283,7 @@ def make_older(path: Path, scripts: Path, newest: int, content: str) -> None:
     later = [script for script in scripts.iterdir() if script.name > f"{newest + 1:04}"]
     for script in later:
         script.rename(script.with_suffix(".later"))
+    migrate.scripts.cache_clear()
     with closing(connect(path)) as database:
         apply_migrations(database)
         if newest < WITH_VERSIONS:
@@ -295,6 +297,7 @@ def make_older(path: Path, scripts: Path, newest: int, content: str) -> None:
         database.execute(f"PRAGMA user_version = {newest}")
     for script in later:
         script.with_suffix(".later").rename(script)
+    migrate.scripts.cache_clear()
 
 
 SIX = """
@@ -351,6 +354,7 @@ def test_a_file_of_a_newer_version_is_refused_with_both_versions_named(
     add(scripts, "9999_newer.sql", "CREATE TABLE newer (id);\n")
     migrated(path, NOW)
     (scripts / "9999_newer.sql").unlink()
+    migrate.scripts.cache_clear()
     before = path.read_bytes()
 
     both = rf"format {NEWEST + 1}.*agentops-memory {__version__}.*up to {NEWEST}"
@@ -507,6 +511,7 @@ def make_newer(path: Path) -> None:
 
 def add(scripts: Path, name: str, text: str) -> None:
     (scripts / name).write_text(text, "utf-8")
+    migrate.scripts.cache_clear()
 
 
 def tables(path: Path) -> set[object]:

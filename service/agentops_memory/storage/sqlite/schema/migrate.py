@@ -4,10 +4,11 @@ import os
 import shutil
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cache
 from importlib import resources
 from pathlib import Path
 
@@ -169,16 +170,9 @@ def vacuum_remains(database: sqlite3.Connection, path: Path, on_rewrite: OnUpgra
     return True
 
 
-def statements(number: int) -> Iterator[str]:
+def statements(number: int) -> Sequence[str]:
     """The statements of a migration, one by one: `executescript` would commit."""
-    statement = ""
-    for line in _scripts()[number - 1].splitlines(keepends=True):
-        statement += line
-        if sqlite3.complete_statement(statement):
-            yield statement
-            statement = ""
-    if statement.strip():
-        yield statement
+    return _split(scripts()[number - 1])
 
 
 def apply_migrations(database: sqlite3.Connection, after: int = 0) -> None:
@@ -220,7 +214,7 @@ def _step(database: sqlite3.Connection, path: Path, now: datetime) -> None:
     _require_small_ids(database, path)
     apply_migrations(database, after=version)
     database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-    database.execute(f"PRAGMA user_version = {len(_scripts())}")
+    database.execute(f"PRAGMA user_version = {len(scripts())}")
 
 
 @contextmanager
@@ -279,9 +273,22 @@ def is_used(database: sqlite3.Connection) -> bool:
 
 def newest_format() -> int:
     """The newest format of a file that this program knows."""
-    return len(_scripts())
+    return len(scripts())
 
 
-def _scripts() -> list[str]:
-    scripts = [script for script in MIGRATIONS.iterdir() if script.name.endswith(".sql")]
-    return [script.read_text("utf-8") for script in sorted(scripts, key=lambda it: it.name)]
+@cache
+def scripts() -> Sequence[str]:
+    """The migrations, in order; read once, as each probe asks how many there are."""
+    found = [script for script in MIGRATIONS.iterdir() if script.name.endswith(".sql")]
+    return [script.read_text("utf-8") for script in sorted(found, key=lambda it: it.name)]
+
+
+@cache
+def _split(script: str) -> Sequence[str]:
+    found, statement = [], ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            found.append(statement)
+            statement = ""
+    return [*found, statement] if statement.strip() else found
