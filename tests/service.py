@@ -15,6 +15,8 @@ from agentops_memory.server import running
 from agentops_memory.settings.settings import settings
 from agentops_memory.telemetry import Telemetry
 
+from .new_file import put_new_file
+
 PLAIN = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # what a client would load takes it 17 ms
 START = datetime(2030, 1, 1, 12, tzinfo=UTC)
 
@@ -76,8 +78,13 @@ def serving(
     telemetry: Telemetry | None = None,
     **variables: str,
 ) -> Iterator[Service]:
-    """A service over the file, with environment variables (`MEMORY_DEDUPE_WINDOW="1h"`)."""
+    """A service over the file, with environment variables (`MEMORY_DEDUPE_WINDOW="1h"`).
+
+    A file that is missing is put there; the service makes it itself where its folder is missing.
+    """
     own_clock = clock or Clock()
+    if "MEMORY_RECALL_WITHOUT" not in variables:  # else its index is by other rules
+        put_new_file(path)
     environment = {"MEMORY_LISTEN": "127.0.0.1:0", "MEMORY_DB_PATH": str(path), **variables}
     runner = _Runner(environment, own_clock, telemetry or Telemetry.started(None))
     url = runner.start()

@@ -1,0 +1,48 @@
+"""A new database file for a service of a test, made once: to make one takes longer than most tests.
+
+It is made by the program itself, and each copy is what the program would have made there: for
+its owner alone, and with a version of the index that no other file has.
+"""
+
+import os
+import random
+import struct
+import tempfile
+from contextlib import closing
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+
+from agentops_memory.files.atomic import private_file
+from agentops_memory.storage.sqlite.base.connection import connect
+from agentops_memory.storage.sqlite.schema.migrate import migrated
+
+VERSIONS = range(2**60, 2**62)  # SQLite stores them in eight bytes each
+ANY_TIME = datetime(2030, 1, 1, tzinfo=UTC)  # a new file tells nothing of when it was made
+
+
+def put_new_file(path: Path) -> None:
+    """Put a new database where there is none; the program makes the folder, if that is missing."""
+    if os.path.lexists(path) or not path.parent.is_dir():
+        return
+    before, after = _made()
+    version = random.choice(VERSIONS)  # noqa: S311
+    with (
+        private_file(path, os.O_WRONLY | os.O_EXCL) as descriptor,
+        open(descriptor, "wb", closefd=False) as file,
+    ):
+        file.write(before + struct.pack(">q", version) + after)
+
+
+@cache
+def _made() -> tuple[bytes, bytes]:
+    """A new file, before and after the version of its index."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "new.db"
+        migrated(path, ANY_TIME)
+        version = random.choice(VERSIONS)  # noqa: S311
+        with closing(connect(path)) as database:
+            database.execute("UPDATE partitions SET version = ?", (version,))
+            database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        before, after = path.read_bytes().split(struct.pack(">q", version))
+    return before, after
