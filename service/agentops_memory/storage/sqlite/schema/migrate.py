@@ -277,10 +277,10 @@ def newest_format() -> int:
 
 
 @cache
-def scripts() -> Sequence[str]:
+def scripts() -> tuple[str, ...]:
     """The migrations, in order; read once, as each probe asks how many there are."""
     found = [script for script in MIGRATIONS.iterdir() if script.name.endswith(".sql")]
-    return [script.read_text("utf-8") for script in sorted(found, key=lambda it: it.name)]
+    return tuple(script.read_text("utf-8") for script in sorted(found, key=lambda it: it.name))
 
 
 @cache

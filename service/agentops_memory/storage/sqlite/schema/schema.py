@@ -5,12 +5,13 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from ..base.connection import connect
 from ..fts.partitions import Partitions
 from ..fts.tables import table, text_of
-from .migrate import apply_migrations
+from .migrate import apply_migrations, scripts
 
 Part = tuple[str, str]
 """What a part of a schema is, such as `index`, and its name."""
@@ -47,7 +48,7 @@ class Difference:
 def difference(database: sqlite3.Connection) -> Difference:
     """How the schema differs from that of the migrations, with the partitions that it names."""
     there = _parts(database)
-    due = _due(Partitions(database, is_alone=False).all())
+    due = _due(tuple(Partitions(database, is_alone=False).all()), scripts())
     return Difference(
         missing={part: sql for part, sql in due.items() if part not in there},
         changed=frozenset(
@@ -85,7 +86,8 @@ def partition_of(name: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def _due(partitions: Iterable[int]) -> dict[Part, str]:
+@lru_cache(maxsize=16)  # it is asked for twice of each file, and files of many tenants are alike
+def _due(partitions: tuple[int, ...], _: tuple[str, ...]) -> Mapping[Part, str]:
     with closing(connect(IN_MEMORY)) as database:
         apply_migrations(database)
         making = Partitions(database, is_alone=True)
