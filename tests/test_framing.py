@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import pytest
+import uvicorn
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -30,6 +31,7 @@ class Keyed(NamedTuple):
     """A service with keys of two tenants."""
 
     service: Service
+    server: uvicorn.Server
     key: str
     other: str
 
@@ -41,7 +43,8 @@ def keyed(
     path = tmp_path_factory.mktemp("service") / "memory.db"
     with serving_on(request.param, path) as running:
         running.save("A memory.", project="café")
-        yield Keyed(running, made_key(path), made_key(path, tenant="other"))
+        (server,) = (it for it in alive(uvicorn.Server) if it.started and not it.should_exit)
+        yield Keyed(running, server, made_key(path), made_key(path, tenant="other"))
 
 
 @pytest.fixture
@@ -188,7 +191,7 @@ def test_the_answers_are_the_same_however_the_bytes_are_cut(
     cuts = sorted(data.draw(st.sets(st.integers(1, len(whole) - 1), max_size=40)))
     parts = [whole[start:end] for start, end in zip([0, *cuts], [*cuts, None], strict=True)]
 
-    assert _answers(keyed.service, parts) == _answers(keyed.service, [whole])
+    assert _answers(keyed, parts) == _answers(keyed, [whole])
     assert _sessions(keyed, keyed.other) == 0
 
 
@@ -197,15 +200,15 @@ def test_the_answers_are_the_same_byte_by_byte(keyed: Keyed) -> None:
 
     bytewise = [bytes([byte]) for byte in kinds + whole]
 
-    answers = _answers(keyed.service, bytewise)
-    assert answers == _answers(keyed.service, [kinds + whole])
+    answers = _answers(keyed, bytewise)
+    assert answers == _answers(keyed, [kinds + whole])
     assert answers.count(b"HTTP/1.1 20") == len(_good(keyed)) + 1
 
 
 def test_a_line_is_read_alike_behind_a_body_that_came_in_pieces(keyed: Keyed) -> None:
     first, last = session(keyed.key, "é"), request("GET", "/health?é", connection="close")
 
-    answers = _answers(keyed.service, [first[:-20], first[-20:-5], first[-5:] + last])
+    answers = _answers(keyed, [first[:-20], first[-20:-5], first[-5:] + last])
 
     assert answers.count(b"HTTP/1.1 20") == 2
 
@@ -251,20 +254,21 @@ def _last(keyed: Keyed) -> list[bytes]:
     ]
 
 
-def _answers(service: Service, parts: list[bytes]) -> bytes:
+def _answers(keyed: Keyed, parts: list[bytes]) -> bytes:
     """All that the service answers to these bytes, read by it in just these parts."""
-    with wire(service.url) as client:
+    with wire(keyed.service.url) as client:
         client.send(HEALTH)
         client.answer()
-        protocol = _protocol_of(client)
+        protocol = _protocol_of(client, keyed.server)
         for part in parts:
             protocol.loop.call_soon_threadsafe(protocol.data_received, part)
         return VARIABLE.sub(b"", client.rest())
 
 
-def _protocol_of(client: Wire) -> LimitedProtocol:
+def _protocol_of(client: Wire, server: uvicorn.Server) -> LimitedProtocol:
     own = client.socket.getsockname()
-    return next(found for found in alive(LimitedProtocol) if found.client == own)
+    connections = [it for it in server.server_state.connections if isinstance(it, LimitedProtocol)]
+    return next(found for found in connections if found.client == own)
 
 
 def _sessions(keyed: Keyed, key: str) -> int:
