@@ -1,6 +1,8 @@
 """Intents, coordinators, grants, logs and guardrails: who may do what, and what it is worth."""
 
 from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 from openintent import OpenIntentClient
@@ -11,6 +13,8 @@ from openintent.models import (
     Permission,
     TaskStatus,
 )
+
+from agentops_memory.storage.sqlite.base.connection import connect
 
 from .callers import audit
 from .openintent_agents import MEMORY, Agent, Json, faults, ok, refused
@@ -226,14 +230,30 @@ def test_what_is_refused_is_not_in_the_audit(team: Team) -> None:
     assert faults(team.root.ask("POST", TASKS, foreign)) == ["parent_task_id"]
     assert len(audit(team.service.path)) == before
 
-    for path, body, most in ((COORDINATORS, part, 100), (acl, {"principal_id": "bob"}, 1_000)):
-        for _ in range(most):
-            ok(team.lead.ask("POST", path, body), 201)
+    for path, body, table, most in (
+        (COORDINATORS, part, "coordinators", 100), (acl, {"principal_id": "bob"}, "grants", 1_000),
+    ):  # fmt: skip
+        ok(team.lead.ask("POST", path, body), 201)
+        _multiply(team.service.path, table, most - 1)
+        ok(team.lead.ask("POST", path, body), 201)
         lines = len(audit(team.service.path))
         full = team.lead.ask("POST", path, body)
         assert refused(full) == (400, "INVALID_REQUEST")
         assert f"at most {most:,}" in full.json()["message"]
         assert len(audit(team.service.path)) == lines
+
+
+def _multiply(path: Path, table: str, count: int) -> None:
+    """Let the only row of a table be one of so many that are alike but for their ids."""
+    with closing(connect(path)) as database:
+        rows = database.execute(f"SELECT * FROM {table}")
+        (id_, *rest) = rows.fetchone()
+        assert rows.fetchone() is None
+        places = ", ".join("?" * (len(rest) + 1))
+        copies = [(f"{id_}-{number}", *rest) for number in range(1, count)]
+        database.execute("BEGIN")
+        database.executemany(f"INSERT INTO {table} VALUES ({places})", copies)
+        database.execute("COMMIT")
 
 
 @requirement("OI-12", "OI-78")
