@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from .otlp import Collector, http_collector
 from .planted import MARK
 from .process import Program, program, run, served, until
 from .service import serving
+from .terminal import Terminal
 
 MANY = {
     ("memories", "content"), ("spaces", "scope"), ("sessions", "summary"),
@@ -201,7 +203,10 @@ OF_WORK, TABLES_OF_WORK = ("doctor", "agents"), (
         *(pytest.param([it], id=it[0], marks=pytest.mark.slow) for it in COMMANDS),
     ],
 )
-def test_a_command_that_fails_quotes_nothing(commands: list[Command], tmp_path: Path) -> None:
+def test_a_command_that_fails_quotes_nothing(
+    commands: list[Command], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    told = _told_by_a_process if commands == QUICK else partial(_told, caplog)
     with serving(tmp_path / "memory.db") as service:
         planted.stock(service.http)
     for command in commands:  # which fails by what is broken alone
@@ -213,9 +218,20 @@ def test_a_command_that_fails_quotes_nothing(commands: list[Command], tmp_path: 
             folder = tmp_path / f"{table}-{column}"
             folder.mkdir(exist_ok=True)
             arguments = [argument.format(folder) for argument in command]
-            done = run(*arguments, "--db", str(service.path))
-            assert MARK not in done.stderr.replace(str(folder), ""), (table, column, command)
+            errors = told(*arguments, "--db", str(service.path))
+            assert MARK not in errors.replace(str(folder), ""), (table, column, command)
         unreadable.mended(service.path, table, column)
+
+
+def _told_by_a_process(*arguments: str) -> str:
+    return run(*arguments).stderr
+
+
+def _told(caplog: pytest.LogCaptureFixture, *arguments: str) -> str:
+    """What a command tells here, with the messages of its log: a process would show no others."""
+    caplog.clear()
+    errors = Terminal().run(*arguments).stderr
+    return "\n".join([errors, *(record.getMessage() for record in caplog.records)])
 
 
 def _columns_for(commands: list[Command], path: Path) -> list[tuple[str, str]]:
