@@ -81,19 +81,23 @@ def is_network(kind: str) -> bool:
 
 def kind_at(path: Path, mounts: str) -> str | None:
     """The kind of file system at a path, by the table of mounts; the latest covers others."""
-    kind, depth = None, 0
+    kind, depth, places = None, 0, {path, *path.parents}
     for line in mounts.split("\n"):
-        fields = [_ESCAPED.sub(_letter, field) for field in line.split(" ")]
+        fields = line.split(" ")
         if len(fields) < LEAST_FIELDS or SEPARATOR not in fields:
             continue
-        point = Path(fields[MOUNT_POINT])
-        if path.is_relative_to(point) and len(point.parts) >= depth:
-            kind, depth = fields[fields.index(SEPARATOR) + 1], len(point.parts)
+        point = Path(_unescaped(fields[MOUNT_POINT]))
+        if point in places and len(point.parts) >= depth:
+            kind, depth = _unescaped(fields[fields.index(SEPARATOR) + 1]), len(point.parts)
     return kind
 
 
 def _nearest(path: Path) -> Path:
     return next((it for it in (path, *path.parents) if os.path.exists(it)), path)  # noqa: PTH110
+
+
+def _unescaped(field: str) -> str:
+    return _ESCAPED.sub(_letter, field)
 
 
 def _letter(escaped: re.Match[str]) -> str:
