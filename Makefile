@@ -34,7 +34,7 @@ format: $(READY) ## the style, mended
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-bench: $(READY) ## the benchmarks at reduced sizes: about four minutes
+bench: $(READY) ## the benchmarks at reduced sizes: about five minutes
 	$(BIN)/python -m benchmarks
 	$(BIN)/python -m benchmarks.texts
 	$(BIN)/python -m benchmarks.redaction
@@ -42,6 +42,7 @@ bench: $(READY) ## the benchmarks at reduced sizes: about four minutes
 	$(BIN)/python -m benchmarks.agents
 	$(BIN)/python -m benchmarks.turns
 	$(BIN)/python -m benchmarks.openintent
+	$(BIN)/python -m benchmarks.openwop --entries 10000
 
 bench-full: $(READY) ## the benchmarks in full: half an hour, 4 GB of disk; KEEP=folder keeps the files
 	$(BIN)/python -m benchmarks --full $(if $(KEEP),--keep $(KEEP))

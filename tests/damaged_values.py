@@ -17,6 +17,7 @@ from agentops_memory.storage.sql.rows import micros
 from agentops_memory.storage.sqlite.base.connection import connect
 from agentops_memory.storage.sqlite.maintenance.columns import TABLES, Kind
 
+from .damaged_hosts import ERASED, KnownHosts, fill_hosts, host_changes, host_questions
 from .damaged_intents import (
     ADA,
     LEFT,
@@ -78,6 +79,7 @@ class Known:
     version: str
     note: str
     intents: KnownIntents
+    hosts: KnownHosts
 
 
 def fill(path: Path) -> Known:
@@ -117,10 +119,11 @@ def fill(path: Path) -> Known:
         other = store(http, "archived")
         ok(http.post(at(other, "archive")))
         version = versions(http, own, entry_id=first["id"])[0]["id"]
-        note, intents = _of_agents(http), fill_intents(http)
+        note, intents, hosts = _of_agents(http), fill_intents(http), fill_hosts(http)
     with closing(connect(path)) as database:
         database.executescript(STAGED)
         database.executescript(LEFT)
+        database.executescript(ERASED)
         database.execute("INSERT INTO agents (name, episodic_capacity) VALUES ('ada', 500)")
     return Known(
         memories=[int(str(it)) for it in (kept, deleted, again)],
@@ -130,6 +133,7 @@ def fill(path: Path) -> Known:
         version=version,
         note=note,
         intents=intents,
+        hosts=hosts,
     )
 
 
@@ -173,7 +177,8 @@ def damage(path: Path, table: str, column: str, value: str) -> int:
 
 def _number_of(table: str) -> str:
     return {
-        "supersessions": "newer_id", "lookalikes": "later_id",
+        "supersessions": "newer_id", "ref_supersessions": "newer_id", "ref_tags": "memory_id",
+        "lookalikes": "later_id",
         "erasures": "length(id)", "erased": "memory_id", "versions": "number", "done": "1",
     }.get(table, "rowid")  # fmt: skip
 
@@ -250,6 +255,7 @@ def questions(known: Known) -> Iterator[tuple[str, str]]:
             "/api/v1/agents/ada/events", "/api/v1/agents/ada/events?after=0&event_type=x",
         ),
         **intent_questions(known.intents),
+        **host_questions(known.hosts),
     }  # fmt: skip
     for path, ways in asked.items():
         for way in ways:
@@ -276,6 +282,7 @@ def changes(known: Known) -> Iterator[tuple[str, str, dict[str, Any] | None, str
     yield "POST", f"{stores}/{known.store}/versions/{known.version}/redact", None, None
     yield "DELETE", mem, None, None
     yield from intent_changes(known.intents)
+    yield from host_changes(known.hosts)
     yield "PATCH", "/api/v1/memory/namespaces/notes", {"permissions": {"default": "none"}}, None
     yield "DELETE", f"/api/v1/memory/{known.note}", None, None
     yield "DELETE", "/api/v1/memory/batch?tags=fruit", None, None

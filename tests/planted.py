@@ -18,6 +18,7 @@ from .stores import STORES, ok
 MARK = "qzxplanted"
 ANTHROPIC = "/v1/memory_stores"
 AGENTS_MEMORY = "/api/v1/memory"
+HOSTS = "/v1/host/agentops-memory"
 OWN = f"/api/v1/agents/{MARK}"
 
 # What docs/telemetry.md says that a span tells in words.
@@ -25,7 +26,7 @@ IN_SPANS = {
     "memory.project", "memory.session.id", "memory.query", "memory.search.query",
     "memory.context.query_used", "gen_ai.retrieval.query.text", "memory.injected.title",
     "memory.injected.type", "memory.observation.type", "memory.entry.path", "memory.agent.id",
-    "memory.namespace",
+    "memory.namespace", "memory.ref", "memory.entry.id", "openwop.run_id", "openwop.node_id",
 }  # fmt: skip
 
 Request = tuple[str, str, object]
@@ -68,6 +69,7 @@ def stock(http: httpx.Client) -> Stock:
     assert http.post(f"/sessions/{MARK}-0/messages", json=said).is_success
     ok(http.post(f"/sessions/{MARK}-1/end", json=said))
     _work(http)
+    _run(http)
     notes = [ok(http.post(AGENTS_MEMORY, json=note(tier)), 201)["id"] for tier in Tier]
     allowed = {"permissions": {"allow": [{"agent": MARK, "access": "write"}]}}
     ok(http.patch(f"{AGENTS_MEMORY}/namespaces/{MARK}", json=allowed))
@@ -88,6 +90,18 @@ def _work(http: httpx.Client) -> None:
     ok(http.post(f"/api/v1/intents/{intent}/acl/entries", json=grant), 201)
     bound = {"key": text("bound"), "scope": {"task_id": task}, "sensitivity": "confidential"}
     ok(http.post(AGENTS_MEMORY, json=note(Tier.WORKING) | bound), 201)
+
+
+def _run(http: httpx.Client) -> None:
+    """A run of a host that has put entries in a ref, with a secret, and a branch of it."""
+    of_run = {"runId": MARK, "agentId": MARK, "workflowId": text("workflow"), "memoryRefs": [MARK]}
+    ok(http.post(f"{HOSTS}/runs", json=of_run), 201)
+    secret = {"secretId": text("secret"), "value": "a value of nothing else"}
+    ok(http.post(f"{HOSTS}/runs/{MARK}/secrets", json=secret))
+    put = {"memoryRef": MARK, "content": text("put"), "tags": [MARK], "id": f"{MARK}/put"}
+    bound = {"runId": MARK, "nodeId": MARK, "agentId": MARK}
+    ok(http.post(f"{HOSTS}/memory", json=put | bound), 201)
+    ok(http.post(f"{HOSTS}/runs/{MARK}/fork", json={"mode": "branch", "fromSeq": 1}), 201)
 
 
 def note(tier: Tier, key: str = "key", **fields: object) -> dict[str, object]:
@@ -120,6 +134,10 @@ def requests(of: Stock) -> list[Request]:
         f"{AGENTS_MEMORY}/search?q={MARK}", f"{AGENTS_MEMORY}/namespaces",
         f"{AGENTS_MEMORY}/namespaces/{MARK}", f"{OWN}/memory", f"{OWN}/memory/summary",
         f"{OWN}/events", f"/context?query={MARK}&episodic=true&agent={MARK}&namespaces={MARK}",
+        f"{HOSTS}/memory?memoryRef={MARK}", f"{HOSTS}/memory?memoryRef={MARK}&runId={MARK}",
+        f"{HOSTS}/search?memoryRef={MARK}&q={MARK}", f"{HOSTS}/refs", f"{HOSTS}/events",
+        f"{HOSTS}/memory/{MARK}%2Fput?memoryRef={MARK}", f"{HOSTS}/runs/{MARK}",
+        f"{HOSTS}/provenance/{MARK}%2Fput?memoryRef={MARK}", f"{HOSTS}/runs/{MARK}/events",
     ]  # fmt: skip
     return [
         *(("GET", path, None) for path in reads),

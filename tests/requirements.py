@@ -6,6 +6,7 @@ from typing import TypeVar
 from .anthropic_requirements import ANTHROPIC
 from .lifecycle_requirements import LIFECYCLE
 from .openintent_requirements import OPENINTENT
+from .openwop_requirements import OPENWOP
 from .store_requirements import STORE_REQUIREMENTS
 
 Test = TypeVar("Test", bound=Callable[..., object])
@@ -115,4 +116,4 @@ AGENTOPS = {
     "agentops:fault:timeline-same-second": "The timeline keeps neighbours of the same second.",
 }
 
-REQUIREMENTS = AGENTOPS | STORE_REQUIREMENTS | ANTHROPIC | LIFECYCLE | OPENINTENT
+REQUIREMENTS = AGENTOPS | STORE_REQUIREMENTS | ANTHROPIC | LIFECYCLE | OPENINTENT | OPENWOP

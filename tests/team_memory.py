@@ -25,12 +25,11 @@ from agentops_memory.domain.model.agent_memory import (
     Permissions,
 )
 from agentops_memory.domain.model.agents import AgentId
-from agentops_memory.domain.model.capacities import Capacities
 from agentops_memory.domain.model.intents import (
     CoordinatorId,
     TaskId,
 )
-from agentops_memory.domain.model.retention import Kind
+from agentops_memory.domain.model.retention import Capacities, Kind
 from agentops_memory.domain.ports.engine import Engine
 
 from .service import Clock

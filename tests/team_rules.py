@@ -24,8 +24,8 @@ from agentops_memory.domain.model.agent_memory import (
     Tier,
 )
 from agentops_memory.domain.model.agents import AgentId
-from agentops_memory.domain.model.capacities import Capacities
 from agentops_memory.domain.model.memory import MemoryId
+from agentops_memory.domain.model.retention import Capacities
 
 from .team_model import FINAL, State, Told, fits, is_bound_working
 

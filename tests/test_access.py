@@ -306,9 +306,9 @@ def test_without_a_key_nothing_is_answered_but_probes(house: House) -> None:
         for path, methods in paths.items():
             for method in methods:
                 answer = nobody.request(method, path.replace("{id}", "1"))
-                is_open = path.startswith(("/health", "/.well-known/"))
+                is_open = path.startswith(("/health", "/.well-known/", "/v1/openapi.json"))
                 assert answer.status_code == (200 if is_open else 401), path
-        assert answer.headers["www-authenticate"] == "Bearer"
+                assert ("www-authenticate" in answer.headers) is not is_open
         assert nobody.get("/health").json() == {"status": "ok"}
 
 

@@ -36,8 +36,7 @@ from agentops_memory.domain.model.agent_memory import (
     Tier,
 )
 from agentops_memory.domain.model.agents import AgentId
-from agentops_memory.domain.model.capacities import Capacities
-from agentops_memory.domain.model.retention import Kind
+from agentops_memory.domain.model.retention import Capacities, Kind
 from agentops_memory.domain.model.stores import Written
 from agentops_memory.storage.sqlite import SqliteEngine
 

@@ -20,6 +20,7 @@ API = (
     "memory-stores.md",
     "anthropic.md",
     "openintent.md",
+    "openwop.md",
 )  # a document for each protocol
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 WITH_MANY = ("cli.md", "operations.md", "true.md")  # commands, each of which starts the program
@@ -176,6 +177,12 @@ def test_every_route_is_documented(tmp_path: Path) -> None:
     assert [route for route in routes if route not in text] == []
 
 
+BODIES = (
+    "ObservationBody", "StoreBody", "EntryBody", "EntryChangeBody", "AgentEntryBody",
+    "RefEntryBody", "RunBody", "RunSecretBody", "RunForkBody", "RunEndBody",
+)  # fmt: skip
+
+
 def test_every_parameter_and_field_of_a_request_is_documented(tmp_path: Path) -> None:
     with serving(tmp_path / "memory.db") as service:
         described = service.http.get("/openapi.json").json()
@@ -188,7 +195,7 @@ def test_every_parameter_and_field_of_a_request_is_documented(tmp_path: Path) ->
         for parameter in operation.get("parameters", ())
         if parameter["in"] == "query"
     }
-    for body in ("ObservationBody", "StoreBody", "EntryBody", "EntryChangeBody", "AgentEntryBody"):
+    for body in BODIES:
         names |= set(described["components"]["schemas"][body]["properties"])
     assert [name for name in sorted(names) if f"`{name}" not in text] == []
 

@@ -22,6 +22,7 @@ from . import crossing_stores
 from .callers import calling, made_key
 from .crossing_agents import reach_as_an_agent, work_as_an_agent
 from .crossing_entries import work_with_entries
+from .crossing_hosts import reach_as_a_host, work_as_a_host
 from .crossing_intents import reach_for_intents, work_on_intents
 from .database import assert_index_is_whole
 from .otlp import Collector
@@ -297,6 +298,7 @@ def test_nothing_crosses(
             knock_at_stores(going_on, party)
             work_with_entries(going_on, party)
             work_on_intents(going_on, party)
+            work_as_a_host(going_on, party)
             work_as_an_agent(going_on, party)
             reach_as_an_agent(going_on, party)
             stats = party.ask("GET", "/stats").json()
@@ -306,6 +308,7 @@ def test_nothing_crosses(
             look_around(going_on, party)
         for party in parties:
             reach_for_intents(going_on, party)
+            reach_as_a_host(going_on, party)
         for keeper in keepers:
             look_into_stores(going_on, keeper)
 

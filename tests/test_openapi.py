@@ -31,7 +31,8 @@ CHECKS = (
 WARNINGS = "missing_auth,validation_mismatch,missing_deserializer,unsupported_regex"
 
 # What a client of agents' memory knows. No schema says that an entry which is not semantic is of
-# some agent, that a list of agents names none of them twice, or which entry there is.
+# some agent, that a list of agents names none of them twice, or which entry there is; nor that an
+# entry of a ref has one kind of end, still to come, and which runs and entries it may name.
 KNOWN = """
 [parameters]
 "header.X-Agent-ID" = "ada"
@@ -44,6 +45,7 @@ include-path = [
     "/api/v1/memory/batch",
     "/api/v1/memory/namespaces/{namespace}",
     "/api/v1/memory/{entry_id}",
+    "/v1/host/agentops-memory/memory",
 ]
 warnings = false
 """
@@ -125,6 +127,7 @@ PROBLEMS = {
     "/anthropic/": "AnthropicProblem",
     "/api/v1/cloud/": "StoreProblem",
     "/api/v1/": "AgentMemoryProblem",
+    "/v1/": "OpenWopProblem",
     "/": "Problem",
 }
 

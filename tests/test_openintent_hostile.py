@@ -27,8 +27,8 @@ from agentops_memory.domain.model.agent_memory import (
     Tier,
 )
 from agentops_memory.domain.model.agents import AgentId
-from agentops_memory.domain.model.capacities import Capacities
 from agentops_memory.domain.model.intents import TaskDraft
+from agentops_memory.domain.model.retention import Capacities
 from agentops_memory.domain.ports.engine import Transaction
 from agentops_memory.storage.sqlite import SqliteEngine
 

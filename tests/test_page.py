@@ -169,7 +169,10 @@ def test_nothing_on_it_leads_elsewhere(shown: Shown) -> None:
     assert not re.search(r"url\(|@import|//", shown.style)
 
 
-CHAPTERS = ["AgentOps REST", "Memory Stores", "OpenIntent RFC-0015", "Anthropic dialect", "Schemas"]
+CHAPTERS = [
+    "AgentOps REST", "Memory Stores", "OpenIntent RFC-0015", "Anthropic dialect",
+    "OpenWOP agent memory", "Schemas",
+]  # fmt: skip
 
 
 def test_its_contents_name_every_operation_by_protocol(

@@ -21,7 +21,7 @@ LAST = [
     "delete_entry", "anthropic_delete_memory", "redact_version", "anthropic_redact_version",
     "archive_store", "anthropic_archive_store", "delete_store", "anthropic_delete_store",
     "delete_observation", "delete_project", "get_erasure", "openintent_delete_entry",
-    "openintent_delete_batch",
+    "openintent_delete_batch", "openwop_delete",
 ]  # fmt: skip
 
 
@@ -71,6 +71,7 @@ def _ids(answer: httpx.Response) -> dict[str, str]:
     kinds = {
         "memory_stores": "memstore", "memories": "mem", "versions": "memver", "memory": "mem",
         "intents": "intent", "tasks": "task", "coordinators": "coord", "entries": "grant",
+        "runs": "run",
     }  # fmt: skip
     found = {
         collection: re.findall(rf"\b{kind}_[0-9a-f]{{32}}", answer.text)

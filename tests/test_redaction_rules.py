@@ -18,7 +18,7 @@ from agentops_memory.domain.memories.redactor import (
     MOST_RUNS,
     MOST_VALUES,
     Registry,
-    Run,
+    RunKey,
 )
 from agentops_memory.domain.secrets import shapes
 from agentops_memory.domain.secrets.redaction import (
@@ -779,7 +779,7 @@ REFUSED = ["", "hunter2", " hunter2 ", " " * 20, "x" * (LONGEST_VALUE + 1), "my 
 @pytest.mark.parametrize("value", REFUSED)
 def test_a_value_that_cannot_be_taken_out_safely_is_refused(value: str) -> None:
     with pytest.raises(Invalid):
-        Registry().register(Run(tenant="default", run="1"), "x", value)
+        Registry().register(RunKey(tenant="default", run="1"), "x", value)
     with pytest.raises(Invalid):
         Rules(values=(("x", value),))
 
@@ -876,7 +876,7 @@ def test_twenty_thousand_open_private_parts_hide_the_rest_once() -> None:
     )
 
 
-ADA, BOB = Run(tenant="default", run="ada"), Run(tenant="default", run="bob")
+ADA, BOB = RunKey(tenant="default", run="ada"), RunKey(tenant="default", run="bob")
 
 
 def test_a_registry_has_the_values_of_each_run_until_it_is_forgotten() -> None:
@@ -898,7 +898,7 @@ def test_a_registry_has_the_values_of_a_tenant_each_once() -> None:
     assert registry.all_of("default") == (("pw", "hunter22"),)
 
     registry.register(BOB, "pw", "swordfish")
-    registry.register(Run(tenant="other", run="ada"), "pw", "hers only")
+    registry.register(RunKey(tenant="other", run="ada"), "pw", "hers only")
 
     assert registry.all_of("default") == (("pw", "hunter22"), ("pw", "swordfish"))
     assert registry.all_of("default") is registry.all_of("default")
@@ -922,14 +922,14 @@ def test_a_run_has_room_for_so_many_values_and_takes_known_ones_again() -> None:
 
 def test_a_tenant_has_room_for_so_many_runs_until_one_is_forgotten() -> None:
     registry = Registry()
-    runs = [Run(tenant="default", run=str(n)) for n in range(MOST_RUNS + 1)]
+    runs = [RunKey(tenant="default", run=str(n)) for n in range(MOST_RUNS + 1)]
     for run in runs[:-1]:
         registry.register(run, "pw", "hunter22")
 
     with pytest.raises(OverQuota, match=str(MOST_RUNS)):
         registry.register(runs[-1], "pw", "hunter22")
     registry.register(runs[0], "pw", "swordfish")
-    registry.register(Run(tenant="other", run="1"), "pw", "hunter22")
+    registry.register(RunKey(tenant="other", run="1"), "pw", "hunter22")
     registry.forget(runs[0])
     registry.register(runs[-1], "pw", "hunter22")
 

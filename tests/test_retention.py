@@ -14,9 +14,8 @@ import pytest
 
 from agentops_memory.domain.errors import NotFound
 from agentops_memory.domain.lifecycle.receipts import Erasures
-from agentops_memory.domain.lifecycle.retention import (
-    Removed,
-    RetentionSweep,
+from agentops_memory.domain.lifecycle.retention import Removed, RetentionSweep
+from agentops_memory.domain.lifecycle.retention_steps import (
     memories_past_retention,
     records_past_retention,
     remove_memories,

@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
@@ -13,36 +13,16 @@ from starlette.applications import Starlette
 from .api.agentops import routes as agentops
 from .api.anthropic_stores import routes as anthropic_stores
 from .api.kit.endpoint import Gate
-from .api.kit.protocol import Operation, Protocol, Services, StoreServices
+from .api.kit.protocol import Operation, Protocol
 from .api.memory_stores import routes as memory_stores
 from .api.openintent import routes as openintent
-from .domain.agents.entries import AgentEntries
-from .domain.agents.events import Events
-from .domain.agents.intents import Intents
-from .domain.agents.namespaces import Namespaces
-from .domain.agents.participants import Participants
-from .domain.agents.search import AgentSearch
-from .domain.agents.tasks import Tasks
-from .domain.lifecycle.projects import Projects
-from .domain.lifecycle.receipts import Erasures
-from .domain.memories.memories import Memories
-from .domain.memories.redactor import Redaction, RulesOf
-from .domain.memories.reviews import Reviews
-from .domain.memories.sessions import Sessions
+from .api.openwop import routes as openwop
 from .domain.model.access import DEFAULT_TENANT, Caller, TenantId
 from .domain.model.keys import KeyStore
-from .domain.ports.callbacks import Audit, noop
-from .domain.ports.engine import Engine
-from .domain.recall.recall import Recall
-from .domain.stores.entries import Entries
-from .domain.stores.rules import Policy
-from .domain.stores.stores import Stores
-from .domain.stores.versions import Versions
+from .domain.ports.callbacks import noop
 from .domain.transfer.transfer import Transfer
-from .files.audit import AuditFile
 from .files.file_systems import require_local
 from .files.keys import KeyFile, WatchedKeys
-from .files.redaction import RedactionFile
 from .files.seals import SealFile, SealFileRefused, require_seal_file
 from .files.service_lock import OnWait, service_lock_within
 from .jobs.accesses import noting
@@ -56,11 +36,12 @@ from .storage.index_cache.cache import IndexCache
 from .storage.sqlite import SqliteEngine, TenantsEngine
 from .storage.sqlite.engine.tenants import tenant_file
 from .storage.sqlite.schema.migrate import OnUpgrade
-from .telemetry import Telemetry, counted, traced
+from .telemetry import Telemetry, traced
 from .web.app import Scrape, application
 from .web.auth import Identity, is_open_allowed, must_have_keys
 from .web.health import Probes
 from .web.rate_limit import RateLimiter
+from .wiring import Wiring
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +53,7 @@ PROTOCOLS: tuple[Protocol, ...] = (
     memory_stores.PROTOCOL,
     openintent.PROTOCOL,
     anthropic_stores.PROTOCOL,
+    openwop.PROTOCOL,
     mcp.PROTOCOL,
     agentops.PROTOCOL,
 )
@@ -161,23 +143,8 @@ def _sealer(settings: Settings, clock: Callable[[], datetime]) -> SealFile:
     return file
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Wiring:
-    """How the parts of the program are put together, for a service or for one command."""
-
-    settings: Settings
-    telemetry: Telemetry
-    clock: Callable[[], datetime]
-    rules: RulesOf
-
-    @classmethod
-    def of(
-        cls, settings: Settings, telemetry: Telemetry, clock: Callable[[], datetime]
-    ) -> "_Wiring":
-        exceptions = RedactionFile(settings.redaction_file)
-        exceptions.read()
-        rules = Redaction(exceptions=exceptions.rules).rules
-        return cls(settings=settings, telemetry=telemetry, clock=clock, rules=rules)
+class _Wiring(Wiring):
+    """The same, of a service."""
 
     def gate(self, keys: KeyStore) -> Gate:
         """Whom to let in; SettingRefused or KeyFileRefused if nobody, or the keys are unknown."""
@@ -211,7 +178,7 @@ class _Wiring:
         probes = Probes(storage=sqlite, metrics=metrics, backups=backups)
         more = self._endpoints(probes, figures, gate)
         async with (
-            jobs.running(sqlite, backups),
+            jobs.running(sqlite, services.runs, backups),
             watching_the_loop(metrics),
             kept_fresh(figures) if self.telemetry.is_sent else nullcontext(),
             agents.opened(),
@@ -219,75 +186,6 @@ class _Wiring:
         ):
             served = replace(services, agents=agents)
             yield application(PROTOCOLS, served, more, gate, self.telemetry)
-
-    def services(
-        self, engine: Engine, transfer: Transfer, on_erased: Callable[[Caller], None] = noop
-    ) -> Services:
-        """The domain over the engine, with what comes of its operations counted."""
-        settings, rules = self.settings, self.rules
-        count = partial(counted, metrics=self.telemetry.metrics)
-        audit, window = AuditFile(settings.audit_file, self.clock), settings.dedupe_window
-        entries = AgentEntries(
-            engine=engine, capacities=settings.capacities, rules=rules, on_erased=on_erased
-        )
-        recall = Recall(
-            engine=engine,
-            features=settings.recall,
-            timeout=settings.recall_limit,
-            accessed=entries.accesses.given,
-        )
-        return Services(
-            memories=count(
-                Memories(
-                    engine=engine,
-                    dedupe_window=window,
-                    rules=rules,
-                    on_erased=on_erased,
-                    features=settings.recall,
-                    recall_limit=settings.recall_limit,
-                )
-            ),
-            sessions=count(Sessions(engine=engine, rules=rules)),
-            recall=count(recall),
-            reviews=Reviews(engine=engine, periods=settings.review_after),
-            transfer=count(transfer),
-            projects=Projects(engine=engine, audit=audit, on_erased=on_erased),
-            erasures=Erasures(engine=engine),
-            stores=partial(self._stores, engine, audit, on_erased),
-            entries=count(entries),
-            agent_search=AgentSearch(
-                engine=engine,
-                features=settings.recall,
-                timeout=settings.recall_limit,
-                accesses=entries.accesses,
-                rules=rules,
-            ),
-            namespaces=Namespaces(engine=engine, audit=audit, rules=rules),
-            agent_events=count(Events(engine=engine, rules=rules)),
-            intents=count(Intents(engine=engine, rules=rules)),
-            participants=count(Participants(engine=engine, audit=audit, rules=rules)),
-            tasks=count(Tasks(engine=engine, audit=audit, rules=rules, on_erased=on_erased)),
-            clock=self.clock,
-            max_upload=settings.max_upload,
-            folder=settings.db_path.parent,
-        )
-
-    def _stores(
-        self, engine: Engine, audit: Audit, on_erased: Callable[[Caller], None], policy: Policy
-    ) -> StoreServices:
-        rules, count = self.rules, partial(counted, metrics=self.telemetry.metrics)
-        stores = Stores(engine=engine, policy=policy, audit=audit, rules=rules, on_erased=on_erased)
-        entries = Entries(engine=engine, policy=policy, rules=rules, on_erased=on_erased)
-        return StoreServices(
-            stores=count(stores),
-            entries=count(entries),
-            versions=Versions(engine=engine, policy=policy, audit=audit, on_erased=on_erased),
-        )
-
-    def local(self, services: Services) -> Callable[..., LocalService]:
-        """The services behind the REST API, for a caller in this process."""
-        core = agentops.core(services)
-        return partial(LocalService, agentops=core, rules=self.rules, telemetry=self.telemetry)
 
     def _endpoints(self, probes: Probes, figures: Figures, gate: Gate) -> list[Operation]:
         """What those are answered who look after the service."""

@@ -1,5 +1,6 @@
 """What the domain refuses, with stable codes and sentences that are safe to show."""
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 
@@ -21,6 +22,14 @@ class InvalidFields(Invalid):
     code = "validation_error"
 
 
+class BadFields(Invalid):
+    """Fields of a body, or parameters, that are not what they should be; every one is named."""
+
+    def __init__(self, faults: Sequence[tuple[str, str]]) -> None:
+        super().__init__("; ".join(f"{field} {said}" for field, said in faults) + ".")
+        self.faults = faults
+
+
 class NotFound(Refusal):
     code = "not_found"  # or the caller may not know of it
 
@@ -30,7 +39,13 @@ class Unauthenticated(Refusal):
 
 
 class Denied(Refusal):
-    code = "denied"  # to the role or the projects of the caller's key
+    """The caller's key does not allow it; `scope` is the role, or the projects, that would."""
+
+    code = "denied"
+
+    def __init__(self, sentence: str, scope: str | None = None) -> None:
+        super().__init__(sentence)
+        self.scope = scope
 
 
 class TooMany(Refusal):
@@ -49,6 +64,20 @@ class OverQuota(Refusal):
 
 class Conflict(Refusal):
     code = "constraint_violation"  # the stored state does not allow this change
+
+
+class KeyReused(Conflict):
+    """Another request was done under the idempotency key."""
+
+    def __init__(self) -> None:
+        super().__init__("Idempotency key reused with a different request body.")
+
+
+class AnswerLost(Conflict):
+    """The request was done, and what it was answered is not known any more."""
+
+    def __init__(self) -> None:
+        super().__init__("This was done, and its answer is not known any more.")
 
 
 class PathTaken(Conflict):

@@ -59,6 +59,7 @@ class Figures:
             self._metrics.show(m.ROWS, sum(getattr(rows, table) for rows in counts), table)
         for tier in m.AGENT_ENTRIES.labels["tier"]:
             self._metrics.show(m.AGENT_ENTRIES, sum(getattr(rows, tier) for rows in counts), tier)
+        self._metrics.show(m.RUNS_OPEN, sum(rows.runs_open for rows in counts))
         self._metrics.show(m.SESSIONS_OPEN, sum(rows.sessions_open for rows in counts))
         self._metrics.show(m.PINNED, sum(rows.pinned for rows in counts))
         self._metrics.show(m.REVIEWS_DUE, sum(rows.reviews_due for rows in counts))

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from ..domain.agents.archive import settle_all
+from ..domain.hosts.runs import Runs
 from ..domain.lifecycle.receipts import Erasures
 from ..domain.lifecycle.retention import RetentionSweep
 from ..domain.memories.sessions import Sessions
@@ -100,7 +101,9 @@ class BackgroundJobs:
         )
 
     @asynccontextmanager
-    async def running(self, sqlite: TenantsEngine, backups: Backups | None) -> AsyncIterator[None]:
+    async def running(
+        self, sqlite: TenantsEngine, runs: Runs, backups: Backups | None
+    ) -> AsyncIterator[None]:
         """Run the jobs while the context is open. Idle sessions end before it is entered.
 
         Each sweep visits all tenants, as another process may have erased something or left an
@@ -120,6 +123,7 @@ class BackgroundJobs:
             ),
             Job(resume, log, "an import goes on later").on_signal(callers, self.imports, every),
             repeating(every, lambda: end_idle(sessions, callers(), idle)),
+            repeating(every, lambda: drop_secrets(runs, callers(), idle)),
             enforcing(self._retention(sqlite), callers, self._opened, every),
             backing_up(backups) if backups else nullcontext(),
         ):
@@ -144,6 +148,15 @@ async def end_idle(sessions: Sessions, callers: Iterable[Caller], idle: timedelt
             log.info("idle sessions have ended", extra=extra)
 
     await Job(end, log, "idle sessions go on; they end later").run(callers)
+
+
+async def drop_secrets(runs: Runs, callers: Iterable[Caller], idle: timedelta) -> None:
+    """Forget the values of runs that are idle; what fails is tried the next time."""
+
+    async def drop(caller: Caller) -> None:
+        await runs.drop_idle(caller, idle)
+
+    await Job(drop, log, "values of idle runs are kept; they go later").run(callers)
 
 
 async def _is_scrubbed(engine: Engine, erasures: Erasures, caller: Caller) -> bool:

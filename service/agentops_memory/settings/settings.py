@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..domain.errors import SettingRefused
-from ..domain.model.capacities import LARGEST_CAPACITY, Capacities
-from ..domain.model.retention import Retentions
+from ..domain.model.retention import LARGEST_CAPACITY, Capacities, Retentions
 from ..domain.text.features import Features
 from . import parsing
 from .parsing import Address, Profile, Rate
@@ -102,7 +101,8 @@ class Settings:
     ))
     session_idle: timedelta = field(metadata=variable(
         "MEMORY_SESSION_IDLE", "--session-idle", "DURATION", parsing.duration, "24h",
-        help="How long nothing is told of a session before it ends by itself; 0 means never.",
+        help="How long nothing is told of a session before it ends by itself, and of a run before "
+        "its secrets are forgotten; 0 means never.",
     ))
     keep_deleted: timedelta = field(metadata=variable(
         "MEMORY_KEEP_DELETED", "--keep-deleted", "TIME", parsing.retention, "0",
@@ -130,7 +130,8 @@ class Settings:
     ))
     keep_events: timedelta = field(metadata=variable(
         "MEMORY_KEEP_EVENTS", "--keep-events", "TIME", parsing.retention, "30d",
-        help="How long events of agents' memory are kept; 0 means for ever.",
+        help="How long events of agents' memory, and of runs after their end, are kept; 0 means "
+        "for ever.",
     ))
     keep_log: timedelta = field(metadata=variable(
         "MEMORY_KEEP_LOG", "--keep-log", "TIME", parsing.retention, "0",

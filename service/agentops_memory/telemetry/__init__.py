@@ -1,6 +1,6 @@
 """What the service says about itself: log lines, and spans and measurements over OTLP."""
 
-from .logs import OwnText, Requests, configure_logging, hide_by
+from .logs import OwnText, Requests, configure_logging, hide_by, hide_too
 from .metrics import Metrics, counted
 from .spans import Cut, Telemetry, annotate, events
 from .step_spans import traced
@@ -16,5 +16,6 @@ __all__ = [
     "counted",
     "events",
     "hide_by",
+    "hide_too",
     "traced",
 ]

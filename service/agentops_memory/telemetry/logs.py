@@ -46,6 +46,12 @@ def hide_by(rules: Callable[[], Rules]) -> None:
     _hidden.set(lru_cache(TEXTS)(lambda text: known().redacted(text).text))
 
 
+def hide_too(rewritten: Callable[[str], str]) -> None:
+    """Let what the current request says be rewritten, too, once its secrets are out of it."""
+    before = _hidden.get()
+    _hidden.set(lambda text: rewritten(before(text)))
+
+
 def hidden(text: str) -> str:
     """The text without secrets, by the rules of the current request."""
     return text if len(text) < SHORTEST_VALUE else _hidden.get()(text)

@@ -107,6 +107,10 @@ ROWS = _gauge(
     "memory_rows", "{row}", "Rows of the databases that are open, deleted memories included.",
     table=("memories", "revisions", "sessions"),
 )
+RUNS_OPEN = _gauge(
+    "memory_runs_open", "{run}", "Runs of hosts that have not ended, in the databases that are "
+    "open.",
+)
 AGENT_ENTRIES = _gauge(
     "memory_agent_entries", "{entry}",
     "Entries of agents' memory in the databases that are open, those included that have expired "
@@ -190,7 +194,7 @@ INFO = _gauge(
 MEASURES = (
     REQUESTS, REQUEST_SECONDS, REQUESTS_IN_FLIGHT, CONTEXT_METHOD, CONTEXT_ANSWERS, DEDUP,
     REDACTIONS, WRITE_QUEUE_DEPTH, COMMIT_BATCH_SIZE, COMMIT_SECONDS, EVENT_LOOP_LAG,
-    DATABASE_BYTES, WAL_BYTES, DISK_FREE_BYTES, ROWS, AGENT_ENTRIES, AGENT_EVICTIONS,
+    DATABASE_BYTES, WAL_BYTES, DISK_FREE_BYTES, ROWS, RUNS_OPEN, AGENT_ENTRIES, AGENT_EVICTIONS,
     AGENT_ARCHIVED, CAPACITY_REFUSALS, SESSIONS_OPEN, PINNED, REVIEWS_DUE,
     TENANTS_OPEN, INDEX_DRIFT, INDEX_PARTITIONS, EXPIRED, SUPERSEDED, SWEPT_ROWS, BACKUPS,
     BACKUP_INTERVAL, BACKUP_LAST_SUCCESS, BACKUP_BYTES, INFO,

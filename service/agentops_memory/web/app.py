@@ -80,9 +80,11 @@ class _Refusals:
         assert isinstance(error, HTTPException)
         protocol = self._protocol(request)
         try:
-            self._gate.admit(
+            caller = self._gate.admit(
                 request, Role.READER, is_authorization_only=protocol.is_authorization_only
             )
+            if protocol.is_closed:
+                protocol.require(request, caller)
         except Refusal as refusal:
             return protocol.refused(refusal)
         if error.status_code != 405:

@@ -1,12 +1,12 @@
 """The JSON of the Anthropic dialect: what a body may hold, and what an answer holds."""
 
-import unicodedata
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
 from ...domain.stores import rules
+from ...domain.text.visible import has_controls
 from ..kit.bodies import GIVEN, Instant
 
 MAX_PATCH = 2 * rules.MAX_PAIRS  # as many to set as there may be, and as many to take out
@@ -19,7 +19,7 @@ def _storable(text: str) -> str:
 
 
 def _printable(name: str) -> str:
-    if not name.strip() or any(unicodedata.category(sign) == "Cc" for sign in name):
+    if not name.strip() or has_controls(name):
         raise PydanticCustomError(
             "printable", "String should have more than white space and no control characters"
         )

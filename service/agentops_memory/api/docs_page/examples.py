@@ -27,6 +27,8 @@ IDS = {
     "erasures": "01977420-7c00-7000-8000-000000000001",
     "agents": "example-agent",
     "memory": "mem_019774207c0070008000000000000005",
+    "memoryId": "mem_019774207c0070008000000000000005",
+    "runs": "run_019774207c007000800000000000000a",
     "intents": "intent_019774207c0070008000000000000006",
     "tasks": "task_019774207c0070008000000000000007",
     "coordinators": "coord_019774207c0070008000000000000008",
@@ -47,6 +49,7 @@ ASKED: Known = {
     "query": ("Why is the queue full?",),
     "observation_id": (OBSERVATION,),
     "namespace": ("example",),
+    "memoryRef": ("mem://notes",),
 }
 SENT: Known = {
     "id": (SESSION,),
@@ -65,6 +68,8 @@ SENT: Known = {
     "intent_id": (IDS["intents"],),
     "namespace": ("example",),
     "default": ("none",),
+    "secretId": ("crm-token",),
+    "value": ("correct-horse-battery",),
     "path": ("notes/queue.md", "/notes/queue.md"),
 }
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from json import dumps
 from typing import Annotated, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -62,3 +63,16 @@ def json(
     """One model; and how many secrets were kept out of what was written."""
     every = {**headers, REDACTED: str(redacted)} if redacted else headers
     return Response(model.model_dump_json(), status, every, media_type=JSON)
+
+
+def answered(
+    content: object, status: int = 200, *, redacted: int = 0, headers: Mapping[str, str] = NONE
+) -> Response:
+    """JSON that is no model's."""
+    every = {**headers, REDACTED: str(redacted)} if redacted else headers
+    return Response(written(content), status, every, media_type=JSON)
+
+
+def written(content: object) -> bytes:
+    """JSON as it is sent."""
+    return dumps(content, ensure_ascii=False, separators=(",", ":")).encode()

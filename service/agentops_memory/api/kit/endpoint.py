@@ -117,7 +117,8 @@ class Endpoint:
                 if admitted and (status := admitted.replayed_status):
                     annotate(REPLAY)
                     answer.status_code = status
-                    answer.headers[REPLAYED] = "true"
+                    for name in filter(None, (REPLAYED, self.protocol.replayed)):
+                        answer.headers[name] = "true"
                 await answer(scope, receive, sent)
         except Refusal as refusal:
             if is_begun:

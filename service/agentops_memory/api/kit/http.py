@@ -10,7 +10,7 @@ from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
 from typing import BinaryIO, cast
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, parse_qsl
 
 from starlette.requests import Request
 
@@ -129,6 +129,19 @@ def parameter(query: Query, name: str) -> str | None:
     """The first value of a query parameter; an empty one is an unset one."""
     values = query.get(name)
     return clean(values[0]) or None if values else None
+
+
+def exact_parameter(request: Request, name: str) -> str | None:
+    """The same, as it was meant; a ValueError for one that no stored text can be like."""
+    asked = parse_qsl(
+        request.scope["query_string"].decode("latin-1"),
+        keep_blank_values=True,
+        errors="surrogateescape",
+    )
+    text = next((value for given, value in asked if given == name), "")
+    if clean(text) != text:
+        raise ValueError
+    return text or None
 
 
 def row_count(query: Query, name: str, default: int) -> int:

@@ -19,6 +19,8 @@ from ...domain.agents.participants import Participants
 from ...domain.agents.search import AgentSearch
 from ...domain.agents.tasks import Tasks
 from ...domain.errors import Refusal
+from ...domain.hosts.entries import RefEntries
+from ...domain.hosts.runs import Runs
 from ...domain.lifecycle.projects import Projects
 from ...domain.lifecycle.receipts import Erasures
 from ...domain.memories.memories import Memories
@@ -121,6 +123,8 @@ class Services:
     intents: Intents
     participants: Participants
     tasks: Tasks
+    ref_entries: RefEntries  # of hosts
+    runs: Runs
     clock: Callable[[], datetime]
     max_upload: int  # bytes
     folder: Path  # where a long body lies while it is read
@@ -143,8 +147,10 @@ class Protocol:
     sends: Sequence[Parameter] = ()  # headers of every request that is let in
     sent: Sequence[str] = ()  # headers that a page may send, beside SENT
     read: Sequence[str] = ()  # headers of an answer that a page may read, beside READ
+    replayed: str = ""  # a header that tells of a repeated request, beside that of every protocol
     is_authorization_only: bool = False  # whether a key counts in the header Authorization alone
     require: Callable[[Request, Caller], object] = noop  # refuses those whom it is not for
+    is_closed: bool = False  # whether those are refused at paths that there are not, too
 
 
 def protocol_at(path: str, protocols: Sequence[Protocol]) -> Protocol:

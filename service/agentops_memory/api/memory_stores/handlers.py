@@ -20,10 +20,11 @@ from ..kit import spans
 from ..kit.bodies import json
 from ..kit.endpoint import current_caller
 from ..kit.ids import ENTRY, STORE, VERSION, entry_id, public_id, store_id, version_id
+from ..kit.request_ids import REQUEST_ID, request_id
 from ..kit.spans import Attributes
 from . import models as m
 from . import queries, wire
-from .wire import BODIES, REQUEST_ID
+from .wire import BODIES
 
 T = TypeVar("T")
 
@@ -144,12 +145,12 @@ def _answered(
     request: Request, model: BaseModel, status: int = 200, *, redacted: int = 0
 ) -> Response:
     answer = json(model, status, redacted=redacted)
-    answer.headers[REQUEST_ID] = wire.request_id(request.headers)
+    answer.headers[REQUEST_ID] = request_id(request.headers)
     return answer
 
 
 def _nothing(request: Request) -> Response:
-    return Response(status_code=204, headers={REQUEST_ID: wire.request_id(request.headers)})
+    return Response(status_code=204, headers={REQUEST_ID: request_id(request.headers)})
 
 
 def _store(request: Request) -> StoreId:

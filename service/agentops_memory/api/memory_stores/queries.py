@@ -2,13 +2,11 @@
 
 import re
 from datetime import datetime
-from urllib.parse import parse_qsl
 
 from starlette.requests import Request
 
 from ...domain.model import stores
-from ...domain.text.normalization import clean
-from ..kit.http import parameter, query_of
+from ..kit.http import exact_parameter, parameter, query_of
 from ..kit.ids import ENTRY, uid_of
 from ..kit.paging import instant
 from .wire import BadField
@@ -65,15 +63,10 @@ def words(request: Request) -> str:
 
 def _text(request: Request, name: str) -> str | None:
     """A parameter as it was meant; BadField for one that no stored text can be like."""
-    asked = parse_qsl(
-        request.scope["query_string"].decode("latin-1"),
-        keep_blank_values=True,
-        errors="surrogateescape",
-    )
-    text = next((value for given, value in asked if given == name), "")
-    if clean(text) != text:
-        raise BadField(f"Field '{name}' must be UTF-8 without NUL.", name)
-    return text or None
+    try:
+        return exact_parameter(request, name)
+    except ValueError:
+        raise BadField(f"Field '{name}' must be UTF-8 without NUL.", name) from None
 
 
 def _id(request: Request, name: str, kind: str) -> str | None:

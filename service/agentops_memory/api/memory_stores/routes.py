@@ -1,20 +1,19 @@
 """The route table of the Memory Stores API, and what its refusals look like."""
 
-from starlette.datastructures import Headers
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Scope
 
 from ...domain.errors import Refusal
 from ...domain.model.access import Role
 from ...domain.stores.rules import Policy
-from ..kit.bodies import JSON, REDACTED, WRITTEN
+from ..kit.bodies import REDACTED, WRITTEN
 from ..kit.protocol import Operation, Parameter, Protocol, Services
 from ..kit.refusals import Refusals
+from ..kit.request_ids import REQUEST_ID, Refused
 from . import models as m
 from . import wire
 from .handlers import MemoryStores
 from .queries import CREATED_FROM, CREATED_TO
-from .wire import REQUEST_ID
 
 POLICY = Policy(
     paths_nest=True,
@@ -139,24 +138,15 @@ def operations(services: Services) -> tuple[Operation, ...]:
     )  # fmt: skip
 
 
-class Refused(Response):
-    """A refusal; the id of the request, and those in its path, are known when it is sent."""
+def refused(refusal: Refusal) -> Response:
+    """The answer to a refused request, which names the ids in its path."""
 
-    def __init__(self, refusal: Refusal) -> None:
-        self._refusal = refusal
-        super().__init__(
-            status_code=REFUSALS.status(refusal.code),
-            headers=REFUSALS.headers_of(refusal),
-            media_type=JSON,
-        )
+    def content(scope: Scope, id_: str) -> bytes:
+        type_ = REFUSALS.type(refusal.code)
+        problem = wire.problem(refusal, type_, scope.get("path_params", {}), id_)
+        return problem.model_dump_json().encode()
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        id_, type_ = wire.request_id(Headers(scope=scope)), REFUSALS.type(self._refusal.code)
-        problem = wire.problem(self._refusal, type_, scope.get("path_params", {}), id_)
-        self.body = problem.model_dump_json().encode()
-        self.headers["Content-Length"] = str(len(self.body))
-        self.headers[REQUEST_ID] = id_
-        await super().__call__(scope, receive, send)
+    return Refused(refusal, REFUSALS, content)
 
 
 PROTOCOL = Protocol(
@@ -165,7 +155,7 @@ PROTOCOL = Protocol(
     prefix=PREFIX,
     operations=operations,
     refusals=REFUSALS,
-    refused=Refused,
+    refused=refused,
     problem=m.StoreProblem,
     headers={REQUEST_ID: "The id that the client gave the request, or a new one."},
     sent=(REQUEST_ID,),

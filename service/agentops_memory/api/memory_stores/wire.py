@@ -1,9 +1,7 @@
 """JSON in, JSON out for the Memory Stores API. Pure: no storage, no clock, no request."""
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
-from uuid import uuid4
 
 from pydantic_core import ErrorDetails
 
@@ -22,9 +20,6 @@ from . import models as m
 from .models import Listed, Shown
 
 T = TypeVar("T")
-
-REQUEST_ID = "X-Request-Id"
-_SANE = re.compile(r"[!-~]{1,128}")  # visible ASCII
 
 SNIPPET = 300  # characters
 SHOWN_ID = 100  # characters of an id that was not found
@@ -122,12 +117,6 @@ def listed(
 
 def entry_hits(store: StoreId, found: Found) -> m.EntryHits:
     return m.EntryHits(data=[_entry_hit(store, hit) for hit in found.hits])
-
-
-def request_id(headers: Mapping[str, str]) -> str:
-    """The id that the client gave the request; a fresh one if it gave none, or a strange one."""
-    given = headers.get(REQUEST_ID, "")
-    return given if _SANE.fullmatch(given) else str(uuid4())
 
 
 def problem(

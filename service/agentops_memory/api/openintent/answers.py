@@ -10,19 +10,10 @@ from ...domain.model.agent_events import AgentEvent
 from ...domain.model.agent_memory import AgentEntry
 from ...domain.model.intents import Task
 from ...telemetry import annotate
-from ..kit.bodies import JSON, REDACTED
+from ..kit.bodies import JSON, NONE, written
 from . import intent_wire, wire
 
 T = TypeVar("T")
-
-NONE: Mapping[str, str] = {}
-
-
-def answered(
-    content: object, status: int = 200, *, redacted: int = 0, headers: Mapping[str, str] = NONE
-) -> Response:
-    every = {**headers, REDACTED: str(redacted)} if redacted else headers
-    return Response(wire.written(content), status, every, media_type=JSON)
 
 
 def tag(version: int) -> dict[str, str]:
@@ -58,7 +49,7 @@ async def _listed(
         separator = b""
         async for portion in found.portions:
             for each in portion:
-                yield separator + wire.written(shown(each))
+                yield separator + written(shown(each))
                 separator = b","
         yield after
 

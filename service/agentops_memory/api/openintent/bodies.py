@@ -1,10 +1,8 @@
 """What bodies of OpenIntent may hold."""
 
-import unicodedata
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, Field, model_validator
-from pydantic_core import PydanticCustomError
 
 from ...domain.agents.lifetime import LONGEST, PREFIX, TASK_LIFETIME, lifetime
 from ...domain.agents.screening import MAX_NAME
@@ -12,25 +10,17 @@ from ...domain.agents.values import MAX_VALUE, compact
 from ...domain.errors import Invalid
 from ...domain.memories.redactor import MAX_TAG, MAX_TAGS
 from ...domain.model.agents import LONGEST_AGENT, agent_id
+from ...domain.text.visible import has_controls
 from ..kit.bodies import GIVEN, Instant, present
+from ..kit.faults import fault, fault_of
 from ..kit.paging import instant
 
 MAX_BATCH = 100  # entries
 MAX_ALLOWED = 1_000  # agents of a namespace's permissions
 
 
-def fault(phrase: str) -> PydanticCustomError:
-    """A fault as a sentence tells it after the name of the field."""
-    return PydanticCustomError("fault", "{said}", {"said": phrase})
-
-
-def _fault_of(field: str, phrase: str) -> PydanticCustomError:
-    """A fault of a field that is found when all are known."""
-    return PydanticCustomError("of", "{said}", {"field": field, "said": phrase})
-
-
 def _printable(text: str) -> str:
-    if any(unicodedata.category(sign) == "Cc" for sign in text):
+    if has_controls(text):
         raise fault("must have no control characters")
     return text
 
@@ -155,10 +145,10 @@ class AgentEntryBody(BaseModel):
     @model_validator(mode="after")
     def _belongs(self) -> "AgentEntryBody":
         if self.agent_id is None and self.memory_type != "semantic":
-            raise _fault_of("agent_id", "is required")
+            raise fault_of("agent_id", "is required")
         is_made = getattr(self, "version", None) is None
         if is_made and self.ttl == TASK_LIFETIME and self.scope.task_id is None:
-            raise _fault_of("ttl", f"{TASK_LIFETIME} needs scope.task_id")
+            raise fault_of("ttl", f"{TASK_LIFETIME} needs scope.task_id")
         return self
 
 
@@ -231,7 +221,7 @@ class PermissionsBody(BaseModel):
     def _named_once(self) -> "PermissionsBody":
         named = [each.agent for each in self.allow or ()]
         if len(set(named)) < len(named):
-            raise _fault_of("allow", "names an agent twice")
+            raise fault_of("allow", "names an agent twice")
         return self
 
 

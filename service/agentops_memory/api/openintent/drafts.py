@@ -1,15 +1,13 @@
 """What bodies of OpenIntent ask for, and what is wrong with them. Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
-
-from pydantic_core import ErrorDetails
 
 from ...domain.agents.lifetime import ttl_of
 from ...domain.agents.namespaces import PermissionsChange
 from ...domain.agents.rules import AtItem
-from ...domain.errors import Denied, Refusal
+from ...domain.errors import BadFields, Denied, Refusal
 from ...domain.model.agent_memory import (
     KEPT,
     Access,
@@ -28,9 +26,9 @@ from ...domain.model.agent_memory import (
 )
 from ...domain.model.agents import NOT_YOUR_AGENT, AgentId
 from ..kit.bodies import Bodies, present
+from ..kit.faults import bad_fields
 from ..kit.paging import instant
 from . import bodies as m
-from .faults import BadFields
 from .wire import entry
 
 IDENTITY = (
@@ -160,46 +158,5 @@ def _instant(text: str | None) -> datetime | None:
     return None if text is None else instant(text)
 
 
-_FAULTS = {
-    "missing": "is required",
-    "string_type": "must be text",
-    "string_unicode": "has a lone surrogate, which UTF-8 cannot say",
-    "string_too_short": "must not be empty",
-    "string_too_long": "has at most {max_length:,} characters",
-    "too_short": "must not be empty",
-    "too_long": "has at most {max_length:,} items",
-    "list_type": "must be a list",
-    "dict_type": "must be an object",
-    "model_type": "must be an object",
-    "model_attributes_type": "must be an object",
-    "bool_type": "must be true or false",
-    "int_type": "must be a whole number",
-    "greater_than_equal": "must be at least {ge}",
-    "less_than_equal": "must be at most {le:,}",
-    "int_parsing_size": "must be a whole number of at most 64 bits",
-    "literal_error": "must be {expected}",
-    "fault": "{said}",
-    "of": "{said}",
-}
-
-
-def _bad_fields(faults: Iterable[ErrorDetails]) -> BadFields:
-    return BadFields([_fault(each) for each in faults])
-
-
-def said_of(fault: ErrorDetails) -> str:
-    """What is said of a field."""
-    said = _FAULTS.get(fault["type"], "is not what it should be")
-    return said.format(**fault.get("ctx", {}))
-
-
-def _fault(fault: ErrorDetails) -> tuple[str, str]:
-    """The field and what is said of it."""
-    details, path = fault.get("ctx", {}), ""
-    for step in [*fault["loc"], *([details["field"]] if "field" in details else [])]:
-        path += f"[{step}]" if isinstance(step, int) else f".{step}" if path else str(step)
-    return path or "the body", said_of(fault)
-
-
-BODIES = Bodies(refusal=_bad_fields, limit=1024 * 1024)
-BATCHES = Bodies(refusal=_bad_fields)
+BODIES = Bodies(refusal=bad_fields, limit=1024 * 1024)
+BATCHES = Bodies(refusal=bad_fields)

@@ -18,12 +18,13 @@ from ...domain.model.agent_memory import AgentEntry, AgentEntryId, Eyes, Namespa
 from ...domain.model.search import Method
 from ...telemetry import Cut, annotate
 from ...telemetry import events as span_events
+from ..kit.bodies import answered, written
 from ..kit.endpoint import current_caller
 from ..kit.ids import ENTRY, known_uid, public_id
 from ..kit.spans import Attributes
 from . import bodies as m
 from . import drafts, queries, wire
-from .answers import answered, listed_entries, listed_events, tag
+from .answers import listed_entries, listed_events, tag
 from .drafts import BATCHES, BODIES
 from .queries import asked
 
@@ -122,7 +123,7 @@ class OpenIntent:
         limit, offset = queries.page(request)
         asking = partial(queries.asking, request)
         found = await self.entries.page(asking, queries.filter_(request), limit, offset)
-        after = wire.written({"total": found.total, "limit": limit, "offset": offset})
+        after = written({"total": found.total, "limit": limit, "offset": offset})
         return await listed_entries(found, b'{"entries":[', b"]," + after[1:])
 
     async def list_entries(self, request: Request) -> Response:

@@ -12,7 +12,8 @@ from pydantic import AfterValidator, BaseModel, Field, model_validator
 from ...domain.model.agent_events import LOGGED
 from ...domain.model.intents import MOST_ENTRIES, MOST_SIZE
 from ..kit.bodies import GIVEN, present
-from .bodies import Agent, Expiry, Label, Printable, fault
+from ..kit.faults import fault
+from .bodies import Agent, Expiry, Label, Printable
 
 MAX_TITLE, MAX_DESCRIPTION = 500, 10_000  # characters
 MAX_ITEMS = 1_000  # of a list

@@ -5,7 +5,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from ...domain.agents.values import compact
-from ...domain.errors import Invalid
+from ...domain.errors import BadFields, Invalid
 from ...domain.model.agent_memory import KEPT
 from ...domain.model.agents import AgentId
 from ...domain.model.intents import (
@@ -21,7 +21,6 @@ from ...domain.model.intents import (
 )
 from ..kit.paging import instant
 from . import intent_bodies as b
-from .faults import BadFields
 
 REPORTED = ("output", "error", "blocked_reason")
 DETAILS = (*REPORTED, "metadata")

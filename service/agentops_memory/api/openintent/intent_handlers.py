@@ -13,7 +13,7 @@ from ...domain.agents.intents import NO_INTENT, Intents
 from ...domain.agents.participants import NO_COORDINATOR, NO_GRANT, Participants
 from ...domain.agents.task_changes import NO_TASK
 from ...domain.agents.tasks import Tasks
-from ...domain.errors import NotFound
+from ...domain.errors import BadFields, NotFound
 from ...domain.model.intents import (
     Coordinator,
     CoordinatorId,
@@ -25,14 +25,14 @@ from ...domain.model.intents import (
     TaskStatus,
 )
 from ...telemetry import annotate
+from ..kit.bodies import answered
 from ..kit.endpoint import current_caller
 from ..kit.http import parameter, query_of
 from . import intent_bodies as b
 from . import intent_drafts as drafts
 from . import intent_wire, queries, wire
-from .answers import answered, listed_events, listed_tasks, tag
+from .answers import listed_events, listed_tasks, tag
 from .drafts import BODIES
-from .faults import BadFields
 from .queries import asked
 
 

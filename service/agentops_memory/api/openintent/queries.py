@@ -7,7 +7,7 @@ from urllib.parse import unquote
 from pydantic import TypeAdapter, ValidationError
 from starlette.requests import Request
 
-from ...domain.errors import Denied, Invalid
+from ...domain.errors import BadFields, Denied, Invalid, Refusal
 from ...domain.memories.idempotency import IdempotentRequest
 from ...domain.model.access import Caller, Role
 from ...domain.model.agent_events import EventFilter
@@ -17,12 +17,12 @@ from ...domain.model.agents import asking as asking_agent
 from ...domain.model.intents import IntentId
 from ..kit.bodies import Bodies
 from ..kit.endpoint import current_caller
+from ..kit.faults import said_of
 from ..kit.http import Query, parameter, query_of
 from ..kit.paging import instant
 from ..kit.refusals import NoPath
 from .bodies import Key, NamespaceName
-from .drafts import BODIES, said_of
-from .faults import BadFields, VersionRequired
+from .drafts import BODIES
 
 SHOWN, MOST_SHOWN = 100, 1_000  # entries of a page
 FOUND, MOST_FOUND = 10, 100  # entries of a search
@@ -35,6 +35,15 @@ _NAMES = re.compile(rb"/namespaces/|/agents/[^/]*/memory/")  # what follows are 
 _MATCH = re.compile(r'(?:W/)?"(\d{1,18})"|(\d{1,18})', re.ASCII)
 _NUMBER = re.compile(r"\d+", re.ASCII)
 _MOST = 18  # digits that are read
+
+
+class VersionRequired(Refusal):
+    """A change must say of which version it is."""
+
+    code = "version_required"
+
+    def __init__(self) -> None:
+        super().__init__("The header If-Match must say which version is to be changed.")
 
 
 def require_agent(request: Request, caller: Caller) -> AgentId:

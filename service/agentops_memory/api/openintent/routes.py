@@ -8,7 +8,7 @@ from ...domain.agents.rules import AtItem
 from ...domain.errors import Refusal
 from ...domain.model.access import Caller, Role
 from ...telemetry import annotate
-from ..kit.bodies import JSON, REDACTED, WRITTEN
+from ..kit.bodies import JSON, REDACTED, WRITTEN, written
 from ..kit.protocol import Operation, Parameter, Protocol, Services
 from ..kit.refusals import Refusals
 from . import bodies as b
@@ -188,7 +188,7 @@ def refused(refusal: Refusal) -> Response:
     """The answer to a refused request; of a batch, by what is wrong with its item."""
     cause = refusal.refusal if isinstance(refusal, AtItem) else refusal
     return Response(
-        wire.written(wire.problem(refusal)),
+        written(wire.problem(refusal)),
         REFUSALS.status(cause.code),
         REFUSALS.headers_of(cause),
         media_type=JSON,

@@ -1,6 +1,5 @@
 """What OpenIntent answers. Pure: no storage, no clock, no request."""
 
-import json
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
@@ -11,7 +10,7 @@ from ...domain.agents.namespaces import OutdatedNamespace
 from ...domain.agents.rules import NO_ENTRY, AtItem, Outdated, Taken
 from ...domain.agents.search import AgentFound
 from ...domain.agents.task_changes import OutdatedTask
-from ...domain.errors import Invalid, Refusal
+from ...domain.errors import BadFields, Invalid, Refusal
 from ...domain.model.agent_events import AgentEvent
 from ...domain.model.agent_memory import (
     Access,
@@ -22,7 +21,6 @@ from ...domain.model.agent_memory import (
 from ...domain.model.agents import AgentId
 from ...domain.text.json_words import stored_object
 from ..kit.ids import ENTRY, EVENT, public_id
-from .faults import BadFields
 
 JsonObject = dict[str, Any]
 
@@ -182,11 +180,6 @@ def problem(refusal: Refusal) -> JsonObject:
     if isinstance(cause, OverCapacity):
         shown |= {"limit": cause.limit, "current_count": cause.count, "max_capacity": cause.most}
     return shown
-
-
-def written(content: object) -> bytes:
-    """JSON as it is sent."""
-    return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def rendered(at: datetime) -> str:

@@ -140,11 +140,12 @@ def erase(agent: str, dry_run: bool, is_meant: bool, as_json: bool, **where: str
 
 async def _export(agent: AgentId, file: BinaryIO, agents: Agents, caller: Caller) -> None:
     # Not at the top: the other commands would wait for the API.
+    from ...api.kit.bodies import written  # noqa: PLC0415
     from ...api.openintent import wire  # noqa: PLC0415
 
     lost = 0
     async for entries in agents.export(caller, agent):
-        lines = b"".join(wire.written(wire.entry(entry)) + b"\n" for entry in entries)
+        lines = b"".join(written(wire.entry(entry)) + b"\n" for entry in entries)
         await asyncio.to_thread(file.write, lines)
         lost += sum(entry.is_lost for entry in entries)
     if lost:

@@ -32,6 +32,7 @@ AGAIN = {
     "observation": "DELETE /observations/ID?hard=true",
     "redaction": "agentops-memory scan --redact",
     "store": "DELETE the memory store, or redact the version, anew",
+    "ref": "DELETE the entries of the ref anew",
     "agent": "DELETE the entries anew, or agentops-memory agents erase AGENT",
 }
 

@@ -9,7 +9,7 @@ from ..errors import Invalid, NotFound
 from ..model.access import Caller, KeyId, Role
 from ..model.agent_memory import AgentEntry, AgentFilter, Eyes, Tier
 from ..model.agents import AgentExtent, AgentId, ListedAgent
-from ..model.capacities import LARGEST_CAPACITY
+from ..model.retention import LARGEST_CAPACITY
 from ..ports.callbacks import Audit, noop
 from ..ports.engine import Engine, Transaction
 from .listing import Left, go_on

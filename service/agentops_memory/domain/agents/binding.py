@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from ..errors import Conflict, Denied
 from ..model.agent_memory import AgentDraft, Binding, Eyes, Labels, Place, Tier
 from ..model.agents import AgentId
-from ..model.capacities import Capacities
 from ..model.intents import DEFAULT_SIZE, Guardrails, IntentId, Task, TaskId
+from ..model.retention import Capacities
 from ..ports.engine import Transaction
 from .lifetime import TASK_LIFETIME, BadField
 from .values import MAX_VALUE

@@ -24,8 +24,8 @@ from ..model.agent_memory import (
     Place,
     Tier,
 )
-from ..model.capacities import Capacities
 from ..model.memory import Lifecycle, Memory, MemoryId, Text
+from ..model.retention import Capacities
 from ..ports.engine import Ids, Transaction
 from . import archive, binding, rules
 from .lifetime import TASK_LIFETIME, BadField, amended, begun

@@ -24,7 +24,7 @@ from ..model.agent_memory import (
     Place,
 )
 from ..model.agents import AgentId
-from ..model.capacities import Capacities
+from ..model.retention import Capacities
 from ..model.stores import Written
 from ..ports.callbacks import noop
 from ..ports.engine import Engine, Ids, Transaction

@@ -6,7 +6,7 @@ from datetime import datetime
 from ..errors import Denied, NotFound
 from ..model.agent_memory import AgentEntry, AgentEntryId, AgentSummary, Eyes, Place
 from ..model.agents import NOT_YOUR_AGENT, AgentId
-from ..model.capacities import Capacities
+from ..model.retention import Capacities
 from ..ports.engine import Transaction
 from . import rules
 

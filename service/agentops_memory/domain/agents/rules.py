@@ -17,10 +17,10 @@ from ..model.agent_memory import (
     Tier,
 )
 from ..model.agents import AgentId
-from ..model.capacities import Capacities
 from ..model.erasure import ErasureId
 from ..model.intents import IntentId
 from ..model.memory import MemoryId
+from ..model.retention import Capacities
 from ..ports.engine import Transaction
 from .binding import OverCapacity, most_episodic, require_working_room
 from .lifetime import TASK_LIFETIME

@@ -6,6 +6,7 @@ from itertools import groupby
 from typing import Any
 
 from ..agents.changes import redact_entry
+from ..hosts.screen import screened
 from ..memories.lifecycles import at_key
 from ..memories.redactor import Redactor, RulesOf
 from ..memories.writes import known
@@ -97,7 +98,8 @@ def _current(tx: Transaction, finding: SecretFinding) -> SecretFinding | None:
     if finding.memory is not None:
         memory = tx.memories.get(finding.memory)
         if memory is None:
-            return finding if tx.agents.one(finding.memory) else None
+            is_known = tx.agents.one(finding.memory) or tx.refs.some([finding.memory])
+            return finding if is_known else None
         return replace(finding, project=memory.space.project)
     session = finding.session and tx.sessions.get(finding.session)
     return replace(finding, project=session.project) if session else None
@@ -145,6 +147,9 @@ def _redact_memory(tx: Transaction, id_: MemoryId, rules: Rules) -> int:
         redact_entry(tx, entry, Redactor(rules))
         tx.memories.must_scrub(id_)
         return 0
+    if tx.refs.some([id_]):
+        _redact_ref_entry(tx, id_, Redactor(rules))
+        return 0
     memory, changed = known(tx, id_), 0
     for revision in tx.revisions.newest(memory)[1:]:
         if revision.text is not None:
@@ -156,6 +161,15 @@ def _redact_memory(tx: Transaction, id_: MemoryId, rules: Rules) -> int:
     tx.memories.replace(replace(clean, content_hash=content_hash(clean.text.content)))
     tx.memories.must_scrub(id_)
     return changed
+
+
+def _redact_ref_entry(tx: Transaction, id_: MemoryId, redactor: Redactor) -> None:
+    (memory,) = tx.memories.loaded([id_])
+    text = screened(redactor, memory.text)
+    clean = replace(memory, text=text, content_hash=content_hash(text.content))
+    tx.memories.replace(clean)
+    tx.refs.measure(clean)
+    tx.memories.must_scrub(id_)
 
 
 def _without_taken_key(tx: Transaction, memory: Memory, clean: Memory) -> Memory:

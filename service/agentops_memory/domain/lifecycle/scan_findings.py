@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
+from ..hosts.screen import screened
 from ..memories.redactor import MAX_SCOPE, Redactor
 from ..model.memory import Memory, MemoryId, Session, SessionId, Text
 from ..model.space import NO_PROJECT, UNKNOWN_PROJECT, Project, Space, StoreId
@@ -102,6 +103,9 @@ def find_in_memory(memory: Memory, revisions: Iterable[Text], rules: Rules) -> S
     if memory.space.traits.has_entries:
         return find_in_entry(memory, rules)
     redactor, names = Redactor(rules), Redactor(rules)
+    if memory.space.traits.is_of_hosts:
+        screened(redactor, memory.text)
+        return _finding(SecretFinding(memory=memory.id), redactor)
     names.text(memory.space.scope, MAX_SCOPE)
     # A session's id is reported with the session.
     redactor.memory(replace(memory, session=SessionId(""), space=Space(project=UNKNOWN_PROJECT)))

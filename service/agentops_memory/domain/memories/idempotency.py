@@ -7,7 +7,7 @@ from functools import partial, wraps
 from hashlib import sha256
 from typing import Concatenate, ParamSpec, TypeVar
 
-from ..errors import Conflict, Invalid
+from ..errors import AnswerLost, Invalid, KeyReused
 from ..model.access import Caller
 from ..model.retention import Kind
 from ..ports.engine import IdempotencyRecord, Ids, Transaction
@@ -89,7 +89,7 @@ def _again(outcome: Callable[[], T]) -> T:
     try:
         return outcome()
     except (LookupError, ValueError, TypeError, OverflowError) as damage:
-        raise Conflict("This was done, and its answer is not known any more.") from damage
+        raise AnswerLost from damage
 
 
 def is_due(tx: Transaction, idempotency: IdempotentRequest | None) -> bool:
@@ -104,7 +104,7 @@ def _done(tx: Transaction, idempotency: IdempotentRequest) -> IdempotencyRecord 
     if done is None or (until is not None and done.at <= until):
         return None
     if done.request != idempotency.request:
-        raise Conflict("Idempotency key reused with a different request body.")
+        raise KeyReused
     return done
 
 

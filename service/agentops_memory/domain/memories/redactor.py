@@ -41,8 +41,8 @@ def default_rules(_: Caller) -> Rules:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
-    """One run of an agent, by its tenant's name for it."""
+class RunKey:
+    """A run, by its tenant's name for it."""
 
     tenant: str
     run: str
@@ -53,10 +53,10 @@ class Registry:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._tenants: dict[str, dict[Run, dict[tuple[str, str], None]]] = {}
+        self._tenants: dict[str, dict[RunKey, dict[tuple[str, str], None]]] = {}
         self._all: dict[str, tuple[tuple[str, str], ...]] = {}
 
-    def register(self, run: Run, value_id: str, value: str) -> None:
+    def register(self, run: RunKey, value_id: str, value: str) -> None:
         """Register a value for redaction from now on; idempotent.
 
         Invalid for a value that is too short, too long or contains a placeholder; OverQuota
@@ -75,7 +75,7 @@ class Registry:
             values[value_id, value] = None
             self._all.pop(run.tenant, None)
 
-    def forget(self, run: Run) -> None:
+    def forget(self, run: RunKey) -> None:
         """Drop the values of a run, if it has any."""
         with self._lock:
             runs = self._tenants.get(run.tenant, {})
@@ -84,10 +84,19 @@ class Registry:
                 self._tenants.pop(run.tenant, None)
             self._all.pop(run.tenant, None)
 
-    def values(self, run: Run) -> tuple[tuple[str, str], ...]:
+    def runs(self, tenant: str) -> tuple[RunKey, ...]:
+        """The runs of a tenant that have values."""
+        with self._lock:
+            return tuple(self._tenants.get(tenant, ()))
+
+    def values(self, run: RunKey) -> tuple[tuple[str, str], ...]:
         """The (id, value) pairs of a run, in order of registration."""
         with self._lock:
             return tuple(self._tenants.get(run.tenant, {}).get(run, ()))
+
+    def count(self, run: RunKey) -> Counter[str]:
+        """How many values each id of a run has."""
+        return Counter(value_id for value_id, _ in self.values(run))
 
     def all_of(self, tenant: str) -> tuple[tuple[str, str], ...]:
         """The distinct (id, value) pairs of a tenant's runs; the same tuple until one changes."""

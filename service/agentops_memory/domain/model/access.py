@@ -14,6 +14,7 @@ TenantId = NewType("TenantId", str)
 KeyId = NewType("KeyId", str)
 DEFAULT_TENANT = TenantId("default")
 NOT_YOUR_STORES = "Memory stores are for keys that act on every project."
+NOT_YOUR_REFS = "Memory refs and runs are for keys that act on every project."
 NOT_YOUR_PROJECT = "Your key does not act on this project, or not on this session's."
 
 ANY = "*"  # in a pattern: any characters, or none
@@ -97,7 +98,7 @@ class Caller:
     def require(self, role: Role) -> None:
         """Raise Denied unless the caller has this role."""
         if not self.role.includes(role):
-            raise Denied(f"This needs a key with the role {role}.")
+            raise Denied(f"This needs a key with the role {role}.", role)
 
     def require_project(self, project: Project) -> None:
         """Raise Denied for a project outside the patterns, whether it exists or not."""
@@ -108,6 +109,11 @@ class Caller:
         """Raise Denied unless the patterns match every project."""
         if not self.projects.are_everything:
             raise Denied(NOT_YOUR_STORES)
+
+    def require_refs(self) -> None:
+        """Raise Denied unless the patterns match every project: refs belong to the tenant."""
+        if not self.projects.are_everything:
+            raise Denied(NOT_YOUR_REFS, ANY)
 
     def require_space(self, space: Space) -> None:
         """Raise Denied unless the caller may change memories of this space."""

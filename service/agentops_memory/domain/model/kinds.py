@@ -13,6 +13,7 @@ class ErasureKind(StrEnum):
     REDACTION = "redaction"
     STORE = "store"
     AGENT = "agent"
+    REF = "ref"
 
 
 class SpaceKind(StrEnum):
@@ -23,13 +24,14 @@ class SpaceKind(StrEnum):
     WORKING = "working"  # of an agent, in a namespace
     EPISODIC = "episodic"  # the same
     SEMANTIC = "semantic"  # a namespace, of all agents
+    REF = "ref"  # a reference of a host
 
 
 class IndexGroup(StrEnum):
     """Spaces whose words lie together in the index: no group counts in the ranks of another."""
 
     PROJECTS = "projects"
-    STORES = "stores"
+    STORES = "stores"  # and refs
     AGENTS = "agents"  # each area by itself: nobody learns of others' words
 
 
@@ -51,6 +53,7 @@ class Traits:
     history: History
     index: IndexGroup | None  # none: nothing of it is in the index
     is_json: bool = False  # its contents are JSON, whose words are indexed
+    is_of_hosts: bool = False  # what is written there has the forms that hosts have for secrets
     erasure: ErasureKind  # what the receipt calls memories past their retention
 
 
@@ -83,6 +86,15 @@ TRAITS: Mapping[SpaceKind, Traits] = {
         history=History.EVERY,
         index=IndexGroup.STORES,
         erasure=ErasureKind.STORE,
+    ),
+    SpaceKind.REF: Traits(
+        has_project=False,
+        has_sessions=False,
+        has_entries=False,
+        history=History.EVERY,
+        index=IndexGroup.STORES,
+        is_of_hosts=True,
+        erasure=ErasureKind.REF,
     ),
 }
 

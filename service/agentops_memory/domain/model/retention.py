@@ -1,10 +1,11 @@
-"""Retention: how long each kind of data is kept."""
+"""Retention: how long each kind of data is kept, and how many entries of an agent."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
 FOR_EVER = timedelta()
+LARGEST_CAPACITY = 100_000  # episodic entries of an agent
 
 
 class Kind(StrEnum):
@@ -27,7 +28,7 @@ WHAT = {
     Kind.IDEMPOTENCY: "idempotency records",
     Kind.AUDIT: "audit lines",
     Kind.RECEIPTS: "erasure receipts whose bytes are gone",
-    Kind.EVENTS: "events of agents' memory",
+    Kind.EVENTS: "events of agents' memory, and of runs that have ended",
     Kind.LOG: "logs of intents, with their archives, and finished tasks",
 }
 BY_CLOCK = frozenset(Kind) - {Kind.REVISIONS}  # by age; revisions are kept by number
@@ -95,3 +96,13 @@ class Held:
     size: int
     oldest: datetime | None
     past_retention: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capacities:
+    """How many entries an agent has at most (RFC-0015 §9.4): working ones outside of tasks,
+    and episodic.
+    """
+
+    working: int = 1_000
+    episodic: int = 1_000

@@ -7,6 +7,7 @@ from enum import StrEnum
 from ..text.query import Query, Term
 from .agents import AgentId
 from .budget import Packed
+from .hosts import MemoryRef
 from .memory import Links, MemoryId, Shown
 from .space import GLOBAL_SCOPE, Project, StoreId
 
@@ -158,20 +159,26 @@ class Filter:
 
     With `global_too`, the global memories of every project join those of the project. The
     scope `global` means those of every project, whatever the project; any other scope the
-    project's own. A store means its memories alone, an agent its episodic ones, a namespace
-    those that agents share there; without one, none of these are seen. `is_current` leaves
-    out what a live memory supersedes.
+    project's own. A store, or a ref, means its memories alone, an agent its episodic ones, a
+    namespace those that agents share there; without one, none of these are seen. `is_current`
+    leaves out what a live memory supersedes.
     """
 
     project: Project | None = None
     scope: str | None = None
     store: StoreId | None = None
+    ref: MemoryRef | None = None
     agent: AgentId | None = None
     namespace: str | None = None
     type: str | None = None
     tag: str | None = None
     global_too: bool = False
     is_current: bool = False
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether it is of what belongs to no project."""
+        return self.store is not None or self.ref is not None or self.is_of_agents
 
     @property
     def is_of_agents(self) -> bool:

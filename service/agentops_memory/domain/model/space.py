@@ -20,7 +20,7 @@ NO_PROJECT = Project("")  # of the spaces whose kind has none
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Space:
-    """Where memories live: a scope of a project, or a store, which belongs to no project."""
+    """Where memories live: a scope of a project, or what belongs to no project."""
 
     project: Project
     scope: str = PROJECT_SCOPE
@@ -30,6 +30,11 @@ class Space:
     def of_store(cls, store: StoreId) -> "Space":
         """The space that is a store."""
         return cls(project=NO_PROJECT, scope=store, kind=SpaceKind.STORE)
+
+    @classmethod
+    def of_ref(cls, uid: str) -> "Space":
+        """The space that is a reference of a host, by its stable id."""
+        return cls(project=NO_PROJECT, scope=uid, kind=SpaceKind.REF)
 
     @property
     def traits(self) -> Traits:
@@ -60,6 +65,9 @@ class RowCounts(NamedTuple):
     working: int  # entries of agents' memory, those included that have expired
     episodic: int
     semantic: int
+    refs: int  # entries of refs, deleted ones included
+    runs: int
+    runs_open: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

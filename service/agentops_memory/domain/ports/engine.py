@@ -15,6 +15,7 @@ from .intents import ArchiveTable, BoundTable, IntentTable, TaskTable
 from .lifecycles import LifecycleTable, LookalikeTable, SupersessionTable
 from .maintenance import Condition, Maintenance
 from .memories import MemoryTable, RevisionTable, SessionTable, TranscriptTable
+from .refs import RefTable, RunTable
 from .retention import ReceiptTable, RetentionTable
 from .reviews import ReviewTable
 from .search import SearchTable
@@ -171,6 +172,10 @@ class Transaction(Protocol):
     def bound(self) -> BoundTable: ...
     @property
     def archives(self) -> ArchiveTable: ...
+    @property
+    def refs(self) -> RefTable: ...
+    @property
+    def runs(self) -> RunTable: ...
     @property
     def idempotency_records(self) -> IdempotencyTable: ...
     @property

@@ -1,6 +1,5 @@
 """The rules of memory stores: limits, paths, access, and where the dialects differ."""
 
-import unicodedata
 from dataclasses import dataclass
 
 from ..errors import Archived, Invalid, NotFound
@@ -19,6 +18,7 @@ from ..model.stores import (
     VersionId,
 )
 from ..ports.engine import Transaction
+from ..text.visible import has_controls
 
 MAX_NAME = 255  # characters; a policy may allow fewer
 MAX_DESCRIPTION = 1024
@@ -58,7 +58,7 @@ def require_path(path: str) -> None:
         raise Invalid(f"path has at most {MAX_SEGMENTS} segments.")
     if any(segment in ("", ".", "..") for segment in segments):
         raise Invalid("No segment of path may be empty, '.' or '..'.")
-    if any(unicodedata.category(sign) == "Cc" for sign in path):
+    if has_controls(path):
         raise Invalid("path has no control characters.")
 
 

@@ -20,6 +20,11 @@ def invisible(text: str) -> str:
     return f"U+{ord(sign):04X}" if sign else ""
 
 
+def has_controls(text: str) -> bool:
+    """Whether there is a control character (C0, DEL, C1)."""
+    return _CONTROLS.search(text) is not None
+
+
 def printable(text: str) -> str:
     r"""The text as one line, safe for a terminal: invisible characters are escaped as `\u200b`."""
     if text.isascii() and text.isprintable():
@@ -58,6 +63,7 @@ def _escape(sign: str) -> str:
     return f"\\u{ord(sign):04x}" if ord(sign) < 0x10000 else f"\\U{ord(sign):08x}"
 
 
+_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f]")
 _UNSEEN = {"Cc", "Cf", "Zl", "Zp"}
 _VISIBLE_FORMATS = frozenset(  # of the category Cf, but signs round or over the next numbers
     "\u0600\u0601\u0602\u0603\u0604\u0605\u06dd\u070f\u0890\u0891\u08e2\U000110bd\U000110cd"

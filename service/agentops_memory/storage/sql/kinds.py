@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from ...domain.model.kinds import TRAITS, SpaceKind, Traits
+from ...domain.model.space import Space
 
 
 def of_kinds(trait: Callable[[Traits], bool]) -> str:
@@ -39,3 +40,14 @@ def kind_of(kind: str, project: str | None) -> SpaceKind:
 
 
 _KINDS = {kind.value: kind for kind in SpaceKind}
+
+
+def named(space: Space) -> str:
+    """The condition that `spaces s` is this space."""
+    project = "s.project = :project" if space.traits.has_project else f"s.{HAS_NO_PROJECT}"
+    return f"{project} AND s.scope = :scope"
+
+
+def names_of(space: Space) -> dict[str, object]:
+    """The values that `named` names."""
+    return {"project": space.project or None, "scope": space.scope}

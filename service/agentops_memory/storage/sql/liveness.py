@@ -56,10 +56,30 @@ def indexed(alias: str) -> str:
 
 def superseded(id_: str) -> str:
     """Listed by a live memory that supersedes it."""
+    return _superseded("supersessions", id_)
+
+
+def superseded_in_ref(id_: str) -> str:
+    """The same, of entries of refs."""
+    return _superseded("ref_supersessions", id_)
+
+
+def _superseded(links: str, id_: str) -> str:
     return f"""EXISTS (SELECT 1
-                         FROM supersessions
-                         JOIN memories newer ON newer.id = supersessions.newer_id
-                        WHERE supersessions.older_id = {id_} AND {live("newer")})"""
+                         FROM {links} link
+                         JOIN memories newer ON newer.id = link.newer_id
+                        WHERE link.older_id = {id_} AND {live("newer")})"""
+
+
+def seen_by_a_run(memories: str) -> str:
+    """That an open run has memories in its snapshot, though they were deleted since."""
+    return f"""EXISTS (SELECT 1
+                         FROM ref_entries e
+                         JOIN runs r ON r.log_offset <= e.deleted_after AND r.high >= e.memory_id
+                        WHERE e.memory_id = {memories}.id AND r.ended_at IS NULL
+                              AND e.deleted_after >= (SELECT min(log_offset)
+                                                        FROM runs
+                                                       WHERE ended_at IS NULL))"""
 
 
 class Moment:

@@ -12,7 +12,7 @@ from ...domain.model.memory import NO_LIFECYCLE, Memory, MemoryId, Text
 from ...domain.model.search import Filter
 from ...domain.model.space import Project, Space, StoreId
 from ...domain.text.normalization import content_hash, fingerprint
-from .kinds import HAS_NO_PROJECT, OF_A_PROJECT
+from .kinds import OF_A_PROJECT, named, names_of
 from .lifecycles import KEY_IN_ROW, PUT_LIFECYCLE
 from .liveness import ENDED, deleted, live, undeleted
 from .memory_lists import MemoryLists
@@ -37,6 +37,12 @@ class Spaces(Table):
             self._index.prepare(area)
             self._known[space] = id_, area
         return self._known[space]
+
+    def know(self, space: Space, id_: int, area: int) -> None:
+        """Note where a space is that is found by another name than its own."""
+        if space not in self._known:
+            self._index.prepare(area)
+            self._known[space] = id_, area
 
     def knows(self, space: Space) -> bool:  # it was asked for before
         return space in self._known
@@ -287,14 +293,3 @@ def _saying(sql: Dialect, space: str, index: str, which: str, *, has_key: bool) 
                       AND {_KEY + (" = :key" if has_key else " IS NULL")}
                       AND m.type = :type AND m.title = :title
                       AND {which}"""
-
-
-def named(space: Space) -> str:
-    """The condition that `spaces s` is this space."""
-    project = "s.project = :project" if space.traits.has_project else f"s.{HAS_NO_PROJECT}"
-    return f"{project} AND s.scope = :scope"
-
-
-def names_of(space: Space) -> dict[str, object]:
-    """The values that `named` names."""
-    return {"project": space.project or None, "scope": space.scope}

@@ -10,6 +10,7 @@ from ...domain.model.retention import Kind
 from ...domain.model.space import NO_PROJECT
 from ...domain.ports.retention import MAX_ROWS, MAX_STEP, Erasable
 from .kinds import in_a_session, kind_of
+from .liveness import seen_by_a_run
 from .revisions import erase_revisions
 from .rows import micros, portion
 from .table import Table
@@ -20,7 +21,7 @@ NOT_GOING = "m.space_id NOT IN (SELECT space_id FROM stores WHERE erasure_id IS 
 # Of a memory. One whose end was changed since, by mistake perhaps, is not past it; and of one
 # that is in the index still, others may borrow.
 PAST = {
-    Kind.DELETED: "m.deleted_at <= :until",
+    Kind.DELETED: f"m.deleted_at <= :until AND NOT {seen_by_a_run('m')}",
     Kind.EXPIRED: """m.updated_at <= :until
                      AND m.id IN (SELECT memory_id
                                     FROM lifecycles

@@ -286,7 +286,10 @@ _ROWS = f"""
            ({_BESIDE} AND review_at <= :now),
            (SELECT count(*) FROM agent_memories WHERE tier = '{Tier.WORKING}'),
            (SELECT count(*) FROM agent_memories WHERE tier = '{Tier.EPISODIC}'),
-           (SELECT count(*) FROM agent_memories WHERE tier = '{Tier.SEMANTIC}')"""
+           (SELECT count(*) FROM agent_memories WHERE tier = '{Tier.SEMANTIC}'),
+           (SELECT count(*) FROM ref_entries),
+           (SELECT count(*) FROM runs),
+           (SELECT count(*) FROM runs WHERE ended_at IS NULL)"""
 
 
 def _latest(*instants: int | None) -> datetime | None:

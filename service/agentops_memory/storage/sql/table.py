@@ -14,13 +14,14 @@ from ...domain.model.search import Filter
 from ...domain.model.space import GLOBAL_SCOPE, Project, Space
 from ...domain.model.stores import Page, Slice, Span
 from .kinds import OF_A_PROJECT
-from .liveness import Moment, superseded
+from .liveness import Moment, superseded, superseded_in_ref
 from .rows import micros
 
 T = TypeVar("T")
 
 EVERYWHERE = "TRUE"
 OF_A_STORE = "s.id = (SELECT space_id FROM stores WHERE uid = :store AND erasure_id IS NULL)"
+OF_A_REF = "s.id = (SELECT space_id FROM refs WHERE ref = :ref)"
 OF_AN_AGENT = """s.id IN (SELECT space_id
                             FROM agent_spaces
                            WHERE tier = 'episodic' AND agent = :agent)"""
@@ -177,6 +178,8 @@ class FilteredTable(Table):
         """The condition of a filter on the table `spaces s`."""
         if filter_.store is not None:
             return OF_A_STORE
+        if filter_.ref is not None:
+            return OF_A_REF
         if filter_.is_of_agents:
             return OF_AN_AGENT if filter_.namespace is None else OF_A_NAMESPACE
         if filter_.scope == GLOBAL_SCOPE:
@@ -199,9 +202,17 @@ class FilteredTable(Table):
         if filter_.tag is not None:
             tags = self._sql.tags_of(alias)
             conditions += f" AND EXISTS (SELECT 1 FROM {tags} WHERE value = :tag)"
-        if filter_.is_current and self._moment.has_superseded:
-            conditions += f" AND NOT {superseded(f'{alias}.id')}"
+        if hides := self._hides_superseded(filter_):
+            conditions += f" AND NOT {hides(f'{alias}.id')}"
         return conditions
+
+    def _hides_superseded(self, filter_: Filter) -> Callable[[str], str] | None:
+        """What of a memory's id says that it is left out; None if nothing is superseded."""
+        if not filter_.is_current:
+            return None
+        if filter_.ref is not None:
+            return superseded_in_ref
+        return superseded if self._moment.has_superseded else None
 
     def _values(self, filter_: Filter) -> dict[str, object]:
         """The values that the conditions of a filter name."""
@@ -209,6 +220,7 @@ class FilteredTable(Table):
             "project": filter_.project,
             "scope": filter_.scope,
             "store": filter_.store,
+            "ref": filter_.ref,
             "agent": filter_.agent,
             "namespace": filter_.namespace,
             "type": filter_.type,

@@ -8,8 +8,8 @@ from typing import Any
 
 from ....domain.model.agent_memory import Tier
 from ....domain.model.agents import AgentExtent, AgentId, ListedAgent
-from ....domain.model.capacities import LARGEST_CAPACITY
 from ....domain.model.memory import MemoryId
+from ....domain.model.retention import LARGEST_CAPACITY
 from ....domain.ports.retention import MAX_STEP
 from ..rows import count, micros, optional_instant, portion
 from ..table import Table

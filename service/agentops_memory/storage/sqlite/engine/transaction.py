@@ -21,6 +21,8 @@ from ...sql.agents.intents import Intents
 from ...sql.agents.namespaces import Namespaces
 from ...sql.agents.seals import Seals
 from ...sql.agents.tasks import Tasks
+from ...sql.hosts.entries import Refs
+from ...sql.hosts.runs import Runs
 from ...sql.idempotency_records import IdempotencyRecords
 from ...sql.imports import Imports
 from ...sql.lifecycles import Lifecycles
@@ -188,6 +190,14 @@ class SqliteTransaction:
     @cached_property
     def archives(self) -> Archives:
         return Archives(self._connection, SQLITE, self.now, self._seals)
+
+    @cached_property
+    def refs(self) -> Refs:
+        return Refs(self._connection, SQLITE, self.now, self._spaces, self._uids)
+
+    @cached_property
+    def runs(self) -> Runs:
+        return Runs(self._connection, SQLITE, self.now, self._uids)
 
     @cached_property
     def agent_directory(self) -> Agents:

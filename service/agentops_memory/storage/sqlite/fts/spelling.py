@@ -31,7 +31,7 @@ class Spelling(SqliteTable):
 
     def corrections(self, words: Collection[str], filter_: Filter) -> Corrections:
         """What the unknown ones among the words may have meant."""
-        is_one = filter_.project or filter_.store or filter_.is_of_agents
+        is_one = filter_.project or filter_.is_elsewhere
         if not is_one and filter_.scope != GLOBAL_SCOPE:
             return {}
         visible = self._visibility.of(filter_)

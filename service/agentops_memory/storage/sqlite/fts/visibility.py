@@ -9,8 +9,8 @@ from ....domain.model.kinds import FIRST
 from ....domain.model.search import Filter
 from ....domain.model.space import GLOBAL_SCOPE, Project
 from ...index_cache.rows import row_number, span_of
-from ...sql.liveness import Moment, expired, indexed, superseded
-from ...sql.table import GLOBAL_AREA, OF_A_STORE, FilteredTable
+from ...sql.liveness import Moment, expired, indexed
+from ...sql.table import GLOBAL_AREA, FilteredTable
 from ..base.dialect import SQLITE
 from .partitions import Partitions
 from .tables import PRIOR
@@ -66,9 +66,7 @@ class Visibility(FilteredTable):
         return self._known[filter_]
 
     def _spans(self, filter_: Filter) -> dict[int, list[Span]]:
-        if filter_.store is not None:
-            return self._spans_of(OF_A_STORE, store=filter_.store)
-        if filter_.is_of_agents:
+        if filter_.is_elsewhere:
             on_spaces, values = self._on_spaces(filter_), self._values(filter_)
             return self._spans_of(on_spaces, **values)
         if filter_.scope == GLOBAL_SCOPE:
@@ -117,17 +115,13 @@ class Visibility(FilteredTable):
 
     def _hidden(self, filter_: Filter) -> tuple[Hides, ...]:
         """What leaves out rows of the ranges; nothing as long as there is nothing to leave out."""
-        moment = self._moment
-        hides = {
-            expired: moment.has_unswept,
-            superseded: filter_.is_current and moment.has_superseded,
-        }
-        return tuple(condition for condition, is_needed in hides.items() if is_needed)
+        hides = expired if self._moment.has_unswept else None, self._hides_superseded(filter_)
+        return tuple(filter(None, hides))
 
     def _condition(self, filter_: Filter) -> str:
         """What the ranges do not say already."""
         on_memories = self._on_memories(filter_, "m")
-        if filter_.store is not None or filter_.is_of_agents:
+        if filter_.is_elsewhere:
             return on_memories
         are_all = self._projects.are_everything if filter_.project is None else filter_.global_too
         if filter_.scope == GLOBAL_SCOPE or (filter_.scope is None and are_all):

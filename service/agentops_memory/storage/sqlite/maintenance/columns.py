@@ -151,6 +151,38 @@ TABLES: Mapping[str, Table] = {
         "event_id": Kind.KEY, "task": Kind.TEXT, "attempt": Kind.COUNT, "agent": Kind.TEXT,
         "first": Kind.KEY, "last": Kind.KEY, "size": Kind.COUNT,
     }),
+    "refs": Table(key="space_id", columns={
+        "space_id": Kind.KEY, "ref": Kind.TEXT, "entries": Kind.COUNT, "size": Kind.COUNT,
+    }),
+    "ref_entries": Table(key="memory_id", columns={
+        "memory_id": Kind.KEY, "space_id": Kind.KEY, "name": Kind.TEXT,
+        "created_at": Kind.INSTANT, "size": Kind.COUNT, "length": Kind.COUNT,
+        "ends_at": Kind.INSTANT, "deleted_after": Kind.KEY, "run": Kind.TEXT,
+        "node": Kind.TEXT, "agent": Kind.TEXT, "method": Kind.TEXT,
+    }),
+    "ref_supersessions": Table(key="newer_id", columns={
+        "newer_id": Kind.KEY, "older_id": Kind.KEY, "at": Kind.INSTANT,
+    }),
+    "ref_losses": Table(key="memory_id", columns={
+        "memory_id": Kind.KEY, "space_id": Kind.KEY, "ends_at": Kind.INSTANT,
+        "deleted_after": Kind.KEY,
+    }),
+    "ref_tags": Table(key="memory_id", columns={
+        "memory_id": Kind.KEY, "space_id": Kind.KEY, "tag": Kind.TEXT,
+        "created_at": Kind.INSTANT,
+    }),
+    "runs": Table(key="id", columns={
+        "id": Kind.KEY, "name": Kind.TEXT, "kind": Kind.TEXT, "status": Kind.TEXT,
+        "agent": Kind.TEXT, "workflow": Kind.TEXT, "refs": Kind.TAGS, "source": Kind.TEXT,
+        "from_sequence": Kind.COUNT, "log_offset": Kind.KEY, "high": Kind.KEY,
+        "at": Kind.INSTANT, "secrets": Kind.TEXT, "wrote": Kind.TAGS, "started_at": Kind.INSTANT,
+        "heard_at": Kind.INSTANT, "ended_at": Kind.INSTANT,
+    }),
+    "run_events": Table(key="id", columns={
+        "id": Kind.KEY, "uid": Kind.TEXT, "run": Kind.KEY, "sequence": Kind.COUNT,
+        "type": Kind.TEXT, "payload": Kind.TEXT, "node": Kind.TEXT, "at": Kind.INSTANT,
+        "copied": Kind.KEY, "high": Kind.KEY,
+    }),
     "import_rows": Table(key="number", columns={
         "number": Kind.KEY, "project": Kind.TEXT, "row": Kind.TEXT,
     }),

@@ -63,10 +63,20 @@ def check_references(database: sqlite3.Connection, subject: Subject) -> Iterator
               FROM memories m
              WHERE {in_no_session("m")}
               AND NOT EXISTS (SELECT 1 FROM stores s WHERE s.space_id = m.space_id)
-              AND NOT EXISTS (SELECT 1 FROM agent_memories a WHERE a.memory_id = m.id)"""
+              AND NOT EXISTS (SELECT 1 FROM agent_memories a WHERE a.memory_id = m.id)
+              AND NOT EXISTS (SELECT 1 FROM ref_entries e WHERE e.memory_id = m.id)"""
     )
     if lost:
-        dangling.append(f"{lost:,} memories belong to no session, no store and no agent")
+        dangling.append(f"{lost:,} memories belong to no session, store, agent or ref")
+    ((gaps,),) = database.execute(
+        """SELECT count(*)
+             FROM (SELECT run
+                     FROM run_events
+                 GROUP BY run
+                   HAVING count(*) <> max(sequence) + 1)"""
+    )
+    if gaps:
+        dangling.append(f"{gaps:,} runs lack events")
     if dangling:
         yield failed(
             "references",

@@ -14,7 +14,7 @@ from pathlib import Path
 from ....domain.model.retention import Held, Kind, Retentions
 from ...sql.agents.events import OF_LOG, OF_MEMORY
 from ...sql.kinds import in_a_session
-from ...sql.liveness import ENDED, deleted, live, undeleted
+from ...sql.liveness import ENDED, deleted, live, seen_by_a_run, undeleted
 from ...sql.past_retention import NOT_GOING
 from ...sql.rows import instant, micros
 from ..base.connection import connect
@@ -105,8 +105,9 @@ def _size(file: Path) -> int:
 _HELD: Mapping[Kind, str] = {
     Kind.DELETED: f"""
         SELECT count(*) + total(revisions), total(size), min(deleted_at),
-               total((1 + revisions) * (deleted_at <= :until))
+               total((1 + revisions) * (deleted_at <= :until AND NOT is_seen))
           FROM (SELECT m.deleted_at,
+                       {seen_by_a_run("m")} AS is_seen,
                        count(r.id) AS revisions,
                        {_bytes("m")} + {MEMORY}
                        + total({_bytes("r")} + {REVISION} * (r.id IS NOT NULL)) AS size
@@ -155,10 +156,15 @@ _HELD: Mapping[Kind, str] = {
                  WHERE e.bytes_gone_at IS NOT NULL AND NOT e.goes_on
               GROUP BY e.id)""",
     Kind.EVENTS: f"""
-        SELECT count(*), total(length(CAST(payload AS BLOB)) + {EVENT}), min(at),
-               total(at <= :until)
-          FROM events
-         WHERE {OF_MEMORY}""",
+        SELECT count(*), total(size + {EVENT}), min(at), total(is_past)
+          FROM (SELECT at, length(CAST(payload AS BLOB)) AS size, at <= :until AS is_past
+                  FROM events
+                 WHERE {OF_MEMORY}
+                 UNION ALL
+                SELECT r.ended_at, length(CAST(v.payload AS BLOB)), r.ended_at <= :until
+                  FROM runs r
+                  JOIN run_events v ON v.run = r.id
+                 WHERE r.ended_at IS NOT NULL)""",
     Kind.LOG: f"""
         SELECT count(*), total(size + {EVENT}), min(at), total(at <= :until)
           FROM (SELECT at, length(CAST(payload AS BLOB)) AS size FROM events WHERE {OF_LOG}

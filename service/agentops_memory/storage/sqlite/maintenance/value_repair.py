@@ -9,6 +9,7 @@ from datetime import datetime
 from ....domain.model.agent_events import EventType
 from ....domain.model.agent_memory import Binding, Tier
 from ....domain.model.intents import Permission, TaskStatus
+from ....domain.model.kinds import SpaceKind
 from ....domain.text.ids import nearest_uid
 from ....domain.text.instants import rendered
 from ....domain.text.normalization import content_hash
@@ -58,6 +59,8 @@ def repair_values(database: sqlite3.Connection, now: datetime) -> list[RepairedV
         database.execute(_FINGERPRINTS)
     if "agent_spaces" in tables:
         database.execute(_KINDS)
+    if "refs" in tables:
+        database.execute(_KINDS_OF_REFS)
     return done
 
 
@@ -142,6 +145,10 @@ _KINDS = """UPDATE spaces
              WHERE id IN (SELECT space_id FROM agent_spaces)"""
 """What agents' spaces are of a kind by, which the spaces themselves do not tell."""
 
+_KINDS_OF_REFS = f"""UPDATE spaces
+                       SET kind = '{SpaceKind.REF}'
+                     WHERE kind <> '{SpaceKind.REF}' AND id IN (SELECT space_id FROM refs)"""
+
 _FINGERPRINTS = """UPDATE memories
                       SET fingerprint = fingerprint_of(CAST(key AS BLOB), CAST(type AS BLOB),
                                                        CAST(title AS BLOB),
@@ -166,6 +173,8 @@ _OF_EVENT = """coalesce((SELECT {0}
                             FROM agent_events e
                            WHERE e.event_id = pending_archives.event_id),
                          as_text(CAST({0} AS BLOB)))"""
+
+_OF_MEMORY = "coalesce((SELECT {0} FROM memories m WHERE m.id = memory_id), 0)"
 
 _OF_TYPE = "(SELECT type FROM events WHERE events.id = event_id)"
 
@@ -214,6 +223,17 @@ _OWN: Mapping[tuple[str, str], str] = {
     ),
     ("spaces", "scope"): f"""CASE WHEN {HAS_NO_PROJECT} THEN as_uid(CAST(scope AS BLOB))
                                  ELSE as_text(CAST(scope AS BLOB)) END""",
+    ("refs", "entries"): """(SELECT count(*)
+                               FROM ref_entries e
+                              WHERE e.space_id = refs.space_id AND e.deleted_after IS NULL)""",
+    ("refs", "size"): f"""(SELECT coalesce(sum(min(max(e.size, 0), {MOST})), 0)
+                             FROM ref_entries e
+                            WHERE e.space_id = refs.space_id AND e.deleted_after IS NULL)""",
+    ("ref_entries", "size"): _OF_MEMORY.format("length(CAST(m.content AS BLOB))"),
+    ("ref_entries", "length"): _OF_MEMORY.format("length(m.content)"),
+    ("run_events", "sequence"): """(SELECT count(*)
+                                     FROM run_events o
+                                    WHERE o.run = run_events.run AND o.id < run_events.id)""",
     ("stores", "entries"): f"""(SELECT count(*)
                                  FROM memories m
                                 WHERE m.space_id = stores.space_id AND {undeleted("m")})""",
@@ -261,6 +281,16 @@ _NEAREST: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("tasks", "created_at"): ("started_at", "completed_at"),
     ("tasks", "started_at"): ("completed_at", "created_at"),
     ("tasks", "completed_at"): ("started_at", "created_at"),
+    ("ref_entries", "created_at"): ("(SELECT created_at FROM memories WHERE id = memory_id)",),
+    ("ref_entries", "ends_at"): (
+        "(SELECT expires_at FROM lifecycles l WHERE l.memory_id = ref_entries.memory_id)",
+    ),
+    ("ref_tags", "created_at"): ("(SELECT created_at FROM memories WHERE id = memory_id)",),
+    ("runs", "started_at"): ("ended_at", "heard_at"),
+    ("runs", "heard_at"): ("ended_at", "started_at"),
+    ("runs", "ended_at"): ("heard_at", "started_at"),
+    ("runs", "at"): ("started_at",),
+    ("run_events", "at"): ("(SELECT started_at FROM runs WHERE runs.id = run)",),
     ("versions", "redacted_at"): (
         """(SELECT at
               FROM revisions r

@@ -1,0 +1,1 @@
+"""OpenWOP agent memory: the adapter of hosts, their runs and events, below /v1."""

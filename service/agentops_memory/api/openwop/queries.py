@@ -1,0 +1,119 @@
+"""What a request of OpenWOP says beside its body: refs, bounds, cursors."""
+
+import re
+from urllib.parse import unquote_to_bytes
+
+from starlette.requests import Request
+
+from ...domain.errors import BadFields
+from ...domain.hosts.screen import LONGEST_TAG
+from ...domain.model.hosts import MemoryRef, Offset, RefEntryId, RefQuery, RunId
+from ...domain.text.normalization import REPLACEMENT
+from ..kit.http import exact_parameter
+
+TENANT_MEMORY = "tenant-memory"
+SHOWN, MOST_SHOWN = 100, 500  # entries of a page
+FOUND, MOST_FOUND = 10, 100  # of a search
+MOST_LISTED = 1000  # refs, events
+
+_NUMBER = re.compile(r"\d+", re.ASCII)
+_DIGITS = 18  # that are read: a larger number is as good as this one
+
+
+class Asked:
+    """The parameters of a request; what is wrong with them is told at once."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self._faults: list[tuple[str, str]] = []
+
+    def text(self, name: str) -> str | None:
+        """A text, exactly; an empty one is unset."""
+        try:
+            return exact_parameter(self._request, name)
+        except ValueError:
+            self._faults.append((name, "must be UTF-8 without NUL"))
+            return None
+
+    def number(self, name: str, least: int = 0) -> int | None:
+        """A whole number, at least so large."""
+        said = self.text(name)
+        if said is None:
+            return None
+        number = int(said.lstrip("0")[:_DIGITS] or 0) if _NUMBER.fullmatch(said) else -1
+        if number < least:
+            self._faults.append((name, f"must be a whole number, {least} or more"))
+        return number
+
+    def limit(self, usual: int, most: int) -> int:
+        """How many: as usual for 0 and where it is not said, and no more than the most."""
+        return min(self.number("limit") or usual, most)
+
+    def ref(self) -> MemoryRef:
+        return MemoryRef(self.text("memoryRef") or TENANT_MEMORY)
+
+    def run(self) -> RunId | None:
+        said = self.text("runId")
+        return None if said is None else RunId(said)
+
+    def tag(self) -> str | None:
+        said = self.text("tag")
+        if said is not None and len(said) > LONGEST_TAG:
+            self._faults.append(("tag", f"has at most {LONGEST_TAG} characters"))
+        return said
+
+    def budget(self) -> int | None:
+        return self.number("tokenBudget", 1)
+
+    def listing(self) -> RefQuery:
+        """Which entries are listed."""
+        if self.text("rank") not in (None, "recency"):
+            self._faults.append(("rank", "must be recency"))
+        if self.text("query") is not None:
+            self._faults.append(("query", "is for semantic ranks, which there are none of"))
+        before = self.text("before")
+        return RefQuery(
+            tag=self.tag(),
+            before=None if before is None else RefEntryId(before),
+            limit=self.limit(SHOWN, MOST_SHOWN),
+            budget=self.budget(),
+        )
+
+    def words(self) -> str:
+        """The text that is searched for."""
+        said = self.text("q")
+        if said is None:
+            self._faults.append(("q", "is required"))
+        return said or ""
+
+    def after_sequence(self) -> int:
+        """The sequence after which events follow; all of them where it is not said."""
+        said = self.number("after")
+        return -1 if said is None else said
+
+    def after_event(self) -> Offset:
+        return Offset(self.number("after") or 0)
+
+    def done(self) -> None:
+        """Refuse with BadFields if something is wrong."""
+        if self._faults:
+            raise BadFields(self._faults)
+
+
+def entry_in_path(request: Request) -> RefEntryId:
+    """The id in the path, exactly; BadFields for what is no text."""
+    return RefEntryId(_in_path(request, "memoryId"))
+
+
+def run_in_path(request: Request) -> RunId:
+    """The same, of a run."""
+    return RunId(_in_path(request, "runId"))
+
+
+def _in_path(request: Request, name: str) -> str:
+    text: str = request.path_params[name]
+    if REPLACEMENT in text:  # which stands for bytes that are no UTF-8, unless it was sent
+        sent = unquote_to_bytes(request.scope["raw_path"])
+        if sent.decode(errors="replace") != sent.decode(errors="surrogateescape"):
+            raise BadFields([(name, "must be UTF-8")])
+    return text

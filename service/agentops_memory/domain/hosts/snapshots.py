@@ -1,0 +1,46 @@
+"""What a run sees: memory as it was when it began, whole or refused (OpenWOP RFC 0004 §A)."""
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from ..model.hosts import ENDS, MemoryRef, Offset, Run, RunId, RunKind, Snapshot
+from ..ports.engine import Transaction
+from .run_rules import EXPIRED, SnapshotLost, known_run
+
+
+def snapshot_of(tx: Transaction, run: RunId, ref: MemoryRef) -> Snapshot:
+    """What the run sees of the ref; NotFound, SnapshotLost.
+
+    While a run is open, what it may see is kept, but for what expires. Of a run that has
+    ended, and of refs that a fork's source had not named, something may be gone.
+    """
+    found = known_run(tx, run)
+    if found.is_open and (found.kind is RunKind.HOST or ref in found.refs):
+        return found.snapshot
+    first = tx.runs.event(found, 0)
+    since = None if first is None else first.offset
+    if reason := lost_of(tx, found, found.snapshot, [ref], _expiring(found), since):
+        raise SnapshotLost(found.source or found.id, found.from_sequence, reason)
+    return found.snapshot
+
+
+def lost_of(
+    tx: Transaction,
+    run: Run,
+    at: Snapshot,
+    refs: Iterable[MemoryRef],
+    until: datetime,
+    since: Offset | None = None,
+) -> str | None:
+    """Why a snapshot that the run's log tells of is not there as a whole; None if it is."""
+    last = tx.runs.last(run)
+    if last is None:
+        return EXPIRED
+    if not run.is_open and last.type not in ENDS.values():
+        return EXPIRED  # the end of a log goes first
+    return EXPIRED if any(tx.refs.has_lost(ref, at, until, since) for ref in refs) else None
+
+
+def _expiring(run: Run) -> datetime:
+    """Until when what expires is lost to it; from then on, expiry holds in the run itself."""
+    return run.snapshot.at if run.kind is RunKind.HOST else run.started_at

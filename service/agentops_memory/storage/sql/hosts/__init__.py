@@ -1,0 +1,1 @@
+"""SQL of the memory of hosts, and of their runs."""

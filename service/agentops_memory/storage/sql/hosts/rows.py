@@ -1,0 +1,120 @@
+"""Rows of entries, of runs and of their events, as the domain has them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ....domain.model.hosts import (
+    MemoryRef,
+    Offset,
+    RefEntry,
+    RefEntryId,
+    Run,
+    RunEvent,
+    RunEventType,
+    RunId,
+    RunKind,
+    RunStatus,
+    Snapshot,
+    ref_entry_id,
+    stable_id,
+)
+from ....domain.model.memory import Memory, MemoryId
+from ....domain.text.json_words import stored_object
+from ..rows import count, instant, member, optional_instant, tag_tuple
+
+RUN = """id, name, kind, status, agent, workflow, refs, source, from_sequence, log_offset, high,
+         at, secrets, wrote, started_at, heard_at, ended_at"""
+EVENT = """v.id, v.uid, r.name, v.sequence, v.type, v.payload, v.node, v.at,
+           coalesce(v.copied, v.id), v.high"""
+ENTRY = "e.name, m.uid, m.id, m.content, m.tags, m.created_at, l.expires_at"
+
+PROVENANCE = """e.name, m.uid, m.id, e.run, e.node, e.agent, e.method, m.duplicates,
+                m.last_seen_at"""
+
+
+def run_of(row: Any) -> Run:
+    """The run in a row of RUN."""
+    (number, id_, kind, status, agent, workflow, refs, source, sequence, offset, high, at, secrets,
+     wrote, started_at, heard_at, ended_at) = row  # fmt: skip
+    ended = optional_instant(ended_at)
+    return Run(
+        number=number,
+        id=RunId(id_),
+        kind=member(RunKind, kind, RunKind.HOST),
+        status=member(RunStatus, status, RunStatus.CANCELLED if ended else RunStatus.RUNNING),
+        agent=agent,
+        workflow=workflow,
+        refs=tag_tuple(refs),
+        source=None if source is None else RunId(source),
+        from_sequence=count(sequence),
+        snapshot=Snapshot(offset=Offset(offset), high=MemoryId(high), at=instant(at)),
+        secrets=_counts(secrets),
+        wrote=tag_tuple(wrote),
+        started_at=instant(started_at),
+        heard_at=instant(heard_at),
+        ended_at=ended,
+    )
+
+
+def event_of(row: Any) -> RunEvent:
+    """The event in a row of EVENT."""
+    offset, uid, run, sequence, type_, payload, node, at, of, high = row
+    then = instant(at)
+    return RunEvent(
+        offset=Offset(offset),
+        uid=uid,
+        run=RunId(run),
+        sequence=count(sequence),
+        type=member(RunEventType, type_, RunEventType.WRITTEN),
+        payload=stored_object(payload) or {},
+        node=node,
+        at=then,
+        snapshot=Snapshot(offset=Offset(of), high=MemoryId(high), at=then),
+    )
+
+
+def _counts(text: str) -> Mapping[str, int]:
+    """How many values each id has; of what is damaged it is not known, and no put is safe."""
+    found = stored_object(text)
+    if found is None or not all(type(it) is int for it in found.values()):
+        return {"": 1}
+    return found
+
+
+def named(id_: RefEntryId, *, has_no_name: bool = True) -> str:
+    """The entries of a ref that have had an id: a name is free again after a deletion.
+
+    A stable id is the id of those alone that have no name.
+    """
+    if stable_id(id_) is None:
+        return """refs f
+                  JOIN ref_entries e ON f.ref = :ref AND e.space_id = f.space_id AND e.name = :name
+                  JOIN memories m ON m.id = e.memory_id"""
+    nameless = "AND e.name IS NULL" if has_no_name else ""
+    return f"""memories m
+               JOIN ref_entries e ON m.uid = :uid AND e.memory_id = m.id {nameless}
+               JOIN refs f ON f.space_id = e.space_id AND f.ref = :ref"""
+
+
+def names(ref: MemoryRef, id_: RefEntryId) -> dict[str, object]:
+    """The values that `named` names."""
+    return {"ref": ref, "name": id_, "uid": stable_id(id_)}
+
+
+def entry_of(row: Any) -> RefEntry:
+    """The entry in a row of ENTRY."""
+    name, uid, id_, content, tags, created_at, expires_at = row
+    return RefEntry(
+        id=ref_entry_id(uid, name),
+        memory=MemoryId(id_),
+        uid=uid,
+        content=content,
+        tags=tag_tuple(tags),
+        created_at=instant(created_at),
+        expires_at=optional_instant(expires_at),
+    )
+
+
+def measures(memory: Memory) -> dict[str, int]:
+    content = memory.text.content
+    return {"size": len(content.encode()), "length": len(content)}

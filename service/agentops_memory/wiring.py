@@ -1,0 +1,139 @@
+"""The domain's services over an engine, for a service or for one command."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Self
+
+from .api.agentops import routes as agentops
+from .api.kit.protocol import Services, StoreServices
+from .domain.agents.entries import AgentEntries
+from .domain.agents.events import Events
+from .domain.agents.intents import Intents
+from .domain.agents.namespaces import Namespaces
+from .domain.agents.participants import Participants
+from .domain.agents.search import AgentSearch
+from .domain.agents.tasks import Tasks
+from .domain.hosts.entries import RefEntries
+from .domain.hosts.runs import Runs
+from .domain.lifecycle.projects import Projects
+from .domain.lifecycle.receipts import Erasures
+from .domain.memories.memories import Memories
+from .domain.memories.redactor import Redaction, RulesOf
+from .domain.memories.reviews import Reviews
+from .domain.memories.sessions import Sessions
+from .domain.model.access import Caller
+from .domain.ports.callbacks import Audit, noop
+from .domain.ports.engine import Engine
+from .domain.recall.recall import Recall
+from .domain.stores.entries import Entries
+from .domain.stores.rules import Policy
+from .domain.stores.stores import Stores
+from .domain.stores.versions import Versions
+from .domain.transfer.transfer import Transfer
+from .files.audit import AuditFile
+from .files.redaction import RedactionFile
+from .local import LocalService
+from .settings.settings import Settings
+from .telemetry import Telemetry, counted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wiring:
+    """How the parts of the program are put together, for a service or for one command."""
+
+    settings: Settings
+    telemetry: Telemetry
+    clock: Callable[[], datetime]
+    redaction: Redaction
+
+    @classmethod
+    def of(cls, settings: Settings, telemetry: Telemetry, clock: Callable[[], datetime]) -> Self:
+        exceptions = RedactionFile(settings.redaction_file)
+        exceptions.read()
+        redaction = Redaction(exceptions=exceptions.rules)
+        return cls(settings=settings, telemetry=telemetry, clock=clock, redaction=redaction)
+
+    @property
+    def rules(self) -> RulesOf:
+        """The redaction rules for what a caller writes."""
+        return self.redaction.rules
+
+    def services(
+        self, engine: Engine, transfer: Transfer, on_erased: Callable[[Caller], None] = noop
+    ) -> Services:
+        """The domain over the engine, with what comes of its operations counted."""
+        settings, rules = self.settings, self.rules
+        count = partial(counted, metrics=self.telemetry.metrics)
+        audit, window = AuditFile(settings.audit_file, self.clock), settings.dedupe_window
+        entries = AgentEntries(
+            engine=engine, capacities=settings.capacities, rules=rules, on_erased=on_erased
+        )
+        recall = Recall(
+            engine=engine,
+            features=settings.recall,
+            timeout=settings.recall_limit,
+            accessed=entries.accesses.given,
+        )
+        return Services(
+            memories=count(
+                Memories(
+                    engine=engine,
+                    dedupe_window=window,
+                    rules=rules,
+                    on_erased=on_erased,
+                    features=settings.recall,
+                    recall_limit=settings.recall_limit,
+                )
+            ),
+            sessions=count(Sessions(engine=engine, rules=rules)),
+            recall=count(recall),
+            reviews=Reviews(engine=engine, periods=settings.review_after),
+            transfer=count(transfer),
+            projects=Projects(engine=engine, audit=audit, on_erased=on_erased),
+            erasures=Erasures(engine=engine),
+            stores=partial(self._stores, engine, audit, on_erased),
+            entries=count(entries),
+            agent_search=AgentSearch(
+                engine=engine,
+                features=settings.recall,
+                timeout=settings.recall_limit,
+                accesses=entries.accesses,
+                rules=rules,
+            ),
+            namespaces=Namespaces(engine=engine, audit=audit, rules=rules),
+            agent_events=count(Events(engine=engine, rules=rules)),
+            intents=count(Intents(engine=engine, rules=rules)),
+            participants=count(Participants(engine=engine, audit=audit, rules=rules)),
+            tasks=count(Tasks(engine=engine, audit=audit, rules=rules, on_erased=on_erased)),
+            ref_entries=count(
+                RefEntries(
+                    engine=engine,
+                    redaction=self.redaction,
+                    features=settings.recall,
+                    timeout=settings.recall_limit,
+                )
+            ),
+            runs=Runs(engine=engine, redaction=self.redaction),
+            clock=self.clock,
+            max_upload=settings.max_upload,
+            folder=settings.db_path.parent,
+        )
+
+    def _stores(
+        self, engine: Engine, audit: Audit, on_erased: Callable[[Caller], None], policy: Policy
+    ) -> StoreServices:
+        rules, count = self.rules, partial(counted, metrics=self.telemetry.metrics)
+        stores = Stores(engine=engine, policy=policy, audit=audit, rules=rules, on_erased=on_erased)
+        entries = Entries(engine=engine, policy=policy, rules=rules, on_erased=on_erased)
+        return StoreServices(
+            stores=count(stores),
+            entries=count(entries),
+            versions=Versions(engine=engine, policy=policy, audit=audit, on_erased=on_erased),
+        )
+
+    def local(self, services: Services) -> Callable[..., LocalService]:
+        """The services behind the REST API, for a caller in this process."""
+        core = agentops.core(services)
+        return partial(LocalService, agentops=core, rules=self.rules, telemetry=self.telemetry)

@@ -1,0 +1,97 @@
+"""Refs, their entries and runs of hosts in a database whose values are damaged: what there is, and
+what is asked of it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+
+from agentops_memory.storage.sql.rows import micros
+
+from .openwop_hosts import DISCOVERY, REF, H, Host, ok
+from .service import START
+
+ERASED = f"""
+    INSERT INTO ref_losses (memory_id, space_id, ends_at, deleted_after)
+    SELECT 1 << 40, space_id, {micros(START)}, 0 FROM refs LIMIT 1;
+"""
+"""What is kept of an entry that was erased."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownHosts:
+    """How entries are addressed; the runs are `open` and `ended`."""
+
+    entry: str
+    older: str
+    deleted: str
+
+
+def fill_hosts(http: httpx.Client) -> KnownHosts:
+    """Put entries of every kind, in runs and without."""
+    host = Host(http)
+    deleted = host.put("a blue apple", tags=["fruit"])["id"]
+    older = host.put("an old apple", tags=["fruit", "old"])["id"]
+    run = host.in_run("ended", agentId="ada", workflowId="harvest", memoryRefs=[REF, "mem://b"])
+    run.register("token", "zanzibar-hunter2-quokka")
+    entry = run.put(
+        "a red apple", id="apples/red", tags=["fruit"], supersedes=[older], ttlSeconds=86_400,
+        nodeId="pick", agentId="ada",
+    )["id"]  # fmt: skip
+    run.put("a pear", memoryRef="mem://b")
+    going_on = host.in_run("open", agentId="ada", workflowId="harvest", memoryRefs=[REF])
+    ok(going_on.delete(deleted))
+    run.end()
+    ok(run.fork("replay"), 201)
+    ok(run.fork("branch", fromSeq=1), 201)
+    return KnownHosts(entry=entry, older=older, deleted=deleted)
+
+
+def host_questions(known: KnownHosts) -> dict[str, tuple[str, ...]]:
+    """What is asked of each route that reads, by its path as it is described."""
+    ref, red = f"memoryRef={quote(REF, safe='')}", quote(known.entry, safe="")
+    return {
+        DISCOVERY: ("",),
+        "/v1/openapi.json": ("",),
+        f"{H}/memory": (
+            f"?{ref}", f"?{ref}&tag=fruit&limit=1", f"?{ref}&tokenBudget=20", f"?{ref}&runId=open",
+            f"?{ref}&runId=ended&tag=fruit", f"?{ref}&before={known.deleted}",
+        ),
+        f"{H}/memory/{{memoryId}}": tuple(
+            f"{H}/memory/{id_}?{ref}{run}"
+            for id_, runs in (
+                (red, ("", "&runId=open")), (known.older, ("", "&runId=open", "&runId=ended")),
+                (known.deleted, ("&runId=open", "&runId=ended")),
+            )
+            for run in runs
+        ),
+        f"{H}/search": (f"?{ref}&q=apple", f"?{ref}&q=aple&tag=fruit&tokenBudget=20"),
+        f"{H}/provenance/{{memoryId}}": (
+            f"{H}/provenance/{red}?{ref}", f"{H}/provenance/{known.older}?{ref}",
+        ),
+        f"{H}/refs": ("", "?limit=1", "?after=mem://b"),
+        f"{H}/runs/{{runId}}": (f"{H}/runs/open", f"{H}/runs/ended"),
+        f"{H}/runs/{{runId}}/events": (f"{H}/runs/open/events", f"{H}/runs/ended/events?after=1"),
+        f"{H}/events": ("", "?after=2&limit=3", "?type=memory.written"),
+    }  # fmt: skip
+
+
+def host_changes(
+    known: KnownHosts,
+) -> Iterator[tuple[str, str, dict[str, Any] | None, str | None]]:
+    """Requests that change them."""
+    put = {"memoryRef": REF, "content": "a green apple", "tags": ["fruit"]}
+    yield "POST", f"{H}/memory", put, "put"
+    yield "POST", f"{H}/memory", put, "put"
+    yield "POST", f"{H}/memory", put | {"supersedes": [known.older], "id": "apples/new"}, None
+    yield "POST", f"{H}/memory", put | {"runId": "open", "nodeId": "pick"}, None
+    yield "POST", f"{H}/runs", {"runId": "next", "memoryRefs": [REF]}, "run"
+    yield "POST", f"{H}/runs", {"runId": "open", "agentId": "ada"}, None
+    yield "POST", f"{H}/runs/open/secrets", {"secretId": "a", "value": "wombat-wombat"}, None
+    yield "POST", f"{H}/runs/ended/fork", {"mode": "replay"}, None
+    yield "POST", f"{H}/runs/ended/fork", {"mode": "branch", "fromSeq": 2}, None
+    where = f"memoryRef={quote(REF, safe='')}&runId=open"
+    yield "DELETE", f"{H}/memory/{quote(known.entry, safe='')}?{where}", None, None
+    yield "POST", f"{H}/runs/open/end", {"status": "failed"}, None

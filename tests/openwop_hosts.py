@@ -1,0 +1,107 @@
+"""Hosts of OpenWOP that ask a service over HTTP."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+DISCOVERY = "/.well-known/openwop"
+H = "/v1/host/agentops-memory"
+REF = "mem://notes"
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Host:
+    """One host, through a client that may bring a key; in its run, if it has one."""
+
+    http: httpx.Client
+    ref: str = REF
+    run: str | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+
+    def ask(self, method: str, path: str, body: object = None, **options: Any) -> httpx.Response:
+        """The answer to a request below the vendor scope: `/memory`, `/runs`."""
+        headers = self.headers | options.pop("headers", {})
+        return self.http.request(method, H + path, json=body, headers=headers, **options)
+
+    def in_run(self, run: str, **fields: object) -> "Host":
+        """The same host, within a run, which it opens."""
+        ok(self.ask("POST", "/runs", {"runId": run, **fields}), 201)
+        return Host(self.http, self.ref, run, self.headers)
+
+    def post(self, text: str = "green apples", **fields: object) -> httpx.Response:
+        """The answer to a put of a text, with the run of this host."""
+        bound = {} if self.run is None else {"runId": self.run}
+        return self.ask(
+            "POST", "/memory", {"memoryRef": self.ref, "content": text, **bound, **fields}
+        )
+
+    def put(self, content: str = "green apples", **fields: object) -> Json:
+        """A new entry."""
+        entry: Json = ok(self.post(content, **fields), 201)["entry"]
+        return entry
+
+    def entries(self, **query: object) -> list[Json]:
+        """The entries of the ref; as the run sees them, if this host has one."""
+        found: list[Json] = ok(self.ask("GET", "/memory", params=self._bound(query)))["entries"]
+        return found
+
+    def contents(self, **query: object) -> list[str]:
+        """What the listed entries say."""
+        return [entry["content"] for entry in self.entries(**query)]
+
+    def get(self, memory: str, **query: object) -> httpx.Response:
+        return self.ask("GET", f"/memory/{memory}", params=self._bound(query))
+
+    def delete(self, memory: str, **query: object) -> httpx.Response:
+        return self.ask("DELETE", f"/memory/{memory}", params=self._bound(query))
+
+    def end(self, status: str = "completed") -> Json:
+        ended: Json = ok(self.ask("POST", f"/runs/{self.run}/end", {"status": status}))
+        return ended
+
+    def register(self, secret: str, value: str) -> Json:
+        """Register a value of the run."""
+        body = {"secretId": secret, "value": value}
+        done: Json = ok(self.ask("POST", f"/runs/{self.run}/secrets", body))
+        return done
+
+    def fork(self, mode: str = "replay", **fields: object) -> httpx.Response:
+        return self.ask("POST", f"/runs/{self.run}/fork", {"mode": mode, **fields})
+
+    def told(self, run: str | None = None, **query: object) -> list[Json]:
+        """The events of a run."""
+        path = f"/runs/{run or self.run}/events"
+        events: list[Json] = ok(self.ask("GET", path, params=query))["events"]
+        return events
+
+    def search(self, words: str, **query: object) -> list[Json]:
+        given = {"memoryRef": self.ref, "q": words, **query}
+        found: list[Json] = ok(self.ask("GET", "/search", params=given))["entries"]
+        return found
+
+    def _bound(self, query: dict[str, object]) -> Any:
+        bound = {} if self.run is None else {"runId": self.run}
+        return {"memoryRef": self.ref, **bound, **query}
+
+
+def ok(answer: httpx.Response, status: int = 200) -> Any:
+    assert answer.status_code == status, answer.text
+    return answer.json()
+
+
+def refused(answer: httpx.Response) -> tuple[int, str]:
+    """The status and the code of a refusal, whose shape is checked."""
+    body = answer.json()
+    assert set(body) - {"details"} == {"error", "message"}
+    assert isinstance(body["message"], str)
+    assert body["message"]
+    return answer.status_code, body["error"]
+
+
+def faults(answer: httpx.Response) -> list[str]:
+    """The fields that a refusal names."""
+    assert refused(answer) == (400, "validation_error")
+    return [fault["field"] for fault in answer.json()["details"]["fields"]]
