@@ -7,16 +7,18 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from contextvars import copy_context
 from dataclasses import dataclass, field
-from inspect import isasyncgen
+from inspect import isasyncgen, isawaitable
 from typing import Any, cast
 
 import httpx
 
 from agentops_memory_client import AsyncMemoryClient, MemoryClient
+from agentops_memory_client.openwop import AsyncEntries, AsyncRun
 from agentops_memory_client.transport.retries import Timing
 
 from .service import Service
 
+PARTS = (AsyncEntries, AsyncRun)  # of a client, which are awaited as well
 KINDS = ("blocking", "awaiting")
 
 Answering = Callable[[httpx.Request], httpx.Response]
@@ -108,22 +110,39 @@ def answering(status: int = 200, json: object = None, **parts: Any) -> Answering
 
 
 class _Waited:
-    """A client that is awaited, on a loop of its own, as one that waits."""
+    """A client that is awaited, or a part of one, on a loop of its own, as one that waits."""
 
-    def __init__(self, client: AsyncMemoryClient, runner: asyncio.Runner) -> None:
+    def __init__(self, client: object, runner: asyncio.Runner) -> None:
         self._client = client
         self._runner = runner
 
-    def __getattr__(self, name: str) -> Callable[..., object]:
-        method = getattr(self._client, name)
+    def __repr__(self) -> str:
+        return repr(self._client)
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._client, name)
+        if not callable(found):
+            return self._shown(found)
 
         def wait(*args: object, **kwargs: object) -> object:
-            answer = method(*args, **kwargs)
+            answer = found(*args, **kwargs)
             if isasyncgen(answer):
                 return self._each(answer)
-            return self._runner.run(answer, context=copy_context())
+            if not isawaitable(answer):
+                return self._shown(answer)
+            return self._runner.run(cast(Any, answer), context=copy_context())
 
         return wait
+
+    def __enter__(self) -> "_Waited":
+        self._runner.run(cast(Any, self._client).__aenter__())
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._runner.run(cast(Any, self._client).__aexit__(*exception))
+
+    def _shown(self, value: object) -> object:
+        return _Waited(value, self._runner) if isinstance(value, PARTS) else value
 
     def _each(self, pieces: Any) -> Iterator[object]:
         try:

@@ -67,5 +67,7 @@ OPENWOP = {
     "OW-101": "Audit, metrics and spans are those of §11, and are documented.",
     "OW-102": "The migration keeps every row of a file; an older version refuses the new one.",
     "OW-103": "Backup, restore, doctor, scan, tenants erase cover refs, runs and events.",
+    "OW-104": "The adapter: () and None for unknown; snapshot in a run; failed on an exception.",
+    "OW-105": "memory_degradation is right for every shape and advertisement of the dimensions.",
     "OW-106": "The aims of §14 hold, by a benchmark whose command stands beside the figures.",
 }

@@ -40,9 +40,10 @@ ALLOWED: dict[str, set[str]] = {
     "files": {"domain", "domain.model", "domain.secrets", "domain.text"},
     "telemetry": {"domain.*", ""},
     "domain": {"domain.*"},
-    "client": {"client.contract", "client.transport"},
+    "client": {"client.contract", "client.openwop", "client.transport"},
     "client.contract": set(),
     "client.transport": {"client.contract"},
+    "client.openwop": {"client.contract", "client.transport"},
     "client.runtime": {"client", "client.contract", "client.runtime.*", "client.transport"},
     "__init__": set(),
 }  # fmt: skip

@@ -11,6 +11,7 @@ from .client import Client
 from .contract import calls
 from .contract.call import Call, T, shown_as
 from .contract.service import MemoryService, awaiting
+from .openwop.memory import AsyncOpenWopMemory
 from .transport import transfers
 from .transport.exchange import Exchange
 from .transport.retries import Timing
@@ -83,6 +84,11 @@ class AsyncMemoryClient(MemoryService, Client[httpx.AsyncBaseTransport]):
     ) -> _Backend:
         self._http = httpx.AsyncClient(transport=transport, verify=verify, trust_env=False)
         return _Backend(self._http, self._timing.sleep)
+
+    @property
+    def openwop(self) -> AsyncOpenWopMemory:
+        """Memory of workflow runs, after OpenWOP."""
+        return AsyncOpenWopMemory(self._exchange)
 
     async def aclose(self) -> None:
         """Close the connections; the client cannot be used afterwards."""

@@ -14,8 +14,10 @@ import httpx
 from .client import Client
 from .contract import calls, session_calls
 from .contract.call import Call, T, shown_as
+from .openwop.blocking import OpenWopMemory
+from .openwop.memory import AsyncOpenWopMemory
 from .transport import transfers
-from .transport.exchange import Exchange
+from .transport.exchange import Exchange, finished
 from .transport.retries import Timing
 
 P = ParamSpec("P")
@@ -45,21 +47,11 @@ class _Backend:
         return work(*args, **kwargs)
 
 
-def _result(work: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine that never suspends."""
-    try:
-        work.send(None)
-    except StopIteration as returned:
-        result: T = returned.value
-        return result
-    raise AssertionError("The backend of a blocking client has suspended.")
-
-
 def _calling(function: Callable[P, Call[T]]) -> Callable[Concatenate["MemoryClient", P], T]:
     """The method that sends the function's call."""
 
     def send(self: "MemoryClient", /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return _result(self._exchange.send(function(*args, **kwargs)))
+        return finished(self._exchange.send(function(*args, **kwargs)))
 
     return shown_as(function, send)
 
@@ -70,7 +62,7 @@ def _transferring(
     """The method that does the work."""
 
     def do(self: "MemoryClient", /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return _result(work(self._exchange, *args, **kwargs))
+        return finished(work(self._exchange, *args, **kwargs))
 
     return shown_as(work, do, beside=1)
 
@@ -87,12 +79,12 @@ def _streaming(
         try:
             while True:
                 try:
-                    chunk = _result(chunks.__anext__())
+                    chunk = finished(chunks.__anext__())
                 except StopAsyncIteration:
                     return
                 yield chunk
         finally:
-            _result(chunks.aclose())
+            finished(chunks.aclose())
 
     return shown_as(work, stream, beside=1)
 
@@ -110,6 +102,11 @@ class MemoryClient(Client[httpx.BaseTransport]):
     ) -> _Backend:
         self._http = httpx.Client(transport=transport, verify=verify, trust_env=False)
         return _Backend(self._http, self._timing.sleep)
+
+    @property
+    def openwop(self) -> OpenWopMemory:
+        """Memory of workflow runs, after OpenWOP."""
+        return OpenWopMemory(AsyncOpenWopMemory(self._exchange))
 
     def close(self) -> None:
         """Close the connections; the client cannot be used afterwards."""

@@ -26,12 +26,12 @@ _VISIBLE = re.compile(r"[!-~]{1,255}")
 class Call(Generic[T_co]):
     """One question. To make it sends nothing."""
 
-    operation: str  # its name in AgentOps REST
+    operation: str  # its name in the description of the service
     method: str
     path: tuple[str, ...]  # its steps, as they are meant and not as they are sent
     read: Callable[[bytes, Headers], T_co]
     query: Mapping[str, str] = field(default_factory=dict)
-    body: Mapping[str, Any] | None = None
+    body: Mapping[str, Any] | None = field(default=None, repr=False)  # it may hold a secret
     headers: Mapping[str, str] = field(default_factory=dict)
     is_idempotent: bool = True  # whether to send it twice is to ask it once
     within: timedelta | None = None  # the time that its answer may take, if it may take longer

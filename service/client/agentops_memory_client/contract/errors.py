@@ -32,6 +32,7 @@ class Refused(MemoryServiceError):
     """The service answered, and did not do it."""
 
     status = 0  # as AgentOps REST says it
+    code: str | None = None  # as OpenWOP says it, which has several for a status
     request_id: str | None = None  # if the service named the request
     retry_after: timedelta | None = None  # if the service said when to ask again
 
@@ -109,11 +110,13 @@ def refused(
     status: int,
     sentence: str,
     *,
+    code: str | None = None,
     request_id: str | None = None,
     retry_after: timedelta | None = None,
 ) -> Refused:
     """The refusal that a status stands for; an unknown one counts as the first of its hundred."""
     rough = Failed if status >= 500 else Invalid
     refusal = BY_STATUS.get(status, rough)(sentence)
-    refusal.status, refusal.request_id, refusal.retry_after = status, request_id, retry_after
+    refusal.status, refusal.code = status, code
+    refusal.request_id, refusal.retry_after = request_id, retry_after
     return refusal

@@ -1,8 +1,9 @@
 """The JSON of AgentOps REST as nouns. What a newer service adds is ignored."""
 
 from collections.abc import Callable, Hashable, Mapping
+from contextlib import suppress
 from functools import cache
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
@@ -36,6 +37,13 @@ Headers = Mapping[str, str]  # of any case that the mapping finds in lower case
 Reader = Callable[[bytes, Headers], T]
 
 
+class Problem(NamedTuple):
+    """Why something was refused: a sentence, and the code of protocols that have codes."""
+
+    sentence: str
+    code: str | None = None
+
+
 def _noun(kind: type[T]) -> Reader[T]:
     """The reader of a noun, which may tell how many secrets were kept out of what was sent."""
 
@@ -43,13 +51,13 @@ def _noun(kind: type[T]) -> Reader[T]:
         given = _parsed(body)
         if isinstance(given, dict):
             given["redacted"] = _count(headers, REDACTED)
-        return _read(kind, given)
+        return read_as(kind, given)
 
     return read
 
 
 def _nouns(kind: type[T]) -> Reader[list[T]]:
-    return lambda body, _: _read(list[kind], _parsed(body))  # type: ignore[valid-type]
+    return lambda body, _: read_as(list[kind], _parsed(body))  # type: ignore[valid-type]
 
 
 session, sessions = _noun(Session), _nouns(Session)
@@ -61,7 +69,7 @@ timeline = _nouns(TimelineEntry)
 
 
 def review_list(body: bytes, _: Headers) -> ReviewList:
-    return _read(ReviewList, _parsed(body))
+    return read_as(ReviewList, _parsed(body))
 
 
 stats = _noun(Stats)
@@ -74,18 +82,18 @@ def found(body: bytes, headers: Headers) -> Found:
     given = _parsed(body)
     told = given if isinstance(given, dict) else {"results": given}
     return Found(
-        hits=tuple(_read(list[Hit], told.get("results"))),
+        hits=tuple(read_as(list[Hit], told.get("results"))),
         omitted=_count(headers, OMITTED),
         explanation=_explanation(told),
     )
 
 
 def context(body: bytes, headers: Headers) -> Context:
-    given = _object(body)
-    sessions = _read(list[dict[str, Any]], given.get("recent_sessions"))
+    given = json_object(body)
+    sessions = read_as(list[dict[str, Any]], given.get("recent_sessions"))
     return Context(
-        summaries=tuple(_read(list[str], [it.get("summary", "") for it in sessions])),
-        observations=tuple(_read(list[Line], given.get("recent_observations"))),
+        summaries=tuple(read_as(list[str], [it.get("summary", "") for it in sessions])),
+        observations=tuple(read_as(list[Line], given.get("recent_observations"))),
         omitted=_count(headers, OMITTED),
         explanation=_explanation(given),
     )
@@ -106,25 +114,36 @@ def appended(body: bytes, headers: Headers) -> Appended:
 
 
 def health(body: bytes, _: Headers) -> str:
-    return _read(str, _object(body).get("status"))
+    return read_as(str, json_object(body).get("status"))
 
 
-def problem(body: bytes) -> str:
-    """The sentence of a refusal."""
-    return _read(str, _object(body).get("error"))
+def problem(body: bytes) -> Problem:
+    """A refusal, in either form: `error` is the sentence, or the code beside a `message`."""
+    given = json_object(body)
+    error = read_as(str, given.get("error"))
+    if "message" not in given:
+        return Problem(sentence=error)
+    sentence, details = read_as(str, given["message"]), given.get("details")
+    faults = read_as(list[dict[str, str]], _members(details).get("fields", []))
+    named = "; ".join(f"{it.get('field')} {it.get('problem')}" for it in faults)
+    return Problem(sentence=f"{sentence} {named}." if named else sentence, code=error)
+
+
+def _members(given: object) -> Mapping[str, Any]:
+    return given if isinstance(given, dict) else {}
 
 
 def _explanation(given: Mapping[str, Any]) -> Explanation | None:
     told = given.get("explain")
-    return None if told is None else _read(dict[str, Any], told)
+    return None if told is None else read_as(dict[str, Any], told)
 
 
-def _read(kind: type[T], given: object) -> T:
+def read_as(kind: type[T], given: object) -> T:
+    """A noun. UnexpectedAnswer, whose cause is left out: it repeats what is given."""
     read: TypeAdapter[T] = _adapter(cast(Hashable, kind))
-    try:
+    with suppress(ValidationError):
         return read.validate_python(given)
-    except ValidationError as error:
-        raise UnexpectedAnswer("The service answers with something else than expected.") from error
+    raise UnexpectedAnswer("The service answers with something else than expected.")
 
 
 @cache
@@ -132,7 +151,8 @@ def _adapter(kind: Hashable) -> TypeAdapter[Any]:
     return TypeAdapter(cast(Any, kind))
 
 
-def _object(body: bytes) -> dict[str, Any]:
+def json_object(body: bytes) -> dict[str, Any]:
+    """The members of an answer. UnexpectedAnswer for what is no object."""
     given = _parsed(body)
     if not isinstance(given, dict):
         raise UnexpectedAnswer("The service answers with something else than an object.")

@@ -36,13 +36,15 @@ def refusal(
     if 300 <= status < 400:
         return _unexpected(status, f"{url} redirects ({status}), which is not followed.")
     try:
-        sentence = reading.problem(body)
+        problem = reading.problem(body)
     except UnexpectedAnswer:
         failure = _unexpected(status, f"{url} answers {status}, but not as the service does.")
         failure.retry_after = _retry_after(headers)
         return failure
     request_id, retry_after = headers.get("x-request-id"), _retry_after(headers)
-    return refused(status, sentence, request_id=request_id, retry_after=retry_after)
+    return refused(
+        status, problem.sentence, code=problem.code, request_id=request_id, retry_after=retry_after
+    )
 
 
 def is_retryable(failure: MemoryServiceError, *, is_idempotent: bool) -> bool:

@@ -1,10 +1,10 @@
 """Calls over HTTP, with retries. It is independent of sockets and event loops: see `Backend`."""
 
 import json
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import ParamSpec, Protocol
+from typing import Any, ParamSpec, Protocol
 
 import httpx
 
@@ -44,6 +44,16 @@ class Backend(Protocol):
 
     async def run_in_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Do work that may block on a disk, without blocking an event loop."""
+
+
+def finished(work: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine over a backend that blocks: it never suspends."""
+    try:
+        work.send(None)
+    except StopIteration as returned:
+        result: T = returned.value
+        return result
+    raise AssertionError("The backend of a blocking client has suspended.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
