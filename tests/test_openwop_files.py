@@ -234,7 +234,9 @@ def test_a_failure_is_told_with_the_requests_id_and_stores_nothing(path: Path, t
             path,
             f"CREATE TRIGGER broken BEFORE INSERT ON {table} BEGIN DELETE FROM xylo; END",
         )
-        answer = run.post("an apple", tags=["t"], nodeId="n1", id="plan")
+        with calling(service, None) as other:  # the service closes such a connection
+            failing = Host(other, run="r1")
+            answer = failing.post("an apple", tags=["t"], nodeId="n1", id="plan")
         rows(path, "DROP TRIGGER broken")
 
         assert refused(answer) in ((500, "internal_error"), (503, "service_unavailable"))
