@@ -54,13 +54,21 @@ def _check_names(path: Path, number: int) -> Finding:
             f"{REMEDY} One that a killed restore left goes with the next start.",
         )
     real = Path(os.path.realpath(path))
-    if odd := [file for file in _beside(real) if not stat.S_ISREG(file.lstat().st_mode)]:
+    if odd := [file for file in _beside(real) if _is_odd(file)]:
         return failed(
             "file",
             f"{odd[0]} is no ordinary file, as what SQLite keeps there always is.",
             "Somebody else put it there: move it away, with the service stopped.",
         )
     return ok("file", f"{path} is there.")
+
+
+def _is_odd(file: Path) -> bool:
+    """Whether it is no ordinary file; one that SQLite has just taken away is none."""
+    try:
+        return not stat.S_ISREG(file.lstat().st_mode)
+    except FileNotFoundError:
+        return False
 
 
 def check_access(path: Path) -> Iterator[Finding]:
