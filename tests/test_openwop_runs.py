@@ -138,6 +138,14 @@ def test_what_no_run_may_be_called_is_refused_by_its_field(host: Host, fault: st
     assert refused(host.ask("GET", "/runs/r1")) == (404, "not_found")
 
 
+@requirement("OW-12")
+def test_a_name_that_is_too_short_is_told_how_long_it_must_be(host: Host) -> None:
+    answer = opened(host, agentId="ab")
+
+    told = {"field": "agentId", "problem": "has at least 3 characters"}
+    assert answer.json()["details"] == {"fields": [told]}
+
+
 @requirement("OW-54")
 def test_ids_at_their_limits_are_taken(host: Host) -> None:
     for id_ in ("r" * 128, "ö %2F?", "..", "conformance:run-1"):

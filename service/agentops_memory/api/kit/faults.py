@@ -46,8 +46,10 @@ def bad_fields(faults: Iterable[ErrorDetails]) -> BadFields:
 
 def said_of(fault: ErrorDetails) -> str:
     """What is said of a field."""
-    said = _FAULTS.get(fault["type"], "is not what it should be")
-    return said.format(**fault.get("ctx", {}))
+    said, details = _FAULTS.get(fault["type"], "is not what it should be"), fault.get("ctx", {})
+    if fault["type"] == "string_too_short" and details["min_length"] > 1:
+        said = "has at least {min_length} characters"
+    return said.format(**details)
 
 
 def _fault(fault: ErrorDetails) -> tuple[str, str]:
