@@ -1,14 +1,23 @@
 """What hosts ask that nobody would: names given again, half a log, long answers, odd paths."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from agentops_memory.domain.errors import NotFound
+from agentops_memory.domain.hosts.changes import delete_entry
+from agentops_memory.domain.hosts.reads import get_entry, provenance_of
+from agentops_memory.domain.model.access import OPERATOR
+from agentops_memory.storage.sqlite.base.connection import connect
+from agentops_memory.storage.sqlite.engine.transaction import SqliteTransaction
+
 from .files import rows
 from .openwop_hosts import REF, H, Host, Json, ok, refused
 from .requirements import requirement
-from .service import Service, serving
+from .service import START, Service, serving
 
 VALUE, OTHER = "zanzibar-hunter2-quokka", "wombat-of-the-woods"
 LOST = (409, "run_secrets_lost")
@@ -212,6 +221,45 @@ def test_what_a_run_never_saw_makes_no_fork_impossible(tmp_path: Path) -> None:
 
         assert run.contents() == []
         assert run.fork().status_code == 201
+
+
+@requirement("OW-33")
+def test_what_is_not_there_takes_the_same_statements(tmp_path: Path) -> None:
+    files = {tenant: tmp_path / f"{tenant}.db" for tenant in ("ours", "theirs")}
+    ids = {}
+    for tenant, file in files.items():
+        with serving(file) as service:
+            host = Host(service.http)
+            made = [host.put(str(it))["id"] for it in range(2)]
+            ok(host.delete(made[0]))
+            host.put("ended", id="ended", ttlSeconds=1)
+            Host(service.http, "mem://other").put("elsewhere", id="elsewhere")
+            ids[tenant] = made
+    never, gone, theirs = "mem_" + "0" * 32, ids["ours"][0], ids["theirs"][1]
+
+    for work in (get_entry, provenance_of, delete_entry):
+        counts = {
+            _statements(files["ours"], work, ref, id_)
+            for ref in (REF, "mem://other", "mem://nobodys")
+            for id_ in (never, gone, theirs, "ended", "nobodys")
+        }
+        assert len(counts) == 1, work
+        assert counts.pop() > 0
+        assert _statements(files["theirs"], work, REF, ids["ours"][1]) == _statements(
+            files["theirs"], work, REF, never
+        )
+
+
+def _statements(file: Path, work: Callable[..., object], ref: str, id_: str) -> int:
+    """How many statements it takes to find that there is nothing."""
+    told: list[str] = []
+    with closing(connect(file)) as database:
+        database.set_trace_callback(told.append)
+        more = () if work is provenance_of else (None,)
+        tx = SqliteTransaction(database, START + timedelta(minutes=1), OPERATOR)
+        with pytest.raises(NotFound):
+            work(tx, ref, id_, *more)
+    return len(told)
 
 
 def _page(host: Host, **query: object) -> Json:
