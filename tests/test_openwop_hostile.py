@@ -85,10 +85,11 @@ def test_a_log_without_its_end_is_not_replayed(service: Service, host: Host) -> 
 
 @requirement("OW-61")
 def test_a_branch_of_a_replay_and_of_a_branch_sees_what_these_saw(host: Host) -> None:
-    host.put("one")
+    one = host.put("one")
     run = host.in_run("r1")
     run.put("two")
     run.end()
+    ok(host.delete(one["id"]))
     replay = Host(host.http, run=ok(run.fork(), 201)["runId"])
     branch = Host(host.http, run=ok(run.fork("branch", fromSeq=1), 201)["runId"])
     host.put("three")
