@@ -117,6 +117,17 @@ def test_pages_go_on_where_they_were_when_a_name_is_given_again(host: Host) -> N
     assert [it["id"] for it in by_name["entries"]] == ["k3", "k2", "k1", "k0"]
 
 
+@requirement("OW-20", "OW-35")
+def test_a_tag_is_looked_for_in_its_ref_alone(host: Host) -> None:
+    other = Host(host.http, "mem://other")
+    own, foreign = host.put("apple", tags=["same"]), other.put("pear", tags=["same"])
+    run = host.in_run("r1")
+
+    assert host.entries(tag="same") == run.entries(tag="same") == [own]
+    assert other.entries(tag="same") == [foreign]
+    assert host.search("apple pear", tag="same") == [own]
+
+
 @requirement("OW-21", "OW-57", "OW-58")
 def test_events_fill_no_answer_beyond_two_mebibytes(host: Host) -> None:
     run = host.in_run("r1")
