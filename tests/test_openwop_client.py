@@ -3,7 +3,6 @@
 import asyncio
 import inspect
 import re
-from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 import pytest
@@ -30,7 +29,7 @@ from agentops_memory_client.openwop import (
     WrittenBy,
 )
 
-from .asking import KINDS, asking
+from .openwop_clients import client, kind, memory
 from .openwop_hosts import REF, Host
 from .requirements import requirement
 from .service import START, Service
@@ -40,21 +39,7 @@ UNKNOWN, FOREIGN = "mem://nobody", "tenants/acme/notes"
 MALFORMED = ("", "a/../b", "..", "a\\..", "\x01", "\x7f", "\0", "\ud800", "x" * 257, "x" * 70_000)
 
 
-@pytest.fixture(params=KINDS)
-def kind(request: pytest.FixtureRequest) -> str:
-    kind: str = request.param
-    return kind
-
-
-@pytest.fixture
-def client(kind: str, service: Service) -> Iterator[MemoryClient]:
-    with asking(kind, service.url) as client:
-        yield client
-
-
-@pytest.fixture
-def memory(client: MemoryClient) -> OpenWopMemory:
-    return client.openwop
+__all__ = ["client", "kind", "memory"]
 
 
 def contents(memory: MemoryAdapter, ref: str = REF) -> list[str]:

@@ -1,7 +1,7 @@
 """What goes wrong between a host and the service: classes, codes, and no text of an entry."""
 
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -14,30 +14,14 @@ from agentops_memory_client import (
 )
 from agentops_memory_client.openwop import (
     MemoryEntry,
-    OpenWopMemory,
 )
 
-from .asking import KINDS, Road, answering, asking
+from .asking import Road, answering, asking
+from .openwop_clients import client, kind, memory
 from .openwop_hosts import REF, Json
 from .requirements import requirement
-from .service import Service
 
-
-@pytest.fixture(params=KINDS)
-def kind(request: pytest.FixtureRequest) -> str:
-    kind: str = request.param
-    return kind
-
-
-@pytest.fixture
-def client(kind: str, service: Service) -> Iterator[MemoryClient]:
-    with asking(kind, service.url) as client:
-        yield client
-
-
-@pytest.fixture
-def memory(client: MemoryClient) -> OpenWopMemory:
-    return client.openwop
+__all__ = ["client", "kind", "memory"]
 
 
 @requirement("OW-104")

@@ -1,7 +1,6 @@
 """Runs through the Python client: snapshots, ends, what is resumed, what is sent again."""
 
 import asyncio
-from collections.abc import Iterator
 
 import httpx
 import pytest
@@ -14,7 +13,8 @@ from agentops_memory_client.openwop import (
     MemoryAdapter,
 )
 
-from .asking import KINDS, Answering, Road, asking, over
+from .asking import Answering, Road, asking, over
+from .openwop_clients import client, kind
 from .openwop_hosts import REF, Host, Json, ok
 from .requirements import requirement
 from .service import Service
@@ -23,16 +23,7 @@ VALUE = "zanzibar-hunter2-quokka"
 MARK = "[REDACTED:stripe-key]"
 
 
-@pytest.fixture(params=KINDS)
-def kind(request: pytest.FixtureRequest) -> str:
-    kind: str = request.param
-    return kind
-
-
-@pytest.fixture
-def client(kind: str, service: Service) -> Iterator[MemoryClient]:
-    with asking(kind, service.url) as client:
-        yield client
+__all__ = ["client", "kind"]
 
 
 @pytest.fixture
