@@ -41,7 +41,7 @@ mangled = st.builds(
 )
 
 EXAMPLES = settings(
-    max_examples=80,
+    max_examples=40,
     deadline=None,
     derandomize=True,
     database=None,

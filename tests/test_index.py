@@ -118,7 +118,7 @@ def body(*saved: str | None) -> dict[str, object]:
 
 @requirement("agentops:observations:delete-keeps-index", "agentops:fault:repeated-deletes")
 @settings(
-    max_examples=25,
+    max_examples=12,
     deadline=None,
     derandomize=True,
     database=None,

@@ -36,7 +36,7 @@ def played(path: Path, seed: int, steps: int) -> Counter[str]:
 
 
 @requirement("OI-18", "OI-29", "OI-30", "OI-31", "OI-32", "OI-33", "OI-34", "OI-35", "OI-36")
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_team_is_as_a_model_says(tmp_path: Path, seed: int) -> None:
     counts = played(tmp_path, seed, 200)
 

@@ -34,7 +34,7 @@ from .files import rows
 from .service import Clock
 
 FEW = settings(
-    max_examples=30,
+    max_examples=15,
     deadline=None,
     derandomize=True,
     database=None,
