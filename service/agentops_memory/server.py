@@ -1,6 +1,7 @@
 """The service as a process: it listens, opens, serves, drains and ends."""
 
 import asyncio
+import gc
 import logging
 import signal
 import socket
@@ -47,6 +48,7 @@ async def serve(settings: Settings) -> None:
             starting = stack.enter_async_context(running(settings, telemetry))
             service = await signals.unless_one_comes(starting)
             if service is not None:
+                gc.freeze()  # what is there now stays: no request waits until it is looked through
                 _announce(settings, service.address)
                 await _drained(service.gate, signals, settings.drain)
     finally:
