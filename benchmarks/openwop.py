@@ -1,67 +1,29 @@
 """`python -m benchmarks.openwop`: what hosts ask for, beside itself and the REST API, in turns."""
 
-import json
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from functools import partial
-from itertools import count, cycle
+from itertools import cycle
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from . import corpus
-from .client import Client, delete, get, post
+from .client import Client, delete, get
 from .figures import Figure, at_most, show
 from .measures import Times, times_in_turns
-from .openwop_refs import HALF, LARGE, RARE, SMALL, Refs, entry_id, refs_put, texts
+from .openwop_host import H, Host, Work
+from .openwop_passes import beside_a_pass
+from .openwop_refs import HALF, LARGE, RARE, SMALL, Refs, entry_id, refs_put
 from .process import running
 from .seeding import Size, seeded
 
-H = "/v1/host/agentops-memory"
 STORES = "/api/v1/cloud/memory_stores"
 PROJECT = "project-0"
 VALUES = 100  # that a run has registered
 BLOCK = 20  # puts with values, and then without
 
-Work = Callable[[], object]
 Works = dict[str, Work]
-
-
-class Host:
-    """A host that asks a service on a connection of its own."""
-
-    def __init__(self, port: int, seed: int) -> None:
-        self.client = Client(port)
-        self.numbers, self.texts = count(), cycle(texts(seed, 500))
-
-    def ask(self, path: str, body: object) -> Any:
-        return json.loads(self.client.ask(post(path, body)))
-
-    def text(self) -> str:
-        """A text that is not stored yet."""
-        return f"{next(self.numbers)} {next(self.texts)}"
-
-    def open(self) -> str:
-        run: str = self.ask(f"{H}/runs", {})["runId"]
-        return run
-
-    def put(self, ref: str = "mem://new", **fields: object) -> Any:
-        return self.ask(f"{H}/memory", {"memoryRef": ref, "content": self.text(), **fields})
-
-    def save(self) -> None:
-        body = {"session_id": "s", "project": "project-new", "type": "note", "title": "t"}
-        self.ask("/observations", body | {"content": self.text()})
-
-    def register(self, run: str, number: int) -> None:
-        value = {"secretId": f"s{number}", "value": f"correct-horse-{number:08}"}
-        self.ask(f"{H}/runs/{run}/secrets", value)
-
-    def end(self, run: str) -> None:
-        self.ask(f"{H}/runs/{run}/end", {"status": "completed"})
-
-    def listing(self, ref: str, **query: str) -> Work:
-        return partial(self.client.ask, get(f"{H}/memory", memoryRef=ref, limit=100, **query))
 
 
 def main() -> None:
@@ -72,6 +34,10 @@ def main() -> None:
     parser.add_argument("--small", type=int, default=1000, help="entries of a small ref")
     parser.add_argument("--total", type=int, default=0, help="entries of all refs, if more")
     parser.add_argument("--observations", type=int, default=5000, help="in ten projects")
+    parser.add_argument(
+        "--repeating", type=int, default=10_000, help="entries of which half are repeated"
+    )
+    parser.add_argument("--passes", type=int, default=8, help="over these")
     parser.add_argument("--rounds", type=int, default=300, help="of each comparison")
     asked = parser.parse_args()
     with TemporaryDirectory() as folder, ExitStack() as stack:
@@ -79,7 +45,9 @@ def main() -> None:
 
 
 def _figures(folder: Path, stack: ExitStack, asked: Namespace) -> Iterator[Figure]:
-    refs = Refs(large=asked.entries, small=asked.small, total=asked.total)
+    refs = Refs(
+        large=asked.entries, small=asked.small, total=asked.total, repeating=asked.repeating
+    )
     path, other = folder / "with.db", folder / "without.db"
     for each in (path, other):
         seeded(each, Size(rows=asked.observations, projects=10), asked.seed)
@@ -89,7 +57,7 @@ def _figures(folder: Path, stack: ExitStack, asked: Namespace) -> Iterator[Figur
     with running(path, settings=settings) as service:
         name = f"/context with {sum(refs.live.values()):,} entries in refs"
         yield from _elsewhere(name, service.port, without, asked)
-    refs_put(path, refs.half, asked.seed)
+    refs_put(path, refs.half | refs.twice, asked.seed)
     with running(path, settings=settings) as service:
         name = f"/context with {refs.large:,} more, half of them superseded,"
         yield from _elsewhere(name, service.port, without, asked)
@@ -98,6 +66,7 @@ def _figures(folder: Path, stack: ExitStack, asked: Namespace) -> Iterator[Figur
         yield from _entry(host, asked.rounds)
         yield from _puts(host, asked.rounds)
         yield _values(host, asked.rounds // BLOCK or 1)
+        yield beside_a_pass(host, service.port, refs.repeating, asked.passes)
 
 
 def _lists(host: Host, refs: Refs, rounds: int) -> Iterator[Figure]:

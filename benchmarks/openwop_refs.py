@@ -9,14 +9,15 @@ from pathlib import Path
 
 from agentops_memory.domain.hosts.changes import Screened, put_entry
 from agentops_memory.domain.model.access import OPERATOR
-from agentops_memory.domain.model.hosts import MemoryRef, RefDraft, RefEntryId
+from agentops_memory.domain.model.hosts.entries import RefDraft, RefEntryId
+from agentops_memory.domain.model.space import MemoryRef
 from agentops_memory.storage.sqlite.base.connection import connect
 from agentops_memory.storage.sqlite.engine.transaction import SqliteTransaction
 
 from . import corpus
 from .seeding import BATCH, CACHE, START
 
-SMALL, LARGE, HALF = "mem://small", "mem://large", "mem://half"
+SMALL, LARGE, HALF, TWICE = "mem://small", "mem://large", "mem://half", "mem://twice"
 OTHERS = "mem://other-"
 OTHER = 10_000  # entries of each other ref
 EVERY = 1000  # one in so many has the rare tag
@@ -28,11 +29,15 @@ FREE = Screened(is_current=lambda: True, held=lambda _: {})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refs:
-    """How many entries there are in each of the large refs, in the small one, and in all."""
+    """How many entries there are in each of the large refs, in the small one, and in all.
+
+    A ref that says everything twice has `repeating` ones.
+    """
 
     large: int
     small: int
     total: int
+    repeating: int = 0
 
     @property
     def live(self) -> dict[str, int]:
@@ -47,6 +52,11 @@ class Refs:
     def half(self) -> dict[str, int]:
         """The entries of the ref of which half is superseded."""
         return {HALF: self.large}
+
+    @property
+    def twice(self) -> dict[str, int]:
+        """The entries of the ref in which every second entry says what the one before it says."""
+        return {TWICE: self.repeating}
 
 
 def refs_put(path: Path, counts: Mapping[str, int], seed: int) -> None:
@@ -77,14 +87,15 @@ def entry_id(number: int) -> RefEntryId:
 
 
 def _drafts(counts: Mapping[str, int], seed: int) -> Iterator[RefDraft]:
-    said = cycle(texts(seed, 2000))
+    said = texts(seed, 2000)
     for ref, entries in counts.items():
         for number in range(entries):
             is_newer = ref == HALF and number % 2 == 1
+            what = number // 2 if ref == TWICE else number
             yield RefDraft(
                 ref=MemoryRef(ref),
                 id=entry_id(number),
-                content=f"{number} {next(said)}",
-                tags=(COMMON, RARE) if number % EVERY == 0 else (COMMON,),
+                content=f"{what} {said[what % len(said)]}",
+                tags=(COMMON, RARE) if what % EVERY == 0 else (COMMON,),
                 supersedes=(entry_id(number - 1),) if is_newer else (),
             )

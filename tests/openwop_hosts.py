@@ -82,6 +82,27 @@ class Host:
         found: list[Json] = ok(self.ask("GET", "/search", params=given))["entries"]
         return found
 
+    def compact(self, **fields: object) -> httpx.Response:
+        return self.ask("POST", "/compact", {"memoryRef": self.ref, **fields})
+
+    def distill(self, **fields: object) -> httpx.Response:
+        return self.ask("POST", "/distill", {"memoryRef": self.ref, **fields})
+
+    def consolidate(self, *merges: Json, **fields: object) -> httpx.Response:
+        named = {"merges": [*merges]} if merges else {}
+        return self.ask("POST", "/consolidate", {"memoryRef": self.ref, **named, **fields})
+
+    def undo(self, run: str) -> httpx.Response:
+        return self.ask("POST", f"/passes/{run}/undo")
+
+    def forget(self, subject: str, **fields: object) -> httpx.Response:
+        return self.ask("POST", "/forget", {"subject": subject, **fields})
+
+    def index(self) -> Json:
+        """The index of the archives of the ref."""
+        told: Json = ok(self.ask("GET", "/index", params={"memoryRef": self.ref}))
+        return told
+
     def _bound(self, query: dict[str, object]) -> Any:
         bound = {} if self.run is None else {"runId": self.run}
         return {"memoryRef": self.ref, **bound, **query}

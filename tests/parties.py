@@ -36,6 +36,8 @@ class Party:
     stores: list[str] = field(default_factory=list)  # their ids
     entries: list[str] = field(default_factory=list)  # of its own memory as an agent
     works: list[Work] = field(default_factory=list)  # its own
+    proposals: list[str] = field(default_factory=list)  # their ids
+    installed: list[str] = field(default_factory=list)  # what is applied of them
     foreign_stores: list[tuple[str, str, str]] = field(default_factory=list)  # in each tenant
 
     @property

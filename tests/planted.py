@@ -98,10 +98,35 @@ def _run(http: httpx.Client) -> None:
     ok(http.post(f"{HOSTS}/runs", json=of_run), 201)
     secret = {"secretId": text("secret"), "value": "a value of nothing else"}
     ok(http.post(f"{HOSTS}/runs/{MARK}/secrets", json=secret))
-    put = {"memoryRef": MARK, "content": text("put"), "tags": [MARK], "id": f"{MARK}/put"}
+    put = {
+        "memoryRef": MARK, "content": text("put"), "tags": [MARK, f"subject:{MARK}"],
+        "id": f"{MARK}/put",
+    }  # fmt: skip
     bound = {"runId": MARK, "nodeId": MARK, "agentId": MARK}
     ok(http.post(f"{HOSTS}/memory", json=put | bound), 201)
+    passes = {"memoryRef": f"{MARK}/passes"}
+    for said in ("one", "two", "two"):
+        ok(
+            http.post(f"{HOSTS}/memory", json=put | passes | {"content": text(said), "id": None}),
+            201,
+        )
+    for done in ("consolidate", "distill", "compact"):
+        ok(http.post(f"{HOSTS}/{done}", json=passes))
     ok(http.post(f"{HOSTS}/runs/{MARK}/fork", json={"mode": "branch", "fromSeq": 1}), 201)
+    waits = {"memoryRef": MARK, "memoryId": f"{MARK}/put", "condition": "predicate"}
+    ok(http.post(f"{HOSTS}/commitments", json=waits | {"tag": text("awaited")}), 201)
+    id_ = ok(http.post(f"{HOSTS}/proposals", json=proposal()), 201)["id"]
+    ok(http.patch(f"{HOSTS}/proposals/{id_}", json={"rationale": text("because")}))
+    ok(http.post(f"{HOSTS}/proposals/{id_}/apply"))
+    ok(http.post(f"{HOSTS}/proposals", json=proposal(title=text("again"))), 201)
+
+
+def proposal(**fields: object) -> dict[str, object]:
+    return {
+        "kind": "agent-pack", "title": text("title"), "rationale": text("rationale"),
+        "artifact": {"name": text("name"), "version": "1", text("member"): [text("item")]},
+        "provenance": {"sourceRunIds": [MARK], "synthesizerModel": text("model")},
+    } | fields  # fmt: skip
 
 
 def note(tier: Tier, key: str = "key", **fields: object) -> dict[str, object]:
@@ -138,6 +163,9 @@ def requests(of: Stock) -> list[Request]:
         f"{HOSTS}/search?memoryRef={MARK}&q={MARK}", f"{HOSTS}/refs", f"{HOSTS}/events",
         f"{HOSTS}/memory/{MARK}%2Fput?memoryRef={MARK}", f"{HOSTS}/runs/{MARK}",
         f"{HOSTS}/provenance/{MARK}%2Fput?memoryRef={MARK}", f"{HOSTS}/runs/{MARK}/events",
+        f"{HOSTS}/commitments?memoryRef={MARK}",
+        f"{HOSTS}/index?memoryRef={MARK}",
+        f"{HOSTS}/proposals", f"{HOSTS}/artifacts",
     ]  # fmt: skip
     return [
         *(("GET", path, None) for path in reads),
@@ -150,8 +178,13 @@ def requests(of: Stock) -> list[Request]:
         ("DELETE", f"/projects/{MARK}?hard=true&dry_run=true", None),
         ("POST", f"{store}/memories", {"path": f"{MARK}/a", "content": text("taken")}),
         ("PUT", entry, {"content": text("two")}),
+        ("POST", f"{HOSTS}/proposals", proposal()),
         ("POST", AGENTS_MEMORY, note(Tier.EPISODIC)),
         ("POST", f"{AGENTS_MEMORY}/batch", {"entries": [note(Tier.SEMANTIC, "other")]}),
+        ("POST", f"{HOSTS}/consolidate", {"memoryRef": MARK}),
+        ("POST", f"{HOSTS}/distill", {"memoryRef": MARK, "recursive": True}),
+        ("POST", f"{HOSTS}/forget", {"subject": MARK, "dryRun": True}),
+        ("POST", f"{HOSTS}/forget", {"subject": f"{MARK}/nobody"}),
         tool("mem_search", query=MARK),
         tool("mem_context"),
         message("resources/read", uri="memory://context"),
@@ -194,6 +227,13 @@ def refusable(of: Stock) -> list[Request]:
         ("POST", AGENTS_MEMORY, note(Tier.WORKING, agent_id=MARK * 2)),
         ("PATCH", f"{AGENTS_MEMORY}/{of.note}", {MARK: MARK}),
         ("PATCH", f"{AGENTS_MEMORY}/namespaces/{MARK}", {"permissions": {"default": MARK}}),
+        ("GET", f"{HOSTS}/proposals/{MARK}", None),
+        ("GET", f"{HOSTS}/proposals?state={MARK}&after={MARK}", None),
+        ("GET", f"{HOSTS}/artifacts/installed:{MARK}:{MARK}", None),
+        ("POST", f"{HOSTS}/proposals", proposal(kind=MARK, artifact=[MARK], title={MARK: 1})),
+        ("POST", f"{HOSTS}/proposals", proposal(artifact={MARK: "\x00"})),
+        ("POST", f"{HOSTS}/proposals", proposal(provenance={"sourceRunIds": [MARK * 99]})),
+        ("POST", f"{HOSTS}/proposals/{MARK}/apply", {}),
         tool(MARK, **{MARK: MARK}),
         tool("mem_save", title=[MARK], content={MARK: MARK}, **{MARK: MARK}),
         tool("mem_history", id=MARK),

@@ -179,7 +179,8 @@ def test_every_route_is_documented(tmp_path: Path) -> None:
 
 BODIES = (
     "ObservationBody", "StoreBody", "EntryBody", "EntryChangeBody", "AgentEntryBody",
-    "RefEntryBody", "RunBody", "RunSecretBody", "RunForkBody", "RunEndBody",
+    "RefEntryBody", "RunBody", "RunSecretBody", "RunForkBody", "RunEndBody", "ProposalBody",
+    "ProposalChangeBody", "ProposalSources", "CommitmentBody",
 )  # fmt: skip
 
 

@@ -263,6 +263,8 @@ def test_a_collector_gets_each_measure_too(tmp_path: Path, each_collector: Colle
         telemetry.metrics.count(m.SUPERSEDED)
         telemetry.metrics.count(m.AGENT_EVICTIONS)
         telemetry.metrics.count(m.AGENT_ARCHIVED)
+        telemetry.metrics.count(m.COMMITMENTS_FIRED, "time")
+        telemetry.metrics.count(m.PASSES, "compaction", "done")
         telemetry.metrics.count(m.CAPACITY_REFUSALS, "working")
         telemetry.metrics.show(m.INDEX_PARTITIONS, 1)
         telemetry.metrics.observe(m.EVENT_LOOP_LAG, 0)

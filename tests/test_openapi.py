@@ -46,6 +46,7 @@ include-path = [
     "/api/v1/memory/namespaces/{namespace}",
     "/api/v1/memory/{entry_id}",
     "/v1/host/agentops-memory/memory",
+    "/v1/host/agentops-memory/commitments",
 ]
 warnings = false
 """

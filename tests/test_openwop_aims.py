@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from benchmarks.openwop_refs import HALF, LARGE, SMALL, Refs, refs_put
+from benchmarks.openwop_refs import HALF, LARGE, SMALL, TWICE, Refs, refs_put
 from benchmarks.seeding import Size, seeded
 
 from .openwop_hosts import Host, ok
@@ -15,7 +15,9 @@ from .service import serving
 
 ROOT = Path(__file__).parents[1]
 COMMAND = "python -m benchmarks.openwop"
-TINY = "--entries 200 --small 10 --total 500 --observations 20 --rounds 2".split()
+TINY = (
+    "--entries 200 --small 10 --total 500 --observations 20 --rounds 2 --repeating 60 --passes 1"
+).split()
 
 # Figures that have an aim: what each begins with, what it is against, and the bound.
 AIMS = {
@@ -28,6 +30,7 @@ AIMS = {
     "GET an entry against GET a store's entry": 1.2,
     "put in a run with two tags against POST /observations": 1.3,
     "put with 100 registered values against none": 2,
+    "put while 60 entries are consolidated against without": 3,
 }
 
 
@@ -65,16 +68,18 @@ def test_the_command_of_the_benchmark_stands_beside_its_figures() -> None:
 
 @requirement("OW-106")
 def test_what_is_measured_is_as_the_service_puts_it(tmp_path: Path) -> None:
-    path, refs = tmp_path / "memory.db", Refs(large=30, small=10, total=75)
+    path, refs = tmp_path / "memory.db", Refs(large=30, small=10, total=75, repeating=6)
     seeded(path, Size(rows=10, projects=10), 1)
-    for counts in (refs.live, refs.half):
+    for counts in (refs.live, refs.half, refs.twice):
         refs_put(path, counts, 1)
 
     with serving(path) as service:
         host = Host(service.http)
         held = {it["memoryRef"]: it["entries"] for it in ok(host.ask("GET", "/refs"))["refs"]}
-        assert held == {LARGE: 30, HALF: 30, SMALL: 10, "mem://other-0": 5}
+        assert held == {LARGE: 30, HALF: 30, SMALL: 10, TWICE: 6, "mem://other-0": 5}
         assert len(Host(service.http, HALF).entries()) == 15
+        told = ok(Host(service.http, TWICE).consolidate())["event"]["payload"]
+        assert (told["inputCount"], told["outputCount"]) == (6, 3)
         newest = Host(service.http, LARGE).entries()
         assert [it["id"] for it in newest] == [f"note-{number}" for number in range(29, -1, -1)]
         assert [it["id"] for it in newest if "decision" in it["tags"]] == ["note-0"]

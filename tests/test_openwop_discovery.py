@@ -18,11 +18,27 @@ MEMORY = {
     "maxEntrySizeBytes": 65_536,
     "ttlSupported": True,
     "search": {"supported": True, "modes": ["filter"]},
-    "retention": {"ttl": True},
+    "retention": {"ttl": True, "forget": True},
     "attribution": {"supported": True, "emitsWriteEvents": True},
+    "compaction": {
+        "supported": True, "trigger": "host-managed", "maxInputEntries": 500,
+        "maxOutputBytes": 65_536,
+    },
+    "distillation": {
+        "supported": True, "maxTokenBudget": 100_000, "scheduled": False, "indexEmitted": False,
+        "tokenizerName": "utf8-bytes-div-4",
+    },
     "injectionBudget": {"supported": True, "tokenCounter": "chars"},
-}
-AGENTS = {"memoryBackends": ["long-term"]}
+}  # fmt: skip
+KINDS = ["agent-pack", "workflow-chain-pack", "prompt-template", "automation"]
+AGENTS = {
+    "memoryBackends": ["long-term"],
+    "memoryConsolidation": {"supported": True, "schedule": "on-demand"},
+    "commitments": {"supported": True, "fireConditions": ["time", "predicate"]},
+    "proposals": {
+        "artifactKinds": KINDS, "duplicationDetection": True, "activation": "direct-rbac",
+    },
+}  # fmt: skip
 NOT_OURS = {
     "secrets", "multiAgent", "scheduling", "replay", "workspace", "authorization", "fixtures",
 }  # fmt: skip
@@ -80,7 +96,25 @@ SCHEMA = {
                 "memoryBackends": {
                     "type": "array",
                     "items": {"enum": ["scratchpad", "conversation", "long-term"]},
-                }
+                },
+                "commitments": {
+                    **SUPPORTED,
+                    "properties": {
+                        "fireConditions": {
+                            "type": "array",
+                            "items": {"enum": ["time", "predicate"]},
+                        }
+                    },
+                },
+                "proposals": {
+                    "type": "object",
+                    "required": ["artifactKinds", "activation"],
+                    "properties": {
+                        "artifactKinds": {"type": "array", "items": {"enum": KINDS}},
+                        "duplicationDetection": {"type": "boolean"},
+                        "activation": {"enum": ["approval-gate", "direct-rbac"]},
+                    },
+                },
             },
         },
     },

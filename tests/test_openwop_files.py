@@ -124,6 +124,20 @@ def test_a_backup_has_the_refs_and_a_restore_brings_them_back(path: Path, tmp_pa
     assert_index_is_whole(new)
 
 
+@requirement("OW-103", "OW-96")
+def test_a_restore_tells_of_a_subject_that_was_forgotten_since(path: Path, tmp_path: Path) -> None:
+    with serving(path) as service:
+        Host(service.http).put("red", tags=["subject:xyla"])
+    archive = backed_up(path, tmp_path)
+    with serving(path) as service:
+        ok(Host(service.http).forget("xyla"))
+
+    told = at(path).say("restore", archive, "--dry-run")
+
+    assert "archive: subject #1. To erase again: POST /v1/host/agentops-memory/forget" in told
+    assert "xyla" not in told
+
+
 @requirement("OW-103")
 def test_a_service_that_starts_again_has_what_was_put(path: Path) -> None:
     with serving(path) as service:
@@ -160,13 +174,15 @@ def test_a_scan_takes_secrets_out_of_entries_which_keep_their_ids(
         gone = anew(host)
         ok(gone.delete(gone.put(f"deleted {GITHUB}")["id"]))
         clean = host.put("nothing is wrong with this one")
+        waits = {"memoryRef": host.ref, "memoryId": "plan", "condition": "predicate"}
+        ok(host.ask("POST", "/commitments", waits | {"tag": f"a {GITHUB}"}), 201)
     exceptions.unlink()
 
     told = at(path).run("scan")
     done = at(path).run("scan", "--redact")
 
     assert (told.exit_code, done.exit_code) == (1, 0)
-    assert "3 secrets found" in told.output
+    assert "4 secrets found" in told.output
     assert GITHUB not in told.output + done.output
     assert at(path).say("scan").startswith("no secrets found")
     with serving(path) as service:
@@ -178,6 +194,8 @@ def test_a_scan_takes_secrets_out_of_entries_which_keep_their_ids(
         assert host.entries() == [clean, entry]
         assert host.entries(tag="b") == host.entries(tag=entry["tags"][0]) == [entry]
         assert host.entries(tag=made["tags"][0]) == []
+        (armed,) = ok(host.ask("GET", "/commitments"))["commitments"]
+        assert (armed["tag"], armed["state"]) == ("a [REDACTED:github-token]", "armed")
         size = len(entry["content"]) + len(clean["content"])
         assert counted(host) == {host.ref: (2, size)}
         until(lambda: not remains(tmp_path, GITHUB))

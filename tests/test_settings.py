@@ -9,8 +9,15 @@ import pytest
 from agentops_memory.domain.errors import SettingRefused
 from agentops_memory.domain.model.retention import FOR_EVER, Retentions
 from agentops_memory.domain.text.features import ALL, Feature
-from agentops_memory.settings.parsing import Address, address, duration, endpoint, size
-from agentops_memory.settings.settings import VARIABLES, default_db_path, settings
+from agentops_memory.settings.parsing import (
+    Address,
+    address,
+    default_db_path,
+    duration,
+    endpoint,
+    size,
+)
+from agentops_memory.settings.settings import VARIABLES, settings
 from agentops_memory.settings.variables import Variable
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "configuration.md"
@@ -183,7 +190,10 @@ def test_with_nothing_set_every_default_holds(
         "keep_audit": timedelta(days=400),
         "keep_receipts": timedelta(),
         "keep_events": timedelta(days=30),
+        "keep_archives": timedelta(),
+        "consolidate_every": timedelta(),
         "keep_log": timedelta(),
+        "openwop_seams": False,
         "episodic_capacity": 1000,
         "working_capacity": 1000,
         "backup_dir": None,

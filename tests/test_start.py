@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from agentops_memory import __version__
-from agentops_memory.settings.settings import default_db_path
+from agentops_memory.settings.parsing import default_db_path
 from agentops_memory.storage.sqlite.base.connection import connect
 
 from .forks import PROGRAM

@@ -13,14 +13,17 @@ from starlette.applications import Starlette
 from .api.agentops import routes as agentops
 from .api.anthropic_stores import routes as anthropic_stores
 from .api.kit.endpoint import Gate
-from .api.kit.protocol import Operation, Protocol
+from .api.kit.protocol import Operation, Protocol, SeamServices
 from .api.memory_stores import routes as memory_stores
 from .api.openintent import routes as openintent
 from .api.openwop import routes as openwop
-from .domain.model.access import DEFAULT_TENANT, Caller, TenantId
+from .domain.hosts.seeding import Seeding
+from .domain.model.access import DEFAULT_TENANT, OPERATOR, Caller, TenantId
 from .domain.model.keys import KeyStore
 from .domain.ports.callbacks import noop
+from .domain.ports.engine import Engine
 from .domain.transfer.transfer import Transfer
+from .files.audit import AuditFile
 from .files.file_systems import require_local
 from .files.keys import KeyFile, WatchedKeys
 from .files.seals import SealFile, SealFileRefused, require_seal_file
@@ -36,9 +39,14 @@ from .storage.index_cache.cache import IndexCache
 from .storage.sqlite import SqliteEngine, TenantsEngine
 from .storage.sqlite.engine.tenants import tenant_file
 from .storage.sqlite.schema.migrate import OnUpgrade
-from .telemetry import Telemetry, traced
+from .telemetry import Telemetry, counted, traced
 from .web.app import Scrape, application
-from .web.auth import Identity, is_open_allowed, must_have_keys
+from .web.auth import (
+    Identity,
+    is_open_allowed,
+    must_have_keys,
+    must_have_keys_for_seams,
+)
 from .web.health import Probes
 from .web.rate_limit import RateLimiter
 from .wiring import Wiring
@@ -98,7 +106,7 @@ async def opened(
             has_key=lambda tenant: bool(keys.ring().working(tenant)),
             on_opened=jobs.put_in_order,
         ) as sqlite,
-        wiring.application(sqlite, gate, jobs) as application,
+        wiring.application(sqlite, gate, jobs, keys) as application,
     ):
         yield application
 
@@ -151,6 +159,8 @@ class _Wiring(Wiring):
         settings, ring = self.settings, keys.read()
         auth, host = settings.auth, settings.listen.host
         must_have_keys(ring, auth, host)
+        if settings.openwop_seams:
+            must_have_keys_for_seams(ring)
         if not ring.was_ever_used:
             log.warning(
                 "no key was ever made, so whoever reaches this service may do everything; "
@@ -164,7 +174,7 @@ class _Wiring(Wiring):
 
     @asynccontextmanager
     async def application(
-        self, sqlite: TenantsEngine, gate: Gate, jobs: BackgroundJobs
+        self, sqlite: TenantsEngine, gate: Gate, jobs: BackgroundJobs, keys: KeyStore
     ) -> AsyncIterator[Starlette]:
         """The application, with what goes on beside it."""
         metrics, backups = self.telemetry.metrics, jobs.backups()
@@ -178,14 +188,30 @@ class _Wiring(Wiring):
         probes = Probes(storage=sqlite, metrics=metrics, backups=backups)
         more = self._endpoints(probes, figures, gate)
         async with (
-            jobs.running(sqlite, services.runs, backups),
+            jobs.running(sqlite, services.runs, services.passes, backups),
             watching_the_loop(metrics),
             kept_fresh(figures) if self.telemetry.is_sent else nullcontext(),
             agents.opened(),
             noting(services.entries),
         ):
-            served = replace(services, agents=agents)
+            served = replace(services, agents=agents, seams=self._seams(engine, keys))
             yield application(PROTOCOLS, served, more, gate, self.telemetry)
+
+    def _seams(self, engine: Engine, keys: KeyStore) -> SeamServices | None:
+        """The conformance seams, of which log and audit tell; none unless they are on."""
+        settings = self.settings
+        if not settings.openwop_seams:
+            return None
+        AuditFile(settings.audit_file, self.clock)(OPERATOR, "seams.enabled")
+        log.warning(
+            "the conformance seams of OpenWOP are served, which no host needs",
+            extra={"setting": "MEMORY_OPENWOP_SEAMS"},
+        )
+        seeding = Seeding(engine=engine, redaction=self.redaction)
+        return SeamServices(
+            seeding=counted(seeding, metrics=self.telemetry.metrics),
+            has_key=lambda tenant: bool(keys.ring().working(tenant)),
+        )
 
     def _endpoints(self, probes: Probes, figures: Figures, gate: Gate) -> list[Operation]:
         """What those are answered who look after the service."""

@@ -15,7 +15,11 @@ from .domain.agents.namespaces import Namespaces
 from .domain.agents.participants import Participants
 from .domain.agents.search import AgentSearch
 from .domain.agents.tasks import Tasks
+from .domain.hosts.commitments import Commitments, Firing
 from .domain.hosts.entries import RefEntries
+from .domain.hosts.forgetting import Forgetting
+from .domain.hosts.passes.passes import Passes
+from .domain.hosts.proposals.proposals import Proposals
 from .domain.hosts.runs import Runs
 from .domain.lifecycle.projects import Projects
 from .domain.lifecycle.receipts import Erasures
@@ -24,6 +28,7 @@ from .domain.memories.redactor import Redaction, RulesOf
 from .domain.memories.reviews import Reviews
 from .domain.memories.sessions import Sessions
 from .domain.model.access import Caller
+from .domain.model.hosts.passes import PassKind
 from .domain.ports.callbacks import Audit, noop
 from .domain.ports.engine import Engine
 from .domain.recall.recall import Recall
@@ -37,6 +42,7 @@ from .files.redaction import RedactionFile
 from .local import LocalService
 from .settings.settings import Settings
 from .telemetry import Telemetry, counted
+from .telemetry.measures import PASSES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,9 +122,37 @@ class Wiring:
                 )
             ),
             runs=Runs(engine=engine, redaction=self.redaction),
+            commitments=count(
+                Commitments(
+                    engine=engine,
+                    redaction=self.redaction,
+                    firing=Firing(engine=engine, on_fired=self.telemetry.metrics.fired),
+                )
+            ),
+            passes=count(self.passes(engine, audit, on_erased)),
+            forgetting=Forgetting(engine=engine, audit=audit, on_erased=on_erased),
+            is_consolidating=bool(settings.consolidate_every),
+            keep_archives=settings.keep_archives,
+            proposals=count(Proposals(engine=engine, redaction=self.redaction, audit=audit)),
             clock=self.clock,
             max_upload=settings.max_upload,
             folder=settings.db_path.parent,
+        )
+
+    def passes(self, engine: Engine, audit: Audit, on_erased: Callable[[Caller], None]) -> Passes:
+        """The passes over refs, which are counted."""
+        metrics = self.telemetry.metrics
+
+        def ended(kind: PassKind, outcome: str) -> None:
+            metrics.count(PASSES, kind.value, outcome)
+
+        return Passes(
+            engine=engine,
+            redaction=self.redaction,
+            keep_archives=self.settings.keep_archives,
+            audit=audit,
+            ended=ended,
+            on_erased=on_erased,
         )
 
     def _stores(

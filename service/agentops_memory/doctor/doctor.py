@@ -27,7 +27,7 @@ from ..storage.sqlite.base.checks import Subject
 from ..storage.sqlite.engine.tenant_files import tenants_of, unnamed_in
 from ..storage.sqlite.engine.tenants import MOST_OPEN, tenant_file
 from ..storage.sqlite.maintenance.examination import check_database
-from ..web.auth import must_have_keys
+from ..web.auth import must_have_keys, must_have_keys_for_seams
 from . import files
 from . import private_files as private
 from .settings import UsableSettings, check_environment, check_settings
@@ -161,6 +161,8 @@ def _check_auth(settings: Settings) -> Iterator[Finding]:
     try:
         file.require_kept(ring)
         must_have_keys(ring, settings.auth, settings.listen.host)
+        if settings.openwop_seams:
+            must_have_keys_for_seams(ring)
     except (KeyFileRefused, SettingRefused) as refusal:
         yield failed(
             "auth",

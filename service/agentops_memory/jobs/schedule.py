@@ -11,6 +11,8 @@ from functools import partial
 from pathlib import Path
 
 from ..domain.agents.archive import settle_all
+from ..domain.hosts.commitments import Firing
+from ..domain.hosts.passes.passes import Passes
 from ..domain.hosts.runs import Runs
 from ..domain.lifecycle.receipts import Erasures
 from ..domain.lifecycle.retention import RetentionSweep
@@ -32,6 +34,8 @@ from .backups import Backups, backing_up
 from .index import checking, repairing, tidying
 from .retention import RetentionJob, TrustedClock, enforcing
 from .runner import Job, WorkSignal, repeating
+
+LOOK_EVERY = timedelta(seconds=10)  # for what is due
 
 log = logging.getLogger(__name__)
 
@@ -80,8 +84,9 @@ class BackgroundJobs:
             yield engine
 
     async def put_in_order(self, caller: Caller, engine: Engine) -> None:
-        """End what is idle, so that the first reader finds its summaries; the rest comes later."""
+        """End what is idle, and fire what is due, before the first reader; the rest comes later."""
         await end_idle(Sessions(engine=engine), [caller], self.settings.session_idle)
+        await fire_due(self._firing(engine), [caller])
         self.erased.set(caller)
         self.imports.set(caller)
         self._opened.set(caller)
@@ -102,9 +107,9 @@ class BackgroundJobs:
 
     @asynccontextmanager
     async def running(
-        self, sqlite: TenantsEngine, runs: Runs, backups: Backups | None
+        self, sqlite: TenantsEngine, runs: Runs, passes: Passes, backups: Backups | None
     ) -> AsyncIterator[None]:
-        """Run the jobs while the context is open. Idle sessions end before it is entered.
+        """Run the jobs while the context is open. First idle sessions end, and what is due fires.
 
         Each sweep visits all tenants, as another process may have erased something or left an
         import unfinished.
@@ -112,8 +117,9 @@ class BackgroundJobs:
         maintenance, sessions, callers = sqlite.maintenance, Sessions(engine=sqlite), sqlite.callers
         idle, every = self.settings.session_idle, self.settings.sweep_every
         scrub = partial(_is_scrubbed, sqlite, Erasures(engine=sqlite))
-        resume = Transfer(engine=sqlite).resume
+        resume, firing = Transfer(engine=sqlite).resume, self._firing(sqlite.in_passing)
         await end_idle(sessions, callers(), idle)
+        await fire_due(firing, callers())
         async with (
             tidying(maintenance, callers, self.metrics, self._damaged, every),
             checking(maintenance, callers, every),
@@ -124,10 +130,15 @@ class BackgroundJobs:
             Job(resume, log, "an import goes on later").on_signal(callers, self.imports, every),
             repeating(every, lambda: end_idle(sessions, callers(), idle)),
             repeating(every, lambda: drop_secrets(runs, callers(), idle)),
+            repeating(LOOK_EVERY, lambda: fire_due(firing, callers())),
+            repeating(self.settings.consolidate_every, lambda: consolidate(passes, callers())),
             enforcing(self._retention(sqlite), callers, self._opened, every),
             backing_up(backups) if backups else nullcontext(),
         ):
             yield
+
+    def _firing(self, engine: Engine) -> Firing:
+        return Firing(engine=engine, on_fired=self.metrics.fired)
 
     def _retention(self, sqlite: TenantsEngine) -> RetentionJob:
         return RetentionJob(
@@ -150,6 +161,11 @@ async def end_idle(sessions: Sessions, callers: Iterable[Caller], idle: timedelt
     await Job(end, log, "idle sessions go on; they end later").run(callers)
 
 
+async def fire_due(firing: Firing, callers: Iterable[Caller]) -> None:
+    """Fire each tenant's commitments that are due; what fails is tried the next time."""
+    await Job(firing.look, log, "commitments that are due fire later").run(callers)
+
+
 async def drop_secrets(runs: Runs, callers: Iterable[Caller], idle: timedelta) -> None:
     """Forget the values of runs that are idle; what fails is tried the next time."""
 
@@ -157,6 +173,11 @@ async def drop_secrets(runs: Runs, callers: Iterable[Caller], idle: timedelta) -
         await runs.drop_idle(caller, idle)
 
     await Job(drop, log, "values of idle runs are kept; they go later").run(callers)
+
+
+async def consolidate(passes: Passes, callers: Iterable[Caller]) -> None:
+    """Consolidate what has changed of each tenant; what fails is tried the next time."""
+    await Job(passes.consolidate_changed, log, "refs are consolidated later").run(callers)
 
 
 async def _is_scrubbed(engine: Engine, erasures: Erasures, caller: Caller) -> bool:

@@ -1,5 +1,6 @@
 """The values of settings, and how each is read; what cannot be read is a ValueError."""
 
+import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -270,3 +271,9 @@ _ORIGIN = re.compile(
     r"(?P<scheme>https?)://(?P<host>\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::(?P<port>\d{1,5}))?", re.ASCII
 )
 _SIZES = {"": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
+
+
+def default_db_path(mounted: Path = Path("/data")) -> str:
+    """`/data/memory.db` where that folder can be written, else one below this folder."""
+    usable = mounted.is_dir() and os.access(mounted, os.W_OK)
+    return str(mounted / "memory.db") if usable else "./data/memory.db"

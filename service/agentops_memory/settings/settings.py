@@ -133,10 +133,23 @@ class Settings:
         help="How long events of agents' memory, and of runs after their end, are kept; 0 means "
         "for ever.",
     ))
+    keep_archives: timedelta = field(metadata=variable(
+        "MEMORY_KEEP_ARCHIVES", "--keep-archives", "TIME", parsing.retention, "0",
+        help="After how long a distilled archive of a ref ends; 0 means never.",
+    ))
+    consolidate_every: timedelta = field(metadata=variable(
+        "MEMORY_CONSOLIDATE_EVERY", "--consolidate-every", "DURATION", parsing.duration, "0",
+        help="How often refs that have changed are consolidated; 0 means never.",
+    ))
     keep_log: timedelta = field(metadata=variable(
         "MEMORY_KEEP_LOG", "--keep-log", "TIME", parsing.retention, "0",
         help="How long logs of intents, with their archives, and finished tasks are kept; 0 means "
         "for ever.",
+    ))
+    openwop_seams: bool = field(metadata=variable(
+        "MEMORY_OPENWOP_SEAMS", "--openwop-seams", "SWITCH", parsing.switch, "off",
+        help="Whether the routes that a conformance suite of OpenWOP drives are served; on, the "
+        "service needs a key.",
     ))
     backup_dir: Path | None = field(metadata=variable(
         "MEMORY_BACKUP_DIR", "--backup-dir", "FOLDER", parsing.optional_file,
@@ -263,12 +276,6 @@ def settings(
     return Settings(**values)
 
 
-def default_db_path(mounted: Path = Path("/data")) -> str:
-    """`/data/memory.db` where that folder can be written, else one below this folder."""
-    usable = mounted.is_dir() and os.access(mounted, os.W_OK)
-    return str(mounted / "memory.db") if usable else "./data/memory.db"
-
-
 def _parsed(variable: Variable, text: str | None) -> Any:
     value = text or variable.default or DEFAULTS.get(variable.field, str)()
     try:
@@ -286,5 +293,5 @@ def _require_backup_dir(values: Mapping[str, Any], given: Mapping[str, str | Non
         )
 
 
-DEFAULTS: dict[str, Callable[[], str]] = {"db_path": default_db_path}
+DEFAULTS: dict[str, Callable[[], str]] = {"db_path": parsing.default_db_path}
 BESIDE_DATABASE = {"keys_file": ".keys", "redaction_file": ".redaction", "seal_file": ".seal"}

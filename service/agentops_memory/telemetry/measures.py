@@ -78,6 +78,11 @@ DEDUP = _counter(
 REDACTIONS = _counter(
     "memory_redactions_total", "{secret}", "Secrets that were taken out of what was written.",
 )
+PASSES = _counter(
+    "memory_openwop_passes_total", "{pass}", "Passes over refs, by what became of them.",
+    kind=("compaction", "distillation", "consolidation"),
+    outcome=("done", "unchanged", "refused"),
+)
 WRITE_QUEUE_DEPTH = _gauge(
     "memory_write_queue_depth", "{write}", "Writes that wait or are being made.",
 )
@@ -110,6 +115,11 @@ ROWS = _gauge(
 RUNS_OPEN = _gauge(
     "memory_runs_open", "{run}", "Runs of hosts that have not ended, in the databases that are "
     "open.",
+)
+COMMITMENTS_FIRED = _counter(
+    "memory_commitments_fired_total", "{commitment}",
+    "Commitments of entries of hosts that were fired, by their condition.",
+    condition=("time", "predicate"),
 )
 AGENT_ENTRIES = _gauge(
     "memory_agent_entries", "{entry}",
@@ -194,8 +204,9 @@ INFO = _gauge(
 MEASURES = (
     REQUESTS, REQUEST_SECONDS, REQUESTS_IN_FLIGHT, CONTEXT_METHOD, CONTEXT_ANSWERS, DEDUP,
     REDACTIONS, WRITE_QUEUE_DEPTH, COMMIT_BATCH_SIZE, COMMIT_SECONDS, EVENT_LOOP_LAG,
-    DATABASE_BYTES, WAL_BYTES, DISK_FREE_BYTES, ROWS, RUNS_OPEN, AGENT_ENTRIES, AGENT_EVICTIONS,
-    AGENT_ARCHIVED, CAPACITY_REFUSALS, SESSIONS_OPEN, PINNED, REVIEWS_DUE,
+    DATABASE_BYTES, WAL_BYTES, DISK_FREE_BYTES, ROWS, RUNS_OPEN, PASSES, COMMITMENTS_FIRED,
+    AGENT_ENTRIES, AGENT_EVICTIONS, AGENT_ARCHIVED, CAPACITY_REFUSALS, SESSIONS_OPEN, PINNED,
+    REVIEWS_DUE,
     TENANTS_OPEN, INDEX_DRIFT, INDEX_PARTITIONS, EXPIRED, SUPERSEDED, SWEPT_ROWS, BACKUPS,
     BACKUP_INTERVAL, BACKUP_LAST_SUCCESS, BACKUP_BYTES, INFO,
 )

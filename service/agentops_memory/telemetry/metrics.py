@@ -23,6 +23,8 @@ from ..domain.agents.binding import OverCapacity
 from ..domain.agents.rules import AtItem
 from ..domain.errors import Refusal
 from ..domain.memories.idempotency import IdempotentRequest
+from ..domain.model.hosts.commitments import ConditionKind
+from ..domain.model.hosts.passes import Distilled, PassDone
 from ..domain.model.memory import Amended, Entered, Imported, Saved
 from ..domain.model.search import Context, Method
 from ..domain.model.stores import Written
@@ -74,6 +76,10 @@ class Metrics:
         """Add a commit."""
         self.observe(m.COMMIT_BATCH_SIZE, changes)
         self.observe(m.COMMIT_SECONDS, seconds)
+
+    def fired(self, commitments: int) -> None:
+        """Add commitments whose time had come."""
+        self.count(m.COMMITMENTS_FIRED, ConditionKind.TIME.value, by=commitments)
 
     def show(self, measure: Measure, value: float, *labels: str) -> None:
         """Let this be a gauge's value from now on."""
@@ -189,6 +195,9 @@ def trace_ids(span: Span) -> dict[str, str]:
     }
 
 
+Redacts = Saved | Amended | Entered | Imported | Written[object] | PassDone
+
+
 def counted(service: Service, metrics: Metrics) -> Service:
     """The domain service, with what its operations answer counted, by the kind of answer."""
     operations = {
@@ -237,10 +246,13 @@ def _written(metrics: Metrics, written: Written[object]) -> None:
         metrics.count(m.AGENT_EVICTIONS, by=written.evicted, span=get_current_span())
     if written.archived:
         metrics.count(m.AGENT_ARCHIVED, by=written.archived, span=get_current_span())
+    if written.fired:
+        kind, span = ConditionKind.PREDICATE.value, get_current_span()
+        metrics.count(m.COMMITMENTS_FIRED, kind, by=written.fired, span=span)
     _redacted(metrics, written)
 
 
-def _redacted(metrics: Metrics, of: Saved | Amended | Entered | Imported | Written[object]) -> None:
+def _redacted(metrics: Metrics, of: Redacts) -> None:
     if of.redacted:
         metrics.count(m.REDACTIONS, by=of.redacted, span=get_current_span())
 
@@ -266,5 +278,7 @@ COUNTS: Mapping[type, Callable[[Metrics, Any], None]] = {
     Entered: _redacted,
     Imported: _redacted,
     Written: _written,
+    PassDone: _redacted,
+    Distilled: _redacted,
     Context: _context,
 }

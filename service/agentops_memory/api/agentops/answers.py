@@ -11,7 +11,7 @@ from pydantic import BaseModel, RootModel, create_model
 
 from agentops_memory_client.contract import models as c
 
-from ...domain.lifecycle.receipts import Receipt
+from ...domain.model.erasure import Receipt
 from ...domain.model.space import Extent, Project
 from ...domain.text.instants import rendered
 from . import transfer, wire

@@ -29,6 +29,10 @@ IDS = {
     "memory": "mem_019774207c0070008000000000000005",
     "memoryId": "mem_019774207c0070008000000000000005",
     "runs": "run_019774207c007000800000000000000a",
+    "passes": "run_019774207c007000800000000000000d",
+    "proposals": "prop_019774207c007000800000000000000b",
+    "artifacts": "installed:agent-pack:prop_019774207c007000800000000000000c:00c0ffee00c0ffee",
+    "commitments": "cmt_019774207c007000800000000000000e",
     "intents": "intent_019774207c0070008000000000000006",
     "tasks": "task_019774207c0070008000000000000007",
     "coordinators": "coord_019774207c0070008000000000000008",
@@ -52,6 +56,9 @@ ASKED: Known = {
     "memoryRef": ("mem://notes",),
 }
 SENT: Known = {
+    "subject": ("mem://notes",),
+    "memoryId": (IDS["memoryId"],),
+    "dueAt": ("2099-01-01T00:00:00Z",),
     "id": (SESSION,),
     "session_id": (SESSION,),
     "project": (PROJECT,),

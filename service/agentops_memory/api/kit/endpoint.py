@@ -111,7 +111,8 @@ class Endpoint:
             return send(message)
 
         try:
-            with self.telemetry.operation(self.operation.name, request.headers):
+            span = self.operation.span or self.operation.name
+            with self.telemetry.operation(span, request.headers):
                 admitted = self._admitted(request)
                 answer = await self.operation.handler(request)
                 if admitted and (status := admitted.replayed_status):

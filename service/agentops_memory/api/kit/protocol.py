@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Literal
 from typing import Protocol as Interface
@@ -19,14 +19,19 @@ from ...domain.agents.participants import Participants
 from ...domain.agents.search import AgentSearch
 from ...domain.agents.tasks import Tasks
 from ...domain.errors import Refusal
+from ...domain.hosts.commitments import Commitments
 from ...domain.hosts.entries import RefEntries
+from ...domain.hosts.forgetting import Forgetting
+from ...domain.hosts.passes.passes import Passes
+from ...domain.hosts.proposals.proposals import Proposals
 from ...domain.hosts.runs import Runs
+from ...domain.hosts.seeding import Seeding
 from ...domain.lifecycle.projects import Projects
 from ...domain.lifecycle.receipts import Erasures
 from ...domain.memories.memories import Memories
 from ...domain.memories.reviews import Reviews
 from ...domain.memories.sessions import Sessions
-from ...domain.model.access import Caller, Role
+from ...domain.model.access import Caller, Role, TenantId
 from ...domain.ports.callbacks import noop
 from ...domain.recall.recall import Recall
 from ...domain.stores.entries import Entries
@@ -69,6 +74,7 @@ class Operation:
     name: str
     summary: str
     handler: Handler
+    span: str = ""  # what its span is called; its name unless told
     answer: type[BaseModel] | None = None
     is_list: bool = False
     media_type: str = ""  # of an answer in text that is no JSON
@@ -92,6 +98,14 @@ class StoreServices:
     stores: Stores
     entries: Entries
     versions: Versions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeamServices:
+    """What the conformance seams of OpenWOP do that no other route does."""
+
+    seeding: Seeding
+    has_key: Callable[[TenantId], bool]  # whether a key opens a tenant now
 
 
 class Agents(Interface):
@@ -125,10 +139,17 @@ class Services:
     tasks: Tasks
     ref_entries: RefEntries  # of hosts
     runs: Runs
+    commitments: Commitments
+    passes: Passes
+    forgetting: Forgetting
+    is_consolidating: bool  # whether refs are consolidated by themselves
+    keep_archives: timedelta  # of refs; 0: for ever
+    proposals: Proposals
     clock: Callable[[], datetime]
     max_upload: int  # bytes
     folder: Path  # where a long body lies while it is read
     agents: Agents | None = None  # none in a process that serves nobody
+    seams: SeamServices | None = None  # none unless they are on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

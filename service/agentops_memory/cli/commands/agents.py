@@ -10,9 +10,10 @@ from typing import Any, BinaryIO, TypeVar
 import click
 
 from ...domain.agents.agents import Agents
-from ...domain.lifecycle.receipts import UNKNOWN_COPIES, Erasures
+from ...domain.lifecycle.receipts import Erasures
 from ...domain.model.access import Caller, tenant_id
 from ...domain.model.agents import AgentExtent, AgentId, ListedAgent, agent_id
+from ...domain.model.erasure import UNKNOWN_COPIES
 from ...domain.model.keys import Key
 from ...domain.text.instants import rendered
 from ...files.audit import AuditFile

@@ -9,8 +9,9 @@ from typing import TypeVar
 import click
 
 from ...domain.lifecycle.projects import Projects
-from ...domain.lifecycle.receipts import Erasures, Receipt
+from ...domain.lifecycle.receipts import Erasures
 from ...domain.model.access import Caller, tenant_id
+from ...domain.model.erasure import Receipt
 from ...domain.model.space import Extent, Listed, Project, project_name
 from ...domain.text.instants import rendered
 from ...domain.text.normalization import clean

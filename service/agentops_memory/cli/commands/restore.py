@@ -33,6 +33,7 @@ AGAIN = {
     "redaction": "agentops-memory scan --redact",
     "store": "DELETE the memory store, or redact the version, anew",
     "ref": "DELETE the entries of the ref anew",
+    "subject": "POST /v1/host/agentops-memory/forget of the subject",
     "agent": "DELETE the entries anew, or agentops-memory agents erase AGENT",
 }
 

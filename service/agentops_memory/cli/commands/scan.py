@@ -94,6 +94,9 @@ def _names(finding: SecretFinding) -> Iterator[tuple[str, object]]:
         if finding.numbers:
             yield "versions", ", ".join(map(str, finding.numbers))
         return
+    if finding.proposal is not None:
+        yield "proposal", finding.proposal
+        return
     yield "project", _shown(finding.project)
     if finding.memory is not None:
         yield "observation", finding.memory

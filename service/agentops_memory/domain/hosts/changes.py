@@ -2,31 +2,24 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from ..errors import AnswerLost, BadFields
 from ..memories.limits import require_room
 from ..memories.writes import created, revised
-from ..model.hosts import (
-    JsonObject,
-    MemoryRef,
-    RefDraft,
-    RefEntry,
-    RefEntryId,
-    RunEventType,
-    RunId,
-    ref_entry_id,
-)
+from ..model.hosts.entries import RefDraft, RefEntry, RefEntryId, ref_entry_id
+from ..model.hosts.runs import JsonObject, RunEventType, RunId
 from ..model.memory import UNSET, ChangeKind, Lifecycle, LifecycleChange, Memory, MemoryId, Text
+from ..model.space import MemoryRef
 from ..model.stores import Written
 from ..ports.engine import Ids, Transaction
+from ..text.instants import whole_milliseconds
+from .armed import arm, cancel_of, conditions_of, fire_met
 from .rules import IdTaken, MemoryChanged, no_entry
 from .run_rules import open_run, require_secrets
 
 ENTRY_TYPE = "memory"
 CREATED, OK = 201, 200
-
-_MILLISECOND = timedelta(milliseconds=1)
 
 
 class ScreenOutdated(Exception):
@@ -56,9 +49,33 @@ def put_entry(tx: Transaction, draft: RefDraft, screened: Screened) -> Written[R
         return Written(value=held, is_new=False)
     require_room(tx)
     older = list(_superseded(tx, draft))
-    ends = _end(draft.lifecycle, tx.now)
+    ends, conditions = _end(draft.lifecycle, tx.now), conditions_of(draft.tags, tx.now)
     if ends is not None and ends <= tx.now:
         raise BadFields([("expiresAt", "must lie in the future")])
+    entry = added(tx, draft, ends=ends)
+    tx.refs.supersede(entry.memory, older)
+    cancel_of(tx, older)
+    if run is not None:
+        tx.runs.tell(run, RunEventType.WRITTEN, _written(draft, entry), origin.node)
+        tx.runs.hear(run, draft.ref)
+    fired = fire_met(tx, draft.ref, entry)
+    for each in conditions:
+        arm(tx, entry.memory, each)
+    return Written(value=entry, is_new=True, fired=fired)
+
+
+def added(
+    tx: Transaction,
+    draft: RefDraft,
+    *,
+    ends: datetime | None = None,
+    like: Memory | None = None,
+    at: datetime | None = None,
+) -> RefEntry:
+    """A new entry; in place of another one, when it was put, and seen as often.
+
+    It is dated now, unless another instant is told.
+    """
     memory = created(
         tx,
         Memory(
@@ -67,15 +84,15 @@ def put_entry(tx: Transaction, draft: RefDraft, screened: Screened) -> Written[R
             space=tx.refs.space(draft.ref) or tx.refs.add(draft.ref),
             key=None,
             text=Text(type=ENTRY_TYPE, title="", content=draft.content, tags=draft.tags),
-            last_seen_at=tx.now,
-            created_at=tx.now,
+            duplicates=like.duplicates if like else 1,
+            last_seen_at=like.last_seen_at if like else tx.now,
+            created_at=like.created_at if like else at or tx.now,
             updated_at=tx.now,
             lifecycle=Lifecycle(expires_at=ends),
         ),
     )
-    tx.refs.put(memory, draft.id, origin)
-    tx.refs.supersede(memory.id, older)
-    entry = RefEntry(
+    tx.refs.put(memory, draft.id, draft.origin)
+    return RefEntry(
         id=ref_entry_id(memory.uid, draft.id),
         memory=memory.id,
         uid=memory.uid,
@@ -84,10 +101,6 @@ def put_entry(tx: Transaction, draft: RefDraft, screened: Screened) -> Written[R
         created_at=memory.created_at,
         expires_at=ends,
     )
-    if run is not None:
-        tx.runs.tell(run, RunEventType.WRITTEN, _written(draft, entry), origin.node)
-        tx.runs.hear(run, draft.ref)
-    return Written(value=entry, is_new=True)
 
 
 def ids_of_put(put: Written[RefEntry]) -> Ids:
@@ -113,14 +126,20 @@ def delete_entry(tx: Transaction, ref: MemoryRef, entry: RefEntryId, run: RunId 
     found = tx.refs.get(ref, entry)
     if found is None:
         raise no_entry()
-    tx.refs.delete(found.memory, tx.runs.newest())
-    (held,) = tx.memories.loaded([found.memory])
-    gone = replace(held, deleted_at=tx.now)
-    revised(tx, held, gone, ChangeKind.DELETED, has_new_text=False)
+    removed(tx, found.memory)
     if within is not None:
         payload = {"memoryRef": ref, "memoryId": found.id}
         tx.runs.tell(within, RunEventType.DELETED, payload)
         tx.runs.hear(within)
+
+
+def removed(tx: Transaction, memory: MemoryId) -> None:
+    """Delete an entry that is there."""
+    tx.refs.delete(memory, tx.runs.newest())
+    cancel_of(tx, [memory])
+    (held,) = tx.memories.loaded([memory])
+    gone = replace(held, deleted_at=tx.now)
+    revised(tx, held, gone, ChangeKind.DELETED, has_new_text=False)
 
 
 def deleted_again(
@@ -147,7 +166,7 @@ def _end(given: LifecycleChange, since: datetime) -> datetime | None:
     end = given.end(since)
     if end is UNSET or not isinstance(end, datetime):
         return None
-    return end - timedelta(microseconds=end.microsecond) + end.microsecond // 1000 * _MILLISECOND
+    return whole_milliseconds(end)
 
 
 def _written(draft: RefDraft, entry: RefEntry) -> JsonObject:

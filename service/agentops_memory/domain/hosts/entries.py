@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 
 from ..memories.idempotency import IdempotentRequest, idempotent
-from ..memories.redactor import Redaction, Redactor, RunKey
+from ..memories.redactor import Redaction, RunKey
 from ..model.access import Caller, Role
-from ..model.hosts import (
-    MemoryRef,
+from ..model.hosts.entries import (
     Provenance,
     RefDraft,
     RefEntry,
@@ -18,15 +18,15 @@ from ..model.hosts import (
     RefPage,
     RefQuery,
     RefRank,
-    RunId,
 )
+from ..model.hosts.runs import RunId
+from ..model.space import MemoryRef
 from ..model.stores import Written
 from ..ports.engine import Engine
 from ..text.features import ALL, Features
 from ..text.query import TIMEOUT, understood
 from .changes import (
     Screened,
-    ScreenOutdated,
     delete_entry,
     deleted_again,
     ids_of_put,
@@ -38,6 +38,7 @@ from .reads import get_entry, list_entries, list_refs, provenance_of, search_ent
 from .rules import is_readable, no_entry, require_plain, require_ref, unknown_before
 from .run_rules import known_run
 from .screen import Screen
+from .screened_writes import IsCurrent, screen_of, written
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,20 +93,20 @@ class RefEntries:
         """
         caller.require(Role.WRITER)
         caller.require_refs()
-        while True:
-            screen = self._screen(caller)
+        origin = draft.origin
+        work = idempotent(
+            put_entry, idempotency, again=put_again, ids=ids_of_put, status=status_of_put
+        )
+
+        async def write(screen: Screen, is_current: IsCurrent) -> Written[RefEntry]:
             require_ref(draft.ref, caller.tenant, screen)
-            origin = draft.origin
             require_plain(screen, id=draft.id, nodeId=origin.node, agentId=origin.agent)
             clean = await asyncio.to_thread(screen.draft, draft)
-            work = idempotent(
-                put_entry, idempotency, again=put_again, ids=ids_of_put, status=status_of_put
-            )
-            try:
-                put = await self.engine.write(caller, work, clean, self._screened(caller, screen))
-            except ScreenOutdated:
-                continue
-            return replace(put, redacted=screen.redactor.count)
+            screened = Screened(is_current=is_current, held=partial(self._held, caller))
+            return await self.engine.write(caller, work, clean, screened)
+
+        done = await written(self.redaction, caller, write)
+        return replace(done.value, redacted=done.redacted)
 
     async def delete(
         self,
@@ -152,7 +153,7 @@ class RefEntries:
         return found[:limit], len(found) > limit
 
     def _screen(self, caller: Caller) -> Screen:
-        return Screen(Redactor(self.redaction.rules(caller)))
+        return screen_of(self.redaction, caller)
 
     async def _require_readable(
         self, caller: Caller, ref: MemoryRef, run: RunId | None = None
@@ -167,11 +168,5 @@ class RefEntries:
         if run is not None:
             await self.engine.read(caller, known_run, run)
 
-    def _screened(self, caller: Caller, screen: Screen) -> Screened:
-        def is_current() -> bool:
-            return self.redaction.rules(caller).values == screen.redactor.rules.values
-
-        def held(run: RunId) -> Mapping[str, int]:
-            return self.redaction.registry.count(RunKey(tenant=caller.tenant, run=run))
-
-        return Screened(is_current=is_current, held=held)
+    def _held(self, caller: Caller, run: RunId) -> Mapping[str, int]:
+        return self.redaction.registry.count(RunKey(tenant=caller.tenant, run=run))

@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from ..model.hosts import (
-    MemoryRef,
+from ..model.hosts.entries import (
     Provenance,
     RefEntry,
     RefEntryId,
@@ -11,11 +10,11 @@ from ..model.hosts import (
     RefPage,
     RefQuery,
     RefRank,
-    RunId,
-    Snapshot,
 )
+from ..model.hosts.runs import RunId, Snapshot
 from ..model.memory import MemoryId
 from ..model.search import Filter
+from ..model.space import MemoryRef
 from ..ports.engine import Transaction
 from ..recall import recall
 from ..text.query import Query

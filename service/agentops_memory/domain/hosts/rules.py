@@ -6,7 +6,8 @@ from enum import Enum
 
 from ..errors import BadFields, Conflict, Denied, NotFound
 from ..model.access import TenantId
-from ..model.hosts import MADE, MemoryRef
+from ..model.hosts.entries import MADE
+from ..model.space import MemoryRef
 from ..text.visible import has_controls
 from .screen import Screen
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from ..errors import Conflict, NotFound, Refusal
-from ..model.hosts import Run, RunId
+from ..model.hosts.runs import Run, RunId
 from ..ports.engine import Transaction
 
 NO_RUN = "run not found"

@@ -11,8 +11,7 @@ from ..memories.idempotency import IdempotentRequest, idempotent
 from ..memories.limits import require_margin
 from ..memories.redactor import Redaction, Redactor, RunKey
 from ..model.access import Caller, Role
-from ..model.hosts import (
-    MemoryRef,
+from ..model.hosts.runs import (
     Offset,
     Run,
     RunDraft,
@@ -23,6 +22,7 @@ from ..model.hosts import (
     RunStatus,
     Snapshot,
 )
+from ..model.space import MemoryRef
 from ..ports.engine import Engine, Ids, Transaction
 from ..secrets.redaction import SHORTEST_VALUE
 from .rules import require_plain, require_ref

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from ..memories.redactor import Redactor
-from ..model.hosts import RefDraft
+from ..model.hosts.entries import RefDraft
 from ..model.memory import Text
 from ..secrets.assignments import MARK
 from ..secrets.redaction import LONGEST_NAME, VALUE

@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 from datetime import datetime
 
-from ..model.hosts import ENDS, MemoryRef, Offset, Run, RunId, RunKind, Snapshot
+from ..model.hosts.runs import ENDS, Offset, Run, RunId, RunKind, Snapshot
+from ..model.space import MemoryRef
 from ..ports.engine import Transaction
 from .run_rules import EXPIRED, SnapshotLost, known_run
 
@@ -19,7 +20,10 @@ def snapshot_of(tx: Transaction, run: RunId, ref: MemoryRef) -> Snapshot:
         return found.snapshot
     first = tx.runs.event(found, 0)
     since = None if first is None else first.offset
-    if reason := lost_of(tx, found, found.snapshot, [ref], _expiring(found), since):
+    reason = lost_of(tx, found, found.snapshot, [ref], _expiring(found), since)
+    if reason is None and tx.subjects.may_have_been(ref, found.snapshot):
+        reason = EXPIRED
+    if reason is not None:
         raise SnapshotLost(found.source or found.id, found.from_sequence, reason)
     return found.snapshot
 

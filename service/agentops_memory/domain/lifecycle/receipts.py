@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from ..errors import NotFound
 from ..model.access import Caller, Role
-from ..model.erasure import Erasure, ErasureId
+from ..model.erasure import UNKNOWN_COPIES, Erasure, ErasureId, Receipt
 from ..ports.callbacks import Progress, noop
 from ..ports.engine import Engine, Transaction
 from ..ports.maintenance import Scrubbed
@@ -15,18 +15,6 @@ from ..stores.stores import erase_some_of_store, is_store_going
 PAUSE = timedelta(milliseconds=250)  # before another try, while a read or a process holds it back
 
 HALF_WAY = "rows of imports that are half-way"
-UNKNOWN_COPIES = (
-    "backups, replicas and snapshots of the database file",
-    "exports, and what agents, traces and logs were told",
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Receipt:
-    """An erasure, and where what was erased may still be."""
-
-    erasure: Erasure
-    copies_not_reached: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from typing import Any
 from ..agents.rules import add_receipt, expire
 from ..model.agent_memory import AgentEntryId
 from ..model.erasure import Erasure, ErasureId
-from ..model.hosts import RunId, RunStatus
+from ..model.hosts.runs import RunId, RunStatus
 from ..model.intents import TaskId
 from ..model.kinds import TRAITS, SpaceKind
 from ..model.memory import MemoryId

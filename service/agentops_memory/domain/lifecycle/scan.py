@@ -6,12 +6,16 @@ from itertools import groupby
 from typing import Any
 
 from ..agents.changes import redact_entry
-from ..hosts.screen import screened
+from ..hosts.armed import screen_tags
+from ..hosts.proposals.artifacts import artifact_of
+from ..hosts.proposals.rules import known_proposal, redacted
+from ..hosts.screen import Screen, screened
 from ..memories.lifecycles import at_key
 from ..memories.redactor import Redactor, RulesOf
 from ..memories.writes import known
 from ..model.access import Caller, Role
 from ..model.erasure import Erasure, ErasureId
+from ..model.hosts.proposals import ProposalId
 from ..model.kinds import ErasureKind
 from ..model.memory import UNSAVED, Memory, MemoryId, SessionId, Text
 from ..model.space import Project, StoreId
@@ -26,6 +30,7 @@ from .scan_findings import (
     ScanPage,
     SecretFinding,
     memory_page,
+    proposal_page,
     redacted_content,
     redacted_pairs,
     redacted_store,
@@ -38,7 +43,8 @@ from .scan_findings import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scan:
-    """Scans of one service: memories, live and deleted, their revisions, sessions, and stores.
+    """Scans of one service: memories, live and deleted, their revisions, sessions, stores, and
+    proposals.
 
     Both need the role admin.
     """
@@ -79,6 +85,7 @@ PAGES: Sequence[tuple[PageOf, Any]] = (
     (session_page, 0),
     (store_page, None),
     (version_page, (UNSAVED, 0)),
+    (proposal_page, 0),
 )
 """What reads the next page of each kind of row, and after what the first one begins."""
 
@@ -93,6 +100,8 @@ def redact(tx: Transaction, findings: Sequence[SecretFinding], rules: Rules) -> 
 
 def _current(tx: Transaction, finding: SecretFinding) -> SecretFinding | None:
     """The finding with its project's current name; None if its row was erased meanwhile."""
+    if finding.proposal is not None:
+        return finding if tx.proposals.get(finding.proposal) else None
     if finding.store is not None:
         return finding if _is_stored(tx, finding.store, finding.entry) else None
     if finding.memory is not None:
@@ -129,6 +138,9 @@ def _redact_project(
 
 def _redact_one(tx: Transaction, finding: SecretFinding, rules: Rules) -> int:
     """Redact anything but a session; the number of revisions that were redacted."""
+    if finding.proposal is not None:
+        _redact_proposal(tx, finding.proposal, rules)
+        return 0
     if finding.store is None:
         return 0 if finding.memory is None else _redact_memory(tx, finding.memory, rules)
     if finding.entry is None:
@@ -169,7 +181,15 @@ def _redact_ref_entry(tx: Transaction, id_: MemoryId, redactor: Redactor) -> Non
     clean = replace(memory, text=text, content_hash=content_hash(text.content))
     tx.memories.replace(clean)
     tx.refs.measure(clean)
+    screen_tags(tx, id_, Screen(redactor))
     tx.memories.must_scrub(id_)
+
+
+def _redact_proposal(tx: Transaction, id_: ProposalId, rules: Rules) -> None:
+    """Redact a proposal; what is applied of it is named by its new bytes from then on."""
+    proposal = known_proposal(tx, id_)
+    clean = redacted(Screen(Redactor(rules)), proposal)
+    tx.proposals.redact(clean, artifact_of(clean.artifact) if proposal.is_intact else None)
 
 
 def _without_taken_key(tx: Transaction, memory: Memory, clean: Memory) -> Memory:

@@ -4,8 +4,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
-from ..hosts.screen import screened
+from ..hosts.proposals.rules import redacted
+from ..hosts.screen import Screen, screened
 from ..memories.redactor import MAX_SCOPE, Redactor
+from ..model.hosts.proposals import Proposal, ProposalId
 from ..model.memory import Memory, MemoryId, Session, SessionId, Text
 from ..model.space import NO_PROJECT, UNKNOWN_PROJECT, Project, Space, StoreId
 from ..model.stores import EntryId, Metadata, Page, Past, Store, StoreFilter
@@ -35,6 +37,7 @@ class SecretFinding:
     store: StoreId | None = None
     entry: EntryId | None = None
     numbers: tuple[int, ...] = ()
+    proposal: ProposalId | None = None
     kinds: Mapping[str, int] = field(default_factory=dict)
     in_names: Mapping[str, int] = field(default_factory=dict)
 
@@ -49,7 +52,8 @@ class ScanPage:
 
 def size(tx: Transaction) -> int:
     stores = tx.stores.page(EVERY_STORE, Page(limit=MAX_STORES)).items
-    return tx.memories.total() + tx.sessions.count(None) + len(stores)
+    rows = tx.memories.total() + tx.sessions.count(None) + len(stores)
+    return rows + tx.proposals.total()
 
 
 def memory_page(tx: Transaction, after: MemoryId, rules: Rules) -> tuple[MemoryId, ScanPage] | None:
@@ -93,6 +97,25 @@ def version_page(
     return (past[-1].memory, past[-1].number), _page(0, findings)
 
 
+def proposal_page(tx: Transaction, after: int, rules: Rules) -> tuple[int, ScanPage] | None:
+    room, numbers = MAX_PAGE_SIZE, []
+    for listed in tx.proposals.every(after, PAGE):
+        numbers.append(listed.number)
+        room -= listed.size
+        if room < 0:
+            break
+    findings = (find_in_proposal(each, rules) for each in tx.proposals.some(numbers))
+    return (numbers[-1], _page(len(numbers), findings)) if numbers else None
+
+
+def find_in_proposal(proposal: Proposal, rules: Rules) -> SecretFinding | None:
+    redactor, names = Redactor(rules), Redactor(rules)
+    redacted(Screen(redactor), proposal)
+    for name in (*proposal.source_runs, proposal.synthesizer or ""):
+        Screen(names).text(name)
+    return _finding(SecretFinding(proposal=proposal.id), redactor, names)
+
+
 def find_in_store(store: Store, rules: Rules) -> SecretFinding | None:
     redactor = Redactor(rules)
     redacted_store(redactor, store)
@@ -104,7 +127,8 @@ def find_in_memory(memory: Memory, revisions: Iterable[Text], rules: Rules) -> S
         return find_in_entry(memory, rules)
     redactor, names = Redactor(rules), Redactor(rules)
     if memory.space.traits.is_of_hosts:
-        screened(redactor, memory.text)
+        for text in (memory.text, *revisions):
+            screened(redactor, text)
         return _finding(SecretFinding(memory=memory.id), redactor)
     names.text(memory.space.scope, MAX_SCOPE)
     # A session's id is reported with the session.
@@ -176,7 +200,13 @@ def _opened(tx: Transaction, memory: Memory) -> Memory:
 
 
 def _earlier_texts(tx: Transaction, memory: Memory) -> list[Text]:
-    """Earlier texts of a project's memory; those of entries have pages of their own."""
+    """Earlier texts of a memory; those of entries have pages of their own.
+
+    An entry of a ref has none, but tags that its commitments wait for.
+    """
+    if memory.space.traits.is_of_hosts:
+        tags = tuple(tx.commitments.tags_of(memory.id))
+        return [replace(memory.text, content="", tags=tags)] if tags else []
     if memory.space.traits.has_entries:
         return []
     return [it.text for it in tx.revisions.newest(memory)[1:] if it.text is not None]

@@ -10,6 +10,11 @@ from .space import Project
 
 ErasureId = NewType("ErasureId", str)
 
+UNKNOWN_COPIES = (
+    "backups, replicas and snapshots of the database file",
+    "exports, and what agents, traces and logs were told",
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Erasure:
@@ -34,3 +39,11 @@ class Erasure:
     def has_project(self) -> bool:
         """Whether it happened in a project."""
         return bool(self.project)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receipt:
+    """An erasure, and where what was erased may still be."""
+
+    erasure: Erasure
+    copies_not_reached: tuple[str, ...]

@@ -14,6 +14,7 @@ class ErasureKind(StrEnum):
     STORE = "store"
     AGENT = "agent"
     REF = "ref"
+    SUBJECT = "subject"  # of a host: all that was about it
 
 
 class SpaceKind(StrEnum):

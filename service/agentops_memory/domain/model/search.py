@@ -7,9 +7,8 @@ from enum import StrEnum
 from ..text.query import Query, Term
 from .agents import AgentId
 from .budget import Packed
-from .hosts import MemoryRef
 from .memory import Links, MemoryId, Shown
-from .space import GLOBAL_SCOPE, Project, StoreId
+from .space import GLOBAL_SCOPE, MemoryRef, Project, StoreId
 
 
 class Field(StrEnum):

@@ -12,6 +12,8 @@ MAX_NAME = 1000  # code points; no longer name is ever stored, so none needs fol
 Project = NewType("Project", str)
 """A normalized project name; only `project_name` makes one."""
 StoreId = NewType("StoreId", str)
+MemoryRef = NewType("MemoryRef", str)
+"""How a host names a place; it is compared code point by code point."""
 PROJECT_SCOPE = "project"
 GLOBAL_SCOPE = "global"
 UNKNOWN_PROJECT = Project("unknown")

@@ -10,11 +10,14 @@ from ..model.memory import MemoryId
 from ..model.retention import Retentions
 from ..model.space import Extent, Listed, Project, RowCounts
 from .agents import AgentDirectory, AgentEventTable, AgentTable, NamespaceTable
+from .commitments import CommitmentTable
 from .imports import ImportTable
 from .intents import ArchiveTable, BoundTable, IntentTable, TaskTable
 from .lifecycles import LifecycleTable, LookalikeTable, SupersessionTable
 from .maintenance import Condition, Maintenance
 from .memories import MemoryTable, RevisionTable, SessionTable, TranscriptTable
+from .passes import PassTable, SubjectTable
+from .proposals import ProposalTable
 from .refs import RefTable, RunTable
 from .retention import ReceiptTable, RetentionTable
 from .reviews import ReviewTable
@@ -176,6 +179,14 @@ class Transaction(Protocol):
     def refs(self) -> RefTable: ...
     @property
     def runs(self) -> RunTable: ...
+    @property
+    def commitments(self) -> CommitmentTable: ...
+    @property
+    def passes(self) -> PassTable: ...
+    @property
+    def subjects(self) -> SubjectTable: ...
+    @property
+    def proposals(self) -> ProposalTable: ...
     @property
     def idempotency_records(self) -> IdempotencyTable: ...
     @property

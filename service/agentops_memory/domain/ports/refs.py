@@ -4,26 +4,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple, Protocol
 
-from ..model.hosts import (
+from ..model.hosts.entries import Origin, Provenance, RefEntry, RefEntryId, RefExtent, RefQuery
+from ..model.hosts.runs import (
     JsonObject,
-    MemoryRef,
     Offset,
-    Origin,
-    Provenance,
-    RefEntry,
-    RefEntryId,
-    RefExtent,
-    RefQuery,
     Run,
     RunDraft,
     RunEvent,
     RunEventType,
     RunId,
+    RunKind,
     RunStatus,
     Snapshot,
 )
 from ..model.memory import Memory, MemoryId
-from ..model.space import Space
+from ..model.space import MemoryRef, Space
 
 
 class ListedRef(NamedTuple):
@@ -93,7 +88,7 @@ class RunTable(Protocol):
     def get(self, run: RunId) -> Run | None:
         """The run."""
 
-    def open(self, draft: RunDraft, *, of: Run | None = None) -> Run:
+    def open(self, draft: RunDraft, *, of: Run | None = None, kind: RunKind = RunKind.HOST) -> Run:
         """Open a run, and begin its log. Its snapshot is memory as it is then.
 
         A branch of another run has that one's snapshot and sequence.

@@ -1,5 +1,6 @@
 """Instants as text: parsing RFC 3339 and rendering it."""
 
+import re
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
@@ -8,6 +9,13 @@ LATEST = datetime(9999, 12, 31, tzinfo=UTC)  # the latest instant of a change; s
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
 CACHED = 256  # texts; a row of an import repeats its instant
+
+_RFC_3339 = re.compile(
+    r"\d{4}-\d\d-\d\d[Tt ]([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d+)?"
+    r"(?P<offset>[Zz]|[+-]([01]\d|2[0-3]):[0-5]\d)?",
+    re.ASCII,
+)
+_FINER = re.compile(r"\.\d{6}\d*[1-9]", re.ASCII)  # than a microsecond
 
 
 @lru_cache(CACHED)
@@ -27,6 +35,26 @@ def zoned(text: str) -> datetime | None:
         return None if at.tzinfo is None else at.astimezone(UTC)
     except (ValueError, OverflowError):
         return None
+
+
+def exact(text: str, *, needs_offset: bool = False, rounds_up: bool = False) -> datetime | None:
+    """The instant in RFC 3339 text, in UTC; None if there is none, or outside of the years 1-9999.
+
+    Without an offset it is UTC, unless it needs one. What is finer than a microsecond
+    is rounded down, or up.
+    """
+    read = _RFC_3339.fullmatch(text)
+    if read is None or (needs_offset and read["offset"] is None):
+        return None
+    at = parsed(text)
+    if at is None or not (rounds_up and _FINER.search(text)):
+        return at
+    return None if at == datetime.max.replace(tzinfo=at.tzinfo) else at + MICROSECOND
+
+
+def whole_milliseconds(at: datetime) -> datetime:
+    """The instant without what is finer."""
+    return at.replace(microsecond=at.microsecond // 1000 * 1000)
 
 
 def rendered(at: datetime) -> str:

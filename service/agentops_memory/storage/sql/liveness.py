@@ -61,14 +61,14 @@ def superseded(id_: str) -> str:
 
 def superseded_in_ref(id_: str) -> str:
     """The same, of entries of refs."""
-    return _superseded("ref_supersessions", id_)
+    return _superseded("ref_supersessions", id_, "AND link.ended_after IS NULL")
 
 
-def _superseded(links: str, id_: str) -> str:
+def _superseded(links: str, id_: str, which: str = "") -> str:
     return f"""EXISTS (SELECT 1
                          FROM {links} link
                          JOIN memories newer ON newer.id = link.newer_id
-                        WHERE link.older_id = {id_} AND {live("newer")})"""
+                        WHERE link.older_id = {id_} {which} AND {live("newer")})"""
 
 
 def seen_by_a_run(memories: str) -> str:

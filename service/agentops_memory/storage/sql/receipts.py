@@ -50,7 +50,8 @@ class Receipts(Table):
         self._execute(
             """UPDATE erasures
                   SET observations = observations + :observations,
-                      revisions = revisions + :revisions
+                      revisions = revisions + :revisions,
+                      bytes_gone_at = NULL
                 WHERE id = :id""",
             id=erasure,
             observations=len(memories),

@@ -6,29 +6,26 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
 
-from ....domain.model.hosts import (
-    MemoryRef,
+from ....domain.model.hosts.entries import (
     Method,
-    Offset,
     Origin,
     Provenance,
     RefEntry,
     RefEntryId,
     RefExtent,
     RefQuery,
-    RunId,
-    Snapshot,
     ref_entry_id,
 )
+from ....domain.model.hosts.runs import Offset, RunId, Snapshot
 from ....domain.model.memory import Memory, MemoryId
-from ....domain.model.space import Space
+from ....domain.model.space import MemoryRef, Space
 from ....domain.ports.refs import ListedRef
 from ....domain.text.ids import Uids
 from ..memories import Spaces
 from ..rows import count, instant, member, micros, optional_micros
 from ..table import Table
 from .rows import ENTRY, PROVENANCE, entry_of, measures, named, names
-from .visible import superseded, there, undeleted_at, values
+from .visible import put_by, superseded, there, undeleted_at, values
 
 T = TypeVar("T")
 ALL = 1 << 62  # rows
@@ -115,8 +112,11 @@ class Refs(Table):
         self._tag(memory, space)
 
     def supersede(self, newer: MemoryId, older: Sequence[MemoryId]) -> None:
+        if not older:
+            return
+        last = self._number("SELECT coalesce(max(id), 0) FROM run_events")
         for it in older:
-            self._insert("ref_supersessions", newer_id=newer, older_id=it, at=micros(self._now))
+            self._insert("ref_supersessions", newer_id=newer, older_id=it, made_after=last)
 
     def delete(self, memory: MemoryId, after: Offset) -> None:
         self._execute(
@@ -166,7 +166,7 @@ class Refs(Table):
                   FROM refs f
                  {self._sql.leads} ref_entries e {self._sql.hint("ref_entries_by_end")}
                        ON e.space_id = f.space_id
-                 WHERE f.ref = :ref AND e.memory_id <= :high AND {undeleted_at("e")}
+                 WHERE f.ref = :ref AND {put_by("e")} AND {undeleted_at("e")}
                        AND e.ends_at > :at AND e.ends_at <= :until
                  LIMIT 1""",
             ref=ref,
@@ -213,7 +213,7 @@ class Refs(Table):
 
         Of those that had a name, the newest; in a snapshot the one that it has.
         """
-        seen = "" if at is None else f"WHERE e.memory_id <= :high AND {undeleted_at('e')}"
+        seen = "" if at is None else f"WHERE {put_by('e')} AND {undeleted_at('e')}"
         return self._first(
             lambda row: (row[0], row[1]),
             f"""SELECT e.created_at, e.memory_id
@@ -240,13 +240,14 @@ class Refs(Table):
         gone = self._leg("ref_entries_deleted", "e.deleted_after >= :offset")
         # What was deleted since is put in order before more is asked of it.
         return f"""SELECT e.memory_id, e.size, e.length
-                     FROM ({kept} AND e.memory_id <= :high
+                     FROM ({kept} AND {put_by("e")}
                            UNION ALL
-                           {gone} AND e.memory_id <= :high {newest_first} LIMIT {ALL}) e
+                           {gone} AND {put_by("e")} {newest_first} LIMIT {ALL}) e
                     WHERE {condition}"""
 
     def _leg(self, index: str, which: str) -> str:
-        return f"""SELECT e.memory_id, e.size, e.length, e.created_at, e.deleted_after
+        return f"""SELECT e.memory_id, e.size, e.length, e.created_at, e.deleted_after,
+                          e.renews
                      FROM refs f
                     {self._sql.leads} ref_entries e {self._sql.hint(index)}
                           ON e.space_id = f.space_id
@@ -262,21 +263,30 @@ class Refs(Table):
                 agent=agent,
                 method=member(Method, method, Method.PUT),
             ),
-            derived_from=self._linked("older_id", "newer_id", memory),
-            superseded_by=self._linked("newer_id", "older_id", memory),
+            derived_from=self._linked(_SOURCES, memory),
+            superseded_by=self._linked(_NEWER, memory),
             seen=count(seen),
             last_seen_at=instant(last_seen_at),
         )
 
-    def _linked(self, shown: str, by: str, memory: MemoryId) -> list[RefEntryId]:
+    def _linked(self, linked: str, memory: MemoryId) -> list[RefEntryId]:
         rows = self._execute(
             f"""SELECT m.uid, e.name
-                  FROM ref_supersessions x
-                  JOIN ref_entries e ON e.memory_id = x.{shown}
+                  FROM ref_entries e
                   JOIN memories m ON m.id = e.memory_id
-                 WHERE x.{by} = :memory AND {there(None)}
+                 WHERE e.memory_id IN ({linked}) AND {there(None)}
               ORDER BY e.memory_id""",
             memory=memory,
             **self._at(),
         )
         return [ref_entry_id(uid, name) for uid, name in rows]
+
+
+_SOURCES = """SELECT older_id
+                FROM ref_supersessions
+               WHERE newer_id = :memory AND ended_after IS NULL
+               UNION
+              SELECT source_id FROM derivations WHERE memory_id = :memory"""
+_NEWER = """SELECT newer_id
+              FROM ref_supersessions
+             WHERE older_id = :memory AND ended_after IS NULL"""

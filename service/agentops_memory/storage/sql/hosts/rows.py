@@ -1,13 +1,13 @@
 """Rows of entries, of runs and of their events, as the domain has them."""
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
-from ....domain.model.hosts import (
-    MemoryRef,
+from ....domain.model.hosts.entries import RefEntry, RefEntryId, ref_entry_id, stable_id
+from ....domain.model.hosts.runs import (
+    JsonObject,
     Offset,
-    RefEntry,
-    RefEntryId,
     Run,
     RunEvent,
     RunEventType,
@@ -15,10 +15,9 @@ from ....domain.model.hosts import (
     RunKind,
     RunStatus,
     Snapshot,
-    ref_entry_id,
-    stable_id,
 )
 from ....domain.model.memory import Memory, MemoryId
+from ....domain.model.space import MemoryRef
 from ....domain.text.json_words import stored_object
 from ..rows import count, instant, member, optional_instant, tag_tuple
 
@@ -118,3 +117,8 @@ def entry_of(row: Any) -> RefEntry:
 def measures(memory: Memory) -> dict[str, int]:
     content = memory.text.content
     return {"size": len(content.encode()), "length": len(content)}
+
+
+def payload_text(payload: JsonObject) -> str:
+    """What an event tells, as its row has it."""
+    return json.dumps(payload, ensure_ascii=False, separators=(",", ":"))

@@ -5,10 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from ....domain.model.hosts import (
+from ....domain.model.hosts.runs import (
     ENDS,
     JsonObject,
-    MemoryRef,
     Offset,
     Run,
     RunDraft,
@@ -20,10 +19,11 @@ from ....domain.model.hosts import (
     Snapshot,
 )
 from ....domain.model.memory import MemoryId
+from ....domain.model.space import MemoryRef
 from ....domain.text.ids import Uids
 from ..rows import micros, tag_array
 from ..table import Table
-from .rows import EVENT, RUN, event_of, run_of
+from .rows import EVENT, RUN, event_of, payload_text, run_of
 
 HEARD = timedelta(seconds=1)  # how exactly it is noted when something was done
 
@@ -38,11 +38,11 @@ class Runs(Table):
     def get(self, run: RunId) -> Run | None:
         return self._first(run_of, f"SELECT {RUN} FROM runs WHERE name = :name", name=run)
 
-    def open(self, draft: RunDraft, *, of: Run | None = None) -> Run:
+    def open(self, draft: RunDraft, *, of: Run | None = None, kind: RunKind = RunKind.HOST) -> Run:
         id_ = draft.id or RunId(f"run_{self._uids.make(self._now).replace('-', '')}")
         number = self._add(
             name=id_,
-            kind=(RunKind.HOST if of is None else RunKind.BRANCH).value,
+            kind=(kind if of is None else RunKind.BRANCH).value,
             status=RunStatus.RUNNING.value,
             agent=draft.agent,
             workflow=draft.workflow,
@@ -193,6 +193,11 @@ class Runs(Table):
                 WHERE deleted_after < (SELECT min(log_offset) FROM runs)
                       OR NOT EXISTS (SELECT 1 FROM runs)"""
         )
+        self._execute(
+            """DELETE FROM ref_supersessions
+                WHERE ended_after < (SELECT min(log_offset) FROM runs)
+                      OR (ended_after IS NOT NULL AND NOT EXISTS (SELECT 1 FROM runs))"""
+        )
         return gone
 
     @property
@@ -233,7 +238,7 @@ class Runs(Table):
             run=number,
             sequence=sequence,
             type=type_.value,
-            payload=json.dumps(payload, ensure_ascii=False, separators=(",", ":")),
+            payload=payload_text(payload),
             node=node,
             at=micros(self._now),
             high=newest,

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from ....domain.model.hosts import Snapshot
+from ....domain.model.hosts.runs import Snapshot
 from ..liveness import expired, superseded_in_ref
 
 
@@ -11,19 +11,26 @@ def undeleted_at(alias: str) -> str:
     return f"({alias}.deleted_after IS NULL OR {alias}.deleted_after >= :offset)"
 
 
+def put_by(alias: str, of: str = ":high") -> str:
+    """Put by then: what was renewed without its secrets, when it was put first."""
+    return f"coalesce({alias}.renews, {alias}.memory_id) <= {of}"
+
+
 _SUPERSEDED_THEN = f"""EXISTS (SELECT 1
                                  FROM ref_supersessions x
                                  JOIN ref_entries n ON n.memory_id = x.newer_id
-                                WHERE x.older_id = e.memory_id AND n.memory_id <= :high
+                                WHERE x.older_id = e.memory_id AND x.made_after < :offset
+                                      AND (x.ended_after IS NULL OR x.ended_after >= :offset)
+                                      AND {put_by("n")}
                                       AND {undeleted_at("n")} AND NOT {expired("n.memory_id")})"""
 
 
-def there(at: Snapshot | None) -> str:
+def there(at: Snapshot | None, alias: str = "e") -> str:
     """Neither deleted nor expired."""
-    unexpired = f"NOT {expired('e.memory_id')}"
+    unexpired = f"NOT {expired(f'{alias}.memory_id')}"
     if at is None:
-        return f"e.deleted_after IS NULL AND {unexpired}"
-    return f"e.memory_id <= :high AND {undeleted_at('e')} AND {unexpired}"
+        return f"{alias}.deleted_after IS NULL AND {unexpired}"
+    return f"{put_by(alias)} AND {undeleted_at(alias)} AND {unexpired}"
 
 
 def superseded(at: Snapshot | None) -> str:

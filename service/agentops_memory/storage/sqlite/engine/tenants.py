@@ -15,6 +15,7 @@ from ....domain.model.access import DEFAULT_TENANT, Caller, TenantId
 from ....domain.ports.maintenance import Condition
 from ..base.open_files import file_id
 from .engine import SqliteEngine
+from .in_passing import InPassing
 from .maintenance import SqliteMaintenance
 from .transaction import Work
 
@@ -151,6 +152,11 @@ class TenantsEngine:
             return await self._default.write(caller, work, *args, **kwargs)
         async with self.used(caller) as engine:
             return await engine.write(caller, work, *args, **kwargs)
+
+    @property
+    def in_passing(self) -> InPassing:
+        """For what is done by the clock: it opens no database, and keeps none open."""
+        return InPassing(self)
 
     @property
     def maintenance(self) -> SqliteMaintenance:

@@ -21,8 +21,6 @@ from ...sql.agents.intents import Intents
 from ...sql.agents.namespaces import Namespaces
 from ...sql.agents.seals import Seals
 from ...sql.agents.tasks import Tasks
-from ...sql.hosts.entries import Refs
-from ...sql.hosts.runs import Runs
 from ...sql.idempotency_records import IdempotencyRecords
 from ...sql.imports import Imports
 from ...sql.lifecycles import Lifecycles
@@ -47,12 +45,13 @@ from ..fts.purges import Purges
 from ..fts.search import Search
 from ..fts.segments import Segments
 from ..fts.visibility import Visibility
+from .host_tables import HostTables
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class SqliteTransaction:
+class SqliteTransaction(HostTables):
     """The tables of a connection on which a transaction has begun, or a savepoint in one.
 
     Each is made when it is asked for: a request needs few of them.
@@ -190,14 +189,6 @@ class SqliteTransaction:
     @cached_property
     def archives(self) -> Archives:
         return Archives(self._connection, SQLITE, self.now, self._seals)
-
-    @cached_property
-    def refs(self) -> Refs:
-        return Refs(self._connection, SQLITE, self.now, self._spaces, self._uids)
-
-    @cached_property
-    def runs(self) -> Runs:
-        return Runs(self._connection, SQLITE, self.now, self._uids)
 
     @cached_property
     def agent_directory(self) -> Agents:

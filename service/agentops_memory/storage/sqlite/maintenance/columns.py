@@ -63,6 +63,17 @@ TABLES: Mapping[str, Table] = {
     "supersessions": Table(key="newer_id", columns={
         "newer_id": Kind.KEY, "older_id": Kind.KEY, "at": Kind.INSTANT,
     }),
+    "derivations": Table(key="memory_id", columns={
+        "memory_id": Kind.KEY, "source_id": Kind.KEY,
+    }),
+    "archives": Table(key="memory_id", columns={
+        "memory_id": Kind.KEY, "space_id": Kind.KEY, "sources": Kind.COUNT,
+        "first_at": Kind.INSTANT, "last_at": Kind.INSTANT,
+    }),
+    "passes": Table(key="run", columns={
+        "run": Kind.KEY, "space_id": Kind.KEY, "written": Kind.TAGS, "replaced": Kind.COUNT,
+        "undone_at": Kind.INSTANT,
+    }),
     "lookalikes": Table(key="later_id", columns={
         "later_id": Kind.KEY, "earlier_id": Kind.KEY, "score": Kind.KEY, "at": Kind.INSTANT,
     }),
@@ -153,15 +164,17 @@ TABLES: Mapping[str, Table] = {
     }),
     "refs": Table(key="space_id", columns={
         "space_id": Kind.KEY, "ref": Kind.TEXT, "entries": Kind.COUNT, "size": Kind.COUNT,
+        "newest": Kind.KEY, "consolidated": Kind.KEY,
     }),
     "ref_entries": Table(key="memory_id", columns={
         "memory_id": Kind.KEY, "space_id": Kind.KEY, "name": Kind.TEXT,
         "created_at": Kind.INSTANT, "size": Kind.COUNT, "length": Kind.COUNT,
         "ends_at": Kind.INSTANT, "deleted_after": Kind.KEY, "run": Kind.TEXT,
-        "node": Kind.TEXT, "agent": Kind.TEXT, "method": Kind.TEXT,
+        "node": Kind.TEXT, "agent": Kind.TEXT, "method": Kind.TEXT, "renews": Kind.KEY,
     }),
     "ref_supersessions": Table(key="newer_id", columns={
-        "newer_id": Kind.KEY, "older_id": Kind.KEY, "at": Kind.INSTANT,
+        "newer_id": Kind.KEY, "older_id": Kind.KEY, "made_after": Kind.KEY,
+        "ended_after": Kind.KEY, "pass": Kind.KEY, "seen": Kind.COUNT,
     }),
     "ref_losses": Table(key="memory_id", columns={
         "memory_id": Kind.KEY, "space_id": Kind.KEY, "ends_at": Kind.INSTANT,
@@ -178,10 +191,22 @@ TABLES: Mapping[str, Table] = {
         "at": Kind.INSTANT, "secrets": Kind.TEXT, "wrote": Kind.TAGS, "started_at": Kind.INSTANT,
         "heard_at": Kind.INSTANT, "ended_at": Kind.INSTANT,
     }),
+    "commitments": Table(key="id", columns={
+        "id": Kind.KEY, "uid": Kind.TEXT, "memory_id": Kind.KEY, "space_id": Kind.KEY,
+        "due_at": Kind.INSTANT, "tag": Kind.TEXT, "state": Kind.TEXT, "created_at": Kind.INSTANT,
+        "fired_at": Kind.INSTANT,
+    }),
     "run_events": Table(key="id", columns={
         "id": Kind.KEY, "uid": Kind.TEXT, "run": Kind.KEY, "sequence": Kind.COUNT,
         "type": Kind.TEXT, "payload": Kind.TEXT, "node": Kind.TEXT, "at": Kind.INSTANT,
         "copied": Kind.KEY, "high": Kind.KEY,
+    }),
+    "proposals": Table(key="id", columns={
+        "id": Kind.KEY, "name": Kind.TEXT, "kind": Kind.TEXT, "state": Kind.TEXT,
+        "title": Kind.TEXT, "rationale": Kind.TEXT, "artifact": Kind.TEXT, "checksum": Kind.KEY,
+        "digest": Kind.KEY, "place": Kind.KEY, "size": Kind.COUNT, "source_runs": Kind.TAGS,
+        "synthesizer": Kind.TEXT, "principal": Kind.TEXT, "revision": Kind.COUNT,
+        "created_at": Kind.INSTANT, "updated_at": Kind.INSTANT,
     }),
     "import_rows": Table(key="number", columns={
         "number": Kind.KEY, "project": Kind.TEXT, "row": Kind.TEXT,

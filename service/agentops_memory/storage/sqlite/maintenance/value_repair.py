@@ -18,6 +18,7 @@ from ...sql.liveness import undeleted
 from ...sql.rows import MOST, ids_of, instant, json_of, map_of, micros, tag_array, tag_tuple
 from ..base.errors import decoded
 from .columns import Kind, Table
+from .nearest import NEAREST
 from .values import (
     EARLIEST,
     IS_NONE,
@@ -88,7 +89,7 @@ def _repaired(
 def _replacement(table: str, column: str, kind: Kind) -> str:
     """The expression of what there can be in a column."""
     if kind is Kind.INSTANT:
-        known = [_sane(other) for other in _NEAREST.get((table, column), ())]
+        known = [_sane(other) for other in NEAREST.get((table, column), ())]
         return f"coalesce({', '.join([*known, ':newest', ':newest'])})"
     return _OWN.get((table, column)) or _REPLACEMENTS[kind].format(column)
 
@@ -234,6 +235,9 @@ _OWN: Mapping[tuple[str, str], str] = {
     ("run_events", "sequence"): """(SELECT count(*)
                                      FROM run_events o
                                     WHERE o.run = run_events.run AND o.id < run_events.id)""",
+    ("proposals", "size"): """(length(CAST(artifact AS BLOB))
+                               + length(CAST(coalesce(title, '') AS BLOB))
+                               + length(CAST(coalesce(rationale, '') AS BLOB)))""",
     ("stores", "entries"): f"""(SELECT count(*)
                                  FROM memories m
                                 WHERE m.space_id = stores.space_id AND {undeleted("m")})""",
@@ -242,59 +246,3 @@ _OWN: Mapping[tuple[str, str], str] = {
                              WHERE m.space_id = stores.space_id AND {undeleted("m")})""",
 }
 """What is put in the place of values that other rows tell."""
-
-_OF_REVISIONS = "(SELECT {0}(at) FROM revisions WHERE memory_id = memories.id{1})"
-_BESIDE = """(SELECT at
-                FROM revisions o
-               WHERE o.memory_id = revisions.memory_id AND o.id {0} revisions.id
-            ORDER BY o.id {1}
-               LIMIT 1)"""
-
-_NEAREST: Mapping[tuple[str, str], tuple[str, ...]] = {
-    ("sessions", "started_at"): (
-        "(SELECT min(created_at) FROM memories WHERE session_id = sessions.id)", "ended_at",
-    ),
-    ("sessions", "ended_at"): (
-        "(SELECT max(last_seen_at) FROM memories WHERE session_id = sessions.id)", "started_at",
-    ),
-    ("memories", "created_at"): (_OF_REVISIONS.format("min", ""), "updated_at", "last_seen_at"),
-    ("memories", "updated_at"): (
-        _OF_REVISIONS.format("max", " AND deed <> 'deleted'"), "created_at", "last_seen_at",
-    ),
-    ("memories", "last_seen_at"): ("updated_at", "created_at"),
-    ("memories", "deleted_at"): (
-        _OF_REVISIONS.format("max", " AND deed = 'deleted'"), "updated_at", "created_at",
-    ),
-    ("revisions", "at"): (
-        _BESIDE.format("<", "DESC"), _BESIDE.format(">", "ASC"),
-        "(SELECT created_at FROM memories WHERE id = memory_id)",
-    ),
-    ("transcripts", "heard_at"): ("(SELECT started_at FROM sessions WHERE number = session)",),
-    ("erasures", "erased_at"): ("bytes_gone_at",),
-    ("erasures", "bytes_gone_at"): ("erased_at",),
-    ("stores", "created_at"): ("updated_at", "archived_at"),
-    ("stores", "updated_at"): ("archived_at", "created_at"),
-    ("stores", "archived_at"): ("updated_at", "created_at"),
-    ("intents", "created_at"): (
-        "(SELECT min(created_at) FROM tasks WHERE tasks.intent = intents.id)",
-    ),
-    ("tasks", "created_at"): ("started_at", "completed_at"),
-    ("tasks", "started_at"): ("completed_at", "created_at"),
-    ("tasks", "completed_at"): ("started_at", "created_at"),
-    ("ref_entries", "created_at"): ("(SELECT created_at FROM memories WHERE id = memory_id)",),
-    ("ref_entries", "ends_at"): (
-        "(SELECT expires_at FROM lifecycles l WHERE l.memory_id = ref_entries.memory_id)",
-    ),
-    ("ref_tags", "created_at"): ("(SELECT created_at FROM memories WHERE id = memory_id)",),
-    ("runs", "started_at"): ("ended_at", "heard_at"),
-    ("runs", "heard_at"): ("ended_at", "started_at"),
-    ("runs", "ended_at"): ("heard_at", "started_at"),
-    ("runs", "at"): ("started_at",),
-    ("run_events", "at"): ("(SELECT started_at FROM runs WHERE runs.id = run)",),
-    ("versions", "redacted_at"): (
-        """(SELECT at
-              FROM revisions r
-             WHERE r.memory_id = versions.memory_id AND r.number = versions.number)""",
-    ),
-}  # fmt: skip
-"""The instants that are known of a row, the nearest first."""

@@ -69,6 +69,8 @@ def damaged_rows(
     names = sorted(table.columns, key=table.key.__eq__)
     columns = {it: table.columns[it] for it in names if table.columns[it] in IS_NONE}
     wrong = [IS_NONE[kind].format(column) for column, kind in columns.items()]
+    if not wrong:
+        return []
     rows = database.execute(
         f"""SELECT CAST({table.key} AS BLOB), {", ".join(wrong)}
               FROM {name} NOT INDEXED

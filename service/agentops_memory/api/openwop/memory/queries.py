@@ -1,15 +1,34 @@
 """What a request of OpenWOP says beside its body: refs, bounds, cursors."""
 
 import re
+from collections.abc import Collection
+from dataclasses import replace
+from enum import StrEnum
+from typing import TypeVar
 from urllib.parse import unquote_to_bytes
 
 from starlette.requests import Request
 
-from ...domain.errors import BadFields
-from ...domain.hosts.screen import LONGEST_TAG
-from ...domain.model.hosts import MemoryRef, Offset, RefEntryId, RefQuery, RunId
-from ...domain.text.normalization import REPLACEMENT
-from ..kit.http import exact_parameter
+from ....domain.errors import BadFields
+from ....domain.hosts.screen import LONGEST_TAG
+from ....domain.model.hosts.commitments import (
+    CommitmentId,
+    CommitmentQuery,
+    CommitmentState,
+    commitment_uid,
+)
+from ....domain.model.hosts.entries import RefEntryId, RefQuery
+from ....domain.model.hosts.proposals import (
+    ArtifactKind,
+    InstalledRef,
+    ProposalId,
+    ProposalQuery,
+    ProposalState,
+)
+from ....domain.model.hosts.runs import Offset, RunId
+from ....domain.model.space import MemoryRef
+from ....domain.text.normalization import REPLACEMENT
+from ...kit.http import exact_parameter
 
 TENANT_MEMORY = "tenant-memory"
 SHOWN, MOST_SHOWN = 100, 500  # entries of a page
@@ -18,6 +37,9 @@ MOST_LISTED = 1000  # refs, events
 
 _NUMBER = re.compile(r"\d+", re.ASCII)
 _DIGITS = 18  # that are read: a larger number is as good as this one
+
+
+E = TypeVar("E", bound=StrEnum)
 
 
 class Asked:
@@ -51,6 +73,13 @@ class Asked:
 
     def ref(self) -> MemoryRef:
         return MemoryRef(self.text("memoryRef") or TENANT_MEMORY)
+
+    def required_ref(self) -> MemoryRef:
+        """The ref, which is not meant where it is not said."""
+        said = self.text("memoryRef")
+        if said is None:
+            self._faults.append(("memoryRef", "is required"))
+        return MemoryRef(said or "")
 
     def run(self) -> RunId | None:
         said = self.text("runId")
@@ -94,6 +123,50 @@ class Asked:
     def after_event(self) -> Offset:
         return Offset(self.number("after") or 0)
 
+    def choice(self, name: str, among: Collection[str]) -> str | None:
+        """One of a few texts."""
+        said = self.text(name)
+        if said is not None and said not in among:
+            self._faults.append((name, f"must be one of {', '.join(among)}"))
+        return said
+
+    def after_commitment(self) -> str | None:
+        """The stable id of the commitment after which a page begins."""
+        said = self.text("after")
+        uid = None if said is None else commitment_uid(CommitmentId(said))
+        if said is not None and uid is None:
+            self._faults.append(("after", "is the id of no commitment"))
+        return uid
+
+    def commitments(self) -> CommitmentQuery:
+        """Which commitments are listed."""
+        ref, state = self.text("memoryRef"), self.choice("state", tuple(CommitmentState))
+        query = CommitmentQuery(
+            ref=None if ref is None else MemoryRef(ref),
+            after=self.after_commitment(),
+            limit=self.limit(SHOWN, MOST_LISTED),
+        )
+        self.done()
+        return query if state is None else replace(query, state=CommitmentState(state))
+
+    def proposals(self) -> ProposalQuery:
+        """Which proposals are listed."""
+        after = self.text("after")
+        return ProposalQuery(
+            state=self.member("state", ProposalState),
+            kind=self.member("kind", ArtifactKind),
+            after=None if after is None else ProposalId(after),
+            limit=self.limit(SHOWN, MOST_LISTED),
+        )
+
+    def member(self, name: str, of: type[E]) -> E | None:
+        """One of a closed set."""
+        said = self.text(name)
+        if said is not None and said not in set(of):
+            self._faults.append((name, f"must be one of {', '.join(of)}"))
+            return None
+        return None if said is None else of(said)
+
     def done(self) -> None:
         """Refuse with BadFields if something is wrong."""
         if self._faults:
@@ -102,15 +175,31 @@ class Asked:
 
 def entry_in_path(request: Request) -> RefEntryId:
     """The id in the path, exactly; BadFields for what is no text."""
-    return RefEntryId(_in_path(request, "memoryId"))
+    return RefEntryId(text_in_path(request, "memoryId"))
 
 
 def run_in_path(request: Request) -> RunId:
     """The same, of a run."""
-    return RunId(_in_path(request, "runId"))
+    return RunId(text_in_path(request, "runId"))
 
 
-def _in_path(request: Request, name: str) -> str:
+def proposal_in_path(request: Request) -> ProposalId:
+    """The same, of a proposal."""
+    return ProposalId(text_in_path(request, "proposalId"))
+
+
+def artifact_in_path(request: Request) -> InstalledRef:
+    """The same, of what is installed."""
+    return InstalledRef(text_in_path(request, "artifactRef"))
+
+
+def ref_in_path(request: Request) -> MemoryRef:
+    """The same, of a ref."""
+    return MemoryRef(text_in_path(request, "memoryRef"))
+
+
+def text_in_path(request: Request, name: str) -> str:
+    """The same, of anything."""
     text: str = request.path_params[name]
     if REPLACEMENT in text:  # which stands for bytes that are no UTF-8, unless it was sent
         sent = unquote_to_bytes(request.scope["raw_path"])

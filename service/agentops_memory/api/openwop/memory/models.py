@@ -5,7 +5,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
-from ..kit.bodies import Instant
+from ...kit.bodies import Instant
 
 CAMEL = ConfigDict(alias_generator=to_camel)
 
@@ -29,6 +29,8 @@ class ProblemDetails(BaseModel):
     from_seq: int | None = None
     source_run_id: str | None = None
     reason: str | None = None
+    budget: int | None = None
+    minimum_required: int | None = None
 
 
 class OpenWopProblem(BaseModel):
@@ -52,6 +54,7 @@ class HostDiscovery(BaseModel):
     memory: dict[str, Any]
     agents: dict[str, Any]
     capabilities: dict[str, Any]
+    fixtures: list[str] | None = None
 
 
 class RefEntryObject(BaseModel):
@@ -116,7 +119,7 @@ class ProvenanceObject(BaseModel):
     memory_ref: str
     memory_id: str
     written_by: WrittenBy
-    method: Literal["put"]
+    method: Literal["put", "extract-1", "host"]
     derived_from: list[str]
     superseded_by: list[str] | None = None
     seen: int
@@ -149,7 +152,7 @@ class RunObject(BaseModel):
     ended_at: Instant | None = None
     agent_id: str | None = None
     workflow_id: str | None = None
-    kind: Literal["host", "replay", "branch"]
+    kind: Literal["host", "pass", "replay", "branch"]
     source_run_id: str | None = None
 
 

@@ -6,15 +6,17 @@ from dataclasses import dataclass
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ...domain.hosts.entries import RefEntries
-from ...domain.hosts.runs import Runs
-from ...domain.memories.idempotency import IdempotentRequest
-from ...domain.model.access import Caller
-from ...domain.model.hosts import MemoryRef, RunId, RunStatus
-from ...telemetry import Cut, annotate
-from ..kit.bodies import JSON, answered, written
-from ..kit.endpoint import current_caller
-from ..kit.http import fitting
+from ....domain.hosts.commitments import Commitments
+from ....domain.hosts.entries import RefEntries
+from ....domain.hosts.runs import Runs
+from ....domain.memories.idempotency import IdempotentRequest
+from ....domain.model.access import Caller
+from ....domain.model.hosts.runs import RunId, RunStatus
+from ....domain.model.space import MemoryRef
+from ....telemetry import Cut, annotate
+from ...kit.bodies import JSON, answered, written
+from ...kit.endpoint import current_caller
+from ...kit.http import fitting
 from . import bodies as b
 from . import wire
 from .bodies import BODIES
@@ -30,12 +32,13 @@ class OpenWop:
 
     entries: RefEntries
     runs: Runs
+    commitments: Commitments
 
     async def list_entries(self, request: Request) -> Response:
         asked = Asked(request)
         ref, run, query = asked.ref(), asked.run(), asked.listing()
         asked.done()
-        _annotate(ref, run=run)
+        noted(ref, run=run)
         page = await self.entries.list(current_caller(request), ref, query, run)
         shown = fitting(written(wire.entry(each)) for each in page.entries)
         annotate({"memory.result_count": len(shown)})
@@ -48,15 +51,15 @@ class OpenWop:
         asked, id_ = Asked(request), entry_in_path(request)
         ref, run = asked.ref(), asked.run()
         asked.done()
-        _annotate(ref, run=run, entry=id_)
+        noted(ref, run=run, entry=id_)
         found = await self.entries.get(current_caller(request), ref, id_, run)
         return answered({"memoryRef": ref, "entry": wire.entry(found)})
 
     async def put_entry(self, request: Request) -> Response:
         given = await BODIES.read(request, b.RefEntryBody)
         draft = wire.draft(given)
-        _annotate(draft.ref, run=given.run_id, node=given.node_id)
-        caller, idempotency = await _asked(request, "put")
+        noted(draft.ref, run=given.run_id, node=given.node_id)
+        caller, idempotency = await asked_once(request, "put")
         done = await self.entries.put(caller, draft, idempotency=idempotency)
         annotate({"memory.entry.id": Cut(done.value.id, SHOWN_NAME)})
         shown = {"memoryRef": draft.ref, "entry": wire.entry(done.value)}
@@ -66,8 +69,8 @@ class OpenWop:
         asked, id_ = Asked(request), entry_in_path(request)
         ref, run = asked.ref(), asked.run()
         asked.done()
-        _annotate(ref, run=run, entry=id_)
-        caller, idempotency = await _asked(request, "delete")
+        noted(ref, run=run, entry=id_)
+        caller, idempotency = await asked_once(request, "delete")
         await self.entries.delete(caller, ref, id_, run, idempotency=idempotency)
         return answered({"memoryRef": ref, "memoryId": id_, "removed": True})
 
@@ -76,7 +79,7 @@ class OpenWop:
         ref, text, tag = asked.ref(), asked.words(), asked.tag()
         limit, budget = asked.limit(FOUND, MOST_FOUND), asked.budget()
         asked.done()
-        _annotate(ref)
+        noted(ref)
         found = await self.entries.search(
             current_caller(request), ref, text, tag=tag, limit=limit, budget=budget
         )
@@ -89,7 +92,7 @@ class OpenWop:
         asked, id_ = Asked(request), entry_in_path(request)
         ref = asked.ref()
         asked.done()
-        _annotate(ref, entry=id_)
+        noted(ref, entry=id_)
         found = await self.entries.provenance(current_caller(request), ref, id_)
         return answered(wire.provenance(found, ref))
 
@@ -105,34 +108,36 @@ class OpenWop:
 
     async def open_run(self, request: Request) -> Response:
         given = await BODIES.read(request, b.RunBody, empty=True)
-        caller, idempotency = await _asked(request, "open_run")
+        caller, idempotency = await asked_once(request, "open_run")
         draft = wire.run_draft(given)
         run, is_new = await self.runs.open(caller, draft, idempotency=idempotency)
         annotate({"openwop.run_id": Cut(run.id, SHOWN_NAME)})
         return answered(wire.opened(run), 201 if is_new else 200)
 
     async def get_run(self, request: Request) -> Response:
-        found = await self.runs.get(current_caller(request), _run(request))
+        found = await self.runs.get(current_caller(request), run_of(request))
         return answered(wire.run(found))
 
     async def register_secret(self, request: Request) -> Response:
         given = await BODIES.read(request, b.RunSecretBody)
         caller = current_caller(request)
-        done = await self.runs.register(caller, _run(request), given.secret_id, given.value)
+        done = await self.runs.register(caller, run_of(request), given.secret_id, given.value)
         return answered({"secretId": given.secret_id, "registered": done})
 
     async def end_run(self, request: Request) -> Response:
         given = await BODIES.read(request, b.RunEndBody)
-        caller, idempotency = await _asked(request, "end_run")
+        caller, idempotency = await asked_once(request, "end_run")
         status = RunStatus(given.status)
-        ended = await self.runs.end(caller, _run(request), status, idempotency=idempotency)
+        ended = await self.runs.end(caller, run_of(request), status, idempotency=idempotency)
         return answered(wire.run(ended))
 
     async def list_run_events(self, request: Request) -> Response:
         asked = Asked(request)
         after, limit = asked.after_sequence(), asked.limit(SHOWN, MOST_LISTED)
         asked.done()
-        log = await self.runs.log(current_caller(request), _run(request), after, limit)
+        caller = current_caller(request)
+        await self.commitments.fire_due(caller)
+        log = await self.runs.log(caller, run_of(request), after, limit)
         shown = fitting(written(wire.event(each)) for each in log.events)
         annotate({"memory.result_count": len(shown)})
         is_complete = log.is_complete and len(shown) == len(log.events)
@@ -143,7 +148,9 @@ class OpenWop:
         after, limit = asked.after_event(), asked.limit(SHOWN, MOST_LISTED)
         type_ = asked.text("type")
         asked.done()
-        events, following = await self.runs.events(current_caller(request), after, limit, type_)
+        caller = current_caller(request)
+        await self.commitments.fire_due(caller)
+        events, following = await self.runs.events(caller, after, limit, type_)
         shown = fitting(written(wire.event(each)) for each in events)
         annotate({"memory.result_count": len(shown)})
         if len(shown) < len(events):
@@ -152,10 +159,10 @@ class OpenWop:
 
     async def fork_run(self, request: Request) -> Response:
         given = await BODIES.read(request, b.RunForkBody)
-        caller, idempotency = await _asked(request, "fork_run")
+        caller, idempotency = await asked_once(request, "fork_run")
         forked = await self.runs.fork(
             caller,
-            _run(request),
+            run_of(request),
             min(given.from_seq or 0, BEYOND),
             is_branch=given.mode == "branch",
             idempotency=idempotency,
@@ -169,18 +176,19 @@ def _list(name: str, items: Sequence[bytes], beside: wire.JsonObject) -> Respons
     return Response(listed + written(beside)[1:], media_type=JSON)
 
 
-async def _asked(request: Request, operation: str) -> tuple[Caller, IdempotentRequest | None]:
+async def asked_once(request: Request, operation: str) -> tuple[Caller, IdempotentRequest | None]:
     """Whose request it is, and it under its idempotency key, which is of one operation."""
     return await BODIES.caller_and_idempotency(request, holder=f"openwop {operation}")
 
 
-def _run(request: Request) -> RunId:
+def run_of(request: Request) -> RunId:
+    """The run in the path, which the span tells."""
     run = run_in_path(request)
     annotate({"openwop.run_id": Cut(run, SHOWN_NAME)})
     return run
 
 
-def _annotate(
+def noted(
     ref: str, *, run: str | None = None, node: str | None = None, entry: str | None = None
 ) -> None:
     """What the span tells: names alone, each with its secrets taken out."""

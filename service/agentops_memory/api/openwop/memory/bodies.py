@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
-from ...domain.hosts.rules import (
+from ....domain.hosts.rules import (
     AGENT_LENGTHS,
     LONGEST_ID,
     LONGEST_NODE,
@@ -16,14 +16,14 @@ from ...domain.hosts.rules import (
     is_reserved,
     reserved,
 )
-from ...domain.hosts.screen import LONGEST_TAG, MAX_CONTENT
-from ...domain.memories.redactor import LONGEST_ID as LONGEST_SECRET_ID
-from ...domain.model.memory import MAX_SUPERSEDED, MAX_TTL
-from ...domain.text.normalization import clean
-from ...domain.text.visible import has_controls
-from ..kit.bodies import GIVEN, Bodies, Instant
-from ..kit.faults import bad_fields, fault, fault_of
-from ..kit.paging import instant
+from ....domain.hosts.screen import LONGEST_TAG, MAX_CONTENT
+from ....domain.memories.redactor import LONGEST_ID as LONGEST_SECRET_ID
+from ....domain.model.memory import MAX_SUPERSEDED, MAX_TTL
+from ....domain.text.normalization import clean
+from ....domain.text.visible import has_controls
+from ...kit.bodies import GIVEN, Bodies, Instant
+from ...kit.faults import bad_fields, fault, fault_of
+from ...kit.paging import instant
 
 MAX_REFS = 32  # that a run declares
 LONGEST_BODY = 1024 * 1024  # bytes
@@ -78,13 +78,14 @@ def _run(name: str) -> str:
     return name
 
 
-def _instant(text: str) -> str:
+def instant_text(text: str) -> str:
     if instant(text, needs_offset=True) is None:
         raise fault("must be an RFC 3339 time with an offset")
     return text
 
 
 Exact = AfterValidator(_exact)
+Zoned = Annotated[Instant, AfterValidator(instant_text)]
 Printable = AfterValidator(_printable)
 MemoryRefText = Annotated[
     str,
@@ -96,12 +97,15 @@ RunName = Annotated[
     str, Field(min_length=1, max_length=LONGEST_RUN), Exact, Printable, AfterValidator(_run)
 ]
 EntryName = Annotated[str, Field(min_length=1, max_length=LONGEST_ID), Exact, Printable]
+OwnName = Annotated[EntryName, AfterValidator(_own)]
 Node = Annotated[str, Field(min_length=1, max_length=LONGEST_NODE), Exact, Printable]
 AgentName = Annotated[
     str, Field(min_length=AGENT_LENGTHS[0], max_length=AGENT_LENGTHS[-1]), Exact, Printable
 ]
 Workflow = Annotated[str, Field(min_length=1, max_length=LONGEST_ID), Exact, Printable]
 Tags = Annotated[list[Annotated[str, Field(max_length=LONGEST_TAG), Exact]], AfterValidator(_tags)]
+
+ContentText = Annotated[str, Exact, AfterValidator(_said)]
 
 CAMEL = ConfigDict(**GIVEN, alias_generator=to_camel)
 
@@ -111,12 +115,12 @@ class RefEntryBody(BaseModel):
 
     model_config = CAMEL
     memory_ref: MemoryRefText
-    content: Annotated[str, Exact, AfterValidator(_said)]
+    content: ContentText
     tags: Tags = []
-    expires_at: Annotated[Instant, AfterValidator(_instant)] | None = None
+    expires_at: Zoned | None = None
     ttl_seconds: Annotated[int, Field(ge=1, le=MAX_TTL)] | None = None
     supersedes: Annotated[list[EntryName], Field(max_length=MAX_SUPERSEDED)] = []
-    id: Annotated[EntryName, AfterValidator(_own)] | None = None
+    id: OwnName | None = None
     run_id: RunName | None = None
     node_id: Node | None = None
     agent_id: AgentName | None = None

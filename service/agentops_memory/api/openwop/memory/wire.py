@@ -3,7 +3,7 @@
 from datetime import datetime, timedelta
 from typing import Any
 
-from ...domain.errors import (
+from ....domain.errors import (
     AnswerLost,
     BadFields,
     Conflict,
@@ -12,24 +12,23 @@ from ...domain.errors import (
     Refusal,
     TooMany,
 )
-from ...domain.hosts.rules import MemoryChanged
-from ...domain.hosts.run_rules import SnapshotLost
-from ...domain.model.hosts import (
-    MemoryRef,
+from ....domain.hosts.passes.rules import BudgetExceeded
+from ....domain.hosts.proposals.rules import ArtifactInvalid
+from ....domain.hosts.rules import MemoryChanged
+from ....domain.hosts.run_rules import SnapshotLost
+from ....domain.model.hosts.entries import (
     Origin,
     Provenance,
     RefDraft,
     RefEntry,
     RefEntryId,
     RefExtent,
-    Run,
-    RunDraft,
-    RunEvent,
-    RunId,
 )
-from ...domain.model.memory import NO_CHANGE, LifecycleChange
-from ..kit.ids import EVENT, public_id
-from ..kit.paging import instant
+from ....domain.model.hosts.runs import Run, RunDraft, RunEvent, RunId
+from ....domain.model.memory import NO_CHANGE, LifecycleChange
+from ....domain.model.space import MemoryRef
+from ...kit.ids import EVENT, public_id
+from ...kit.paging import instant
 from . import bodies as b
 
 JsonObject = dict[str, Any]
@@ -93,10 +92,10 @@ def entry(of: RefEntry) -> JsonObject:
 
 def provenance(of: Provenance, ref: MemoryRef) -> JsonObject:
     origin = {"runId": of.origin.run, "nodeId": of.origin.node, "agentId": of.origin.agent}
-    return _present({
+    return present({
         "memoryRef": ref,
         "memoryId": of.id,
-        "writtenBy": _present(origin),
+        "writtenBy": present(origin),
         "method": of.origin.method.value,
         "derivedFrom": list(of.derived_from),
         "supersededBy": list(of.superseded_by) or None,
@@ -114,7 +113,7 @@ def opened(of: Run) -> JsonObject:
 
 
 def run(of: Run) -> JsonObject:
-    return opened(of) | _present({
+    return opened(of) | present({
         "endedAt": None if of.ended_at is None else rendered(of.ended_at),
         "agentId": of.agent,
         "workflowId": of.workflow,
@@ -134,7 +133,7 @@ def forked(of: Run, mode: str) -> JsonObject:
 
 
 def event(of: RunEvent) -> JsonObject:
-    return _present({
+    return present({
         "eventId": public_id(EVENT, of.uid),
         "runId": of.run,
         "type": of.type.value,
@@ -178,10 +177,17 @@ def _details(refusal: Refusal, status: int, request_id: str) -> JsonObject:
     details: JsonObject = {}
     if isinstance(refusal, BadFields):
         details["fields"] = [{"field": name, "problem": said} for name, said in refusal.faults]
+    if isinstance(refusal, ArtifactInvalid):
+        lacks = "must be text that is not empty"
+        details["fields"] = [
+            {"field": f"artifact.{name}", "problem": lacks} for name in refusal.missing
+        ]
     if isinstance(refusal, Denied) and refusal.scope is not None:
         details["scopeRequired"] = refusal.scope
     if isinstance(refusal, TooMany):
         details |= {"retryAfterMs": refusal.retry_after * 1000, "scope": "key"}
+    if isinstance(refusal, BudgetExceeded):
+        details |= {"budget": refusal.budget, "minimumRequired": refusal.required}
     if isinstance(refusal, SnapshotLost):
         details |= {
             "fromSeq": refusal.from_sequence,
@@ -193,5 +199,6 @@ def _details(refusal: Refusal, status: int, request_id: str) -> JsonObject:
     return details
 
 
-def _present(members: JsonObject) -> JsonObject:
+def present(members: JsonObject) -> JsonObject:
+    """The members that have a value: what has none is absent."""
     return {name: value for name, value in members.items() if value is not None}

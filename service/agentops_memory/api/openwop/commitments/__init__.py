@@ -1,0 +1,1 @@
+"""Commitments: their bodies, answers and routes."""

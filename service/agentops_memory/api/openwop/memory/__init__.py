@@ -1,0 +1,1 @@
+"""The adapter of hosts, their runs and events, and what the other families share."""

@@ -1,0 +1,1 @@
+"""Passes over refs and forgetting: their bodies, answers and routes."""

@@ -1,0 +1,1 @@
+"""Proposals: their bodies, answers and routes."""

@@ -1,0 +1,44 @@
+"""The undo of a pass: all of it, or nothing."""
+
+from ...memories.idempotency import IdempotentRequest, is_due
+from ...model.hosts.passes import Pass, Undone
+from ...model.hosts.runs import RunEventType, RunId
+from ...ports.engine import Ids, Transaction
+from ..changes import removed
+from ..recorded import recorded
+from ..run_rules import known_run
+from .rules import PassNotUndoable
+
+
+def undo_pass(tx: Transaction, run: RunId) -> Undone:
+    """Bring back what a pass has replaced, and take away what it has written."""
+    tx.caller.require_refs()
+    done = undoable(tx, run)
+    tx.passes.undo(done)
+    for memory in done.written:
+        removed(tx, memory)
+    recorded(tx, (RunEventType.UNDONE, {"runId": run}), refs=(done.ref,))
+    return Undone(run=run, restored=tx.passes.restored(done), removed=len(done.written))
+
+
+def undoable(tx: Transaction, run: RunId) -> Pass:
+    """The pass that the run is; PassNotUndoable."""
+    known = known_run(tx, run)
+    done = None if known.is_open else tx.passes.get(known)
+    if done is None or done.is_undone or not tx.passes.is_whole(done):
+        raise PassNotUndoable
+    return done
+
+
+def is_undo_due(tx: Transaction, run: RunId, idempotency: IdempotentRequest | None) -> bool:
+    """Whether it was not undone under the idempotency key; PassNotUndoable."""
+    return is_due(tx, idempotency) and bool(undoable(tx, run))
+
+
+def ids_of_undone(undone: Undone) -> Ids:
+    return {"restored": undone.restored, "removed": undone.removed}
+
+
+def undone_again(tx: Transaction, ids: Ids, run: RunId) -> Undone:
+    tx.caller.require_refs()
+    return Undone(run=run, restored=int(ids["restored"]), removed=int(ids["removed"]))

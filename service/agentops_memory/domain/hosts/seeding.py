@@ -1,0 +1,118 @@
+"""Entries as no request may put them: at an end that is past, dated, or with what is secret.
+
+The conformance seams alone need them: what a test demands of reading must be there first.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from ..memories.idempotency import IdempotentRequest, idempotent
+from ..memories.limits import require_room
+from ..memories.redactor import Redaction
+from ..model.access import Caller, Role
+from ..model.hosts.entries import RefDraft, RefEntry
+from ..model.stores import Written
+from ..ports.engine import Engine, Ids, Transaction
+from ..text.instants import whole_milliseconds
+from .armed import arm, conditions_of, fire_met
+from .changes import ScreenOutdated, added, removed
+from .rules import require_plain, require_ref
+from .screen import Screen
+from .screened_writes import IsCurrent, screen_of, written
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seed:
+    """An entry of no run, with its end and its date; without one it is dated now."""
+
+    draft: RefDraft
+    ends: datetime | None = None
+    at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seeding:
+    """Puts seeds. Denied for another tenant's ref, BadFields for what can be no name."""
+
+    engine: Engine
+    redaction: Redaction
+
+    async def seed(
+        self,
+        caller: Caller,
+        seeds: Sequence[Seed],
+        *,
+        idempotency: IdempotentRequest | None = None,
+    ) -> Written[int]:
+        """Put all of them, screened, in one transaction; how many.
+
+        An end may be past already, and a live entry that has the id of one is replaced. What
+        has not ended arms and fires commitments, as every put does.
+        """
+        work = idempotent(count_seeded, idempotency, again=_seeded_again)
+
+        async def write(screen: Screen, is_current: IsCurrent) -> Written[int]:
+            _require_names(caller, screen, seeds)
+            clean = await asyncio.to_thread(_screened, screen, seeds)
+            return await self.engine.write(caller, work, clean, is_current)
+
+        done = await written(self.redaction, caller, write)
+        return replace(done.value, redacted=done.redacted)
+
+    async def clean(self, caller: Caller, texts: Sequence[str]) -> Sequence[str]:
+        """The texts without secrets, as they would be put."""
+        screen = screen_of(self.redaction, caller)
+        return await asyncio.to_thread(lambda: list(map(screen.content, texts)))
+
+    async def plant(self, caller: Caller, seeds: Sequence[Seed]) -> Sequence[RefEntry]:
+        """Put all of them as they are, whatever secret they hold; the entries."""
+        _require_names(caller, screen_of(self.redaction, caller), seeds)
+        put = await self.engine.write(caller, seed_entries, seeds)
+        return [each.value for each in put]
+
+
+def seed_entries(tx: Transaction, seeds: Sequence[Seed]) -> Sequence[Written[RefEntry]]:
+    tx.caller.require_refs()
+    require_room(tx)
+    return [_seeded(tx, each) for each in seeds]
+
+
+def count_seeded(tx: Transaction, seeds: Sequence[Seed], is_current: IsCurrent) -> Written[int]:
+    if not is_current():
+        raise ScreenOutdated
+    put = seed_entries(tx, seeds)
+    return Written(value=len(put), is_new=True, fired=sum(each.fired for each in put))
+
+
+def _seeded_again(tx: Transaction, _: Ids, seeds: Sequence[Seed], __: IsCurrent) -> Written[int]:
+    tx.caller.require_refs()
+    return Written(value=len(seeds))
+
+
+def _seeded(tx: Transaction, seed: Seed) -> Written[RefEntry]:
+    draft, conditions = seed.draft, conditions_of(seed.draft.tags, tx.now)
+    held = None if draft.id is None else tx.refs.get(draft.ref, draft.id)
+    if held is not None:
+        removed(tx, held.memory)
+    ends = None if seed.ends is None else whole_milliseconds(seed.ends)
+    entry = added(tx, draft, ends=ends, at=seed.at)
+    if ends is not None and ends <= tx.now:
+        return Written(value=entry, is_new=True)
+    fired = fire_met(tx, draft.ref, entry)
+    for each in conditions:
+        arm(tx, entry.memory, each)
+    return Written(value=entry, is_new=True, fired=fired)
+
+
+def _require_names(caller: Caller, screen: Screen, seeds: Sequence[Seed]) -> None:
+    caller.require(Role.WRITER)
+    caller.require_refs()
+    for each in seeds:
+        require_ref(each.draft.ref, caller.tenant, screen)
+        require_plain(screen, id=each.draft.id)
+
+
+def _screened(screen: Screen, seeds: Sequence[Seed]) -> Sequence[Seed]:
+    return [replace(each, draft=screen.draft(each.draft)) for each in seeds]

@@ -1,0 +1,177 @@
+"""A suite that tests a service through its conformance seams, as its operator lets it."""
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from json import dumps
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+
+from agentops_memory.storage.sqlite.base.connection import connect
+
+from .callers import calling, made_key
+from .openwop_hosts import DISCOVERY, Host, Json, ok
+from .service import Service, serving
+
+OTHER = "conformance-other"
+FIXTURES = (
+    "conformance-noop",
+    "conformance-agent-memory-roundtrip",
+    "conformance-agent-memory-redaction",
+    "conformance-agent-memory-ttl",
+)
+ACROSS = (
+    "conformance-agent-memory-injection-budget",
+    "conformance-agent-memory-cross-tenant",
+)
+ROUTES = (  # each seam, with what stands for its variables
+    ("POST", "/runs"),
+    ("GET", "/runs/x"),
+    ("GET", "/runs/x/events"),
+    ("GET", "/runs/x/events/poll"),
+    ("POST", "/runs/x:fork"),
+    ("POST", "/test/memory/seed"),
+    ("POST", "/test/memory/compact"),
+    ("GET", "/memory/x"),
+    ("GET", "/host/sample/memory"),
+    ("GET", "/host/sample/memory/x"),
+    ("DELETE", "/host/sample/memory/x"),
+    ("GET", "/host/openwop-app/memory"),
+    ("GET", "/host/openwop-app/memory/x"),
+    ("DELETE", "/host/openwop-app/memory/x"),
+    ("POST", "/host/sample/memory/distill"),
+    ("POST", "/host/sample/memory/consolidate"),
+    ("POST", "/host/sample/commitment/fire"),
+    ("POST", "/host/sample/proposals"),
+    ("GET", "/host/sample/proposals"),
+    ("GET", "/host/sample/proposals/x"),
+    ("PATCH", "/host/sample/proposals/x"),
+    ("POST", "/host/sample/proposals/x/apply"),
+    ("POST", "/host/sample/proposals/x/reject"),
+    ("DELETE", "/host/sample/proposals/x"),
+)
+REF = "mem://suite"
+BAD_REFS: tuple[object, ...] = (
+    7, "", None, "a/../b", "x" * 257, "a\x00b", "\ud800", "tenants/acme/x", "x [BYOK:key]", ["x"],
+    {},
+)  # fmt: skip
+BAD_ENTRIES: tuple[object, ...] = (
+    7, {}, [], [7], [{"id": "a"}], [{"content": "x"}], [{"id": "", "content": "x"}],
+    [{"id": "a", "content": " "}], [{"id": "a", "content": "x" * 65_537}],
+    [{"id": "a", "content": 7}], [{"id": "mem_" + "0" * 32, "content": "x"}],
+    [{"id": "a\n", "content": "x"}], [{"id": "a", "content": "x", "tags": ["archive"]}],
+    [{"id": "a", "content": "x", "tags": "t"}],
+    [{"id": "a", "content": "x", "expiresAt": "yesterday"}],
+    [{"id": "a", "content": "x", "expiresAt": 7}], [{"id": "a", "content": "x"}] * 501,
+)  # fmt: skip
+BAD_SOURCES: tuple[object, ...] = (7, [], [7], [{}], [""], ["x"] * 101)
+HOSTILE: dict[str, list[object]] = {  # bodies that are refused, by the route
+    "/runs": [
+        {}, {"workflowId": 7}, {"workflowId": ""}, {"workflowId": "nothing"}, {"workflowId": []},
+        {"workflowId": "conformance-noop\x00"},
+    ],
+    "/runs/x:fork": [
+        {}, {"mode": "x"}, {"mode": "branch"}, {"mode": "replay", "fromSeq": -1},
+        {"mode": "replay", "runOptionsOverlay": {"a": 1}}, {"mode": "replay", "fromSeq": 2**70},
+        {"mode": "replay"},
+    ],
+    "/test/memory/seed": [
+        *({"memoryRef": it, "entries": [{"id": "a", "content": "x"}]} for it in BAD_REFS),
+        *({"memoryRef": REF, "entries": it} for it in BAD_ENTRIES),
+    ],
+    "/test/memory/compact": [{}, *({"memoryRef": it} for it in BAD_REFS)],
+    "/host/sample/memory/distill": [
+        {}, *({"memoryRef": it} for it in BAD_REFS),
+        *({"memoryRef": REF, "tokenBudget": it} for it in (0, -1, "9", 1.5, True)),
+        *({"memoryRef": REF, "sources": it} for it in BAD_SOURCES),
+    ],
+    "/host/sample/memory/consolidate": [
+        {}, *({"memoryRef": it} for it in BAD_REFS),
+        {"memoryRef": REF, "includeSecretCanary": "yes"},
+    ],
+    "/host/sample/commitment/fire": [
+        {}, {"memoryRef": REF}, *({"memoryRef": it, "condition": "predicate"} for it in BAD_REFS),
+        {"memoryRef": REF, "condition": "never"}, {"memoryRef": REF, "condition": 7},
+        {"memoryRef": REF, "condition": "time", "includeIntentionCanary": 1},
+    ],
+    "/host/sample/proposals": [{}, {"kind": "rule", "artifact": {}}, {"kind": "agent-pack"}],
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suite:
+    """A suite with the key of a writer, of the tenant default unless told."""
+
+    service: Service
+    http: httpx.Client
+
+    @property
+    def host(self) -> Host:
+        return Host(self.http)
+
+    def post(self, path: str, body: object = None, **options: Any) -> httpx.Response:
+        return self.http.post(f"/v1{path}", content=dumps(body).encode(), **options)
+
+    def get(self, path: str, **query: object) -> httpx.Response:
+        return self.http.get(f"/v1{path}", params=query or None)  # type: ignore[arg-type]
+
+    def discovered(self) -> Json:
+        found: Json = ok(self.http.get(DISCOVERY))
+        return found
+
+    def ran(self, workflow: str, status: str = "completed") -> Json:
+        """A run of a workflow that has ended so, as it is shown."""
+        started = ok(self.post("/runs", {"workflowId": workflow}), 201)
+        assert started["status"] == status
+        run: Json = ok(self.http.get(started["statusUrl"]))
+        assert run["status"] == status
+        return run
+
+    def compacted(self, ref: str) -> Json:
+        done: Json = ok(self.post("/test/memory/compact", {"memoryRef": ref}))
+        return done
+
+    def seed(self, *entries: Json, ref: str = REF) -> int:
+        """How many entries were put."""
+        body = {"memoryRef": ref, "entries": list(entries)}
+        seeded: int = ok(self.post("/test/memory/seed", body), 201)["seeded"]
+        return seeded
+
+    def listed(self, ref: str = REF, **query: object) -> list[Json]:
+        """Entries of a ref, by the path that is a suite's."""
+        entries: list[Json] = ok(self.get(f"/memory/{quote(ref, safe='')}", **query))["entries"]
+        return entries
+
+    def events(self, run: str) -> list[Json]:
+        told: Json = ok(self.get(f"/runs/{run}/events"))
+        assert told["isComplete"]
+        events: list[Json] = told["events"]
+        return events
+
+
+@contextmanager
+def driven(path: Path, **variables: Any) -> Iterator[Suite]:
+    """A service with its seams on, and a suite that brings a writer's key."""
+    token = made_key(path, "writer")
+    with (
+        serving(path, MEMORY_OPENWOP_SEAMS="on", **variables) as service,
+        calling(service, token) as http,
+    ):
+        yield Suite(service=service, http=http)
+
+
+@contextmanager
+def let_in(suite: Suite, role: str = "admin", tenant: str = "default") -> Iterator[Suite]:
+    """The same, with a new key."""
+    with calling(suite.service, made_key(suite.service.path, role, tenant)) as http:
+        yield Suite(service=suite.service, http=http)
+
+
+def rows(path: Path, table: str) -> int:
+    """How many rows a file has in a table, with a condition if there is one."""
+    with closing(connect(path)) as database:
+        number: int = database.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+    return number
