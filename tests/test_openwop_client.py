@@ -15,14 +15,18 @@ from agentops_memory_client import (
     MemoryClient,
 )
 from agentops_memory_client.openwop import (
+    AsyncCommitments,
     AsyncEntries,
     AsyncMemoryAdapter,
     AsyncOpenWopMemory,
+    AsyncProposals,
     AsyncRun,
+    Commitments,
     Entries,
     MemoryAdapter,
     MemoryEntry,
     OpenWopMemory,
+    Proposals,
     RefExtent,
     Run,
     RunEvent,
@@ -245,7 +249,13 @@ def test_either_is_an_adapter_that_cannot_write(service: Service) -> None:
 @requirement("OW-104")
 @pytest.mark.parametrize(
     ("blocking", "awaited"),
-    [(OpenWopMemory, AsyncOpenWopMemory), (Run, AsyncRun), (Entries, AsyncEntries)],
+    [
+        (OpenWopMemory, AsyncOpenWopMemory),
+        (Run, AsyncRun),
+        (Entries, AsyncEntries),
+        (Commitments, AsyncCommitments),
+        (Proposals, AsyncProposals),
+    ],
 )
 def test_the_blocking_ones_have_the_methods_of_the_awaited_ones(
     blocking: type, awaited: type
@@ -267,7 +277,7 @@ def test_the_blocking_ones_have_the_methods_of_the_awaited_ones(
 @requirement("OW-104")
 def test_every_method_and_parameter_is_in_the_guide() -> None:
     guide = (ROOT / "docs" / "client.md").read_text("utf-8")
-    rows = dict(re.findall(r"^\| `((?:openwop|run)\.\w+)\((.*?)\)`", guide, re.MULTILINE))
+    rows = dict(re.findall(r"^\| `((?:openwop|run)(?:\.\w+)+)\((.*?)\)`", guide, re.MULTILINE))
 
     def shown(method: object) -> str:
         signature = inspect.signature(method)  # type: ignore[arg-type]
@@ -275,9 +285,13 @@ def test_every_method_and_parameter_is_in_the_guide() -> None:
         plain = [it.replace(annotation=it.empty) for it in kept[1:]]
         return str(inspect.Signature(plain))[1:-1].replace("'", '"')
 
+    parts = {
+        "openwop": OpenWopMemory, "openwop.commitments": Commitments,
+        "openwop.proposals": Proposals, "run": Run,
+    }  # fmt: skip
     public = {
         f"{name}.{method}": shown(it)
-        for name, kind in {"openwop": OpenWopMemory, "run": Run}.items()
+        for name, kind in parts.items()
         for method, it in inspect.getmembers(kind, inspect.isfunction)
         if not method.startswith("_")
     }

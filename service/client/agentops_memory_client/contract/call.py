@@ -67,7 +67,7 @@ def _told(message: object) -> dict[str, str]:
     return {"role": message.role, "content": message.content}
 
 
-def present(fields: dict[str, object]) -> dict[str, object]:
+def present(fields: Mapping[str, object]) -> dict[str, object]:
     """The fields of a body that are there."""
     return {name: value for name, value in fields.items() if value is not None}
 

@@ -5,6 +5,8 @@ The text of each is a sentence that is safe to show.
 
 from collections.abc import Mapping
 from datetime import timedelta
+from types import MappingProxyType
+from typing import Any
 
 
 class MemoryServiceError(Exception):
@@ -33,6 +35,7 @@ class Refused(MemoryServiceError):
 
     status = 0  # as AgentOps REST says it
     code: str | None = None  # as OpenWOP says it, which has several for a status
+    details: Mapping[str, Any] = MappingProxyType({})  # as OpenWOP names them, for some codes
     request_id: str | None = None  # if the service named the request
     retry_after: timedelta | None = None  # if the service said when to ask again
 
@@ -111,12 +114,13 @@ def refused(
     sentence: str,
     *,
     code: str | None = None,
+    details: Mapping[str, Any] = MappingProxyType({}),
     request_id: str | None = None,
     retry_after: timedelta | None = None,
 ) -> Refused:
     """The refusal that a status stands for; an unknown one counts as the first of its hundred."""
     rough = Failed if status >= 500 else Invalid
     refusal = BY_STATUS.get(status, rough)(sentence)
-    refusal.status, refusal.code = status, code
+    refusal.status, refusal.code, refusal.details = status, code, details
     refusal.request_id, refusal.retry_after = request_id, retry_after
     return refusal

@@ -38,10 +38,11 @@ Reader = Callable[[bytes, Headers], T]
 
 
 class Problem(NamedTuple):
-    """Why something was refused: a sentence, and the code of protocols that have codes."""
+    """Why something was refused: a sentence, and what protocols that have codes tell beside it."""
 
     sentence: str
     code: str | None = None
+    details: Mapping[str, Any] = {}
 
 
 def _noun(kind: type[T]) -> Reader[T]:
@@ -123,10 +124,10 @@ def problem(body: bytes) -> Problem:
     error = read_as(str, given.get("error"))
     if "message" not in given:
         return Problem(sentence=error)
-    sentence, details = read_as(str, given["message"]), given.get("details")
-    faults = read_as(list[dict[str, str]], _members(details).get("fields", []))
+    sentence, details = read_as(str, given["message"]), _members(given.get("details"))
+    faults = read_as(list[dict[str, str]], details.get("fields", []))
     named = "; ".join(f"{it.get('field')} {it.get('problem')}" for it in faults)
-    return Problem(sentence=f"{sentence} {named}." if named else sentence, code=error)
+    return Problem(f"{sentence} {named}." if named else sentence, error, details)
 
 
 def _members(given: object) -> Mapping[str, Any]:

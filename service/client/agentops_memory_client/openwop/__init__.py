@@ -4,7 +4,8 @@
 `AsyncOpenWopMemory`. A node of a workflow is given a `MemoryAdapter`.
 """
 
-from .blocking import Entries, OpenWopMemory, Run
+from .blocking import Commitments, Entries, OpenWopMemory, Proposals, Run
+from .commitments import AsyncCommitments, Commitment, CommitmentPage
 from .degradation import memory_degradation
 from .entries import AsyncEntries
 from .memory import AsyncOpenWopMemory
@@ -18,25 +19,68 @@ from .models import (
     RunEvent,
     WrittenBy,
 )
+from .passes import (
+    Compaction,
+    Consolidation,
+    Distillation,
+    Erasure,
+    Forgotten,
+    IndexedArchive,
+    MemoryIndex,
+    Merge,
+    Undone,
+)
 from .port import AsyncMemoryAdapter, MemoryAdapter
+from .proposals import (
+    ArtifactPage,
+    AsyncProposals,
+    InstalledArtifact,
+    Proposal,
+    ProposalActivation,
+    ProposalOwner,
+    ProposalPage,
+    ProposalProvenance,
+)
 from .runs import AsyncRun
 
 __all__ = [
+    "ArtifactPage",
+    "AsyncCommitments",
     "AsyncEntries",
     "AsyncMemoryAdapter",
     "AsyncOpenWopMemory",
+    "AsyncProposals",
     "AsyncRun",
+    "Commitment",
+    "CommitmentPage",
+    "Commitments",
+    "Compaction",
+    "Consolidation",
+    "Distillation",
     "Entries",
+    "Erasure",
     "EventPage",
+    "Forgotten",
+    "IndexedArchive",
+    "InstalledArtifact",
     "MemoryAdapter",
     "MemoryEntry",
+    "MemoryIndex",
+    "Merge",
     "OpenWopMemory",
+    "Proposal",
+    "ProposalActivation",
+    "ProposalOwner",
+    "ProposalPage",
+    "ProposalProvenance",
+    "Proposals",
     "Provenance",
     "RankedEntry",
     "RefExtent",
     "RefPage",
     "Run",
     "RunEvent",
+    "Undone",
     "WrittenBy",
     "memory_degradation",
 ]

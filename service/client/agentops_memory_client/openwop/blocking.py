@@ -5,8 +5,10 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from ..contract.call import T, shown_as
 from ..transport.exchange import finished
+from .commitments import AsyncCommitments
 from .entries import AsyncEntries
 from .memory import AsyncOpenWopMemory
+from .proposals import AsyncProposals
 from .runs import AsyncRun
 
 Core_co = TypeVar("Core_co", covariant=True)
@@ -69,12 +71,40 @@ class Run(_Blocking[AsyncRun]):
     delete = _waiting(AsyncRun.delete)
 
 
+class Commitments(_Blocking[AsyncCommitments]):
+    """Commitments of a tenant. That one has fired is told in `OpenWopMemory.events`."""
+
+    create = _waiting(AsyncCommitments.create)
+    list = _waiting(AsyncCommitments.list)
+    get = _waiting(AsyncCommitments.get)
+    cancel = _waiting(AsyncCommitments.cancel)
+
+
+class Proposals(_Blocking[AsyncProposals]):
+    """Proposals of a tenant, and the artifacts of those that were applied."""
+
+    create = _waiting(AsyncProposals.create)
+    list = _waiting(AsyncProposals.list)
+    get = _waiting(AsyncProposals.get)
+    revise = _waiting(AsyncProposals.revise)
+    apply = _waiting(AsyncProposals.apply)
+    reject = _waiting(AsyncProposals.reject)
+    archive = _waiting(AsyncProposals.archive)
+    artifacts = _waiting(AsyncProposals.artifacts)
+    artifact = _waiting(AsyncProposals.artifact)
+
+
 class OpenWopMemory(_Blocking[AsyncOpenWopMemory]):
     """Memory refs of a tenant, as a host uses them; what is read is as it is now.
 
     A `MemoryAdapter`. Every method refuses with a MemoryServiceError, whose `code` is
     the protocol's and whose text holds nothing of an entry.
     """
+
+    def __init__(self, core: AsyncOpenWopMemory) -> None:
+        super().__init__(core)
+        self.commitments = Commitments(core.commitments)
+        self.proposals = Proposals(core.proposals)
 
     def run(
         self,
@@ -102,3 +132,10 @@ class OpenWopMemory(_Blocking[AsyncOpenWopMemory]):
     provenance = _waiting(AsyncOpenWopMemory.provenance)
     refs = _waiting(AsyncOpenWopMemory.refs)
     events = _waiting(AsyncOpenWopMemory.events)
+    compact = _waiting(AsyncOpenWopMemory.compact)
+    distill = _waiting(AsyncOpenWopMemory.distill)
+    consolidate = _waiting(AsyncOpenWopMemory.consolidate)
+    undo = _waiting(AsyncOpenWopMemory.undo)
+    index = _waiting(AsyncOpenWopMemory.index)
+    forget = _waiting(AsyncOpenWopMemory.forget)
+    erasure = _waiting(AsyncOpenWopMemory.erasure)

@@ -5,9 +5,11 @@ from ..contract.errors import NotFound
 from ..transport.exchange import Exchange
 from . import calls
 from .models import MemoryEntry
+from .part import AsyncPart
+from .question import is_name
 
 
-class AsyncEntries:
+class AsyncEntries(AsyncPart):
     """Entries of memory refs as they are now or, of a run, as they were when it started.
 
     An `AsyncMemoryAdapter`. A ref that is unknown, malformed or another tenant's has
@@ -15,7 +17,7 @@ class AsyncEntries:
     """
 
     def __init__(self, exchange: Exchange, run_id: str | None = None) -> None:
-        self._exchange = exchange
+        super().__init__(exchange)
         self._run_id = run_id
 
     async def list(
@@ -32,7 +34,7 @@ class AsyncEntries:
         At most 500, or 100 unless told, and as many as 2 MiB hold. A `token_budget`
         bounds the code points of all contents together; what alone exceeds it is left out.
         """
-        if not calls.is_name(memory_ref):
+        if not is_name(memory_ref):
             return ()
         return await self._exchange.send(
             calls.list_entries(
@@ -43,7 +45,7 @@ class AsyncEntries:
 
     async def get(self, memory_ref: str, memory_id: str) -> MemoryEntry | None:
         """The entry, also one that another supersedes; None if there is none."""
-        if not (calls.is_name(memory_ref) and calls.is_name(memory_id)):
+        if not (is_name(memory_ref) and is_name(memory_id)):
             return None
         call = calls.get_entry(memory_ref, memory_id, run_id=self._run_id)
         return await if_there(self._exchange, call)

@@ -1,11 +1,28 @@
 """Memory of workflow runs, awaited: the core of the blocking one, too."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from . import calls
+from ..contract.call import Call, instant
+from ..contract.reading import Reader, T
+from ..transport.exchange import Exchange
+from . import calls, passes
+from .commitments import AsyncCommitments
 from .entries import AsyncEntries, if_there
 from .models import EventPage, MemoryEntry, Provenance, RankedEntry, RefPage
+from .part import sent
+from .passes import (
+    Compaction,
+    Consolidation,
+    Distillation,
+    Erasure,
+    Forgotten,
+    MemoryIndex,
+    Merge,
+    Undone,
+)
+from .proposals import AsyncProposals
+from .question import AT_LENGTH, asking, is_name, noun, parameters, telling
 from .runs import AsyncRun
 
 
@@ -15,6 +32,11 @@ class AsyncOpenWopMemory(AsyncEntries):
     Every method refuses with a MemoryServiceError, whose `code` is the protocol's
     and whose text holds nothing of an entry.
     """
+
+    def __init__(self, exchange: Exchange) -> None:
+        super().__init__(exchange)
+        self.commitments = AsyncCommitments(exchange)
+        self.proposals = AsyncProposals(exchange)
 
     def run(
         self,
@@ -64,7 +86,7 @@ class AsyncOpenWopMemory(AsyncEntries):
         self, memory_ref: str, memory_id: str, *, idempotency_key: str | None = None
     ) -> bool:
         """Delete an entry, for all but runs that are open; False if there is none."""
-        if not (calls.is_name(memory_ref) and calls.is_name(memory_id)):
+        if not (is_name(memory_ref) and is_name(memory_id)):
             return False
         call = calls.delete_entry(
             memory_ref, memory_id, run_id=None, idempotency_key=idempotency_key
@@ -84,7 +106,7 @@ class AsyncOpenWopMemory(AsyncEntries):
 
         The first 500 characters of the query count; Invalid for an empty one.
         """
-        if not calls.is_name(memory_ref):
+        if not is_name(memory_ref):
             return ()
         return await self._exchange.send(
             calls.search_entries(memory_ref, query, tag=tag, limit=limit, token_budget=token_budget)
@@ -92,7 +114,7 @@ class AsyncOpenWopMemory(AsyncEntries):
 
     async def provenance(self, memory_ref: str, memory_id: str) -> Provenance | None:
         """Who wrote the entry, of what it was made, and what replaces it; None if there is none."""
-        if not (calls.is_name(memory_ref) and calls.is_name(memory_id)):
+        if not (is_name(memory_ref) and is_name(memory_id)):
             return None
         return await if_there(self._exchange, calls.provenance(memory_ref, memory_id))
 
@@ -112,3 +134,104 @@ class AsyncOpenWopMemory(AsyncEntries):
         `after` is the `next` of the page before; no event is ever skipped or comes late.
         """
         return await self._exchange.send(calls.events(after=after, limit=limit, type=type))
+
+    @sent
+    def compact(
+        self,
+        memory_ref: str,
+        *,
+        content: str | None = None,
+        keep_sources: bool = False,
+        idempotency_key: str | None = None,
+    ) -> Call[Compaction]:
+        """Let one archive take the place of the oldest 500 entries, or stand beside them.
+
+        It is an extract of them, or `content`. What is pinned stays. Conflict if there are
+        not two entries (`nothing_to_compact`).
+        """
+        fields = {
+            "memoryRef": memory_ref, "content": content, "keepSources": keep_sources or None,
+        }  # fmt: skip
+        return _passing("compact", fields, idempotency_key, passes.done(Compaction))
+
+    @sent
+    def distill(
+        self,
+        memory_ref: str,
+        *,
+        token_budget: int | None = None,
+        content: str | None = None,
+        recursive: bool = False,
+        expires_at: datetime | None = None,
+        idempotency_key: str | None = None,
+    ) -> Call[Distillation]:
+        """Put an archive of the entries beside them; with `recursive`, also of archives.
+
+        It is an extract of them, or `content`. The budget, of 100,000 tokens of four bytes
+        unless told, is for what is read and written together. The same once more is
+        the archive that is there.
+
+        Conflict if there is nothing (`nothing_to_distill`); Invalid for a budget that is too
+        small (`token_budget_exceeded`), whose `details` have the `minimumRequired`.
+        """
+        fields = {
+            "memoryRef": memory_ref, "tokenBudget": token_budget, "content": content,
+            "recursive": recursive or None, "expiresAt": instant(expires_at),
+        }  # fmt: skip
+        return _passing("distill", fields, idempotency_key, passes.done(Distillation))
+
+    @sent
+    def consolidate(
+        self,
+        memory_ref: str,
+        *,
+        merges: Sequence[Merge] = (),
+        idempotency_key: str | None = None,
+    ) -> Call[Consolidation]:
+        """Let entries be replaced that others say as well, or that are stale by their `key:`.
+
+        First each of the merges takes the place of its entries: Conflict if one of them is
+        not there (`memory_changed`). A second time nothing is left to do.
+        """
+        fields = {"memoryRef": memory_ref, "merges": passes.merged(merges) or None}
+        return _passing("consolidate", fields, idempotency_key, passes.done(Consolidation))
+
+    @sent
+    def undo(self, run_id: str, *, idempotency_key: str | None = None) -> Call[Undone]:
+        """Take back what a pass did, whole: what it wrote is gone, what it replaced is back.
+
+        NotFound if there is no such pass; Conflict if it was undone, or what it wrote or
+        replaced is gone (`pass_not_undoable`).
+        """
+        return telling(
+            "undo", "passes", run_id, "undo", body={}, key=idempotency_key, within=AT_LENGTH,
+            read=noun(Undone),
+        )  # fmt: skip
+
+    @sent
+    def index(self, memory_ref: str) -> Call[MemoryIndex]:
+        """The archives of the ref, newest first: at most 200, without their content."""
+        return asking("index", "index", query=parameters(memoryRef=memory_ref), read=passes.indexed)
+
+    @sent
+    def forget(
+        self, subject: str, *, dry_run: bool = False, idempotency_key: str | None = None
+    ) -> Call[Forgotten]:
+        """Erase what is of a subject in all refs, and whatever was derived of it.
+
+        That is what is tagged `subject:<subject>`, and the ref of this name. What it
+        replaced of others is back. With `dry_run` it is counted, and nothing changes.
+        Denied without the role admin.
+        """
+        fields = {"subject": subject, "dryRun": dry_run or None}
+        return _passing("forget", fields, idempotency_key, noun(Forgotten))
+
+    @sent
+    def erasure(self, erasure_id: str) -> Call[Erasure]:
+        """The receipt of a forgetting, which tells nothing of what it was. NotFound if none."""
+        return asking("get_erasure", "erasures", erasure_id, read=noun(Erasure))
+
+
+def _passing(name: str, fields: Mapping[str, object], key: str | None, read: Reader[T]) -> Call[T]:
+    """What may take its time: it reads a whole ref, or looks through all of them."""
+    return telling(name, name, body=fields, key=key, within=AT_LENGTH, read=read)

@@ -10,6 +10,7 @@ from ..transport.exchange import Exchange
 from . import calls
 from .entries import AsyncEntries, if_there
 from .models import MemoryEntry
+from .question import is_name
 
 SECRETS_LOST = "run_secrets_lost"
 
@@ -125,7 +126,7 @@ class AsyncRun:
 
         The run's own snapshot still has it.
         """
-        if not (calls.is_name(memory_ref) and calls.is_name(memory_id)):
+        if not (is_name(memory_ref) and is_name(memory_id)):
             return False
         call = calls.delete_entry(
             memory_ref, memory_id, run_id=self.id, idempotency_key=idempotency_key

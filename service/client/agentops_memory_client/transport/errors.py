@@ -43,8 +43,9 @@ def refusal(
         return failure
     request_id, retry_after = headers.get("x-request-id"), _retry_after(headers)
     return refused(
-        status, problem.sentence, code=problem.code, request_id=request_id, retry_after=retry_after
-    )
+        status, problem.sentence, code=problem.code, details=problem.details,
+        request_id=request_id, retry_after=retry_after,
+    )  # fmt: skip
 
 
 def is_retryable(failure: MemoryServiceError, *, is_idempotent: bool) -> bool:
