@@ -47,6 +47,9 @@ include-path = [
     "/api/v1/memory/{entry_id}",
     "/v1/host/agentops-memory/memory",
     "/v1/host/agentops-memory/commitments",
+    "/v1/host/agentops-memory/compact",
+    "/v1/host/agentops-memory/distill",
+    "/v1/host/agentops-memory/index",
 ]
 warnings = false
 """
