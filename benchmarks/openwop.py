@@ -2,7 +2,6 @@
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
 from functools import partial
 from itertools import cycle
 from pathlib import Path
@@ -40,11 +39,11 @@ def main() -> None:
     parser.add_argument("--passes", type=int, default=8, help="over these")
     parser.add_argument("--rounds", type=int, default=300, help="of each comparison")
     asked = parser.parse_args()
-    with TemporaryDirectory() as folder, ExitStack() as stack:
-        show(_figures(Path(folder), stack, asked))
+    with TemporaryDirectory() as folder:
+        show(_figures(Path(folder), asked))
 
 
-def _figures(folder: Path, stack: ExitStack, asked: Namespace) -> Iterator[Figure]:
+def _figures(folder: Path, asked: Namespace) -> Iterator[Figure]:
     refs = Refs(
         large=asked.entries, small=asked.small, total=asked.total, repeating=asked.repeating
     )
@@ -53,14 +52,14 @@ def _figures(folder: Path, stack: ExitStack, asked: Namespace) -> Iterator[Figur
         seeded(each, Size(rows=asked.observations, projects=10), asked.seed)
     refs_put(path, refs.live, asked.seed)
     settings = {"MEMORY_DEDUPE_WINDOW": "0"}
-    without = stack.enter_context(running(other, settings=settings)).port
-    with running(path, settings=settings) as service:
+    # Both are new each time: one that has been asked for a while holds projects in memory.
+    with running(path, settings=settings) as service, running(other, settings=settings) as bare:
         name = f"/context with {sum(refs.live.values()):,} entries in refs"
-        yield from _elsewhere(name, service.port, without, asked)
+        yield from _elsewhere(name, service.port, bare.port, asked)
     refs_put(path, refs.half | refs.twice, asked.seed)
-    with running(path, settings=settings) as service:
+    with running(path, settings=settings) as service, running(other, settings=settings) as bare:
         name = f"/context with {refs.large:,} more, half of them superseded,"
-        yield from _elsewhere(name, service.port, without, asked)
+        yield from _elsewhere(name, service.port, bare.port, asked)
         host = Host(service.port, asked.seed + 1)
         yield from _lists(host, refs, asked.rounds)
         yield from _entry(host, asked.rounds)
