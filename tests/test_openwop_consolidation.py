@@ -234,6 +234,14 @@ def test_a_merge_that_may_not_be_is_refused(host: Host) -> None:
     assert state(host) == before
 
 
+@requirement("OW-12")
+def test_a_merge_of_one_is_told_how_many_there_must_be(host: Host) -> None:
+    answer = host.consolidate(merges=[{"ids": [host.put()["id"]], "content": "herons"}])
+
+    assert faults(answer) == ["merges[0].ids"]
+    assert answer.json()["details"]["fields"][0]["problem"] == "has at least 2 items"
+
+
 # Secrets that were stored before they were known
 
 

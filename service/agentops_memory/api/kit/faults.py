@@ -49,6 +49,8 @@ def said_of(fault: ErrorDetails) -> str:
     said, details = _FAULTS.get(fault["type"], "is not what it should be"), fault.get("ctx", {})
     if fault["type"] == "string_too_short" and details["min_length"] > 1:
         said = "has at least {min_length} characters"
+    if fault["type"] == "too_short" and details["min_length"] > 1:
+        said = "has at least {min_length} items"
     return said.format(**details)
 
 

@@ -118,7 +118,7 @@ def _conditions(tags: Iterable[str], now: datetime) -> Iterator[Condition]:
     for tag in tags:
         if tag.startswith(DUE):
             at = exact(tag.removeprefix(DUE), needs_offset=True)
-            yield time_to_come(at, now, "tags", "has a due time that is none to come")
+            yield time_to_come(at, now, "tags", "has a due time that is no time, or is past")
         elif tag.startswith(WHEN):
             if tag == WHEN:
                 raise BadFields([("tags", "waits for a tag without a name")])

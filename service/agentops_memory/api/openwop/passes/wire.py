@@ -1,6 +1,5 @@
 """OpenWOP's JSON for passes, their index and erasures. Pure."""
 
-from ....domain.hosts.passes.rules import checksum
 from ....domain.model.erasure import Receipt
 from ....domain.model.hosts.entries import RefEntryId
 from ....domain.model.hosts.passes import (
@@ -13,6 +12,7 @@ from ....domain.model.hosts.passes import (
     Undone,
 )
 from ....domain.model.space import MemoryRef
+from ....domain.text.normalization import sha256_of
 from ..memory.wire import JsonObject, present, rendered
 from .bodies import MergeBody
 
@@ -76,7 +76,7 @@ def _archive(of: Archive, ref: MemoryRef) -> JsonObject:
     return {
         "memoryRef": ref,
         "memoryId": of.entry.id,
-        "archiveChecksum": checksum(of.entry.content),
+        "archiveChecksum": sha256_of(of.entry.content),
         "entryCount": of.sources,
         "from": rendered(of.first_at),
         "to": rendered(of.last_at),

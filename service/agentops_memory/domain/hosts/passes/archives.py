@@ -19,6 +19,7 @@ from ...model.memory import MemoryId
 from ...model.space import MemoryRef
 from ...ports.engine import Ids, Transaction
 from ...ports.passes import Inputs
+from ...text.normalization import sha256_of
 from ..changes import ScreenOutdated, added, removed
 from ..rules import ARCHIVE, COMPACTED, DISTILLED, MemoryChanged
 from ..screened_writes import IsCurrent
@@ -26,7 +27,6 @@ from .rules import (
     MOST_COMPACTED,
     MOST_COMPACTED_BYTES,
     MOST_NAMED,
-    checksum,
     distillation_cap,
     tokens,
 )
@@ -90,7 +90,7 @@ def put_archive(
         run=run.id,
         type=RunEventType.COMPACTED,
         payload=payload,
-        checksum=checksum(entry.content),
+        checksum=sha256_of(entry.content),
         is_new=held is None,
     )
 

@@ -6,12 +6,13 @@ from typing import NamedTuple
 
 from ...model.hosts.entries import RefEntry
 from ...model.hosts.passes import Link
+from ...model.hosts.subjects import subjects
 from ...model.memory import MemoryId
 from ...ports.callbacks import noop
 from .rest import Resting
 from .units import units
 
-SUBJECT, KEY = "subject:", "key:"
+KEY = "key:"  # and which fact an entry states
 INCIDENTAL = ("source:", "run-id:", "node:", "workflow:")
 """How tags begin that tell where an entry comes from, not what it says."""
 
@@ -54,7 +55,7 @@ def _stale(entries: Sequence[RefEntry], rest: Resting) -> Iterator[tuple[MemoryI
 
 def _facts(entry: RefEntry) -> list[tuple[Tags, str]]:
     """The subjects with each key of an entry; a key without a name is none."""
-    about = frozenset(tag for tag in entry.tags if tag.startswith(SUBJECT))
+    about = frozenset(subjects(entry.tags))
     return [(about, tag) for tag in entry.tags if tag.startswith(KEY) and tag != KEY]
 
 

@@ -240,7 +240,8 @@ class Passes:
     ) -> Distilled:
         """Put an archive, made anew while what it is made of changes."""
         work = idempotent(put_archive, idempotency, again=archive_again, ids=ids_of_archive)
-        for left in reversed(range(TRIES)):
+        tries = 0
+        while True:
             screen = screen_of(self.redaction, caller)
             is_current = currency(self.redaction, caller, screen)
             try:
@@ -248,13 +249,13 @@ class Passes:
                 draft = await made(screen) if is_new else None
                 done = await self.engine.write(caller, work, draft, which, is_current)
             except (ScreenOutdated, MemoryChanged):
-                if left:
-                    continue
-                raise MemoryChanged from None
+                tries += 1
+                if tries == TRIES:
+                    raise MemoryChanged from None
+                continue
             if draft is not None:
                 self._count(draft.kind, is_new=done.is_new)
             return replace(done, redacted=screen.redactor.count)
-        raise MemoryChanged  # which is told of above
 
     @asynccontextmanager
     async def _turn(self, caller: Caller, ref: MemoryRef, kind: PassKind) -> AsyncIterator[None]:

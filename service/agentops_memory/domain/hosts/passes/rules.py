@@ -10,7 +10,6 @@ from ...model.hosts.entries import Method, RefEntry, RefEntryId
 from ...model.hosts.passes import ArchiveDraft, PassKind
 from ...model.hosts.subjects import subjects
 from ...model.space import MemoryRef
-from ...text.normalization import sha256_of
 from ..rules import ARCHIVE
 from ..screen import MAX_CONTENT, Screen
 from .extraction import Source, extract, has_words
@@ -156,10 +155,6 @@ def distilled(
 def first_end(sources: Iterable[RefEntry]) -> datetime | None:
     """When the first of the entries ends: what was made of them says no longer what they say."""
     return min((it.expires_at for it in sources if it.expires_at is not None), default=None)
-
-
-def checksum(content: str) -> str:
-    return sha256_of(content)
 
 
 def _said(sources: Sequence[RefEntry], cap: int, screen: Screen, content: str | None) -> str | None:

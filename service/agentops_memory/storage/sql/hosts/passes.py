@@ -11,7 +11,6 @@ from ....domain.model.space import MemoryRef
 from ....domain.ports.passes import Inputs
 from ....domain.ports.refs import ListedRef
 from ..rows import count, instant, tag_array, tag_tuple
-from .counted import UNCOUNTED
 from .links import Links
 from .rows import ENTRY, RUN, entry_of, run_of
 from .visible import superseded, there
@@ -110,7 +109,7 @@ class Passes(Links):
 
     def undo(self, done: Pass) -> None:
         of_pass: dict[str, object] = {"pass": done.run.number, **self._at}
-        for statement in UNCOUNTED:
+        for statement in _UNCOUNTED:
             self._execute(statement, **of_pass)
         self._execute(
             """UPDATE ref_supersessions
@@ -207,3 +206,31 @@ def _read(which: Inputs) -> str:
                                            WHERE c.memory_id = e.memory_id
                                                  AND c.state = 'armed')"""
     return condition
+
+
+# What a pass has counted, and what has counted that since.
+# A number that is damaged does not get beyond what can be added up.
+_DEEPEST = 100  # passes over passes; a damaged link could go round for ever
+_SEEN = "min(max({0}seen, 0), 1 << 31)"
+_COUNTED = f"""WITH RECURSIVE counted (id, seen, depth) AS (
+                  SELECT newer_id, {_SEEN.format("")}, 0
+                    FROM ref_supersessions
+                   WHERE pass = :pass AND ended_after IS NULL AND seen > 0
+                   UNION ALL
+                  SELECT x.newer_id, counted.seen, counted.depth + 1
+                    FROM counted
+                    JOIN ref_supersessions x ON x.older_id = counted.id
+                   WHERE x.ended_after IS NULL AND x.seen > 0 AND counted.depth < {_DEEPEST}),
+              sums (id, seen) AS (SELECT id, sum(seen) FROM counted GROUP BY id)"""
+_UNCOUNTED = (
+    f"""{_COUNTED}
+        UPDATE memories
+           SET duplicates = max(min(memories.duplicates, 1 << 53) - sums.seen, 1)
+          FROM sums
+         WHERE memories.id = sums.id""",
+    f"""{_COUNTED}
+        UPDATE ref_supersessions
+           SET seen = max({_SEEN.format("ref_supersessions.")} - sums.seen, 1)
+          FROM sums
+         WHERE older_id = sums.id AND ended_after IS NULL AND ref_supersessions.seen > 0""",
+)
