@@ -210,3 +210,27 @@ def test_racing_forgettings_count_each_entry_once(
         assert ok(host.ask("GET", f"/erasures/{erasure}"))["entries"] == entries
     assert sum(it["entries"] for it in of_type(host, FORGOTTEN)) == 60
     assert host.entries() == []
+
+
+@requirement("OW-66", "OW-82")
+def test_an_archive_is_made_of_none_that_was_deleted_before_it_was_put(
+    service: Service, host: Host
+) -> None:
+    words = " ".join(f"heron{number} wades." for number in range(3000))
+    made = ids([host.put(f"{number} {words}") for number in range(30)])
+    run = host.in_run("r1")
+
+    def delete_some(own: Host) -> None:
+        other = replace(own, ref="mem://other")
+        for gone in made[:2]:  # while the pass thinks
+            for _ in range(30):
+                other.put()
+            ok(run.delete(gone))
+
+    done, _ = at_once(service, lambda it: it.compact(), delete_some)
+
+    payload = passed(done)
+    told = [it["type"] for it in events(host)]
+    before = told[: told.index(COMPACTED)].count("agentops-memory.memory.deleted")
+    assert not {*made[:before]} & {*payload["sourceIds"]}
+    assert payload["sourceCount"] == 30 - before
