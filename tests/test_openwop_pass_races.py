@@ -12,7 +12,17 @@ import pytest
 from .database import assert_index_is_whole
 from .openwop_followers import Follower
 from .openwop_hosts import REF, Host, Json, ok, refused
-from .openwop_passes import COMPACTED, CONSOLIDATED, FORGOTTEN, about, events, ids, of_type, passed
+from .openwop_passes import (
+    COMPACTED,
+    CONSOLIDATED,
+    FORGOTTEN,
+    NOT_UNDOABLE,
+    about,
+    events,
+    ids,
+    of_type,
+    passed,
+)
 from .openwop_tenants import counted
 from .requirements import requirement
 from .service import PLAIN, Service
@@ -234,3 +244,31 @@ def test_an_archive_is_made_of_none_that_was_deleted_before_it_was_put(
     before = told[: told.index(COMPACTED)].count("agentops-memory.memory.deleted")
     assert not {*made[:before]} & {*payload["sourceIds"]}
     assert payload["sourceCount"] == 30 - before
+
+
+@requirement("OW-82", "OW-71")
+def test_a_consolidation_replaces_none_that_was_deleted_before_its_step(
+    service: Service, host: Host
+) -> None:
+    words = " ".join(f"heron{number} wades." for number in range(2000))
+    made = ids([host.put(f"{number // 2} {words}") for number in range(120)])
+    run = host.in_run("r1")
+
+    def delete_some(own: Host) -> None:
+        other = replace(own, ref="mem://other")
+        for gone in made[:4:2]:  # while the pass thinks; another says the same
+            for _ in range(30):
+                other.put()
+            ok(run.delete(gone))
+
+    done, _ = at_once(service, lambda it: it.consolidate(), delete_some)
+
+    payload = passed(done, CONSOLIDATED)
+    assert payload["outputCount"] == 60 == len(host.entries())
+    told = [it["type"] for it in events(host)]
+    before = told[: told.index(CONSOLIDATED)].count("agentops-memory.memory.deleted")
+    answer = host.undo(ok(done)["runId"])
+    if before < 2:  # one came too late, and was replaced by then
+        assert refused(answer) == NOT_UNDOABLE
+    else:
+        assert ok(answer)["restored"] == payload["inputCount"] - 60
