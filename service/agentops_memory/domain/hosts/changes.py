@@ -14,7 +14,7 @@ from ..model.space import MemoryRef
 from ..model.stores import Written
 from ..ports.engine import Ids, Transaction
 from ..text.instants import whole_milliseconds
-from .armed import arm, cancel_of, conditions_of, fire_met
+from .commitment_changes import arm, cancel_of, conditions_of, fire_met
 from .rules import IdTaken, MemoryChanged, no_entry
 from .run_rules import open_run, require_secrets
 

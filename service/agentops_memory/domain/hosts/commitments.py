@@ -21,7 +21,8 @@ from ..model.hosts.commitments import (
 from ..model.stores import Written
 from ..ports.callbacks import noop
 from ..ports.engine import Engine, Ids, Transaction
-from .armed import (
+from .changes import ScreenOutdated
+from .commitment_changes import (
     arm,
     cancel_orphans,
     fire_due,
@@ -30,7 +31,6 @@ from .armed import (
     known,
     time_to_come,
 )
-from .changes import ScreenOutdated
 from .rules import is_readable, no_entry, require_ref
 from .screen import Screen
 from .screened_writes import IsCurrent, screen_of, written

@@ -16,8 +16,8 @@ from ..model.hosts.entries import RefDraft, RefEntry
 from ..model.stores import Written
 from ..ports.engine import Engine, Ids, Transaction
 from ..text.instants import whole_milliseconds
-from .armed import arm, conditions_of, fire_met
 from .changes import ScreenOutdated, added, removed
+from .commitment_changes import arm, conditions_of, fire_met
 from .rules import require_plain, require_ref
 from .screen import Screen
 from .screened_writes import IsCurrent, screen_of, written

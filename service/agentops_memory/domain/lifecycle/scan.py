@@ -6,7 +6,7 @@ from itertools import groupby
 from typing import Any
 
 from ..agents.changes import redact_entry
-from ..hosts.armed import screen_tags
+from ..hosts.commitment_changes import screen_tags
 from ..hosts.proposals.artifacts import artifact_of
 from ..hosts.proposals.rules import known_proposal, redacted
 from ..hosts.screen import Screen, screened

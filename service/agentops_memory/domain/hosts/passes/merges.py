@@ -12,8 +12,8 @@ from ...model.memory import MemoryId
 from ...model.space import MemoryRef
 from ...ports.engine import Transaction
 from ...ports.passes import Inputs
-from ..armed import arm, conditions_of, fire_met
 from ..changes import added
+from ..commitment_changes import arm, conditions_of, fire_met
 from ..rules import MemoryChanged
 from ..screen import Screen
 from .archives import REPLACEABLE

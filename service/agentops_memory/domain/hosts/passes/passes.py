@@ -61,6 +61,7 @@ from .undo import ids_of_undone, is_undo_due, undo_pass, undone_again
 
 TRIES = 3  # of a pass whose sources change meanwhile
 MOST_INDEXED = 200  # archives of an index
+MOST_CHANGED = 200  # refs of one look for those that have changed
 
 DONE, UNCHANGED, REFUSED = "done", "unchanged", "refused"
 
@@ -288,7 +289,7 @@ def instant_of(tx: Transaction) -> datetime:
 
 
 def changed_refs(tx: Transaction, after: MemoryRef) -> Sequence[MemoryRef]:
-    return tx.passes.changed(after, MOST_INDEXED)
+    return tx.passes.changed(after, MOST_CHANGED)
 
 
 def read_index(tx: Transaction, ref: MemoryRef) -> ArchiveIndex:
