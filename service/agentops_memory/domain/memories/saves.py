@@ -13,13 +13,14 @@ from ..model.memory import (
     Saved,
     Session,
 )
-from ..ports.engine import Ids, Transaction
+from ..ports.engine import Ids, Transaction, within_one_project
 from . import lifecycles
 from .limits import require_draft, require_room
 from .sessions import entered
 from .writes import changed_at, created, known, revised
 
 
+@within_one_project
 def save(tx: Transaction, draft: Draft, window: timedelta) -> Saved:
     """The three dedup tiers: same topic key, same text within the window, a new memory."""
     tx.caller.require_space(draft.space)

@@ -9,7 +9,7 @@ from ..errors import Invalid, NotFound
 from ..model.access import Caller, Role
 from ..model.memory import Entered, Session, SessionId
 from ..model.space import UNKNOWN_PROJECT, Project
-from ..ports.engine import Engine, Ids, Transaction
+from ..ports.engine import Engine, Ids, Transaction, within_one_project
 from ..text.summary import Message, Transcript, continued, parsed_summary, summary, transcript
 from .idempotency import IdempotentRequest, idempotent
 from .limits import require_margin, require_session
@@ -115,6 +115,7 @@ class Sessions:
         return await self.engine.read(caller, recent_sessions, project, limit, before)
 
 
+@within_one_project
 def open_session(tx: Transaction, session: SessionId, project: Project) -> Session:
     tx.caller.require_project(project)
     require_session(tx, session, project)
@@ -134,6 +135,7 @@ def admitted(tx: Transaction, session: Session) -> Session:
     return stored
 
 
+@within_one_project
 def append_messages(
     tx: Transaction, session: SessionId, said: Transcript, project: Project | None
 ) -> Session:
@@ -147,6 +149,7 @@ def append_messages(
     return grown
 
 
+@within_one_project
 def close_session(
     tx: Transaction, session: SessionId, said: Transcript, project: Project | None
 ) -> Session:

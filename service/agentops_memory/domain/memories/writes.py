@@ -18,7 +18,7 @@ from ..model.memory import (
     Revision,
     Text,
 )
-from ..ports.engine import Ids, Transaction
+from ..ports.engine import Ids, Transaction, within_one_project
 from ..secrets.redaction import Rules
 from ..text.instants import LATEST
 from ..text.normalization import content_hash
@@ -29,6 +29,7 @@ from .redactor import Redactor
 SECOND = timedelta(seconds=1)
 
 
+@within_one_project
 def amend(tx: Transaction, memory: MemoryId, change: Change) -> Memory:
     before = undeleted(tx, memory)
     tx.caller.require_space(before.space)
@@ -56,6 +57,7 @@ def _relinked(tx: Transaction, memory: Memory, given: tuple[Reference, ...] | No
     return older != links.supersedes
 
 
+@within_one_project
 def confirm(tx: Transaction, memory: MemoryId) -> Memory:
     before = undeleted(tx, memory)
     tx.caller.require_space(before.space)
@@ -80,6 +82,7 @@ def amended_again(tx: Transaction, ids: Ids, memory: MemoryId, _: Change) -> Mem
     return _as_of(tx, memory, int(ids["revision"]))
 
 
+@within_one_project
 def forget(tx: Transaction, memory: MemoryId) -> None:
     before = tx.memories.get(memory)
     if before is None:

@@ -58,6 +58,10 @@ def failed(code: str, sentence: str, remedy: str, *, fix: Fix | None = None) -> 
 
 
 CODES = {
+    "database": "the PostgreSQL database: can it be reached, and used by this role",
+    "durability": "whether a commit is on disk, and on a standby, before it is acknowledged",
+    "transactions": "transactions of PostgreSQL that are older than an hour",
+    "autovacuum": "whether PostgreSQL vacuums the tables",
     "file": "the database file: is it there, is it a file, can it be read, has it one name alone",
     "folder": "whether the file and its folder can be written",
     "mode": "who else may read the database",
@@ -85,7 +89,7 @@ CODES = {
     "sessions": "whether idle sessions have ended",
     "tenants": "which tenants there are",
     "backup": "the backups that the service makes by itself: are they new enough, on another disk",
-    "keys": "the file of keys: can it be read, is it private, does any key work",
+    "keys": "the keys: can they be read, is their file private, does any key work",
     "redaction": "the file of what is not taken for a secret",
     "seal": "the keys of confidential values: can their file be read, is it private",
     "seals": "whether the keys of the seal file open each confidential value",

@@ -106,3 +106,25 @@ class Capacities:
 
     working: int = 1_000
     episodic: int = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counted:
+    """How much a tenant's storage holds; its counts are unknown if it cannot be read."""
+
+    size: int  # bytes on the disk
+    memories: int | None = None  # live ones, of projects
+    sessions: int | None = None
+    stores: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorageStats:
+    """What it is made of, in bytes, and what it keeps for a time."""
+
+    database: int  # with what is free, and the index
+    free: int  # pages that hold nothing, for what comes
+    index: int  # the words of the memories
+    log: int
+    copies: int  # beside it
+    held: tuple[Held, ...]

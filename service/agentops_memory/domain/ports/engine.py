@@ -26,6 +26,24 @@ from .stores import EntryTable, StoreTable, VersionTable
 
 P = ParamSpec("P")
 T = TypeVar("T")
+W = TypeVar("W", bound=Callable[..., object])
+
+_WITHIN = "is_within_one_project"
+
+
+def within_one_project(work: W) -> W:
+    """Declare that work touches one session, one project and one idempotency key.
+
+    An engine may make it beside other such work; any other is the only writer of its tenant.
+    """
+    setattr(work, _WITHIN, True)
+    return work
+
+
+def is_within_one_project(work: Callable[..., object]) -> bool:
+    """Whether that was declared; of a function that wraps another, of that."""
+    return getattr(work, _WITHIN, False)
+
 
 Ids = Mapping[str, int | str]
 """Ids and numbers from which an outcome is rebuilt; never any text."""
@@ -218,7 +236,7 @@ class Engine(Protocol):
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> T:
-        """Run `work` as the only writer and commit it; rolled back if it raises.
+        """Run `work` as if it were the only writer and commit it; rolled back if it raises.
 
         On return the change is durable. Cancellation does not stop work that has begun.
         """
@@ -235,8 +253,18 @@ class Storage(Engine, Protocol):
     def waiting(self) -> int:
         """How many writes wait or are being made."""
 
+    @property
+    def in_passing(self) -> Engine:
+        """For what is done by the clock: it opens no storage, and keeps none open."""
+
     def callers(self) -> Sequence[Caller]:
         """The operator of each tenant whose storage is open, the default one first."""
+
+    def led(self) -> Sequence[Caller]:
+        """Those for whom this process does what is due by the clock.
+
+        Of processes that share a database, one leads.
+        """
 
     async def probe(self) -> Condition:
         """Write to the disk what is there, and tell what is known of all storage that is open.

@@ -1,6 +1,6 @@
 """The maintenance port: what jobs, probes and gauges ask of a storage engine."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,6 +16,7 @@ class Condition:
     is_intact: bool = True
     has_newest_format: bool = True
     damaged_values: int = 0  # that are known; not all of many are counted
+    lacks_standby: bool = False  # so that what is acknowledged can be lost with one machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +50,7 @@ class Sizes:
     """The bytes that the storage of a tenant takes, and those that are left for it."""
 
     database: int
-    log: int  # of writes that are not in the database yet
+    log: int | None  # of writes that are not in the database yet; None if it has no files of ours
     free: int | None  # on the disk; None where nobody can tell
 
 
@@ -70,6 +71,15 @@ class Maintenance(Protocol):
 
     async def tidy(self, caller: Caller) -> Tidied:
         """Correct and rebalance the full-text index, and merge its segments."""
+
+    async def drifts(self, caller: Caller) -> Mapping[int, int]:
+        """By how many rows each part of the index is out of line."""
+
+    async def is_exact(self, caller: Caller, number: int) -> bool:
+        """Whether a part of the index holds just what the memories say, word for word."""
+
+    async def rebuild(self, caller: Caller, number: int) -> None:
+        """Fill a part of the index again from the memories."""
 
     async def scrub(self, caller: Caller, progress: Progress = noop) -> Scrubbed:
         """Try once to remove erased bytes from the storage, and settle their receipts.

@@ -77,7 +77,7 @@ class Area:
         self._places: dict[MemoryId, int] = {}
         self._free: list[int] = []
         self._lengths = array("I")  # by place, as are the norms
-        self._norms: array[float] | None = None
+        self._norms: tuple[Totals, array[float]] | None = None
         postings: dict[str, array[int]] = {}
         for memory, entry in entries:
             place = self._taken(memory, entry.length)
@@ -103,10 +103,10 @@ class Area:
         return bool(self._found(hash(stem)))
 
     def norms(self, totals: Totals) -> "array[float]":
-        """By place, as long as nothing changes."""
-        if self._norms is None:
-            self._norms = array("d", totals.norms(self._lengths))
-        return self._norms
+        """By place, as long as neither the area nor the totals of its group change."""
+        if self._norms is None or self._norms[0] != totals:
+            self._norms = totals, array("d", totals.norms(self._lengths))
+        return self._norms[1]
 
     def postings(self, found: "array[int]", idf: float, *, own: bool) -> Postings:
         """Those of a stem that was found; of the memories' own words alone."""

@@ -9,10 +9,10 @@ from itertools import takewhile
 from threading import Lock
 
 from ...domain.model.memory import MemoryId
-from ...domain.text.columns import Columns
 from .area import Area, Codes, Entry
-from .group import UNKNOWN, Change, Group
-from .writes import IndexWrites, Written
+from .group import UNKNOWN, Group
+from .slot import EntryOf, Slot, caught_up
+from .writes import IndexWrites
 
 USUAL = 32 * 1024 * 1024  # bytes
 MOST_WAITING = 256 * 1024  # characters of texts that wait for the next reader of a group
@@ -27,49 +27,13 @@ MUCH_MORE = 1_000  # that prompts let groups know, before there is room made for
 
 Entries = Iterable[tuple[MemoryId, Entry]]
 
-EntryOf = Callable[[Columns], Entry]
-"""The entry of a memory that is indexed with these columns."""
-
-
-class _Slot:
-    """A group, and what was written since it was last read."""
-
-    def __init__(self, group: Group) -> None:
-        self.group = group
-        self.used_at = time.monotonic()
-        self.waiting: deque[Written] = deque()
-        self._put = self._taken = 0  # characters: the writer counts the one, a reader the other
-
-    def put(self, written: Written) -> int:
-        """Let it wait; how many characters wait now."""
-        self.waiting.append(written)
-        self._put += written.size
-        return self._put - self._taken
-
-    def take(self) -> Written:
-        """What was written first of what waits."""
-        written = self.waiting.popleft()
-        self._taken += written.size
-        return written
-
-    @property
-    def size(self) -> int:
-        """The bytes in use, about."""
-        return self.group.size + self._put - self._taken
-
-    @property
-    def newest(self) -> int:
-        """The version that it has once it has caught up."""
-        waiting = list(self.waiting)
-        return waiting[-1].after if waiting else self.group.version
-
 
 class IndexCache:
     """What the databases of a service hold in memory, at most so many bytes; 0 is nothing."""
 
     def __init__(self, most: int = USUAL) -> None:
         self.most = most
-        self._slots: dict[tuple[CachedGroups, int], _Slot] = {}
+        self._slots: dict[tuple[CachedGroups, int], Slot] = {}
         self._lock = Lock()  # of whoever makes room
 
     @property
@@ -77,11 +41,11 @@ class IndexCache:
         """The bytes in use, about."""
         return sum(slot.size for slot in list(self._slots.values()))
 
-    def get(self, database: "CachedGroups", number: int) -> _Slot | None:
+    def get(self, database: "CachedGroups", number: int) -> Slot | None:
         return self._slots.get((database, number))
 
-    def put(self, database: "CachedGroups", number: int, group: Group) -> _Slot:
-        return self._slots.setdefault((database, number), _Slot(group))
+    def put(self, database: "CachedGroups", number: int, group: Group) -> Slot:
+        return self._slots.setdefault((database, number), Slot(group))
 
     def drop(self, database: "CachedGroups", number: int | None = None) -> None:
         """Forget a group of a database, or all of them."""
@@ -89,7 +53,7 @@ class IndexCache:
             if key[0] is database and number in (None, key[1]):
                 self._slots.pop(key, None)
 
-    def slots_of(self, database: "CachedGroups") -> list[tuple[int, _Slot]]:
+    def slots_of(self, database: "CachedGroups") -> list[tuple[int, Slot]]:
         return [
             (number, slot) for (it, number), slot in list(self._slots.items()) if it is database
         ]
@@ -141,8 +105,9 @@ class CachedGroups:
         self._rested_at = 0.0
         self._is_closed = False
         self._learnt = 0  # by prompts, since there was last room made
-        self._is_writing = False
+        self._writing = 0  # transactions
         self._written_at = 0.0
+        self._lock = Lock()  # of who begins or ends one
 
     @property
     def hold_nothing(self) -> bool:
@@ -161,11 +126,11 @@ class CachedGroups:
         with group.lock:
             slot.used_at = time.monotonic()
             try:
-                is_there = _caught_up(slot, version, entry_of)
+                is_there = caught_up(slot, version, entry_of)
             except BaseException:
                 self.drop(number)
                 raise
-            is_foreign = not is_there and not self._is_writing and begun > self._written_at
+            is_foreign = not is_there and not self._writing and begun > self._written_at
             for area in group.refuted:
                 self.refuse(Wanted(number, area, 0))
             if is_foreign or group.version == UNKNOWN:
@@ -190,12 +155,16 @@ class CachedGroups:
             if left == 0:
                 self._next.append(replace(wanted, number=number))
 
+    @property
+    def is_wanting(self) -> bool:
+        """Whether there is an area to be read, and it is time."""
+        return bool(self._next) and time.monotonic() > self._rested_at
+
     @contextmanager
     def loading(self) -> Iterator[Wanted | None]:
         """The area to be read next, for one reader alone; None if there is none."""
         began = time.monotonic()
-        is_time = self._next and began > self._rested_at
-        if not (is_time and self._loading.acquire(blocking=False)):
+        if not (self.is_wanting and self._loading.acquire(blocking=False)):
             yield None
             return
         try:
@@ -246,15 +215,17 @@ class CachedGroups:
     @contextmanager
     def writing(self) -> Iterator[Callable[[IndexWrites], None]]:
         """Inside, a transaction is made and committed; what it tells is handed over then."""
-        self._is_writing = True
+        with self._lock:
+            self._writing += 1
         written: list[IndexWrites] = []
         try:
             yield written.append
             for writes in written:
                 self._hand_over(writes)
         finally:
-            self._written_at = time.monotonic()
-            self._is_writing = False
+            with self._lock:
+                self._written_at = time.monotonic()
+                self._writing -= 1
 
     def _bound(self) -> None:
         """Hold no more than there is room for, nor more codes than a database has in reason."""
@@ -285,16 +256,3 @@ class CachedGroups:
         """Hold nothing any more."""
         self._is_closed = True
         self.drop()
-
-
-def _caught_up(slot: _Slot, version: int, entry_of: EntryOf) -> bool:
-    """Whether the group is, now, as of the version."""
-    group, waiting = slot.group, slot.waiting
-    while group.version != version and waiting:
-        written = slot.take()
-        if written.before != group.version:
-            group.version = UNKNOWN
-            return False
-        changes = [Change(row, entry_of(said), sign) for row, said, sign in written.entries]
-        group.change(written.after, changes)
-    return group.version == version

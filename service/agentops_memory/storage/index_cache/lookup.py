@@ -1,38 +1,32 @@
 """The words of a query in areas that are in memory, and what they add to scores there."""
 
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from ...domain.model.bm25 import NOTHING, Place, Postings, Sums, of_any, of_every
+from ...domain.model.bm25 import NOTHING, Place, Postings, Sums, Totals, of_any, of_every
 from ...domain.text.query import Piece, Term
 from . import vectors
 from .area import Area
-from .group import Group, Source
+
+Weigh = Callable[[Mapping[str, str]], tuple[Totals, Mapping[str, int]]]
+"""The rows of the group, and how many of them have each of the stems of some words, by stem."""
 
 
 class Lookup:
     """What was found of a query, for its reader alone; with `own` in memories' own words.
 
-    `stem_of` knows the stem of each word.
+    `stem_of` knows the stem of each word, `weigh` what those that were found are worth.
     """
 
     def __init__(
-        self,
-        group: Group,
-        areas: Sequence[Area],
-        source: Source,
-        stem_of: Mapping[str, str],
-        *,
-        own: bool,
+        self, areas: Sequence[Area], stem_of: Mapping[str, str], weigh: Weigh, *, own: bool
     ) -> None:
-        self.group = group
         self._stem_of = stem_of
         self._own = own
         self._found = [(it, it.found(stem_of.values())) for it in areas]
         there = set().union(*(found for _, found in self._found))
         words = {word: stem for word, stem in stem_of.items() if stem in there}
-        having = group.having(source, words, own=own)
-        self._totals = group.totals(source)
+        self._totals, having = weigh(words)
         self._idf = {stem: self._totals.idf(having[stem]) for stem in there}
 
     def having_any(self, terms: Sequence[Term], most: int | None) -> list[Sums]:

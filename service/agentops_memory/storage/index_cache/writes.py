@@ -52,6 +52,15 @@ class IndexWrites:
         groups = {number: replace(it, entries=[*it.entries]) for number, it in self.groups.items()}
         return IndexWrites(groups, set(self.erased))
 
+    def record(
+        self, number: int, before: int, after: int, entries: Sequence[tuple[Row, Columns, int]]
+    ) -> None:
+        """All that was written into a group, which had one version before and has another now."""
+        size = sum(len(text) for _, said, _ in entries for text in said)
+        self.groups[number] = _Writing(before, after, list(entries), size)
+        if size > MOST_WRITTEN:
+            self.erased.add(number)
+
     def note(
         self, number: int, version: int, entries: Iterable[tuple[Row, Columns]], sign: int
     ) -> None:

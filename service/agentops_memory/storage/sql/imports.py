@@ -81,7 +81,7 @@ class Imports(Table):
 
     def rows(self, import_: ImportId) -> Iterator[tuple[int, Row | None]]:
         self._require_alone()  # else all who share the commit would wait for these rows
-        rows = self._execute(
+        rows = self._stream(
             f"SELECT number, project, row FROM import_rows WHERE {OF_IMPORT} ORDER BY number",
             **_numbers(import_),
         )
@@ -224,7 +224,7 @@ class Imports(Table):
     ) -> set[int]:
         if not given:
             return set()
-        return set(map(int, self._scalars(statement(self._sql), ids=json.dumps(given))))
+        return set(map(int, self._scalars(statement(self._sql), texts=json.dumps(given))))
 
 
 def _space(memory: Memory) -> tuple[object, ...]:
@@ -237,31 +237,40 @@ def _twin(memory: Memory) -> tuple[object, ...]:
     return hash_, memory.session, micros(memory.created_at)
 
 
+def _given(sql: Dialect, *names: str) -> str:
+    """The arrays that are given as rows; each is taken apart once, whatever it is joined with."""
+    parts = (sql.element("it.value", place) for place in range(len(names)))
+    return f"""WITH given ({", ".join(names)}) AS MATERIALIZED (
+                   SELECT {", ".join(parts)} FROM {sql.texts("it")})"""
+
+
 @cache
 def _by_uid(sql: Dialect) -> str:
-    place, uid = (sql.element("given.value", at) for at in range(2))
-    return f"SELECT {place} FROM {sql.ids('given')} {sql.leads} memories m ON m.uid = {uid}"
+    return f"""{_given(sql, "place", "uid")}
+               SELECT place FROM given {sql.leads} memories m ON m.uid = given.uid"""
 
 
 @cache
 def _at_key(sql: Dialect) -> str:
-    place, project, scope, key = (sql.element("given.value", at) for at in range(4))
-    return f"""SELECT {place}
-                 FROM {sql.ids("given")}
-                {sql.leads} spaces s ON s.project = {project} AND s.scope = {scope}
+    return f"""{_given(sql, "place", "project", "scope", "key")}
+               SELECT place
+                 FROM given
+                {sql.leads} spaces s ON s.project = given.project AND s.scope = given.scope
                 {sql.leads} memories m
-                   ON m.space_id = s.id AND m.key = {key} AND {undeleted("m")}"""
+                   ON m.space_id = s.id AND m.key = given.key AND {undeleted("m")}"""
 
 
 @cache
 def _twins(sql: Dialect) -> str:
-    place, project, scope, hash_, session, at = (sql.element("given.value", n) for n in range(6))
-    return f"""SELECT {place}
-                 FROM {sql.ids("given")}
-                {sql.leads} spaces s ON s.project = {project} AND s.scope = {scope}
+    return f"""{_given(sql, "place", "project", "scope", "hash", "session", "at")}
+               SELECT place
+                 FROM given
+                {sql.leads} spaces s ON s.project = given.project AND s.scope = given.scope
                 {sql.leads} memories m {sql.hint("memories_by_second")}
-                   ON m.space_id = s.id AND m.fingerprint = {hash_} AND m.session_id = {session}
-                      AND {SECOND.format("m.created_at")} = {SECOND.format(at)}"""
+                   ON m.space_id = s.id AND m.fingerprint = CAST(given.hash AS BIGINT)
+                      AND m.session_id = given.session
+                      AND {SECOND.format("m.created_at")}
+                        = {SECOND.format("CAST(given.at AS BIGINT)")}"""
 
 
 def _number(import_: ImportId, place: int) -> int:

@@ -20,10 +20,10 @@ PUT_LIFECYCLE = """
         ON CONFLICT (memory_id) DO UPDATE
        SET held_key = excluded.held_key, expires_at = :expires_at, pinned_at = :pinned_at,
            review_at = :review_at, confirmed_at = :confirmed_at,
-           is_swept = is_swept AND coalesce(:expires_at <= :now, 0)"""
+           is_swept = lifecycles.is_swept AND coalesce(:expires_at <= :now, FALSE)"""
 
 # One that lies beside the row comes back into it unless another has it: the clock went back.
-KEY_IN_ROW = f"""CASE WHEN :key IS NOT NULL
+KEY_IN_ROW = f"""CASE WHEN CAST(:key AS TEXT) IS NOT NULL
                            AND (key IS NOT NULL
                                 OR NOT EXISTS (SELECT 1
                                                  FROM memories other

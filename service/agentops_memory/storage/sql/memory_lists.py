@@ -160,14 +160,14 @@ def _newest_of_all(sql: Dialect, condition: str) -> str:
 
 def _newest_of_each(sql: Dialect, spaces: str, condition: str, order: str = "DESC") -> str:
     # Each space is read along its own index, and only its newest are sorted.
+    newest = f"""SELECT n.id
+                   FROM memories n {sql.hint("memories_by_time")}
+                  WHERE n.space_id = s.id AND {condition}
+               ORDER BY n.created_at {order}, n.id {order}
+                  LIMIT :limit"""
     return f"""SELECT m.id
                  FROM spaces s
-                 JOIN memories m
-                   ON m.id IN (SELECT n.id
-                                 FROM memories n {sql.hint("memories_by_time")}
-                                WHERE n.space_id = s.id AND {condition}
-                             ORDER BY n.created_at {order}, n.id {order}
-                                LIMIT :limit)
+                      {sql.each(newest)}
                 WHERE {spaces}
              ORDER BY m.created_at {order}, m.id {order}
                 LIMIT :limit"""

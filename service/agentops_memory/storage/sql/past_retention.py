@@ -61,7 +61,8 @@ class PastRetention(Table):
                   FROM {self._sql.ids("found")}
                  {self._sql.leads} memories m ON m.id = found.value
                   JOIN spaces s ON s.id = m.space_id
-                 WHERE {PAST[kind]} AND {NOT_GOING}""",
+                 WHERE {PAST[kind]} AND {NOT_GOING}
+                       {self._sql.reordered("found.key")}""",
             ids=json.dumps(memories),
             until=micros(until),
         )

@@ -180,15 +180,15 @@ class Projects(FilteredTable):
 
     def _newest_live(self, project: Project, limit: int) -> list[tuple[MemoryId, int]]:
         """Nothing that stays borrows from the newest: those that would come after them."""
+        newest = f"""SELECT n.id
+                       FROM memories n {self._sql.hint("memories_in_space")}
+                      WHERE n.space_id = s.id AND {undeleted("n")}
+                   ORDER BY n.id DESC
+                      LIMIT :limit"""
         rows = self._execute(
             f"""SELECT m.id, length(m.content)
                  FROM spaces s
-                 JOIN memories m
-                   ON m.id IN (SELECT n.id
-                                 FROM memories n {self._sql.hint("memories_in_space")}
-                                WHERE n.space_id = s.id AND {undeleted("n")}
-                             ORDER BY n.id DESC
-                                LIMIT :limit)
+                      {self._sql.each(newest)}
                 WHERE s.project = :project
              ORDER BY m.id DESC
                 LIMIT :limit""",

@@ -13,7 +13,8 @@ from .rows import instant, micros
 from .table import FilteredTable
 
 _SOON = int(SOON.total_seconds()) * 1_000_000
-_SEEN = "max(m.updated_at, m.last_seen_at, coalesce(l.confirmed_at, 0))"
+_SEEN = "m.updated_at, m.last_seen_at, coalesce(l.confirmed_at, 0)"
+_NO_SCORE = "CAST(NULL AS DOUBLE PRECISION) AS score"
 
 
 @dataclass(eq=False)
@@ -30,7 +31,7 @@ class ReviewRows(FilteredTable):
     ) -> list[ReviewRow]:
         listed = f"{self._on_spaces(filter_)} AND {_to_look_at('m')}"
         parts = {
-            ReviewReason.DUE: _due(listed, len(periods)),
+            ReviewReason.DUE: self._due(listed, len(periods)),
             ReviewReason.EXPIRES: _expiring(listed),
             ReviewReason.SIMILAR: self._similar(filter_),
         }
@@ -38,7 +39,7 @@ class ReviewRows(FilteredTable):
         after = "(-at, reason, id, other) > (-:at, :reason, :id, :other)" if before else "TRUE"
         rows = self._execute(
             f"""SELECT at, reason, id, other, score
-                  FROM ({chosen or _NOTHING})
+                  FROM ({chosen or _NOTHING}) chosen
                  WHERE {after}
               ORDER BY at DESC, reason, id, other
                  LIMIT :limit""",
@@ -53,6 +54,23 @@ class ReviewRows(FilteredTable):
             )
             for at, reason, id_, other, score in rows
         ]
+
+    def _due(self, listed: str, periods: int) -> str:
+        """What has a date that has passed, or a type of which the period has."""
+        seen = f"{self._sql.greatest}({_SEEN})"
+        cases = " ".join(f"WHEN :type_{at} THEN {seen} + :period_{at}" for at in range(periods))
+        by_type = f"CASE m.type {cases} END" if cases else "NULL"
+        types = ", ".join(f":type_{at}" for at in range(periods))
+        of_a_type = f" OR m.type IN ({types})" if types else ""
+        return f"""
+            SELECT at, 'review_due' AS reason, id, 0 AS other, {_NO_SCORE}
+              FROM (SELECT m.id, {self._sql.least}(coalesce(l.review_at, {_NEVER}),
+                                                   coalesce({by_type}, {_NEVER})) AS at
+                      FROM spaces s
+                      JOIN memories m ON m.space_id = s.id
+                      LEFT JOIN lifecycles l ON l.memory_id = m.id
+                     WHERE {listed} AND (l.review_at <= :now{of_a_type})) looked_at
+             WHERE at <= :now"""
 
     def _similar(self, filter_: Filter) -> str:
         """Pairs of which one is in the list, and both can be read."""
@@ -73,28 +91,11 @@ class ReviewRows(FilteredTable):
                                     WHERE memory_id IN (m.id, n.id) AND confirmed_at >= p.at)"""
 
 
-_NOTHING = "SELECT 0 AS at, '' AS reason, 0 AS id, 0 AS other, NULL AS score WHERE FALSE"
+_NOTHING = f"SELECT 0 AS at, '' AS reason, 0 AS id, 0 AS other, {_NO_SCORE} WHERE FALSE"
 
 
 def _to_look_at(alias: str) -> str:
     return f"{live(alias)} AND NOT {superseded(alias + '.id')}"
-
-
-def _due(listed: str, periods: int) -> str:
-    """What has a date that has passed, or a type of which the period has."""
-    cases = " ".join(f"WHEN :type_{at} THEN {_SEEN} + :period_{at}" for at in range(periods))
-    by_type = f"CASE m.type {cases} END" if cases else "NULL"
-    types = ", ".join(f":type_{at}" for at in range(periods))
-    candidates = f"(l.review_at <= :now OR m.type IN ({types}))" if types else "l.review_at <= :now"
-    return f"""
-        SELECT at, 'review_due' AS reason, id, 0 AS other, NULL AS score
-          FROM (SELECT m.id, min(coalesce(l.review_at, {_NEVER}),
-                                 coalesce({by_type}, {_NEVER})) AS at
-                  FROM spaces s
-                  JOIN memories m ON m.space_id = s.id
-                  LEFT JOIN lifecycles l ON l.memory_id = m.id
-                 WHERE {listed} AND {candidates})
-         WHERE at <= :now"""
 
 
 _NEVER = micros(datetime.max.replace(tzinfo=instant(0).tzinfo))
@@ -103,7 +104,7 @@ _NEVER = micros(datetime.max.replace(tzinfo=instant(0).tzinfo))
 def _expiring(listed: str) -> str:
     return f"""
         SELECT l.expires_at - {_SOON} AS at, 'expires_soon' AS reason, m.id, 0 AS other,
-               NULL AS score
+               {_NO_SCORE}
           FROM lifecycles l
           JOIN memories m ON m.id = l.memory_id
           JOIN spaces s ON s.id = m.space_id

@@ -8,8 +8,8 @@ from ...domain.model.memory import ChangeKind, Memory, MemoryId, Revision, Text
 from ...domain.model.space import StoreId
 from ...domain.model.stores import EntryId, Page, Past, Slice, Version, VersionFilter, VersionId
 from ...domain.ports.retention import MAX_STEP
-from .rows import count, instant, member, micros, portion, tag_tuple, text_row
-from .table import Connection, Table, bounds, sliced, window, within
+from .rows import count, instant, member, micros, portion, sliced, tag_tuple, text_row
+from .table import Connection, Table, bounds, window, within
 
 REVISION = "number, deed, at, type, title, content, tags"
 VERSION = """v.uid, t.uid, m.uid, v.memory_id, v.number, r.deed, v.path, v.size, v.sha256, r.at,
@@ -164,7 +164,8 @@ class Versions(Table):
         rows = self._execute(
             f"""SELECT {VERSION}, {CONTENT if filter_.with_content else "NULL"}
                   FROM {self._joined(leading)}{conditions}{within(filter_.created, "r.at")}
-                       {window(at, "v.uid")}""",
+                       {window(at, "v.uid")}
+                 LIMIT :most""",
             store=store,
             entry=filter_.entry,
             **{f"value_{at}": value for at, value in enumerate(given.values())},

@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from functools import lru_cache
+from itertools import islice
 from typing import Any, TypeVar
 
 from ...domain.model.memory import NO_LIFECYCLE, Lifecycle, Memory, MemoryId, SessionId, Shown, Text
 from ...domain.model.space import NO_PROJECT, Project, Space
+from ...domain.model.stores import Page, Slice
 from ...domain.ports.engine import Ids
 from ...domain.text.instants import EPOCH, LATEST, MICROSECOND
 from ...domain.text.normalization import clean, fingerprint
@@ -223,3 +225,12 @@ def portion(items: Iterable[T], room: int, size: Callable[[T], int]) -> list[T]:
         if room < 0:
             break
     return some
+
+
+def sliced(rows: Iterable[Any], page: Page, made: Callable[[Any], T]) -> Slice[T]:
+    """The page of the rows that follow, in its own order; one row more shows that there is more."""
+    found = list(islice(rows, page.limit + 1))
+    items = [made(row) for row in found[: page.limit]]
+    if page.before is not None:
+        items.reverse()
+    return Slice(tuple(items), len(found) > page.limit)

@@ -23,9 +23,10 @@ class Sessions(FilteredTable):
         return self._first(_session, f"SELECT {SESSION} FROM sessions WHERE id = :id", id=session)
 
     def projects_of(self, sessions: Iterable[SessionId]) -> dict[SessionId, Project]:
-        given = f"(SELECT value FROM {self._sql.ids('given')})"
+        given = f"(SELECT value FROM {self._sql.texts('given')})"
         rows = self._execute(
-            f"SELECT id, project FROM sessions WHERE id IN {given}", ids=json.dumps(list(sessions))
+            f"SELECT id, project FROM sessions WHERE id IN {given}",
+            texts=json.dumps(list(sessions)),
         )
         return {SessionId(id_): project for id_, project in rows}
 

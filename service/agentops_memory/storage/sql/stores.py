@@ -24,8 +24,8 @@ from .kinds import in_no_session
 from .liveness import live
 from .memories import Spaces
 from .revisions import erase_revisions
-from .rows import count, instant, json_of, map_of, micros, portion
-from .table import Cursor, Index, Table, bounds, sliced, window, within
+from .rows import count, instant, json_of, map_of, micros, portion, sliced
+from .table import Cursor, Index, Table, bounds, window, within
 
 AFTER_SLASH = chr(ord("/") + 1)
 LAST = "\U0010ffff" * 257  # after every path: none has as many signs of so many bytes
@@ -71,7 +71,7 @@ class Stores(Table):
 
     def page(self, filter_: StoreFilter, at: Page) -> Slice[Store]:
         archived = "" if filter_.with_archived else " AND archived_at IS NULL"
-        rows = self._execute(
+        rows = self._stream(
             f"""SELECT {STORE}
                   FROM stores
                  WHERE erasure_id IS NULL{archived}{within(filter_.created, "created_at")}
@@ -89,7 +89,9 @@ class Stores(Table):
         )
 
     def going(self) -> ErasureId | None:
-        rows = self._execute("SELECT erasure_id FROM stores WHERE erasure_id IS NOT NULL")
+        rows = self._execute(
+            "SELECT erasure_id FROM stores WHERE erasure_id IS NOT NULL ORDER BY erasure_id"
+        )
         return next((ErasureId(id_) for (id_,) in rows if REPLACEMENT not in id_), None)
 
     def erase_history(self, erasure: ErasureId, limit: int) -> int:
@@ -156,11 +158,12 @@ class Entries(Table):
 
     def page(self, store: StoreId, filter_: EntryFilter, at: Page) -> Slice[Entry]:
         prefix = filter_.path_prefix or ""
-        begins = " AND substr(m.key, 1, :length) = :prefix" if prefix else ""
+        begins = " AND substr(m.key, 1, CAST(:length AS INTEGER)) = :prefix" if prefix else ""
         rows = self._execute(
             f"""SELECT {ENTRY}, NULL
                   FROM {self._live}{begins}{within(filter_.created, "m.created_at")}
-                       {window(at, "m.uid")}""",
+                       {window(at, "m.uid")}
+                 LIMIT :most""",
             store=store,
             prefix=prefix,
             length=len(prefix),

@@ -5,14 +5,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
-from itertools import islice
 from typing import Any, Protocol, TypeVar
 
 from ...domain.model.access import Patterns
 from ...domain.model.memory import Memory, MemoryId
 from ...domain.model.search import Filter
 from ...domain.model.space import GLOBAL_SCOPE, Project, Space
-from ...domain.model.stores import Page, Slice, Span
+from ...domain.model.stores import Page, Span
 from .kinds import OF_A_PROJECT
 from .liveness import Moment, superseded, superseded_in_ref
 from .rows import micros
@@ -63,20 +62,44 @@ class Dialect:
     inserted_all: Callable[[Connection, str, Sequence[Mapping[str, object]]], Sequence[int]]
     """Runs an INSERT for each row, of which there is one; the `id` of each."""
 
+    read: Callable[[Connection, str, Mapping[str, object]], Iterable[Any]]
+    """The rows of a query, of which no more are fetched than are asked for, or few."""
+
     leads: str
     """A join after which the table on its left is read first."""
 
     hint: Callable[[str], str]
     """What follows a table that is to be read along an index."""
 
+    each: Callable[[str], str]
+    """A join of the memories `m` whose ids a query answers for each row on the left."""
+
+    reordered: Callable[[str], str]
+    """What keeps the rows of a query in the order in which what it reads has them."""
+
+    greatest: str
+    """The function of the greatest of some values, none of which is NULL."""
+
+    least: str
+    """The function of the least of some values, none of which is NULL."""
+
     ids: Callable[[str], str]
     """A table of the JSON array `:ids`, by its alias: each id is a `value`, `key` its place."""
+
+    texts: Callable[[str], str]
+    """The same of the JSON array of texts `:texts`."""
+
+    gathered: Callable[..., str]
+    """The JSON array of the values of all rows; of several values, each row an array."""
 
     tags_of: Callable[[str], str]
     """A table of a memory's tags, each a `value`; empty if what is stored is no JSON."""
 
     element: Callable[[str, int], str]
     """An element of a JSON array, as text; NULL if what is stored is no JSON."""
+
+    bytes_of: Callable[[str], str]
+    """How many bytes a text takes."""
 
     contains: Callable[[str, str], str]
     """Whether a column holds a text literally."""
@@ -147,6 +170,10 @@ class Table:
         """The first column of every row."""
         return [row[0] for row in self._connection.execute(statement, parameters)]
 
+    def _stream(self, statement: str, **parameters: object) -> Iterable[Any]:
+        """Rows of which perhaps the first are enough."""
+        return self._sql.read(self._connection, statement, parameters)
+
     def _insert(self, table: str, /, **row: object) -> None:
         self._connection.execute(_inserting(table, tuple(row)), row)
 
@@ -216,17 +243,8 @@ class FilteredTable(Table):
 
     def _values(self, filter_: Filter) -> dict[str, object]:
         """The values that the conditions of a filter name."""
-        return {
-            "project": filter_.project,
-            "scope": filter_.scope,
-            "store": filter_.store,
-            "ref": filter_.ref,
-            "agent": filter_.agent,
-            "namespace": filter_.namespace,
-            "type": filter_.type,
-            "tag": filter_.tag,
-            **self._patterns(),
-        }
+        names = ("project", "scope", "store", "ref", "agent", "namespace", "type", "tag")
+        return {**{name: getattr(filter_, name) for name in names}, **self._patterns()}
 
     @property
     def _readable(self) -> str:
@@ -266,28 +284,17 @@ def window(page: Page, column: str) -> str:
 
 def within(span: Span, column: str) -> str:
     """The condition that instants in a column lie in a span, if it has ends; with its AND."""
-    condition = ""
-    if span.first is not None:
-        condition += f" AND {column} >= :created_first"
-    if span.last is not None:
-        condition += f" AND {column} <= :created_last"
-    return condition
+    first = "" if span.first is None else f" AND {column} >= :created_first"
+    last = "" if span.last is None else f" AND {column} <= :created_last"
+    return first + last
 
 
 def bounds(page: Page, span: Span) -> dict[str, object]:
-    """The values that `window` and `within` name."""
+    """The values that `window` and `within` name; and `most`, for the rows that `sliced` reads."""
     ends = {"created_first": span.first, "created_last": span.last}
     return {
         "after": page.after,
         "before": page.before,
+        "most": page.limit + 1,
         **{name: micros(at) for name, at in ends.items() if at is not None},
     }
-
-
-def sliced(rows: Iterable[Any], page: Page, made: Callable[[Any], T]) -> Slice[T]:
-    """The page of the rows that follow, in its own order; one row more shows that there is more."""
-    found = list(islice(rows, page.limit + 1))
-    items = [made(row) for row in found[: page.limit]]
-    if page.before is not None:
-        items.reverse()
-    return Slice(tuple(items), len(found) > page.limit)

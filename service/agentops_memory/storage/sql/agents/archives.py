@@ -125,10 +125,12 @@ class Archives(Table):
     def settled(self, pending: PendingArchive) -> None:
         self._execute("DELETE FROM pending_archives WHERE event_id = :id", id=pending.event)
 
-    def _entries(self, condition: str, most: int = -1, **values: object) -> list[AgentEntry]:
+    def _entries(
+        self, condition: str, most: int | None = None, **values: object
+    ) -> list[AgentEntry]:
+        limit = "" if most is None else f"LIMIT {most:d}"
         rows: Iterable[Any] = self._execute(
-            f"SELECT {ENTRY} FROM {ENTRIES} WHERE {condition} ORDER BY m.id LIMIT {most:d}",
-            **values,
+            f"SELECT {ENTRY} FROM {ENTRIES} WHERE {condition} ORDER BY m.id {limit}", **values
         )
         return self._seals.opened(map(entry_of, rows))
 

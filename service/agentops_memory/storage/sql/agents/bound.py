@@ -79,11 +79,11 @@ class Bound(Table):
         )
 
     def bind(self, task: Task) -> None:
-        self._execute(
+        self._execute(  # nothing that is of another intent: the entry says which
             f"""UPDATE agent_memories
                    SET binding = {Binding.TASK:d}, intent = :intent, attempt = :attempt
                  WHERE task = :task AND agent = :agent AND binding < {Binding.TASK:d}
-                       AND coalesce(intent, :intent) = :intent  -- no other's: it says which
+                       AND coalesce(intent, :intent) = :intent
                        AND NOT {expired("agent_memories.memory_id")}""",
             task=task.id,
             agent=task.agent,

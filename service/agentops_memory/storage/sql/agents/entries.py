@@ -191,7 +191,7 @@ class AgentEntries(Table):
             f"""SELECT m.id
                   FROM agent_memories a
                  {self._sql.leads} memories m ON m.id = a.memory_id
-                 WHERE a.tier = '{Tier.EPISODIC}' AND a.agent = :agent AND a.is_pinned = 0
+                 WHERE a.tier = '{Tier.EPISODIC}' AND a.agent = :agent AND a.is_pinned = FALSE
                        AND {live("m")}{of_intent if intent else ""}
                        AND m.id NOT IN (SELECT value FROM {self._sql.ids("given")})
               ORDER BY a.priority, a.accessed_at, m.updated_at, m.id

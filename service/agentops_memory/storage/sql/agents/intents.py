@@ -134,7 +134,7 @@ class Intents(Table):
 
     def end_coordinator(self, coordinator: CoordinatorId) -> None:
         self._execute(
-            "UPDATE coordinators SET is_ended = 1, version = version + 1 WHERE id = :id",
+            "UPDATE coordinators SET is_ended = TRUE, version = version + 1 WHERE id = :id",
             id=coordinator,
         )
 

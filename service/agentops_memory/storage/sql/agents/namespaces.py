@@ -60,7 +60,8 @@ class Namespaces(Table):
             """INSERT INTO namespaces (name, default_access, version, created_at, updated_at)
                VALUES (:name, :access, 1, :now, :now)
                    ON CONFLICT (name) DO UPDATE
-                  SET default_access = :access, version = version + 1, updated_at = :now""",
+                  SET default_access = :access, version = namespaces.version + 1,
+                      updated_at = :now""",
             name=namespace,
             access=int(permissions.default),
             now=micros(self._now),
@@ -77,9 +78,9 @@ class Namespaces(Table):
 
     def _read(self, which: str, eyes: Eyes, **values: object) -> list[Namespace]:
         rows = self._execute(
-            f"""SELECT k.name, {access_in("k.name")} AS access, v.version, v.created_at,
-                       v.updated_at, count(m.id), {sum_of("a.size")}, min(m.created_at),
-                       max(m.updated_at)
+            f"""SELECT k.name, {access_in("k.name")} AS access,
+                       max(v.version), max(v.created_at), max(v.updated_at),
+                       count(m.id), {sum_of("a.size")}, min(m.created_at), max(m.updated_at)
                   FROM {KNOWN}
                   LEFT JOIN namespaces v ON v.name = k.name
                   LEFT JOIN agent_spaces p ON p.namespace = k.name AND p.agent = ''

@@ -45,7 +45,7 @@ class Summaries(Table):
 
     def _tier(self, tier: Tier, agent: AgentId, seen: Visibility) -> TierSummary:
         entries, size, pinned, oldest, newest = self._execute(
-            f"""SELECT count(*), {sum_of("a.size")}, coalesce(sum(a.is_pinned), 0),
+            f"""SELECT count(*), {sum_of("a.size")}, count(*) FILTER (WHERE a.is_pinned),
                        min(m.created_at), max(m.created_at)
                   FROM {ENTRIES}
                  WHERE a.tier = :tier AND a.agent = :agent AND {HERE} AND {seen.condition}""",

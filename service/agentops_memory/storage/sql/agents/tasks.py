@@ -62,10 +62,10 @@ class Tasks(Table):
     def some(self, tasks: Sequence[TaskId]) -> list[Task]:
         rows = self._execute(
             f"""SELECT {TASK}
-                  FROM {self._sql.ids("given")}
+                  FROM {self._sql.texts("given")}
                  {self._sql.leads} tasks t ON t.id = given.value
               ORDER BY given.key""",
-            ids=json.dumps(tasks),
+            texts=json.dumps(tasks),
         )
         return list(map(_task, rows))
 
@@ -84,9 +84,9 @@ class Tasks(Table):
     def forget(self, tasks: Sequence[TaskId], until: datetime) -> int:
         return self._execute(
             f"""DELETE FROM tasks
-                 WHERE id IN (SELECT value FROM {self._sql.ids("given")})
+                 WHERE id IN (SELECT value FROM {self._sql.texts("given")})
                        AND completed_at <= :until AND {FINISHED}""",
-            ids=json.dumps(tasks),
+            texts=json.dumps(tasks),
             until=micros(until),
         ).rowcount
 

@@ -64,12 +64,16 @@ class Commitments(Table):
         )
 
     def armed(self, source: MemoryId, condition: Condition) -> Commitment | None:
+        row = _row(condition)
+        same = " AND ".join(
+            f"c.{column} IS NULL" if value is None else f"c.{column} = :{column}"
+            for column, value in row.items()
+        )
         found = self._some(
             f"commitments c {self._sql.hint('commitments_armed')}",
-            """c.state = 'armed' AND c.memory_id = :source AND c.due_at IS :due_at
-               AND c.tag IS :tag LIMIT 1""",
+            f"c.state = 'armed' AND c.memory_id = :source AND {same} LIMIT 1",
             source=source,
-            **_row(condition),
+            **row,
         )
         return next(iter(found), None)
 
@@ -121,6 +125,7 @@ class Commitments(Table):
                   FROM commitments c {self._sql.hint("commitments_armed")}
                   JOIN ref_entries e ON e.memory_id = c.memory_id
                  WHERE c.state = 'armed' AND NOT ({_CURRENT})
+              ORDER BY c.memory_id
                  LIMIT :most""",
             most=most,
             **self._at,
@@ -128,7 +133,7 @@ class Commitments(Table):
 
     def tags_of(self, source: MemoryId) -> list[str]:
         return self._scalars(
-            "SELECT tag FROM commitments WHERE memory_id = :source AND tag IS NOT NULL",
+            "SELECT tag FROM commitments WHERE memory_id = :source AND tag IS NOT NULL ORDER BY id",
             source=source,
         )
 
@@ -168,14 +173,14 @@ class Commitments(Table):
         """Those of the tags that something of the ref waits for."""
         return self._scalars(
             f"""SELECT given.value
-                  FROM {self._sql.ids("given")}
+                  FROM {self._sql.texts("given")}
                  WHERE EXISTS (SELECT 1
                                  FROM commitments c {self._sql.hint("commitments_by_tag")}
                                 WHERE c.space_id = {_SPACE} AND c.tag = given.value
                                       AND c.state = 'armed')
               ORDER BY given.key""",
             ref=ref,
-            ids=json.dumps(list(tags)),
+            texts=json.dumps(list(tags)),
         )
 
     def _met_by(self, ref: MemoryRef, new: MemoryId, tag: str) -> list[Commitment]:

@@ -77,7 +77,7 @@ class Refs(Table):
                 return None
             given["created_at"], given["before"] = before
             condition += " AND (e.created_at, e.memory_id) < (:created_at, :before)"
-        rows = self._execute(self._listing(query.tag, at, condition), **given)
+        rows = self._stream(self._listing(query.tag, at, condition), **given)
         return (
             ListedRef(MemoryId(id_), count(size), count(length)) for id_, size, length, *_ in rows
         )
@@ -243,7 +243,8 @@ class Refs(Table):
                      FROM ({kept} AND {put_by("e")}
                            UNION ALL
                            {gone} AND {put_by("e")} {newest_first} LIMIT {ALL}) e
-                    WHERE {condition}"""
+                    WHERE {condition}
+                          {self._sql.reordered("e.created_at DESC, e.memory_id DESC")}"""
 
     def _leg(self, index: str, which: str) -> str:
         return f"""SELECT e.memory_id, e.size, e.length, e.created_at, e.deleted_after,

@@ -10,7 +10,7 @@ from ....domain.model.hosts.passes import Link
 from ....domain.model.hosts.runs import Run
 from ....domain.model.memory import MemoryId
 from ....domain.model.space import MemoryRef
-from ..rows import micros
+from ..rows import MOST, micros
 from ..table import Table
 from .visible import there
 
@@ -22,7 +22,8 @@ class Links(Table):
     _now: datetime
 
     def link(self, run: Run, links: Sequence[Link], *, counts: bool) -> None:
-        seen = "(SELECT max(duplicates, 0) FROM memories WHERE id = :older)" if counts else "0"
+        most, least = self._sql.greatest, self._sql.least
+        seen = f"(SELECT {most}(duplicates, 0) FROM memories WHERE id = :older)" if counts else "0"
         rows = [{"newer": it.newer, "older": it.older, "pass": run.number} for it in links]
         self._connection.executemany(
             f"""INSERT INTO ref_supersessions (newer_id, older_id, made_after, pass, seen)
@@ -32,9 +33,9 @@ class Links(Table):
         )
         if counts:
             self._connection.executemany(
-                """UPDATE memories
-                      SET duplicates = min(memories.duplicates + o.duplicates, 9007199254740991),
-                          last_seen_at = max(memories.last_seen_at, o.last_seen_at)
+                f"""UPDATE memories
+                      SET duplicates = {least}(memories.duplicates + o.duplicates, {MOST}),
+                          last_seen_at = {most}(memories.last_seen_at, o.last_seen_at)
                      FROM (SELECT duplicates, last_seen_at FROM memories WHERE id = :older) o
                     WHERE id = :newer""",
                 rows,

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from ....domain.model.hosts.passes import Archive, ArchiveIndex, Pass
 from ....domain.model.hosts.runs import Run, RunKind
@@ -11,6 +12,7 @@ from ....domain.model.space import MemoryRef
 from ....domain.ports.passes import Inputs
 from ....domain.ports.refs import ListedRef
 from ..rows import count, instant, tag_array, tag_tuple
+from ..table import Dialect
 from .links import Links
 from .rows import ENTRY, RUN, entry_of, run_of
 from .visible import superseded, there
@@ -24,7 +26,7 @@ class Passes(Links):
     """The passes of one transaction."""
 
     def inputs(self, ref: MemoryRef, which: Inputs) -> Iterator[ListedRef]:
-        rows = self._execute(
+        rows = self._stream(
             f"""SELECT e.memory_id, e.size, e.length
                   FROM refs f
                  {self._sql.leads} ref_entries e {self._sql.hint("ref_entries_in_time")}
@@ -82,7 +84,8 @@ class Passes(Links):
                        AND id IN (SELECT p.run
                                     FROM refs f
                                     JOIN passes p ON p.space_id = f.space_id
-                                   WHERE f.ref = :ref)""",
+                                   WHERE f.ref = :ref)
+              ORDER BY id""",
             kind=RunKind.PASS.value,
             ref=ref,
         )
@@ -109,7 +112,7 @@ class Passes(Links):
 
     def undo(self, done: Pass) -> None:
         of_pass: dict[str, object] = {"pass": done.run.number, **self._at}
-        for statement in _UNCOUNTED:
+        for statement in _uncounted(self._sql):
             self._execute(statement, **of_pass)
         self._execute(
             """UPDATE ref_supersessions
@@ -118,8 +121,8 @@ class Passes(Links):
             **of_pass,
         )
         self._execute(
-            """UPDATE memories
-                  SET last_seen_at = max(created_at, coalesce(
+            f"""UPDATE memories
+                  SET last_seen_at = {self._sql.greatest}(created_at, coalesce(
                       (SELECT max(o.last_seen_at)
                          FROM ref_supersessions x
                          JOIN memories o ON o.id = x.older_id
@@ -208,29 +211,39 @@ def _read(which: Inputs) -> str:
     return condition
 
 
-# What a pass has counted, and what has counted that since.
 # A number that is damaged does not get beyond what can be added up.
 _DEEPEST = 100  # passes over passes; a damaged link could go round for ever
-_SEEN = "min(max({0}seen, 0), 1 << 31)"
-_COUNTED = f"""WITH RECURSIVE counted (id, seen, depth) AS (
-                  SELECT newer_id, {_SEEN.format("")}, 0
-                    FROM ref_supersessions
-                   WHERE pass = :pass AND ended_after IS NULL AND seen > 0
-                   UNION ALL
-                  SELECT x.newer_id, counted.seen, counted.depth + 1
-                    FROM counted
-                    JOIN ref_supersessions x ON x.older_id = counted.id
-                   WHERE x.ended_after IS NULL AND x.seen > 0 AND counted.depth < {_DEEPEST}),
-              sums (id, seen) AS (SELECT id, sum(seen) FROM counted GROUP BY id)"""
-_UNCOUNTED = (
-    f"""{_COUNTED}
-        UPDATE memories
-           SET duplicates = max(min(memories.duplicates, 1 << 53) - sums.seen, 1)
-          FROM sums
-         WHERE memories.id = sums.id""",
-    f"""{_COUNTED}
-        UPDATE ref_supersessions
-           SET seen = max({_SEEN.format("ref_supersessions.")} - sums.seen, 1)
-          FROM sums
-         WHERE older_id = sums.id AND ended_after IS NULL AND ref_supersessions.seen > 0""",
-)
+_MOST_SEEN, _MOST_COUNTED = 1 << 31, 1 << 53
+
+
+@cache
+def _uncounted(sql: Dialect) -> tuple[str, str]:
+    """The statements that take off what a pass has counted, and what has counted that since."""
+    most, least = sql.greatest, sql.least
+
+    def seen(column: str) -> str:
+        return f"{least}({most}({column}, 0), {_MOST_SEEN})"
+
+    counted = f"""WITH RECURSIVE counted (id, seen, depth) AS (
+                      SELECT newer_id, {seen("seen")}, 0
+                        FROM ref_supersessions
+                       WHERE pass = :pass AND ended_after IS NULL AND seen > 0
+                       UNION ALL
+                      SELECT x.newer_id, counted.seen, counted.depth + 1
+                        FROM counted
+                        JOIN ref_supersessions x ON x.older_id = counted.id
+                       WHERE x.ended_after IS NULL AND x.seen > 0 AND counted.depth < {_DEEPEST}),
+                  sums (id, seen) AS (SELECT id, sum(seen) FROM counted GROUP BY id)"""
+    return (
+        f"""{counted}
+            UPDATE memories
+               SET duplicates = {most}({least}(memories.duplicates, {_MOST_COUNTED})
+                                       - sums.seen, 1)
+              FROM sums
+             WHERE memories.id = sums.id""",
+        f"""{counted}
+            UPDATE ref_supersessions
+               SET seen = {most}({seen("ref_supersessions.seen")} - sums.seen, 1)
+              FROM sums
+             WHERE older_id = sums.id AND ended_after IS NULL AND ref_supersessions.seen > 0""",
+    )

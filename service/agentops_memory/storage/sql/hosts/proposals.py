@@ -76,7 +76,7 @@ class Proposals(Table):
             return None
         state = "" if query.state is None else "AND state = :state"
         kind = "" if query.kind is None else "AND kind = :kind"
-        rows = self._execute(
+        rows = self._stream(
             f"SELECT id, size FROM proposals WHERE id > :after {state} {kind} ORDER BY id",
             after=after,
             state=query.state,

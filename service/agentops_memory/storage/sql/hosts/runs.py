@@ -85,10 +85,10 @@ class Runs(Table):
             f"""INSERT INTO run_events (uid, run, sequence, type, payload, node, at, copied, high)
                 SELECT given.value, :run, v.sequence, v.type, v.payload, v.node, v.at,
                        coalesce(v.copied, v.id), v.high
-                  FROM {self._sql.ids("given")}
+                  FROM {self._sql.texts("given")}
                  {self._sql.leads} run_events v ON v.run = :source AND v.sequence = given.key
               ORDER BY v.sequence""",
-            ids=json.dumps(uids),
+            texts=json.dumps(uids),
             run=number,
             source=source.number,
         )
@@ -158,7 +158,11 @@ class Runs(Table):
 
     def silent(self, until: datetime, most: int) -> list[RunId]:
         return self._scalars(
-            "SELECT name FROM runs WHERE ended_at IS NULL AND heard_at <= :until LIMIT :most",
+            """SELECT name
+                 FROM runs
+                WHERE ended_at IS NULL AND heard_at <= :until
+             ORDER BY high, log_offset, id
+                LIMIT :most""",
             until=micros(until),
             most=most,
         )

@@ -129,8 +129,9 @@ class Subjects(Table):
         )
 
     def naming(self, subject: str, after: Offset) -> Sequence[Offset]:
+        names = self._sql.contains("payload", ":said")
         return self._scalars(
-            "SELECT id FROM run_events WHERE id > :after AND instr(payload, :said) > 0 ORDER BY id",
+            f"SELECT id FROM run_events WHERE id > :after AND {names} ORDER BY id",
             said=json.dumps(subject, ensure_ascii=False)[1:-1],
             after=after,
         )
@@ -152,10 +153,9 @@ class Subjects(Table):
                 )
 
     def unname_runs(self, subject: str, alias: str) -> None:
+        reads, wrote = (self._sql.contains(each, ":said") for each in ("refs", "wrote"))
         rows: list[Any] = self._execute(
-            """SELECT id, refs, wrote
-                 FROM runs
-                WHERE instr(refs, :said) > 0 OR instr(wrote, :said) > 0""",
+            f"SELECT id, refs, wrote FROM runs WHERE {reads} OR {wrote}",
             said=json.dumps(subject, ensure_ascii=False),
         ).fetchall()
         for id_, *lists in rows:

@@ -16,7 +16,8 @@ import aiosqlite
 
 from ....domain.ports.callbacks import noop
 from ....domain.text.features import ALL, Features
-from .dialect import Stems, registered
+from ...stems import Stems
+from .dialect import registered
 from .errors import decoded, primary_code
 
 T = TypeVar("T")

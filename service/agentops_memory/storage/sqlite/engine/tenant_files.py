@@ -4,12 +4,12 @@ import os
 import sqlite3
 import time
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
 from ....domain.errors import Conflict, Invalid, Unavailable
 from ....domain.model.access import DEFAULT_TENANT, TenantId, tenant_id
+from ....domain.model.retention import Counted
 from ....domain.text.features import ALL, Features
 from ....files.atomic import os_errors_as, owned_like, private_file, sync
 from ...sql.kinds import in_a_session
@@ -24,16 +24,6 @@ BESIDE = ("-wal", "-shm")
 TIMEOUT = timedelta(seconds=5)  # with another process's transaction
 NONE_OF_OURS = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
 TABLES = ("sessions", "memories")  # each save writes into one of them
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Counted:
-    """How much a tenant's database holds; its counts are unknown if it cannot be read."""
-
-    size: int  # bytes on the disk
-    memories: int | None = None  # live ones, of projects
-    sessions: int | None = None
-    stores: int | None = None
 
 
 def tenants_of(path: Path) -> list[TenantId]:

@@ -171,6 +171,9 @@ class TenantsEngine:
         there = [it for it, database in self._open.items() if self._is_in_place(it, database)]
         return [Caller(tenant=tenant) for tenant in (DEFAULT_TENANT, *there)]
 
+    def led(self) -> list[Caller]:
+        return self.callers()
+
     async def probe(self) -> Condition:
         found = await self._default.probe()
         damaged = sum(len(it.damage.values) for it in self._engines_open())

@@ -10,52 +10,32 @@ from typing import Concatenate, ParamSpec, TypeVar
 from ....domain.model.access import Caller
 from ....domain.model.retention import USUAL, Retentions
 from ....domain.ports.sealing import Sealer
-from ....domain.text.ids import Uids, uid_of
+from ....domain.text.ids import Uids
 from ...index_cache.cache import CachedGroups
-from ...sql.agents.agents import Agents
-from ...sql.agents.archives import Archives
-from ...sql.agents.bound import Bound
-from ...sql.agents.entries import AgentEntries
-from ...sql.agents.events import AgentEvents
-from ...sql.agents.intents import Intents
-from ...sql.agents.namespaces import Namespaces
-from ...sql.agents.seals import Seals
-from ...sql.agents.tasks import Tasks
-from ...sql.idempotency_records import IdempotencyRecords
-from ...sql.imports import Imports
-from ...sql.lifecycles import Lifecycles
-from ...sql.liveness import Moment
-from ...sql.lookalikes import Lookalikes
-from ...sql.memories import Memories, Spaces
+from ...search.visibility import Visibility
 from ...sql.memory_lists import MemoryLists
-from ...sql.past_retention import PastRetention
-from ...sql.projects import Projects
-from ...sql.receipts import Receipts
-from ...sql.reviews import ReviewRows
-from ...sql.revisions import Revisions, Versions
-from ...sql.sessions import Sessions, Transcripts
-from ...sql.stores import Entries, Stores
-from ...sql.supersessions import Supersessions
+from ...tables import Tables
 from ..base.dialect import SQLITE
 from ..base.errors import NeedsTransactionOfItsOwn
 from ..fts.index import Index
 from ..fts.partitions import Partitions
 from ..fts.pending import Pending
 from ..fts.purges import Purges
-from ..fts.search import Search
+from ..fts.search import SqliteSearch
 from ..fts.segments import Segments
-from ..fts.visibility import Visibility
-from .host_tables import HostTables
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class SqliteTransaction(HostTables):
+class SqliteTransaction(Tables):
     """The tables of a connection on which a transaction has begun, or a savepoint in one.
 
     Each is made when it is asked for: a request needs few of them.
     """
+
+    _connection: sqlite3.Connection
+    _sql = SQLITE
 
     def __init__(  # noqa: PLR0913 - all that a transaction is bound to
         self,
@@ -101,129 +81,22 @@ class SqliteTransaction(HostTables):
         """Whether the index was found damaged where something else stood in."""
         return "_search" in vars(self) and self._search.met_damage
 
-    def new_uid(self, at: datetime) -> str:
-        return self._uids.make(at) if at == self.now else uid_of(at)
-
-    @cached_property
-    def memories(self) -> Memories:
-        return Memories(
-            self._connection, SQLITE, self._projects, self._moment, self.index, self._spaces
-        )
-
-    @cached_property
-    def sessions(self) -> Sessions:
-        return Sessions(self._connection, SQLITE, self._projects, self._moment)
-
-    @cached_property
-    def lifecycles(self) -> Lifecycles:
-        return Lifecycles(self._connection, SQLITE, self._projects, self._moment, self.index)
-
-    @cached_property
-    def supersessions(self) -> Supersessions:
-        return Supersessions(self._connection, SQLITE, self._projects, self._moment)
-
-    @cached_property
-    def lookalikes(self) -> Lookalikes:
-        return Lookalikes(self._connection, SQLITE, self.now)
-
-    @cached_property
-    def reviews(self) -> ReviewRows:
-        return ReviewRows(self._connection, SQLITE, self._projects, self._moment)
-
-    @cached_property
-    def transcripts(self) -> Transcripts:
-        return Transcripts(self._connection, SQLITE, self.now)
-
-    @cached_property
-    def revisions(self) -> Revisions:
-        return Revisions(self._connection, SQLITE)
-
-    @cached_property
-    def imports(self) -> Imports:
-        return Imports(self._connection, SQLITE, self.now, self._require_alone)
-
-    @cached_property
-    def projects(self) -> Projects:
-        return Projects(
-            self._connection, SQLITE, self._projects, self._moment, self.index, self.imports
-        )
-
-    @cached_property
-    def receipts(self) -> Receipts:
-        return Receipts(self._connection, SQLITE, self.now)
-
-    @cached_property
-    def stores(self) -> Stores:
-        return Stores(self._connection, SQLITE, self.index, self._spaces)
-
-    @cached_property
-    def entries(self) -> Entries:
-        return Entries(self._connection, SQLITE, self.now)
-
-    @cached_property
-    def versions(self) -> Versions:
-        return Versions(self._connection, SQLITE)
-
-    @cached_property
-    def agents(self) -> AgentEntries:
-        return AgentEntries(
-            self._connection, SQLITE, self.now, self._spaces, self._uids, self._seals
-        )
-
-    @cached_property
-    def _seals(self) -> Seals:
-        return Seals(self._connection, SQLITE, self._sealer, self.caller.tenant)
-
-    @cached_property
-    def intents(self) -> Intents:
-        return Intents(self._connection, SQLITE, self.now)
-
-    @cached_property
-    def tasks(self) -> Tasks:
-        return Tasks(self._connection, SQLITE, self.now)
-
-    @cached_property
-    def bound(self) -> Bound:
-        return Bound(self._connection, SQLITE, self.now)
-
-    @cached_property
-    def archives(self) -> Archives:
-        return Archives(self._connection, SQLITE, self.now, self._seals)
-
-    @cached_property
-    def agent_directory(self) -> Agents:
-        return Agents(self._connection, SQLITE, self.now)
-
-    @cached_property
-    def agent_events(self) -> AgentEvents:
-        return AgentEvents(self._connection, SQLITE, self.now, self._uids)
-
-    @cached_property
-    def namespaces(self) -> Namespaces:
-        return Namespaces(self._connection, SQLITE, self.now)
-
-    @cached_property
-    def idempotency_records(self) -> IdempotencyRecords:
-        return IdempotencyRecords(self._connection, SQLITE)
-
-    @cached_property
-    def past_retention(self) -> PastRetention:
-        return PastRetention(self._connection, SQLITE)
-
     @cached_property
     def index(self) -> Index:
         return Index(self._connection, self._partitions, self._batch)
 
     @property
-    def search(self) -> Search:
+    def search(self) -> SqliteSearch:
         self._flush()
         return self._search
 
     @cached_property
-    def _search(self) -> Search:
+    def _search(self) -> SqliteSearch:
         lists = MemoryLists(self._connection, SQLITE, self._projects, self._moment)
-        visibility = Visibility(self._connection, self._partitions, self._projects, self._moment)
-        return Search(self._connection, lists, visibility, self._groups, self._begun)
+        visibility = Visibility(
+            self._connection, SQLITE, self._projects, self._moment, self._partitions.of_projects
+        )
+        return SqliteSearch(self._connection, lists, visibility, self._groups, self._begun)
 
     @property
     def partitions(self) -> Partitions:
@@ -244,14 +117,6 @@ class SqliteTransaction(HostTables):
     @property
     def purges(self) -> Purges:
         return Purges(self._connection, self.partitions)
-
-    @cached_property
-    def _moment(self) -> Moment:
-        return Moment(self._connection, self.now)
-
-    @cached_property
-    def _spaces(self) -> Spaces:
-        return Spaces(self._connection, SQLITE, self.index)
 
     def _flush(self) -> None:
         """Put into the index what waits for the end of the batch: it is about to be read."""

@@ -13,8 +13,8 @@ from ....domain.model.ranking import PRIOR_MEMORIES, PRIOR_WORDS
 from ....domain.model.search import Tier
 from ....domain.text.query import Piece, Term
 from ...index_cache.rows import memory_of
+from ...search.query import IndexQuery
 from ..base.dialect import SqliteTable
-from .queries import IndexQuery
 from .segments import numbers
 from .tables import table
 

@@ -10,15 +10,16 @@ from functools import partial
 from typing import NamedTuple
 
 from ....domain.errors import Damaged
+from ....domain.model.bm25 import Totals
 from ...index_cache.area import Area
 from ...index_cache.cache import CachedGroups, Wanted
 from ...index_cache.group import Group
 from ...index_cache.lookup import Lookup
 from ...index_cache.rows import area_of
+from ...search.visibility import VisibleRows
 from ..base.connection import in_snapshot, known_stems
 from ..base.dialect import SqliteTable
 from .stored_group import StoredGroup, entry_of
-from .visibility import VisibleRows
 
 LONGEST = timedelta(seconds=30)  # that reading a project into memory takes
 
@@ -46,7 +47,7 @@ class CachedIndex(SqliteTable):
     @contextmanager
     def of(
         self, visible: VisibleRows, stem_of: Mapping[str, str], *, own: bool
-    ) -> Iterator[Lookup | None]:
+    ) -> Iterator[tuple[Lookup, Group] | None]:
         """The words of a query in memory, for one reader; None where it cannot tell all of them."""
         if not all(stem_of.values()):
             yield None
@@ -54,7 +55,11 @@ class CachedIndex(SqliteTable):
         with self._held(visible) as held:
             if held is not None:
                 group, areas, source = held
-                yield Lookup(group, areas, source, stem_of, own=own)
+
+                def weigh(words: Mapping[str, str]) -> tuple[Totals, Mapping[str, int]]:
+                    return group.totals(source), group.having(source, words, own=own)
+
+                yield Lookup(areas, stem_of, weigh, own=own), group
                 return
         self._want(visible)
         yield None

@@ -2,7 +2,6 @@
 
 import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from ....domain.model.kinds import FIRST
 from ....domain.model.memory import MemoryId
@@ -10,10 +9,12 @@ from ....domain.text.columns import Columns
 from ....domain.text.normalization import NEIGHBOURS, plain_words
 from ...index_cache.rows import row_number, span_of
 from ...index_cache.writes import IndexWrites
+from ...search.document import Document
 from ...sql.liveness import indexed
 from ...sql.table import GLOBAL_AREA
+from ...stems import compared
 from ..base.connection import known_stems
-from ..base.dialect import SqliteTable, compared
+from ..base.dialect import SqliteTable
 from .partitions import Partitions
 from .tables import OWN_COLUMNS, table
 
@@ -32,22 +33,6 @@ _NONE: frozenset[str] = frozenset()
 
 Row = tuple[int, str, str, str, str]
 """What a full-text table holds of a document: its number, and its columns."""
-
-
-@dataclass(frozen=True, slots=True)
-class Document:
-    """What the index holds of one live memory: prepared text, by column."""
-
-    area: int
-    title: str
-    content: str
-    context: str
-    tags: str
-
-    @property
-    def own(self) -> str:
-        """The memory's own words, without those that it borrows."""
-        return "\n".join((self.title, self.content, self.tags))
 
 
 class Documents(SqliteTable):

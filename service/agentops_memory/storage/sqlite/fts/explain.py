@@ -3,21 +3,19 @@
 import json
 import sqlite3
 from collections.abc import Collection, Mapping
-from typing import Any
 
 from ....domain.model.memory import MemoryId
-from ....domain.model.search import Field, Parts, TermScore, Tier
+from ....domain.model.search import Parts, TermScore, Tier
 from ....domain.text.query import Query, Term
 from ...index_cache.rows import row_number
+from ...search.explanation import ENDLESS, FIELDS, term_score
+from ...search.query import IndexQuery
+from ...search.visibility import VisibleRows
 from ...sql.liveness import indexed
 from ...sql.table import GLOBAL_AREA
 from ..base.dialect import SqliteTable
-from .queries import IndexQuery, Scores, any_of, in_columns, weighted
+from .queries import Scores, any_of, in_columns, weighted
 from .tables import OWN_COLUMNS, table
-from .visibility import VisibleRows
-
-_ENDLESS = 1e18  # a weight under which BM25 is as good as at its limit
-_FIELDS = tuple(Field)  # in the order of the columns
 
 
 class Explanations(SqliteTable):
@@ -42,7 +40,7 @@ class Explanations(SqliteTable):
             for id_ in rows:
                 counted = sentences.get(id_, {})
                 found[id_] = Parts(
-                    sentences=tuple(counted.get(at) for at in range(len(index_query.matches))),
+                    sentences=tuple(map(counted.get, range(len(index_query.sentence_weights)))),
                     terms=added.get(id_, {}),
                 )
         return found
@@ -76,9 +74,9 @@ class Explanations(SqliteTable):
     ) -> dict[MemoryId, dict[Term, TermScore]]:
         """What each term adds to the scores of these rows of a partition."""
         name = table(number)
-        weights, fields = index_query.weights, range(len(_FIELDS))
+        weights, fields = index_query.weights, range(len(FIELDS))
         alone = [tuple(weights[it] if it == at else 0.0 for it in fields) for at in fields]
-        endless = (_ENDLESS,) * len(_FIELDS)
+        endless = (ENDLESS,) * len(FIELDS)
         scores = ", ".join(weighted(name, it) for it in (weights, endless, *alone))
         found = self._execute(
             f"""SELECT wanted.key, {name}.rowid, {scores}
@@ -94,22 +92,10 @@ class Explanations(SqliteTable):
         ids = {row: id_ for id_, row in rows.items()}
         added: dict[MemoryId, dict[Term, TermScore]] = {}
         for at, row, score, limit, *parts in found:
-            added.setdefault(ids[row], {})[terms[at]] = _term_score(score, limit, parts)
+            added.setdefault(ids[row], {})[terms[at]] = term_score(score, limit, parts)
         return added
 
 
 def _match(tier: Tier, term: Term) -> str:
     match = any_of([term])
     return in_columns(OWN_COLUMNS, match) if tier is Tier.EVERY else match
-
-
-def _term_score(score: float, limit: float, alone: list[Any]) -> TermScore:
-    """What a term adds, shared out among the fields.
-
-    For a term whose weighted count is f, BM25 is L * f / (f + K). The counts of
-    the fields add up to f, so each is known, in units of K, from the score that
-    the field alone would have and from L, the score of endless weights.
-    """
-    counts = [field / (limit - field) for field in alone]
-    shares = {name: count / sum(counts) for name, count in zip(_FIELDS, counts, strict=True)}
-    return TermScore(score=score, fields=shares)

@@ -12,6 +12,7 @@ from ...index_cache.rows import AREA
 from ...sql.kinds import kind_of
 from ...sql.table import GLOBAL_AREA, UNINDEXED_AREA, place_of
 from ..base.dialect import SqliteTable
+from .documents import Terms
 from .partitions import Partitions
 from .pending import BULK, Pending
 from .tables import table
@@ -224,6 +225,14 @@ def is_by_rules(database: sqlite3.Connection, rules: str) -> bool:
     """Whether the index was made by these rules."""
     row: tuple[str] | None = database.execute("SELECT rules FROM index_rules").fetchone()
     return row == (rules,)
+
+
+def make_index(database: sqlite3.Connection, rules: str) -> None:
+    """Make the index of a file that has memories and none yet; areas lie where they are said to."""
+    partitions = Partitions(database, is_alone=True)
+    partitions.make_all()
+    Terms(database, partitions).rebuild_all()
+    database.execute("REPLACE INTO index_rules (one, rules) VALUES (1, ?)", (rules,))
 
 
 def bring_to_rules(database: sqlite3.Connection, rules: str) -> None:

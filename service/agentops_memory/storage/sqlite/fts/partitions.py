@@ -3,23 +3,16 @@
 import sqlite3
 from collections.abc import Iterable
 
-from ....domain.model.kinds import (
-    FIRST,
-    MOST_MEMORIES,
-    MOST_PROJECTS,
-    MOVABLE,
-    NUMBERS,
-    OVERSIZED,
-    IndexGroup,
-    group_of,
-)
+from ....domain.model.kinds import FIRST, IndexGroup, group_of
 from ...index_cache.rows import AREA
-from ...sql.liveness import indexed
+from ...search.groups import Groups
+from ...search.visibility import PRIOR
 from ...sql.table import GLOBAL_AREA, UNINDEXED_AREA
+from ...stems import TOKENIZER
 from ..base.checks import drop_statements, is_readable
-from ..base.dialect import TOKENIZER, SqliteTable
+from ..base.dialect import SqliteTable
 from ..base.errors import NeedsTransactionOfItsOwn, is_damage
-from .tables import PRIOR, stored_of, table, text_of
+from .tables import stored_of, table, text_of
 
 # How many segments of a level are merged when a sweep asks for it, and at once by a save.
 MERGES = {"usermerge": 2, "crisismerge": 6}
@@ -30,7 +23,7 @@ def versions_of(database: sqlite3.Connection) -> dict[int, int]:
     return dict(database.execute("SELECT number, version FROM partitions").fetchall())
 
 
-class Partitions(SqliteTable):
+class Partitions(SqliteTable, Groups):
     """The partitions of one transaction; only one that is alone can make one."""
 
     def __init__(self, connection: sqlite3.Connection, *, is_alone: bool) -> None:
@@ -92,28 +85,6 @@ class Partitions(SqliteTable):
             "UPDATE spaces SET partition = :number WHERE area = :area", number=number, area=area
         )
 
-    def place(self, group: IndexGroup) -> int:
-        """The partition for a new area of a group.
-
-        Several share one until it has enough of them or of their memories: the more memories,
-        the better is known what a word is worth, and the more a search costs.
-        """
-        first, last = NUMBERS[group][0], NUMBERS[group][-1]
-        ((newest, areas),) = self._execute(
-            """SELECT partition, count(DISTINCT area)
-                 FROM spaces
-                WHERE partition = (SELECT max(partition)
-                                     FROM spaces
-                                    WHERE partition BETWEEN :first AND :last)""",
-            first=first,
-            last=last,
-        )
-        if newest is None:
-            return first
-        if areas < MOST_PROJECTS and not self.holds(newest, MOST_MEMORIES):
-            return int(newest)
-        return int(newest) + 1 if newest < last else self._emptiest(first, last)
-
     def mark_for_purge(self, numbers: Iterable[int]) -> None:
         """Note that words were deleted in partitions which are to leave their storage, too."""
         self._connection.executemany(
@@ -123,28 +94,6 @@ class Partitions(SqliteTable):
                   SET notes = notes + 1""",
             [{"number": number} for number in numbers],
         )
-
-    def oversized(self) -> list[tuple[int, int, int]]:
-        """For each partition that is too large, the area of its smallest project or store.
-
-        With the partition, and how many memories the others there have; none whose move would
-        take long.
-        """
-        rows = self._execute(
-            f"""SELECT area, partition, beside - memories
-                  FROM (SELECT s.area, s.partition, count(*) AS memories,
-                               sum(count(*)) OVER (PARTITION BY s.partition) AS beside,
-                               count(*) OVER (PARTITION BY s.partition) AS areas,
-                               row_number() OVER (PARTITION BY s.partition
-                                                  ORDER BY count(*), s.area) AS place
-                          FROM spaces s
-                          JOIN memories m INDEXED BY memories_in_space ON m.space_id = s.id
-                         WHERE s.partition IS NOT NULL AND {indexed("m")}
-                      GROUP BY s.area)
-                 WHERE areas > 1 AND beside > {OVERSIZED} AND place = 1 AND memories <= {MOVABLE}
-              ORDER BY memories, area"""
-        )
-        return rows.fetchall()
 
     def rebuild(self, number: int) -> None:
         """Fill a partition again from the memories."""
@@ -199,36 +148,6 @@ class Partitions(SqliteTable):
             self._execute(f"DROP TABLE {table(number)}")
             self._execute(f"DROP VIEW {text_of(number)}")
         self._execute("DELETE FROM partitions")
-
-    def holds(self, number: int, count: int) -> bool:
-        """Whether the projects of a partition have so many live memories, or more."""
-        row = self._execute(
-            f"""SELECT 1
-                  FROM spaces s
-                  JOIN memories m INDEXED BY memories_in_space ON m.space_id = s.id
-                 WHERE s.partition = :number AND {indexed("m")}
-                 LIMIT 1 OFFSET :count - 1""",
-            number=number,
-            count=count,
-        )
-        return row.fetchone() is not None
-
-    def _emptiest(self, first: int, last: int) -> int:
-        """The partition between two numbers with the fewest projects, or stores; perhaps none."""
-        ((number,),) = self._execute(
-            """SELECT number
-                 FROM (SELECT number FROM partitions
-                        UNION
-                       SELECT partition FROM spaces WHERE partition IS NOT NULL)
-                 LEFT JOIN spaces s ON s.partition = number
-                WHERE number BETWEEN :first AND :last
-             GROUP BY number
-             ORDER BY count(DISTINCT s.area), number
-                LIMIT 1""",
-            first=first,
-            last=last,
-        )
-        return int(number)
 
     def _of_area(self, area: int) -> list[int]:
         if area == GLOBAL_AREA:

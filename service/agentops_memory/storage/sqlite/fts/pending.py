@@ -17,10 +17,11 @@ from ....domain.text.features import Feature, Features
 from ....domain.text.json_words import words_of
 from ....domain.text.normalization import NEIGHBOURS
 from ...index_cache.writes import IndexWrites
+from ...search.document import Document
 from ...sql.liveness import indexed
 from ..base.dialect import SqliteTable
 from ..base.errors import decoded
-from .documents import Document, Documents, Terms
+from .documents import Documents, Terms
 from .partitions import Partitions
 
 BULK = 1000  # memories that enter the index together

@@ -1,90 +1,18 @@
-"""A query to the full-text index: the rows that a caller may see, and the BM25 of sentences there.
-
-The score of a memory is made of what each sentence of the query contributes.
-"""
+"""SQL for the BM25 of sentences in the partitions of the full-text index."""
 
 import json
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import Any
 
 from ....domain.model.memory import MemoryId
-from ....domain.model.ranking import (
-    PLACES,
-    Scored,
-    gaining,
-    sentence_depth,
-    sentence_weights,
-    weights_of,
-)
+from ....domain.model.ranking import Scored
 from ....domain.model.search import Tier
-from ....domain.text.query import Piece, Query, Term
+from ....domain.text.query import Piece, Term
 from ...index_cache.rows import ID
-from ...sql.liveness import indexed
+from ...search.query import IndexQuery
+from ...search.visibility import VisibleRows
 from ..base.dialect import SqliteTable
 from .tables import OWN_COLUMNS, table
-from .visibility import VisibleRows
-
-ALL = -1  # a limit
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IndexQuery:
-    """A tier's query to each visible partition; how deep it looks, and how many gain.
-
-    With `own` it looks for the own words of memories alone.
-    """
-
-    tier: Tier
-    query: Query
-    own: bool
-    gaining: int
-    depth: int
-    visible: VisibleRows
-
-    @classmethod
-    def of(cls, tier: Tier, query: Query, visible: VisibleRows, limit: int) -> "IndexQuery":
-        """The query of a tier whose best `limit` memories are looked for."""
-        first = gaining(tier, query)
-        is_alone = tier is Tier.EVERY or len(query.sentences) == 1
-        depth = max(limit, first) if is_alone else sentence_depth(query, limit)
-        return cls(
-            tier=tier,
-            query=query,
-            own=tier is Tier.EVERY,
-            gaining=first,
-            depth=ALL if depth is None else depth,
-            visible=visible,
-        )
-
-    @property
-    def weights(self) -> tuple[float, ...]:
-        """What a word is worth in each field."""
-        return weights_of(self.query.features)
-
-    @property
-    def sentence_weights(self) -> tuple[float, ...]:
-        return sentence_weights(self.tier, self.query)
-
-    @property
-    def matches(self) -> tuple[str, ...]:
-        """What each sentence matches, as FTS5 reads it; for every word the whole text is one."""
-        if self.tier is Tier.EVERY:
-            matches: tuple[str, ...] = (_all_of(self.query.every),)
-        else:
-            matches = tuple(any_of(sentence.terms) for sentence in self.query.sentences)
-        return tuple(in_columns(OWN_COLUMNS, it) if self.own else it for it in matches)
-
-    @property
-    def for_similar(self) -> "IndexQuery":
-        """The same among the own words of memories alone, whatever follows them."""
-        return replace(self, own=True, gaining=0)
-
-    @property
-    def without_limit(self) -> "IndexQuery":
-        """The same, where a single sentence contributes all; several are as deep as ever."""
-        return replace(self, depth=PLACES) if len(self.sentence_weights) == 1 else self
 
 
 class Scores(SqliteTable):
@@ -97,36 +25,6 @@ class Scores(SqliteTable):
         for at, id_, score in found:
             sentences[at].append((score, id_))
         return sentences
-
-    def shown(self, ids: Collection[MemoryId], visible: VisibleRows) -> frozenset[MemoryId]:
-        """Those of the memories that the conditions leave in."""
-        hidden = "".join(f" AND NOT {hides('m.id')}" for hides in visible.hidden)
-        ((shown,),) = self._execute(
-            f"""SELECT json_group_array(m.id)
-                  FROM json_each(:ids) wanted
-                 CROSS JOIN memories m ON m.id = wanted.value
-                 WHERE TRUE{visible.condition}{hidden}""",
-            ids=json.dumps(list(ids)),
-            **visible.values,
-        )
-        return frozenset(json.loads(shown))
-
-    def sessions(self, ids: Sequence[MemoryId]) -> dict[MemoryId, str | None]:
-        """The session of each memory; in each space it is another."""
-        return self._of_each("m.space_id || ' ' || m.session_id", ids)
-
-    def seconds(self, ids: Sequence[MemoryId]) -> dict[MemoryId, MemoryId | None]:
-        """The second memory after each in its session, if there is one."""
-        return self._of_each(_SECOND, ids) if ids else {}
-
-    def _of_each(self, value: str, ids: Sequence[MemoryId]) -> dict[MemoryId, Any]:
-        ((rows,),) = self._execute(
-            f"""SELECT json_group_array(json_array(m.id, {value}))
-                  FROM json_each(:ids) wanted
-                 CROSS JOIN memories m ON m.id = wanted.value""",
-            ids=json.dumps(ids),
-        )
-        return dict(json.loads(rows))
 
     def of_sentences(
         self, query: IndexQuery, number: int, ids: Collection[MemoryId]
@@ -167,13 +65,6 @@ class Scores(SqliteTable):
         return counts
 
 
-_SECOND = f"""(SELECT n.id
-                  FROM memories n INDEXED BY memories_in_session
-                 WHERE n.session_id = m.session_id AND n.space_id = m.space_id
-                       AND {indexed("n")} AND n.id > m.id
-              ORDER BY n.id
-                 LIMIT 1 OFFSET 1)"""
-
 # No more rows of a term are counted than show that it is frequent.
 _COUNTS = """
     SELECT wanted.key,
@@ -185,13 +76,23 @@ _COUNTS = """
       FROM json_each(:matches) wanted"""
 
 
+def matches(query: IndexQuery) -> tuple[str, ...]:
+    """What each sentence matches, as FTS5 reads it; for every word the whole text is one."""
+    if query.tier is Tier.EVERY:
+        found: tuple[str, ...] = (_all_of(query.query.every),)
+    else:
+        found = tuple(any_of(sentence.terms) for sentence in query.query.sentences)
+    return tuple(in_columns(OWN_COLUMNS, it) if query.own else it for it in found)
+
+
 def weighted(name: str, weights: tuple[float, ...]) -> str:
     """The score of a row of a full-text table."""
     return f"bm25({name}, {', '.join(map(str, weights))})"
 
 
 def _sentences(query: IndexQuery, number: int) -> str:
-    return " UNION ALL ".join(_sentence(at, number, query) for at in range(len(query.matches)))
+    count = len(query.sentence_weights)
+    return " UNION ALL ".join(_sentence(at, number, query) for at in range(count))
 
 
 def _sentence(at: int, number: int, query: IndexQuery) -> str:
@@ -219,8 +120,8 @@ def _parameters(query: IndexQuery, number: int) -> dict[str, object]:
         for at, span in enumerate(query.visible.spans[number])
         for end, value in zip(("first", "last"), span, strict=True)
     }
-    matches = {f"match_{at}": match for at, match in enumerate(query.matches)}
-    return {"depth": query.depth, **matches, **spans, **query.visible.values}
+    asked = {f"match_{at}": match for at, match in enumerate(matches(query))}
+    return {"depth": query.depth, **asked, **spans, **query.visible.values}
 
 
 def _all_of(pieces: Iterable[Piece]) -> str:

@@ -1,34 +1,39 @@
-"""SQL for recall: FTS5 and its BM25, and the newest where words find too little."""
+"""Recall by FTS5 and its BM25, or by what is in memory of its index."""
 
-import json
 import sqlite3
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import timedelta
 
 from ....domain.errors import Damaged, TimedOut
-from ....domain.model.memory import Memory, MemoryId
-from ....domain.model.ranking import KEYED_RANK, PLACES, SCORED, Scored, followers
-from ....domain.model.search import Filter, Hit, Method, Parts, Tier
-from ....domain.text.query import Corrections, Query, Sentence, Term
+from ....domain.model.bm25 import lowest
+from ....domain.model.memory import MemoryId
+from ....domain.model.ranking import Scored, combined
+from ....domain.model.search import Parts, Tier
+from ....domain.text.query import Query, Term
 from ...index_cache.cache import CachedGroups
+from ...index_cache.group import Group
+from ...index_cache.lookup import Lookup
+from ...search.query import ALL, IndexQuery
+from ...search.ranker import Ranker, without_hidden
+from ...search.search import Search
+from ...search.shown import Shown
+from ...search.visibility import Visibility, VisibleRows
 from ...sql.memory_lists import MemoryLists
 from ..base.connection import READ_LIMIT, interrupt_at, known_stems
+from ..base.dialect import SQLITE
 from ..base.errors import is_damage, primary_code
 from .alone import AloneScores
 from .cached_index import CachedIndex
 from .explain import Explanations
-from .queries import IndexQuery, Scores
-from .ranker import Ranker
-from .spelling import Spelling
-from .visibility import Visibility
+from .queries import Scores
+from .spelling import SqliteSpelling
 
 AFTERWARDS = timedelta(seconds=1)  # left of a read for what it does when words took too long
 
 
-class Search:
+class SqliteSearch(Search):
     """Recall in one transaction."""
 
     def __init__(
@@ -42,12 +47,15 @@ class Search:
         self.met_damage = False  # where something else could stand in
         self._connection = connection
         self._end = begun + READ_LIMIT.total_seconds()
-        self._memories = memories
-        self._visibility = visibility
         self._scores = Scores(connection)
-        self._cached = CachedIndex(connection, groups, begun)
-        self._stems = known_stems(connection)
-        self._ranker = Ranker(self._scores, AloneScores(connection), self._cached, self._stems)
+        cached, shown = CachedIndex(connection, groups, begun), Shown(connection, SQLITE)
+        super().__init__(
+            memories,
+            visibility,
+            Ranker(_Words(connection, self._scores, cached, shown), shown),
+            SqliteSpelling(connection, visibility, cached),
+            known_stems(connection),
+        )
 
     @contextmanager
     def within(self, timeout: timedelta) -> Iterator[None]:
@@ -66,56 +74,42 @@ class Search:
         finally:
             interrupt_at(self._connection, self._end)
 
-    def keyed(self, path: str, filter_: Filter, limit: int) -> list[Hit]:
-        found = self._memories.loaded(self._memories.at_keys(path, filter_, limit))
-        return [Hit(memory=memory, rank=KEYED_RANK, method=Method.TOPIC_KEY) for memory in found]
+    def _rare(self, terms: Collection[Term], visible: VisibleRows, most: int) -> tuple[Term, ...]:
+        return self._scores.rare(terms, visible, most)
 
-    def corrections(self, words: Collection[str], filter_: Filter) -> Corrections:
-        return Spelling(self._connection, self._visibility, self._cached).corrections(
-            words, filter_
-        )
-
-    def every(self, query: Query, filter_: Filter, limit: int) -> list[Scored]:
-        return self._ranker.best(self._index_query(Tier.EVERY, query, filter_, limit), limit)
-
-    def best(self, query: Query, filter_: Filter, limit: int) -> list[Scored]:
-        return self._ranker.best(self._index_query(Tier.ANY, query, filter_, limit), limit)
-
-    def similar(self, terms: Collection[Term], filter_: Filter, limit: int) -> list[Memory]:
-        visible = self._visibility.of(filter_)
-        rare = self._scores.rare(terms, visible, SCORED)
-        query = Query(sentences=(Sentence(rare or tuple(terms)),))
-        index_query = IndexQuery.of(Tier.ANY, query, visible, limit).for_similar
-        return self._memories.loaded(id_ for _, id_ in self._ranker.best(index_query, limit))
-
-    def similarities(self, text: str, others: Sequence[str]) -> list[float]:
-        ((scores,),) = self._connection.execute(
-            "SELECT similarities(:texts)", {"texts": json.dumps([text, *others])}
-        )
-        found: list[float] = json.loads(scores)
-        return found
-
-    def ranking(self, tier: Tier, query: Query, filter_: Filter, limit: int) -> list[Scored]:
-        if tier is Tier.KEY:
-            keyed = self._memories.at_keys(query.path or "", filter_, PLACES)
-            return [(KEYED_RANK, id_) for id_ in keyed]
-        index_query = self._index_query(tier, query, filter_, limit)
-        return self._ranker.best(index_query.without_limit, PLACES)
-
-    def parts(
-        self, tier: Tier, query: Query, filter_: Filter, limit: int, ids: Collection[MemoryId]
+    def _explained(
+        self, index_query: IndexQuery, tier: Tier, query: Query, ids: Collection[MemoryId]
     ) -> dict[MemoryId, Parts]:
-        index_query = self._index_query(tier, query, filter_, limit)
-        parts = Explanations(self._connection, self._scores).of(index_query, tier, query, ids)
-        if not index_query.gaining:
-            return parts
-        gained = followers(self._ranker.gaining(index_query))
-        return {id_: replace(it, followers=gained.get(id_, ())) for id_, it in parts.items()}
+        return Explanations(self._connection, self._scores).of(index_query, tier, query, ids)
 
-    def backfill(self, filter_: Filter, limit: int, but: Collection[MemoryId]) -> list[Hit]:
-        memories = self._memories.newest(filter_, limit + len(but))
-        found = [memory for memory in memories if memory.id not in but][:limit]
-        return [Hit(memory=memory, rank=0.0, method=Method.RECENCY) for memory in found]
 
-    def _index_query(self, tier: Tier, query: Query, filter_: Filter, limit: int) -> IndexQuery:
-        return IndexQuery.of(tier, query, self._visibility.of(filter_), limit)
+class _Words:
+    """Where words are: in memory, or in FTS5's tables."""
+
+    def __init__(
+        self, connection: sqlite3.Connection, scores: Scores, cached: CachedIndex, shown: Shown
+    ) -> None:
+        self._stems = known_stems(connection)
+        self._scores = scores
+        self._alone = AloneScores(connection)
+        self._cached = cached
+        self._shown = shown
+
+    @contextmanager
+    def found(self, query: IndexQuery) -> Iterator[tuple[Lookup, Group] | None]:
+        terms = query.terms
+        if query.visible.is_alone or any(term.starts for term in terms):
+            yield None
+            return
+        stem_of = self._stems.of([term.text for term in terms])
+        with self._cached.of(query.visible, stem_of, own=query.own) as found:
+            yield found
+
+    def best(self, query: IndexQuery) -> list[Scored]:
+        weights = query.sentence_weights
+        if query.visible.is_alone:
+            depth = None if query.depth == ALL else query.depth
+            sums = without_hidden(self._alone.best(query), query.visible, self._shown)
+            return combined([lowest(it, depth) for it in sums], weights)
+        stored = [combined(self._scores.best(query, it), weights) for it in query.visible.spans]
+        return stored[0] if len(stored) == 1 else sorted(it for each in stored for it in each)

@@ -10,8 +10,9 @@ from ....domain.model.memory import MemoryId
 from ....domain.text.columns import Columns
 from ...index_cache.area import Entry, once
 from ...index_cache.rows import AREA, span_of
+from ...stems import Stems
 from ..base.connection import known_stems
-from ..base.dialect import SqliteTable, Stems
+from ..base.dialect import SqliteTable
 from .queries import in_columns
 from .segments import numbers
 from .tables import OWN_COLUMNS, table

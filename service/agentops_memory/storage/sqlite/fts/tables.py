@@ -1,7 +1,6 @@
 """The names of what a partition of the full-text index is made of."""
 
 OWN_COLUMNS = ("title", "content", "tags")  # a memory's own words, not those that it borrows
-PRIOR = 1 << 62  # the row number at which the prior begins, behind all areas
 
 
 def table(number: int) -> str:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from ....domain.model.findings import GARBAGE, Finding, failed, note, ok, some_of, warn
 from ....domain.secrets.sanitizing import reason
+from ...stems import rules
 from ..base.checks import Subject, open_read_only
-from ..base.dialect import rules
 from ..base.errors import primary_code
 from ..fts.index import is_by_rules
 from ..fts.partitions import Partitions

@@ -18,10 +18,10 @@ from ....domain.ports.callbacks import noop
 from ....domain.text.features import ALL, Features
 from ....files.atomic import drafts, private_file
 from ...index_cache.rows import MOST_IDS
+from ...stems import rules
 from ..base.checks import log_size, open_read_only
 from ..base.connection import APPLICATION_ID, connect, use_wal
 from ..base.copies import require_one_name
-from ..base.dialect import rules
 from ..base.errors import refusing
 from ..fts.index import bring_to_rules, is_by_rules
 from . import upgrade
@@ -182,6 +182,25 @@ def apply_migrations(database: sqlite3.Connection, after: int = 0) -> None:
             database.execute(statement)
 
 
+def make_schema(database: sqlite3.Connection, after: int = 0) -> None:
+    """Run the migrations after one, or all, and let the file say so."""
+    apply_migrations(database, after)
+    database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    database.execute(f"PRAGMA user_version = {newest_format()}")
+
+
+def require_small_ids(database: sqlite3.Connection, path: Path) -> None:
+    """The index numbers its rows by area and id: an id that is too large would be another's."""
+    if not database.execute("SELECT 1 FROM sqlite_schema WHERE name = 'memories'").fetchone():
+        return
+    ((used,),) = database.execute("SELECT max(seq) FROM sqlite_sequence WHERE name = 'memories'")
+    if used is not None and used >= MOST_IDS:
+        raise StartRefused(
+            f"{path} has observations with ids up to {used:,}; ids must be below {MOST_IDS:,}. "
+            "Nothing was changed. Export it with the program that made it, and import that."
+        )
+
+
 def _make_private(path: Path) -> None:
     """Make an empty file, for its owner alone; one that is there keeps its mode.
 
@@ -211,10 +230,8 @@ def _step(database: sqlite3.Connection, path: Path, now: datetime) -> None:
     if version == 0 and upgrade.is_original(database):
         upgrade.upgrade(database, path, statements(1), now)
         version = 1
-    _require_small_ids(database, path)
-    apply_migrations(database, after=version)
-    database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-    database.execute(f"PRAGMA user_version = {len(scripts())}")
+    require_small_ids(database, path)
+    make_schema(database, after=version)
 
 
 @contextmanager
@@ -235,18 +252,6 @@ def _require_ours(database: sqlite3.Connection, path: Path) -> None:
     """Refuse what neither this program nor the original has made."""
     if not version_of(database) and is_used(database) and not upgrade.is_original(database):
         raise StartRefused(f"{path} is a database of another program.")
-
-
-def _require_small_ids(database: sqlite3.Connection, path: Path) -> None:
-    """The index numbers its rows by area and id: an id that is too large would be another's."""
-    if not database.execute("SELECT 1 FROM sqlite_schema WHERE name = 'memories'").fetchone():
-        return
-    ((used,),) = database.execute("SELECT max(seq) FROM sqlite_sequence WHERE name = 'memories'")
-    if used is not None and used >= MOST_IDS:
-        raise StartRefused(
-            f"{path} has observations with ids up to {used:,}; ids must be below {MOST_IDS:,}. "
-            "Nothing was changed. Export it with the program that made it, and import that."
-        )
 
 
 def _is_current(database: sqlite3.Connection, features: Features) -> bool:

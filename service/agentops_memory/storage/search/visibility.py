@@ -1,25 +1,22 @@
 """Which rows of the full-text index a caller may see: ranges of numbers, and what narrows them."""
 
-import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from ....domain.model.access import Patterns
-from ....domain.model.kinds import FIRST
-from ....domain.model.search import Filter
-from ....domain.model.space import GLOBAL_SCOPE, Project
-from ...index_cache.rows import row_number, span_of
-from ...sql.liveness import Moment, expired, indexed
-from ...sql.table import GLOBAL_AREA, FilteredTable
-from ..base.dialect import SQLITE
-from .partitions import Partitions
-from .tables import PRIOR
+from ...domain.model.access import Patterns
+from ...domain.model.kinds import FIRST
+from ...domain.model.search import Filter
+from ...domain.model.space import GLOBAL_SCOPE, Project
+from ..index_cache.rows import row_number, span_of
+from ..sql.liveness import Moment, expired, indexed
+from ..sql.table import GLOBAL_AREA, Connection, Dialect, FilteredTable
 
 Span = tuple[int, int]
 """The first and the last row number of a range."""
 
+PRIOR = 1 << 62  # the row number at which the prior begins, behind all areas
 _GLOBALS = span_of(GLOBAL_AREA)
-_PROJECTS = (row_number(GLOBAL_AREA + 1, 0), PRIOR - 1)
+PROJECTS = (row_number(GLOBAL_AREA + 1, 0), PRIOR - 1)
 
 Hides = Callable[[str], str]
 """The condition under which the memory with an id is not shown."""
@@ -40,17 +37,21 @@ class VisibleRows:
 
 
 class Visibility(FilteredTable):
-    """Which rows are visible in one transaction."""
+    """Which rows are visible in one transaction.
+
+    `of_projects` tells the partitions that hold projects, with the first.
+    """
 
     def __init__(
         self,
-        connection: sqlite3.Connection,
-        partitions: Partitions,
+        connection: Connection,
+        sql: Dialect,
         projects: Patterns,
         moment: Moment,
+        of_projects: Callable[[], Iterable[int]],
     ) -> None:
-        super().__init__(connection, SQLITE, projects, moment)
-        self._partitions = partitions
+        super().__init__(connection, sql, projects, moment)
+        self._of_projects = of_projects
         self._known: dict[Filter, VisibleRows] = {}
 
     def of(self, filter_: Filter) -> VisibleRows:
@@ -72,8 +73,10 @@ class Visibility(FilteredTable):
         if filter_.scope == GLOBAL_SCOPE:
             return {FIRST: [_GLOBALS]}
         if filter_.project is None:
-            numbers = self._partitions.of_projects()
-            return {it: [_PROJECTS, _GLOBALS] if it == FIRST else [_PROJECTS] for it in numbers}
+            return {
+                it: [PROJECTS, _GLOBALS] if it == FIRST else [PROJECTS]
+                for it in self._of_projects()
+            }
         place = self._place(filter_.project)
         if place is None:
             return {FIRST: [_GLOBALS]}
@@ -94,9 +97,11 @@ class Visibility(FilteredTable):
             f"""SELECT area, partition,
                        EXISTS (SELECT 1
                                  FROM spaces s
-                                 JOIN memories m INDEXED BY memories_in_space
-                                   ON m.space_id = s.id
-                                WHERE s.area = {GLOBAL_AREA} AND {indexed("m")})
+                                WHERE s.area = {GLOBAL_AREA}
+                                      AND (SELECT m.id
+                                             FROM memories m {self._sql.hint("memories_in_space")}
+                                            WHERE m.space_id = s.id AND {indexed("m")}
+                                            LIMIT 1) IS NOT NULL)
                   FROM spaces
                  WHERE project = :project AND area <> {GLOBAL_AREA}
                  LIMIT 1""",

@@ -1,0 +1,1 @@
+"""Recall, of whichever engine: what is visible, how it is ranked, what was misspelt."""
