@@ -17,15 +17,14 @@ from .api.kit.protocol import Operation, Protocol, SeamServices
 from .api.memory_stores import routes as memory_stores
 from .api.openintent import routes as openintent
 from .api.openwop import routes as openwop
+from .backend import opened_engine, sealer_of, watched_keys
 from .domain.hosts.seeding import Seeding
 from .domain.model.access import DEFAULT_TENANT, OPERATOR, Caller, TenantId
 from .domain.model.keys import KeyStore
 from .domain.ports.callbacks import noop
-from .domain.ports.engine import Engine
+from .domain.ports.engine import Engine, Storage
 from .domain.transfer.transfer import Transfer
-from .files.audit import AuditFile
 from .files.file_systems import require_local
-from .files.keys import KeyFile, WatchedKeys
 from .files.seals import SealFile, SealFileRefused, require_seal_file
 from .files.service_lock import OnWait, service_lock_within
 from .jobs.accesses import noting
@@ -36,8 +35,7 @@ from .mcp import http as mcp
 from .mcp.connection import Connections
 from .settings.settings import Settings
 from .storage.index_cache.cache import IndexCache
-from .storage.sqlite import SqliteEngine, TenantsEngine
-from .storage.sqlite.engine.tenants import tenant_file
+from .storage.sqlite import TenantsEngine
 from .storage.sqlite.schema.migrate import OnUpgrade
 from .telemetry import Telemetry, counted, traced
 from .web.app import Scrape, application
@@ -84,14 +82,12 @@ async def opened(
     `elapsed` tells seconds, however the clock is put. `on_wait` is told what it waits for
     before all that, and nothing once it goes on; `on_upgrade` is called on the loop.
     """
-    require_local(settings.db_path, is_network_allowed=settings.allow_network_fs)
     wiring = _Wiring.of(settings, telemetry, clock)
     sealer = _sealer(settings, clock)
-    keys = WatchedKeys(KeyFile(settings.keys_file, settings.audit_file))
-    gate = wiring.gate(keys)
     jobs = BackgroundJobs(
         settings=settings,
         metrics=telemetry.metrics,
+        audit=wiring.audit,
         clock=clock,
         elapsed=elapsed,
         on_upgrade=on_upgrade,
@@ -99,16 +95,36 @@ async def opened(
         sealer=sealer,
     )
     async with (
-        service_lock_within(settings.db_path, settings.lock_wait, on_wait),
-        TenantsEngine.opened(
-            settings.db_path,
-            jobs.engine,
-            has_key=lambda tenant: bool(keys.ring().working(tenant)),
-            on_opened=jobs.put_in_order,
-        ) as sqlite,
-        wiring.application(sqlite, gate, jobs, keys) as application,
+        watched_keys(settings) as keys,
+        nullcontext(wiring.gate(keys)) as gate,
+        _storage(settings, jobs, keys, on_wait) as storage,
+        wiring.application(storage, gate, jobs, keys) as application,
     ):
         yield application
+
+
+@asynccontextmanager
+async def _storage(
+    settings: Settings, jobs: BackgroundJobs, keys: KeyStore, on_wait: OnWait | None
+) -> AsyncIterator[Storage]:
+    """The storage of all tenants; of files, no other service has them meanwhile."""
+
+    def has_key(tenant: TenantId) -> bool:
+        return bool(keys.ring().working(tenant))
+
+    if settings.database_url:
+        async with jobs.database(settings.database_url, has_key) as database:
+            yield database
+        return
+    path = settings.db_path
+    require_local(path, is_network_allowed=settings.allow_network_fs)
+    async with (
+        service_lock_within(path, settings.lock_wait, on_wait),
+        TenantsEngine.opened(
+            path, jobs.engine, has_key=has_key, on_opened=jobs.put_in_order
+        ) as files,
+    ):
+        yield files
 
 
 @asynccontextmanager
@@ -125,16 +141,8 @@ async def opened_here(
     import that is left half-way is completed, when a service next looks after the file.
     """
     wiring = _Wiring.of(settings, telemetry, clock)
-    async with SqliteEngine.opened(
-        tenant_file(settings.db_path, tenant),
-        clock=clock,
-        features=settings.recall,
-        quota=settings.tenant_quota,
-        retention=settings.retention,
-        index_cache=IndexCache(settings.index_cache),
-        sealer=SealFile(settings.seal_file, clock),
-    ) as sqlite:
-        engine = traced(sqlite, telemetry)
+    async with opened_engine(settings, tenant, clock, is_limited=True) as opened:
+        engine = traced(opened, telemetry)
         transfer = Transfer(engine=engine, rules=wiring.rules, step=OWN, rest=OF_OTHERS)
         services = wiring.services(engine, transfer)
         yield wiring.local(services)(lambda: Caller(tenant=tenant))
@@ -143,7 +151,7 @@ async def opened_here(
 def _sealer(settings: Settings, clock: Callable[[], datetime]) -> SealFile:
     """The keys of confidential values; a file that cannot be read keeps no other value back."""
     require_seal_file(settings.seal_file, settings.db_path)
-    file = SealFile(settings.seal_file, clock)
+    file = sealer_of(settings, clock)
     try:
         file.keys()
     except SealFileRefused as refusal:
@@ -174,21 +182,21 @@ class _Wiring(Wiring):
 
     @asynccontextmanager
     async def application(
-        self, sqlite: TenantsEngine, gate: Gate, jobs: BackgroundJobs, keys: KeyStore
+        self, storage: Storage, gate: Gate, jobs: BackgroundJobs, keys: KeyStore
     ) -> AsyncIterator[Starlette]:
         """The application, with what goes on beside it."""
         metrics, backups = self.telemetry.metrics, jobs.backups()
-        engine, figures = traced(sqlite, self.telemetry), Figures(sqlite, metrics)
+        engine, figures = traced(storage, self.telemetry), Figures(storage, metrics)
         transfer = Transfer(engine=engine, rules=self.rules, on_left=jobs.imports.set)
         services = self.services(engine, transfer, jobs.erased.set)
         connections = Connections(
             profile=self.settings.profile, service=self.local(services), clock=self.clock
         )
         agents = mcp.McpOverHttp(connections)
-        probes = Probes(storage=sqlite, metrics=metrics, backups=backups)
+        probes = Probes(storage=storage, metrics=metrics, backups=backups)
         more = self._endpoints(probes, figures, gate)
         async with (
-            jobs.running(sqlite, services.runs, services.passes, backups),
+            jobs.running(storage, services.runs, services.passes, backups),
             watching_the_loop(metrics),
             kept_fresh(figures) if self.telemetry.is_sent else nullcontext(),
             agents.opened(),
@@ -202,7 +210,7 @@ class _Wiring(Wiring):
         settings = self.settings
         if not settings.openwop_seams:
             return None
-        AuditFile(settings.audit_file, self.clock)(OPERATOR, "seams.enabled")
+        self.audit(OPERATOR, "seams.enabled")
         log.warning(
             "the conformance seams of OpenWOP are served, which no host needs",
             extra={"setting": "MEMORY_OPENWOP_SEAMS"},

@@ -8,6 +8,7 @@ from typing import Self
 
 from .api.agentops import routes as agentops
 from .api.kit.protocol import Services, StoreServices
+from .backend import audit_of
 from .domain.agents.entries import AgentEntries
 from .domain.agents.events import Events
 from .domain.agents.intents import Intents
@@ -29,7 +30,7 @@ from .domain.memories.reviews import Reviews
 from .domain.memories.sessions import Sessions
 from .domain.model.access import Caller
 from .domain.model.hosts.passes import PassKind
-from .domain.ports.callbacks import Audit, noop
+from .domain.ports.callbacks import Audit, AuditLog, noop
 from .domain.ports.engine import Engine
 from .domain.recall.recall import Recall
 from .domain.stores.entries import Entries
@@ -37,7 +38,6 @@ from .domain.stores.rules import Policy
 from .domain.stores.stores import Stores
 from .domain.stores.versions import Versions
 from .domain.transfer.transfer import Transfer
-from .files.audit import AuditFile
 from .files.redaction import RedactionFile
 from .local import LocalService
 from .settings.settings import Settings
@@ -53,13 +53,20 @@ class Wiring:
     telemetry: Telemetry
     clock: Callable[[], datetime]
     redaction: Redaction
+    audit: AuditLog
 
     @classmethod
     def of(cls, settings: Settings, telemetry: Telemetry, clock: Callable[[], datetime]) -> Self:
         exceptions = RedactionFile(settings.redaction_file)
         exceptions.read()
         redaction = Redaction(exceptions=exceptions.rules)
-        return cls(settings=settings, telemetry=telemetry, clock=clock, redaction=redaction)
+        return cls(
+            settings=settings,
+            telemetry=telemetry,
+            clock=clock,
+            redaction=redaction,
+            audit=audit_of(settings, clock),
+        )
 
     @property
     def rules(self) -> RulesOf:
@@ -72,7 +79,7 @@ class Wiring:
         """The domain over the engine, with what comes of its operations counted."""
         settings, rules = self.settings, self.rules
         count = partial(counted, metrics=self.telemetry.metrics)
-        audit, window = AuditFile(settings.audit_file, self.clock), settings.dedupe_window
+        audit, window = self.audit, settings.dedupe_window
         entries = AgentEntries(
             engine=engine, capacities=settings.capacities, rules=rules, on_erased=on_erased
         )

@@ -11,9 +11,10 @@ from pathlib import Path
 
 from ..domain.errors import Conflict, Refusal, Unavailable
 from ..domain.model.access import TenantId
+from ..domain.model.key_registry import By
 from ..files import seals
 from ..files.atomic import created, drafts, owned_like, placed, sync
-from ..files.audit import AUDIT_RESTORED, By, Since, line, record, since
+from ..files.audit import AUDIT_RESTORED, Since, line, record, since
 from ..files.keys import KeyFile
 from ..files.service_lock import InUse, service_lock
 from ..storage.sqlite.engine.tenant_files import tenants_of

@@ -17,7 +17,7 @@ def setting_options(*fields: str) -> Callable[[Command], Command]:
 
     def decorated(command: Command) -> Command:
         for variable in reversed(VARIABLES):
-            if variable.field in fields or not fields:
+            if variable.flag and (variable.field in fields or not fields):
                 default = variable.default or "unset"
                 command = click.option(
                     variable.flag,

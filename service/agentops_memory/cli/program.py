@@ -1,6 +1,7 @@
 """The commands: what each is called, where it is, and what the help says of it."""
 
 import os
+import re
 import sys
 from importlib import import_module
 from typing import Any
@@ -8,7 +9,15 @@ from typing import Any
 import click
 
 from .. import __version__
-from .errors import FAILURES, INTERRUPTED, NAME, READER_GONE, TERMINATED, fail
+from .errors import (
+    FAILURES,
+    INTERRUPTED,
+    NAME,
+    READER_GONE,
+    TERMINATED,
+    CommandRefused,
+    fail,
+)
 from .process import (
     Terminated,
     drop_unwritten_output,
@@ -17,6 +26,11 @@ from .process import (
     terminable,
 )
 
+PASSWORD = re.compile(r"postgres(ql)?://([^\s/@]*:[^\s/@]+@|\S*[?&](ssl)?password=)", re.IGNORECASE)
+NO_PASSWORDS = (
+    "An argument has the password of a database, and everybody on the machine sees arguments: "
+    "change the password, and put the URL into MEMORY_DATABASE_URL."
+)
 OPTIONS_OF_PROGRAM = ("--help", "-h", "--version")
 
 # name: where it is below commands/, and what the help says of it
@@ -26,6 +40,7 @@ COMMANDS = {
     "completion": ("completion:completion", "Print what makes a shell complete this program."),
     "confirm": ("reviews:confirm", "Say that a memory still holds."),
     "context": ("memories:context", "Show what an agent would be reminded of."),
+    "copy": ("copy:copy", "Copy what is stored from SQLite to PostgreSQL, or back."),
     "demo": ("demo:demo", "Show a running service at work."),
     "doctor": ("doctor:doctor", "Say what is wrong with a service's files, and mend what is safe."),
     "export": ("transfer:export", "Write all that is stored, as JSON."),
@@ -80,6 +95,8 @@ class _Program(click.Group):
         return super().__call__(*args, **kwargs)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if any(map(PASSWORD.search, args)):
+            fail(CommandRefused(NO_PASSWORDS), has_hint=False)
         # A shell that completes asks for commands while none is named.
         is_asked = ctx.resilient_parsing and not args
         return super().parse_args(ctx, args if is_asked else _command_first(args))

@@ -1,99 +1,113 @@
-"""What the commands on a service's files share: where these lie, who changes them, and when."""
+"""The place of a service whose databases are files: one for each tenant, with others beside."""
 
-import asyncio
-import os
-import pwd
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
-from datetime import UTC, datetime
+from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
-from typing import TypeVar
 
-from ..domain.errors import NotFound, Unavailable
-from ..domain.model.access import DEFAULT_TENANT, Caller, TenantId, tenant_id
+from ..backend import audit_of, registry_of
+from ..domain.errors import Unavailable
+from ..domain.model.access import DEFAULT_TENANT, OPERATOR, TenantId
+from ..domain.model.retention import Counted, StorageStats
 from ..files.atomic import os_errors_as
 from ..files.file_systems import require_local
-from ..files.keys import KeyFile
-from ..files.seals import SealFile
 from ..settings.settings import Settings
-from ..storage.sqlite import SqliteEngine
-from ..storage.sqlite.engine.tenant_files import tenants_of
+from ..storage.sqlite.engine import tenant_files
 from ..storage.sqlite.engine.tenants import tenant_file, tenants_folder
+from ..storage.sqlite.maintenance.storage_stats import storage_stats
 from ..storage.sqlite.schema.migrate import require_current
 from .errors import FileRefused, NoDatabase, NoTenant
-
-T = TypeVar("T")
-
-
-def usable_file(settings: Settings, name: str | None, *, may_make: bool) -> tuple[TenantId, Path]:
-    """The tenant of this name, and its file, which a start would not change.
-
-    It may be missing, or empty, if it may be made; missing only if it is the default tenant's.
-    """
-    tenant = tenant_id(name or DEFAULT_TENANT)
-    path = tenant_file(settings.db_path, tenant)
-    require_local(path, is_network_allowed=settings.allow_network_fs)
-    if _is_there(path):
-        require_current(path, settings.recall, may_be_new=may_make)
-    elif tenant != DEFAULT_TENANT:
-        raise NoTenant(f"There is no tenant {tenant}: it would be {path}.")
-    elif not may_make:
-        raise NoDatabase(f"There is no database at {path}.")
-    return tenant, path
+from .invocation import now, user
 
 
-def on_database(
-    settings: Settings, tenant: TenantId, work: Callable[[SqliteEngine, Caller], Awaitable[T]]
-) -> T:
-    """What work answers on a tenant's database, which is neither made nor brought up to date.
+class FilesPlace:
+    """The Place of files."""
 
-    A service may be running on it meanwhile.
-    """
-    path = tenant_file(settings.db_path, tenant)
-    if tenant != DEFAULT_TENANT and not path.exists():
-        raise NotFound(f"There is no tenant {tenant}: it would be {path}.")
-    return on_file(settings, path, lambda engine: work(engine, Caller(tenant=tenant)))
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.keys = registry_of(settings)
+        self.audit = audit_of(settings, now, lambda _: user())
 
+    @property
+    def called(self) -> str:
+        return str(self.settings.keys_file)
 
-def on_file(settings: Settings, path: Path, work: Callable[[SqliteEngine], Awaitable[T]]) -> T:
-    """What work answers on a database file, as above."""
-    require_local(path, is_network_allowed=settings.allow_network_fs)
-    require_current(path, settings.recall)
+    def prepare(self) -> None:
+        make_folder(self.settings.db_path.parent)
 
-    async def worked() -> T:
-        async with SqliteEngine.opened(
-            path,
-            clock=now,
-            features=settings.recall,
-            retention=settings.retention,
-            sealer=SealFile(settings.seal_file, now),
-        ) as engine:
-            return await work(engine)
+    def name_of(self, tenant: TenantId) -> str:
+        return str(self._file(tenant))
 
-    return asyncio.run(worked())
+    def tenants(self) -> Sequence[TenantId]:
+        return tenant_files.tenants_of(self.settings.db_path)
+
+    def has(self, tenant: TenantId) -> bool:
+        return self._file(tenant).exists()
+
+    def require_usable(self, tenant: TenantId, *, may_make: bool = False) -> None:
+        path = self._file(tenant)
+        self._require_local(path)
+        if _is_there(path):
+            require_current(path, self.settings.recall, may_be_new=may_make)
+        elif tenant != DEFAULT_TENANT:
+            raise NoTenant(f"There is no tenant {tenant}: it would be {path}.")
+        elif not may_make:
+            raise NoDatabase(f"There is no database at {path}.")
+
+    def counted(self, tenant: TenantId) -> Counted | None:
+        path = self._file(tenant)
+        self._require_local(path)
+        return tenant_files.counted(path) if path.exists() else None
+
+    def stats(self, tenant: TenantId, at: datetime) -> StorageStats:
+        return storage_stats(self._file(tenant), self.settings.retention, at)
+
+    def create(self, tenant: TenantId) -> None:
+        path = self.settings.db_path
+        self._require_local(self._file(tenant))
+        self.prepare()
+        tenant_files.require_new(path, tenant)
+        self.audit(OPERATOR, "tenant.created", tenant=tenant)
+        tenant_files.make(path, tenant, now(), self.settings.recall)
+
+    def parts_of(self, tenant: TenantId) -> list[str]:
+        file = self._file(tenant)
+        if tenant == DEFAULT_TENANT:
+            raise Unavailable(
+                "The default tenant is the service's own database. Erase its projects with "
+                f"`agentops-memory projects erase`, or stop the service and remove {file}."
+            )
+        if file.is_symlink():
+            raise Unavailable(
+                f"{file} is a link, and what it leads to is not this program's to remove. Revoke "
+                "the tenant's keys, and remove both by hand."
+            )
+        return [str(it) for it in tenant_files.files_of(file)]
+
+    def erase(self, tenant: TenantId, **counts: object) -> list[str]:
+        self.audit(OPERATOR, "tenant.erased", tenant=tenant, **counts)
+        return [str(file) for file in tenant_files.remove(self._file(tenant))]
+
+    def rewrite(self, tenant: TenantId) -> None:
+        raise Unavailable(
+            f"{self._file(tenant)} needs no rewriting: what is erased there is written over."
+        )
+
+    def still_there(self, tenant: TenantId) -> None:  # noqa: ARG002
+        return None
+
+    def _file(self, tenant: TenantId) -> Path:
+        return tenant_file(self.settings.db_path, tenant)
+
+    def _require_local(self, path: Path) -> None:
+        require_local(path, is_network_allowed=self.settings.allow_network_fs)
 
 
 def require_local_files(settings: Settings) -> None:
     """Refuse databases on a file system of several machines with StartRefused."""
-    path = settings.db_path
-    for file in (path, tenants_folder(path), *(tenant_file(path, it) for it in tenants_of(path))):
-        require_local(file, is_network_allowed=settings.allow_network_fs)
-
-
-def key_file(settings: Settings) -> KeyFile:
-    return KeyFile(settings.keys_file, settings.audit_file)
-
-
-def now() -> datetime:
-    return datetime.now(UTC)
-
-
-def user() -> dict[str, object]:
-    """Who runs this, as the system knows it; a container may have a user without a name."""
-    uid, name = os.getuid(), ""
-    with suppress(KeyError):
-        name = pwd.getpwuid(uid).pw_name
-    return {"user": name, "uid": uid}
+    path, is_allowed = settings.db_path, settings.allow_network_fs
+    tenants = tenant_files.tenants_of(path)
+    for file in (path, tenants_folder(path), *(tenant_file(path, it) for it in tenants)):
+        require_local(file, is_network_allowed=is_allowed)
 
 
 def make_folder(folder: Path) -> None:

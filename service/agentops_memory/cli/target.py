@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from ..settings.settings import Settings, settings
+from ..settings.settings import Settings
 from .errors import file_errors
 from .options import URL
 from .output import say
@@ -42,7 +42,13 @@ class Target:
     @property
     def settings(self) -> Settings:
         """The settings of the file."""
-        return settings(flags={"db_path": self.db})
+        from .place import chosen_settings  # noqa: PLC0415 - nor is it needed for a url
+
+        return chosen_settings(self.flags)
+
+    @property
+    def flags(self) -> Mapping[str, str | None]:
+        return {"db_path": self.db}
 
 
 def run_on_target(
@@ -69,14 +75,13 @@ async def _opened(target: Target, *, may_make: bool) -> AsyncIterator["MemorySer
         return
     from ..compose import opened_here  # noqa: PLC0415
     from ..telemetry import Telemetry  # noqa: PLC0415
-    from .service_files import usable_file  # noqa: PLC0415
+    from .place import usable  # noqa: PLC0415
 
-    settings = target.settings
-    tenant, path = usable_file(settings, target.tenant, may_make=may_make)
-    if not path.exists():
-        say(f"Makes the database {path}.")
+    place, tenant = usable(target.flags, target.tenant, may_make=may_make)
+    if not place.has(tenant):
+        say(f"Makes the database {place.name_of(tenant)}.")
     with silent(logging.getLogger("agentops_memory")):
-        async with opened_here(settings, Telemetry.started(None), tenant) as memories:
+        async with opened_here(place.settings, Telemetry.started(None), tenant) as memories:
             yield memories
 
 

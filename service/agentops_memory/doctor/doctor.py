@@ -9,14 +9,15 @@ from functools import partial
 from pathlib import Path
 
 from .. import __version__
+from ..backend import registry_of
 from ..backup.schedule import newest
-from ..domain.errors import Refusal, SettingRefused
+from ..domain.errors import Refusal, SettingRefused, Unavailable
 from ..domain.model.access import DEFAULT_TENANT, TenantId
 from ..domain.model.findings import GARBAGE, Finding, Status, failed, note, ok, warn
+from ..domain.model.key_registry import KeyRegistry
 from ..domain.secrets.sanitizing import sentence_of
 from ..files.audit import DRAFT
 from ..files.keys import DRAFT as KEYS_DRAFT
-from ..files.keys import KeyFile, KeyFileRefused
 from ..files.seals import DRAFT as SEAL_DRAFT
 from ..files.seals import SealFile
 from ..files.service_lock import holder
@@ -75,16 +76,23 @@ def fixed(findings: Iterable[Finding]) -> Iterator[Finding]:
 
 def _shared(context: DoctorContext) -> dict[str, Check]:
     """How each thing is looked at that concerns all tenants."""
-    settings = context.settings
-    return {
+    settings, keys = context.settings, registry_of(context.settings)
+    checks: dict[str, Check] = {
         "program": _check_program,
         "settings": lambda: check_settings(context.usable),
         "environment": lambda: check_environment(context.environment),
-        "served": lambda: _check_holder(settings.db_path),
-        "keys": lambda: private.check_keys(settings.keys_file, settings.audit_file, context.now),
-        "auth": lambda: _check_auth(settings),
         "redaction": lambda: private.check_redaction(settings.redaction_file),
         "seal": lambda: private.check_seal(settings.seal_file, context.now),
+        "keys": lambda: private.check_keys(keys, context.now),
+        "auth": lambda: _check_auth(settings, keys),
+    }
+    if url := settings.database_url:
+        from ..storage.postgresql.examination import check_server  # noqa: PLC0415 - an extra
+
+        return {"database": lambda: check_server(url), **checks}
+    return checks | {
+        "served": lambda: _check_holder(settings.db_path),
+        "keys": lambda: private.check_key_file(settings.keys_file, keys, context.now),
         "audit": lambda: private.check_audit(settings.audit_file),
         "tenants": lambda: _check_tenants(settings.db_path),
         "file-system": lambda: _check_folder(settings.db_path),
@@ -109,14 +117,27 @@ def _tenants(context: DoctorContext) -> list[TenantId]:
     if context.tenant is not None:
         return [context.tenant]
     try:
-        there = tenants_of(context.settings.db_path)
-    except OSError:
+        there = _tenants_in(context.settings)
+    except (OSError, Refusal):
         there = []
     return list(dict.fromkeys([DEFAULT_TENANT, *there]))
 
 
+def _tenants_in(settings: Settings) -> list[TenantId]:
+    if settings.database_url:
+        from ..storage.postgresql.examination import tenants_in  # noqa: PLC0415 - an extra
+
+        return tenants_in(settings.database_url)
+    return tenants_of(settings.db_path)
+
+
 def _check_tenant(context: DoctorContext, tenant: TenantId) -> Iterator[Finding]:
     settings = context.settings
+    if settings.database_url:
+        from ..storage.postgresql.examination import check_schema  # noqa: PLC0415 - an extra
+
+        yield from check_schema(settings.database_url, tenant)
+        return
     path = tenant_file(settings.db_path, tenant)
     found = files.check_file(path)
     yield found
@@ -155,15 +176,14 @@ def _check_holder(path: Path) -> Iterator[Finding]:
     yield ok("served", f"It is served by {found}." if found else "No service has it now.")
 
 
-def _check_auth(settings: Settings) -> Iterator[Finding]:
-    file = KeyFile(settings.keys_file, settings.audit_file)
-    ring = file.ring()
+def _check_auth(settings: Settings, keys: KeyRegistry) -> Iterator[Finding]:
+    ring = keys.ring()
     try:
-        file.require_kept(ring)
+        keys.require_kept(ring)
         must_have_keys(ring, settings.auth, settings.listen.host)
         if settings.openwop_seams:
             must_have_keys_for_seams(ring)
-    except (KeyFileRefused, SettingRefused) as refusal:
+    except (Unavailable, SettingRefused) as refusal:
         yield failed(
             "auth",
             f"A start would be refused. {refusal}",

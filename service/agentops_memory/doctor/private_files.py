@@ -10,8 +10,8 @@ from pathlib import Path
 
 from ..domain.errors import Refusal
 from ..domain.model.findings import Finding, failed, note, ok, warn
+from ..domain.model.key_registry import KeyRegistry
 from ..domain.model.keys import KeyRing
-from ..files.keys import KeyFile
 from ..files.redaction import RedactionFile
 from ..files.seals import SealFile
 from .files import close_to_others
@@ -20,15 +20,19 @@ SOON = timedelta(days=7)  # in which an old secret of a key ends
 LONGEST_AUDIT = 64 * 1024 * 1024  # bytes at the end of the audit file that are looked at
 
 
-def check_keys(path: Path, audit: Path, now: datetime) -> Iterator[Finding]:
+def check_key_file(path: Path, keys: KeyRegistry, now: datetime) -> Iterator[Finding]:
     """The file of keys, and whether any of them opens something now."""
     yield from _check_privacy("keys", path)
+    yield from check_keys(keys, now)
+
+
+def check_keys(keys: KeyRegistry, now: datetime) -> Iterator[Finding]:
+    """Whether the keys can be read, and any of them opens something now."""
     try:
-        file = KeyFile(path, audit)
-        ring = file.ring()
-        file.require_kept(ring)
+        ring = keys.ring()
+        keys.require_kept(ring)
     except Refusal as refusal:
-        remedy = "Put back the file from a copy; until then nobody is let in."
+        remedy = "Put them back from a copy; until then nobody is let in."
         yield failed("keys", str(refusal), remedy)
         return
     yield _check_ring(ring)

@@ -6,7 +6,7 @@ It tells, too, whether keys were made, and what was revoked and erased since a b
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,6 +16,7 @@ from typing import Any
 
 from ..domain.errors import Unavailable
 from ..domain.model.access import Caller, KeyId, TenantId
+from ..domain.model.key_registry import KEYS_RESET, By
 from ..domain.model.keys import Key
 from ..domain.model.retention import Held, Kind
 from ..domain.text.instants import rendered
@@ -23,23 +24,30 @@ from .atomic import created, locked, os_errors_as, private_file, replaced, sync
 
 DRAFT = ".part"  # what follows the file's name while another is written in its place
 OF_KEYS = ("key.", "keys.")  # how actions begin that concern keys
-KEYS_RESET = "keys.reset"
 AUDIT_RESTORED = "audit.restored"  # the audit was lost, and is what an archive had of it
 
-By = Mapping[str, object]
-"""Who did it: `{"user": "ada", "uid": 1000}` or `{"key": "..."}`."""
+
+def by_key(caller: Caller) -> By:
+    """Who a caller is: the key."""
+    return {"key": caller.key}
 
 
 @dataclass(frozen=True, slots=True)
 class AuditFile:
-    """The Audit of a file; `by` says who a caller is, by default the key."""
+    """The AuditLog of a file; `by` says who a caller is."""
 
     path: Path
     clock: Callable[[], datetime]
-    by: Callable[[Caller], By] = lambda caller: {"key": caller.key}
+    by: Callable[[Caller], By] = by_key
 
     def __call__(self, caller: Caller, action: str, **fields: object) -> None:
         record(self.path, self.clock(), action, self.by(caller), **fields)
+
+    def trim(self, until: datetime) -> int:
+        return trim(self.path, until)
+
+    def measured(self, until: datetime | None) -> Held:
+        return measured(self.path, until)
 
 
 def record(path: Path, at: datetime, action: str, by: By, **fields: object) -> None:
@@ -76,7 +84,7 @@ def measured(path: Path, until: datetime | None) -> Held:
     sentence = f"The audit file {path} cannot be read"
     with os_errors_as(Unavailable, sentence), suppress(FileNotFoundError), path.open("rb") as lines:
         for line, is_over in _judged(lines, until):
-            at = _instant(line)
+            at = written_at(line)
             rows, size = rows + 1, size + len(line)
             past_retention += is_over
             oldest = min(filter(None, (oldest, at)), default=None)
@@ -189,12 +197,12 @@ def _judged(lines: Iterable[bytes], until: datetime | None) -> Iterator[tuple[by
         return
     may_go = True
     for line in lines:
-        at = _instant(line) if may_go else None
+        at = written_at(line) if may_go else None
         may_go = may_go and (at is None or at <= until)
         yield line, may_go and at is not None
 
 
-def _instant(line: bytes) -> datetime | None:
+def written_at(line: bytes) -> datetime | None:
     """When a line was written; None if it was cut short, or written by somebody else."""
     with suppress(ValueError, TypeError, LookupError):
         at = datetime.fromisoformat(_entry(line)["at"])

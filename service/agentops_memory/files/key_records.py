@@ -9,6 +9,7 @@ from typing import Any
 from ..domain.errors import Invalid
 from ..domain.model.access import Role, patterns, tenant_id
 from ..domain.model.agents import agent_patterns
+from ..domain.model.key_registry import public_fields
 from ..domain.model.keys import DIGEST_BYTES, SALT_BYTES, Key, KeyRing, Secret, key_id, key_name
 from ..domain.text import instants
 
@@ -19,24 +20,17 @@ Readers = Mapping[str, Callable[[Any], object]]
 
 def written(ring: KeyRing, at: datetime) -> bytes:
     """The keys as the file has them."""
-    document: dict[str, object] = {"version": VERSION, "keys": [*map(_record, ring.keys.values())]}
+    document: dict[str, object] = {
+        "version": VERSION,
+        "keys": [*map(record_of, ring.keys.values())],
+    }
     if not ring.was_ever_used:
         document["reset_at"] = _rendered(at)  # an empty list alone opens nothing
     return json.dumps(document, indent=1).encode() + b"\n"
 
 
-def public_fields(key: Key) -> dict[str, object]:
-    return {
-        "name": key.name,
-        "tenant": key.tenant,
-        "role": key.role,
-        "projects": key.projects.names,
-        **({"agents": key.agents.names} if key.agents.names else {}),
-        **({"coordinates": True} if key.coordinates else {}),
-    }
-
-
-def _record(key: Key) -> dict[str, object]:
+def record_of(key: Key) -> dict[str, object]:
+    """A key as it is kept, with digests of its secrets."""
     return {
         "id": key.id,
         **public_fields(key),

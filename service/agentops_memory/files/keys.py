@@ -10,12 +10,11 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from ..domain.errors import Unavailable
-from ..domain.model.access import KeyId, TenantId
-from ..domain.model.agents import AgentId
-from ..domain.model.keys import Key, KeyRing, revoked, rotated
+from ..domain.model.key_registry import By, KeyRegistry, Put
+from ..domain.model.keys import Key, KeyRing
 from . import key_records
 from .atomic import LockTimeout, created, locked, opened, os_errors_as, replaced
-from .audit import KEYS_RESET, By, KeysMade, record
+from .audit import KeysMade, record
 
 LARGEST = 16 * 1024 * 1024  # bytes; a key takes about 400
 TIMEOUT = timedelta(seconds=10)  # with another process that changes the file
@@ -35,12 +34,8 @@ class KeysLost(KeyFileRefused):
     """Keys were made, and the file has none; to open the service for that would be wrong."""
 
 
-class KeyFile:
-    """The records of keys, with their audit. A change happened whole and is audited, or did not.
-
-    Any number of processes may change the file at once. Whatever cannot be
-    read or changed is KeyFileRefused, and an audit that cannot be written Unavailable.
-    """
+class KeyFile(KeyRegistry):
+    """The KeyRegistry of a file: what cannot be read or changed is KeyFileRefused."""
 
     def __init__(self, path: Path, audit: Path) -> None:
         self._path = path
@@ -48,7 +43,6 @@ class KeyFile:
         self.made = KeysMade(audit)
 
     def ring(self) -> KeyRing:
-        """The keys; an unused ring while there is no file."""
         return self.read()[1]
 
     def settled(self) -> KeyRing:
@@ -77,7 +71,6 @@ class KeyFile:
             raise KeyFileRefused(f"The key file {self._path} cannot be used: {fault}.") from fault
 
     def require_kept(self, ring: KeyRing) -> None:
-        """Refuse with KeysLost a ring without keys if some were made, and never reset."""
         if ring.was_ever_used:
             return
         with os_errors_as(KeyFileRefused, f"The audit file {self._audit} cannot be read"):
@@ -89,10 +82,7 @@ class KeyFile:
                 )
 
     def are_lost(self) -> bool:
-        """Whether `require_kept` refuses the keys; looked at again under the lock if it does.
-
-        The first key is audited before its file is in place.
-        """
+        # Looked at again under the lock: the first key is audited before its file is in place.
         if not self._look_lost():
             return False
         with suppress(KeyFileRefused), self._locked():
@@ -109,58 +99,10 @@ class KeyFile:
             sentence = f"The key file {self._path} cannot be read: {error.strerror}."
             raise KeyFileRefused(sentence) from error
 
-    def create(self, key: Key, *, at: datetime, by: By) -> bool:
-        """Add a key; whether it is the first, which closes the service."""
+    @contextmanager
+    def changing(self) -> Iterator[tuple[KeyRing, Put]]:
         with self._locked():
-            ring = self.ring()
-            self._put(ring, key, at, "key.created", by)
-        return not ring.was_ever_used
-
-    def revoke(self, which: KeyId, *, at: datetime, by: By) -> Key:
-        """Let a key open nothing any more; NotFound if there is none."""
-        self.ring().key(which)  # before a lock is made beside no file
-        with self._locked():
-            ring = self.ring()
-            key = ring.key(which)
-            if key.revoked_at is None:
-                key = revoked(key, at)
-                self._put(ring, key, at, "key.revoked", by)
-        return key
-
-    def revoke_all(
-        self, tenant: TenantId, agent: AgentId | None = None, *, at: datetime, by: By
-    ) -> tuple[Key, ...]:
-        """Let no key of a tenant, or of one agent, open anything any more; those that did."""
-        if not self.ring().working(tenant, agent):
-            return ()
-        with self._locked():
-            ring = self.ring()
-            keys = ring.working(tenant, agent)
-            for key in keys:
-                ring = ring.with_key(revoked(key, at))
-            ids = [key.id for key in keys]
-            self._replace(ring, at, "keys.revoked", by, tenant=tenant, keys=ids)
-        return keys
-
-    def rotate(
-        self, which: KeyId, keep_old_for: timedelta, *, at: datetime, by: By
-    ) -> tuple[Key, str]:
-        """Give a key a new secret, and answer its token; NotFound, or Conflict if it is revoked."""
-        self.ring().key(which)  # as above
-        with self._locked():
-            ring = self.ring()
-            key, token = rotated(ring.key(which), at, keep_old_for)
-            self._put(ring, key, at, "key.rotated", by)
-        return key, token
-
-    def reset(self, *, at: datetime, by: By) -> int:
-        """Forget all keys, those that are lost too, as if none had ever been made; how many."""
-        if not (self.ring().was_ever_used or self.are_lost()):
-            return 0
-        with self._locked():
-            count = len(self.ring().keys)
-            self._replace(KeyRing(), at, KEYS_RESET, by, keys=count)
-        return count
+            yield self.ring(), self._replace
 
     def bring_back(self, keys: Iterable[Key], seen: Stamp, *, at: datetime, by: By) -> None:
         """Add those keys that the file does not know; the others stay as they are.
@@ -196,10 +138,6 @@ class KeyFile:
             except LockTimeout as timeout:
                 sentence = "Another process is changing the keys; try again."
                 raise KeyFileRefused(sentence) from timeout
-
-    def _put(self, ring: KeyRing, key: Key, at: datetime, action: str, by: By) -> None:
-        public = key_records.public_fields(key)
-        self._replace(ring.with_key(key), at, action, by, key=key.id, **public)
 
     def _replace(self, ring: KeyRing, at: datetime, action: str, by: By, **fields: object) -> None:
         real = Path(os.path.realpath(self._path))

@@ -23,6 +23,7 @@ FORMAT = 1
 ENDING = ".seal"  # of the file beside a database
 BUSY = "Another process is changing the seal file; try again."
 UNUSABLE = "The seal file cannot be used; nothing was stored."
+UNSET = "The service has no seal file (MEMORY_SEAL_FILE), so it stores no confidential values."
 KEY, NONCE = 32, 12  # bytes, of AES-256-GCM (NIST SP 800-38D)
 
 Stamp = tuple[int, ...] | None
@@ -56,17 +57,26 @@ NONE = SealKeys(keys={}, made={})
 
 
 class SealFile:
-    """Keys in a file. Any number of processes may use and change it at once."""
+    """Keys in a file. Any number of processes may use and change it at once.
 
-    def __init__(self, path: Path, clock: Callable[[], datetime]) -> None:
+    The first value makes the file, if it may: of those that lie on several machines each would
+    have a key of its own.
+    """
+
+    def __init__(
+        self, path: Path, clock: Callable[[], datetime], *, may_begin: bool = True
+    ) -> None:
         self._path = path
         self._clock = clock
+        self._may_begin = may_begin
         self._lock = Lock()
         self._known: tuple[Stamp, SealKeys] = (None, NONE)
 
     def seal(self, text: str, bound_to: bytes) -> Sealed:
         try:
             keys = self.keys()
+            if keys.newest is None and not self._may_begin:
+                raise Unavailable(UNSET)
             if keys.newest is None:
                 keys = self._changed(lambda now: now if now.newest else self._with_new(now))
         except SealFileRefused as refusal:

@@ -2,12 +2,14 @@
 
 import asyncio
 import logging
+import math
 from contextlib import AbstractAsyncContextManager, suppress
 from datetime import timedelta
 
 from ..domain.errors import NotFound
 from ..domain.model.space import RowCounts
 from ..domain.ports.engine import Storage
+from ..domain.ports.maintenance import Sizes
 from ..telemetry import Metrics
 from ..telemetry import measures as m
 from .runner import attempted, background
@@ -43,8 +45,8 @@ class Figures:
         maintenance, callers = self._storage.maintenance, self._storage.callers()
         sizes = [await maintenance.sizes(caller) for caller in callers]
         self._metrics.show(m.DATABASE_BYTES, sum(it.database for it in sizes))
-        self._metrics.show(m.WAL_BYTES, sum(it.log for it in sizes))
-        self._metrics.show(m.DISK_FREE_BYTES, sizes[0].free or 0)
+        self._metrics.show(m.WAL_BYTES, sum(it.log or 0 for it in sizes))
+        self._metrics.show(m.DISK_FREE_BYTES, _free(sizes[0]))
 
     async def _count(self) -> None:
         clock = asyncio.get_running_loop().time
@@ -63,6 +65,11 @@ class Figures:
         self._metrics.show(m.SESSIONS_OPEN, sum(rows.sessions_open for rows in counts))
         self._metrics.show(m.PINNED, sum(rows.pinned for rows in counts))
         self._metrics.show(m.REVIEWS_DUE, sum(rows.reviews_due for rows in counts))
+
+
+def _free(sizes: Sizes) -> float:
+    """The free bytes; of a disk that is not ours they are no number, which alerts nobody."""
+    return math.nan if sizes.log is None else sizes.free or 0
 
 
 async def counted(storage: Storage) -> list[RowCounts]:

@@ -17,23 +17,22 @@ from ..domain.hosts.runs import Runs
 from ..domain.lifecycle.receipts import Erasures
 from ..domain.lifecycle.retention import RetentionSweep
 from ..domain.memories.sessions import Sessions
-from ..domain.model.access import Caller
-from ..domain.ports.callbacks import noop
-from ..domain.ports.engine import Engine
+from ..domain.model.access import Caller, TenantId
+from ..domain.ports.callbacks import AuditLog, noop
+from ..domain.ports.engine import Engine, Storage
 from ..domain.ports.sealing import Sealer
 from ..domain.transfer.transfer import Transfer
-from ..files.audit import trim
 from ..files.file_systems import require_local
 from ..settings.settings import Settings
 from ..storage.index_cache.cache import IndexCache
-from ..storage.sqlite import SqliteEngine, TenantsEngine
+from ..storage.sqlite import SqliteEngine
 from ..storage.sqlite.engine.engine import Listener
 from ..storage.sqlite.schema.migrate import OnUpgrade
 from ..telemetry import Metrics
 from .backups import Backups, backing_up
 from .index import checking, repairing, tidying
 from .retention import RetentionJob, TrustedClock, enforcing
-from .runner import Job, WorkSignal, repeating
+from .runner import Job, WorkSignal, background, repeating
 
 LOOK_EVERY = timedelta(seconds=10)  # for what is due
 
@@ -49,6 +48,7 @@ class BackgroundJobs:
 
     settings: Settings
     metrics: Metrics
+    audit: AuditLog
     clock: Callable[[], datetime]
     elapsed: Callable[[], float] = time.monotonic
     on_upgrade: OnUpgrade = noop
@@ -83,6 +83,38 @@ class BackgroundJobs:
         ) as engine:
             yield engine
 
+    @asynccontextmanager
+    async def database(
+        self, url: str, has_key: Callable[[TenantId], bool]
+    ) -> AsyncIterator[Storage]:
+        """The storage of all tenants in a PostgreSQL database."""
+        from ..storage.postgresql.engine.engine import PostgresEngine  # noqa: PLC0415
+
+        soon = asyncio.get_running_loop().call_soon_threadsafe
+
+        def upgrading() -> None:
+            soon(self.on_upgrade)
+
+        async with (
+            PostgresEngine.opened(
+                url,
+                clock=self.clock,
+                features=self.settings.recall,
+                quota=self.settings.tenant_quota,
+                retention=self.settings.retention,
+                sealer=self.sealer,
+                index_cache=self.index_cache,
+                has_key=has_key,
+                upgrading=upgrading,
+                committed=self.metrics.committed,
+                size=self.settings.database_pool,
+                copies_kept=self.settings.database_retention,
+                may_lead=True,
+            ) as engine,
+            background(engine.lead()),
+        ):
+            yield engine
+
     async def put_in_order(self, caller: Caller, engine: Engine) -> None:
         """End what is idle, and fire what is due, before the first reader; the rest comes later."""
         await end_idle(Sessions(engine=engine), [caller], self.settings.session_idle)
@@ -107,17 +139,18 @@ class BackgroundJobs:
 
     @asynccontextmanager
     async def running(
-        self, sqlite: TenantsEngine, runs: Runs, passes: Passes, backups: Backups | None
+        self, storage: Storage, runs: Runs, passes: Passes, backups: Backups | None
     ) -> AsyncIterator[None]:
         """Run the jobs while the context is open. First idle sessions end, and what is due fires.
 
         Each sweep visits all tenants, as another process may have erased something or left an
         import unfinished.
         """
-        maintenance, sessions, callers = sqlite.maintenance, Sessions(engine=sqlite), sqlite.callers
+        maintenance, callers = storage.maintenance, storage.led
+        sessions = Sessions(engine=storage)
         idle, every = self.settings.session_idle, self.settings.sweep_every
-        scrub = partial(_is_scrubbed, sqlite, Erasures(engine=sqlite))
-        resume, firing = Transfer(engine=sqlite).resume, self._firing(sqlite.in_passing)
+        scrub = partial(_is_scrubbed, storage, Erasures(engine=storage))
+        resume, firing = Transfer(engine=storage).resume, self._firing(storage.in_passing)
         await end_idle(sessions, callers(), idle)
         await fire_due(firing, callers())
         async with (
@@ -129,10 +162,10 @@ class BackgroundJobs:
             ),
             Job(resume, log, "an import goes on later").on_signal(callers, self.imports, every),
             repeating(every, lambda: end_idle(sessions, callers(), idle)),
-            repeating(every, lambda: drop_secrets(runs, callers(), idle)),
+            repeating(every, lambda: drop_secrets(runs, storage.callers(), idle)),
             repeating(LOOK_EVERY, lambda: fire_due(firing, callers())),
             repeating(self.settings.consolidate_every, lambda: consolidate(passes, callers())),
-            enforcing(self._retention(sqlite), callers, self._opened, every),
+            enforcing(self._retention(storage), callers, self._opened, every),
             backing_up(backups) if backups else nullcontext(),
         ):
             yield
@@ -140,11 +173,11 @@ class BackgroundJobs:
     def _firing(self, engine: Engine) -> Firing:
         return Firing(engine=engine, on_fired=self.metrics.fired)
 
-    def _retention(self, sqlite: TenantsEngine) -> RetentionJob:
+    def _retention(self, storage: Storage) -> RetentionJob:
         return RetentionJob(
-            retaining=RetentionSweep(engine=sqlite, on_erased=self.erased.set),
+            retaining=RetentionSweep(engine=storage, on_erased=self.erased.set),
             retention=self.settings.retention,
-            trim_audit=partial(trim, self.settings.audit_file),
+            trim_audit=self.audit.trim,
             clock=TrustedClock(clock=self.clock, elapsed=self.elapsed),
             metrics=self.metrics,
         )

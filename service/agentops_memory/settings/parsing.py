@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -86,6 +87,20 @@ def duration(text: str) -> timedelta:
 def retention(text: str) -> timedelta:
     """How long something is kept: a duration, which may count in days: `400d`, `36h`, `0`."""
     return _time(text, _UNITS_OF_KEEPING, "time such as 400d, 36h, 1d12h or 0")
+
+
+def optional_retention(text: str) -> timedelta | None:
+    """As above, or none."""
+    return retention(text) if text else None
+
+
+def database_url(text: str) -> str | None:
+    """A URL of PostgreSQL, or none; what is wrong with it is told without a part of it."""
+    if text and not text.startswith(("postgresql://", "postgres://")):
+        raise ValueError("is no URL such as postgresql://user@host/database")
+    if text and find_spec("psycopg") is None:
+        raise ValueError("needs the package psycopg: pip install 'agentops-memory[postgresql]'")
+    return text or None
 
 
 def periods(text: str) -> dict[str, timedelta]:

@@ -11,13 +11,14 @@ from ..domain.errors import SettingRefused
 from ..domain.model.retention import LARGEST_CAPACITY, Capacities, Retentions
 from ..domain.text.features import Features
 from . import parsing
+from .database import DatabaseSettings, require_no_backups
 from .parsing import Address, Profile, Rate
 from .variables import Variable, variable
 
 
 # fmt: off
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class Settings(DatabaseSettings):
     """Everything that an operator decides: a row is variable, flag, kind, parser and default."""
 
     listen: Address = field(metadata=variable(
@@ -281,11 +282,13 @@ def _parsed(variable: Variable, text: str | None) -> Any:
     try:
         return variable.parse(value)
     except (ValueError, OSError) as error:  # the latter for a working folder that is gone
-        raise SettingRefused(f"{variable.name}: {value!r} {error}.") from error
+        shown = repr(value) if variable.flag else "it"
+        raise SettingRefused(f"{variable.name}: {shown} {error}.") from error
 
 
 def _require_backup_dir(values: Mapping[str, Any], given: Mapping[str, str | None]) -> None:
     """Whoever says how often backups are made believes that some are."""
+    require_no_backups(values)
     lonely = [name for name in ("backup_every", "backup_keep") if given[name]]
     if lonely and values["backup_every"] and values["backup_dir"] is None:
         raise SettingRefused(

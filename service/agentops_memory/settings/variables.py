@@ -11,7 +11,7 @@ class Variable:
 
     field: str
     name: str
-    flag: str
+    flag: str  # empty for a secret: everybody sees the arguments of a process
     kind: str
     default: str
     parse: Callable[[str], Any]

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import cache, wraps
 from inspect import getmembers, iscoroutinefunction
 from itertools import product
+from math import isnan
 from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
@@ -108,6 +109,8 @@ def instruments(meter: Meter) -> Sink:
         record = _instrument(meter, measure)
 
         def recorded(value: float, labels: tuple[str, ...], span: Span) -> None:
+            if isnan(value):  # nobody can tell
+                return
             labelled = dict(zip(measure.labels, labels, strict=True))
             record(value, labelled, set_span_in_context(span))
 

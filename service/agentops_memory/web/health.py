@@ -49,6 +49,13 @@ class Check(BaseModel):
     rows: int | None = None
 
 
+ALONE = Check(
+    status=Status.WARNING,
+    detail="No synchronous standby is named (synchronous_standby_names), so what was acknowledged "
+    "can be lost with the database's machine.",
+)
+
+
 class Readiness(BaseModel):
     """GET /health/ready."""
 
@@ -103,8 +110,7 @@ class Probes:
         written, sizes = await self._written(), await self.storage.maintenance.sizes(OPERATOR)
         return {
             **written,
-            "disk": _disk(sizes.free),
-            "wal": _wal(sizes.log),
+            **({} if sizes.log is None else {"disk": _disk(sizes.free), "wal": _wal(sizes.log)}),
             "index": _index(int(self.metrics.shown(INDEX_DRIFT))),
             **({"backup": _backup(self.backups.trouble)} if self.backups else {}),
         }
@@ -120,7 +126,8 @@ class Probes:
             reason = str(refusal)
         else:
             migrations = _migrations(found.has_newest_format)
-            return {DATABASE: _values(found.damaged_values), MIGRATIONS: migrations}
+            standby = {"standby": ALONE} if found.lacks_standby else {}
+            return {DATABASE: _values(found.damaged_values), MIGRATIONS: migrations, **standby}
         return {DATABASE: Check(status=Status.FAILED, detail=reason), MIGRATIONS: Check()}
 
 

@@ -4,20 +4,19 @@ import asyncio
 import json
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, BinaryIO, TypeVar
 
 import click
 
 from ...domain.agents.agents import Agents
-from ...domain.lifecycle.receipts import Erasures
 from ...domain.model.access import Caller, tenant_id
 from ...domain.model.agents import AgentExtent, AgentId, ListedAgent, agent_id
 from ...domain.model.erasure import UNKNOWN_COPIES
 from ...domain.model.keys import Key
 from ...domain.text.instants import rendered
-from ...files.audit import AuditFile
-from ...settings.settings import settings
+from ..invocation import now, user
 from ..options import (
     Command,
     dry_run_option,
@@ -28,8 +27,8 @@ from ..options import (
 )
 from ..output import confirm, counted, is_terminal, say, size
 from ..output_file import refuse_own, written
+from ..place import Place, finish, on_tenant, place_of
 from ..print_results import print_records
-from ..service_files import key_file, now, on_database, user
 
 T = TypeVar("T")
 Where = Mapping[str, str | None]
@@ -107,7 +106,7 @@ def export(agent: str, to: str, **where: str | None) -> None:
     name = agent_id(agent)
     if not to:
         raise click.UsageError("--to needs a name.")
-    refuse_own(to, settings(flags=where))
+    refuse_own(to, place_of(where).settings)
     with written(to) as file:
         _run(where, partial(_export, name, file))
 
@@ -125,8 +124,8 @@ def erase(agent: str, dry_run: bool, is_meant: bool, as_json: bool, **where: str
     for they are their namespace's. At the end nothing of what went is in the
     file. One that was interrupted goes on when it is repeated.
     """
-    name, tenant, chosen = agent_id(agent), tenant_id(str(where["tenant"])), settings(flags=where)
-    keys = key_file(chosen).ring().working(tenant, name)
+    place, name, tenant = place_of(where), agent_id(agent), tenant_id(str(where["tenant"]))
+    keys = place.keys.ring().working(tenant, name)
     ids = [key.id for key in keys]
     extent = _run(where, lambda it, caller: it.plan_erasure(caller, name, ids))
     if dry_run:
@@ -134,9 +133,9 @@ def erase(agent: str, dry_run: bool, is_meant: bool, as_json: bool, **where: str
         return
     if not is_meant:
         confirm(f"Really erase {name} for good, with {_counts(extent, keys)}?")
-    keys = key_file(chosen).revoke_all(tenant, name, at=now(), by=user())
-    erased, copies = _run(where, partial(_erased, name, keys))
-    _print_erased(name, erased, keys, copies, as_json=as_json)
+    keys = place.keys.revoke_all(tenant, name, at=now(), by=user())
+    erased, left = _run(where, partial(_erased, place, name, keys))
+    _print_erased(name, erased, keys, left, as_json=as_json)
 
 
 async def _export(agent: AgentId, file: BinaryIO, agents: Agents, caller: Caller) -> None:
@@ -153,10 +152,18 @@ async def _export(agent: AgentId, file: BinaryIO, agents: Agents, caller: Caller
         say(f"{_entries(lost, 'confidential')} could not be opened: see `agentops-memory doctor`.")
 
 
+@dataclass(frozen=True, slots=True)
+class _Left:
+    """Where bytes of what was erased still are."""
+
+    here: str | None  # a sentence of the storage itself
+    copies: Sequence[str]
+
+
 async def _erased(
-    agent: AgentId, keys: Sequence[Key], agents: Agents, caller: Caller
-) -> tuple[AgentExtent, Sequence[str]]:
-    """Erase an agent, and wait until its bytes have left the file; the copies not reached."""
+    place: Place, agent: AgentId, keys: Sequence[Key], agents: Agents, caller: Caller
+) -> tuple[AgentExtent, _Left]:
+    """Erase an agent, and wait until its bytes have left the file, if that is waited for."""
     ids, is_watched = [key.id for key in keys], is_terminal(sys.stderr)
     total = _rows(await agents.plan_erasure(caller, agent, ids)) if is_watched else 0
     with click.progressbar(
@@ -165,19 +172,20 @@ async def _erased(
         erased = await agents.erase(
             caller, agent, ids, lambda erased: bar.update(_rows(erased) - bar.pos)
         )
-    erasures = Erasures(engine=agents.engine)
-    await erasures.finish(caller, lambda step: say(f"Blanking {step}") if is_watched else None)
-    return erased, (*agents.engine.maintenance.copies(caller), *UNKNOWN_COPIES)
+    engine = agents.engine
+    here = await finish(
+        place, engine, caller, lambda step: say(f"Blanking {step}") if is_watched else None
+    )
+    return erased, _Left(here, (*engine.maintenance.copies(caller), *UNKNOWN_COPIES))
 
 
 def _run(where: Where, work: Callable[[Agents, Caller], Awaitable[T]]) -> T:
     """What work answers on the agents of a tenant."""
-    chosen = settings(flags=where)
-    audit = AuditFile(chosen.audit_file, now, by=lambda _: user())
-    return on_database(
-        chosen,
+    place = place_of(where)
+    return on_tenant(
+        place,
         tenant_id(str(where["tenant"])),
-        lambda engine, caller: work(Agents(engine=engine, audit=audit), caller),
+        lambda engine, caller: work(Agents(engine=engine, audit=place.audit), caller),
     )
 
 
@@ -196,24 +204,25 @@ def _print_erased(
     agent: AgentId,
     extent: AgentExtent,
     keys: Sequence[Key],
-    copies: Sequence[str] | None,  # none of a dry run
+    left: _Left | None,  # none of a dry run
     *,
     as_json: bool,
 ) -> None:
     if as_json:
-        click.echo(json.dumps(_document(agent, extent, keys, copies)))
+        click.echo(json.dumps(_document(agent, extent, keys, left)))
         return
-    if copies is None:
+    if left is None:
         click.echo(f"It would erase {agent}: {_counts(extent, keys)}.")
         return
     click.echo(
         f"Erased {agent}: {_counts(extent, keys)}.\n"
-        f"The bytes have left the file at {rendered(now())}. Not reached: {'; '.join(copies)}."
+        f"{left.here or f'The bytes have left the file at {rendered(now())}.'} "
+        f"Not reached: {'; '.join(left.copies)}."
     )
 
 
 def _document(
-    agent: AgentId, extent: AgentExtent, keys: Sequence[Key], copies: Sequence[str] | None
+    agent: AgentId, extent: AgentExtent, keys: Sequence[Key], left: _Left | None
 ) -> dict[str, Any]:
     document = {
         "agent": agent,
@@ -222,11 +231,12 @@ def _document(
         "bytes": extent.size,
         "events": extent.events,
         "keys": [{"id": key.id, "name": key.name} for key in keys],
-        "dry_run": copies is None,
+        "dry_run": left is None,
     }
-    if copies is None:
+    if left is None:
         return document
-    return {**document, "bytes_gone_at": rendered(now()), "copies_not_reached": copies}
+    gone = None if left.here else rendered(now())
+    return {**document, "bytes_gone_at": gone, "copies_not_reached": left.copies}
 
 
 def _counts(extent: AgentExtent, keys: Sequence[Key]) -> str:

@@ -12,12 +12,14 @@ from ...backup.backup import Scope, archive_draft, make_archive
 from ...backup.manifest import Manifest, document
 from ...domain.model.access import tenant_id
 from ...domain.model.findings import some_of
-from ...settings.settings import Settings, settings
+from ...settings.settings import Settings
 from ..errors import file_errors
+from ..invocation import now
 from ..options import force_option, json_option, scope_option, setting_options
 from ..output import counted, is_terminal, one_line, progress_bar, say, size
 from ..output_file import refuse_own
-from ..service_files import now, require_local_files
+from ..place import settings_of_files
+from ..service_files import require_local_files
 
 STDOUT = "-"
 
@@ -49,7 +51,7 @@ def backup(
     and is for its owner alone to read. `restore` puts it back.
     """
     with file_errors():
-        chosen = settings(flags=files)
+        chosen = settings_of_files(files)
         if not to:
             raise click.UsageError("--to needs a name.")
         refuse_own(to, chosen)

@@ -13,9 +13,10 @@ from ...doctor.doctor import DoctorContext, findings_of, fixed
 from ...doctor.settings import settings_or_defaults
 from ...domain.model.access import tenant_id
 from ...domain.model.findings import Finding, Status, has_failed, worst_first
+from ..invocation import now
 from ..options import json_option, setting_options
 from ..output import counted, one_line
-from ..service_files import now
+from ..place import require_one_place
 
 COLOURS = {Status.FAILED: "red", Status.WARNING: "yellow"}
 WIDEST = len("not fixed")
@@ -35,8 +36,10 @@ def doctor(
     A service may be running meanwhile. Exits with 1 if
     something failed, and with 0 if there are warnings alone.
     """
+    usable = settings_or_defaults(os.environ, flags)
+    require_one_place(usable.settings, flags)
     context = DoctorContext(
-        usable=settings_or_defaults(os.environ, flags),
+        usable=usable,
         environment=os.environ,
         now=now(),
         tenant=None if tenant is None else tenant_id(tenant),

@@ -14,12 +14,11 @@ from ...domain.text.instants import rendered
 from ...domain.text.normalization import clean
 from ...domain.text.visible import printable
 from ...settings.parsing import duration
-from ...settings.settings import Settings, settings
-from ...storage.sqlite.engine.tenants import tenant_file
+from ..invocation import now, user
 from ..options import json_option, setting_options, tenant_option
 from ..output import say
+from ..place import Place, place_of
 from ..print_results import print_records
-from ..service_files import key_file, make_folder, now, user
 
 HEADINGS = ("ID", "NAME", "TENANT", "ROLE", "PROJECTS", "AGENTS", "CREATED", "STATE")
 ROLES = tuple(role.value for role in Role)
@@ -34,6 +33,7 @@ def keys() -> None:
     With the first key the service is closed: every request needs one, and a
     change holds from the next request on, without a restart. The keys lie in a
     file beside the database; every change adds a line to the audit file there.
+    In PostgreSQL both are tables, and a change holds within a second.
     """
 
 
@@ -98,12 +98,12 @@ def create(
         agents=agent_patterns(agents),
         coordinates=coordinates,
     )
-    chosen = settings(flags=files)
-    make_folder(chosen.db_path.parent)
-    if key_file(chosen).are_lost():
+    place = place_of(files)
+    place.prepare()
+    if place.keys.are_lost():
         say("The keys that were made before are lost, and none of them works any more.")
-    is_first = key_file(chosen).create(key, at=now(), by=user())
-    _explain(key, chosen, is_first=is_first)
+    is_first = place.keys.create(key, at=now(), by=user())
+    _explain(key, place, is_first=is_first)
     click.echo(json.dumps({**_shown(key), "key": token}) if as_json else token)
 
 
@@ -113,11 +113,11 @@ def create(
 @json_option("Print a JSON array.")
 def list_(with_revoked: bool, as_json: bool, **files: str | None) -> None:
     """Show the keys, without their secrets."""
-    chosen = settings(flags=files)
-    ring = key_file(chosen).ring()
-    key_file(chosen).require_kept(ring)
+    place = place_of(files)
+    ring = place.keys.ring()
+    place.keys.require_kept(ring)
     if not ring.was_ever_used:
-        say(f"No key was ever made: there is none in {chosen.keys_file}.")
+        say(f"No key was ever made: there is none in {place.called}.")
     every = ring.keys.values()
     shown = [_shown(key) for key in every if with_revoked or key.revoked_at is None]
     print_records(shown, HEADINGS, [*map(_row, shown)], as_json=as_json)
@@ -128,7 +128,7 @@ def list_(with_revoked: bool, as_json: bool, **files: str | None) -> None:
 @click.argument("id")
 def revoke(id: str, **files: str | None) -> None:  # noqa: A002 - named in the help
     """Let the key with this ID open nothing any more, from the next request on."""
-    key = key_file(settings(flags=files)).revoke(KeyId(id), at=now(), by=user())
+    key = place_of(files).keys.revoke(KeyId(id), at=now(), by=user())
     click.echo(f"Key {key.id} ({key.name}) is revoked.")
 
 
@@ -145,8 +145,7 @@ def revoke(id: str, **files: str | None) -> None:  # noqa: A002 - named in the h
 def rotate(id: str, keep_old: timedelta, **files: str | None) -> None:  # noqa: A002 - as above
     """Give the key with this ID a new secret and print the new key, once."""
     at = now()
-    file = key_file(settings(flags=files))
-    key, token = file.rotate(KeyId(id), keep_old, at=at, by=user())
+    key, token = place_of(files).keys.rotate(KeyId(id), keep_old, at=at, by=user())
     end = f"until {rendered(at + keep_old)}" if keep_old else "no more"
     say(f"Key {key.id} ({key.name}) has a new secret, shown this once. The old one works {end}.")
     click.echo(token)
@@ -166,11 +165,11 @@ def reset(is_meant: bool, **files: str | None) -> None:
             "This forgets all keys and opens the service to callers without one. "
             "Say --open if that is what you want."
         )
-    count = key_file(settings(flags=files)).reset(at=now(), by=user())
+    count = place_of(files).keys.reset(at=now(), by=user())
     click.echo(f"Forgot {count} {'key' if count == 1 else 'keys'}; none is there any more.")
 
 
-def _explain(key: Key, settings: Settings, *, is_first: bool) -> None:
+def _explain(key: Key, place: Place, *, is_first: bool) -> None:
     agents = f", agents {', '.join(key.agents.names)}" if key.agents.names else ""
     agents += ", coordinator" if key.coordinates else ""
     say(
@@ -179,9 +178,9 @@ def _explain(key: Key, settings: Settings, *, is_first: bool) -> None:
     )
     if is_first:
         say("It is the first key: from now on the service answers nobody without one.")
-    database = tenant_file(settings.db_path, key.tenant)
-    if key.tenant != DEFAULT_TENANT and not database.exists():
-        say(f"Note: the tenant {key.tenant} has no database yet; it would be {database}.")
+    if key.tenant != DEFAULT_TENANT and not place.has(key.tenant):
+        name = place.name_of(key.tenant)
+        say(f"Note: the tenant {key.tenant} has no database yet; it would be {name}.")
 
 
 def _shown(key: Key) -> dict[str, object]:

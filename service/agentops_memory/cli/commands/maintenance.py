@@ -7,17 +7,18 @@ from functools import partial
 import click
 
 from ...domain.errors import Refusal, Unavailable
-from ...domain.model.access import OPERATOR, TenantId
+from ...domain.model.access import Caller, TenantId, tenant_id
+from ...domain.ports.engine import Engine
+from ...domain.ports.maintenance import Maintenance
 from ...files.service_lock import service_lock
-from ...settings.settings import Settings, settings
-from ...storage.sqlite import SqliteEngine
-from ...storage.sqlite.engine.maintenance import SqliteMaintenance
+from ...settings.settings import Settings
 from ...storage.sqlite.engine.tenant_files import tenants_of
 from ...storage.sqlite.engine.tenants import tenant_file
 from ...storage.sqlite.schema.migrate import Plan, migrated, planned, tried
-from ..options import setting_options
+from ..invocation import now
+from ..options import setting_options, tenant_option
 from ..output import size
-from ..service_files import now, on_file
+from ..place import on_tenant, place_of, settings_of_files
 from ..target import silent
 
 
@@ -29,7 +30,7 @@ def migrate(dry_run: bool, **flags: str | None) -> None:
 
     Refused while a service has them. Exits with 1 if one cannot be brought up to date.
     """
-    chosen = settings(flags=flags)
+    chosen = settings_of_files(flags)
     tenants = tenants_of(chosen.db_path)
     if not tenants:
         raise Unavailable(f"There is no database at {chosen.db_path}.")
@@ -43,17 +44,19 @@ def migrate(dry_run: bool, **flags: str | None) -> None:
 
 @click.command()
 @setting_options()
+@tenant_option("Whose index.")
 @click.option("--check", is_flag=True, help="Compare every word, not only the number of rows.")
 @click.option(
     "--rebuild", is_flag=True, help="Build anew: all, or with --check what is found to be wrong."
 )
-def index(check: bool, rebuild: bool, **flags: str | None) -> None:
+def index(tenant: str, check: bool, rebuild: bool, **flags: str | None) -> None:
     """Look at each partition of the full-text index, while others use the file.
 
     Exits with 1 if one is out of line with the memories and stays so.
     """
-    chosen = settings(flags=flags)
-    is_good = on_file(chosen, chosen.db_path, partial(_is_good, check=check, rebuild=rebuild))
+    is_good = on_tenant(
+        place_of(flags), tenant_id(tenant), partial(_is_good, check=check, rebuild=rebuild)
+    )
     sys.exit(0 if is_good else 1)
 
 
@@ -109,22 +112,27 @@ def _trial(plan: Plan, settings: Settings) -> str:
     return f"tried on a copy, which took {took.total_seconds():.1f} s and is sound."
 
 
-async def _is_good(engine: SqliteEngine, *, check: bool, rebuild: bool) -> bool:
+async def _is_good(engine: Engine, caller: Caller, *, check: bool, rebuild: bool) -> bool:
     """Print a line for each partition; whether all are in line with the memories now."""
     are_good = []
-    for partition, drift in (await engine.maintenance.drifts(OPERATOR)).items():
-        line, is_good = await _checked(engine.maintenance, partition, drift, check, rebuild)
+    for partition, drift in (await engine.maintenance.drifts(caller)).items():
+        line, is_good = await _checked(engine.maintenance, caller, partition, drift, check, rebuild)
         click.echo(f"partition {partition}: {line}")
         are_good.append(is_good)
     return all(are_good)
 
 
 async def _checked(
-    maintenance: SqliteMaintenance, partition: int, drift: int, check: bool, rebuild: bool
+    maintenance: Maintenance,
+    caller: Caller,
+    partition: int,
+    drift: int,
+    check: bool,
+    rebuild: bool,
 ) -> tuple[str, bool]:
-    is_good = not drift and (not check or await maintenance.is_exact(OPERATOR, partition))
+    is_good = not drift and (not check or await maintenance.is_exact(caller, partition))
     if rebuild and not (check and is_good):
-        await maintenance.rebuild(OPERATOR, partition)
+        await maintenance.rebuild(caller, partition)
         return "built anew", True
     if is_good:
         return "exact" if check else "in line", True

@@ -13,11 +13,11 @@ from ...compose import opened_here
 from ...domain.errors import Invalid
 from ...domain.model.space import project_name
 from ...domain.text.normalization import clean
-from ...settings.settings import Settings, settings
+from ...settings.settings import Settings
 from ...telemetry import Telemetry, configure_logging
 from ..errors import NoMcp, file_errors
 from ..options import PROJECT, file_tenant_option, setting_options, url_option
-from ..service_files import usable_file
+from ..place import chosen_settings, usable
 from ..target import Target, service_at
 
 
@@ -46,7 +46,7 @@ def mcp(project: str, url: str | None, tenant: str | None, **flags: str | None) 
     """
     target = Target.of({"url": url, "tenant": tenant, "db_path": flags["db_path"]})
     with file_errors():
-        chosen = settings(flags=flags)
+        chosen = chosen_settings(flags)
         name = project_name(clean(project))
         if not name:
             raise Invalid("validation failed: project is required")
@@ -78,5 +78,5 @@ def _opened(
     """As any command opens memories; but logged and traced, and the file may be made."""
     if target.url is not None:
         return service_at(target.url)
-    tenant, _ = usable_file(settings, target.tenant, may_make=True)
+    _, tenant = usable(target.flags, target.tenant, may_make=True)
     return opened_here(settings, telemetry, tenant)

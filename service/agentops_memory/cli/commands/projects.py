@@ -16,8 +16,6 @@ from ...domain.model.space import Extent, Listed, Project, project_name
 from ...domain.text.instants import rendered
 from ...domain.text.normalization import clean
 from ...domain.text.visible import printable
-from ...files.audit import AuditFile
-from ...settings.settings import settings
 from ..options import (
     Command,
     dry_run_option,
@@ -27,8 +25,8 @@ from ..options import (
     yes_option,
 )
 from ..output import confirm, is_terminal, say
+from ..place import Place, finish, on_tenant, place_of
 from ..print_results import print_records
-from ..service_files import now, on_database, user
 
 T = TypeVar("T")
 
@@ -122,12 +120,15 @@ def erase(project: str, dry_run: bool, is_meant: bool, as_json: bool, **where: s
         return
     if not is_meant:
         _ask(f"erase {name} for good", extent)
-    receipt = _run(where, partial(_erased, name))
-    _print_receipt(receipt, as_json=as_json)
+    place = place_of(where)
+    receipt, still = _run(where, partial(_erased, place, name))
+    _print_receipt(receipt, still, as_json=as_json)
 
 
-async def _erased(project: Project, projects: Projects, caller: Caller) -> Receipt:
-    """Erase a project, and wait until its bytes have left the file."""
+async def _erased(
+    place: Place, project: Project, projects: Projects, caller: Caller
+) -> tuple[Receipt, str | None]:
+    """Erase a project, and wait until its bytes have left the file; else where they still are."""
     is_watched = is_terminal(sys.stderr)
     total = (await projects.plan_erasure(caller, project)).memories if is_watched else 0
     with click.progressbar(
@@ -136,19 +137,20 @@ async def _erased(project: Project, projects: Projects, caller: Caller) -> Recei
         erasure = await projects.erase(
             caller, project, lambda erasure: bar.update(erasure.observations - bar.pos)
         )
-    erasures = Erasures(engine=projects.engine)
-    await erasures.finish(caller, lambda step: say(f"Blanking {step}") if is_watched else None)
-    return await erasures.get(caller, erasure.id)
+    engine = projects.engine
+    still = await finish(
+        place, engine, caller, lambda step: say(f"Blanking {step}") if is_watched else None
+    )
+    return await Erasures(engine=engine).get(caller, erasure.id), still
 
 
 def _run(where: Mapping[str, str | None], work: Callable[[Projects, Caller], Awaitable[T]]) -> T:
     """What work answers on the projects of a tenant."""
-    chosen = settings(flags=where)
-    audit = AuditFile(chosen.audit_file, now, by=lambda _: user())
-    return on_database(
-        chosen,
+    place = place_of(where)
+    return on_tenant(
+        place,
         tenant_id(str(where["tenant"])),
-        lambda engine, caller: work(Projects(engine=engine, audit=audit), caller),
+        lambda engine, caller: work(Projects(engine=engine, audit=place.audit), caller),
     )
 
 
@@ -193,7 +195,7 @@ def _print_done(fields: Mapping[str, object], what: str, *, dry_run: bool, as_js
     click.echo(f"{done} {printable(what)}: {counts}.")
 
 
-def _print_receipt(receipt: Receipt, *, as_json: bool) -> None:
+def _print_receipt(receipt: Receipt, still: str | None, *, as_json: bool) -> None:
     of = receipt.erasure
     gone = of.bytes_gone_at and rendered(of.bytes_gone_at)
     if as_json:
@@ -213,6 +215,6 @@ def _print_receipt(receipt: Receipt, *, as_json: bool) -> None:
     click.echo(
         f"Erased {printable(of.project)}: {of.observations} observations, {of.revisions} "
         f"revisions, {of.sessions} sessions.\nReceipt: {of.id}\n"
-        f"Its bytes have left the file at {gone}. Not reached: "
+        f"{still or f'Its bytes have left the file at {gone}.'} Not reached: "
         f"{'; '.join(receipt.copies_not_reached)}."
     )

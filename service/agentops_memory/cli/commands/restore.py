@@ -15,12 +15,15 @@ from ...backup.restore import prepared
 from ...domain.errors import Refusal
 from ...domain.model.erasure import Erasure
 from ...domain.text.instants import rendered
-from ...settings.settings import Settings, settings
+from ...files.keys import KeyFile
+from ...settings.settings import Settings
 from ...storage.sqlite.schema.contents import Contents
 from ..errors import file_errors
+from ..invocation import now, user
 from ..options import dry_run_option, json_option, scope_option, setting_options
 from ..output import counted, one_line, print_table, progress_bar, say, size
-from ..service_files import key_file, now, require_local_files, user
+from ..place import settings_of_files
+from ..service_files import require_local_files
 from .backup import damage, scope_of
 
 HEADINGS = ("TENANT", "OBSERVATIONS", "SESSIONS", "STORES", "CHANGED", "IN ITS PLACE NOW")
@@ -61,7 +64,7 @@ def restore(
     it. Tenants that the archive does not have stay as they are.
     """
     with file_errors():
-        chosen, scope = settings(flags=files), scope_of(tenants, with_keys=with_keys)
+        chosen, scope = settings_of_files(files), scope_of(tenants, with_keys=with_keys)
         require_local_files(chosen)
         with ExitStack() as held:
             with progress_bar("Verifying") as progress:
@@ -79,7 +82,7 @@ def restore(
 
 
 def _note_if_lost(settings: Settings) -> None:
-    file = key_file(settings)
+    file = KeyFile(settings.keys_file, settings.audit_file)
     try:
         file.require_kept(file.ring())
     except Refusal as refusal:

@@ -8,20 +8,18 @@ from functools import partial
 import click
 
 from ...api.kit.ids import ENTRY, STORE, public_id
-from ...domain.lifecycle.receipts import Erasures
 from ...domain.lifecycle.scan import Scan
 from ...domain.lifecycle.scan_findings import SecretFinding
 from ...domain.memories.redactor import Redaction
 from ...domain.model.access import Caller, tenant_id
+from ...domain.ports.callbacks import noop
+from ...domain.ports.engine import Engine
 from ...domain.secrets.redaction import redacted
 from ...domain.text.visible import printable
 from ...files.redaction import RedactionFile
-from ...settings.settings import Settings, settings
-from ...storage.sqlite import SqliteEngine
-from ...storage.sqlite.engine.tenants import tenant_file
 from ..options import json_option, setting_options, tenant_option
 from ..output import say
-from ..service_files import on_file
+from ..place import Place, finish, on_tenant, place_of
 
 
 @click.command()
@@ -34,19 +32,15 @@ def scan(tenant: str, redact: bool, as_json: bool, **flags: str | None) -> None:
 
     It may run while a service uses the file. Exits with 1 if there are some and they stay.
     """
-    chosen = settings(flags=flags)
-    caller = Caller(tenant=tenant_id(tenant))
-    path = tenant_file(chosen.db_path, caller.tenant)
-    findings = on_file(chosen, path, partial(_found, chosen, caller, redact))
+    place = place_of(flags)
+    findings = on_tenant(place, tenant_id(tenant), partial(_found, place, redact))
     for line in _as_json(findings) if as_json else _sentences(findings, redact=redact):
         click.echo(line)
     sys.exit(1 if any(finding.in_names or not redact for finding in findings) else 0)
 
 
-async def _found(
-    settings: Settings, caller: Caller, redact: bool, engine: SqliteEngine
-) -> list[SecretFinding]:
-    exceptions = RedactionFile(settings.redaction_file)
+async def _found(place: Place, redact: bool, engine: Engine, caller: Caller) -> list[SecretFinding]:
+    exceptions = RedactionFile(place.settings.redaction_file)
     exceptions.read()
     scan = Scan(engine=engine, rules=Redaction(exceptions=exceptions.rules).rules)
     findings: list[SecretFinding] = []
@@ -57,7 +51,8 @@ async def _found(
             bar.update(scanned.rows)
     if redact and any(finding.kinds for finding in findings):
         say("writing over what was taken out")
-        await Erasures(engine=engine).finish(caller)
+        if still := await finish(place, engine, caller, noop):
+            say(still)
     return findings
 
 

@@ -4,13 +4,14 @@ import json
 
 import click
 
-from ...files.audit import record
+from ...domain.model.access import OPERATOR
 from ...files.seals import SealFile
-from ...settings.settings import settings
 from ..errors import file_errors
+from ..invocation import now
 from ..options import json_option, setting_options
 from ..output import counted
-from ..service_files import make_folder, now, user
+from ..place import place_of
+from ..service_files import make_folder
 
 
 @click.group()
@@ -32,16 +33,13 @@ def rotate(as_json: bool, **files: str | None) -> None:
     the new key when it is next changed.
     """
     with file_errors():
-        chosen = settings(flags=files)
-        make_folder(chosen.seal_file.parent)
-        file = SealFile(chosen.seal_file, now)
-        key = file.rotate(
-            lambda id_: record(chosen.audit_file, now(), "seal.rotated", user(), key=id_)
-        )
+        place = place_of(files)
+        path = place.settings.seal_file
+        make_folder(path.parent)
+        file = SealFile(path, now)
+        key = file.rotate(lambda id_: place.audit(OPERATOR, "seal.rotated", key=id_))
         count = len(file.keys().keys)
     if as_json:
         click.echo(json.dumps({"key": key, "keys": count}))
     else:
-        click.echo(
-            f"The key {key} encrypts from now on; {chosen.seal_file} has {counted(count, 'key')}."
-        )
+        click.echo(f"The key {key} encrypts from now on; {path} has {counted(count, 'key')}.")

@@ -19,16 +19,18 @@ def serve(**flags: str | None) -> None:
 
     Each option can also be set by the environment variable that is named
     after it. Options come before variables, variables before defaults, and an
-    empty value is an unset one.
+    empty value is an unset one. MEMORY_DATABASE_URL, which may hold a password,
+    has no option.
     """
-    chosen = settings(flags=flags)
     # Not at the top: the help would take five times as long.
     import asyncio  # noqa: PLC0415
 
     from ...server import serve as served  # noqa: PLC0415
     from ...storage.sqlite.base.library import without_memory_statistics  # noqa: PLC0415
     from ...telemetry import configure_logging  # noqa: PLC0415
+    from ..place import chosen_settings  # noqa: PLC0415
 
+    chosen = chosen_settings(flags)
     configure_logging(chosen.log_level.upper())
     without_memory_statistics()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:

@@ -1,22 +1,18 @@
 """`stats --storage`: what each tenant's file is made of, and the retention of each kind."""
 
-from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 
 import click
 
-from ...domain.model.access import tenant_id
-from ...domain.model.retention import WHAT, Held, Kind, Retentions
+from ...domain.model.retention import WHAT, Held, Kind, Retentions, StorageStats
 from ...domain.text.instants import rendered
-from ...files.audit import measured
-from ...settings.settings import Settings
-from ...storage.sqlite.engine.tenant_files import tenants_of
-from ...storage.sqlite.maintenance.storage_stats import StorageStats, storage_stats
 from ..errors import file_errors
+from ..invocation import now
 from ..output import print_table, show, size
+from ..place import usable
 from ..print_results import print_json
-from ..service_files import now, usable_file
 from ..target import Target
 
 HEADINGS = ("KIND", "ROWS", "ABOUT", "OLDEST", "KEPT", "NEXT SWEEP")
@@ -30,25 +26,17 @@ def print_storage(where: Mapping[str, str | None], *, as_json: bool) -> None:
     if target.url is not None:
         raise click.UsageError("--storage looks at files: give --db, on the service's machine.")
     with file_errors():
-        settings, at = target.settings, now()
-        every = {it: _stats(settings, it, at) for it in _tenants(settings, target.tenant)}
-        audit = measured(settings.audit_file, settings.retention.until(Kind.AUDIT, at))
+        place, tenant = usable(target.flags, target.tenant, may_make=False)
+        retention, at = place.settings.retention, now()
+        every: dict[str, StorageStats] = {}
+        for each in [tenant] if target.tenant else place.tenants():
+            place.require_usable(each)
+            every[each] = place.stats(each, at)
+        audit = place.audit.measured(retention.until(Kind.AUDIT, at))
     if as_json:
-        print_json(_document(every, audit, settings.retention))
+        print_json(_document(every, audit, retention))
     else:
-        _print(every, audit, settings.retention)
-
-
-def _tenants(settings: Settings, name: str | None) -> Sequence[str]:
-    if name is not None:
-        return [tenant_id(name)]
-    usable_file(settings, None, may_make=False)
-    return tenants_of(settings.db_path)
-
-
-def _stats(settings: Settings, tenant: str, at: datetime) -> StorageStats:
-    _, path = usable_file(settings, tenant, may_make=False)
-    return storage_stats(path, settings.retention, at)
+        _print(every, audit, retention)
 
 
 def _print(every: Mapping[str, StorageStats], audit: Held, retention: Retentions) -> None:

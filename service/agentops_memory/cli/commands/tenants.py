@@ -10,19 +10,15 @@ from typing import Any, BinaryIO
 import click
 
 from ...domain.errors import NotFound, Refusal, Unavailable
-from ...domain.model.access import DEFAULT_TENANT, Caller, TenantId, tenant_id
+from ...domain.model.access import Caller, TenantId, tenant_id
+from ...domain.ports.engine import Engine
 from ...domain.transfer.transfer import Transfer
-from ...files.audit import record
-from ...files.file_systems import require_local
-from ...settings.settings import Settings, settings
-from ...storage.sqlite import SqliteEngine
-from ...storage.sqlite.engine import tenant_files
-from ...storage.sqlite.engine.tenants import tenant_file
+from ..invocation import now, user
 from ..options import dry_run_option, json_option, setting_options, yes_option
 from ..output import confirm, say
 from ..output_file import refuse_own, written
+from ..place import Place, on_tenant, place_of
 from ..print_results import print_records
-from ..service_files import key_file, make_folder, now, on_database, user
 
 HEADINGS = ("TENANT", "BYTES", "OBSERVATIONS", "SESSIONS", "STORES", "KEYS")
 COUNTS = ("observations", "sessions", "stores")
@@ -44,13 +40,9 @@ def tenants() -> None:
 @click.argument("name")
 def create(name: str, **files: str | None) -> None:
     """Make the database of the tenant NAME."""
-    tenant, chosen = tenant_id(name), settings(flags=files)
-    _require_local(tenant, chosen)
-    make_folder(chosen.db_path.parent)
-    tenant_files.require_new(chosen.db_path, tenant)
-    record(chosen.audit_file, now(), "tenant.created", user(), tenant=tenant)
-    database = tenant_files.make(chosen.db_path, tenant, now(), chosen.recall)
-    click.echo(f"The tenant {tenant} has its database: {database}.")
+    tenant, place = tenant_id(name), place_of(files)
+    place.create(tenant)
+    click.echo(f"The tenant {tenant} has its database: {place.name_of(tenant)}.")
 
 
 @tenants.command("list", short_help="Show the tenants.")
@@ -61,8 +53,8 @@ def list_(as_json: bool, **files: str | None) -> None:
 
     Exits with 1 if a database is there that cannot be read.
     """
-    chosen = settings(flags=files)
-    shown = [_shown(tenant, chosen) for tenant in _every(chosen)]
+    place = place_of(files)
+    shown = [_shown(tenant, place) for tenant in _every(place)]
     print_records(shown, HEADINGS, [*map(_row, shown)], as_json=as_json)
     unread = [it["tenant"] for it in shown if it["bytes"] and it["observations"] is None]
     for tenant in unread:
@@ -79,12 +71,12 @@ def export(name: str, to: str, **files: str | None) -> None:
 
     The file is there whole or not at all, and for its owner alone to read.
     """
-    chosen = settings(flags=files)
+    place = place_of(files)
     if not to:
         raise click.UsageError("--to needs a name.")
-    refuse_own(to, chosen)
+    refuse_own(to, place.settings)
     with written(to) as file:
-        on_database(chosen, tenant_id(name), partial(_export, file))
+        on_tenant(place, tenant_id(name), partial(_export, file))
 
 
 @tenants.command(short_help="Erase a tenant for good.")
@@ -99,12 +91,12 @@ def erase(name: str, dry_run: bool, is_meant: bool, as_json: bool, **files: str 
     The files are removed, not written over: what the disk keeps of them, and
     backups, are beyond this program.
     """
-    tenant, chosen = tenant_id(name), settings(flags=files)
-    plan = _plan(tenant, chosen)
+    tenant, place = tenant_id(name), place_of(files)
+    plan = _plan(tenant, place)
     if not dry_run:
         if not is_meant:
             confirm(f"Really erase the tenant {tenant}, {_counts(plan)}?")
-        plan = _erased(tenant, chosen, plan)
+        plan = _erased(tenant, place, plan)
     if as_json:
         click.echo(json.dumps({**plan, "dry_run": dry_run}))
     else:
@@ -112,17 +104,30 @@ def erase(name: str, dry_run: bool, is_meant: bool, as_json: bool, **files: str 
         click.echo(f"{verb} the tenant {tenant}: {_counts(plan)}.")
 
 
-def _every(settings: Settings) -> list[TenantId]:
-    keys = key_file(settings).ring().keys.values()
+@tenants.command(short_help="Write a tenant's tables anew.")
+@_files
+@click.argument("name")
+def rewrite(name: str, **files: str | None) -> None:
+    """Write the tables of the tenant NAME anew, without what was erased (VACUUM FULL).
+
+    For PostgreSQL alone. Requests of the tenant wait meanwhile, and the disk
+    needs room for a second copy of its largest table.
+    """
+    place, tenant = place_of(files), tenant_id(name)
+    place.require_usable(tenant)
+    place.rewrite(tenant)
+    click.echo(f"Nothing of what was erased is left in {place.name_of(tenant)}.")
+
+
+def _every(place: Place) -> list[TenantId]:
+    keys = place.keys.ring().keys.values()
     with_keys = {key.tenant for key in keys if not key.revoked_at}
-    return list(dict.fromkeys([*tenant_files.tenants_of(settings.db_path), *sorted(with_keys)]))
+    return list(dict.fromkeys([*place.tenants(), *sorted(with_keys)]))
 
 
-def _shown(tenant: TenantId, settings: Settings) -> dict[str, Any]:
-    file = tenant_file(settings.db_path, tenant)
-    _require_local(tenant, settings)
-    counts = tenant_files.counted(file) if file.exists() else None
-    keys = key_file(settings).ring().working(tenant)
+def _shown(tenant: TenantId, place: Place) -> dict[str, Any]:
+    counts = place.counted(tenant)
+    keys = place.keys.ring().working(tenant)
     return {
         "tenant": tenant,
         "bytes": counts and counts.size,
@@ -133,39 +138,23 @@ def _shown(tenant: TenantId, settings: Settings) -> dict[str, Any]:
     }
 
 
-def _require_local(tenant: TenantId, settings: Settings) -> None:
-    file = tenant_file(settings.db_path, tenant)
-    require_local(file, is_network_allowed=settings.allow_network_fs)
-
-
 def _row(shown: Mapping[str, Any]) -> list[str]:
     numbers = (shown[name] for name in ("bytes", *COUNTS))
     keys = ", ".join(f"{key['name']} ({key['id']})" for key in shown["keys"])
     return [shown["tenant"], *("-" if it is None else str(it) for it in numbers), keys]
 
 
-def _plan(tenant: TenantId, settings: Settings) -> dict[str, Any]:
-    file = tenant_file(settings.db_path, tenant)
-    if tenant == DEFAULT_TENANT:
-        raise Unavailable(
-            "The default tenant is the service's own database. Erase its projects with "
-            f"`agentops-memory projects erase`, or stop the service and remove {settings.db_path}."
-        )
-    if file.is_symlink():
-        raise Unavailable(
-            f"{file} is a link, and what it leads to is not this program's to remove. Revoke the "
-            "tenant's keys, and remove both by hand."
-        )
-    shown = _shown(tenant, settings)
-    files = [str(it) for it in tenant_files.files_of(file)]
+def _plan(tenant: TenantId, place: Place) -> dict[str, Any]:
+    files = place.parts_of(tenant)
+    shown = _shown(tenant, place)
     if not files and not shown["keys"]:
         raise NotFound(f"There is no tenant {tenant}.")
     return {**shown, "files": files}
 
 
-def _erased(tenant: TenantId, settings: Settings, plan: Mapping[str, Any]) -> dict[str, Any]:
+def _erased(tenant: TenantId, place: Place, plan: Mapping[str, Any]) -> dict[str, Any]:
     try:
-        keys = key_file(settings).revoke_all(tenant, at=now(), by=user())
+        keys = place.keys.revoke_all(tenant, at=now(), by=user())
     except Refusal as refusal:
         names = ", ".join(f"{key['name']} ({key['id']})" for key in plan["keys"])
         raise Unavailable(
@@ -173,8 +162,7 @@ def _erased(tenant: TenantId, settings: Settings, plan: Mapping[str, Any]) -> di
             f"{names}. {refusal}"
         ) from refusal
     counts = {name: plan[name] for name in (*COUNTS, "bytes")}
-    record(settings.audit_file, now(), "tenant.erased", user(), tenant=tenant, **counts)
-    files = [str(file) for file in tenant_files.remove(tenant_file(settings.db_path, tenant))]
+    files = place.erase(tenant, **counts)
     return {**plan, "keys": [{"id": key.id, "name": key.name} for key in keys], "files": files}
 
 
@@ -183,7 +171,7 @@ def _counts(plan: Mapping[str, Any]) -> str:
     return ", ".join([*held, f"{len(plan['keys'])} keys", f"{len(plan['files'])} files"])
 
 
-async def _export(file: BinaryIO, engine: SqliteEngine, caller: Caller) -> None:
+async def _export(file: BinaryIO, engine: Engine, caller: Caller) -> None:
     # Not at the top: the other commands would wait for the API.
     from ...api.agentops.transfer import exported  # noqa: PLC0415
 

@@ -1,0 +1,95 @@
+"""What all is kept in: files beside SQLite, or a PostgreSQL database."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import datetime
+
+from .domain.model.access import Caller, TenantId
+from .domain.model.key_registry import By, KeyRegistry
+from .domain.model.keys import KeyStore
+from .domain.ports.callbacks import AuditLog
+from .domain.ports.engine import Engine
+from .files.audit import AuditFile, by_key
+from .files.keys import KeyFile, WatchedKeys
+from .files.seals import SealFile
+from .settings.settings import Settings
+from .storage.index_cache.cache import IndexCache
+
+
+@asynccontextmanager
+async def opened_engine(
+    settings: Settings, tenant: TenantId, clock: Callable[[], datetime], *, is_limited: bool = False
+) -> AsyncIterator[Engine]:
+    """The engine of a tenant's storage for one command: the service may be running.
+
+    With limits it saves as a service does.
+    """
+    sealer = sealer_of(settings, clock)
+    quota = settings.tenant_quota if is_limited else None
+    index_cache = IndexCache(settings.index_cache) if is_limited else None
+    if settings.database_url:
+        from .storage.postgresql.engine.engine import PostgresEngine  # noqa: PLC0415 - an extra
+
+        async with PostgresEngine.opened(
+            settings.database_url,
+            clock=clock,
+            features=settings.recall,
+            quota=quota,
+            retention=settings.retention,
+            sealer=sealer,
+            copies_kept=settings.database_retention,
+            tenant=tenant,
+        ) as database:
+            yield database
+        return
+    from .storage.sqlite import SqliteEngine  # noqa: PLC0415
+    from .storage.sqlite.engine.tenants import tenant_file  # noqa: PLC0415
+
+    async with SqliteEngine.opened(
+        tenant_file(settings.db_path, tenant),
+        clock=clock,
+        features=settings.recall,
+        quota=quota,
+        retention=settings.retention,
+        index_cache=index_cache,
+        sealer=sealer,
+    ) as engine:
+        yield engine
+
+
+def sealer_of(settings: Settings, clock: Callable[[], datetime]) -> SealFile:
+    """The keys of confidential values; what several machines use is there before they do."""
+    return SealFile(settings.seal_file, clock, may_begin=not settings.database_url)
+
+
+def audit_of(
+    settings: Settings, clock: Callable[[], datetime], by: Callable[[Caller], By] = by_key
+) -> AuditLog:
+    """The audit; `by` says who a caller is."""
+    if settings.database_url:
+        from .storage.postgresql.audit import PostgresAudit  # noqa: PLC0415
+
+        return PostgresAudit(settings.database_url, clock, by)
+    return AuditFile(settings.audit_file, clock, by)
+
+
+def registry_of(settings: Settings) -> KeyRegistry:
+    """The keys, to be changed."""
+    if settings.database_url:
+        from .storage.postgresql.keys import PostgresKeys  # noqa: PLC0415
+
+        return PostgresKeys(settings.database_url)
+    return KeyFile(settings.keys_file, settings.audit_file)
+
+
+@asynccontextmanager
+async def watched_keys(settings: Settings) -> AsyncIterator[KeyStore]:
+    """The keys that open a service, with every change of them."""
+    if settings.database_url:
+        from .storage.postgresql.keys import WatchedPostgresKeys  # noqa: PLC0415
+
+        keys = WatchedPostgresKeys(settings.database_url)
+        with keys.watching():
+            yield keys
+        return
+    yield WatchedKeys(KeyFile(settings.keys_file, settings.audit_file))

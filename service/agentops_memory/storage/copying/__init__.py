@@ -1,0 +1,1 @@
+"""What a tenant has is copied from one engine to the other, and compared."""

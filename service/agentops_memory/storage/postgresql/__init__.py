@@ -1,0 +1,1 @@
+"""Memories in PostgreSQL: for users who outgrow one machine."""

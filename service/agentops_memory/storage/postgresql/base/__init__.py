@@ -1,0 +1,1 @@
+"""The dialect of PostgreSQL, its connections, and what its errors mean."""

@@ -1,0 +1,185 @@
+"""The engine: transactions as plain functions, on threads with connections of their own."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
+from datetime import datetime, timedelta
+from functools import partial
+from typing import ParamSpec, TypeVar
+
+from ....domain.model.access import DEFAULT_TENANT, Caller, TenantId
+from ....domain.model.retention import USUAL, Retentions
+from ....domain.ports.callbacks import noop
+from ....domain.ports.engine import is_within_one_project
+from ....domain.ports.maintenance import Condition
+from ....domain.ports.sealing import Sealer
+from ....domain.text.features import ALL, Features
+from ....domain.text.ids import Uids
+from ...index_cache.cache import IndexCache
+from ..base.connecting import connect
+from ..words.cached import IndexMemory
+from .claims import NeedsToBeAlone
+from .connections import Connections
+from .leader import Leader
+from .maintenance import PostgresMaintenance
+from .places import Places, deadline, held
+from .transaction import PostgresTransaction, Work
+from .transactions import HasKey, OnCommit, Transactions
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+POOL = 8  # connections of a process
+KEPT_FOR_READS = 2  # of them, whatever writes wait
+LOOK = timedelta(seconds=1)  # between two tries to lead
+
+
+class PostgresEngine:
+    """Transactions on the schema of each caller's tenant. Make one with `opened`."""
+
+    def __init__(
+        self,
+        transactions: Transactions,
+        leader: Leader,
+        size: int,
+        *,
+        copies_kept: timedelta | None = None,
+    ) -> None:
+        self.copies_kept = copies_kept  # the log, replicas and backups, of what was erased
+        self._transactions = transactions
+        self._leader = leader
+        self._threads = ThreadPoolExecutor(size, "database")
+        self._places = Places(size)
+        self._writers = Places(max(size - KEPT_FOR_READS, 1))
+        self._alone: dict[TenantId, asyncio.Lock] = {}
+        self._waiting: dict[TenantId, int] = {}
+
+    @classmethod
+    @asynccontextmanager
+    async def opened(  # noqa: PLR0913 - what it is opened with, each by its name
+        cls,
+        url: str,
+        *,
+        clock: Callable[[], datetime],
+        features: Features = ALL,
+        quota: int | None = None,
+        retention: Retentions = USUAL,
+        sealer: Sealer | None = None,
+        index_cache: IndexCache | None = None,
+        has_key: HasKey = lambda _: True,
+        upgrading: Callable[[], None] = noop,
+        committed: OnCommit = noop,
+        size: int = POOL,
+        copies_kept: timedelta | None = None,
+        tenant: TenantId = DEFAULT_TENANT,
+        may_lead: bool = False,
+    ) -> AsyncIterator["PostgresEngine"]:
+        """An engine over the database, in which one tenant is brought up to date first.
+
+        It leads only if it may: who leads does for all what is due by the clock. `has_key` tells
+        whether a key opens a tenant now: only then its schema is made. `upgrading` is called by a
+        thread. Raises StartRefused, or Unavailable, when the database cannot be used as it is.
+        """
+        made = partial(
+            PostgresTransaction,
+            features=features,
+            quota=quota,
+            retention=retention,
+            uids=Uids(),
+            sealer=sealer,
+        )
+        memory = partial(IndexMemory, index_cache, features)
+        connecting = partial(connect, url)
+        transactions = Transactions(
+            Connections(connecting), clock, made, memory, has_key=has_key, committed=committed
+        )
+        engine = cls(transactions, Leader(connecting), size, copies_kept=copies_kept)
+        try:
+            await engine._in_thread(transactions.prepare, tenant, upgrading)
+            if may_lead:
+                await engine._in_thread(engine._look)
+            yield engine
+        finally:
+            await asyncio.to_thread(engine._close)
+
+    async def read(self, caller: Caller, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        def bound(tx: PostgresTransaction) -> T:
+            return work(tx, *args, **kwargs)
+
+        async with self._places.one(deadline()):
+            answer: T = await self._in_thread(self._transactions.read, caller, bound)
+        if self._transactions.is_wanting(caller.tenant):  # nobody waits for it
+            self._threads.submit(self._transactions.load, caller.tenant)
+        return answer
+
+    async def write(self, caller: Caller, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        def bound(tx: PostgresTransaction) -> T:
+            return work(tx, *args, **kwargs)
+
+        def others() -> int:
+            return self._waiting[tenant] - 1
+
+        write, tenant, until = self._transactions.write, caller.tenant, deadline()
+        self._waiting[tenant] = self._waiting.get(tenant, 0) + 1
+        try:
+            if is_within_one_project(work):
+                with suppress(NeedsToBeAlone):
+                    async with self._writers.one(until), self._places.one(until):
+                        return await self._in_thread(write, caller, bound, others, False)
+            # Those of one process wait here for each other, and hold no connection meanwhile.
+            alone = self._alone.setdefault(tenant, asyncio.Lock())
+            async with held(alone, until), self._writers.one(until), self._places.one(until):
+                return await self._in_thread(write, caller, bound, others, True)
+        finally:
+            self._waiting[tenant] -= 1
+
+    @property
+    def waiting(self) -> int:
+        """How many writes wait or are being made."""
+        return sum(self._waiting.values())
+
+    @property
+    def maintenance(self) -> PostgresMaintenance:
+        return PostgresMaintenance(self)
+
+    @property
+    def in_passing(self) -> "PostgresEngine":
+        return self
+
+    def callers(self) -> Sequence[Caller]:
+        there = sorted(it for it in self._transactions.tenants if it != DEFAULT_TENANT)
+        return [Caller(tenant=tenant) for tenant in (DEFAULT_TENANT, *there)]
+
+    def led(self) -> Sequence[Caller]:
+        return self.callers() if self._leader.leads else ()
+
+    async def lead(self) -> None:
+        """Lead as soon as nobody else does, until this is cancelled."""
+        while True:
+            await asyncio.sleep(LOOK.total_seconds())
+            await asyncio.to_thread(self._look)
+
+    async def probe(self) -> Condition:
+        return Condition(lacks_standby=not await self.write(Caller(), _touch))
+
+    async def _in_thread(self, work: Callable[..., T], *args: object) -> T:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, partial(work, *args))
+
+    def _look(self) -> None:
+        if there := self._leader.look():
+            self._transactions.know(there)
+
+    def _close(self) -> None:
+        self._leader.close()
+        self._threads.shutdown()
+        self._transactions.close()
+
+
+def _touch(tx: PostgresTransaction) -> bool:
+    """Write to the disk; whether the commit waits for a standby."""
+    ((names, _),) = tx._connection.execute(  # noqa: SLF001
+        "SELECT current_setting('synchronous_standby_names'), pg_current_xact_id()"
+    ).fetchall()
+    return bool(names)

@@ -1,0 +1,75 @@
+"""One leader among the processes of a database: it does for all what is due by the clock."""
+
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, cast
+
+import psycopg
+
+from ....domain.errors import Refusal
+from ....domain.model.access import TenantId
+from ..schema.migrate import tenants
+from .claims import number_of
+
+LOCK = number_of("agentops", "leader")
+
+ANALYZE_EVERY = 3  # looks
+# Tables that have some rows by now, of which the planner knows nothing: it would expect one.
+_NEW = """
+    SELECT format('%I.%I', s.schemaname, s.relname)
+      FROM agentops.tenants t
+      JOIN pg_stat_all_tables s ON s.schemaname = t.schema
+     WHERE s.last_analyze IS NULL AND s.last_autoanalyze IS NULL AND s.n_mod_since_analyze > 20"""
+
+log = logging.getLogger(__name__)
+
+
+class Leader:
+    """Whether this process leads, by a lock that ends with its connection."""
+
+    def __init__(self, connect: Callable[[], psycopg.Connection[Any]]) -> None:
+        self._connect = connect
+        self._connection: psycopg.Connection[Any] | None = None
+        self.leads = False
+        self._looks = 0
+
+    def look(self) -> list[TenantId]:
+        """Lead, if nobody else does; the tenants that there are now, if this one leads."""
+        was_leading, self.leads = self.leads, False
+        try:
+            if self._connection is None:
+                self._connection = self._connect()
+            if not was_leading and not self._taken(self._connection):
+                return []
+            found = tenants(self._connection)
+            self._looks += 1
+            if self._looks % ANALYZE_EVERY == 0:
+                _analyze_new(self._connection)
+        except (psycopg.Error, Refusal) as error:
+            self.close()
+            log.debug("nobody can be the leader now: %s", error)
+            return []
+        if not was_leading:
+            log.info("this process leads now: it does what is due by the clock")
+        self.leads = True
+        return found
+
+    def close(self) -> None:
+        """Let another lead."""
+        self.leads = False
+        if self._connection is not None:
+            with suppress(psycopg.Error):  # at once, before the server sees that it is closed
+                self._connection.execute("SELECT pg_advisory_unlock_all()")
+            self._connection.close()
+            self._connection = None
+
+    def _taken(self, connection: psycopg.Connection[Any]) -> bool:
+        ((is_ours,),) = connection.execute("SELECT pg_try_advisory_lock(%s)", (LOCK,)).fetchall()
+        return bool(is_ours)
+
+
+def _analyze_new(connection: psycopg.Connection[Any]) -> None:
+    """Let the planner know of new tables at once; autovacuum comes after a minute."""
+    for (table,) in connection.execute(_NEW).fetchall():
+        connection.execute(cast(Any, f"ANALYZE {table}"))

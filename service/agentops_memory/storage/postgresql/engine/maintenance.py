@@ -1,0 +1,130 @@
+"""Maintenance of tenants' schemas: the index is kept exact; the rest is the database's own."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from typing import ParamSpec, Protocol, TypeVar
+
+from ....domain.model.access import Caller
+from ....domain.model.kinds import ErasureKind
+from ....domain.model.space import RowCounts
+from ....domain.ports.callbacks import Progress, noop
+from ....domain.ports.maintenance import Condition, Repaired, Scrubbed, Sizes, Tidied
+from ....domain.text.instants import EPOCH
+from ...sql.rows import instant
+from .transaction import PostgresTransaction, Work, stored
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+COPIES = (
+    "pages of the database that were not written over",
+    "its write-ahead log",
+    "its replicas",
+    "its backups",
+)
+
+
+class Database(Protocol):
+    """The schema of each caller's tenant."""
+
+    @property
+    def copies_kept(self) -> timedelta | None:
+        """How long the log, replicas and backups keep what was erased; None if nobody says."""
+
+    async def read(
+        self, caller: Caller, work: Work[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> T: ...
+    async def write(
+        self, caller: Caller, work: Work[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> T: ...
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresMaintenance:
+    """Looks after schemas; areas of the full-text index one by one."""
+
+    engine: Database
+
+    async def check(self, caller: Caller, *, thorough: bool = False) -> Condition:  # noqa: ARG002
+        await self.engine.read(caller, lambda tx: tx.memories.total())
+        return Condition()
+
+    async def repair(self, caller: Caller) -> Repaired:
+        areas = await self.engine.read(caller, lambda tx: tx.upkeep.areas())
+        damaged = [it for it in areas if not await self.is_exact(caller, it)]
+        for area in damaged:
+            await self.rebuild(caller, area)
+        return Repaired(rebuilt=tuple(damaged))
+
+    async def tidy(self, caller: Caller) -> Tidied:
+        drifts = await self.drifts(caller)
+        foreign = await self.engine.read(caller, lambda tx: tx.upkeep.foreign())
+        rebuilt = tuple(area for area, drift in drifts.items() if drift or area in foreign)
+        for area in rebuilt:
+            await self.rebuild(caller, area)
+        moved = 0
+        while await self.engine.write(caller, lambda tx: tx.upkeep.rebalance()):
+            moved += 1
+        return Tidied(
+            parts=len(drifts),
+            drift=sum(drifts.values()),
+            rebuilt=rebuilt,
+            moved=moved,
+            is_damaged=False,
+        )
+
+    async def scrub(self, caller: Caller, progress: Progress = noop) -> Scrubbed:  # noqa: ARG002
+        """Settle receipts of what neither the tables nor their copies have any more.
+
+        That is told when the tables were written anew since, and copies are kept no longer; of
+        what was removed of agents nobody asks. Nothing is held back: no further try is of use.
+        """
+        if not await self.engine.read(caller, lambda tx: tx.receipts.pending()):
+            return Scrubbed()
+        kept = self.engine.copies_kept
+        return Scrubbed(settled=await self.engine.write(caller, _settled, kept))
+
+    async def sizes(self, caller: Caller) -> Sizes:
+        return await self.engine.read(caller, _sizes)
+
+    async def count(self, caller: Caller) -> RowCounts:
+        return await self.engine.read(caller, lambda tx: tx.projects.rows())
+
+    def copies(self, caller: Caller) -> Sequence[str]:  # noqa: ARG002
+        return COPIES
+
+    async def drifts(self, caller: Caller) -> dict[int, int]:
+        areas = await self.engine.read(caller, lambda tx: tx.upkeep.areas())
+        return {it: await self.engine.read(caller, partial(_drift, area=it)) for it in areas}
+
+    async def is_exact(self, caller: Caller, number: int) -> bool:
+        return await self.engine.read(caller, lambda tx: tx.upkeep.is_exact(number))
+
+    async def rebuild(self, caller: Caller, number: int) -> None:
+        await self.engine.write(caller, lambda tx: tx.upkeep.rebuild(number))
+
+
+def _settled(tx: PostgresTransaction, kept: timedelta | None) -> int:
+    """How many erasures are settled now; their bytes are gone, if copies are kept so long."""
+    ((rewritten,),) = tx._connection.execute(  # noqa: SLF001
+        "SELECT rewritten_at FROM agentops.tenants WHERE schema = current_schema()"
+    )
+    until = EPOCH
+    if kept is not None and rewritten is not None and instant(rewritten) + kept <= tx.now:
+        until = instant(rewritten)
+    pending = [tx.receipts.get(it) for it in tx.receipts.pending()]
+    gone = [
+        it.id for it in pending if it and (it.kind is ErasureKind.AGENT or it.erased_at <= until)
+    ]
+    tx.receipts.settle(gone)
+    return len(gone)
+
+
+def _drift(tx: PostgresTransaction, area: int) -> int:
+    return tx.upkeep.drift(area)
+
+
+def _sizes(tx: PostgresTransaction) -> Sizes:
+    return Sizes(database=stored(tx._connection), log=None, free=None)  # noqa: SLF001

@@ -1,0 +1,254 @@
+"""What runs on the engine's threads: transactions, each on a connection of its own."""
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import datetime, timedelta
+from typing import Any, TypeVar, cast
+
+import psycopg
+from psycopg import errors
+
+from ....domain.errors import NotFound, Refusal, StartRefused, Unavailable
+from ....domain.model.access import Caller, TenantId
+from ...stems import Stems
+from ..base.connecting import require_usable
+from ..base.connection import PostgresConnection
+from ..base.errors import COLLIDED, is_lost, translated
+from ..schema.migrate import brought_up_to_date, prepare, schema_of, tenants
+from ..words.cached import IndexMemory, load
+from .claims import Claims, WithinOneProject
+from .connections import Connections
+from .places import PATIENCE
+from .transaction import PostgresTransaction
+
+T = TypeVar("T")
+
+LONGEST = timedelta(seconds=6)  # of a statement; longer than PATIENCE, so that a lock is told of
+LONGEST_LOAD = timedelta(seconds=30)  # of reading an area into memory
+TRIES = 8  # of a transaction that others were in the way of
+
+log = logging.getLogger(__name__)
+
+OnCommit = Callable[[int, float], None]
+"""Told of each commit: how many changes, and the seconds that they took."""
+
+HasKey = Callable[[TenantId], bool]
+
+
+class Transactions:
+    """Any thread may call these; a call takes a connection while it lasts."""
+
+    def __init__(
+        self,
+        connections: Connections,
+        clock: Callable[[], datetime],
+        made: Callable[..., PostgresTransaction],
+        memory: Callable[[], IndexMemory],
+        *,
+        has_key: HasKey,
+        committed: OnCommit,
+    ) -> None:
+        self._connections = connections
+        self._clock = clock
+        self._made = made
+        self._new_memory = memory
+        self._has_key = has_key
+        self._committed = committed
+        self._schemas: dict[TenantId, str] = {}
+        self._memories: dict[str, IndexMemory] = {}
+        self._of_thread = threading.local()
+
+    @property
+    def tenants(self) -> list[TenantId]:
+        """Those whose schemas are known to this process."""
+        return list(self._schemas)
+
+    def prepare(self, tenant: TenantId, upgrading: Callable[[], None]) -> None:
+        """Make what all share, and bring a tenant's schema up to date."""
+        with self._connections.one() as (connection, _):
+            require_usable(connection)
+            with translated():
+                prepare(connection)
+                brought_up_to_date(connection, tenant, upgrading)
+                self.know(tenants(connection))
+
+    def know(self, tenants: list[TenantId]) -> None:
+        """There are these tenants, each with a schema, and no others."""
+        self._schemas = {tenant: schema_of(tenant) for tenant in tenants}
+
+    def close(self) -> None:
+        for memory in self._memories.values():
+            memory.areas.close()
+        self._connections.close()
+
+    def read(self, caller: Caller, work: Callable[[PostgresTransaction], T]) -> T:
+        """What work answers on one snapshot."""
+
+        def transaction(connection: psycopg.Connection[Any]) -> T:
+            schema = self._schema(connection, caller.tenant)
+            ours = PostgresConnection(connection)
+            with ours.pipelined():
+                self._begin(ours, schema, "REPEATABLE READ READ ONLY")
+                answer = work(self._transaction(ours, caller, schema))
+                ours.execute("COMMIT")
+            return answer
+
+        return self._tried(transaction)
+
+    def write(
+        self,
+        caller: Caller,
+        work: Callable[[PostgresTransaction], T],
+        others: Callable[[], int],
+        is_alone: bool,
+    ) -> T:
+        """What work answers, once it is committed: alone in its tenant, or beside others."""
+
+        def transaction(connection: psycopg.Connection[Any]) -> T:
+            schema = self._schema(connection, caller.tenant)
+            ours, began = PostgresConnection(connection), time.monotonic()
+            with self._memory(schema).areas.writing() as hand_over:
+                with ours.pipelined():
+                    self._begin(ours, schema, "READ COMMITTED")
+                    claims = Claims(ours, schema)
+                    claims.tenant(alone=is_alone)
+                    tx = self._transaction(ours, caller, schema, others=others)
+                    answer = work(tx if is_alone else cast("Any", WithinOneProject(tx, claims)))
+                    tx.flush()
+                    self._of_thread.may_be_done = True
+                    ours.execute("COMMIT")
+                if (writes := tx.written()) is not None:
+                    hand_over(writes)
+            self._committed(1, time.monotonic() - began)
+            return answer
+
+        # Alone nobody is in its way: what is there already is a conflict with what is stored.
+        return self._tried(transaction, *() if is_alone else (errors.UniqueViolation,))
+
+    def is_wanting(self, tenant: TenantId) -> bool:
+        """Whether prompts ask for an area that is not in memory."""
+        memory = self._memories.get(self._schemas.get(tenant, ""))
+        return memory is not None and memory.areas.is_wanting
+
+    def load(self, tenant: TenantId) -> None:
+        """Read into memory what prompts ask for."""
+        schema = self._schemas[tenant]
+        areas = self._memory(schema).areas
+        with areas.loading() as wanted:
+            if wanted is None:
+                return
+            try:
+                with self._connections.one() as (connection, _), connection.transaction():
+                    ours = PostgresConnection(connection)
+                    ours.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+                    self._set_up(ours, schema, LONGEST_LOAD)
+                    load(ours, areas, wanted, self._stems)
+            except (psycopg.Error, Refusal) as error:
+                log.debug("an area is not held in memory: %s", error)
+                areas.refuse(wanted)
+            except BaseException:
+                areas.refuse(wanted)
+                raise
+
+    def _schema(self, connection: psycopg.Connection[Any], tenant: TenantId) -> str:
+        """The tenant's schema, made when it is first used, if a key opens it."""
+        if tenant not in self._schemas:
+            if not self._has_key(tenant):
+                raise NotFound("There is no such tenant.")
+            try:
+                self._schemas[tenant] = brought_up_to_date(connection, tenant)
+            except StartRefused as refusal:  # of a schema that a newer release has made
+                raise Unavailable(str(refusal)) from None
+        return self._schemas[tenant]
+
+    def _begin(self, connection: PostgresConnection, schema: str, isolation: str) -> None:
+        connection.execute(f"BEGIN ISOLATION LEVEL {isolation}")
+        self._set_up(connection, schema, LONGEST)
+
+    def _set_up(self, connection: PostgresConnection, schema: str, longest: timedelta) -> None:
+        connection.execute(
+            """SELECT set_config('search_path', :path, TRUE),
+                      set_config('lock_timeout', :patience, TRUE),
+                      set_config('statement_timeout', :longest, TRUE)""",
+            {
+                "path": f'"{schema}"',
+                "patience": _milliseconds(PATIENCE),
+                "longest": _milliseconds(longest),
+            },
+        )
+
+    def _transaction(
+        self, connection: PostgresConnection, caller: Caller, schema: str, **more: Any
+    ) -> PostgresTransaction:
+        return self._made(
+            connection, self._clock(), caller, self._stems, memory=self._memory(schema), **more
+        )
+
+    def _memory(self, schema: str) -> IndexMemory:
+        """What is remembered of a tenant's index."""
+        if schema not in self._memories:
+            self._memories.setdefault(schema, self._new_memory())
+        return self._memories[schema]
+
+    @property
+    def _stems(self) -> Stems:
+        """Those of this thread."""
+        if not hasattr(self._of_thread, "stems"):
+            self._of_thread.stems = Stems()
+        return cast("Stems", self._of_thread.stems)
+
+    def _tried(
+        self,
+        transaction: Callable[[psycopg.Connection[Any]], T],
+        *collided: type[psycopg.Error],
+    ) -> T:
+        """What a transaction answers; it is run again where others were in its way.
+
+        One on a connection that had died while it waited for work is run on another, but never
+        one that was being committed: nobody can tell whether it was.
+        """
+        tries = TRIES
+        while True:
+            self._of_thread.may_be_done = False
+            with self._one() as (connection, is_new), translated():
+                try:
+                    return transaction(connection)
+                except psycopg.Error as error:
+                    _free(connection)
+                    if isinstance(error, (*COLLIDED, *collided)) and tries:
+                        tries -= 1
+                    elif is_lost(error) and not (is_new or self._of_thread.may_be_done):
+                        self._connections.forget_idle()
+                    else:
+                        raise
+                except BaseException:
+                    _free(connection)
+                    raise
+            time.sleep(random.uniform(0, 0.01))  # noqa: S311 - those that collided shall part
+
+    @contextmanager
+    def _one(self) -> Iterator[tuple[psycopg.Connection[Any], bool]]:
+        """A connection; what would refuse a start is a refusal for now."""
+        with ExitStack() as stack:
+            try:
+                one = stack.enter_context(self._connections.one())
+            except StartRefused as refusal:
+                raise Unavailable(str(refusal)) from None
+            yield one
+
+
+def _free(connection: psycopg.Connection[Any]) -> None:
+    """Leave no transaction on a connection, or drop it."""
+    try:
+        if not connection.closed:
+            connection.rollback()
+    except psycopg.Error:
+        connection.close()
+
+
+def _milliseconds(time: timedelta) -> str:
+    return str(round(time.total_seconds() * 1000))

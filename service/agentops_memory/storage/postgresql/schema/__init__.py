@@ -1,0 +1,1 @@
+"""The schemas, and how they are brought up to date."""

@@ -1,0 +1,100 @@
+"""Schemas, made and brought up to date: what tenants share, and that of each tenant."""
+
+import re
+from collections.abc import Callable
+from functools import cache
+from hashlib import sha256
+from importlib import resources
+from typing import Any, cast
+
+import psycopg
+
+from ....domain.errors import StartRefused
+from ....domain.model.access import TenantId
+from ....domain.ports.callbacks import noop
+
+LONGEST_NAME = 63  # bytes of an identifier
+LOCK = 0x414D_454D  # "AMEM": held by who migrates
+
+_NUMBERED = re.compile(r"(\d{4})_\w+\.sql")
+
+
+def schema_of(tenant: TenantId) -> str:
+    """The schema of a tenant: its name after `t_`, with a digest where it would be too long."""
+    name = f"t_{tenant}"
+    if len(name) <= LONGEST_NAME:
+        return name
+    digest = sha256(tenant.encode()).hexdigest()[:16]
+    return f"{name[: LONGEST_NAME - len(digest) - 1]}_{digest}"
+
+
+def newest() -> int:
+    """The number of the newest migration that this program knows."""
+    return _migrations()[-1][0]
+
+
+def prepare(connection: psycopg.Connection[Any]) -> None:
+    """Make what tenants share, unless it is there."""
+    with connection.transaction():
+        _lock(connection)
+        connection.execute((resources.files(__package__) / "control.sql").read_bytes())
+
+
+def brought_up_to_date(
+    connection: psycopg.Connection[Any], tenant: TenantId, upgrading: Callable[[], None] = noop
+) -> str:
+    """The schema of a tenant, made or migrated first, in one transaction.
+
+    Raises StartRefused for one that a newer release has migrated further than this one reads.
+    """
+    schema = schema_of(tenant)
+    if _version(connection, tenant) == newest():
+        return schema
+    with connection.transaction():
+        _lock(connection)
+        version = _version(connection, tenant)
+        if version > newest() + 1:
+            raise StartRefused(
+                f"The schema of tenant {tenant} is of version {version}, and this release reads"
+                f" {newest()} and the next one; install a newer release."
+            )
+        if 0 < version < newest():
+            upgrading()
+        if version == 0:
+            connection.execute(cast(Any, f'CREATE SCHEMA "{schema}"'))
+        connection.execute(cast(Any, f'SET LOCAL search_path TO "{schema}"'))
+        for number, statements in _migrations():
+            if number > version:
+                connection.execute(statements)
+        connection.execute(
+            """INSERT INTO agentops.tenants (tenant, schema, version) VALUES (%s, %s, %s)
+                   ON CONFLICT (tenant) DO UPDATE SET version = excluded.version
+                WHERE tenants.version < excluded.version""",
+            (tenant, schema, newest()),
+        )
+    return schema
+
+
+def tenants(connection: psycopg.Connection[Any]) -> list[TenantId]:
+    """The tenants that have a schema, in the order of their names."""
+    rows = connection.execute("SELECT tenant FROM agentops.tenants ORDER BY tenant").fetchall()
+    return [TenantId(tenant) for (tenant,) in rows]
+
+
+def _version(connection: psycopg.Connection[Any], tenant: TenantId) -> int:
+    """The newest migration that a tenant's schema has; 0 if it has no schema."""
+    row = connection.execute(
+        "SELECT version FROM agentops.tenants WHERE tenant = %s", (tenant,)
+    ).fetchone()
+    return int(row[0]) if row else 0
+
+
+def _lock(connection: psycopg.Connection[Any]) -> None:
+    connection.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
+
+
+@cache
+def _migrations() -> list[tuple[int, bytes]]:
+    folder = resources.files(__package__) / "migrations"
+    found = ((_NUMBERED.fullmatch(it.name), it) for it in folder.iterdir())
+    return sorted((int(name.group(1)), it.read_bytes()) for name, it in found if name)

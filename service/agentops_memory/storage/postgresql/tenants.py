@@ -1,0 +1,112 @@
+"""The schemas of tenants: found, counted, made, and dropped for good."""
+
+from datetime import datetime
+from typing import Any, cast
+
+import psycopg
+
+from ...domain.errors import Busy, Conflict, StartRefused
+from ...domain.model.access import DEFAULT_TENANT, TenantId
+from ...domain.model.key_registry import By
+from ...domain.model.retention import Counted
+from ..sql.kinds import in_a_session
+from ..sql.liveness import undeleted
+from ..sql.rows import micros
+from .audit import record
+from .base.connecting import is_made
+from .schema.migrate import brought_up_to_date, newest, schema_of, tenants
+
+LOCK_TIMEOUT = "5s"  # with transactions of the tenant
+
+_SIZE = """
+SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)
+  FROM pg_class c
+ WHERE c.relnamespace = to_regnamespace(quote_ident(%s)) AND c.relkind IN ('r', 'S')"""
+_TABLES = """
+SELECT format('%%I.%%I', schemaname, tablename)
+  FROM pg_tables
+ WHERE schemaname = %s
+ ORDER BY tablename"""
+_COUNTS = f"""
+SELECT (SELECT count(*)
+          FROM memories
+         WHERE {undeleted("memories")} AND {in_a_session("memories")}),
+       (SELECT count(*) FROM sessions),
+       (SELECT count(*) FROM stores WHERE erasure_id IS NULL)"""
+
+Database = psycopg.Connection[Any]
+
+
+def tenants_of(connection: Database) -> list[TenantId]:
+    """The tenants that have a schema, the default one first."""
+    there = tenants(connection) if is_made(connection) else []
+    return sorted(there, key=lambda it: (it != DEFAULT_TENANT, it))
+
+
+def require_current(connection: Database, tenant: TenantId) -> None:
+    """Refuse with StartRefused a schema that a start would bring up to date, or could not read."""
+    ((version,),) = connection.execute(
+        "SELECT version FROM agentops.tenants WHERE tenant = %s", (tenant,)
+    ).fetchall()
+    if version < newest():
+        raise StartRefused(
+            f"The schema of the tenant {tenant} is of an older version: start the service once, "
+            "which brings it up to date."
+        )
+    if version > newest() + 1:
+        raise StartRefused(
+            f"The schema of the tenant {tenant} is of version {version}, and this program reads "
+            f"{newest()} and the next: use a newer one."
+        )
+
+
+def size_of(connection: Database, tenant: TenantId) -> int:
+    """How many bytes the tables and indexes of a tenant take."""
+    ((size,),) = connection.execute(_SIZE, (schema_of(tenant),)).fetchall()
+    return int(size)
+
+
+def counted(connection: Database, tenant: TenantId) -> Counted:
+    """How much a tenant's schema holds."""
+    with connection.transaction():
+        use_schema(connection, tenant)
+        ((memories, sessions, stores),) = connection.execute(_COUNTS).fetchall()
+    size = size_of(connection, tenant)
+    return Counted(size=size, memories=memories, sessions=sessions, stores=stores)
+
+
+def use_schema(connection: Database, tenant: TenantId) -> None:
+    """Let names mean those of a tenant's schema, to the end of the transaction."""
+    connection.execute(cast(Any, f'SET LOCAL search_path TO "{schema_of(tenant)}"'))
+
+
+def make(connection: Database, tenant: TenantId, at: datetime, by: By) -> None:
+    """Make a tenant's schema, audited in the same transaction; Conflict if it is there."""
+    with connection.transaction():
+        if tenant in tenants(connection):
+            raise Conflict(
+                f"The tenant {tenant} has a database already: the schema {schema_of(tenant)}."
+            )
+        record(connection, at, "tenant.created", by, tenant=tenant)
+        brought_up_to_date(connection, tenant)
+
+
+def drop(connection: Database, tenant: TenantId, at: datetime, by: By, **counts: object) -> None:
+    """Drop a tenant's schema, audited in the same transaction; Busy while it is in use."""
+    try:
+        with connection.transaction():
+            connection.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'")
+            record(connection, at, "tenant.erased", by, tenant=tenant, **counts)
+            connection.execute(cast(Any, f'DROP SCHEMA IF EXISTS "{schema_of(tenant)}" CASCADE'))
+            connection.execute("DELETE FROM agentops.tenants WHERE tenant = %s", (tenant,))
+    except psycopg.errors.LockNotAvailable as error:
+        raise Busy("A transaction of the tenant does not end; try again.") from error
+
+
+def rewrite(connection: Database, tenant: TenantId, at: datetime) -> None:
+    """Write each table of a tenant anew, without what was erased; others wait meanwhile."""
+    for (table,) in connection.execute(_TABLES, (schema_of(tenant),)).fetchall():
+        connection.execute(cast(Any, f"VACUUM (FULL, ANALYZE) {table}"))
+    connection.execute(
+        "UPDATE agentops.tenants SET rewritten_at = %s WHERE tenant = %s", (micros(at), tenant)
+    )

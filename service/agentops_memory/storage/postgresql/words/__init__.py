@@ -1,0 +1,1 @@
+"""The full-text index: where each stem is, as rows."""

@@ -1,0 +1,102 @@
+"""SQL for what the index holds of memories: their prepared text, and the stems of their words."""
+
+import json
+from collections.abc import Collection, Iterator, Sequence
+from typing import NamedTuple
+
+from ....domain.model.kinds import TRAITS
+from ....domain.model.memory import MemoryId
+from ....domain.text.columns import columns
+from ....domain.text.features import Features
+from ....domain.text.json_words import words_of
+from ....domain.text.normalization import NEIGHBOURS
+from ...search.document import Document
+from ...sql.kinds import kind_of
+from ...sql.liveness import indexed
+from ...sql.rows import tag_tuple
+from ...sql.table import GLOBAL_AREA, Connection, Table
+from ...stems import Stems
+from ..base.dialect import POSTGRESQL
+from .terms import FIELDS, Counts, packed, stored_term
+
+
+class Entry(NamedTuple):
+    """The words of a document: how many, and how often each stem stands in each field."""
+
+    length: int
+    stems: dict[str, Counts]
+
+
+class Documents(Table):
+    """The documents of one transaction."""
+
+    def __init__(self, connection: Connection, features: Features, stems: Stems) -> None:
+        super().__init__(connection, POSTGRESQL)
+        self._features = features
+        self._stems = stems
+
+    def of(self, ids: Collection[MemoryId]) -> dict[MemoryId, Document]:
+        """Those of live memories."""
+        if not ids:
+            return {}
+        given = f"(SELECT value FROM {self._sql.ids('given')})"
+        return dict(self._read(f"m.id IN {given}", ids=json.dumps(list(ids))))
+
+    def in_area(self, area: int, after: MemoryId, limit: int) -> list[tuple[MemoryId, Document]]:
+        """Those of an area's memories with higher ids, in the order of ids."""
+        return list(
+            self._read(
+                "s.area = :area AND m.id > :after",
+                f"ORDER BY m.id LIMIT {limit}",
+                area=area,
+                after=after,
+            )
+        )
+
+    def borrowers(self, memory: MemoryId) -> list[MemoryId]:
+        """The memories that borrow from a memory: its next ones in the session."""
+        return self._scalars(
+            f"""SELECT n.id
+                  FROM memories m
+                  JOIN memories n ON n.session_id = m.session_id AND n.space_id = m.space_id
+                 WHERE m.id = :id AND n.id > m.id AND {indexed("n")}
+              ORDER BY n.id
+                 LIMIT {NEIGHBOURS}""",
+            id=memory,
+        )
+
+    def entries(self, documents: Sequence[Document]) -> list[Entry]:
+        """The words of documents."""
+        texts = [it for d in documents for it in (d.title, d.content, d.context, d.tags)]
+        said = self._stems.of_texts(texts)
+        return [_entry(said[at : at + FIELDS]) for at in range(0, len(said), FIELDS)]
+
+    def _read(
+        self, condition: str, order: str = "", **values: object
+    ) -> Iterator[tuple[MemoryId, Document]]:
+        rows = self._execute(
+            f"""SELECT m.id, s.area, s.kind, s.project, m.title, m.content, m.tags,
+                       ARRAY(SELECT n.content
+                               FROM memories n
+                              WHERE n.session_id = m.session_id AND n.space_id = m.space_id
+                                    AND n.id < m.id AND {indexed("n")}
+                           ORDER BY n.id DESC
+                              LIMIT {NEIGHBOURS})
+                  FROM memories m
+                  JOIN spaces s ON s.id = m.space_id
+                 WHERE {condition} AND s.area >= {GLOBAL_AREA} AND {indexed("m")}
+                 {order}""",
+            **values,
+        )
+        for id_, area, kind, project, title, content, tags, before in rows.fetchall():
+            said = words_of(content) if TRAITS[kind_of(kind, project)].is_json else content
+            prepared = columns(title, said, tag_tuple(tags), before[::-1], self._features)
+            yield MemoryId(id_), Document(area, *prepared)
+
+
+def _entry(fields: Sequence[Sequence[str]]) -> Entry:
+    counts: dict[str, list[int]] = {}
+    for field, stems in enumerate(fields):
+        for stem in stems:
+            counts.setdefault(stored_term(stem), [0] * FIELDS)[field] += 1
+    return Entry(sum(map(len, fields)), {stem: packed(it) for stem, it in counts.items()})

@@ -1,0 +1,44 @@
+"""What a posting holds: a stem as it is stored, and how often it stands in each field."""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from hashlib import sha256
+from itertools import accumulate
+
+from ....domain.model.search import Field
+
+Counts = int
+"""How often a stem stands in title, content, context and tags, each in its bits of a BIGINT."""
+
+Stem = tuple[str, ...]
+"""What a term is looked for by: its stem, or several that all have to be there."""
+
+FIELDS = len(Field)
+BITS = (14, 20, 14, 15)  # of each field: more than the longest one has words
+PLACES = tuple(accumulate(BITS[:-1], initial=0))
+MOST = tuple((1 << bits) - 1 for bits in BITS)
+OWN = sum(
+    most << place
+    for it, most, place in zip(Field, MOST, PLACES, strict=True)
+    if it is not Field.CONTEXT
+)  # the bits of a memory's own words
+
+LONGEST = 1_500  # bytes of a stem that a key of an index holds
+
+
+def packed(counts: Sequence[int]) -> Counts:
+    """The counts of a stem in one number, which can be added to others."""
+    each = zip(counts, MOST, PLACES, strict=True)
+    return sum(min(count, most) << place for count, most, place in each)
+
+
+@lru_cache(65_536)
+def unpacked(counts: Counts) -> tuple[int, ...]:
+    return tuple(counts >> place & most for place, most in zip(PLACES, MOST, strict=True))
+
+
+def stored_term(stem: str) -> str:
+    """The stem; of one that no key could hold, its beginning and a digest."""
+    if len(stem) * 4 <= LONGEST or len(encoded := stem.encode()) <= LONGEST:
+        return stem
+    return f"{encoded[:1000].decode(errors='ignore')}\x02{sha256(encoded).hexdigest()}"
