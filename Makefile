@@ -8,10 +8,10 @@ BIN   := .venv/bin
 READY := .venv/ready
 
 .DEFAULT_GOAL := help
-.PHONY: help run test fault-test fuzz lint format bench bench-full bench-recall calls structure soak audit image image-test chart-test monitoring-test clean
+.PHONY: help run test test-postgresql fault-test fuzz lint format bench bench-full bench-postgresql bench-recall calls structure soak audit image image-test chart-test monitoring-test clean
 
 help: ## this list
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 15
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 18
 
 run: $(READY) ## the service on 127.0.0.1:7437
 	$(BIN)/agentops-memory
@@ -19,8 +19,11 @@ run: $(READY) ## the service on 127.0.0.1:7437
 test: $(READY) ## the tests, on all cores
 	$(BIN)/pytest
 
-fault-test: $(READY) ## the slow tests: faults, load and processes, and a table of what was lost
-	$(BIN)/pytest -m slow
+test-postgresql: $(READY) ## the tests on PostgreSQL: PGURL, or Debian's postgresql
+	$(BIN)/pytest --engine=postgresql
+
+fault-test: $(READY) ## the slow tests and the heavy ones: faults, load and processes, and what was lost
+	$(BIN)/pytest -m "slow or heavy"
 
 fuzz: $(READY) ## every route, from several workers at once: ten minutes; MINUTES=2 SEED=7
 	$(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED))
@@ -46,6 +49,9 @@ bench: $(READY) ## the benchmarks at reduced sizes: about five minutes
 
 bench-full: $(READY) ## the benchmarks in full: half an hour, 4 GB of disk; KEEP=folder keeps the files
 	$(BIN)/python -m benchmarks --full $(if $(KEEP),--keep $(KEEP))
+
+bench-postgresql: $(READY) ## PostgreSQL beside SQLite: PGURL, or Debian's postgresql; MEMORIES=100000
+	$(BIN)/python -m benchmarks.postgresql $(if $(MEMORIES),--full --memories $(MEMORIES))
 
 bench-recall: $(READY) ## recall, with each technique left out in turn; DATA="folder ..." for other data
 	$(BIN)/python -m benchmarks.recall --each --budgets $(DATA)

@@ -8,7 +8,7 @@ MACHINE = dict(os.environ)
 
 # What the service, its libraries and its client read, and what terminals are told.
 _READ = re.compile(
-    r"(MEMORY|OTEL|ANTHROPIC|XDG|LC)_.*|.*_proxy|LANG|COLUMNS|LINES|NO_COLOR|FORCE_COLOR"
+    r"(MEMORY|OTEL|ANTHROPIC|XDG|LC)_.*|PG(?!URL).*|.*_proxy|LANG|COLUMNS|LINES|NO_COLOR|FORCE_COLOR"
     r"|PYTHON(UNBUFFERED|UTF8|IOENCODING|WARNINGS|OPTIMIZE|HASHSEED|ASYNCIODEBUG|DEVMODE)",
     re.IGNORECASE,
 )

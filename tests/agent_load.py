@@ -8,8 +8,8 @@ from pathlib import Path
 
 import httpx
 
-from .database import assert_index_is_whole
-from .files import rows
+from .database import assert_index_is_whole, assert_undamaged
+from .engines import rows
 from .openintent_agents import BATCH, MEMORY, Agent, Json, ok
 from .process import DEADLINE
 from .service import PLAIN
@@ -168,8 +168,8 @@ def in_line(path: Path) -> tuple[dict[str, Json], dict[str, set[str]]]:
         )
     }
     events = defaultdict[str, Counter[str]](Counter)
-    for entry, type_ in rows(path, "SELECT payload ->> 'entry_id', type FROM events"):
-        events[f"mem_{entry.replace('-', '')}"][type_] += 1
+    for payload, type_ in rows(path, "SELECT payload, type FROM events"):
+        events[f"mem_{json.loads(payload)['entry_id'].replace('-', '')}"][type_] += 1
     for id_, told in events.items():
         assert told["memory.created"] == 1, told
         assert sum(told[it] for it in GONE) == (id_ not in live), (id_, told)
@@ -189,8 +189,7 @@ def _assert_whole(path: Path) -> None:
         """SELECT m.id FROM memories m JOIN agent_spaces USING (space_id)
            EXCEPT SELECT memory_id FROM agent_memories""",
         "SELECT memory_id FROM agent_memories EXCEPT SELECT id FROM memories",
-        "PRAGMA foreign_key_check",
     ):
         assert rows(path, statement) == [], statement
-    assert rows(path, "PRAGMA integrity_check") == [("ok",)]
+    assert_undamaged(path)
     assert_index_is_whole(path)

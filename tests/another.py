@@ -13,6 +13,7 @@ from agentops_memory.settings.settings import settings
 from agentops_memory.telemetry import Telemetry
 from agentops_memory_client.contract.models import Saved
 
+from .engines import storage_at
 from .service import observation
 
 T = TypeVar("T")
@@ -46,7 +47,7 @@ def another(path: Path, **variables: str) -> Iterator[Another]:
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
-    place = settings({"MEMORY_DB_PATH": str(path), **variables})
+    place = settings({**storage_at(path), **variables})
     opening = opened_here(place, Telemetry.started(None))
     try:
         here = asyncio.run_coroutine_threadsafe(opening.__aenter__(), loop).result(DEADLINE)

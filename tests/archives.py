@@ -11,6 +11,7 @@ from typing import Any
 from agentops_memory.backup.archive import COMMENT
 from agentops_memory.storage.sqlite.base.connection import connect
 
+from .engines import storage_at
 from .terminal import Terminal
 
 Rows = dict[str, list[tuple[Any, ...]]]
@@ -18,7 +19,7 @@ Rows = dict[str, list[tuple[Any, ...]]]
 
 def at(path: Path) -> Terminal:
     """A terminal for the database at the path."""
-    return Terminal({"MEMORY_DB_PATH": str(path)})
+    return Terminal(storage_at(path))
 
 
 def backed_up(path: Path, to: Path, *options: str) -> Path:

@@ -7,16 +7,22 @@ import httpx
 
 from agentops_memory.domain.model.access import KeyId, Role, TenantId, patterns
 from agentops_memory.domain.model.agents import agent_patterns
+from agentops_memory.domain.model.key_registry import KeyRegistry
 from agentops_memory.domain.model.keys import issued
 from agentops_memory.files.keys import KeyFile
+from agentops_memory.storage.postgresql.keys import PostgresKeys
 
+from .engines import DATABASE_URL, is_postgresql, rows, running, storage_at
+from .process import until
 from .service import PLAIN, START, Service
 
 OPERATOR = {"user": "tester"}
 
 
-def key_file(path: Path) -> KeyFile:
+def key_file(path: Path) -> KeyRegistry:
     """The keys of the service whose database is at the path."""
+    if is_postgresql():
+        return PostgresKeys(storage_at(path)[DATABASE_URL])
     return KeyFile(Path(f"{path}.keys"), Path(f"{path}.audit"))
 
 
@@ -42,20 +48,44 @@ def made_key(
         coordinates=coordinates,
     )
     key_file(path).create(key, at=START, by=OPERATOR)
+    _until_heard(path, token, works=True)
     return token
 
 
 def revoke(path: Path, token: str) -> None:
     """End a key."""
     key_file(path).revoke(KeyId(token.split("_")[1]), at=START, by=OPERATOR)
+    _until_heard(path, token, works=False)
 
 
-def calling(service: Service, token: str | None) -> httpx.Client:
+def heard(path: Path) -> None:
+    """Services know of all changes of keys so far."""
+    if is_postgresql():
+        made_key(path)  # which they hear of last
+
+
+def calling(service: Service | str, token: str | None) -> httpx.Client:
     """A client that brings the key; it takes as long as a test does."""
     headers = {"authorization": f"Bearer {token}"} if token else {}
-    return httpx.Client(base_url=service.url, headers=headers, timeout=30, verify=PLAIN)
+    url = service if isinstance(service, str) else service.url
+    return httpx.Client(base_url=url, headers=headers, timeout=30, verify=PLAIN)
 
 
 def audit(path: Path) -> list[dict[str, object]]:
     """The lines of the audit."""
-    return [json.loads(line) for line in Path(f"{path}.audit").read_text().splitlines()]
+    if is_postgresql():
+        lines = [it for (it,) in rows(path, "SELECT line FROM agentops.audit ORDER BY number")]
+    else:
+        lines = Path(f"{path}.audit").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def _until_heard(path: Path, token: str, *, works: bool) -> None:
+    """On PostgreSQL a change of keys holds within a second: wait until it does."""
+    for url in running(path) if is_postgresql() else ():
+        with calling(url, None) as nobody, calling(url, token) as somebody:
+            until(lambda: _is_let_in(somebody) is works and not _is_let_in(nobody))
+
+
+def _is_let_in(http: httpx.Client) -> bool:
+    return http.post("/sessions").status_code != 401  # which no rate counts

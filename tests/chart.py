@@ -17,7 +17,7 @@ RELEASE, NAMESPACE = "memory", "agents"
 
 Values = Mapping[str, Any]
 
-# What an operator turns on or off; every combination of these is rendered.
+# What an operator turns on or off; every combination of these that a service can have is rendered.
 SWITCHES: Mapping[str, Values] = {
     "keys": {"keys": {"existingSecret": "agentops-memory-keys"}},
     "takeover": {"persistence": {"existingClaim": "data-of-the-original"}},
@@ -32,7 +32,12 @@ SWITCHES: Mapping[str, Values] = {
         "ingress": {"enabled": True, "hosts": ["memory.example"]},
     },
     "no-policy": {"networkPolicy": {"enabled": False}},
+    "database": {"database": {"existingSecret": "memory-database"}},
+    "replicas": {"replicaCount": 3},
+    "autoscaling": {"autoscaling": {"enabled": True}},
 }
+OF_FILES = {"keys", "takeover", "backup", "litestream"}  # of which a database has none
+OF_DATABASES = {"database", "replicas", "autoscaling"}
 
 # What no switch turns on.
 REST: Values = {
@@ -95,7 +100,35 @@ class Refused:
 
 
 REFUSED = (
-    Refused(values={"replicaCount": 2}, because="one pod at most"),
+    Refused(values={"replicaCount": 2}, because="replicaCount"),
+    Refused(values={"autoscaling": {"enabled": True}}, because="autoscaling.enabled"),
+    Refused(
+        values={**SWITCHES["database"], "autoscaling": {"minReplicas": 1}}, because="minReplicas"
+    ),
+    Refused(
+        values={**SWITCHES["database"], "autoscaling": {"minReplicas": 5}},
+        because="less than autoscaling.minReplicas",
+    ),
+    Refused(values={"database": {"url": "postgresql://memory@db/memory"}}, because="'?url"),
+    Refused(values={"database": {"pool": 0}}, because="database.pool"),
+    Refused(values={"database": {"retention": "a week"}}, because="database.retention"),
+    Refused(
+        values={"settings": {"MEMORY_DATABASE_URL": "postgresql://memory@db/memory"}},
+        because="MEMORY_DATABASE_URL",
+    ),
+    Refused(
+        values={"extraEnv": [{"name": "MEMORY_DATABASE_URL", "value": "postgresql://db/memory"}]},
+        because="MEMORY_DATABASE_URL",
+    ),
+    Refused(
+        values={**SWITCHES["database"], **SWITCHES["keys"]}, because="the keys are in the database"
+    ),
+    Refused(values={**SWITCHES["database"], **SWITCHES["backup"]}, because="by its own means"),
+    Refused(values={**SWITCHES["database"], **SWITCHES["litestream"]}, because="by its own means"),
+    Refused(
+        values={**SWITCHES["database"], **SWITCHES["takeover"]},
+        because="not used with database.existingSecret",
+    ),
     Refused(values={"replicaCount": -1}, because="replicaCount"),
     Refused(values={"replicas": 1}, because="[Aa]dditional propert(y|ies) '?replicas"),
     Refused(values={"image": {"tga": "1"}}, because="[Aa]dditional propert(y|ies) '?tga"),
@@ -189,6 +222,10 @@ ACCEPTED: tuple[Values, ...] = (
     {**SWITCHES["keys"], "metrics": {"mode": "open"}, "serviceMonitor": {"enabled": True}},
     {"auth": "keys", "service": {"type": "NodePort"}},
     {"image": {"repository": "localhost:5000/agentops-memory"}},
+    {**SWITCHES["database"], **SWITCHES["autoscaling"], "replicaCount": 0},
+    {**SWITCHES["database"], "podDisruptionBudget": {"enabled": True}},
+    {**SWITCHES["database"], "service": {"publishNotReadyAddresses": True}},
+    {"service": {"publishNotReadyAddresses": False}},
     {"backup": {"enabled": True, "existingClaim": "archives", "every": "90m"}},
     {
         "persistence": {"enabled": False},
@@ -211,10 +248,10 @@ def merged(*parts: Values) -> dict[str, Any]:
     return whole
 
 
-EVERYTHING = SWITCHES.keys() - {"takeover", "no-policy"}  # which take something away
+# All but what takes something away.
+EVERYTHING = SWITCHES.keys() - OF_DATABASES - {"takeover", "no-policy"}
 
-# Rendered by both Helms, these must be the files in GOLDEN.
-CASES: Mapping[str, Values] = {
+ON_FILES: Mapping[str, Values] = {
     "default": {},
     "keys": SWITCHES["keys"],
     "takeover": SWITCHES["takeover"],
@@ -227,13 +264,42 @@ CASES: Mapping[str, Values] = {
     },
     "everything": merged(*(SWITCHES[name] for name in EVERYTHING), REST),
 }
+ON_DATABASE: Mapping[str, Values] = {
+    "database": merged(
+        SWITCHES["database"], SWITCHES["replicas"], {"settings": {"MEMORY_RATE_LIMIT": "100/s"}}
+    ),
+    "autoscaled": merged(
+        {"database": {
+            "existingSecret": "memory-database-app", "key": "uri", "pool": 16, "retention": "7d",
+            "port": 6432, "to": [{"podSelector": {"matchLabels": {"cnpg.io/cluster": "memory"}}}],
+        }},
+        SWITCHES["autoscaling"],
+        SWITCHES["ingress"],
+        {"settings": {
+            "MEMORY_RATE_LIMIT": "100/s",
+            "MEMORY_SEAL_FILE": "/etc/agentops-memory/files/seal",
+            "MEMORY_REDACTION_FILE": "/etc/agentops-memory/files/redaction",
+        }},
+        {
+            "extraVolumes": [{"name": "files", "secret": {"secretName": "agentops-memory-files"}}],
+            "extraVolumeMounts": [
+                {"name": "files", "mountPath": "/etc/agentops-memory/files", "readOnly": True}
+            ],
+        },
+    ),
+}  # fmt: skip
+
+# Rendered by both Helms, these must be the files in GOLDEN.
+CASES: Mapping[str, Values] = {**ON_FILES, **ON_DATABASE}
 
 
 def combinations() -> Iterator[Values]:
-    """The values of every combination of switches."""
+    """The values of every combination of switches that a service can have."""
     for count in range(len(SWITCHES) + 1):
-        for chosen in itertools.combinations(SWITCHES.values(), count):
-            yield merged(*chosen)
+        for chosen in itertools.combinations(SWITCHES, count):
+            excluded = OF_FILES if "database" in chosen else OF_DATABASES
+            if not excluded.intersection(chosen):
+                yield merged(*(SWITCHES[name] for name in chosen))
 
 
 def defaults() -> dict[str, Any]:

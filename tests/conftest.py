@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from . import engines, postgres
+from .databases import Databases
 from .losses import TITLE, lost, table, told
 from .raw import Wire, wire
-from .service import Clock, Service, serving
+from .service import Clock, Service, initialized, serving
 
 __all__ = ["lost"]
 
@@ -20,8 +22,17 @@ def pytest_xdist_auto_num_workers() -> int:
     return 2 * (os.cpu_count() or 1)
 
 
-def pytest_configure() -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--engine", choices=("sqlite", "postgresql"), default=engines.DEFAULT,
+        help="what services store in; postgresql leaves out what is of SQLite's files by nature",
+    )  # fmt: skip
+
+
+def pytest_configure(config: pytest.Config) -> None:
     """What tests start heeds Ctrl-C, also when they run in the background of a shell."""
+    if config.getoption("engine") == "postgresql" and not postgres.is_found():
+        raise pytest.UsageError(postgres.NOT_FOUND)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -37,6 +48,23 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """On PostgreSQL some tests are left out."""
+    if config.getoption("engine") == "postgresql":
+        config.hook.pytest_deselected(items=[it for it in items if not engines.is_kept(it)])
+        items[:] = filter(engines.is_kept, items)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
+    """What a test has stored is gone with its folder."""
+    folder = getattr(item, "funcargs", {}).get("tmp_path")
+    ended = yield
+    if folder is not None:
+        engines.release(folder)
+    return ended
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """What the tests of faults have told, under one heading."""
     ended = [report for reports in terminalreporter.stats.values() for report in reports]
@@ -44,6 +72,40 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if losses:
         terminalreporter.write_sep("=", TITLE)
         terminalreporter.write_line("\n".join(table(losses)))
+    if number := engines.left_out(terminalreporter):
+        terminalreporter.write_line(f"{postgres.NOT_FOUND}: {number} tests were left out")
+
+
+@pytest.fixture(scope="session")
+def databases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Databases]:
+    """PostgreSQL's, of this process; without a PostgreSQL, who asks for them is skipped."""
+    if not postgres.is_found():
+        pytest.skip(postgres.NOT_FOUND)
+    own = tmp_path_factory.getbasetemp()
+    run = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+    made = Databases(postgres.cluster(run), initialized)
+    yield made
+    made.end()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _engine(request: pytest.FixtureRequest) -> None:
+    if request.config.getoption("engine") == "postgresql":
+        engines.use(request.getfixturevalue("databases"))
+
+
+@pytest.fixture
+def blank_database(databases: Databases) -> Iterator[str]:
+    """The URL of a database of PostgreSQL in which nothing was ever made."""
+    with databases.blank() as url:
+        yield url
+
+
+@pytest.fixture
+def postgresql(databases: Databases, tmp_path: Path) -> Iterator[str]:
+    """The URL of a database of PostgreSQL as a service has made it, on any engine."""
+    yield databases.at(tmp_path / "postgresql")
+    databases.release(tmp_path / "postgresql")
 
 
 @pytest.fixture

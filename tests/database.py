@@ -1,18 +1,28 @@
 """A look into the service's file, and rows put there in one request."""
 
+import asyncio
 import sqlite3
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
+from agentops_memory.domain.model.access import OPERATOR
 from agentops_memory.storage.sqlite.base.connection import connect
 from agentops_memory.storage.sqlite.fts.partitions import Partitions
 
+from .engine import opened
+from .engines import is_postgresql, rows
 from .service import Service
 
 
 def assert_index_is_whole(path: Path) -> None:
-    """Each partition holds just the live memories that lie in it, word for word."""
+    """Each part of it holds just the live memories that lie in it, word for word."""
+    if is_postgresql():
+        with ThreadPoolExecutor(1) as thread:  # this one may run a loop
+            thread.submit(asyncio.run, _assert_areas_are_whole(path)).result()
+        return
     with closing(connect(path)) as database:
         partitions = Partitions(database, is_alone=True)
         for number in partitions.all():
@@ -23,6 +33,25 @@ def assert_index_is_whole(path: Path) -> None:
         ).fetchall()
         assert {number for (number,) in needed} <= set(partitions.all())
         assert all_terms(database) == terms_afresh(database)
+
+
+def assert_undamaged(path: Path) -> None:
+    """Every reference leads somewhere, and no page is damaged; PostgreSQL sees to that itself."""
+    if not is_postgresql():
+        assert rows(path, "PRAGMA foreign_key_check") == []
+        assert rows(path, "PRAGMA integrity_check") == [("ok",)]
+
+
+async def _assert_areas_are_whole(path: Path) -> None:
+    async with opened(path) as engine:
+        await engine.read(OPERATOR, assert_areas_are_whole)
+
+
+def assert_areas_are_whole(tx: Any) -> None:
+    """What a transaction of PostgreSQL sees of the index is just what memories say."""
+    for area in tx.upkeep.areas():
+        assert tx.upkeep.is_exact(area), area
+        assert tx.upkeep.drift(area) == 0, area
 
 
 def all_terms(database: sqlite3.Connection) -> set[tuple[int, str]]:

@@ -5,18 +5,27 @@ import sqlite3
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, closing
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any, cast
+
+import psycopg
+import pytest
 
 from agentops_memory.domain.memories import saves
 from agentops_memory.domain.model.access import OPERATOR
 from agentops_memory.domain.model.memory import Draft, SessionId, Text
 from agentops_memory.domain.model.space import Project, Space
 from agentops_memory.domain.ports.engine import Transaction
+from agentops_memory.storage.postgresql.engine import places, transactions
+from agentops_memory.storage.postgresql.engine.claims import number_of
+from agentops_memory.storage.postgresql.engine.engine import PostgresEngine
 from agentops_memory.storage.sqlite import SqliteEngine
+from agentops_memory.storage.sqlite.base import connection
 from agentops_memory.storage.sqlite.base.connection import connect
+from agentops_memory.storage.sqlite.engine import engine as sqlite
 
-from .files import rows
+from .engines import DATABASE_URL, is_postgresql, rows, storage_at
 from .service import Clock
 
 Work = Callable[[Transaction], object]
@@ -25,8 +34,15 @@ SOON = 30.0  # seconds; it comes at once, or never
 
 
 @asynccontextmanager
-async def opened(path: Path, clock: Clock | None = None) -> AsyncIterator[SqliteEngine]:
-    async with SqliteEngine.opened(path, clock=clock or Clock()) as opened_engine:
+async def opened(
+    path: Path, clock: Callable[[], datetime] | None = None, **options: Any
+) -> AsyncIterator[SqliteEngine]:
+    """The engine of the run, where a service of the file would store."""
+    if url := storage_at(path).get(DATABASE_URL):
+        async with PostgresEngine.opened(url, clock=clock or Clock(), **options) as other:
+            yield cast(SqliteEngine, other)
+        return
+    async with SqliteEngine.opened(path, clock=clock or Clock(), **options) as opened_engine:
         yield opened_engine
 
 
@@ -120,11 +136,31 @@ def statement(tx: Transaction, text: str) -> sqlite3.Cursor:
     return cursor
 
 
-def locked(path: Path) -> closing[sqlite3.Connection]:
+def locked(path: Path) -> closing[Any]:
     """Another process's transaction, until it is closed."""
+    if url := storage_at(path).get(DATABASE_URL):
+        writer = psycopg.connect(url)
+        writer.execute("SELECT pg_advisory_xact_lock(%s)", (number_of("t_default"),))
+        return closing(writer)
     other = connect(path)
     other.execute("BEGIN IMMEDIATE")
     return closing(other)
+
+
+def impatient(monkeypatch: pytest.MonkeyPatch, timeout: timedelta) -> None:
+    """Let a write wait no longer than this for those of others."""
+    monkeypatch.setattr(sqlite, "BUSY_TIMEOUT", timeout)
+    for module in (places, transactions):
+        monkeypatch.setattr(module, "PATIENCE", timeout)
+
+
+def slow_words(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let it take time to look for words where a service of the file stores."""
+    if not is_postgresql():
+        monkeypatch.setattr(connection, "PROGRESS", 1)  # instructions, after which it is asked
+        return
+    rows(path, "ALTER TABLE postings RENAME TO found")
+    rows(path, "CREATE VIEW postings AS SELECT * FROM found WHERE pg_sleep(0.002) IS NOT NULL")
 
 
 async def turns(number: int) -> None:

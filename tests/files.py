@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pytest
 
@@ -15,11 +15,12 @@ from agentops_memory.domain.model.access import OPERATOR
 from agentops_memory.domain.model.search import Filter
 from agentops_memory.domain.ports.engine import Transaction
 from agentops_memory.domain.recall.recall import Recall
-from agentops_memory.storage.sqlite import SqliteEngine
 from agentops_memory.storage.sqlite.base.connection import connect
 from agentops_memory.storage.sqlite.schema.migrate import MIGRATIONS
 
 from .database import assert_index_is_whole
+from .engine import opened
+from .engines import is_postgresql, rows
 
 T = TypeVar("T")
 
@@ -31,7 +32,7 @@ def reading(path: Path, work: Callable[[Transaction], T]) -> T:
     """What a read sees in the file, upgraded if it is not yet."""
 
     async def read() -> T:
-        async with SqliteEngine.opened(path, clock=lambda: NOW) as engine:
+        async with opened(path, lambda: NOW) as engine:
             return await engine.read(OPERATOR, work)
 
     return asyncio.run(read())
@@ -41,16 +42,11 @@ def found(path: Path, text: str) -> list[int]:
     """The ids that a search finds."""
 
     async def search() -> list[int]:
-        async with SqliteEngine.opened(path, clock=lambda: NOW) as engine:
+        async with opened(path, lambda: NOW) as engine:
             answer = await Recall(engine=engine).search(OPERATOR, text, Filter(), 10)
         return [hit.memory.id for hit in answer.hits]
 
     return asyncio.run(search())
-
-
-def rows(path: Path, statement: str) -> list[tuple[Any, ...]]:
-    with closing(connect(path)) as database:
-        return database.execute(statement).fetchall()
 
 
 def old_texts(path: Path) -> list[tuple[object, ...]]:
@@ -63,6 +59,10 @@ def schema(path: Path) -> list[tuple[object, ...]]:
 
 def assert_sound(path: Path, *, live: int) -> None:
     """The file is ours, in WAL mode, nothing in it is damaged, and the index is whole."""
+    if is_postgresql():
+        assert rows(path, "SELECT count(*) FROM memories WHERE deleted_at IS NULL") == [(live,)]
+        assert_index_is_whole(path)
+        return
     with closing(connect(path)) as database:
         assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         assert database.execute("PRAGMA foreign_key_check").fetchall() == []

@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 
-from .files import rows
+from .engines import rows
 from .openwop_hosts import Host, Json, ok
 from .service import Service
 

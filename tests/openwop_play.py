@@ -11,9 +11,9 @@ from typing import Any
 from agentops_memory.domain.lifecycle.retention import RetentionSweep
 from agentops_memory.domain.model.access import OPERATOR
 from agentops_memory.domain.model.retention import FOR_EVER, Retentions
-from agentops_memory.storage.sqlite import SqliteEngine
 
-from .files import rows
+from .engine import opened
+from .engines import rows
 from .openwop_hosts import Host, Json, ok, refused
 from .openwop_looks import Looks, wire
 from .openwop_model import KEPT_DELETED, KEPT_EXPIRED, Entry, Model, Moment, Run, Told
@@ -186,8 +186,8 @@ class Play(Looks):
 
     def sweep(self) -> None:
         async def swept() -> None:
-            opened = SqliteEngine.opened(self._path, clock=self._clock, retention=KEPT)
-            async with opened as engine:
+            opening = opened(self._path, clock=self._clock, retention=KEPT)
+            async with opening as engine:
                 sweeping = RetentionSweep(engine=engine)
                 await sweeping.sweep_index(OPERATOR)
                 await sweeping.sweep(OPERATOR)

@@ -1,7 +1,7 @@
 """A suite that tests a service through its conformance seams, as its operator lets it."""
 
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from json import dumps
 from pathlib import Path
@@ -10,9 +10,8 @@ from urllib.parse import quote
 
 import httpx
 
-from agentops_memory.storage.sqlite.base.connection import connect
-
 from .callers import calling, made_key
+from .engines import rows
 from .openwop_hosts import DISCOVERY, Host, Json, ok
 from .service import Service, serving
 
@@ -170,8 +169,7 @@ def let_in(suite: Suite, role: str = "admin", tenant: str = "default") -> Iterat
         yield Suite(service=suite.service, http=http)
 
 
-def rows(path: Path, table: str) -> int:
+def count_of(path: Path, table: str) -> int:
     """How many rows a file has in a table, with a condition if there is one."""
-    with closing(connect(path)) as database:
-        number: int = database.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
-    return number
+    ((number,),) = rows(path, f"SELECT count(*) FROM {table}")
+    return int(number)

@@ -6,7 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 from uuid import uuid4
 
-from .files import rows
+from .engines import rows
 from .openwop_hosts import Host, ok
 from .process import until
 from .service import Clock, Service, serving

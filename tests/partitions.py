@@ -15,7 +15,7 @@ from agentops_memory.storage.sqlite import SqliteEngine
 from agentops_memory.storage.sqlite.engine.maintenance import SqliteMaintenance
 
 from .engine import Work, draft, run
-from .files import rows
+from .engines import rows
 from .recall import search, titles
 from .service import Service
 

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import httpx
 
-from .files import rows
+from .engines import command, rows, storage_at, told_of
 from .forks import PROGRAM, SOURCES, Forked
 from .service import PLAIN, observation
 
@@ -113,11 +113,12 @@ def program(
     It is a fork of a process that has loaded it already, unless `within` is a command that
     runs it (`("unshare", "--mount")`, or `ANEW`), or a variable is one of Python's own.
     """
-    own = environment(variables)
-    if within or any(name.startswith("PYTHON") for name in variables):
-        running = Program(_anew([*within, sys.executable, "-c", code, *arguments], own, cwd))
+    given, told = command(arguments, variables)
+    own = environment(told)
+    if within or any(name.startswith("PYTHON") for name in told):
+        running = Program(_anew([*within, sys.executable, "-c", code, *given], own, cwd))
     else:
-        running = Program(Forked(code, arguments, own, cwd=cwd))
+        running = Program(Forked(code, given, own, cwd=cwd))
     try:
         yield running
     finally:
@@ -137,8 +138,12 @@ def served(
     path: Path, *, within: Sequence[str] = (), **variables: str
 ) -> Iterator[tuple[Program, httpx.Client]]:
     """The service over the file, and a client of it."""
-    own = {**ANY_PORT, "MEMORY_DB_PATH": str(path), **variables}
-    with program("serve", variables=own, within=within) as running, running.client() as http:
+    own = {**ANY_PORT, **storage_at(path), **variables}
+    with (
+        program("serve", variables=own, within=within) as running,
+        running.client() as http,
+        told_of(path, str(http.base_url)),
+    ):
         yield running, http
 
 

@@ -15,7 +15,7 @@ from agentops_memory.domain.ports.engine import Transaction
 from agentops_memory.storage.sqlite import SqliteEngine
 
 from .engine import run
-from .files import rows
+from .engines import rows
 from .service import Clock, Service
 
 T = TypeVar("T")

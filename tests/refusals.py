@@ -2,7 +2,8 @@
 
 from agentops_memory.domain.errors import Refusal
 
-OF_COMMANDS = {"start_refused", "backup_refused", "restore_refused"}  # told at a terminal alone
+# Told at a terminal alone.
+OF_COMMANDS = {"start_refused", "backup_refused", "copy_refused", "restore_refused"}
 
 
 def codes() -> set[str]:

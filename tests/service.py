@@ -13,8 +13,10 @@ import httpx
 
 from agentops_memory.server import running
 from agentops_memory.settings.settings import settings
+from agentops_memory.storage.postgresql.engine.engine import PostgresEngine
 from agentops_memory.telemetry import Telemetry
 
+from . import engines
 from .new_file import put_new_file
 
 PLAIN = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # what a client would load takes it 17 ms
@@ -83,16 +85,29 @@ def serving(
     A file that is missing is put there; the service makes it itself where its folder is missing.
     """
     own_clock = clock or Clock()
-    if "MEMORY_RECALL_WITHOUT" not in variables:  # else its index is by other rules
-        put_new_file(path)
-    environment = {"MEMORY_LISTEN": "127.0.0.1:0", "MEMORY_DB_PATH": str(path), **variables}
+    environment = {"MEMORY_LISTEN": "127.0.0.1:0", **engines.storage_at(path), **variables}
+    if "MEMORY_RECALL_WITHOUT" not in variables and not environment.get(engines.DATABASE_URL):
+        put_new_file(path)  # with other rules of recall it would have another index
     runner = _Runner(environment, own_clock, telemetry or Telemetry.started(None))
     url = runner.start()
     try:
-        with httpx.Client(base_url=url, timeout=30, verify=PLAIN) as http:
+        with (
+            engines.told_of(path, url),
+            httpx.Client(base_url=url, timeout=30, verify=PLAIN) as http,
+        ):
             yield Service(http=http, url=url, path=path, clock=own_clock)
     finally:
         runner.stop()
+
+
+def initialized(url: str) -> None:
+    """Have what a service needs made in a database of PostgreSQL."""
+
+    async def make() -> None:
+        async with PostgresEngine.opened(url, clock=Clock()):
+            pass
+
+    asyncio.run(make())
 
 
 class _Runner:

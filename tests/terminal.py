@@ -8,8 +8,10 @@ from click.testing import CliRunner, Result
 
 from agentops_memory.cli import main
 
+from .engines import command
+
 NONE_OF_OURS = dict.fromkeys(
-    ("MEMORY_URL", "MEMORY_API_KEY", "MEMORY_PROJECT", "MEMORY_DB_PATH", "NO_COLOR")
+    "MEMORY_URL MEMORY_API_KEY MEMORY_PROJECT MEMORY_DB_PATH MEMORY_DATABASE_URL NO_COLOR".split()
 )
 
 
@@ -23,8 +25,9 @@ class Terminal:
         self, *arguments: object, given: str | bytes | IO[Any] | None = None, **options: Any
     ) -> Result:
         """What became of a command; nothing is raised but what is wrong with the program."""
+        words, variables = command([*map(str, arguments)], self.variables)
         done = CliRunner().invoke(
-            main, list(map(str, arguments)), env=NONE_OF_OURS | self.variables, input=given,
+            main, words, env={**NONE_OF_OURS, **variables}, input=given,
             prog_name="agentops-memory", **options,
         )  # fmt: skip
         assert done.exception is None or isinstance(done.exception, SystemExit), done.exc_info

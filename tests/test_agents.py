@@ -38,8 +38,8 @@ from agentops_memory.domain.model.agent_memory import (
 from agentops_memory.domain.model.agents import AgentId
 from agentops_memory.domain.model.retention import Capacities, Kind
 from agentops_memory.domain.model.stores import Written
-from agentops_memory.storage.sqlite import SqliteEngine
 
+from .engine import opened
 from .service import Clock
 
 AGENTS = [AgentId(name) for name in ("ada", "bob", "cyn")]
@@ -351,7 +351,7 @@ def test_entries_are_as_a_model_says(tmp_path: Path, seed: int) -> None:
     clock = Clock()
 
     async def whole() -> None:
-        async with SqliteEngine.opened(tmp_path / "memory.db", clock=clock) as engine:
+        async with opened(tmp_path / "memory.db", clock=clock) as engine:
             play = Play(AgentEntries(engine=engine, capacities=CAPACITIES), clock, seed)
             for _ in range(STEPS):
                 await play.step()
@@ -362,7 +362,7 @@ def test_entries_are_as_a_model_says(tmp_path: Path, seed: int) -> None:
 
 def test_racing_creates_at_one_place_make_one_entry(tmp_path: Path) -> None:
     async def whole() -> None:
-        async with SqliteEngine.opened(tmp_path / "memory.db", clock=Clock()) as engine:
+        async with opened(tmp_path / "memory.db", clock=Clock()) as engine:
             entries, eyes = AgentEntries(engine=engine), Eyes(agent=AGENTS[0])
             space = AgentSpace(tier=Tier.WORKING, agent=AGENTS[0], namespace="notes")
             place = Place(space=space, key="a")
@@ -389,7 +389,7 @@ def test_racing_creates_at_one_place_make_one_entry(tmp_path: Path) -> None:
 
 def test_capacity_holds_under_racing_creates(tmp_path: Path) -> None:
     async def whole() -> None:
-        async with SqliteEngine.opened(tmp_path / "memory.db", clock=Clock()) as engine:
+        async with opened(tmp_path / "memory.db", clock=Clock()) as engine:
             entries = AgentEntries(engine=engine, capacities=CAPACITIES)
             eyes, counts = Eyes(agent=AGENTS[0]), {}
             for tier in (Tier.WORKING, Tier.EPISODIC):

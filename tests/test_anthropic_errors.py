@@ -16,6 +16,7 @@ from agentops_memory.domain.stores.stores import Stores
 
 from .anthropic_sdk import ANY, NOWHERE, STORES, client, memory, refusal, sdk, store
 from .callers import calling, made_key
+from .engines import quota
 from .raw import request, wire
 from .refusals import codes
 from .requirements import requirement
@@ -223,7 +224,9 @@ def test_a_key_that_asks_too_often_is_told_when_to_come_again(tmp_path: Path) ->
 @requirement("anthropic:limits")
 def test_a_tenant_that_stores_as_much_as_it_may_is_refused_once(tmp_path: Path) -> None:
     with (
-        serving(tmp_path / "memory.db", MEMORY_TENANT_QUOTA="1MiB") as service,
+        serving(
+            tmp_path / "memory.db", MEMORY_TENANT_QUOTA=quota(tmp_path / "memory.db", 1024)
+        ) as service,
         client(service) as sdk,
     ):
         notes = store(sdk)

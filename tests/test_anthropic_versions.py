@@ -234,6 +234,7 @@ def test_a_version_says_with_which_key_it_was_made_and_redacted(tmp_path: Path) 
             assert versions(hers, notes, api_key_id=bob) == []
 
 
+@pytest.mark.sqlite_files
 @requirement("anthropic:redacted-bytes")
 def test_redacted_bytes_leave_the_file_and_its_log(
     service: Service, sdk: anthropic.Anthropic

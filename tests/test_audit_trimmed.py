@@ -125,6 +125,7 @@ def test_what_fails_leaves_the_file_as_it_was(audit: Path, monkeypatch: pytest.M
         assert len(list(audit.parent.iterdir())) == 1
 
 
+@pytest.mark.sqlite_files
 def test_the_service_trims_its_audit_file(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     audit = Path(f"{path}.audit")

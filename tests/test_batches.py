@@ -31,7 +31,8 @@ from .engine import (
     together,
     turns,
 )
-from .files import assert_sound, rows
+from .engines import rows
+from .files import assert_sound
 from .service import START, Clock
 
 

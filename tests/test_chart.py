@@ -2,9 +2,8 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import kubernetes_validate
 import pytest
@@ -12,57 +11,30 @@ import yaml
 
 from agentops_memory.settings.settings import VARIABLES, settings
 
-from .chart import CASES, CHART, GOLDEN, schema
+from .chart import CASES, CHART, GOLDEN, ON_DATABASE, ON_FILES, schema
+from .chart_documents import Document, environment, memory, one, pods, rendered_cases, service_pod
 from .manifests import RESTRICTED_CONTAINER, RESTRICTED_POD
 from .service import serving
 
 FOREIGN = {"ServiceMonitor"}  # a kind of the Prometheus operator
+KNOWN = {variable.name for variable in VARIABLES}
 SHUTDOWN = 15 + 2  # seconds: what was accepted, then traces
+OPEN = {"default", "takeover", "litestream", "stopped", "database"}  # to everybody
 STAYS = {"helm.sh/resource-policy": "keep"}
-
-Document = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def rendered() -> dict[str, list[Document]]:
+def rendered() -> Mapping[str, list[Document]]:
     """The documents of each case."""
-    return {
-        name: list(yaml.load_all((GOLDEN / f"{name}.yaml").read_text("utf-8"), yaml.CSafeLoader))
-        for name in CASES
-    }
+    return rendered_cases()
 
 
-def all_of(rendered: dict[str, list[Document]], kind: str) -> list[Document]:
+def all_of(rendered: Mapping[str, list[Document]], kind: str) -> list[Document]:
     return [each for documents in rendered.values() for each in documents if each["kind"] == kind]
-
-
-def one(documents: list[Document], kind: str) -> Document:
-    (only,) = (each for each in documents if each["kind"] == kind)
-    return only
-
-
-def pods(documents: list[Document]) -> Iterator[Document]:
-    """The specification of each pod, whatever makes it."""
-    for each in documents:
-        if each["kind"] == "Pod":
-            yield each["spec"]
-        elif each["kind"] == "Deployment":
-            yield each["spec"]["template"]["spec"]
 
 
 def containers(pod: Document) -> list[Document]:
     return [*pod.get("initContainers", []), *pod["containers"]]
-
-
-def memory(documents: list[Document]) -> Document:
-    """The container of the service."""
-    pod = one(documents, "Deployment")["spec"]["template"]["spec"]
-    (only,) = (each for each in pod["containers"] if each["name"] == "memory")
-    return dict(only)
-
-
-def environment(documents: list[Document]) -> dict[str, str]:
-    return {each["name"]: each["value"] for each in memory(documents)["env"]}
 
 
 def test_every_case_has_its_file() -> None:
@@ -72,21 +44,23 @@ def test_every_case_has_its_file() -> None:
 
 
 def test_the_notes_tell_the_next_step_and_what_is_open_or_lost() -> None:
-    page = (CHART.parents[1] / "docs" / "deployment.md").read_text("utf-8")
+    docs = CHART.parents[1] / "docs"
     for name in CASES:
         notes = (GOLDEN / f"{name}.txt").read_text("utf-8")
 
         assert "-n agents rollout status deployment/agentops-memory" in notes
         assert "-n agents port-forward service/agentops-memory 7437" in notes
-        assert ("without a key everybody" in notes) is (name not in {"keys", "everything"})
+        assert ("without a key everybody" in notes) is (name in OPEN)
         assert ("is lost with the pod" in notes) is (name == "stopped")
         assert ("claim data-of-the-original." in notes) is (name == "takeover")
-        for anchor in re.findall(r"docs/deployment\.md#([a-z-]+)", notes):
-            assert f"\n## {anchor.replace('-', ' ').capitalize()}\n" in page
+        assert ("database of the secret" in notes) is (name in ON_DATABASE)
+        for page, anchor in re.findall(r"docs/(\w+\.md)#([a-z-]+)", notes):
+            heading = f"## {anchor.replace('-', ' ').capitalize()}"
+            assert f"\n{heading}\n" in (docs / page).read_text("utf-8")
 
 
 def test_what_is_rendered_follows_the_schemas_of_kubernetes(
-    rendered: dict[str, list[Document]],
+    rendered: Mapping[str, list[Document]],
 ) -> None:
     distinct = {json.dumps(each) for documents in rendered.values() for each in documents}
 
@@ -95,7 +69,7 @@ def test_what_is_rendered_follows_the_schemas_of_kubernetes(
             kubernetes_validate.validate(document, "1.28", strict=True)
 
 
-def test_every_pod_is_restricted(rendered: dict[str, list[Document]]) -> None:
+def test_every_pod_is_restricted(rendered: Mapping[str, list[Document]]) -> None:
     every = [pod for documents in rendered.values() for pod in pods(documents)]
 
     assert len(every) == 2 * len(CASES)  # the service's, and that of `helm test`
@@ -105,7 +79,7 @@ def test_every_pod_is_restricted(rendered: dict[str, list[Document]]) -> None:
         assert not {"hostNetwork", "hostPID", "hostIPC"} & pod.keys()
 
 
-def test_every_container_is_restricted(rendered: dict[str, list[Document]]) -> None:
+def test_every_container_is_restricted(rendered: Mapping[str, list[Document]]) -> None:
     every = [
         container
         for documents in rendered.values()
@@ -121,7 +95,7 @@ def test_every_container_is_restricted(rendered: dict[str, list[Document]]) -> N
         assert container["resources"]["requests"].keys() == {"cpu", "memory"}
 
 
-def test_no_pod_has_a_volume_of_its_node(rendered: dict[str, list[Document]]) -> None:
+def test_no_pod_has_a_volume_of_its_node(rendered: Mapping[str, list[Document]]) -> None:
     kinds = {
         kind
         for documents in rendered.values()
@@ -133,35 +107,33 @@ def test_no_pod_has_a_volume_of_its_node(rendered: dict[str, list[Document]]) ->
     assert kinds == {"persistentVolumeClaim", "secret", "configMap", "emptyDir"}
 
 
-def test_two_pods_never_hold_the_volume(rendered: dict[str, list[Document]]) -> None:
-    replicas = {
-        name: one(documents, "Deployment")["spec"]["replicas"]
-        for name, documents in rendered.items()
-    }
+def test_two_pods_never_hold_the_volume(rendered: Mapping[str, list[Document]]) -> None:
+    deployments = {name: one(rendered[name], "Deployment")["spec"] for name in ON_FILES}
+    replicas = {name: deployment["replicas"] for name, deployment in deployments.items()}
 
-    assert replicas == {**dict.fromkeys(CASES, 1), "stopped": 0}
-    for deployment in all_of(rendered, "Deployment"):
-        assert deployment["spec"]["strategy"] == {"type": "Recreate"}
+    assert replicas == {**dict.fromkeys(ON_FILES, 1), "stopped": 0}
+    for deployment in deployments.values():
+        assert deployment["strategy"] == {"type": "Recreate"}
     modes = [claim["spec"]["accessModes"] for claim in all_of(rendered, "PersistentVolumeClaim")]
     assert {mode for (mode,) in modes} == {"ReadWriteOnce", "ReadWriteOncePod"}
 
 
 def test_the_service_has_the_name_and_the_port_that_agents_know(
-    rendered: dict[str, list[Document]],
+    rendered: Mapping[str, list[Document]],
 ) -> None:
-    for documents in rendered.values():
+    for name, documents in rendered.items():
         service = one(documents, "Service")
         template = one(documents, "Deployment")["spec"]["template"]
 
         assert service["metadata"]["name"] == "agentops-memory"
         assert service["spec"]["ports"] == [{"name": "http", "port": 7437, "targetPort": "http"}]
-        assert service["spec"]["publishNotReadyAddresses"] is True
+        assert service["spec"]["publishNotReadyAddresses"] is (name in ON_FILES)
         assert service["spec"]["selector"].items() <= template["metadata"]["labels"].items()
         assert memory(documents)["ports"] == [{"name": "http", "containerPort": 7437}]
 
 
 def test_what_chooses_the_pod_does_not_choose_the_pod_of_the_test(
-    rendered: dict[str, list[Document]],
+    rendered: Mapping[str, list[Document]],
 ) -> None:
     for documents in rendered.values():
         selector = one(documents, "Deployment")["spec"]["selector"]["matchLabels"]
@@ -171,17 +143,17 @@ def test_what_chooses_the_pod_does_not_choose_the_pod_of_the_test(
         assert not selector.items() <= test.items()
 
 
-def test_the_claim_outlives_the_release(rendered: dict[str, list[Document]]) -> None:
+def test_the_claim_outlives_the_release(rendered: Mapping[str, list[Document]]) -> None:
     claims = all_of(rendered, "PersistentVolumeClaim")
 
     # None for another's claim, none without persistence, one for the backups of everything.
     names = [claim["metadata"]["name"] for claim in claims]
-    assert names.count("agentops-memory") == len(CASES) - 2
-    assert names.count("agentops-memory-backup") == len(names) - len(CASES) + 2 == 1
+    assert names.count("agentops-memory") == len(ON_FILES) - 2
+    assert names.count("agentops-memory-backup") == len(names) - len(ON_FILES) + 2 == 1
     assert all(claim["metadata"]["annotations"].items() >= STAYS.items() for claim in claims)
 
 
-def test_the_claim_of_the_original_is_taken_over(rendered: dict[str, list[Document]]) -> None:
+def test_the_claim_of_the_original_is_taken_over(rendered: Mapping[str, list[Document]]) -> None:
     (pod, _) = pods(sorted(rendered["takeover"], key=lambda each: str(each["kind"])))
 
     assert pod["volumes"] == [
@@ -193,7 +165,7 @@ PROBES = {"startupProbe": "/health/startup", "livenessProbe": "/health/live"}
 PROBES |= {"readinessProbe": "/health/ready"}
 
 
-def test_each_probe_asks_its_own_question(rendered: dict[str, list[Document]]) -> None:
+def test_each_probe_asks_its_own_question(rendered: Mapping[str, list[Document]]) -> None:
     for documents in rendered.values():
         container = memory(documents)
         for name, path in PROBES.items():
@@ -202,7 +174,7 @@ def test_each_probe_asks_its_own_question(rendered: dict[str, list[Document]]) -
 
 
 def test_a_start_may_take_an_hour_and_a_dead_process_ninety_seconds(
-    rendered: dict[str, list[Document]],
+    rendered: Mapping[str, list[Document]],
 ) -> None:
     container = memory(rendered["default"])
     patience = {
@@ -216,7 +188,7 @@ def test_a_start_may_take_an_hour_and_a_dead_process_ninety_seconds(
 
 
 def test_what_is_asked_over_http_exists(
-    rendered: dict[str, list[Document]], tmp_path: Path
+    rendered: Mapping[str, list[Document]], tmp_path: Path
 ) -> None:
     paths = {*PROBES.values()}
     for monitor in all_of(rendered, "ServiceMonitor"):
@@ -233,10 +205,10 @@ def test_what_is_asked_over_http_exists(
 
 
 def test_the_pod_has_longer_to_end_than_the_service_takes(
-    rendered: dict[str, list[Document]],
+    rendered: Mapping[str, list[Document]],
 ) -> None:
     for documents in rendered.values():
-        pod = one(documents, "Deployment")["spec"]["template"]["spec"]
+        pod = service_pod(documents)
         drain = settings(environment(documents)).drain.total_seconds()
         pause = memory(documents).get("lifecycle", {}).get("preStop", {}).get("exec", {})
 
@@ -244,34 +216,35 @@ def test_the_pod_has_longer_to_end_than_the_service_takes(
         assert pod["terminationGracePeriodSeconds"] >= 2 * drain + SHUTDOWN + 3
 
 
-def test_the_service_understands_its_environment(rendered: dict[str, list[Document]]) -> None:
-    known = {variable.name for variable in VARIABLES}
-
-    for documents in rendered.values():
+def test_the_service_understands_its_environment(rendered: Mapping[str, list[Document]]) -> None:
+    for name, documents in rendered.items():
         given = environment(documents)
         configured = settings(given)
 
-        assert given.keys() - {"OTEL_SERVICE_NAME"} <= known
-        assert configured.db_path == Path("/data/memory.db")
+        assert given.keys() - {"OTEL_SERVICE_NAME"} <= KNOWN
+        assert ("MEMORY_DB_PATH" in given) is (name in ON_FILES)
         assert (configured.listen.host, configured.listen.port) == ("", 7437)
+    configured = settings(environment(rendered["everything"]))
+    assert configured.db_path == Path("/data/memory.db")
     assert configured.tenant_quota == 1048576
     assert configured.auto_save is False
 
 
-def test_every_setting_has_a_value(rendered: dict[str, list[Document]]) -> None:
+def test_every_setting_has_a_value(rendered: Mapping[str, list[Document]]) -> None:
     own = environment(rendered["everything"]).keys() - {"OTEL_SERVICE_NAME"}
     given = schema()["properties"]["settings"]["properties"].keys()
-    known = {variable.name for variable in VARIABLES}
+    database = environment(rendered["autoscaled"]).keys() - own - given
 
-    assert own | given == known
+    assert own | given | database | {"MEMORY_DATABASE_URL"} == KNOWN
+    assert database == {"MEMORY_DATABASE_POOL", "MEMORY_DATABASE_RETENTION"}
     assert own & given == {"MEMORY_TENANT_QUOTA", "MEMORY_AUTO_SAVE"}  # of the case itself
 
 
 def test_keys_are_read_only_and_follow_a_change_of_their_secret(
-    rendered: dict[str, list[Document]],
+    rendered: Mapping[str, list[Document]],
 ) -> None:
     documents = rendered["keys"]
-    pod = one(documents, "Deployment")["spec"]["template"]["spec"]
+    pod = service_pod(documents)
     (mount,) = (each for each in memory(documents)["volumeMounts"] if each["name"] == "keys")
     (volume,) = (each for each in pod["volumes"] if each["name"] == "keys")
 
@@ -282,7 +255,7 @@ def test_keys_are_read_only_and_follow_a_change_of_their_secret(
 
 
 def test_the_policy_lets_in_whom_it_names_and_out_what_is_needed(
-    rendered: dict[str, list[Document]],
+    rendered: Mapping[str, list[Document]],
 ) -> None:
     policy = one(rendered["default"], "NetworkPolicy")["spec"]
     (ingress,) = policy["ingress"]
@@ -298,9 +271,9 @@ def test_the_policy_lets_in_whom_it_names_and_out_what_is_needed(
     ]  # fmt: skip
 
 
-def test_litestream_is_told_of_each_tenant(rendered: dict[str, list[Document]]) -> None:
+def test_litestream_is_told_of_each_tenant(rendered: Mapping[str, list[Document]]) -> None:
     told = yaml.safe_load(one(rendered["everything"], "ConfigMap")["data"]["litestream.yml"])
-    pod = one(rendered["everything"], "Deployment")["spec"]["template"]["spec"]
+    pod = service_pod(rendered["everything"])
     files = ["/data/memory.db", *(f"/data/memory.db.tenants/{it}.db" for it in ("acme", "0"))]
     places = [f"s3://backups/memory{it}" for it in ("", "/tenants/acme", "/tenants/0")]
 
@@ -311,7 +284,7 @@ def test_litestream_is_told_of_each_tenant(rendered: dict[str, list[Document]]) 
     assert [container["args"][-1] for container in pod["initContainers"]] == files
 
 
-def test_litestream_is_told_of_the_database(rendered: dict[str, list[Document]]) -> None:
+def test_litestream_is_told_of_the_database(rendered: Mapping[str, list[Document]]) -> None:
     told = yaml.safe_load(one(rendered["litestream"], "ConfigMap")["data"]["litestream.yml"])
     template = one(rendered["litestream"], "Deployment")["spec"]["template"]
 

@@ -1,5 +1,6 @@
 """The values of the Helm chart: each is explained, and is what the schema allows."""
 
+import itertools
 import json
 import re
 from collections.abc import Iterator
@@ -20,7 +21,10 @@ from .helm_commands import commands
 from .test_docs import blocks
 
 JOB = "agentops-memory"  # that the alerts ask for
-NOT_NEEDED = {"terminationGracePeriodSeconds"}  # counted where it is not given
+NOT_NEEDED = {  # counted where it is not given
+    "terminationGracePeriodSeconds",
+    "service.publishNotReadyAddresses",
+}
 NEEDED_LISTS = {"networkPolicy.from", "persistence.accessModes"}
 AS_IN_KUBERNETES = {"affinity", "resources", "litestream.resources"}  # one value each
 
@@ -127,7 +131,8 @@ def test_a_command_that_installs_gives_values_that_exist(validator: Any) -> None
 
 
 def test_what_the_documents_say_in_yaml_is_a_manifest_or_values(validator: Any) -> None:
-    for block in blocks(ROOT / "docs" / "deployment.md", "yaml"):
+    pages = (ROOT / "docs" / name for name in ("deployment.md", "postgresql.md"))
+    for block in itertools.chain.from_iterable(blocks(page, "yaml") for page in pages):
         document = yaml.safe_load(block)
         if "scrape_configs" in document:
             assert [job["job_name"] for job in document["scrape_configs"]] == [JOB]
@@ -138,6 +143,9 @@ def test_what_the_documents_say_in_yaml_is_a_manifest_or_values(validator: Any) 
                 "1.28",
                 strict=True,
             )
+        elif document.get("kind") == "Cluster":  # a kind of CloudNativePG
+            assert document["spec"]["instances"] == 3
+            assert document["spec"]["postgresql"]["synchronous"]["number"] == 1
         elif "kind" in document:
             kubernetes_validate.validate(document, "1.28", strict=True)
         else:

@@ -287,6 +287,7 @@ def test_a_refusal_is_a_sentence_and_a_hint(terminal: Terminal) -> None:
         assert re.fullmatch(rf"agentops-memory: {re.escape(sentence)}\nHint: .*\.\n", done.stderr)
 
 
+@pytest.mark.sqlite_files
 def test_wrong_use_is_told_from_a_refusal(service: Service) -> None:
     for arguments in (
         ("save", "T", "C"), ("save",), ("search",), ("history", "x"),
@@ -366,6 +367,7 @@ def test_a_key_comes_from_the_environment_alone(tmp_path: Path) -> None:
         }  # fmt: skip
 
 
+@pytest.mark.sqlite_files
 def test_a_command_that_reads_makes_no_file(tmp_path: Path) -> None:
     terminal = Terminal({"MEMORY_DB_PATH": str(tmp_path / "new" / "memory.db")})
 
@@ -384,6 +386,7 @@ def test_a_command_that_reads_makes_no_file(tmp_path: Path) -> None:
     assert folder.stderr.startswith(f"agentops-memory: {tmp_path} is a folder; ")
 
 
+@pytest.mark.sqlite_files
 def test_a_save_makes_the_file_and_a_flag_goes_before_the_environment(tmp_path: Path) -> None:
     file = tmp_path / "memory.db"
     terminal = Terminal({"MEMORY_URL": f"http://127.0.0.1:{free_port()}", "MEMORY_PROJECT": "p"})
@@ -396,6 +399,7 @@ def test_a_save_makes_the_file_and_a_flag_goes_before_the_environment(tmp_path: 
     assert terminal.run("stats").exit_code == 3
 
 
+@pytest.mark.sqlite_files
 def test_a_file_that_a_start_would_change_is_left_alone(tmp_path: Path) -> None:
     terminal = Terminal({"MEMORY_DB_PATH": str(tmp_path / "memory.db"), "MEMORY_PROJECT": "p"})
     terminal.say("save", "T", "C")

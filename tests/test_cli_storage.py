@@ -2,11 +2,14 @@
 
 from pathlib import Path
 
+import pytest
+
 from .callers import calling, made_key
 from .service import observation, serving
 from .terminal import Terminal
 
 
+@pytest.mark.sqlite_files
 def test_each_tenant_is_shown_and_the_audit_file(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     token = made_key(path, tenant="acme")
@@ -50,6 +53,7 @@ def test_people_read_it_in_tables(tmp_path: Path) -> None:
     assert lines[-1].split()[-2:] == ["36h", "-"]
 
 
+@pytest.mark.sqlite_files
 def test_what_cannot_be_looked_at_is_said(tmp_path: Path) -> None:
     nowhere = Terminal({"MEMORY_DB_PATH": str(tmp_path / "memory.db")})
     service = Terminal({"MEMORY_URL": "http://127.0.0.1:1"})

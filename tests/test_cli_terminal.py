@@ -47,6 +47,7 @@ def watched(at: Terminal, *arguments: str, **variables: str) -> str:
     return seen.decode()
 
 
+@pytest.mark.sqlite_files
 def test_a_terminal_gets_colours_and_lines_that_fit(at: Terminal) -> None:
     seen = watched(at, "search", "wide")
 
@@ -56,6 +57,7 @@ def test_a_terminal_gets_colours_and_lines_that_fit(at: Terminal) -> None:
     assert "\N{HORIZONTAL ELLIPSIS}" in plain
 
 
+@pytest.mark.sqlite_files
 def test_a_terminal_sees_how_far_an_import_is_without_colours_if_it_wants_none(
     at: Terminal, tmp_path: Path
 ) -> None:
@@ -68,6 +70,7 @@ def test_a_terminal_sees_how_far_an_import_is_without_colours_if_it_wants_none(
     assert re.search(r"\x1b\[\d*m", seen) is None
 
 
+@pytest.mark.sqlite_files
 def test_a_terminal_gets_what_a_restore_warns_of_whole(at: Terminal, tmp_path: Path) -> None:
     at.say("keys", "create", "--name", "ada", "--role", "admin")
     at.say("backup", "--to", tmp_path / "a.zip", "--keys")

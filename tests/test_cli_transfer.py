@@ -312,6 +312,7 @@ def test_rows_of_engram_that_are_wrong_are_refused_and_break_nothing(folder: Pat
     assert json.loads(terminal.say("export"))["observations"] == []
 
 
+@pytest.mark.sqlite_files
 def test_an_import_that_is_interrupted_ends_as_shells_have_it(folder: Path) -> None:
     class Interrupted(io.RawIOBase):
         def readable(self) -> bool:

@@ -11,9 +11,11 @@ from agentops_memory.domain.errors import TimedOut
 from agentops_memory.domain.model.ranking import Scored
 from agentops_memory.domain.model.search import Filter
 from agentops_memory.domain.text.query import Query
-from agentops_memory.storage.sqlite.fts.search import Search
+from agentops_memory.storage.postgresql.words.search import PostgresSearch
+from agentops_memory.storage.sqlite.fts.search import SqliteSearch
 
 from .callers import calling, made_key
+from .engines import is_postgresql
 from .service import Service, serving
 from .stores import NEVER, entry, store
 
@@ -194,18 +196,21 @@ def test_a_key_for_some_projects_sees_no_store(tmp_path: Path) -> None:
 def test_what_was_found_in_time_is_kept_when_a_store_takes_too_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted_in_stores(self: Search, query: Query, seen: Filter, limit: int) -> list[Scored]:
+    def interrupted_in_stores(
+        self: SqliteSearch, query: Query, seen: Filter, limit: int
+    ) -> list[Scored]:
         if seen.store is not None:
             raise TimedOut("Looking for words took too long.")
-        return best(self, query, seen, limit)
+        return list(best(self, query, seen, limit))
 
-    best = Search.best
+    search: Any = PostgresSearch if is_postgresql() else SqliteSearch
+    best = search.best
     with serving(tmp_path / "memory.db") as service:
         service.save("zebra", title="best")
         service.save("hens", title="newest")
         home = store(service.http)
         entry(service.http, home, "a.md", "zebra")
-        monkeypatch.setattr(Search, "best", interrupted_in_stores)
+        monkeypatch.setattr(search, "best", interrupted_in_stores)
         query = {"project": "demo", "stores": home["id"], "query": "zebra", "explain": "true"}
 
         answer = service.http.get("/context", params=query).json()

@@ -23,6 +23,7 @@ from agentops_memory.cli import process as terminating
 
 from .callers import made_key, revoke
 from .engine import locked
+from .engines import storage_at
 from .process import environment, free_port, until
 from .raw import request, wire
 from .service import Service, observation, serving
@@ -54,6 +55,7 @@ def broken(tmp_path: Path) -> Iterator[Service]:
         yield service
 
 
+@pytest.mark.sqlite_files
 def test_damage_in_an_export_is_a_line_of_the_log_and_an_answer_without_an_end(
     broken: Service, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -108,6 +110,7 @@ def test_a_save_that_is_cut_off_in_the_end_leaves_no_stack_in_the_log(
     assert [(it.message, it.exc_info) for it in errors] == [("requests are cut off", None)]
 
 
+@pytest.mark.sqlite_files
 @pytest.mark.parametrize("reach", ["over HTTP", "on the file"])
 def test_an_export_that_breaks_off_says_so_and_leaves_the_file_as_it_was(
     broken: Service, tmp_path: Path, reach: str, caplog: pytest.LogCaptureFixture
@@ -131,6 +134,7 @@ def test_an_export_that_breaks_off_says_so_and_leaves_the_file_as_it_was(
     assert set(tmp_path.iterdir()) == before
 
 
+@pytest.mark.sqlite_files
 def test_an_export_that_cannot_begin_is_refused_as_ever(tmp_path: Path) -> None:
     done = Terminal({"MEMORY_DB_PATH": str(tmp_path / "none.db")}).run("export")
 
@@ -185,7 +189,7 @@ def test_a_command_whose_output_is_not_read_ends_all_the_same(tmp_path: Path) ->
     hasty = "from agentops_memory.cli import main, process; process.TIMEOUT = 1; main()"
     process = subprocess.Popen(
         [sys.executable, "-c", hasty, "export"],
-        env=environment({"MEMORY_DB_PATH": str(tmp_path / "memory.db"), "PYTHONUNBUFFERED": ""}),
+        env=environment({**storage_at(tmp_path / "memory.db"), "PYTHONUNBUFFERED": ""}),
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, pipesize=PAGE,
     )  # fmt: skip
     assert process.stdout is not None

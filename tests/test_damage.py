@@ -23,7 +23,8 @@ from agentops_memory.web import health
 from .callers import calling, made_key
 from .database import assert_index_is_whole
 from .engine import opened, save
-from .files import assert_sound, rows
+from .engines import rows
+from .files import assert_sound
 from .harming import WORDS, harmed, page_of
 from .process import run, until
 from .recall import context, search, titles

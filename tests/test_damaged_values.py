@@ -43,7 +43,7 @@ from .damaged_values import (
 )
 from .database import assert_index_is_whole
 from .engine import opened, save, saving, together
-from .files import rows
+from .engines import rows
 from .process import until
 from .service import START, Service, serving
 from .test_doctor import patient
@@ -141,8 +141,14 @@ def test_reads_go_on_when_every_value_of_a_table_is_damaged(
         assert failures(asked(service, made.known)) == []
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("damages", CASES, ids=_name)
+def _marked(cases: list[tuple[Damage, ...]]) -> Iterator[object]:
+    """Each as slow; two of three, which are of kinds that the third has, as heavy."""
+    for number, case in enumerate(cases):
+        mark = pytest.mark.heavy if number % 3 else pytest.mark.slow
+        yield pytest.param(case, id=_name(case), marks=mark)
+
+
+@pytest.mark.parametrize("damages", [*_marked(CASES)])
 def test_all_goes_on_whatever_columns_hold(
     damages: tuple[Damage, ...], path: Path, made: Made
 ) -> None:
@@ -286,8 +292,7 @@ def test_a_space_becomes_of_the_kind_that_it_was(path: Path) -> None:
 BOUND = {"agent_spaces", "memories", "seals"}  # the place to which a confidential value is bound
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("damages", CASES, ids=_name)
+@pytest.mark.parametrize("damages", [*_marked(CASES[1:] + CASES[:1])])
 def test_all_is_well_after_the_doctor_has_mended_columns(
     damages: tuple[Damage, ...], path: Path, made: Made
 ) -> None:

@@ -13,12 +13,12 @@ from agentops_memory.domain.model.access import OPERATOR
 from agentops_memory.domain.model.search import Filter
 from agentops_memory.domain.ports.engine import Transaction
 from agentops_memory.domain.text.query import understood
+from agentops_memory.storage.postgresql.words import search as postgresql_search
 from agentops_memory.storage.sqlite import SqliteEngine
-from agentops_memory.storage.sqlite.base import connection
 from agentops_memory.storage.sqlite.fts import search as sqlite_search
 
 from .database import imported
-from .engine import run, save
+from .engine import run, save, slow_words
 from .explaining import explained
 from .recall import context, search, titles
 from .service import Service, observation, serving
@@ -32,7 +32,7 @@ def hasty(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> Iterator[Service]:
     """A service that never has time for words, with five memories of which the first fits best."""
-    monkeypatch.setattr(connection, "PROGRESS", 1)
+    slow_words(tmp_path / "memory.db", monkeypatch)
     with serving(tmp_path / "memory.db", MEMORY_RECALL_LIMIT=request.param) as service:
         service.save("apples and pears grow here", title="best", session_id="s0")
         for number in range(1, 5):
@@ -51,8 +51,9 @@ def test_the_newest_stand_in_for_the_best(hasty: Service) -> None:
 def test_words_leave_time_for_what_stands_in_for_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "PROGRESS", 1)
-    monkeypatch.setattr(sqlite_search, "READ_LIMIT", sqlite_search.AFTERWARDS)
+    slow_words(tmp_path / "memory.db", monkeypatch)
+    for module in (sqlite_search, postgresql_search):
+        monkeypatch.setattr(module, "READ_LIMIT", module.AFTERWARDS)
     with serving(tmp_path / "memory.db", MEMORY_RECALL_LIMIT="1h") as service:
         service.save("apples grow here", title="best", session_id="s0")
         service.save("newest", title="newest", session_id="s1")
@@ -98,7 +99,7 @@ def test_a_text_without_words_is_answered_as_ever(hasty: Service) -> None:
 
 def test_filters_hold_for_what_stands_in(hasty: Service) -> None:
     hasty.save("secret", title="theirs", project="other")
-    hasty.save("law", title="all", project="other", scope="global")
+    hasty.save("apples", title="all", project="other", scope="global")
     hasty.save("fix", title="fix", type="bugfix", tags=["core"])
 
     assert "theirs" not in titles(search(hasty, PROMPT, project="demo"))
@@ -121,7 +122,7 @@ def test_the_limit_ends_with_the_words_however_much_is_read_then(tmp_path: Path)
 def test_with_time_enough_the_best_are_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "PROGRESS", 1)
+    slow_words(tmp_path / "memory.db", monkeypatch)
     with serving(tmp_path / "memory.db", MEMORY_RECALL_LIMIT="1h") as service:
         service.save("apples", title="best")
         service.save("other", title="newest", session_id="s2")
@@ -132,7 +133,7 @@ def test_with_time_enough_the_best_are_found(
 
 
 def test_only_what_is_inside_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "PROGRESS", 1)
+    slow_words(tmp_path / "memory.db", monkeypatch)
     query = understood("apple")
 
     def within(tx: Transaction) -> int:

@@ -43,6 +43,7 @@ CHECKED_ELSEWHERE = {
     "console-install": "test_the_commands_that_install_are_those_of_the_checks",
     "console-make": "test_every_make_target_in_the_documents_exists",
     "console-cluster": "test_a_cluster_command_names_what_exists",
+    "console-postgresql": "test_the_commands_on_a_database_print_what_the_document_says",
     "console-host": "test_a_command_for_a_machine_names_what_exists",  # in test_machine.py
 }
 NO_COMMANDS = {"text", "mermaid", "json", "sql", "python", "ini", "toml", "yaml"}
@@ -90,21 +91,35 @@ def test_the_commands_of_a_document_print_what_it_says(document: Path, tmp_path:
                 command = command.replace(
                     "agentops-memory demo", f"agentops-memory demo --url {service.url}"
                 )
-                command = PROGRAM.sub(lambda found: PROGRAMS[found[1]], command)
                 service.clock.now = datetime.now(UTC)  # as the commands on the file have it
-                done = subprocess.run(
-                    ["bash", "-euo", "pipefail", "-c", command],
-                    cwd=ROOT if re.search("pytest|docs/", step.command) else tmp_path,
-                    # The service's file is where the commands look for it, unless told.
-                    env={**os.environ, "MEMORY_DB_PATH": str(service.path)},
-                    capture_output=True, text=True, timeout=60, check=False,
-                )  # fmt: skip
+                folder = ROOT if re.search("pytest|docs/", step.command) else tmp_path
+                # The service's file is where the commands look for it, unless told.
+                assert_prints(step, command, folder, MEMORY_DB_PATH=str(service.path))
 
-                assert done.returncode == 0, (step.command, done.stderr)
-                assert re.fullmatch(as_pattern(step.output), done.stdout.strip(), re.DOTALL), (
-                    step.command,
-                    done.stdout,
-                )
+
+@pytest.mark.slow
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_the_commands_on_a_database_print_what_the_document_says(
+    document: Path, postgresql: str, tmp_path: Path
+) -> None:
+    for block in blocks(document, "console-postgresql"):
+        for step in steps(block):
+            assert_prints(step, step.command, tmp_path, MEMORY_DATABASE_URL=postgresql)
+
+
+def assert_prints(step: Step, command: str, folder: Path, **variables: str) -> None:
+    """What a command prints there, with these settings, is what the document says of the step."""
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", PROGRAM.sub(lambda it: PROGRAMS[it[1]], command)],
+        cwd=folder, env={**os.environ, **variables},
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+    assert done.returncode == 0, (step.command, done.stderr)
+    assert re.fullmatch(as_pattern(step.output), done.stdout.strip(), re.DOTALL), (
+        step.command,
+        done.stdout,
+    )
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)

@@ -29,7 +29,7 @@ from agentops_memory.storage.sqlite.maintenance.storage_stats import storage_sta
 from agentops_memory.storage.sqlite.schema.migrate import planned
 
 from .damages import CASES, Case, beside, running
-from .files import rows as stored
+from .engines import rows as stored
 from .terminal import Terminal
 
 ROOT = Path(__file__).parents[1]

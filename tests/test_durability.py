@@ -13,7 +13,8 @@ from agentops_memory.local import LocalService
 from agentops_memory.storage.sqlite.base.connection import connect
 
 from .another import another
-from .files import assert_sound, rows
+from .engines import rows
+from .files import assert_sound
 from .process import Load, served, stored, until
 from .service import observation, serving
 

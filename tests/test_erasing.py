@@ -120,6 +120,7 @@ def test_the_words_are_gone_while_saves_go_on(tmp_path: Path) -> None:
     assert_sound(tmp_path / "memory.db", live=200)
 
 
+@pytest.mark.sqlite_files
 def test_a_reader_of_an_older_state_holds_it_back_and_saves_go_on(service: Service) -> None:
     memory = service.save(HIDDEN)["id"]
     with held_open(service.path):
@@ -134,6 +135,7 @@ def test_a_reader_of_an_older_state_holds_it_back_and_saves_go_on(service: Servi
     assert remains(service.path.parent, "xylograph") == set()
 
 
+@pytest.mark.sqlite_files
 def test_what_a_killed_process_left_pending_is_done_by_the_next(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     with served(path) as (program, http), held_open_later(path) as hold:
@@ -177,6 +179,7 @@ def test_what_another_engine_erased_is_finished_by_the_sweep(tmp_path: Path) -> 
         assert remains(tmp_path, "xylograph", "zanzibar") == set()
 
 
+@pytest.mark.sqlite_files
 def test_a_command_can_finish_what_it_has_erased(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     with serving(path) as service:
@@ -197,6 +200,7 @@ def test_a_command_can_finish_what_it_has_erased(tmp_path: Path) -> None:
 # Files that were used before
 
 
+@pytest.mark.sqlite_files
 def test_a_file_of_the_original_is_rid_of_what_was_deleted_in_it(tmp_path: Path) -> None:
     path = forgetful(tmp_path)
 
@@ -207,6 +211,7 @@ def test_a_file_of_the_original_is_rid_of_what_was_deleted_in_it(tmp_path: Path)
     assert_sound(path, live=19)
 
 
+@pytest.mark.sqlite_files
 def test_a_file_that_could_not_be_written_anew_is_with_the_next_erasure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -307,6 +312,7 @@ def test_an_unknown_receipt_is_not_found(service: Service, unknown: str) -> None
     assert (answer.status_code, answer.json()) == (404, {"error": "No such erasure."})
 
 
+@pytest.mark.sqlite_files
 def test_a_receipt_names_the_copies_that_are_not_reached(service: Service) -> None:
     for name in ("memory.db.before-upgrade", "memory.db.before-upgrade-2", "other.before-upgrade"):
         (service.path.parent / name).write_text("a copy")

@@ -15,8 +15,9 @@ from agentops_memory.storage.sqlite import SqliteEngine
 from agentops_memory.storage.sqlite.maintenance.storage_stats import storage_stats
 
 from .database import assert_index_is_whole
+from .engine import opened
+from .engines import rows
 from .erasing import gone, receipt, remains
-from .files import rows
 from .process import until
 from .requirements import requirement
 from .service import START, Clock, Service, serving
@@ -76,6 +77,7 @@ def test_a_sweep_goes_in_steps_and_one_that_is_cut_off_goes_on(service: Service)
     assert_index_is_whole(service.path)
 
 
+@pytest.mark.sqlite_files
 @requirement("life:3:kept")
 @pytest.mark.parametrize("is_deleted", [False, True])
 def test_it_goes_by_the_later_of_its_end_and_its_last_change(
@@ -187,8 +189,8 @@ def run(
     retention: Retentions = KEPT,
 ) -> T:
     async def with_engine() -> T:
-        opened = SqliteEngine.opened(service.path, clock=Clock(at), retention=retention)
-        async with opened as engine:
+        opening = opened(service.path, clock=Clock(at), retention=retention)
+        async with opening as engine:
             return await work(engine)
 
     return asyncio.run(with_engine())

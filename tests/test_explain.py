@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from agentops_memory.domain.model.ranking import WEIGHTS
 from agentops_memory.storage.sqlite.base.connection import connect
-from agentops_memory.storage.sqlite.base.dialect import TOKENIZER
+from agentops_memory.storage.stems import TOKENIZER
 
 from .explaining import assert_true, explained, plain_of
 from .service import Service, serving

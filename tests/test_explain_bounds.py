@@ -18,8 +18,8 @@ from agentops_memory.domain.model.search import (
 from agentops_memory.domain.recall import explanation
 from agentops_memory.domain.recall.budget import packed
 from agentops_memory.domain.text.query import understood
-from agentops_memory.storage.sqlite.base import connection
 
+from .engine import slow_words
 from .explaining import explained
 from .service import Service, serving
 
@@ -87,7 +87,7 @@ def test_what_a_prompt_says_beyond_its_limit_is_not_even_dropped(service: Servic
 @pytest.fixture
 def impatient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
     """A service in which words always take too long."""
-    monkeypatch.setattr(connection, "PROGRESS", 1)
+    slow_words(tmp_path / "impatient.db", monkeypatch)
     with serving(tmp_path / "impatient.db", MEMORY_RECALL_LIMIT="0") as service:
         yield service
 
@@ -112,11 +112,12 @@ def test_words_that_take_too_long_are_said_to_have(impatient: Service) -> None:
     assert [hit["explain"]["method"] for hit in answer["results"]] == ["recency"]
 
 
+@pytest.mark.sqlite_files
 def test_an_explanation_that_takes_too_long_is_left_out_and_said_to_be(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service.save("apple")
-    monkeypatch.setattr(connection, "PROGRESS", 1)
+    slow_words(service.path, monkeypatch)
     monkeypatch.setattr(explanation, "TIMEOUT", timedelta(seconds=-1))
 
     answer = explained(service, "/search", q="apple", why_not=1)

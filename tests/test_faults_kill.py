@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from .files import assert_sound, rows
+from .engines import rows
+from .files import assert_sound
 from .losses import Losses
 from .onlookers import looked_on
 from .process import Load, served, until

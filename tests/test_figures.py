@@ -2,10 +2,8 @@
 
 import asyncio
 import re
-import sqlite3
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from typing import cast
@@ -23,6 +21,7 @@ from agentops_memory.telemetry import measures as m
 
 from .callers import calling, made_key
 from .engine import locked, turns
+from .engines import rows
 from .measures import key, measured
 from .process import until
 from .service import Service, observation, serving
@@ -64,11 +63,11 @@ def _counted_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def stored_revisions(path: Path) -> int:
-    with closing(sqlite3.connect(path)) as database:
-        (count,) = database.execute("SELECT count(*) FROM revisions").fetchone()
-        return int(count)
+    ((count,),) = rows(path, "SELECT count(*) FROM revisions")
+    return int(count)
 
 
+@pytest.mark.sqlite_files
 def test_sizes_rows_and_commits_are_those_of_the_database(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,6 +114,7 @@ def test_pins_and_reviews_are_those_of_live_memories(service: Service) -> None:
     assert seen() == (1, 1)
 
 
+@pytest.mark.sqlite_files
 def test_what_is_told_of_databases_is_of_all_that_are_open(tmp_path: Path) -> None:
     with serving(tmp_path / "memory.db") as service:
         for tenant in ("default", "acme"):
@@ -132,6 +132,7 @@ def test_what_is_told_of_databases_is_of_all_that_are_open(tmp_path: Path) -> No
         assert seen[key("memory_wal_bytes")] == sum(logs) > max(logs)
 
 
+@pytest.mark.sqlite_files
 def test_writes_wait_in_the_line_of_their_tenant_and_count_all_the_same(tmp_path: Path) -> None:
     with serving(tmp_path / "memory.db") as service:
         token = made_key(service.path, tenant="acme")
@@ -179,8 +180,7 @@ def test_rows_that_cannot_be_counted_now_stay_what_they_were(
 def test_a_scrape_does_not_fail_with_the_count(service: Service) -> None:
     service.save("apple")
     assert measured(service)[key("memory_rows", table="memories")] == 1
-    with closing(sqlite3.connect(service.path)) as other:
-        other.execute("DROP TABLE revisions")
+    rows(service.path, "ALTER TABLE revisions RENAME TO elsewhere")
 
     assert measured(service)[key("memory_rows", table="memories")] == 1
 

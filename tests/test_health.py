@@ -47,6 +47,7 @@ def ready(http: httpx.Client) -> tuple[int, Any]:
     return answer.status_code, answer.json()
 
 
+@pytest.mark.sqlite_files
 def test_all_is_well(service: Service) -> None:
     for path in ("/health", "/health/live", "/health/startup"):
         answer = service.http.get(path)
@@ -62,6 +63,7 @@ def test_all_is_well(service: Service) -> None:
     assert found["checks"]["index"]["rows"] == 0
 
 
+@pytest.mark.sqlite_files
 def test_each_look_writes_to_the_disk(service: Service) -> None:
     first, second = (ready(service.http)[1]["checks"]["wal"]["bytes"] for _ in range(2))
 
@@ -78,6 +80,7 @@ def test_to_ask_leaves_the_memories_alone(service: Service) -> None:
     assert service.http.get("/export").content == before
 
 
+@pytest.mark.sqlite_files
 def test_a_write_that_takes_too_long_is_no_readiness(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,6 +98,7 @@ def test_a_write_that_takes_too_long_is_no_readiness(
     assert ready(service.http)[0] == 200
 
 
+@pytest.mark.sqlite_files
 def test_a_full_disk_is_no_readiness_until_there_is_space_again(tmp_path: Path) -> None:
     with (
         disk(tmp_path / "disk", size=4 << 20) as folder,
@@ -112,6 +116,7 @@ def test_a_full_disk_is_no_readiness_until_there_is_space_again(tmp_path: Path) 
         until(lambda: ready(http)[0] == 200)
 
 
+@pytest.mark.sqlite_files
 def test_a_file_that_a_newer_program_has_changed_is_no_readiness(service: Service) -> None:
     with closing(sqlite3.connect(service.path)) as other:
         other.execute("PRAGMA user_version = 999")
@@ -120,6 +125,7 @@ def test_a_file_that_a_newer_program_has_changed_is_no_readiness(service: Servic
         assert found["checks"]["database"] == {"status": "ok"}
 
 
+@pytest.mark.sqlite_files
 def test_to_ask_writes_only_what_is_there(service: Service) -> None:
     with closing(sqlite3.connect(service.path)) as other:
         other.execute("PRAGMA application_id = 5")
@@ -142,6 +148,7 @@ def folder_gone(file: Path) -> None:
     shutil.rmtree(file.parent)
 
 
+@pytest.mark.sqlite_files
 @pytest.mark.parametrize("harm", [deleted, replaced, folder_gone])
 def test_a_file_that_is_not_in_its_place_any_more_is_no_readiness(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, harm: Callable[[Path], None]
@@ -161,6 +168,7 @@ def test_a_file_that_is_not_in_its_place_any_more_is_no_readiness(
         assert service.http.get("/metrics").status_code == 200
 
 
+@pytest.mark.sqlite_files
 @pytest.mark.parametrize("harm", [deleted, replaced, folder_gone])
 def test_a_save_into_a_file_that_is_not_in_its_place_is_refused_and_reads_go_on(
     service: Service, harm: Callable[[Path], None]
@@ -180,6 +188,7 @@ def test_a_save_into_a_file_that_is_not_in_its_place_is_refused_and_reads_go_on(
         assert list(stored(service.path)) == ["before"]
 
 
+@pytest.mark.sqlite_files
 @pytest.mark.parametrize(
     ("bound", "check", "status"),
     [
@@ -199,6 +208,7 @@ def test_what_nears_its_end_is_told(
     assert ("error" in found) == (status == "failed")
 
 
+@pytest.mark.sqlite_files
 def test_a_warning_hides_no_failure(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "LONG", 0)
     with closing(sqlite3.connect(service.path)) as other:
@@ -210,6 +220,7 @@ def test_a_warning_hides_no_failure(service: Service, monkeypatch: pytest.Monkey
     assert found["error"] == found["checks"]["migrations"]["detail"]
 
 
+@pytest.mark.sqlite_files
 def test_an_index_that_was_out_of_line_is_told(tmp_path: Path) -> None:
     telemetry = Telemetry.started(None)
     with serving(tmp_path / "memory.db", telemetry=telemetry) as service:
@@ -221,6 +232,7 @@ def test_an_index_that_was_out_of_line_is_told(tmp_path: Path) -> None:
     assert (found["checks"]["index"]["status"], found["checks"]["index"]["rows"]) == ("warning", 3)
 
 
+@pytest.mark.sqlite_files
 def test_however_often_it_is_asked_it_is_looked_once_in_a_while(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -237,6 +249,7 @@ def test_however_often_it_is_asked_it_is_looked_once_in_a_while(
     assert "\nmemory_commit_batch_size_sum 1.0\n" in text
 
 
+@pytest.mark.sqlite_files
 def test_what_is_looked_at_is_the_database_of_the_default_tenant(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -284,6 +297,7 @@ def test_those_who_wait_for_a_slow_look_are_told_what_it_found(
     assert looks == 1
 
 
+@pytest.mark.sqlite_files
 def test_while_it_starts_it_is_alive_and_neither_started_nor_ready(tmp_path: Path) -> None:
     with starting(tmp_path / "memory.db") as (process, http, lock):
         assert http.get("/health/live").status_code == 200

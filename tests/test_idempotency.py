@@ -19,9 +19,9 @@ from agentops_memory.domain.memories.saves import ids_of_saved, save, saved_agai
 from agentops_memory.domain.model.access import DEFAULT_TENANT, NOT_YOUR_PROJECT, Role, patterns
 from agentops_memory.domain.model.keys import Key, issued
 
-from .callers import OPERATOR, calling, key_file, made_key
+from .callers import OPERATOR, calling, heard, key_file, made_key
+from .engines import broken, quota, rows
 from .erasing import erased, gone, remains
-from .files import rows
 from .process import served
 from .raw import Wire, request
 from .service import PLAIN, START, Clock, Service, observation, serving
@@ -396,20 +396,18 @@ def test_a_conflict_is_not_remembered(service: Service) -> None:
 
 def test_a_change_that_failed_is_not_remembered(service: Service) -> None:
     """The disk takes the change, and not the record of it."""
-    rows(
-        service.path,
-        "CREATE TRIGGER broken BEFORE INSERT ON done BEGIN SELECT RAISE(ABORT, 'no'); END",
-    )
-    assert saving(service.http, "a pear").status_code == 409
-    assert service.http.get("/stats").json()["total_observations"] == 0
-    rows(service.path, "DROP TRIGGER broken")
+    with broken(service.path, "INSERT", "done"):
+        assert saving(service.http, "a pear").status_code == 409
+        assert service.http.get("/stats").json()["total_observations"] == 0
 
     answer = saving(service.http, "a pear")
     assert (answer.json()["action"], is_replay(answer)) == ("created", False)
 
 
 def test_a_full_tenant_still_answers_as_before_and_deletes(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db", MEMORY_TENANT_QUOTA="1MiB") as service:
+    with serving(
+        tmp_path / "memory.db", MEMORY_TENANT_QUOTA=quota(tmp_path / "memory.db", 1024)
+    ) as service:
         first = saving(service.http, "a pear")
         for number in count():
             if saving(service.http, f"{number} " * 5000, f"k{number}").status_code == 507:
@@ -513,6 +511,7 @@ class Holder:
 
     def _put(self, key: Key) -> None:
         key_file(self._path).create(key, at=START, by=OPERATOR)
+        heard(self._path)
 
 
 @pytest.fixture

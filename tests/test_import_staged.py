@@ -5,11 +5,10 @@ import io
 import json
 import os
 import signal
-import sqlite3
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, asynccontextmanager, closing
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import timedelta
 from functools import wraps
@@ -63,7 +62,9 @@ from agentops_memory_client.contract import reading
 
 from . import raw
 from .callers import calling, made_key
-from .files import assert_sound, rows
+from .engine import opened
+from .engines import rows
+from .files import assert_sound
 from .forks import PROGRAM
 from .process import program, run, served, until
 from .service import Clock, observation, serving
@@ -102,14 +103,6 @@ def document(size: int, **fields: Any) -> Document:
 
 def of(**parts: object) -> Document:
     return Document(io.BytesIO(json.dumps(parts).encode()), Clock()())
-
-
-@asynccontextmanager
-async def opened(
-    path: Path, clock: Callable[[], Any] | None = None, quota: int | None = None
-) -> AsyncIterator[SqliteEngine]:
-    async with SqliteEngine.opened(path, clock=clock or Clock(), quota=quota) as engine:
-        yield engine
 
 
 async def exported(engine: Engine) -> list[object]:
@@ -298,6 +291,7 @@ def draft() -> Draft:
 # Refused before it is accepted
 
 
+@pytest.mark.sqlite_files
 @awaited
 async def test_an_import_beyond_the_quota_leaves_nothing(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
@@ -312,6 +306,7 @@ async def test_an_import_beyond_the_quota_leaves_nothing(tmp_path: Path) -> None
     assert left(path) == (0, 0)
 
 
+@pytest.mark.sqlite_files
 @pytest.mark.parametrize("times", [0, 2])
 @awaited
 async def test_an_import_is_accepted_that_will_fit_once_it_is_indexed(
@@ -330,6 +325,7 @@ async def test_an_import_is_accepted_that_will_fit_once_it_is_indexed(
                 await accepting
 
 
+@pytest.mark.sqlite_files
 @awaited
 async def test_what_waits_already_leaves_less_room_for_the_next_import(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
@@ -551,6 +547,7 @@ async def test_a_full_disk_leaves_the_rest_to_be_completed_and_says_so(tmp_path:
         assert len(await contents(engine)) == LARGE
 
 
+@pytest.mark.sqlite_files
 @awaited
 async def test_an_erased_project_takes_its_rows_that_wait_along(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
@@ -701,13 +698,14 @@ async def test_a_row_that_is_damaged_is_left_out_and_the_others_are_stored(
     path = tmp_path / "memory.db"
     async with opened(path) as engine:
         await staged(engine, document(LARGE))
-        with closing(sqlite3.connect(path)) as database:
-            database.execute(
-                """UPDATE import_rows SET row = json_set(row, '$[9]', json(?)) WHERE number =
-                   (SELECT max(number) FROM import_rows)""",
-                (value,),
-            )
-            database.commit()
+        ((number, row),) = rows(
+            path, "SELECT number, row FROM import_rows ORDER BY number DESC LIMIT 1"
+        )
+        damaged = json.dumps([*json.loads(row)[:9], json.loads(value), *json.loads(row)[10:]])
+        rows(
+            path, "UPDATE import_rows SET row = :row WHERE number = :number",
+            row=damaged, number=number,
+        )  # fmt: skip
         assert await Transfer(engine=engine).resume(OPERATOR)
 
         assert len(await contents(engine)) == LARGE - 1
@@ -722,12 +720,12 @@ async def test_a_row_that_is_none_is_left_out_and_the_others_are_stored(
     path = tmp_path / "memory.db"
     async with opened(path) as engine:
         await staged(engine, document(LARGE))
-        with closing(sqlite3.connect(path)) as database, database:
-            database.execute(
-                """UPDATE import_rows SET row = ? WHERE number =
-                   (SELECT max(number) FROM import_rows)""",
-                (row,),
-            )
+        rows(
+            path,
+            """UPDATE import_rows SET row = :row WHERE number =
+               (SELECT max(number) FROM import_rows)""",
+            row=row,
+        )
         assert await Transfer(engine=engine).resume(OPERATOR)
 
         assert len(await contents(engine)) == LARGE - 1
@@ -760,6 +758,7 @@ async def test_a_row_that_its_caller_may_not_store_any_more_is_left_out(tmp_path
         assert await contents(engine) == {"Rest."}
 
 
+@pytest.mark.sqlite_files
 @awaited
 async def test_no_secret_waits_to_be_stored(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
@@ -804,6 +803,7 @@ def test_the_next_start_completes_what_was_accepted(tmp_path: Path) -> None:
         until(lambda: service.http.get("/stats").json()["total_observations"] == LARGE)
 
 
+@pytest.mark.sqlite_files
 def test_a_tenant_s_import_goes_on_once_its_database_is_opened(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     other = tenant_file(path, TenantId("acme"))
@@ -865,6 +865,7 @@ def large_file(folder: Path, size: int) -> Path:
     return file
 
 
+@pytest.mark.sqlite_files
 def test_sigterm_ends_an_import_with_one_line_and_leaves_no_file(tmp_path: Path) -> None:
     path, pipe = tmp_path / "memory.db", tmp_path / "pipe"
     os.mkfifo(pipe)
@@ -890,6 +891,7 @@ signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
 """
 
 
+@pytest.mark.sqlite_files
 def test_sigterm_ends_an_import_whose_pipe_is_silent_though_nothing_wakes_it(
     tmp_path: Path,
 ) -> None:

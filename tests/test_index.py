@@ -17,12 +17,14 @@ from agentops_memory.domain.model.memory import Memory, MemoryId
 from agentops_memory.domain.model.search import Filter
 from agentops_memory.domain.model.space import Space, project_name
 from agentops_memory.domain.text.query import understood
+from agentops_memory.storage.search import groups
+from agentops_memory.storage.search.visibility import PRIOR
 from agentops_memory.storage.sqlite.base.connection import connect
 from agentops_memory.storage.sqlite.engine import writer
 from agentops_memory.storage.sqlite.engine.transaction import SqliteTransaction
-from agentops_memory.storage.sqlite.fts import documents, index, partitions, pending
+from agentops_memory.storage.sqlite.fts import documents, index, pending
 from agentops_memory.storage.sqlite.fts.partitions import Partitions
-from agentops_memory.storage.sqlite.fts.tables import PRIOR, table
+from agentops_memory.storage.sqlite.fts.tables import table
 
 from .database import assert_index_is_whole, imported
 from .requirements import requirement
@@ -116,6 +118,7 @@ def body(*saved: str | None) -> dict[str, object]:
     }
 
 
+@pytest.mark.sqlite_files
 @requirement("agentops:observations:delete-keeps-index", "agentops:fault:repeated-deletes")
 @settings(
     max_examples=12,
@@ -137,6 +140,7 @@ def test_the_index_equals_one_built_afresh(events: list[tuple[Any, ...]]) -> Non
         assert_index_is_exact(service.path)
 
 
+@pytest.mark.sqlite_files
 @requirement("agentops:observations:delete-keeps-index", "agentops:fault:repeated-deletes")
 def test_repeated_deletes_of_every_kind_leave_the_index_exact(service: Service) -> None:
     for content in TEXTS:
@@ -150,6 +154,7 @@ def test_repeated_deletes_of_every_kind_leave_the_index_exact(service: Service) 
     assert [hit["id"] for hit in service.http.get("/search?q=apple&limit=2").json()] == [9, 12]
 
 
+@pytest.mark.sqlite_files
 def test_a_refused_write_leaves_the_index_exact(service: Service) -> None:
     service.save("apple", topic_key="k")
     service.http.delete("/observations/1")
@@ -194,7 +199,7 @@ def small_partitions() -> Iterator[None]:
         patched.setattr(pending, "MAX_STEP", 40)
         patched.setattr(documents, "KNOWN", 3)
         for name, value in {"MOST_PROJECTS": 3, "MOST_MEMORIES": 4, "OVERSIZED": 2}.items():
-            patched.setattr(partitions, name, value)
+            patched.setattr(groups, name, value)
         yield
 
 
@@ -268,6 +273,7 @@ READS: dict[str, tuple[Callable[[SqliteTransaction, Memory], object], set[str]]]
 }
 
 
+@pytest.mark.sqlite_files
 @pytest.mark.parametrize("name", READS)
 def test_a_read_goes_by_an_index(service: Service, name: str) -> None:
     service.save("one", title="first")

@@ -13,6 +13,7 @@ import pytest
 from agentops_memory.domain.lifecycle import projects
 from agentops_memory.domain.memories import saves, writes
 from agentops_memory.domain.model.access import OPERATOR
+from agentops_memory.domain.model.bm25 import Totals
 from agentops_memory.domain.model.memory import Draft, MemoryId, SessionId, Text
 from agentops_memory.domain.model.search import Filter
 from agentops_memory.domain.model.space import Project, Space
@@ -21,12 +22,12 @@ from agentops_memory.domain.text.columns import Columns
 from agentops_memory.domain.text.features import ALL, Feature
 from agentops_memory.storage.index_cache import cache as cache_module
 from agentops_memory.storage.index_cache import vectors
-from agentops_memory.storage.index_cache.area import Entry
+from agentops_memory.storage.index_cache.area import Area, Codes, Entry
 from agentops_memory.storage.index_cache.cache import CachedGroups, IndexCache, Wanted
 from agentops_memory.storage.index_cache.writes import IndexWrites
 from agentops_memory.storage.sqlite import SqliteEngine
 
-from .files import rows
+from .engines import rows
 from .service import Clock
 from .test_index_cache import read_at_once
 
@@ -218,3 +219,10 @@ def test_another_thread_may_add_codes_while_numpy_adds_up() -> None:
 
     assert list(sums) == [0]
     assert len(often) == 3
+
+
+def test_lengths_are_weighed_by_the_totals_of_the_group_that_are_asked_with() -> None:
+    area = Area(Codes((2.0, 1.0, 0.4, 2.0)), [(MemoryId(1), Entry(3, {}))])
+    first, second = Totals(1, 3), Totals(2, 30)
+    assert [*area.norms(first)] == [*first.norms([3])]
+    assert [*area.norms(second)] == [*second.norms([3])]

@@ -17,7 +17,8 @@ from agentops_memory.storage.sqlite.schema.migrate import migrated, statements
 
 from .another import another
 from .database import assert_index_is_whole
-from .files import NOW, assert_sound, beside, old_texts, rows
+from .engines import rows
+from .files import NOW, assert_sound, beside, old_texts
 from .original import original
 from .process import run
 from .recall import search, titles
@@ -136,7 +137,7 @@ def test_an_index_without_a_mark_is_made_anew(path: Path) -> None:
 def test_projects_lie_in_as_few_partitions_as_there_need_be_when_all_are_made_anew(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agentops_memory.storage.sqlite.fts.partitions.MOST_PROJECTS", 1)
+    monkeypatch.setattr("agentops_memory.storage.search.groups.MOST_PROJECTS", 1)
     with serving(path) as service:
         for number in range(20):
             service.save("apple", project=f"p{number}")

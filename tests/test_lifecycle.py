@@ -379,9 +379,9 @@ def test_a_context_tells_ages_when_it_is_asked(service: Service) -> None:
     old = saved(service, "The queue is rabbit.")
     service.clock.advance(days=1)
     saved(service, "The queue is a stream.", supersedes=[old])
-    saved(service, "The lake is deep.")
+    lake = saved(service, "The lake is deep.")
     service.clock.advance(hours=2)
-    service.http.post("/observations/3/confirm")
+    service.http.post(f"/observations/{lake}/confirm")
     service.clock.advance(seconds=30)
 
     asked = {"project": "demo", "query": "queue", "ages": "true"}

@@ -152,6 +152,7 @@ def test_the_date_of_an_answer_goes_on(tmp_path: Path, monkeypatch: pytest.Monke
         until(lambda: service.http.get("/health").headers["date"] == beginning)
 
 
+@pytest.mark.sqlite_files
 def test_a_reader_of_the_file_elsewhere_delays_the_end_little_and_the_log_says_so(
     tmp_path: Path,
 ) -> None:

@@ -18,7 +18,8 @@ import yaml
 
 from .callers import made_key
 from .chart import GOLDEN, ROOT
-from .files import assert_sound, rows
+from .engines import rows
+from .files import assert_sound
 from .losses import Losses
 from .process import DEADLINE, Load, served, stored, until
 from .service import observation

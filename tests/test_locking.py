@@ -16,7 +16,8 @@ from agentops_memory.storage.sqlite.base import connection
 from agentops_memory.storage.sqlite.base.connection import connect
 from agentops_memory.storage.sqlite.engine import engine, readers
 
-from .files import assert_sound, rows
+from .engines import rows
+from .files import assert_sound
 from .process import until
 from .raw import request, wire
 from .service import Service, observation, serving

@@ -35,10 +35,10 @@ def test_each_fault_has_a_line_under_one_heading() -> None:
 
 
 def test_each_fault_in_the_documents_has_its_test() -> None:
-    text = (ROOT / "docs" / "operations.md").read_text("utf-8")
-    section = text.partition("## Fault tolerance")[2].partition("\n## ")[0]
+    texts = [(ROOT / "docs" / it).read_text("utf-8") for it in ("operations.md", "postgresql.md")]
+    sections = [it.partition("## Fault tolerance")[2].partition("\n## ")[0] for it in texts]
 
-    listed = re.findall(r"`(test_\w+)` \|$", section, re.MULTILINE)
+    listed = re.findall(r"`(test_\w+)` \|$", "\n".join(sections), re.MULTILINE)
 
     assert sorted(listed) == sorted(those_that_tell())
 

@@ -2,14 +2,26 @@
 
 import re
 from configparser import ConfigParser
+from typing import Any
+
+import pytest
 
 import agentops_memory
 
 from .manifests import DEPLOY, NOBODY, ROOT, manifest, pod
 
+ON_A_FILE, ON_POSTGRESQL = "compose.yaml", "compose.postgresql.yaml"
 
-def test_the_composed_service_runs_like_the_pod() -> None:
-    service = manifest(DEPLOY / "compose.yaml")["services"]["memory"]
+
+def composed(name: str) -> dict[str, Any]:
+    """The services of a compose file."""
+    services: dict[str, Any] = manifest(DEPLOY / name)["services"]
+    return services
+
+
+@pytest.mark.parametrize("name", [ON_A_FILE, ON_POSTGRESQL])
+def test_the_composed_service_runs_like_the_pod(name: str) -> None:
+    service = composed(name)["memory"]
 
     assert service["image"] == f"agentops-memory:{agentops_memory.__version__}"
     assert (DEPLOY / service["build"] / "Dockerfile").resolve() == ROOT / "Dockerfile"
@@ -18,25 +30,25 @@ def test_the_composed_service_runs_like_the_pod() -> None:
     assert service["cap_drop"] == ["ALL"]
     assert service["security_opt"] == ["no-new-privileges:true"]
     assert service["mem_limit"] == "128m"
-    assert service["volumes"] == ["data:/data", "backup:/backup"]
     assert service["healthcheck"]["test"] == ["CMD", "agentops-memory", "health"]
     assert service["stop_grace_period"] == f"{pod()['terminationGracePeriodSeconds']}s"
 
 
 def test_no_port_of_a_composed_service_leaves_the_machine() -> None:
-    services = manifest(DEPLOY / "compose.yaml")["services"]
-
-    for name, service in services.items():
-        assert all(port.startswith("127.0.0.1:") for port in service["ports"]), name
+    for services in (composed(ON_A_FILE), composed(ON_POSTGRESQL)):
+        for name, service in services.items():
+            assert all(port.startswith("127.0.0.1:") for port in service.get("ports", ())), name
+    for name, service in composed(ON_A_FILE).items():
         assert (name == "memory") == ("profiles" not in service)
 
 
 def test_composed_services_find_each_other() -> None:
-    services = manifest(DEPLOY / "compose.yaml")["services"]
+    services = composed(ON_A_FILE)
     (job,) = manifest(DEPLOY / "prometheus" / "prometheus.yaml")["scrape_configs"]
     provisioning = DEPLOY / "grafana" / "provisioning"
     (source,) = manifest(provisioning / "datasources" / "prometheus.yaml")["datasources"]
 
+    assert services["memory"]["volumes"] == ["data:/data", "backup:/backup"]
     assert services["memory"]["environment"] == {
         "MEMORY_METRICS": "open", "MEMORY_BACKUP_DIR": "/backup"
     }  # fmt: skip
@@ -45,11 +57,36 @@ def test_composed_services_find_each_other() -> None:
     assert {"memory", "prometheus", "grafana"} == services.keys()
 
 
-def test_what_a_composed_service_mounts_is_there() -> None:
-    document = manifest(DEPLOY / "compose.yaml")
+def test_a_composed_service_waits_for_its_database_and_both_have_its_password() -> None:
+    services = composed(ON_POSTGRESQL)
+    memory, postgres = services["memory"], services["postgres"]
+    role, database = (postgres["environment"][f"POSTGRES_{it}"] for it in ("USER", "DB"))
+    password = r"\$\{POSTGRES_PASSWORD:\?[^}]+\}"  # noqa: S105 - a variable of compose
+
+    assert services.keys() == {"memory", "postgres"}
+    assert int(postgres["image"].removeprefix("postgres:")) >= 15
+    assert memory["depends_on"] == {"postgres": {"condition": "service_healthy"}}
+    assert postgres["healthcheck"]["test"][:2] == ["CMD", "pg_isready"]
+    assert memory["environment"].keys() == {"MEMORY_DATABASE_URL"}
+    assert re.fullmatch(
+        f"postgresql://{role}:{password}@postgres/{database}",
+        memory["environment"]["MEMORY_DATABASE_URL"],
+    )
+    assert not {"ports", "command"} & postgres.keys()
+    (secret,) = postgres["secrets"]
+    assert manifest(DEPLOY / ON_POSTGRESQL)["secrets"] == {
+        secret: {"environment": "POSTGRES_PASSWORD"}
+    }
+    assert postgres["environment"]["POSTGRES_PASSWORD_FILE"] == f"/run/secrets/{secret}"
+    assert "/deploy/.env" in (ROOT / ".gitignore").read_text("utf-8").splitlines()
+
+
+@pytest.mark.parametrize("name", [ON_A_FILE, ON_POSTGRESQL])
+def test_what_a_composed_service_mounts_is_there(name: str) -> None:
+    document = manifest(DEPLOY / name)
 
     for service in document["services"].values():
-        for mount in service["volumes"]:
+        for mount in service.get("volumes", ()):
             source = mount.split(":")[0]
             assert source in document["volumes"] or (DEPLOY / source).exists(), mount
 

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +10,12 @@ from mcp.shared.exceptions import MCPError
 
 from agentops_memory.api.kit.http import SHORT
 from agentops_memory.mcp.connection import MOST_NAMED, SessionNames
-from agentops_memory.storage.sqlite.base.connection import connect
 from agentops_memory.telemetry import Telemetry
 from agentops_memory.web.middleware import FOREIGN
 
 from .agents import BARE, MODES, agent
 from .callers import calling, made_key, revoke
+from .engines import rows
 from .otlp import grpc_collector
 from .raw import request, wire
 from .service import Service, serving
@@ -267,8 +266,7 @@ def test_an_error_inside_is_told_without_its_inside(
 ) -> None:
     with serving(tmp_path / "memory.db") as service, agent(f"{service.url}/mcp/any") as unlucky:
         service.save("Whatever.")
-        with closing(connect(service.path)) as database:
-            database.execute("ALTER TABLE sessions RENAME TO elsewhere")
+        rows(service.path, "ALTER TABLE sessions RENAME COLUMN summary TO elsewhere")
         told = unlucky.refusal("mem_context")
         with pytest.raises(Exception, match="The memory service failed") as failure:
             unlucky.resource()
@@ -276,7 +274,7 @@ def test_an_error_inside_is_told_without_its_inside(
     for text in (told, str(failure.value)):
         assert text.startswith("The memory service failed; its log has the reason.")
         assert not any(word in text for word in ("sessions", "SELECT", "Traceback", "no such"))
-    assert any("no such table" in str(record.exc_info) for record in caplog.records)
+    assert any("summary" in str(record.exc_info) for record in caplog.records)
 
 
 def test_what_a_tool_does_is_a_span_in_the_trace_of_its_request(tmp_path: Path) -> None:

@@ -15,14 +15,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from starlette.types import Receive, Scope, Send
 
 from agentops_memory import __version__
-from agentops_memory.storage.sqlite.base import connection
 from agentops_memory.telemetry import Requests, Telemetry
 from agentops_memory.telemetry import measures as m
 from agentops_memory.telemetry.measures import MEASURES, Kind
 from agentops_memory.web.middleware import route_of
 
 from .callers import calling, made_key
-from .engine import locked
+from .engine import locked, slow_words
 from .measures import key, measured
 from .otlp import Collector
 from .process import until
@@ -153,7 +152,7 @@ def test_contexts_are_counted_by_what_they_gave(service: Service) -> None:
 def test_a_context_that_took_too_long_is_counted_as_degraded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "PROGRESS", 1)
+    slow_words(tmp_path / "memory.db", monkeypatch)
     with serving(tmp_path / "memory.db", MEMORY_RECALL_LIMIT="0") as service:
         service.save("a pangolin sleeps")
         service.http.get("/context", params={"project": "demo", "query": "pangolin"})
@@ -197,6 +196,7 @@ def test_a_dry_run_takes_no_secret_out(service: Service) -> None:
     assert measured(service)[key("memory_redactions_total")] == 0
 
 
+@pytest.mark.sqlite_files
 def test_writes_that_share_a_commit_are_counted_once_each_and_refused_ones_are_not(
     service: Service,
 ) -> None:
@@ -267,6 +267,7 @@ def test_a_collector_gets_each_measure_too(tmp_path: Path, each_collector: Colle
         telemetry.metrics.count(m.PASSES, "compaction", "done")
         telemetry.metrics.count(m.CAPACITY_REFUSALS, "working")
         telemetry.metrics.show(m.INDEX_PARTITIONS, 1)
+        telemetry.metrics.show(m.DISK_FREE_BYTES, 1)  # which a database elsewhere does not tell
         telemetry.metrics.observe(m.EVENT_LOOP_LAG, 0)
         telemetry.metrics.count(m.BACKUPS, "made")
         for gauge in (m.BACKUP_INTERVAL, m.BACKUP_LAST_SUCCESS, m.BACKUP_BYTES):

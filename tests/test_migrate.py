@@ -11,7 +11,8 @@ from agentops_memory.files.service_lock import service_lock
 from agentops_memory.storage.sqlite.schema.migrate import planned
 
 from .damages import running
-from .files import NEWEST, assert_sound, rows
+from .engines import rows
+from .files import NEWEST, assert_sound
 from .original import filled
 from .terminal import Terminal
 

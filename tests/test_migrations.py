@@ -15,7 +15,6 @@ from agentops_memory.domain.errors import StartRefused
 from agentops_memory.domain.text.features import ALL
 from agentops_memory.domain.text.normalization import content_hash
 from agentops_memory.storage.sqlite.base.connection import APPLICATION_ID, connect
-from agentops_memory.storage.sqlite.base.dialect import rules
 from agentops_memory.storage.sqlite.fts.partitions import Partitions
 from agentops_memory.storage.sqlite.schema import migrate
 from agentops_memory.storage.sqlite.schema.migrate import (
@@ -24,8 +23,10 @@ from agentops_memory.storage.sqlite.schema.migrate import (
     migrated,
     statements,
 )
+from agentops_memory.storage.stems import rules
 
-from .files import NEWEST, NOW, assert_sound, beside, disk, found, mounted, rows, schema
+from .engines import rows
+from .files import NEWEST, NOW, assert_sound, beside, disk, found, mounted, schema
 from .openintent_agents import Agent
 from .original import SCHEMA, filled, original, with_wal_left
 from .process import program

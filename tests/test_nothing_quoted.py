@@ -88,6 +88,7 @@ def test_what_is_sent_is_answered_while_nothing_is_broken(tmp_path: Path) -> Non
     assert [it.text for it in answers if it.is_success and '"error":' in it.text] == []
 
 
+@pytest.mark.sqlite_files
 @pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_value_that_cannot_be_read_is_quoted_nowhere(every: bool, tmp_path: Path) -> None:
     with watching(tmp_path / "memory.db") as service:
@@ -115,6 +116,7 @@ def test_a_request_that_is_refused_is_quoted_nowhere(tmp_path: Path) -> None:
     assert not [status for status in statuses if status >= 500]
 
 
+@pytest.mark.sqlite_files
 @pytest.mark.parametrize(
     "table",
     [
@@ -136,6 +138,7 @@ def test_a_damaged_page_is_quoted_nowhere(table: str, tmp_path: Path) -> None:
     assert set(statuses) & {500, 503}
 
 
+@pytest.mark.sqlite_files
 def test_a_schema_of_garbage_is_quoted_nowhere(tmp_path: Path) -> None:
     with watching(tmp_path / "memory.db") as service:
         with closing(connect(service.path)) as database:
@@ -156,6 +159,7 @@ def test_a_schema_of_garbage_is_quoted_nowhere(tmp_path: Path) -> None:
     assert 503 in statuses
 
 
+@pytest.mark.sqlite_files
 @pytest.mark.slow
 def test_a_full_disk_and_a_lock_are_quoted_nowhere(tmp_path: Path) -> None:
     with disk(tmp_path / "disk", size=4 << 20) as folder, watching(folder / "memory.db") as service:
@@ -196,6 +200,7 @@ OF_WORK, TABLES_OF_WORK = ("doctor", "agents"), (
 )  # fmt: skip
 
 
+@pytest.mark.sqlite_files
 @pytest.mark.parametrize(
     "commands",
     [

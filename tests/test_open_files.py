@@ -24,7 +24,8 @@ from agentops_memory.web import health
 
 from . import engine
 from .callers import calling, made_key
-from .files import assert_sound, rows
+from .engines import rows
+from .files import assert_sound
 from .process import Program, run, served, stored
 from .service import Service, observation, serving
 

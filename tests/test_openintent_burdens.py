@@ -13,6 +13,7 @@ from agentops_memory.storage.sql.agents.intents import Intents
 from agentops_memory.storage.sql.agents.visibility import OPENS
 from agentops_memory.storage.sqlite.base.connection import connect
 
+from .engines import quota
 from .openintent_agents import BATCH, Agent, ok, refused
 from .openintent_team import COORDINATORS, INTENTS, TASKS, Team, report, team, working
 from .requirements import requirement
@@ -54,7 +55,9 @@ def test_a_deletion_passes_over_what_guardrails_keep_in_few_steps(
 
 @requirement("OI-34")
 def test_a_task_ends_in_a_tenant_that_is_full(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db", MEMORY_TENANT_QUOTA="1MiB") as service:
+    with serving(
+        tmp_path / "memory.db", MEMORY_TENANT_QUOTA=quota(tmp_path / "memory.db", 1024)
+    ) as service:
         lead, ada = Agent(service.http, "lead"), Agent(service.http)
         intent = ok(lead.ask("POST", INTENTS, {"title": "Invoices"}), 201)
         made = {"intent_id": intent["id"], "name": "read", "assigned_agent": "ada"}
@@ -69,6 +72,7 @@ def test_a_task_ends_in_a_tenant_that_is_full(tmp_path: Path) -> None:
         assert refused(lead.ask("POST", TASKS, made)) == (507, "QUOTA_EXCEEDED")
 
 
+@pytest.mark.sqlite_files
 @requirement("OI-30", "OI-31")
 def test_tasks_that_are_finished_are_passed_over_unread(team: Team) -> None:
     team.coordinate(team.intent())
@@ -80,6 +84,7 @@ def test_tasks_that_are_finished_are_passed_over_unread(team: Team) -> None:
     assert all("tasks_open_of_" in step or "(id=?)" in step for step in tasks), plan
 
 
+@pytest.mark.sqlite_files
 @requirement("OI-79")
 def test_whether_an_agent_takes_part_is_told_without_its_other_tasks(team: Team) -> None:
     team.work()

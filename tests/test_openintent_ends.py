@@ -7,7 +7,7 @@ from threading import Event, Thread
 import httpx
 import pytest
 
-from .files import rows
+from .engines import broken, rows
 from .openintent_agents import BATCH, MEMORY, Agent, Json, ok, refused
 from .openintent_team import INTENTS, TASKS, report
 from .process import served, until
@@ -58,12 +58,10 @@ def test_an_end_of_which_one_part_fails_leaves_the_task_as_it_was(
         lead, ada = Agent(service.http, LEAD), Agent(service.http, HAND)
         task = task_with(lead, ada, 3)
         before = ada.query(), ada.events(), ok(ada.ask("GET", f"{TASKS}/{task['id']}"))
-        deed = step.replace(" ON ", " ON ", 1)
-        rows(path, f"CREATE TRIGGER broken BEFORE {deed} BEGIN SELECT RAISE(FAIL, 'no'); END")
-        assert report(ada, task, status="completed").is_error
-        after = ada.query(), ada.events(), ok(ada.ask("GET", f"{TASKS}/{task['id']}"))
-        assert after == before
-        rows(path, "DROP TRIGGER broken")
+        with broken(path, *step.split(" ON ")):
+            assert report(ada, task, status="completed").is_error
+            after = ada.query(), ada.events(), ok(ada.ask("GET", f"{TASKS}/{task['id']}"))
+            assert after == before
         ok(report(ada, task, status="completed"))
         assert archived(lead, task) == ["0", "1", "2"]
         assert ada.query()["total"] == 0
@@ -72,32 +70,28 @@ def test_an_end_of_which_one_part_fails_leaves_the_task_as_it_was(
 @requirement("OI-93", "OI-35", "OI-34")
 def test_a_large_end_is_seen_whole_while_its_archives_are_moved(tmp_path: Path) -> None:
     path, count = tmp_path / "memory.db", 450
-    held = "CREATE TRIGGER held BEFORE DELETE ON pending_archives WHEN {} BEGIN {}; END"
     with serving(path, MEMORY_SWEEP_EVERY="50ms", MEMORY_WORKING_CAPACITY="10000") as service:
         lead, ada = Agent(service.http, LEAD), Agent(service.http, HAND)
         task = task_with(lead, ada, count)
         kept = ok(ada.ask("GET", f"{MEMORY}", params={"limit": 1}))["entries"][0]
-        rows(path, held.format("OLD.size > 0", "SELECT RAISE(FAIL, 'not now')"))
-        refusal = report(ada, task, status="completed")
-        assert refusal.is_error  # what is small moves with the status, or not at all
-        rows(path, "DROP TRIGGER held")
+        with broken(path, "DELETE", "pending_archives", when="OLD.size > 0"):
+            refusal = report(ada, task, status="completed")
+            assert refusal.is_error  # what is small moves with the status, or not at all
         ends = "(SELECT {}(id) FROM events WHERE type = 'memory.archived')"
         between = f"OLD.event_id > {ends.format('min')} AND OLD.event_id < {ends.format('max')}"
-        rows(path, held.format(between, "SELECT RAISE(FAIL, 'not now')"))
+        with broken(path, "DELETE", "pending_archives", when=between):
+            ended = ok(report(ada, task, status="completed"))
 
-        ended = ok(report(ada, task, status="completed"))
-
-        assert rows(path, "SELECT count(*) > 1 FROM pending_archives") == [(1,)]
-        everything = [str(it) for it in range(count)]
-        assert archived(lead, task) == everything
-        assert (ada.query()["total"], ada.summary()["working"]["entry_count"]) == (0, 0)
-        assert refused(ada.get(kept)) == (404, "ENTRY_NOT_FOUND")
-        assert refused(ada.patch(kept)) == (404, "ENTRY_NOT_FOUND")
-        assert ok(ada.ask("DELETE", BATCH, params={"namespace": "notes"}))["deleted"] == 0
-        again = ada.make(memory_type="working", key=kept["key"])  # the key is free at once
-        assert archived(lead, task) == everything
-        assert ended["status"] == "completed"
-        rows(path, "DROP TRIGGER held")
+            assert rows(path, "SELECT count(*) > 1 FROM pending_archives") == [(1,)]
+            everything = [str(it) for it in range(count)]
+            assert archived(lead, task) == everything
+            assert (ada.query()["total"], ada.summary()["working"]["entry_count"]) == (0, 0)
+            assert refused(ada.get(kept)) == (404, "ENTRY_NOT_FOUND")
+            assert refused(ada.patch(kept)) == (404, "ENTRY_NOT_FOUND")
+            assert ok(ada.ask("DELETE", BATCH, params={"namespace": "notes"}))["deleted"] == 0
+            again = ada.make(memory_type="working", key=kept["key"])  # the key is free at once
+            assert archived(lead, task) == everything
+            assert ended["status"] == "completed"
         until(lambda: rows(path, "SELECT count(*) FROM pending_archives") == [(0,)])
         assert archived(lead, task) == everything
         assert [it["id"] for it in ada.query()["entries"]] == [again["id"]]

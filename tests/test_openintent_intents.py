@@ -1,7 +1,6 @@
 """Intents, coordinators, grants, logs and guardrails: who may do what, and what it is worth."""
 
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,9 +13,8 @@ from openintent.models import (
     TaskStatus,
 )
 
-from agentops_memory.storage.sqlite.base.connection import connect
-
 from .callers import audit
+from .engines import rows
 from .openintent_agents import MEMORY, Agent, Json, faults, ok, refused
 from .openintent_team import COORDINATORS, INTENTS, TASKS, Team, report, team, working
 from .requirements import requirement
@@ -243,17 +241,23 @@ def test_what_is_refused_is_not_in_the_audit(team: Team) -> None:
         assert len(audit(team.service.path)) == lines
 
 
+_COLUMNS = {
+    "coordinators": "intent, agent, is_ended, details, version, granted_at, expires_at",
+    "grants": "intent, agent, permission, reason, granted_by, granted_at, expires_at",
+}
+
+
 def _multiply(path: Path, table: str, count: int) -> None:
     """Let the only row of a table be one of so many that are alike but for their ids."""
-    with closing(connect(path)) as database:
-        rows = database.execute(f"SELECT * FROM {table}")
-        (id_, *rest) = rows.fetchone()
-        assert rows.fetchone() is None
-        places = ", ".join("?" * (len(rest) + 1))
-        copies = [(f"{id_}-{number}", *rest) for number in range(1, count)]
-        database.execute("BEGIN")
-        database.executemany(f"INSERT INTO {table} VALUES ({places})", copies)
-        database.execute("COMMIT")
+    columns = _COLUMNS[table]
+    rows(
+        path,
+        f"""INSERT INTO {table} (id, {columns})
+              WITH RECURSIVE numbers (number) AS (
+                  SELECT 1 UNION ALL SELECT number + 1 FROM numbers WHERE number < :count)
+            SELECT id || '-' || number, {columns} FROM {table} CROSS JOIN numbers""",
+        count=count - 1,
+    )
 
 
 @requirement("OI-12", "OI-78")

@@ -10,7 +10,7 @@ import pytest
 from agentops_memory.files.seals import SealFile
 
 from .archives import at
-from .files import rows
+from .engines import rows
 from .openintent_agents import BATCH, MEMORY, Agent, Json, ok, refused
 from .requirements import requirement
 from .service import START, serving

@@ -8,8 +8,8 @@ import httpx
 import pytest
 
 from .archives import at
+from .engines import rows
 from .erasing import remains
-from .files import rows
 from .openintent_agents import BATCH, MEMORY, Agent, Json, ok, refused
 from .process import served, until
 from .requirements import requirement
@@ -63,6 +63,7 @@ def test_whatever_writes_a_confidential_value_leaves_it_in_no_file(
     assert len(seals(service.path)) == 2
 
 
+@pytest.mark.sqlite_files
 @requirement("OI-85")
 def test_what_is_gone_takes_its_sealed_bytes_with_it(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
@@ -184,12 +185,12 @@ def test_no_log_line_no_span_and_no_event_tells_a_confidential_value(
 @pytest.mark.parametrize(
     "moved",
     [
-        "UPDATE seals SET (key, nonce, sealed) = (SELECT key, nonce, sealed FROM seals ORDER BY 1)",
+        "UPDATE seals SET (key, nonce, sealed) = (SELECT key, nonce, sealed FROM seals LIMIT 1)",
         "UPDATE memories SET key = 'elsewhere' WHERE key = 'pear'",
         "UPDATE agent_spaces SET namespace = 'elsewhere'",
         "UPDATE agent_spaces SET agent = 'bob'",
-        "UPDATE seals SET sealed = zeroblob(length(sealed))",
-        "UPDATE seals SET nonce = x'00'",
+        "UPDATE seals SET sealed = nonce",
+        "UPDATE seals SET nonce = sealed",
         "UPDATE seals SET key = 'another'",
         "DELETE FROM seals",
     ],
@@ -206,6 +207,7 @@ def test_a_value_that_was_moved_or_changed_in_the_file_does_not_open(
     assert refused((bob if "bob" in moved else ada).get(pear)) == (503, "UNAVAILABLE")
 
 
+@pytest.mark.sqlite_files
 @requirement("OI-85")
 def test_the_means_to_encrypt_are_loaded_with_the_first_value_that_needs_them(
     tmp_path: Path,

@@ -35,7 +35,7 @@ AIMS = {
 
 
 @requirement("OW-106")
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_the_benchmark_measures_every_aim() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.openwop", *TINY],
@@ -66,6 +66,7 @@ def test_the_command_of_the_benchmark_stands_beside_its_figures() -> None:
     assert f"$(BIN)/{COMMAND}" in (ROOT / "Makefile").read_text("utf-8")
 
 
+@pytest.mark.sqlite_files
 @requirement("OW-106")
 def test_what_is_measured_is_as_the_service_puts_it(tmp_path: Path) -> None:
     path, refs = tmp_path / "memory.db", Refs(large=30, small=10, total=75, repeating=6)

@@ -13,7 +13,7 @@ from agentops_memory.domain.errors import NotFound
 from agentops_memory.domain.hosts.commitments import Firing
 from agentops_memory.domain.model.access import Caller, TenantId
 
-from .files import rows
+from .engines import rows
 from .openwop_commitments import Intents
 from .openwop_hosts import Host, ok
 from .process import DEADLINE, Program, served, until

@@ -6,7 +6,7 @@ from threading import Barrier, Event
 
 import pytest
 
-from .files import rows
+from .engines import broken
 from .openwop_followers import Follower, Writers
 from .openwop_hosts import H, Host, Json, faults, ok, refused
 from .openwop_looks import wire
@@ -124,13 +124,11 @@ def test_a_put_of_which_one_part_fails_leaves_nothing_of_the_others(
         host = Host(service.http)
         made, run = host.put(), host.in_run("r1")
         before = host.entries(), run.told(), ok(host.ask("GET", "/refs"))
-        broken = f"CREATE TRIGGER broken BEFORE INSERT ON {table}"
-        rows(path, f"{broken} BEGIN SELECT RAISE(FAIL, 'no'); END")
 
-        assert run.post("lost", tags=["a"], nodeId="n1", supersedes=[made["id"]]).is_error
+        with broken(path, "INSERT", table):
+            assert run.post("lost", tags=["a"], nodeId="n1", supersedes=[made["id"]]).is_error
+            assert (host.entries(), run.told(), ok(host.ask("GET", "/refs"))) == before
 
-        assert (host.entries(), run.told(), ok(host.ask("GET", "/refs"))) == before
-        rows(path, "DROP TRIGGER broken")
         again = run.put("again", tags=["a"], nodeId="n1", supersedes=[made["id"]])
         assert host.entries() == [again]
         assert [it["sequence"] for it in run.told()] == [0, 1]

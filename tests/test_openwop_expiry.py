@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from .database import assert_index_is_whole
+from .engines import rows
 from .erasing import remains
-from .files import rows
 from .openwop_hosts import Host, Json, faults, ok, refused
 from .openwop_tenants import NEVER, anew, counted, of_one, page
 from .process import until

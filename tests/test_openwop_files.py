@@ -16,8 +16,9 @@ from agentops_memory.storage.sqlite.schema.migrate import MIGRATIONS, migrated
 from .archives import at, backed_up
 from .callers import calling, made_key
 from .database import assert_index_is_whole
+from .engines import broken, rows
 from .erasing import remains
-from .files import NEWEST, NOW, assert_sound, rows
+from .files import NEWEST, NOW, assert_sound
 from .openwop_hosts import Host, Json, ok, refused
 from .openwop_tenants import anew, counted, keyed, provenance
 from .process import until
@@ -69,6 +70,7 @@ def shown(service: Service) -> dict[str, list[Json]]:
     }
 
 
+@pytest.mark.sqlite_files
 @requirement("OW-102")
 def test_refs_come_to_a_file_and_change_nothing_of_it(path: Path, scripts: Path) -> None:
     make_older(path, scripts, BEFORE, THREE)
@@ -105,6 +107,7 @@ def test_an_older_version_refuses_a_file_with_refs_and_leaves_it(path: Path, scr
     assert path.read_bytes() == before
 
 
+@pytest.mark.sqlite_files
 @requirement("OW-103")
 def test_a_backup_has_the_refs_and_a_restore_brings_them_back(path: Path, tmp_path: Path) -> None:
     with serving(path) as service:
@@ -124,6 +127,7 @@ def test_a_backup_has_the_refs_and_a_restore_brings_them_back(path: Path, tmp_pa
     assert_index_is_whole(new)
 
 
+@pytest.mark.sqlite_files
 @requirement("OW-103", "OW-96")
 def test_a_restore_tells_of_a_subject_that_was_forgotten_since(path: Path, tmp_path: Path) -> None:
     with serving(path) as service:
@@ -146,6 +150,7 @@ def test_a_service_that_starts_again_has_what_was_put(path: Path) -> None:
         assert shown(service) == before
 
 
+@pytest.mark.sqlite_files
 @requirement("OW-103")
 def test_the_doctor_finds_nothing_amiss_in_refs_and_misses_one_that_is_gone(path: Path) -> None:
     with serving(path) as service:
@@ -248,14 +253,12 @@ def test_a_failure_is_told_with_the_requests_id_and_stores_nothing(path: Path, t
     with serving(path) as service:
         host = Host(service.http)
         run, kept = host.in_run("r1"), host.put()
-        rows(
-            path,
-            f"CREATE TRIGGER broken BEFORE INSERT ON {table} BEGIN DELETE FROM xylo; END",
-        )
-        with calling(service, None) as other:  # the service closes such a connection
+        with (
+            broken(path, "INSERT", table, error="the program"),
+            calling(service, None) as other,  # the service closes such a connection
+        ):
             failing = Host(other, run="r1")
             answer = failing.post("an apple", tags=["t"], nodeId="n1", id="plan")
-        rows(path, "DROP TRIGGER broken")
 
         assert refused(answer) in ((500, "internal_error"), (503, "service_unavailable"))
         assert answer.json()["details"]["correlationId"] == answer.headers["x-request-id"]

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from .callers import audit
+from .engines import is_postgresql
 from .erasing import remains
 from .openwop_hosts import Host, Json, ok, refused
 from .openwop_passes import FORGOTTEN, about, archived, events, ids, of_type
@@ -27,11 +28,13 @@ def host(service: Service) -> Host:
 
 
 def is_gone(host: Host, erasure: str) -> Json:
-    """The receipt, once the bytes are gone."""
-    until(lambda: "bytesGoneAt" in told_of(host, erasure))
+    """The receipt, once the bytes are gone, where that is told."""
+    if not is_postgresql():
+        until(lambda: "bytesGoneAt" in told_of(host, erasure))
     return told_of(host, erasure)
 
 
+@pytest.mark.sqlite_files
 @requirement("OW-95", "OW-93")
 def test_a_receipt_tells_how_many_when_and_what_is_not_reached(
     service: Service, host: Host

@@ -14,7 +14,7 @@ from agentops_memory.domain.model.access import OPERATOR
 from agentops_memory.storage.sqlite.base.connection import connect
 from agentops_memory.storage.sqlite.engine.transaction import SqliteTransaction
 
-from .files import rows
+from .engines import rows
 from .openwop_hosts import REF, H, Host, Json, ok, refused
 from .requirements import requirement
 from .service import START, Service, serving
@@ -235,6 +235,7 @@ def test_what_a_run_never_saw_makes_no_fork_impossible(tmp_path: Path) -> None:
         assert run.fork().status_code == 201
 
 
+@pytest.mark.sqlite_files
 @requirement("OW-33")
 def test_what_is_not_there_takes_the_same_statements(tmp_path: Path) -> None:
     files = {tenant: tmp_path / f"{tenant}.db" for tenant in ("ours", "theirs")}

@@ -7,8 +7,7 @@ from threading import Barrier, Lock, Thread
 import httpx
 import pytest
 
-from .database import assert_index_is_whole
-from .files import rows
+from .database import assert_index_is_whole, assert_undamaged
 from .openwop_hosts import Host, Json, ok
 from .process import DEADLINE, Program, served, until
 from .requirements import requirement
@@ -80,8 +79,7 @@ def test_kill_9_leaves_every_put_with_its_event_and_no_gap(tmp_path: Path) -> No
         with served(path) as (_, http):
             _assert_in_line(Host(http, REF), loads)
     assert any(it.unanswered for it in loads)
-    assert rows(path, "PRAGMA integrity_check") == [("ok",)]
-    assert rows(path, "PRAGMA foreign_key_check") == []
+    assert_undamaged(path)
     assert_index_is_whole(path)
 
 

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from .database import assert_index_is_whole
-from .files import rows
+from .engines import rows
 from .openwop_hosts import REF, Host, Json, ok
 from .openwop_passes import COMPACTED, CONSOLIDATED, UNDONE, about, events, ids, of_type, passed
 from .openwop_tenants import counted

@@ -6,6 +6,7 @@ Words that nothing may tell: `saffron` stands in contents, `tagged` in tags.
 from pathlib import Path
 
 from .callers import calling, made_key
+from .engines import filler, quota
 from .measures import key, measured
 from .openwop_hosts import REF, H, Host, ok, refused
 from .openwop_passes import events, ids, passed
@@ -92,13 +93,15 @@ def test_passes_are_counted_by_what_became_of_them(tmp_path: Path) -> None:
 
 @requirement("OW-66", "OW-71", "OW-93", "OW-29")
 def test_a_full_tenant_passes_no_more_but_undoes_and_forgets(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db", MEMORY_TENANT_QUOTA="2MiB") as service:
+    with serving(
+        tmp_path / "memory.db", MEMORY_TENANT_QUOTA=quota(tmp_path / "memory.db", 2048)
+    ) as service:
         host, ours = Host(service.http), Host(service.http, "ours")
         for text in ("herons wade", "egrets fly"):
             ours.put(text, tags=["subject:ada"])
         run = ok(ours.distill())["runId"]
         for number in range(1000):
-            if (answer := host.post(f"{number} " * 2000)).status_code != 201:
+            if (answer := host.post(f"{number} {filler(8000)}")).status_code != 201:
                 break
         assert refused(answer) == (507, "quota_exceeded")
         before = host.entries(limit=500), counted(host), len(events(host))

@@ -7,8 +7,8 @@ import pytest
 
 from .archives import at, backed_up
 from .callers import calling
+from .engines import broken, filler, quota, rows
 from .erasing import remains
-from .files import rows
 from .openwop_hosts import DISCOVERY, Host, Json, ok, refused
 from .openwop_proposals import (
     applied,
@@ -44,16 +44,17 @@ def test_a_failure_stores_nothing_and_tells_nothing(path: Path, table: str) -> N
         host = Host(service.http)
         made = proposed(host)
         deed = "UPDATE" if table == "proposals" else "INSERT"
-        for broken in ("INSERT", deed):
-            rows(path, f"CREATE TRIGGER b BEFORE {broken} ON {table} BEGIN DELETE FROM xylo; END")
-            with calling(service, None) as other:
+        for failed in ("INSERT", deed):
+            with (
+                broken(path, failed, table, error="the program"),
+                calling(service, None) as other,
+            ):
                 failing = Host(other)
                 answer = (
                     handed_in(failing)
-                    if broken == "INSERT"
+                    if failed == "INSERT"
                     else moved(failing, made["id"], "apply")
                 )
-            rows(path, "DROP TRIGGER b")
             assert answer.status_code in (500, 503)
             assert listed(host) == [made]
             assert len(told_of(host, "proposal.created")) == 1
@@ -61,6 +62,7 @@ def test_a_failure_stores_nothing_and_tells_nothing(path: Path, table: str) -> N
         assert applied(host, made["id"])
 
 
+@pytest.mark.sqlite_files
 @requirement("OW-88", "OW-89", "OW-103")
 def test_proposals_outlive_a_restart_a_backup_and_the_doctor(path: Path, tmp_path: Path) -> None:
     with serving(path) as service:
@@ -153,10 +155,10 @@ def test_bytes_that_are_not_those_that_were_stored_are_never_installed(path: Pat
 
 @requirement("OW-88")
 def test_a_full_tenant_takes_no_proposal_and_can_end_those_that_it_has(path: Path) -> None:
-    with serving(path, MEMORY_TENANT_QUOTA="1536KiB") as service:
+    with serving(path, MEMORY_TENANT_QUOTA=quota(path, 1536)) as service:
         host = Host(service.http)
         made = []
-        while (answer := handed_in(host, {"name": "x" * 250_000, "version": "1"})).is_success:
+        while (answer := handed_in(host, {"name": filler(250_000), "version": "1"})).is_success:
             made.append(answer.json()["id"])
         assert refused(answer) == (507, "quota_exceeded")
         assert refused(revised(host, made[0], title="x")) == (507, "quota_exceeded")

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from agentops_memory.domain.model.retention import Retentions
 
 from .database import assert_index_is_whole
+from .engines import rows
 from .erasing import remains
-from .files import rows
 from .openwop_hosts import Host, Json, ok, refused
 from .openwop_tenants import EXAMPLES, NEVER, SECRET, anew, counted, keyed, of_one, page
 from .requirements import requirement

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from .engines import filler, quota
 from .openwop_hosts import REF, H, Host, faults, ok, refused
 from .openwop_tenants import EXAMPLES, NEVER, SECRET, anew, counted
 from .requirements import requirement
@@ -186,9 +187,11 @@ def test_no_refusal_quotes_what_was_sent_or_stored(host: Host) -> None:
 
 @requirement("OW-6", "OW-24")
 def test_a_tenant_that_is_full_is_refused_more_and_reads_and_deletes(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db", MEMORY_TENANT_QUOTA="1MiB") as service:
+    with serving(
+        tmp_path / "memory.db", MEMORY_TENANT_QUOTA=quota(tmp_path / "memory.db", 1024)
+    ) as service:
         host = Host(service.http)
-        answers = [host.post("x" * 60_000) for _ in range(30)]
+        answers = [host.post(filler(60_000)) for _ in range(30)]
         assert {it.status_code for it in answers} == {201, 507}
         assert refused(answers[-1]) == (507, "quota_exceeded")
         entries = host.entries()

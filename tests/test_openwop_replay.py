@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from .files import rows
+from .engines import rows
 from .openwop_hosts import Host, Json, faults, ok, refused
 from .openwop_looks import wire
 from .openwop_sweeps import deleted_long_ago, sweeping
@@ -31,13 +31,8 @@ def forked(host: Host, mode: str = "replay", **fields: object) -> Host:
 
 def row_counts(service: Service) -> list[tuple[object, ...]]:
     """How much is stored of memory, without runs and their events."""
-    tables = "memories revisions supersessions ref_tags attributions expiries refs".split()
-    known = {name for (name,) in rows(service.path, "SELECT name FROM sqlite_schema")}
-    return [
-        (name, *rows(service.path, f"SELECT count(*) FROM {name}")[0])
-        for name in tables
-        if name in known
-    ]
+    tables = "memories revisions supersessions ref_tags refs".split()
+    return [(name, *rows(service.path, f"SELECT count(*) FROM {name}")[0]) for name in tables]
 
 
 def played(service: Service, host: Host) -> Host:

@@ -8,8 +8,8 @@ import httpx
 import pytest
 
 from .callers import audit, calling, made_key
+from .engines import rows
 from .erasing import remains
-from .files import rows
 from .openwop_hosts import Host, Json, faults, ok, refused
 from .process import until
 from .requirements import requirement

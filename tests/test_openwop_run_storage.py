@@ -8,7 +8,8 @@ import pytest
 
 from .archives import all_rows, at, backed_up
 from .callers import calling, made_key
-from .files import NEWEST, rows
+from .engines import quota, rows
+from .files import NEWEST
 from .openwop_hosts import Host, Json, ok, refused
 from .original import filled
 from .requirements import requirement
@@ -40,6 +41,7 @@ def told(host: Host) -> Json:
     }  # fmt: skip
 
 
+@pytest.mark.sqlite_files
 @requirement("OW-103")
 def test_a_backup_brings_runs_events_and_snapshots_back(tmp_path: Path) -> None:
     path, new = tmp_path / "memory.db", tmp_path / "new" / "memory.db"
@@ -59,6 +61,7 @@ def test_a_backup_brings_runs_events_and_snapshots_back(tmp_path: Path) -> None:
         assert ok(Host(host.http, run="r2").fork(), 201)
 
 
+@pytest.mark.sqlite_files
 @requirement("OW-103")
 def test_the_doctor_finds_runs_well_and_misses_what_is_gone(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
@@ -114,6 +117,7 @@ def test_the_runs_of_a_tenant_go_with_it_and_no_others(tmp_path: Path) -> None:
         assert told(Host(ours)) == before
 
 
+@pytest.mark.sqlite_files
 @requirement("OW-102")
 @pytest.mark.parametrize("count", [1, 5])
 def test_a_file_of_the_original_has_all_its_rows_and_takes_runs(tmp_path: Path, count: int) -> None:
@@ -126,6 +130,7 @@ def test_a_file_of_the_original_has_all_its_rows_and_takes_runs(tmp_path: Path, 
     assert rows(path, "PRAGMA foreign_key_check") == []
 
 
+@pytest.mark.sqlite_files
 @requirement("OW-102")
 def test_a_file_that_a_newer_version_made_is_refused_and_stays(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
@@ -144,7 +149,9 @@ def test_a_file_that_a_newer_version_made_is_refused_and_stays(tmp_path: Path) -
 
 @requirement("OW-103")
 def test_runs_go_on_a_little_in_a_tenant_that_is_full(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db", MEMORY_TENANT_QUOTA="1MiB") as service:
+    with serving(
+        tmp_path / "memory.db", MEMORY_TENANT_QUOTA=quota(tmp_path / "memory.db", 1024)
+    ) as service:
         host = Host(service.http)
         run = host.in_run("r1")
         number = 0
@@ -158,6 +165,7 @@ def test_runs_go_on_a_little_in_a_tenant_that_is_full(tmp_path: Path) -> None:
         assert ok(run.fork(), 201)
 
 
+@pytest.mark.sqlite_files
 @requirement("OW-62")
 def test_a_run_whose_events_are_damaged_is_not_forked(service: Service) -> None:
     host = Host(service.http)

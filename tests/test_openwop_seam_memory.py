@@ -10,7 +10,7 @@ import pytest
 
 from .openwop_hosts import Host, Json, ok, refused
 from .openwop_looks import wire
-from .openwop_seams import REF, Suite, driven, rows
+from .openwop_seams import REF, Suite, count_of, driven
 from .openwop_tenants import counted
 from .requirements import requirement
 from .service import START
@@ -223,4 +223,4 @@ def test_consolidation_merges_leaks_nothing_and_then_has_nothing_to_do(suite: Su
     contents = [it["content"] for it in suite.listed("mem://conformance/consolidation")]
     assert "The nightly job logs in with [REDACTED:conformance-canary]." in contents
     planted = "memories WHERE content LIKE '%logs in%' AND content NOT LIKE '%REDACTED%'"
-    assert rows(suite.service.path, planted) == 0
+    assert count_of(suite.service.path, planted) == 0

@@ -11,7 +11,7 @@ import pytest
 from .callers import revoke
 from .openwop_hosts import Json, faults, ok, refused
 from .openwop_looks import wire
-from .openwop_seams import ACROSS, FIXTURES, OTHER, Suite, driven, let_in, rows
+from .openwop_seams import ACROSS, FIXTURES, OTHER, Suite, count_of, driven, let_in
 from .requirements import requirement
 from .service import START
 
@@ -98,7 +98,7 @@ def test_ttl_shows_what_goes_on_and_not_what_has_ended(suite: Suite) -> None:
     assert fresh["id"] == variables["freshId"]
     assert datetime.fromisoformat(fresh["expiresAt"]) > suite.service.clock.now
     assert variables["expiredId"] != fresh["id"]
-    assert rows(suite.service.path, "ref_entries WHERE name LIKE 'expired:%'") == 1
+    assert count_of(suite.service.path, "ref_entries WHERE name LIKE 'expired:%'") == 1
 
 
 @requirement("OW-100", "OW-48")
@@ -139,8 +139,8 @@ def test_what_is_written_in_the_other_tenant_is_gone_afterwards(
     across.ran(workflow)
 
     other = path.with_name(f"{path.name}.tenants") / f"{OTHER}.db"
-    assert rows(other, "ref_entries") == rows(other, "memories") == 0
-    assert rows(other, "erasures WHERE kind = 'subject'") == 1
+    assert count_of(other, "ref_entries") == count_of(other, "memories") == 0
+    assert count_of(other, "erasures WHERE kind = 'subject'") == 1
     with let_in(across, "reader", OTHER) as theirs:
         assert ok(theirs.host.ask("GET", "/refs"))["refs"] == []
 

@@ -12,6 +12,7 @@ from agentops_memory.domain.errors import SettingRefused
 from .callers import audit, calling, key_file, made_key
 from .openwop_hosts import DISCOVERY, ok, refused
 from .openwop_seams import ACROSS, FIXTURES, HOSTILE, OTHER, REF, ROUTES, Suite, driven, let_in
+from .process import until
 from .requirements import requirement
 from .service import serving
 from .test_tracing import traced
@@ -72,6 +73,7 @@ def test_once_the_keys_are_reset_the_seams_are_nobodys(suite: Suite) -> None:
     key_file(suite.service.path).reset(at=suite.service.clock.now, by={"user": "tester"})
 
     with calling(suite.service, None) as http:
+        until(lambda: http.get("/v1/host/agentops-memory/memory").is_success)
         assert ok(http.get("/v1/host/agentops-memory/memory"))["entries"] == []
         for method, route in ROUTES:
             answer = http.request(method, f"/v1{route}", json={})

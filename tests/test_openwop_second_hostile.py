@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from .callers import audit
+from .engines import quota
 from .openwop_commitments import Intents
 from .openwop_hosts import Host, Json, ok
 from .openwop_proposals import artifact, got, moved, proposed, revised
@@ -179,7 +180,9 @@ def test_those_who_look_for_a_draft_at_a_time_find_one(suite: Suite) -> None:
 
 @requirement("OW-99")
 def test_a_full_tenant_lists_proposals_and_what_is_armed_is_answered_again(tmp_path: Path) -> None:
-    with driven(tmp_path / "memory.db", MEMORY_TENANT_QUOTA="1200KiB") as suite:
+    with driven(
+        tmp_path / "memory.db", MEMORY_TENANT_QUOTA=quota(tmp_path / "memory.db", 1200)
+    ) as suite:
         host = suite.host
         intents, source = Intents(host), host.put(tags=["when:come"])["id"]
         while (answer := host.post("x" * 60_000)).is_success:

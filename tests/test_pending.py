@@ -23,14 +23,14 @@ from agentops_memory.domain.ports.engine import Transaction
 from agentops_memory.domain.text.columns import columns
 from agentops_memory.domain.text.features import ALL, Feature
 from agentops_memory.domain.text.query import understood
+from agentops_memory.storage.search import groups
 from agentops_memory.storage.sqlite import SqliteEngine
 from agentops_memory.storage.sqlite.base.connection import connect
-from agentops_memory.storage.sqlite.fts import partitions
 from agentops_memory.storage.sqlite.fts.tables import table
 
 from .database import assert_index_is_whole
 from .engine import Seen, Work, raising, run, save, saving, together
-from .files import rows
+from .engines import rows
 from .service import Clock
 
 FEW = settings(
@@ -155,8 +155,8 @@ def test_a_project_whose_move_is_undone_is_saved_where_it_lies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "memory.db"
-    monkeypatch.setattr(partitions, "MOST_PROJECTS", 2)
-    monkeypatch.setattr(partitions, "OVERSIZED", 1)
+    monkeypatch.setattr(groups, "MOST_PROJECTS", 2)
+    monkeypatch.setattr(groups, "OVERSIZED", 1)
 
     def moving(tx: Transaction) -> None:
         assert tx.index.rebalance()  # type: ignore[attr-defined]
@@ -178,7 +178,7 @@ def test_when_the_index_cannot_take_a_batch_each_change_is_run_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "memory.db"
-    monkeypatch.setattr(partitions, "MOST_PROJECTS", 1)
+    monkeypatch.setattr(groups, "MOST_PROJECTS", 1)
     other = Seen("other")
 
     def guilty(tx: Transaction) -> None:
@@ -244,7 +244,7 @@ DEEDS = st.tuples(st.one_of(SAID, SAID, SAID, CHANGED), st.integers(0, 4).map(la
 @given(batches=st.lists(st.lists(DEEDS, min_size=1, max_size=8), min_size=1, max_size=4))
 def test_the_index_is_whole_after_any_batches(batches: list[list[Any]]) -> None:
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patched:
-        patched.setattr(partitions, "MOST_PROJECTS", 2)
+        patched.setattr(groups, "MOST_PROJECTS", 2)
         path = Path(folder) / "memory.db"
 
         async def test(database: SqliteEngine) -> None:

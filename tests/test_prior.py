@@ -6,12 +6,14 @@ import pytest
 
 from agentops_memory.domain.text.normalization import indexed
 from agentops_memory.domain.text.query import understood
-from agentops_memory.storage.sqlite.base.dialect import PRIOR_TEXT, rules
-from agentops_memory.storage.sqlite.fts.tables import PRIOR
+from agentops_memory.storage.search.visibility import PRIOR
+from agentops_memory.storage.sqlite.base.dialect import PRIOR_TEXT
 from agentops_memory.storage.sqlite.schema.migrate import migrated
+from agentops_memory.storage.stems import rules
 
 from .database import assert_index_is_whole
-from .files import NOW, rows
+from .engines import rows
+from .files import NOW
 from .recall import search
 from .service import Service, serving
 from .stores import entry, store
@@ -59,6 +61,7 @@ def test_no_search_finds_the_prior(service: Service) -> None:
     assert len(search(service, "two", limit=1000)) == 1
 
 
+@pytest.mark.sqlite_files
 def test_the_index_with_its_prior_is_exact_and_a_small_file_stays_small(service: Service) -> None:
     service.save("one")
 
@@ -71,6 +74,7 @@ def test_the_word_of_the_prior_is_in_no_text_and_in_no_query() -> None:
     assert not understood(PRIOR_TEXT)
 
 
+@pytest.mark.sqlite_files
 @pytest.mark.parametrize(("without", "count"), [("prior", 0), ("typos", 1500)])
 def test_partitions_of_projects_and_of_stores_have_it(
     tmp_path: Path, without: str, count: int
@@ -84,6 +88,7 @@ def test_partitions_of_projects_and_of_stores_have_it(
             assert rows(service.path, behind) == [(count,)]
 
 
+@pytest.mark.sqlite_files
 def test_an_index_with_another_prior_is_rebuilt(service: Service) -> None:
     service.save("one")
     rows(service.path, "UPDATE index_rules SET rules = replace(rules, 'prior 1500', 'prior 999')")

@@ -19,9 +19,9 @@ from agentops_memory.domain.model.space import Project
 from agentops_memory.domain.ports.maintenance import Scrubbed
 
 from .callers import audit, calling, made_key
-from .database import assert_index_is_whole, imported
+from .database import assert_index_is_whole, assert_undamaged, imported
+from .engines import rows
 from .erasing import gone, remains
-from .files import rows
 from .process import Load, run, stored, until
 from .projects import Said, changed, erased, everything, of_project, texts
 from .service import Service, observation, serving
@@ -117,7 +117,7 @@ def test_an_erasure_takes_all_of_a_project_and_nothing_of_another(
     assert of_project(path, "b") == before[0]
     assert rows(path, "SELECT count(*) FROM spaces WHERE project = 'a'") == [(0,)]
     assert rows(path, "SELECT count(*) FROM sessions WHERE project = 'a'") == [(0,)]
-    assert rows(path, "PRAGMA foreign_key_check") == []
+    assert_undamaged(path)
     assert not erasure.goes_on
 
 
@@ -206,6 +206,7 @@ def test_a_repeated_erasure_has_the_same_receipt_and_one_of_nothing_is_not_found
     assert erased(service, "a").json()["id"] != first["id"]
 
 
+@pytest.mark.sqlite_files
 def test_what_is_not_audited_is_not_erased(service: Service) -> None:
     service.save("apple", project="a")
     Path(f"{service.path}.audit").mkdir()
@@ -363,6 +364,7 @@ def test_a_name_that_holds_nothing_any_more_can_be_given_again(service: Service)
     assert_index_is_whole(service.path)
 
 
+@pytest.mark.sqlite_files
 def test_what_was_merged_from_another_partition_leaves_no_byte_there(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     crowd = [Said(f"p{n}", "pear") for n in range(MOST_PROJECTS - 1)]
@@ -393,6 +395,7 @@ def test_a_request_that_is_not_clear_erases_nothing(service: Service, query: str
     assert service.http.get("/stats").json()["total_observations"] == 1
 
 
+@pytest.mark.sqlite_files
 def test_an_erasure_that_cannot_be_audited_leaves_the_project_as_it_was(service: Service) -> None:
     service.save("apple", project="a")
     audit_file = Path(f"{service.path}.audit")

@@ -7,6 +7,7 @@ import pytest
 
 from .callers import calling, made_key
 from .database import assert_index_is_whole
+from .engines import quota
 from .service import Service, observation, serving
 
 FULL = {"error": "The tenant stores as much as it may; nothing was stored."}
@@ -25,7 +26,9 @@ def fill(service: Service) -> list[int]:
 
 
 def test_what_would_add_to_a_full_tenant_is_refused_and_the_rest_goes_on(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db", MEMORY_TENANT_QUOTA="1MiB") as service:
+    with serving(
+        tmp_path / "memory.db", MEMORY_TENANT_QUOTA=quota(tmp_path / "memory.db", 1024)
+    ) as service:
         ids = fill(service)
         assert len(ids) > 10
         exported = service.http.get("/export").json()
@@ -50,7 +53,9 @@ def test_what_would_add_to_a_full_tenant_is_refused_and_the_rest_goes_on(tmp_pat
 
 def test_an_import_that_does_not_fit_stores_nothing(tmp_path: Path) -> None:
     rows = [observation(f"{number} " * 5000) for number in range(200)]
-    with serving(tmp_path / "memory.db", MEMORY_TENANT_QUOTA="1MiB") as service:
+    with serving(
+        tmp_path / "memory.db", MEMORY_TENANT_QUOTA=quota(tmp_path / "memory.db", 1024)
+    ) as service:
         answer = service.http.post("/import", content=json.dumps({"observations": rows}))
 
         assert (answer.status_code, answer.json()) == (507, FULL)
@@ -59,7 +64,7 @@ def test_an_import_that_does_not_fit_stores_nothing(tmp_path: Path) -> None:
 
 def test_one_tenant_that_is_full_takes_nothing_from_another(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
-    with serving(path, MEMORY_TENANT_QUOTA="1MiB") as service:
+    with serving(path, MEMORY_TENANT_QUOTA=quota(path, 1024)) as service:
         fill(service)
         with calling(service, made_key(path, tenant="acme")) as client:
             assert client.post("/observations", json=observation("apple")).status_code == 201

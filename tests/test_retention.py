@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -32,15 +32,14 @@ from agentops_memory.jobs.runner import WorkSignal
 from agentops_memory.settings.settings import VARIABLES
 from agentops_memory.storage.sql import past_retention
 from agentops_memory.storage.sqlite import SqliteEngine
-from agentops_memory.storage.sqlite.base.connection import connect
 from agentops_memory.storage.sqlite.maintenance.storage_stats import storage_stats
 from agentops_memory.telemetry import Telemetry
 
 from .callers import calling, made_key
 from .database import assert_index_is_whole, imported
-from .engine import locked, save
+from .engine import impatient, locked, opened, save
+from .engines import rows
 from .erasing import erased, gone, receipt, remains
-from .files import rows
 from .process import until
 from .service import START, Clock, Service, observation, serving
 from .stores import delete, entry, entry_at, store, update
@@ -68,6 +67,7 @@ def test_the_document_has_the_table_of_the_code() -> None:
     ]
 
 
+@pytest.mark.sqlite_files
 def test_what_is_over_its_time_goes_and_nothing_that_is_younger(service: Service) -> None:
     fill(service)
     live = living(service.path)
@@ -89,6 +89,7 @@ def test_what_is_over_its_time_goes_and_nothing_that_is_younger(service: Service
     assert len(service.http.get("/observations/1/history").json()) == 3
 
 
+@pytest.mark.sqlite_files
 def test_what_is_shown_to_go_is_what_goes(service: Service) -> None:
     fill(service)
     service.save("A walnut.")
@@ -171,6 +172,7 @@ def test_a_request_is_answered_as_after_a_hard_deletion(service: Service) -> Non
     ]  # fmt: skip
 
 
+@pytest.mark.sqlite_files
 def test_no_step_takes_more_than_saves_may_wait_for(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -282,20 +284,21 @@ def test_a_store_that_is_going_is_left_to_its_own_erasure(tmp_path: Path) -> Non
     assert rows(service.path, "SELECT observations, revisions FROM erasures") == [(1, 2)]
 
 
+@pytest.mark.sqlite_files
 def test_receipts_that_are_not_done_stay_and_long_ones_go_in_steps(service: Service) -> None:
     for number in range(3):
         service.save("A pear." * (number + 1))
         gone(service.http, erased(service.http, number + 1))
-    execute = partial(write, service.path)
+    execute = partial(rows, service.path)
     ids = [id_ for (id_,) in rows(service.path, "SELECT id FROM erasures ORDER BY id")]
-    execute("UPDATE erasures SET bytes_gone_at = NULL WHERE id = ?", ids[0])
-    execute("UPDATE erasures SET goes_on = 1 WHERE id = ?", ids[1])
+    execute("UPDATE erasures SET bytes_gone_at = NULL WHERE id = :id", id=ids[0])
+    execute("UPDATE erasures SET goes_on = TRUE WHERE id = :id", id=ids[1])
     execute(
         """INSERT INTO erased (memory_id, erasure_id)
-           SELECT value + 100, ? FROM (WITH RECURSIVE n (value) AS (
+           SELECT value + 100, :id FROM (WITH RECURSIVE n (value) AS (
                VALUES (0) UNION ALL SELECT value + 1 FROM n WHERE value < 499) SELECT value FROM n)
-        """,
-        ids[2],
+                  AS numbers""",
+        id=ids[2],
     )
 
     receipts = swept(service, START + 2 * MONTH, Retentions(deleted=MONTH, receipts=MONTH))
@@ -305,6 +308,7 @@ def test_receipts_that_are_not_done_stay_and_long_ones_go_in_steps(service: Serv
     assert len(rows(service.path, "SELECT * FROM erased")) == 2
 
 
+@pytest.mark.sqlite_files
 def test_a_receipt_stays_as_long_as_a_request_that_may_name_it(service: Service) -> None:
     service.save("A pear.")
     removing = partial(service.http.delete, "/observations/1?hard=true", headers={KEY: "one"})
@@ -435,9 +439,7 @@ def test_a_clock_that_is_put_right_little_by_little_is_steady() -> None:
 def test_a_locked_database_has_its_turn_later_and_others_theirs_now(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "agentops_memory.storage.sqlite.engine.engine.BUSY_TIMEOUT", timedelta(milliseconds=10)
-    )
+    impatient(monkeypatch, timedelta(milliseconds=10))
     with serving(tmp_path / "memory.db") as service:
         fill(service)
     clock = Clock(LATER + MONTH)
@@ -526,7 +528,7 @@ async def with_engine(
 ) -> T:
     async with (
         asyncio.timeout(20),
-        SqliteEngine.opened(path, clock=clock, retention=retentions) as engine,
+        opened(path, clock=clock, retention=retentions) as engine,
     ):
         return await work(engine)
 
@@ -537,7 +539,7 @@ def kept(service: Service, clock: Clock) -> Iterator[tuple[Callable[[], None], l
     audited: list[Any] = []
     telemetry = Telemetry.started(None)
     with asyncio.Runner() as runner:
-        opening = SqliteEngine.opened(service.path, clock=clock, retention=KEPT)
+        opening = opened(service.path, clock=clock, retention=KEPT)
         engine = runner.run(opening.__aenter__())
         keep = keeper(engine, clock, telemetry, audited)
 
@@ -618,8 +620,3 @@ def living(path: Path) -> Any:
                    " WHERE m.deleted_at IS NULL ORDER BY v.uid"),
         rows(path, "SELECT * FROM sessions ORDER BY id"),
     )  # fmt: skip
-
-
-def write(path: Path, statement: str, *values: object) -> None:
-    with closing(connect(path)) as database:
-        database.execute(statement, values)

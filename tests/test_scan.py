@@ -14,11 +14,11 @@ from agentops_memory.domain.memories.writes import erase
 from agentops_memory.domain.model.access import OPERATOR
 from agentops_memory.domain.model.memory import MemoryId
 from agentops_memory.domain.secrets.redaction import DEFAULT_RULES
-from agentops_memory.storage.sqlite import SqliteEngine
 
 from .callers import calling, made_key
 from .database import assert_index_is_whole
-from .files import rows
+from .engine import opened
+from .engines import rows
 from .process import run
 from .service import START, Service, observation, serving
 from .stores import at, entry, entry_at, ok, store, update
@@ -199,7 +199,7 @@ def test_a_name_that_is_a_secret_is_shown_and_stays(tmp_path: Path) -> None:
 
 def test_what_is_erased_while_it_is_scanned_is_passed_over(stored: Path) -> None:
     async def scan_and_erase() -> int:
-        async with SqliteEngine.opened(stored, clock=lambda: START) as engine:
+        async with opened(stored, clock=lambda: START) as engine:
             scan = Scan(engine=engine, rules=default_rules)
             pages = [page async for page in scan.look(OPERATOR)]
             await engine.write(OPERATOR, erase, MemoryId(1))
@@ -221,7 +221,7 @@ def test_long_histories_are_scanned_part_by_part(
                 service.save(f"{number} " * 1500, title="t", topic_key=str(number))
 
     async def pages() -> list[int]:
-        async with SqliteEngine.opened(tmp_path / "memory.db", clock=lambda: START) as engine:
+        async with opened(tmp_path / "memory.db", clock=lambda: START) as engine:
             scan = Scan(engine=engine, rules=default_rules)
             return [page.rows async for page in scan.look(OPERATOR)]
 

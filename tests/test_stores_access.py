@@ -8,7 +8,7 @@ import pytest
 
 from .callers import audit, calling, made_key
 from .database import assert_index_is_whole
-from .files import rows
+from .engines import rows
 from .requirements import requirement
 from .service import Service, observation, serving
 from .stores import (

@@ -36,6 +36,7 @@ from agentops_memory.storage.sqlite import SqliteEngine
 
 from . import engine as engines
 from .database import assert_index_is_whole
+from .engine import opened
 from .service import Clock
 
 POLICY = Policy(
@@ -171,8 +172,8 @@ def test_versions_of_an_entry_order_as_they_were_made_whatever_the_clock_does(
 
     async def change() -> None:
         async with (
-            SqliteEngine.opened(path, clock=clock) as one,
-            SqliteEngine.opened(path, clock=clock) as other,
+            opened(path, clock=clock) as one,
+            opened(path, clock=clock) as other,
         ):
             store = await new_store(one)
             both = [Entries(engine=engine, policy=POLICY) for engine in (one, other)]

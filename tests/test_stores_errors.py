@@ -1,8 +1,6 @@
 """How the Memory Stores API refuses: one shape for every failure below its prefix."""
 
-import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from uuid import UUID
 
@@ -11,10 +9,11 @@ import pytest
 
 from agentops_memory.api.kit import http as plumbing
 from agentops_memory.api.kit.refusals import STATUS
-from agentops_memory.storage.sqlite.engine import engine
 from agentops_memory.web import http_limits as limits
 
 from .callers import calling, made_key
+from .engine import impatient
+from .engines import quota, rows
 from .original import filled
 from .process import until
 from .raw import Wire, request
@@ -273,6 +272,7 @@ def test_an_allowed_page_reads_the_id_of_its_request(tmp_path: Path) -> None:
 # When the service cannot
 
 
+@pytest.mark.sqlite_files
 @requirement("stores:error:envelope")
 def test_while_it_is_upgraded_all_is_to_be_tried_again(tmp_path: Path) -> None:
     with starting(filled(tmp_path / "memory.db")) as (_, http, _lock):
@@ -287,7 +287,7 @@ def test_while_it_is_upgraded_all_is_to_be_tried_again(tmp_path: Path) -> None:
 def test_a_database_that_another_holds_is_to_be_tried_again(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "BUSY_TIMEOUT", TIMEOUT)
+    impatient(monkeypatch, TIMEOUT)
     home = store(service.http)
     with locked(service.path):
         answer = service.http.post(at(home, "archive"))
@@ -299,7 +299,9 @@ def test_a_database_that_another_holds_is_to_be_tried_again(
 
 @requirement("stores:error:envelope")
 def test_a_full_tenant_is_told_so(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db", MEMORY_TENANT_QUOTA="1MiB") as service:
+    with serving(
+        tmp_path / "memory.db", MEMORY_TENANT_QUOTA=quota(tmp_path / "memory.db", 1024)
+    ) as service:
         home = store(service.http)
         made = entry(service.http, home, "first")
         for number in range(100):
@@ -333,8 +335,7 @@ def test_a_body_that_stops_is_refused(client: Wire, monkeypatch: pytest.MonkeyPa
 @requirement("stores:error:500", "stores:error:envelope")
 def test_a_failure_tells_nothing_but_that_it_is_one(service: Service) -> None:
     home = store(service.http)
-    with closing(sqlite3.connect(service.path, isolation_level=None)) as other:
-        other.execute("DROP TABLE stores")
+    rows(service.path, "ALTER TABLE stores RENAME COLUMN name TO elsewhere")
 
     answer: httpx.Response = service.http.get(at(home), headers={"x-request-id": "abc"})
 

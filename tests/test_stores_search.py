@@ -2,9 +2,8 @@
 
 import pytest
 
-from agentops_memory.storage.sqlite.base import connection
-
 from .database import assert_index_is_whole
+from .engine import slow_words
 from .requirements import requirement
 from .service import Service, serving
 from .stores import (
@@ -111,8 +110,9 @@ def test_an_unknown_store_is_not_searched(service: Service) -> None:
 def test_the_newest_stand_in_when_words_take_too_long(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "PROGRESS", 1)
-    with serving(service.path.with_name("hasty.db"), MEMORY_RECALL_LIMIT="0") as hasty:
+    path = service.path.with_name("hasty.db")
+    slow_words(path, monkeypatch)
+    with serving(path, MEMORY_RECALL_LIMIT="0") as hasty:
         home = store(hasty.http)
         for number in range(3):
             made = entry(hasty.http, home, str(number), f"walnut {number}")

@@ -13,13 +13,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agentops_memory.domain.text.spelling import is_one_edit
-from agentops_memory.storage.sqlite.base import dialect
+from agentops_memory.storage import stems
 from agentops_memory.storage.sqlite.base.connection import connect
-from agentops_memory.storage.sqlite.base.dialect import TOKENIZER, Stems
+from agentops_memory.storage.stems import TOKENIZER, Stems
 
 from .database import all_terms, assert_index_is_whole, imported, terms_afresh
+from .engines import rows
 from .explaining import explained
-from .files import rows
 from .recall import context, search, titles
 from .service import Service, observation, serving
 
@@ -238,6 +238,7 @@ DEEDS = st.one_of(
 )
 
 
+@pytest.mark.sqlite_files
 @settings(
     max_examples=25,
     deadline=None,
@@ -358,7 +359,7 @@ def finds(database: sqlite3.Connection, text: str, match: str) -> bool:
 def test_no_word_is_lost_when_too_many_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
     words = [f"{letter}windows" for letter in "abcdefghijkl"]
     with closing(Stems()) as roomy, closing(Stems()) as narrow:
-        monkeypatch.setattr(dialect, "KNOWN", 3)
+        monkeypatch.setattr(stems, "KNOWN", 3)
         for asked in (words, words[:2], words[5:], words[::-1], [*words[:4], *words[:4]]):
             assert narrow.forms(asked) == dict(zip(asked, all_forms(roomy, asked), strict=False))
 

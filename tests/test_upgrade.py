@@ -11,7 +11,8 @@ from agentops_memory.domain.model.memory import ChangeKind, Memory, MemoryId, Se
 from agentops_memory.domain.model.space import project_name
 from agentops_memory.storage.sqlite.schema.migrate import migrated
 
-from .files import NOW, assert_sound, beside, found, reading, rows, schema
+from .engines import rows
+from .files import NOW, assert_sound, beside, found, reading, schema
 from .original import EARLIER, LATER, Value, filled, original
 
 AT_EARLIER = datetime(2026, 4, 12, 10, tzinfo=UTC)

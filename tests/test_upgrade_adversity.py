@@ -12,7 +12,8 @@ from agentops_memory.domain.errors import StartRefused
 from agentops_memory.storage.sqlite.schema import upgrade
 from agentops_memory.storage.sqlite.schema.migrate import migrated
 
-from .files import NOW, assert_sound, beside, copy_of, disk, found, old_texts, rows
+from .engines import rows
+from .files import NOW, assert_sound, beside, copy_of, disk, found, old_texts
 from .original import DAMAGES, Original, filled, with_hot_journal, with_wal_left
 from .process import run
 

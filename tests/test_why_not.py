@@ -11,8 +11,9 @@ from agentops_memory.domain.model.search import Filter, Found
 from agentops_memory.domain.model.space import Project
 from agentops_memory.domain.recall import explanation
 from agentops_memory.domain.recall.explanation import Answer, failed_filters
+from agentops_memory.storage.search import query as index_query
+from agentops_memory.storage.search import search
 from agentops_memory.storage.sql import memory_lists
-from agentops_memory.storage.sqlite.fts import search
 
 from .files import reading
 from .service import Service
@@ -240,10 +241,12 @@ def test_a_memory_that_one_list_cannot_hold_is_said_to_be(
     assert (told["reason"], told["place"]) == ("size", 5)
 
 
+@pytest.mark.sqlite_files
 def test_a_memory_behind_very_many_has_no_place(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(search, "PLACES", 4)
+    monkeypatch.setattr(index_query, "PLACES", 4)
     monkeypatch.setattr(explanation, "PLACES", 4)
     ids = [saved(service, "apple " + "and pears " * number) for number in range(6)]
 

@@ -12,9 +12,9 @@ from agentops_memory.domain.model.access import Caller
 from agentops_memory.domain.model.memory import Draft, SessionId, Text
 from agentops_memory.domain.model.space import Project, Space
 from agentops_memory.domain.ports.engine import Engine
-from agentops_memory.storage.sqlite import SqliteEngine
 from agentops_memory.telemetry import Telemetry, traced
 
+from .engine import opened
 from .otlp import COLLECTORS, Collector, grpc_collector
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -44,7 +44,7 @@ def trace(collector: Collector, folder: Path, work: Work) -> None:
     """Do the work; when it is done or has failed, the collector has its spans."""
 
     async def main() -> None:
-        async with SqliteEngine.opened(folder / "memory.db", clock=lambda: NOW) as engine:
+        async with opened(folder / "memory.db", clock=lambda: NOW) as engine:
             await work(telemetry, traced(engine, telemetry))
 
     telemetry = Telemetry.started(collector.endpoint, collector.protocol)

@@ -1,0 +1,91 @@
+"""Where a play happens: two services, chance, words, and the time."""
+
+import random
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import TypeVar
+from urllib.parse import urlencode
+
+from ..service import START
+from .pair import Pair
+from .steps import Answer, Headers
+from .words import Words
+
+T = TypeVar("T")
+
+# Whole seconds, so that nothing ends between two requests of one instant.
+PASSES = [1, 1, 1, 30, 60, 600, 1_000, 3_600, 90_000, 86_400 * 3, 86_400 * 8]
+
+
+class Place:
+    """Requests to both services, some of which are sent twice or in another's name."""
+
+    def __init__(self, pair: Pair, seed: int) -> None:
+        self.chance = random.Random(seed)  # noqa: S311 - the same each time
+        self.words = Words(self.chance)
+        self.now = START
+        self._pair = pair
+        self._keys: list[str] = []
+
+    def ask(
+        self, method: str, path: str, body: object = None, headers: Headers | None = None
+    ) -> Answer:
+        return self._pair.ask(method, path, body, headers)
+
+    def look(self, path: str, **query: object) -> Answer:
+        """The answer to a read with what of the query is not None."""
+        given = {name: value for name, value in query.items() if value is not None}
+        return self.ask("GET", f"{path}?{urlencode(given, errors='surrogatepass')}")
+
+    def write(
+        self, method: str, path: str, body: object = None, headers: Headers | None = None
+    ) -> Answer:
+        """The answer to a write, perhaps with an idempotency key, perhaps sent again."""
+        if self.is_rare(0.85):
+            return self.ask(method, path, body, headers)
+        if not self._keys or self.is_rare(0.7):
+            self._keys.append(f"key-{len(self._keys)}")
+        name = self.choice(["Idempotency-Key"] * 4 + ["X-Idempotency-Key"])
+        keyed = (headers or {}) | {name: self.choice(self._keys)}
+        if self.is_rare(0.4):
+            self.ask(method, path, body, keyed)
+        return self.ask(method, path, body, keyed)
+
+    def change(self, work: str, project: str, other: str) -> None:
+        self._pair.change(work, project, other)
+
+    def wait(self) -> None:
+        seconds = self.choice(PASSES)
+        self._pair.wait(seconds)
+        self.now += timedelta(seconds=seconds)
+        self.ask("GET", "/v1/host/agentops-memory/events?limit=1")  # what is due fires now
+
+    def restart(self) -> None:
+        """Sometimes: it takes longer than a request."""
+        if self.is_rare(0.4):
+            self._pair.restart()
+
+    def soon(self) -> str:
+        """An instant that comes, or sometimes one that has passed."""
+        seconds = self.choice([*PASSES, 86_400 * 40, -60])
+        return rendered(self.now + timedelta(seconds=seconds))
+
+    def past(self) -> str:
+        return rendered(self.now - timedelta(seconds=self.choice(PASSES)))
+
+    def choice(self, of: Sequence[T]) -> T:
+        return self.chance.choice(of)
+
+    def some(self, of: Sequence[T], most: int = 3) -> list[T]:
+        return self.chance.sample(of, min(len(of), self.chance.randint(0, most)))
+
+    def is_rare(self, share: float = 0.1) -> bool:
+        return self.chance.random() < share
+
+    def maybe(self, share: float, **fields: object) -> dict[str, object]:
+        """Each of the fields with that probability."""
+        return {name: value for name, value in fields.items() if self.is_rare(share)}
+
+
+def rendered(at: datetime) -> str:
+    return at.isoformat(timespec="seconds").replace("+00:00", "Z")

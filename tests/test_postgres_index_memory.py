@@ -1,0 +1,77 @@
+"""The index in memory of two services on one database: never older than what a request sees."""
+
+import random
+from collections.abc import Iterator
+from contextlib import ExitStack
+from itertools import cycle
+from pathlib import Path
+
+import pytest
+
+from agentops_memory.storage.index_cache import cache
+from agentops_memory.storage.index_cache.group import Group
+
+from .service import Clock, Service, serving
+
+WORDS = "apple banana cherry damson elder fig grape hazel iris juniper kiwi lemon mango".split()
+
+
+@pytest.fixture
+def three(
+    postgresql: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[list[Service]]:
+    """Two services that hold at once whatever is asked for, and one that holds nothing."""
+    monkeypatch.setattr(cache, "PATIENCE", 1)
+    monkeypatch.setattr(cache, "REST", 0)
+    clock = Clock()
+    with ExitStack() as stack:
+        yield [
+            stack.enter_context(
+                serving(
+                    tmp_path / name,
+                    clock=clock,
+                    MEMORY_DATABASE_URL=postgresql,
+                    MEMORY_INDEX_CACHE=size,
+                )
+            )
+            for name, size in (("a", "32MiB"), ("b", "32MiB"), ("none", "0"))
+        ]
+
+
+def test_each_service_answers_as_the_database_is_now(three: list[Service]) -> None:
+    play, (one, other, plain) = random.Random(7), three  # noqa: S311 - a seed, to be played again
+    projects, ids = ["red", "green", "blue"], list[int]()
+    for number, (writer, reader) in zip(range(120), cycle([(one, other), (other, one)])):
+        project = play.choice(projects)
+        if ids and number % 5 == 4:
+            gone = ids.pop(play.randrange(len(ids)))
+            assert writer.http.delete(f"/observations/{gone}").status_code in (200, 204)
+        else:
+            said = " ".join(play.choices(WORDS, k=8))
+            scope = "global" if number % 17 == 0 else "project"
+            saved = writer.save(said, title=f"{number}", project=project, scope=scope)
+            ids.append(int(str(saved["id"])))
+        asked = {"project": play.choice(projects), "q": " ".join(play.choices(WORDS, k=3))}
+        answers = [it.http.get("/search", params=asked).text for it in (reader, writer, plain)]
+        assert answers[0] == answers[1] == answers[2], number
+
+
+def test_what_is_held_is_asked(three: list[Service], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the test above would be of the database alone."""
+    one = three[0]
+    for number in range(5):
+        one.save(f"apple {number}", project="red")
+    held = list[int]()
+    areas = Group.areas
+
+    def told(self: Group, numbers: list[int]) -> object:
+        found = areas(self, numbers)
+        held.append(len(found or ()))
+        return found
+
+    monkeypatch.setattr(Group, "areas", told)
+    for _ in range(200):
+        one.http.get("/search", params={"project": "red", "q": "apple"})
+        if any(held):
+            return
+    raise AssertionError("nothing was ever held")
