@@ -11,6 +11,13 @@
     - name: {{ $name }}
       value: {{ $value | quote }}
     {{- end }}
+    {{- if include "memory.isOnDatabase" . }}
+    - name: MEMORY_DATABASE_URL
+      valueFrom:
+        secretKeyRef:
+          name: {{ .Values.database.existingSecret | quote }}
+          key: {{ .Values.database.key | quote }}
+    {{- end }}
     {{- with .Values.extraEnv }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
@@ -68,8 +75,8 @@ readinessProbe:
 {{- end }}
 
 {{- define "memory.volumes" -}}
-- name: data
-  {{- if .Values.persistence.enabled }}
+- name: data  # with a database large bodies alone, while they are received
+  {{- if and .Values.persistence.enabled (not (include "memory.isOnDatabase" .)) }}
   persistentVolumeClaim:
     claimName: {{ include "memory.claim" . | quote }}
   {{- else }}

@@ -39,6 +39,27 @@ app.kubernetes.io/component: test
 {{- default (include "memory.name" .) .Values.persistence.existingClaim }}
 {{- end }}
 
+{{/* Whether PostgreSQL holds everything; then there is no file. */}}
+{{- define "memory.isOnDatabase" -}}
+{{- if .Values.database.existingSecret }}yes{{ end }}
+{{- end }}
+
+{{/* Whether an autoscaler decides how many pods there are: it leaves a stopped service alone. */}}
+{{- define "memory.isScaled" -}}
+{{- if and .Values.autoscaling.enabled (gt (int .Values.replicaCount) 0) }}yes{{ end }}
+{{- end }}
+
+{{- define "memory.isReplicated" -}}
+{{- if or (include "memory.isScaled" .) (gt (int .Values.replicaCount) 1) }}yes{{ end }}
+{{- end }}
+
+{{/* Where a pod that is not ready is asked: the only one says why, and others serve in its place. */}}
+{{- define "memory.publishNotReady" -}}
+{{- if kindIs "bool" .Values.service.publishNotReadyAddresses }}{{ .Values.service.publishNotReadyAddresses }}
+{{- else }}{{ not (include "memory.isOnDatabase" .) }}
+{{- end }}
+{{- end }}
+
 {{- define "memory.backupClaim" -}}
 {{- default (printf "%s-backup" (include "memory.name" .)) .Values.backup.existingClaim }}
 {{- end }}
@@ -73,10 +94,17 @@ app.kubernetes.io/component: test
 {{- define "memory.variables" -}}
 {{- $own := dict
       "MEMORY_LISTEN" ":7437"
-      "MEMORY_DB_PATH" "/data/memory.db"
       "MEMORY_AUTH" (include "memory.auth" .)
       "MEMORY_DRAIN" (printf "%ds" (int .Values.drainSeconds))
       "MEMORY_METRICS" .Values.metrics.mode }}
+{{- if include "memory.isOnDatabase" . }}
+{{- $own = set $own "MEMORY_DATABASE_POOL" (int .Values.database.pool | toString) }}
+{{- with .Values.database.retention }}
+{{- $own = set $own "MEMORY_DATABASE_RETENTION" . }}
+{{- end }}
+{{- else }}
+{{- $own = set $own "MEMORY_DB_PATH" "/data/memory.db" }}
+{{- end }}
 {{- if .Values.keys.existingSecret }}
 {{- $own = set $own "MEMORY_KEYS_FILE" (printf "/etc/agentops-memory/keys/%s" .Values.keys.key) }}
 {{- end }}
@@ -92,7 +120,17 @@ app.kubernetes.io/component: test
 {{- range $name, $value := .Values.settings }}
 {{- $own = set $own $name (include "memory.text" $value) }}
 {{- end }}
+{{- with .Values.settings }}{{ with .MEMORY_RATE_LIMIT }}
+{{- $own = set $own "MEMORY_RATE_LIMIT" (include "memory.rateLimit" (dict "root" $ "limit" .)) }}
+{{- end }}{{ end }}
 {{- toYaml $own }}
+{{- end }}
+
+{{/* Each pod counts by itself: its part of the limit, rounded up. How many an autoscaler makes is not known here. */}}
+{{- define "memory.rateLimit" -}}
+{{- $parts := splitList "/" .limit }}
+{{- $pods := ternary 1 (max 1 (int .root.Values.replicaCount)) (eq (include "memory.isScaled" .root) "yes") }}
+{{- printf "%d/%s" (divf (first $parts) $pods | ceil | int) (last $parts) }}
 {{- end }}
 
 {{/* A value as the service reads it: YAML takes on and off for booleans, and Helm every number for a fraction. */}}

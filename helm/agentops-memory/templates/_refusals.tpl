@@ -1,9 +1,6 @@
 {{/* What cannot be right is refused before anything is made of it. */}}
 {{- define "memory.refusals" -}}
 {{- with .Values }}
-{{- if gt (int .replicaCount) 1 }}
-{{- fail "replicaCount: one process writes the database, so there is one pod at most." }}
-{{- end }}
 {{- if and .terminationGracePeriodSeconds (lt (int .terminationGracePeriodSeconds) (include "memory.leastGrace" $ | int)) }}
 {{- fail (printf "terminationGracePeriodSeconds: %d is too short; with drainSeconds %d the service needs %s." (int .terminationGracePeriodSeconds) (int .drainSeconds) (include "memory.leastGrace" $)) }}
 {{- end }}
@@ -24,6 +21,7 @@
 {{- fail "persistence.existingClaim: it is not used while persistence.enabled is false." }}
 {{- end }}
 {{- include "memory.refusals.backup" $ }}
+{{- include "memory.refusals.database" $ }}
 {{- end }}
 {{- $taken := include "memory.variables" . | fromYaml }}
 {{- $tracing := list "OTEL_EXPORTER_OTLP_ENDPOINT" "OTEL_EXPORTER_OTLP_PROTOCOL" }}
@@ -41,6 +39,25 @@
 {{- end }}
 {{- if and .backup.enabled .persistence.enabled (eq (include "memory.backupClaim" $) (include "memory.claim" $)) }}
 {{- fail "backup.existingClaim: backups in the claim of the data are lost with it; name another." }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "memory.refusals.database" -}}
+{{- with .Values }}
+{{- if .database.existingSecret }}
+{{- if .persistence.existingClaim }}
+{{- fail "persistence.existingClaim: it is not used with database.existingSecret." }}
+{{- end }}
+{{- if or .backup.enabled .litestream.enabled }}
+{{- fail "backup.enabled, litestream.enabled: with database.existingSecret the database is backed up by its own means, such as pg_dump." }}
+{{- end }}
+{{- if .keys.existingSecret }}
+{{- fail "keys.existingSecret: with database.existingSecret the keys are in the database; make one in a pod, and set auth=keys." }}
+{{- end }}
+{{- end }}
+{{- if lt (int .autoscaling.maxReplicas) (int .autoscaling.minReplicas) }}
+{{- fail "autoscaling.maxReplicas: it is less than autoscaling.minReplicas." }}
 {{- end }}
 {{- end }}
 {{- end }}
