@@ -3,6 +3,7 @@
 import selectors
 import socket
 from collections.abc import Generator, Iterable, Sequence
+from itertools import cycle, islice
 
 from .client import TIMEOUT, Answer, Request, connected, more, received
 
@@ -11,10 +12,11 @@ Conversation = Generator[Request, Answer, None]
 
 
 class Crowd:
-    """Some connections, kept open."""
+    """Some connections, kept open; dealt out to several ports if there are others."""
 
-    def __init__(self, port: int, connections: int) -> None:
-        self._sockets = [connected(port) for _ in range(connections)]
+    def __init__(self, port: int, connections: int, *others: int) -> None:
+        ports = islice(cycle((port, *others)), connections)
+        self._sockets = [connected(port) for port in ports]
 
     def converse(self, conversations: Sequence[Conversation]) -> None:
         """All of the conversations at the same time, a connection each, to the end of each."""

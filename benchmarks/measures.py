@@ -68,10 +68,10 @@ def crowds_in_turns(
     return times
 
 
-def crowd_times(port: int, requests: Sequence[Request], connections: int) -> Times:
-    """Each request once, over so many connections at a time."""
+def crowd_times(port: int, requests: Sequence[Request], connections: int, *others: int) -> Times:
+    """Each request once, over so many connections at a time, to one port or to others, too."""
     times = Times()
-    with closing(Crowd(port, connections)) as crowd:
+    with closing(Crowd(port, connections, *others)) as crowd:
         _drive(crowd, iter(requests), connections, times)
     return times
 

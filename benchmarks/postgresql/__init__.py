@@ -1,0 +1,1 @@
+"""PostgreSQL beside SQLite, over the same memories, in one run."""
