@@ -248,9 +248,11 @@ def _bound(address: Address) -> socket.socket:
 def _announce(settings: Settings, address: Address) -> None:
     host = {"::": "0.0.0.0"}.get(address.host, address.host)  # noqa: S104 - shown, not bound
     shown = Address(host=host, port=address.port)
+    place = "PostgreSQL" if settings.database_url else str(settings.db_path)
     log.info(
-        "serving on http://%s, data in %s, every write on disk before it is answered",
+        "serving on http://%s, data in %s, every write %s before it is answered",
         shown,
-        settings.db_path,
-        extra={"version": __version__, "listen": str(shown), "db": str(settings.db_path)},
+        place,
+        "committed" if settings.database_url else "on disk",
+        extra={"version": __version__, "listen": str(shown), "db": place},
     )

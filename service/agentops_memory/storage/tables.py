@@ -1,10 +1,13 @@
 """The tables of a transaction, of whichever engine."""
 
+import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from datetime import datetime
 from functools import cached_property
 
-from ..domain.model.access import Caller, Patterns
+from ..domain.model.access import Caller
+from ..domain.model.retention import USUAL, Retentions
 from ..domain.ports.sealing import Sealer
 from ..domain.text.ids import Uids, uid_of
 from .sql.agents.agents import Agents
@@ -42,13 +45,42 @@ from .sql.table import Connection, Dialect, Index
 class Tables(ABC):
     """Each table is made when it is asked for: a request needs few of them."""
 
-    now: datetime
-    caller: Caller
-    _connection: Connection
     _sql: Dialect
-    _projects: Patterns
-    _uids: Uids
-    _sealer: Sealer | None
+
+    def __init__(  # noqa: PLR0913 - all that a transaction is bound to
+        self,
+        connection: Connection,
+        now: datetime,
+        caller: Caller,
+        *,
+        quota: int | None = None,
+        retention: Retentions = USUAL,
+        uids: Uids | None = None,
+        others: Callable[[], int] = lambda: 0,
+        sealer: Sealer | None = None,
+    ) -> None:
+        self._connection = connection
+        self._quota = quota
+        self._uids = uids or Uids()
+        self._others = others
+        self._sealer = sealer
+        self._projects = caller.projects
+        self._begun = time.monotonic()
+        self.now = now
+        self.caller = caller
+        self.retention = retention
+
+    @property
+    def is_awaited(self) -> bool:
+        return self._others() > 0
+
+    @property
+    def room(self) -> int | None:
+        return None if self._quota is None else self._quota - self._stored()
+
+    @abstractmethod
+    def _stored(self) -> int:
+        """The bytes that the tenant takes now."""
 
     @property
     @abstractmethod

@@ -9,7 +9,7 @@ from math import log
 from typing import NamedTuple
 
 from .memory import MemoryId
-from .ranking import Scored
+from .ranking import PRIOR_MEMORIES, PRIOR_WORDS, Scored
 
 K1, B = 1.2, 0.75
 MOST = K1 + 1.0  # of a stem's worth, which a row without end of it would have
@@ -25,6 +25,12 @@ class Totals:
 
     rows: int
     words: int
+
+    @classmethod
+    def alone(cls, rows: int) -> "Totals":
+        """Of rows whose words are weighed among themselves, whatever lengths others have."""
+        rows += PRIOR_MEMORIES
+        return cls(rows, rows * PRIOR_WORDS)
 
     def idf(self, having: int) -> float:
         """What a stem is worth that so many of the rows have."""
@@ -65,6 +71,11 @@ def frequency(counts: Counts, weights: Sequence[float]) -> float:
         for _ in range(count):  # a product could differ in the last bit
             total += weight
     return total
+
+
+def scored(idf: float, often: float, norm: float) -> float:
+    """What one stem adds to the score of a memory that has it so often."""
+    return -1.0 * (idf * ((often * MOST) / (often + norm)))
 
 
 def of_any(stems: Iterable[Postings], norms: Sequence[float]) -> dict[Place, float]:

@@ -77,6 +77,10 @@ def with_gains(best: Sequence[Candidate]) -> list[Scored]:
     return sorted((score, id_) for id_, score in scores.items())
 
 
+# Of a word that is weighed among its own area: in title or tags, and in content; each counts once.
+NAMED, SAID = 2.0, 1.0
+
+
 def combined(sentences: Sequence[Sequence[Scored]], weights: Sequence[float]) -> list[Scored]:
     """The scores of memories that some of the sentences contribute, each by its weight, best first.
 

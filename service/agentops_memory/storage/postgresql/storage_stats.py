@@ -10,7 +10,8 @@ from ...domain.model.retention import Retentions, StorageStats
 from ..held import held
 from .base.connection import PostgresConnection
 from .base.dialect import POSTGRESQL
-from .tenants import size_of, use_schema
+from .engine.transaction import stored
+from .tenants import use_schema
 
 _WORDS = "SELECT pg_total_relation_size('postings')"
 
@@ -25,7 +26,7 @@ def storage_stats(
         ((words,),) = connection.execute(_WORDS).fetchall()
         ours = PostgresConnection(connection)
         return StorageStats(
-            database=size_of(connection, tenant),
+            database=stored(ours),
             free=0,
             index=int(words),
             log=0,

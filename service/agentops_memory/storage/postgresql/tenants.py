@@ -14,14 +14,12 @@ from ..sql.liveness import undeleted
 from ..sql.rows import micros
 from .audit import record
 from .base.connecting import is_made
+from .base.connection import PostgresConnection
+from .engine.transaction import stored
 from .schema.migrate import brought_up_to_date, newest, schema_of, tenants
 
 LOCK_TIMEOUT = "5s"  # with transactions of the tenant
 
-_SIZE = """
-SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)
-  FROM pg_class c
- WHERE c.relnamespace = to_regnamespace(quote_ident(%s)) AND c.relkind IN ('r', 'S')"""
 _TABLES = """
 SELECT format('%%I.%%I', schemaname, tablename)
   FROM pg_tables
@@ -62,8 +60,9 @@ def require_current(connection: Database, tenant: TenantId) -> None:
 
 def size_of(connection: Database, tenant: TenantId) -> int:
     """How many bytes the tables and indexes of a tenant take."""
-    ((size,),) = connection.execute(_SIZE, (schema_of(tenant),)).fetchall()
-    return int(size)
+    with connection.transaction():
+        use_schema(connection, tenant)
+        return stored(PostgresConnection(connection))
 
 
 def counted(connection: Database, tenant: TenantId) -> Counted:
@@ -71,7 +70,7 @@ def counted(connection: Database, tenant: TenantId) -> Counted:
     with connection.transaction():
         use_schema(connection, tenant)
         ((memories, sessions, stores),) = connection.execute(_COUNTS).fetchall()
-    size = size_of(connection, tenant)
+        size = stored(PostgresConnection(connection))
     return Counted(size=size, memories=memories, sessions=sessions, stores=stores)
 
 

@@ -1,8 +1,14 @@
 """What a term adds to a score, taken apart."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Collection, Sequence
 
+from ...domain.model.memory import MemoryId
 from ...domain.model.search import Field, TermScore
+from ..index_cache.rows import Row, row_number
+from ..sql.liveness import indexed
+from ..sql.table import GLOBAL_AREA, Table
+from .visibility import VisibleRows
 
 ENDLESS = 1e18  # a weight under which BM25 is as good as at its limit
 FIELDS = tuple(Field)  # in the order of the columns
@@ -18,3 +24,24 @@ def term_score(score: float, limit: float, alone: Sequence[float]) -> TermScore:
     counts = [field / (limit - field) for field in alone]
     shares = {name: count / sum(counts) for name, count in zip(FIELDS, counts, strict=True)}
     return TermScore(score=score, fields=shares)
+
+
+class Places(Table):
+    """Where memories are seen in one transaction."""
+
+    def of(self, ids: Collection[MemoryId], visible: VisibleRows) -> dict[int, dict[MemoryId, Row]]:
+        """The memories' row numbers, by the partition in which they are seen."""
+        found = self._execute(
+            f"""SELECT m.id, s.area, s.partition
+                  FROM memories m
+                  JOIN spaces s ON s.id = m.space_id
+                 WHERE m.id IN (SELECT value FROM {self._sql.ids("given")}) AND {indexed("m")}""",
+            ids=json.dumps(list(ids)),
+        )
+        rows: dict[int, dict[MemoryId, Row]] = {}
+        for id_, area, partition in found.fetchall():
+            row = row_number(area, id_)
+            for number in visible.spans if area == GLOBAL_AREA else (partition,):
+                if any(first <= row <= last for first, last in visible.spans.get(number, ())):
+                    rows.setdefault(number, {})[id_] = row
+        return rows

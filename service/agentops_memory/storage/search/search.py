@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import timedelta
+from itertools import accumulate
 
 from ...domain.model.memory import Memory, MemoryId
 from ...domain.model.ranking import KEYED_RANK, PLACES, SCORED, Scored, followers
@@ -39,11 +40,8 @@ class Search(ABC):
     def within(self, timeout: timedelta) -> AbstractContextManager[None]: ...
 
     @abstractmethod
-    def _rare(self, terms: Collection[Term], visible: VisibleRows, most: int) -> tuple[Term, ...]:
-        """The rarest of a memory's terms that others have, as many as bring at most so many rows.
-
-        Among their own words; the memory itself is in the index.
-        """
+    def _counts(self, terms: Collection[Term], visible: VisibleRows, most: int) -> list[int]:
+        """How many memories have each term among their own words, or that more than so many do."""
 
     @abstractmethod
     def _explained(
@@ -70,6 +68,18 @@ class Search(ABC):
         query = Query(sentences=(Sentence(rare or tuple(terms)),))
         index_query = IndexQuery.of(Tier.ANY, query, visible, limit).for_similar
         return self._memories.loaded(id_ for _, id_ in self._ranker.best(index_query, limit))
+
+    def _rare(self, terms: Collection[Term], visible: VisibleRows, most: int) -> tuple[Term, ...]:
+        """The rarest of a memory's terms that others have, as many as bring at most so many rows.
+
+        The memory itself is in the index.
+        """
+        counts = self._counts(terms, visible, most)
+        shared = sorted((count, place) for place, count in enumerate(counts) if count > 1)
+        sums = accumulate(count for count, _ in shared)
+        places = [place for (_, place), total in zip(shared, sums, strict=True) if total <= most]
+        every = tuple(terms)
+        return tuple(every[place] for place in sorted(places))
 
     def similarities(self, text: str, others: Sequence[str]) -> list[float]:
         return self._stems.similarities([text, *others])

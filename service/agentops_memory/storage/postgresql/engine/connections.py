@@ -3,13 +3,9 @@
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 import psycopg
-
-from ..base.errors import is_lost
-
-T = TypeVar("T")
 
 Connect = Callable[[], psycopg.Connection[Any]]
 
@@ -35,10 +31,8 @@ class Connections:
             self._give_back(connection)
 
     def close(self) -> None:
-        with self._lock:
-            self._is_closed, idle, self._idle = True, self._idle, []
-        for connection in idle:
-            connection.close()
+        self._is_closed = True
+        self.forget_idle()
 
     def _give_back(self, connection: psycopg.Connection[Any]) -> None:
         is_usable = (
@@ -57,8 +51,3 @@ class Connections:
             idle, self._idle = self._idle, []
         for connection in idle:
             connection.close()
-
-
-def is_stale(error: psycopg.Error, *, is_new: bool) -> bool:
-    """Whether a connection had died while it waited: what failed first may be done on another."""
-    return not is_new and is_lost(error)

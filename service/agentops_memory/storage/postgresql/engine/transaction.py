@@ -1,17 +1,13 @@
 """One transaction: its instant and its tables."""
 
-import time
 from collections.abc import Callable
 from datetime import datetime
 from functools import cached_property
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from ....domain.model.access import Caller
 from ....domain.model.kinds import FIRST, NUMBERS, IndexGroup
-from ....domain.model.retention import USUAL, Retentions
-from ....domain.ports.sealing import Sealer
 from ....domain.text.features import ALL, Features
-from ....domain.text.ids import Uids
 from ...index_cache.writes import IndexWrites
 from ...search.visibility import Visibility
 from ...sql.memory_lists import MemoryLists
@@ -34,7 +30,7 @@ class PostgresTransaction(Tables):
     _connection: PostgresConnection
     _sql = POSTGRESQL
 
-    def __init__(  # noqa: PLR0913 - all that a transaction is bound to
+    def __init__(
         self,
         connection: PostgresConnection,
         now: datetime,
@@ -42,37 +38,17 @@ class PostgresTransaction(Tables):
         stems: Stems,
         *,
         features: Features = ALL,
-        quota: int | None = None,
-        retention: Retentions = USUAL,
-        uids: Uids | None = None,
-        others: Callable[[], int] = lambda: 0,
-        sealer: Sealer | None = None,
         memory: IndexMemory | None = None,
+        **bound: Any,
     ) -> None:
-        self._connection = connection
+        super().__init__(connection, now, caller, **bound)
         self._stems = stems
         self._features = features
-        self._quota = quota
-        self._uids = uids or Uids()
-        self._others = others
-        self._sealer = sealer
         self._memory = memory or IndexMemory(None)
-        self._projects = caller.projects
-        self._begun = time.monotonic()
-        self.now = now
-        self.caller = caller
-        self.retention = retention
 
-    @property
-    def is_awaited(self) -> bool:
-        return self._others() > 0
-
-    @property
-    def room(self) -> int | None:
-        if self._quota is None:
-            return None
+    def _stored(self) -> int:
         self.flush()
-        return self._quota - stored(self._connection)
+        return stored(self._connection)
 
     @cached_property
     def index(self) -> Index:

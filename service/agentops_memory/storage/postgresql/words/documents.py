@@ -10,11 +10,11 @@ from ....domain.text.columns import columns
 from ....domain.text.features import Features
 from ....domain.text.json_words import words_of
 from ....domain.text.normalization import NEIGHBOURS
-from ...search.document import Document
+from ...search.document import Borrowing, Document
 from ...sql.kinds import kind_of
 from ...sql.liveness import indexed
 from ...sql.rows import tag_tuple
-from ...sql.table import GLOBAL_AREA, Connection, Table
+from ...sql.table import GLOBAL_AREA, Connection
 from ...stems import Stems
 from ..base.dialect import POSTGRESQL
 from .terms import FIELDS, Counts, packed, stored_term
@@ -27,7 +27,7 @@ class Entry(NamedTuple):
     stems: dict[str, Counts]
 
 
-class Documents(Table):
+class Documents(Borrowing):
     """The documents of one transaction."""
 
     def __init__(self, connection: Connection, features: Features, stems: Stems) -> None:
@@ -51,18 +51,6 @@ class Documents(Table):
                 area=area,
                 after=after,
             )
-        )
-
-    def borrowers(self, memory: MemoryId) -> list[MemoryId]:
-        """The memories that borrow from a memory: its next ones in the session."""
-        return self._scalars(
-            f"""SELECT n.id
-                  FROM memories m
-                  JOIN memories n ON n.session_id = m.session_id AND n.space_id = m.space_id
-                 WHERE m.id = :id AND n.id > m.id AND {indexed("n")}
-              ORDER BY n.id
-                 LIMIT {NEIGHBOURS}""",
-            id=memory,
         )
 
     def entries(self, documents: Sequence[Document]) -> list[Entry]:

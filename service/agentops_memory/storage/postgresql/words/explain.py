@@ -1,31 +1,27 @@
 """Scores taken apart: what each term adds, and where in a memory it stands."""
 
-import json
 from collections.abc import Collection, Iterable, Mapping
 
-from ....domain.model.bm25 import MOST, frequency
+from ....domain.model.bm25 import frequency, scored
 from ....domain.model.memory import MemoryId
 from ....domain.model.search import Field, Parts, TermScore
 from ....domain.text.query import Term
-from ...index_cache.rows import row_number
-from ...search.explanation import ENDLESS, FIELDS, term_score
+from ...search.explanation import ENDLESS, FIELDS, Places, term_score
 from ...search.query import IndexQuery
 from ...search.ranker import sentences
 from ...search.shown import Shown
-from ...search.visibility import VisibleRows
-from ...sql.liveness import indexed
-from ...sql.table import GLOBAL_AREA, Connection, Table
+from ...sql.table import Connection
 from ..base.dialect import POSTGRESQL
 from .found import StoredWords
 from .source import Source
 from .terms import unpacked
 
 
-class Explanations(Table):
+class Explanations:
     """The parts of scores in one transaction."""
 
     def __init__(self, connection: Connection, source: Source, shown: Shown) -> None:
-        super().__init__(connection, POSTGRESQL)
+        self._connection = connection
         self._source = source
         self._shown = shown
 
@@ -35,7 +31,9 @@ class Explanations(Table):
         """The parts of these memories' scores; a memory that is not visible has none."""
         asked = list(dict.fromkeys(terms))
         parts: dict[MemoryId, Parts] = {}
-        for number, memories in self._memories(ids, index_query.visible).items():
+        for number, memories in (
+            Places(self._connection, POSTGRESQL).of(ids, index_query.visible).items()
+        ):
             found = self._source.stored(index_query, number)
             scores: dict[MemoryId, dict[int, float]] = {}
             for at, sentence in enumerate(sentences(index_query, found, self._shown)):
@@ -48,26 +46,6 @@ class Explanations(Table):
                     terms=_added(found, index_query, asked, id_),
                 )
         return parts
-
-    def _memories(
-        self, ids: Collection[MemoryId], visible: VisibleRows
-    ) -> dict[int, list[MemoryId]]:
-        """The memories, by the group in which they are seen."""
-        found = self._execute(
-            f"""SELECT m.id, s.area, s.partition
-                  FROM memories m
-                  JOIN spaces s ON s.id = m.space_id
-                 WHERE m.id IN (SELECT value FROM {self._sql.ids("given")}) AND {indexed("m")}
-              ORDER BY m.id""",
-            ids=json.dumps(list(ids)),
-        )
-        memories: dict[int, list[MemoryId]] = {}
-        for id_, area, partition in found.fetchall():
-            row = row_number(area, id_)
-            for number in visible.spans if area == GLOBAL_AREA else (partition,):
-                if any(first <= row <= last for first, last in visible.spans.get(number, ())):
-                    memories.setdefault(number, []).append(id_)
-        return memories
 
 
 def _added(
@@ -93,8 +71,7 @@ def _added(
             idf: float = idf,
             norm: float = norm,
         ) -> float:
-            often = frequency(counts, weights)
-            return -1.0 * (idf * ((often * MOST) / (often + norm)))
+            return scored(idf, frequency(counts, weights), norm)
 
         alone = [
             score(tuple(query.weights[it] if it == at else 0.0 for it in places)) for at in places

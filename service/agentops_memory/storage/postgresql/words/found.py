@@ -14,7 +14,7 @@ from ....domain.model.bm25 import (
 )
 from ....domain.model.bm25 import Postings as Weighted
 from ....domain.model.memory import MemoryId
-from ....domain.model.ranking import PRIOR_MEMORIES, PRIOR_WORDS
+from ....domain.model.ranking import NAMED, SAID
 from ....domain.model.search import Field
 from ....domain.text.query import Piece, Term
 from ...search.query import IndexQuery
@@ -54,7 +54,7 @@ class StoredWords:
         there = {term: asked[term] for term, it in often.items() if it}
         if weights is None:
             having: Mapping[Term, int] = {term: len(often[term]) for term in there}
-            totals = _totals_alone(postings.memories(areas))
+            totals = Totals.alone(postings.memories(areas))
         else:
             having, totals = weights.of_terms(there, own=query.own), weights.totals
         self._memories = sorted(lengths)
@@ -94,11 +94,6 @@ class StoredWords:
         return {memory: often for memory, counts in having.items() if (often := weighed[counts])}
 
 
-def _totals_alone(memories: int) -> Totals:
-    rows = memories + PRIOR_MEMORIES
-    return Totals(rows, rows * PRIOR_WORDS)
-
-
 class Weighed(dict[Counts, float]):
     """How often a stem stands in a memory, by the weights of the fields; found once for counts."""
 
@@ -124,14 +119,14 @@ def often_by(weights: tuple[float, ...], *, own: bool) -> Weighed:
 
 def _alone(counts: tuple[int, ...]) -> float:
     title, content, _, tags = counts
-    return 2.0 * bool(title or tags) + 1.0 * bool(content)
+    return NAMED * bool(title or tags) + SAID * bool(content)
 
 
 ALONE = Weighed(_alone)
 
 
 def _having_all(of_stems: Sequence[Having]) -> Having:
-    """What has all the stems, as often as the rarest of them in each field."""
+    """What has all the stems, as often as the first of them."""
     if len(of_stems) == 1:
         return of_stems[0]
     if not of_stems:

@@ -1,10 +1,9 @@
 """Recall by postings that are stored."""
 
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
-from itertools import accumulate
 from math import ceil
 
 from psycopg import errors
@@ -104,16 +103,7 @@ class PostgresSearch(Search):
             "SELECT set_config('statement_timeout', :within, TRUE)", {"within": milliseconds}
         )
 
-    def _rare(self, terms: Collection[Term], visible: VisibleRows, most: int) -> tuple[Term, ...]:
-        counts = self._counts(list(terms), visible, most)
-        shared = sorted((count, place) for place, count in enumerate(counts) if count > 1)
-        sums = accumulate(count for count, _ in shared)
-        places = [place for (_, place), total in zip(shared, sums, strict=True) if total <= most]
-        every = tuple(terms)
-        return tuple(every[place] for place in sorted(places))
-
-    def _counts(self, terms: Sequence[Term], visible: VisibleRows, most: int) -> list[int]:
-        """How many memories have each term, or that they are more than so many."""
+    def _counts(self, terms: Collection[Term], visible: VisibleRows, most: int) -> list[int]:
         stems = self._stems.of([term.text for term in terms])
         asked = [stored_term(stems[term.text]) for term in terms]
         areas = [area_of(first) for spans in visible.spans.values() for first, _ in spans]

@@ -1,16 +1,12 @@
 """One transaction: its instant and its tables."""
 
 import sqlite3
-import time
 from collections.abc import Callable
 from datetime import datetime
 from functools import cached_property
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from ....domain.model.access import Caller
-from ....domain.model.retention import USUAL, Retentions
-from ....domain.ports.sealing import Sealer
-from ....domain.text.ids import Uids
 from ...index_cache.cache import CachedGroups
 from ...search.visibility import Visibility
 from ...sql.memory_lists import MemoryLists
@@ -37,44 +33,27 @@ class SqliteTransaction(Tables):
     _connection: sqlite3.Connection
     _sql = SQLITE
 
-    def __init__(  # noqa: PLR0913 - all that a transaction is bound to
+    def __init__(
         self,
         connection: sqlite3.Connection,
         now: datetime,
         caller: Caller,
         *,
         batch: Pending | None = None,
-        quota: int | None = None,
-        retention: Retentions = USUAL,
-        uids: Uids | None = None,
-        others: Callable[[], int] = lambda: 0,
         groups: CachedGroups | None = None,
-        sealer: Sealer | None = None,
+        **bound: Any,
     ) -> None:
-        self._connection = connection
-        self._quota = quota
-        self._uids = uids or Uids()
-        self._others = others
+        super().__init__(connection, now, caller, **bound)
         self._groups = groups
-        self._sealer = sealer
-        self.now = now
-        self.caller = caller
-        self.retention = retention
         self.is_alone = batch is None or batch.partitions.is_alone
         self._batch = batch
-        self._projects = caller.projects
-        self._begun = time.monotonic()
 
-    @property
-    def is_awaited(self) -> bool:
-        return self._others() > 0
-
-    @property
-    def room(self) -> int | None:
-        if self._quota is None:
-            return None
+    def _stored(self) -> int:
+        """Pages that are free are none."""
         self._settle()
-        return self._quota - _stored(self._connection)
+        names = ("page_size", "page_count", "freelist_count")
+        size, count, free = (self._connection.execute(f"PRAGMA {it}").fetchone()[0] for it in names)
+        return int(size * (count - free))
 
     @property
     def met_damage(self) -> bool:
@@ -136,10 +115,3 @@ class SqliteTransaction(Tables):
 
 Work = Callable[Concatenate[SqliteTransaction, P], T]
 """What runs in a transaction; it may be run again when nothing of it happened."""
-
-
-def _stored(connection: sqlite3.Connection) -> int:
-    """The bytes in use; pages that are free are none."""
-    names = ("page_size", "page_count", "freelist_count")
-    size, count, free = (connection.execute(f"PRAGMA {it}").fetchone()[0] for it in names)
-    return int(size * (count - free))

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from ....domain.model.bm25 import PiecePostings, Place, Postings, Sums, Totals, of_any, of_every
 from ....domain.model.memory import MemoryId
-from ....domain.model.ranking import PRIOR_MEMORIES, PRIOR_WORDS
+from ....domain.model.ranking import NAMED, SAID
 from ....domain.model.search import Tier
 from ....domain.text.query import Piece, Term
 from ...index_cache.rows import memory_of
@@ -18,7 +18,7 @@ from ..base.dialect import SqliteTable
 from .segments import numbers
 from .tables import table
 
-WEIGHTS = {"{title tags}": 2.0, "content": 1.0}  # of fields in which a word counts once
+WEIGHTS = {"{title tags}": NAMED, "content": SAID}
 
 Rows = dict[int, float]
 """How often a term stands in each row, by the weights of fields."""
@@ -124,8 +124,7 @@ class Found:
     def _add(self, scores: AloneScores, place: Range, terms: Sequence[Term]) -> None:
         rows = scores.rows(place, terms)
         places: Mapping[int, int] = {row: at for at, row in enumerate(sorted(set().union(*rows)))}
-        count = scores.count(place) + PRIOR_MEMORIES
-        totals = Totals(count, count * PRIOR_WORDS)
+        totals = Totals.alone(scores.count(place))
         self.memories = [memory_of(row) for row in places]
         self.norms = totals.norms(scores.lengths(place[0], places))
         for term, having in zip(terms, rows, strict=True):

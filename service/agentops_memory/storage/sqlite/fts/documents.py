@@ -6,11 +6,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from ....domain.model.kinds import FIRST
 from ....domain.model.memory import MemoryId
 from ....domain.text.columns import Columns
-from ....domain.text.normalization import NEIGHBOURS, plain_words
+from ....domain.text.normalization import plain_words
 from ...index_cache.rows import row_number, span_of
 from ...index_cache.writes import IndexWrites
-from ...search.document import Document
-from ...sql.liveness import indexed
+from ...search.document import Borrowing, Document
 from ...sql.table import GLOBAL_AREA
 from ...stems import compared
 from ..base.connection import known_stems
@@ -35,7 +34,7 @@ Row = tuple[int, str, str, str, str]
 """What a full-text table holds of a document: its number, and its columns."""
 
 
-class Documents(SqliteTable):
+class Documents(SqliteTable, Borrowing):
     """The documents of one transaction."""
 
     def __init__(self, connection: sqlite3.Connection, partitions: Partitions) -> None:
@@ -57,20 +56,6 @@ class Documents(SqliteTable):
             if row is not None:
                 documents[id_] = Document(*row)
         return documents
-
-    def borrowers(self, memory: MemoryId) -> list[MemoryId]:
-        """The memories that borrow from a memory: its next ones in the session."""
-        rows = self._execute(
-            f"""SELECT n.id
-                  FROM memories m
-                  JOIN memories n {self._sql.hint("memories_in_session")}
-                    ON n.session_id = m.session_id AND n.space_id = m.space_id
-                 WHERE m.id = :id AND n.id > m.id AND {indexed("n")}
-              ORDER BY n.id
-                 LIMIT {NEIGHBOURS}""",
-            id=memory,
-        )
-        return [id_ for (id_,) in rows]
 
     def by_area(
         self, memories: Sequence[MemoryId], at_once: int

@@ -7,12 +7,8 @@ from collections.abc import Collection, Mapping
 from ....domain.model.memory import MemoryId
 from ....domain.model.search import Parts, TermScore, Tier
 from ....domain.text.query import Query, Term
-from ...index_cache.rows import row_number
-from ...search.explanation import ENDLESS, FIELDS, term_score
+from ...search.explanation import ENDLESS, FIELDS, Places, term_score
 from ...search.query import IndexQuery
-from ...search.visibility import VisibleRows
-from ...sql.liveness import indexed
-from ...sql.table import GLOBAL_AREA
 from ..base.dialect import SqliteTable
 from .queries import Scores, any_of, in_columns, weighted
 from .tables import OWN_COLUMNS, table
@@ -32,7 +28,9 @@ class Explanations(SqliteTable):
         every = (term for piece in query.every for term in piece.terms)
         terms = list(dict.fromkeys(every if tier is Tier.EVERY else query.terms))
         found: dict[MemoryId, Parts] = {}
-        for number, rows in self._rows(ids, index_query.visible).items():
+        for number, rows in (
+            Places(self._connection, self._sql).of(ids, index_query.visible).items()
+        ):
             added = self._added(index_query, number, tier, terms, rows)
             sentences: dict[MemoryId, dict[int, float]] = {}
             for at, id_, score in self._scores.of_sentences(index_query, number, rows):
@@ -44,25 +42,6 @@ class Explanations(SqliteTable):
                     terms=added.get(id_, {}),
                 )
         return found
-
-    def _rows(
-        self, ids: Collection[MemoryId], visible: VisibleRows
-    ) -> dict[int, dict[MemoryId, int]]:
-        """The memories' row numbers, by the partition in which they are seen."""
-        found = self._execute(
-            f"""SELECT m.id, s.area, s.partition
-                 FROM memories m
-                 JOIN spaces s ON s.id = m.space_id
-                WHERE m.id IN (SELECT value FROM json_each(:ids)) AND {indexed("m")}""",
-            ids=json.dumps(list(ids)),
-        )
-        rows: dict[int, dict[MemoryId, int]] = {}
-        for id_, area, partition in found:
-            row = row_number(area, id_)
-            for number in visible.spans if area == GLOBAL_AREA else (partition,):
-                if any(first <= row <= last for first, last in visible.spans.get(number, ())):
-                    rows.setdefault(number, {})[id_] = row
-        return rows
 
     def _added(
         self,

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Collection, Iterable, Sequence
-from itertools import accumulate
 
 from ....domain.model.memory import MemoryId
 from ....domain.model.ranking import Scored
@@ -38,19 +37,7 @@ class Scores(SqliteTable):
             **_parameters(query, number),
         ).fetchall()
 
-    def rare(self, terms: Collection[Term], visible: VisibleRows, most: int) -> tuple[Term, ...]:
-        """The rarest of a memory's terms that others have, as many as bring at most so many rows.
-
-        Among their own words; the memory itself is in the index.
-        """
-        counts = self._counts(terms, visible, most)
-        shared = sorted((count, place) for place, count in enumerate(counts) if count > 1)
-        sums = accumulate(count for count, _ in shared)
-        places = [place for (_, place), total in zip(shared, sums, strict=True) if total <= most]
-        every = tuple(terms)
-        return tuple(every[place] for place in sorted(places))
-
-    def _counts(self, terms: Collection[Term], visible: VisibleRows, most: int) -> list[int]:
+    def counts(self, terms: Collection[Term], visible: VisibleRows, most: int) -> list[int]:
         """How many rows have each term, or that they are more than so many."""
         matches = json.dumps([in_columns(OWN_COLUMNS, _term(term)) for term in terms])
         counts = [0] * len(terms)

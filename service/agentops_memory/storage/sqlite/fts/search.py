@@ -74,8 +74,8 @@ class SqliteSearch(Search):
         finally:
             interrupt_at(self._connection, self._end)
 
-    def _rare(self, terms: Collection[Term], visible: VisibleRows, most: int) -> tuple[Term, ...]:
-        return self._scores.rare(terms, visible, most)
+    def _counts(self, terms: Collection[Term], visible: VisibleRows, most: int) -> list[int]:
+        return self._scores.counts(terms, visible, most)
 
     def _explained(
         self, index_query: IndexQuery, tier: Tier, query: Query, ids: Collection[MemoryId]
