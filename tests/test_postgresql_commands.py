@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ import psycopg
 import pytest
 
 from . import postgres
-from .service import Service, serving
+from .process import until
+from .service import Clock, Service, serving
 from .terminal import Terminal
 
 TABLES = "SELECT schemaname, tablename FROM pg_tables WHERE schemaname LIKE 't\\_%'"
@@ -113,6 +115,60 @@ def test_tables_are_written_anew(terminal: Terminal, postgresql: str) -> None:
     assert told == "Nothing of what was erased is left in the schema t_default.\n"
     assert rows(postgresql, files) != before
     assert rows(postgresql, "SELECT pg_relation_size('t_default.memories')") == [(0,)]
+
+
+def test_a_receipt_says_that_bytes_are_gone_when_tables_and_copies_have_them_no_more(
+    terminal: Terminal, postgresql: str, tmp_path: Path
+) -> None:
+    clock = Clock(datetime.now(UTC))  # as the command's
+    with serving(
+        tmp_path / "memory.db",
+        clock=clock,
+        MEMORY_DATABASE_URL=postgresql,
+        MEMORY_DATABASE_RETENTION="1d",
+    ) as service:
+        first = erased(service, "one")
+        terminal.say("tenants", "rewrite", "default")
+        clock.advance(hours=23)
+        put(postgresql, OF_AN_AGENT)
+        later = erased(service, "two")  # each has the service look at all receipts
+        until(lambda: not rows(postgresql, OF_AGENTS))  # of those nobody asks: it has looked
+        clock.advance(hours=2)
+        erased(service, "three")
+
+        until(lambda: "bytes_gone_at" in receipt(service, first))
+        assert instant(receipt(service, first)["bytes_gone_at"]) == whole_second(clock.now)
+        assert "bytes_gone_at" not in receipt(service, later)
+
+
+OF_AGENTS = "SELECT id FROM t_default.erasures WHERE kind = 'agent'"
+OF_AN_AGENT = """
+    INSERT INTO t_default.erasures (id, kind, observations, revisions, sessions, erased_at)
+    VALUES ('00000000-0000-7000-8000-000000000000', 'agent', 1, 0, 0, 0)"""
+
+
+def put(url: str, statement: str) -> None:
+    with psycopg.connect(url) as connection:
+        connection.execute(statement.encode())
+
+
+def erased(service: Service, said: str) -> str:
+    """The erasure of a new observation, beyond recall."""
+    answer = service.http.delete(f"/observations/{service.save(said)['id']}?hard=true")
+    return str(answer.headers["X-Erasure-Id"])
+
+
+def receipt(service: Service, erasure: str) -> dict[str, Any]:
+    told: dict[str, Any] = service.http.get(f"/erasures/{erasure}").json()
+    return told
+
+
+def instant(said: str) -> datetime:
+    return datetime.fromisoformat(said)
+
+
+def whole_second(at: datetime) -> datetime:
+    return at.replace(microsecond=0)
 
 
 def test_agents_are_listed_limited_and_erased(terminal: Terminal) -> None:

@@ -236,7 +236,14 @@ def test_a_database_without_a_connection_left(blank_database: str) -> None:
 def test_no_log_and_no_list_of_processes_has_the_url(blank_database: str) -> None:
     """Nor has what goes wrong at the driver's level, however much is logged."""
     url = url_of(blank_database, password=PASSWORD, dbname="nowhere")
-    done = run("serve", variables={"MEMORY_DATABASE_URL": url, "MEMORY_LOG_LEVEL": "debug"})
+    done = run(
+        "serve",
+        variables={
+            "MEMORY_DATABASE_URL": url,
+            "MEMORY_LISTEN": "127.0.0.1:0",
+            "MEMORY_LOG_LEVEL": "debug",
+        },
+    )
 
     assert done.returncode == 1
     told = done.stdout + done.stderr
