@@ -17,7 +17,7 @@ from agentops_memory.domain.model.access import OPERATOR
 from agentops_memory.domain.model.memory import Draft, SessionId, Text
 from agentops_memory.domain.model.space import Project, Space
 from agentops_memory.domain.ports.engine import Transaction
-from agentops_memory.storage.postgresql.engine import places, transactions
+from agentops_memory.storage.postgresql.engine import admission, transactions
 from agentops_memory.storage.postgresql.engine.claims import number_of
 from agentops_memory.storage.postgresql.engine.engine import PostgresEngine
 from agentops_memory.storage.sqlite import SqliteEngine
@@ -150,7 +150,7 @@ def locked(path: Path) -> closing[Any]:
 def impatient(monkeypatch: pytest.MonkeyPatch, timeout: timedelta) -> None:
     """Let a write wait no longer than this for those of others."""
     monkeypatch.setattr(sqlite, "BUSY_TIMEOUT", timeout)
-    for module in (places, transactions):
+    for module in (admission, transactions):
         monkeypatch.setattr(module, "PATIENCE", timeout)
 
 

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import httpx
@@ -222,6 +223,15 @@ def test_racing_forgettings_count_each_entry_once(
     assert host.entries() == []
 
 
+def delete_in(run: Host, made: list[str], own: Host) -> None:
+    """Delete entries one after another, while a pass thinks."""
+    other = replace(own, ref="mem://other")
+    for gone in made:
+        for _ in range(30):
+            other.put()
+        ok(run.delete(gone))
+
+
 @requirement("OW-66", "OW-82")
 def test_an_archive_is_made_of_none_that_was_deleted_before_it_was_put(
     service: Service, host: Host
@@ -230,14 +240,7 @@ def test_an_archive_is_made_of_none_that_was_deleted_before_it_was_put(
     made = ids([host.put(f"{number} {words}") for number in range(30)])
     run = host.in_run("r1")
 
-    def delete_some(own: Host) -> None:
-        other = replace(own, ref="mem://other")
-        for gone in made[:2]:  # while the pass thinks
-            for _ in range(30):
-                other.put()
-            ok(run.delete(gone))
-
-    done, _ = at_once(service, lambda it: it.compact(), delete_some)
+    done, _ = at_once(service, lambda it: it.compact(), partial(delete_in, run, made[:2]))
 
     payload = passed(done)
     told = [it["type"] for it in events(host)]
@@ -254,14 +257,8 @@ def test_a_consolidation_replaces_none_that_was_deleted_before_its_step(
     made = ids([host.put(f"{number // 2} {words}") for number in range(120)])
     run = host.in_run("r1")
 
-    def delete_some(own: Host) -> None:
-        other = replace(own, ref="mem://other")
-        for gone in made[:4:2]:  # while the pass thinks; another says the same
-            for _ in range(30):
-                other.put()
-            ok(run.delete(gone))
-
-    done, _ = at_once(service, lambda it: it.consolidate(), delete_some)
+    some = made[:4:2]  # of each of which another says the same
+    done, _ = at_once(service, lambda it: it.consolidate(), partial(delete_in, run, some))
 
     payload = passed(done, CONSOLIDATED)
     assert payload["outputCount"] == 60 == len(host.entries())

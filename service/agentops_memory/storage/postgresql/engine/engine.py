@@ -19,11 +19,11 @@ from ....domain.text.ids import Uids
 from ...index_cache.cache import IndexCache
 from ..base.connecting import connect
 from ..words.cached import IndexMemory
+from .admission import Places, deadline, locked
 from .claims import NeedsToBeAlone
 from .connections import Connections
 from .leader import Leader
 from .maintenance import PostgresMaintenance
-from .places import Places, deadline, held
 from .transaction import PostgresTransaction, Work
 from .transactions import HasKey, OnCommit, Transactions
 
@@ -129,7 +129,7 @@ class PostgresEngine:
                         return await self._in_thread(write, caller, bound, others, False)
             # Those of one process wait here for each other, and hold no connection meanwhile.
             alone = self._alone.setdefault(tenant, asyncio.Lock())
-            async with held(alone, until), self._writers.one(until), self._places.one(until):
+            async with locked(alone, until), self._writers.one(until), self._places.one(until):
                 return await self._in_thread(write, caller, bound, others, True)
         finally:
             self._waiting[tenant] -= 1

@@ -20,9 +20,9 @@ from ..base.connection import PostgresConnection
 from ..base.errors import COLLIDED, is_lost, translated
 from ..schema.migrate import brought_up_to_date, prepare, schema_of, tenants
 from ..words.cached import IndexMemory, load
+from .admission import PATIENCE
 from .claims import Claims, WithinOneProject
 from .connections import Connections
-from .places import PATIENCE
 from .transaction import PostgresTransaction
 
 T = TypeVar("T")

@@ -43,7 +43,7 @@ def deadline() -> float:
 
 
 @asynccontextmanager
-async def held(lock: asyncio.Lock, until: float) -> AsyncIterator[None]:
+async def locked(lock: asyncio.Lock, until: float) -> AsyncIterator[None]:
     """Inside, the lock is held; Busy when others hold it until then, a time of the loop."""
     try:
         async with asyncio.timeout_at(until):
