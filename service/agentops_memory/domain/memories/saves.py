@@ -20,7 +20,7 @@ from .sessions import entered
 from .writes import changed_at, created, known, revised
 
 
-@within_one_project
+@within_one_project(lambda draft, _: draft.space.project)
 def save(tx: Transaction, draft: Draft, window: timedelta) -> Saved:
     """The three dedup tiers: same topic key, same text within the window, a new memory."""
     tx.caller.require_space(draft.space)

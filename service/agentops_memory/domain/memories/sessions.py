@@ -115,7 +115,7 @@ class Sessions:
         return await self.engine.read(caller, recent_sessions, project, limit, before)
 
 
-@within_one_project
+@within_one_project(lambda _, project: project)
 def open_session(tx: Transaction, session: SessionId, project: Project) -> Session:
     tx.caller.require_project(project)
     require_session(tx, session, project)
@@ -135,7 +135,7 @@ def admitted(tx: Transaction, session: Session) -> Session:
     return stored
 
 
-@within_one_project
+@within_one_project(lambda _, __, project: project)
 def append_messages(
     tx: Transaction, session: SessionId, said: Transcript, project: Project | None
 ) -> Session:
@@ -149,7 +149,7 @@ def append_messages(
     return grown
 
 
-@within_one_project
+@within_one_project(lambda _, __, project: project)
 def close_session(
     tx: Transaction, session: SessionId, said: Transcript, project: Project | None
 ) -> Session:

@@ -29,7 +29,7 @@ from .redactor import Redactor
 SECOND = timedelta(seconds=1)
 
 
-@within_one_project
+@within_one_project()
 def amend(tx: Transaction, memory: MemoryId, change: Change) -> Memory:
     before = undeleted(tx, memory)
     tx.caller.require_space(before.space)
@@ -57,7 +57,7 @@ def _relinked(tx: Transaction, memory: Memory, given: tuple[Reference, ...] | No
     return older != links.supersedes
 
 
-@within_one_project
+@within_one_project()
 def confirm(tx: Transaction, memory: MemoryId) -> Memory:
     before = undeleted(tx, memory)
     tx.caller.require_space(before.space)
@@ -82,7 +82,7 @@ def amended_again(tx: Transaction, ids: Ids, memory: MemoryId, _: Change) -> Mem
     return _as_of(tx, memory, int(ids["revision"]))
 
 
-@within_one_project
+@within_one_project()
 def forget(tx: Transaction, memory: MemoryId) -> None:
     before = tx.memories.get(memory)
     if before is None:

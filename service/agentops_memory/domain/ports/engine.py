@@ -28,21 +28,37 @@ P = ParamSpec("P")
 T = TypeVar("T")
 W = TypeVar("W", bound=Callable[..., object])
 
-_WITHIN = "is_within_one_project"
+
+def no_project(*_: object, **__: object) -> None:
+    """Of work that names what it changes by its id alone."""
 
 
-def within_one_project(work: W) -> W:
+_PROJECT = "project_of_work"
+
+
+def within_one_project(of: Callable[..., Project | None] = no_project) -> Callable[[W], W]:
     """Declare that work touches one session, one project and one idempotency key.
 
     An engine may make it beside other such work; any other is the only writer of its tenant.
+    `of` tells the project from the arguments of the work, where they say it.
     """
-    setattr(work, _WITHIN, True)
-    return work
+
+    def declared(work: W) -> W:
+        setattr(work, _PROJECT, of)
+        return work
+
+    return declared
 
 
 def is_within_one_project(work: Callable[..., object]) -> bool:
     """Whether that was declared; of a function that wraps another, of that."""
-    return getattr(work, _WITHIN, False)
+    return hasattr(work, _PROJECT)
+
+
+def project_of(work: Callable[..., object], *args: object, **kwargs: object) -> Project | None:
+    """The project that declared work is within, if its arguments tell."""
+    of: Callable[..., Project | None] = getattr(work, _PROJECT)
+    return of(*args, **kwargs)
 
 
 Ids = Mapping[str, int | str]

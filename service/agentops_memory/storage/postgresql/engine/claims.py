@@ -7,12 +7,14 @@ the lock to itself. So no claim can be forgotten.
 """
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from datetime import datetime
 from hashlib import blake2b
 from typing import NoReturn
 
+from ....domain.model.access import TenantId
 from ....domain.model.memory import Links, Memory, MemoryId, Session, SessionId, Text
-from ....domain.model.space import GLOBAL_SCOPE, Space
+from ....domain.model.space import GLOBAL_SCOPE, Project, Space
 from ....domain.ports.engine import IdempotencyRecord
 from ....domain.text.summary import Transcript
 from ...sql.idempotency_records import IdempotencyRecords
@@ -28,20 +30,42 @@ class NeedsToBeAlone(Exception):
     """Work touched what it cannot claim: it is run again, with the tenant's lock to itself."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lock:
+    """What a write holds from its beginning: its tenant, and a project if that is known."""
+
+    tenant: TenantId
+    alone: bool = False
+    project: Project | None = None
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether any other write may hold the same."""
+        return not (self.alone or self.project)
+
+
 class Claims:
     """What one transaction has claimed, in a schema."""
 
-    def __init__(self, connection: PostgresConnection, schema: str) -> None:
+    def __init__(
+        self, connection: PostgresConnection, schema: str, taken: Collection[int] = ()
+    ) -> None:
         self._connection = connection
         self._schema = schema
-        self._taken: set[int] = set()
+        self._taken = set(taken)
 
-    def tenant(self, *, alone: bool) -> None:
-        """The whole tenant: alone, or beside others that claim what they touch."""
-        shared = "" if alone else "_shared"
+    def anew(self) -> "Claims":
+        """For one of several works: what others claim is given back when they are undone."""
+        return Claims(self._connection, self._schema, self._taken)
+
+    def lock(self, lock: Lock) -> None:
+        """The whole tenant, alone or beside others that claim what they touch; and a project."""
+        shared = "" if lock.alone else "_shared"
         self._connection.execute(
             f"SELECT pg_advisory_xact_lock{shared}(:number)", {"number": number_of(self._schema)}
         )
+        if lock.project:
+            self._claim("project", lock.project)
 
     def key(self, digest: bytes) -> None:
         self._claim("key", digest.hex())

@@ -6,22 +6,25 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta
 from functools import partial
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, cast
+from weakref import WeakValueDictionary
 
 from ....domain.model.access import DEFAULT_TENANT, Caller, TenantId
 from ....domain.model.retention import USUAL, Retentions
 from ....domain.ports.callbacks import noop
-from ....domain.ports.engine import is_within_one_project
+from ....domain.ports.engine import is_within_one_project, project_of
 from ....domain.ports.maintenance import Condition
 from ....domain.ports.sealing import Sealer
 from ....domain.text.features import ALL, Features
 from ....domain.text.ids import Uids
 from ...index_cache.cache import IndexCache
+from ...outcomes import Outcome, answer_of
 from ..base.connecting import connect
 from ..words.cached import IndexMemory
-from .admission import Places, deadline, locked
-from .claims import NeedsToBeAlone
+from .admission import Places, deadline
+from .claims import Lock, NeedsToBeAlone
 from .connections import Connections
+from .group_commit import Change, Line
 from .leader import Leader
 from .maintenance import PostgresMaintenance
 from .transaction import PostgresTransaction, Work
@@ -52,7 +55,7 @@ class PostgresEngine:
         self._threads = ThreadPoolExecutor(size, "database")
         self._places = Places(size)
         self._writers = Places(max(size - KEPT_FOR_READS, 1))
-        self._alone: dict[TenantId, asyncio.Lock] = {}
+        self._lines: WeakValueDictionary[Lock, Line] = WeakValueDictionary()
         self._waiting: dict[TenantId, int] = {}
 
     @classmethod
@@ -117,22 +120,37 @@ class PostgresEngine:
         def bound(tx: PostgresTransaction) -> T:
             return work(tx, *args, **kwargs)
 
-        def others() -> int:
-            return self._waiting[tenant] - 1
-
-        write, tenant, until = self._transactions.write, caller.tenant, deadline()
+        tenant, until = caller.tenant, deadline()
         self._waiting[tenant] = self._waiting.get(tenant, 0) + 1
         try:
             if is_within_one_project(work):
                 with suppress(NeedsToBeAlone):
-                    async with self._writers.one(until), self._places.one(until):
-                        return await self._in_thread(write, caller, bound, others, False)
-            # Those of one process wait here for each other, and hold no connection meanwhile.
-            alone = self._alone.setdefault(tenant, asyncio.Lock())
-            async with locked(alone, until), self._writers.one(until), self._places.one(until):
-                return await self._in_thread(write, caller, bound, others, True)
+                    lock = Lock(tenant=tenant, project=project_of(work, *args, **kwargs))
+                    return cast("T", await self._written(lock, Change(caller, bound, until)))
+            lock = Lock(tenant=tenant, alone=True)
+            return cast("T", await self._written(lock, Change(caller, bound, until)))
         finally:
             self._waiting[tenant] -= 1
+
+    async def _written(self, lock: Lock, change: Change) -> Any:
+        """What a change answers, once it is committed."""
+        make, outcome = partial(self._make, lock), None
+        if not lock.is_shared:
+            line = self._lines.setdefault(lock, Line())
+            outcome = await line.made(change, make)
+        if outcome is None:
+            (outcome,) = await make([change])
+        return outcome and answer_of(outcome)
+
+    async def _make(self, lock: Lock, changes: Sequence[Change]) -> Sequence[Outcome | None]:
+        """Make changes together, as soon as there is a connection for it."""
+
+        def others() -> int:
+            return self._waiting[lock.tenant] - len(changes)
+
+        until = changes[0].until
+        async with self._writers.one(until), self._places.one(until):
+            return await self._in_thread(self._transactions.write, lock, changes, others)
 
     @property
     def waiting(self) -> int:

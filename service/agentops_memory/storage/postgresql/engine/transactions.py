@@ -4,9 +4,10 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, TypeVar, cast
 
 import psycopg
@@ -14,6 +15,7 @@ from psycopg import errors
 
 from ....domain.errors import NotFound, Refusal, StartRefused, Unavailable
 from ....domain.model.access import Caller, TenantId
+from ...outcomes import Outcome, Succeeded
 from ...stems import Stems
 from ..base.connecting import require_usable
 from ..base.connection import PostgresConnection
@@ -21,8 +23,9 @@ from ..base.errors import COLLIDED, is_lost, translated
 from ..schema.migrate import brought_up_to_date, prepare, schema_of, tenants
 from ..words.cached import IndexMemory, load
 from .admission import PATIENCE
-from .claims import Claims, WithinOneProject
+from .claims import Claims, Lock, WithinOneProject
 from .connections import Connections
+from .group_commit import Change, in_savepoints
 from .transaction import PostgresTransaction
 
 T = TypeVar("T")
@@ -93,41 +96,73 @@ class Transactions:
             ours = PostgresConnection(connection)
             with ours.pipelined():
                 self._begin(ours, schema, "REPEATABLE READ READ ONLY")
-                answer = work(self._transaction(ours, caller, schema))
+                answer = work(
+                    self._made(
+                        ours, self._clock(), caller, self._stems, memory=self._memory(schema)
+                    )
+                )
                 ours.execute("COMMIT")
             return answer
 
         return self._tried(transaction)
 
     def write(
-        self,
-        caller: Caller,
-        work: Callable[[PostgresTransaction], T],
-        others: Callable[[], int],
-        is_alone: bool,
-    ) -> T:
-        """What work answers, once it is committed: alone in its tenant, or beside others."""
+        self, lock: Lock, changes: Sequence[Change], others: Callable[[], int]
+    ) -> Sequence[Outcome | None]:
+        """The outcomes of changes that were committed together, in order.
 
-        def transaction(connection: psycopg.Connection[Any]) -> T:
-            schema = self._schema(connection, caller.tenant)
+        Of one at least, and of all that had time to begin. None: nothing of any happened, as the
+        database did not take it all; each may be made by itself.
+        """
+
+        def transaction(connection: psycopg.Connection[Any]) -> Sequence[Outcome | None]:
+            schema = self._schema(connection, lock.tenant)
             ours, began = PostgresConnection(connection), time.monotonic()
+            made: list[PostgresTransaction] = []
+
+            def make(change: Change) -> object:
+                # Without memory: a version that is undone is given again, to other words.
+                tx = self._made(ours, self._clock(), change.caller, self._stems, others=others)
+                answer = change.work(
+                    tx if lock.alone else cast("Any", WithinOneProject(tx, claims.anew()))
+                )
+                tx.flush()
+                made.append(tx)
+                return answer
+
             with self._memory(schema).areas.writing() as hand_over:
                 with ours.pipelined():
                     self._begin(ours, schema, "READ COMMITTED")
                     claims = Claims(ours, schema)
-                    claims.tenant(alone=is_alone)
-                    tx = self._transaction(ours, caller, schema, others=others)
-                    answer = work(tx if is_alone else cast("Any", WithinOneProject(tx, claims)))
-                    tx.flush()
+                    claims.lock(lock)
+                    outcomes: Sequence[Outcome] = (
+                        [Succeeded(make(changes[0]))]
+                        if is_single
+                        else in_savepoints(ours, [partial(make, it) for it in changes])
+                    )
                     self._of_thread.may_be_done = True
                     ours.execute("COMMIT")
-                if (writes := tx.written()) is not None:
-                    hand_over(writes)
-            self._committed(1, time.monotonic() - began)
-            return answer
+                for tx in made:
+                    if (writes := tx.written()) is not None:
+                        hand_over(writes)
+            if made:
+                self._committed(len(made), time.monotonic() - began)
+            return outcomes
 
+        def group(connection: psycopg.Connection[Any]) -> Sequence[Outcome | None]:
+            try:
+                return transaction(connection)
+            except psycopg.Error as error:
+                if is_lost(error) or isinstance(error, errors.LockNotAvailable):
+                    raise
+                _free(connection)
+                return [None] * len(changes)
+
+        is_single = len(changes) == 1
+        if not is_single:
+            return self._tried(group)
         # Alone nobody is in its way: what is there already is a conflict with what is stored.
-        return self._tried(transaction, *() if is_alone else (errors.UniqueViolation,))
+        return self._tried(transaction, *() if lock.alone else (errors.UniqueViolation,))
 
     def is_wanting(self, tenant: TenantId) -> bool:
         """Whether prompts ask for an area that is not in memory."""
@@ -179,13 +214,6 @@ class Transactions:
                 "patience": _milliseconds(PATIENCE),
                 "longest": _milliseconds(longest),
             },
-        )
-
-    def _transaction(
-        self, connection: PostgresConnection, caller: Caller, schema: str, **more: Any
-    ) -> PostgresTransaction:
-        return self._made(
-            connection, self._clock(), caller, self._stems, memory=self._memory(schema), **more
         )
 
     def _memory(self, schema: str) -> IndexMemory:

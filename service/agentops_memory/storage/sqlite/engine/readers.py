@@ -14,9 +14,9 @@ from typing import Any, TypeVar, cast
 
 from ....domain.errors import Busy
 from ....domain.text.features import Features
+from ...outcomes import Outcome, outcome_of, settle
 from ..base.connection import Check, connect, read_only
 from ..base.errors import refusing
-from .outcomes import Outcome, outcome_of, settle
 
 T = TypeVar("T")
 

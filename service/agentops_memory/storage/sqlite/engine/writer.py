@@ -19,11 +19,11 @@ from typing import Any, Protocol, TypeVar, cast
 
 from ....domain.errors import Busy, Refusal, Unavailable
 from ...index_cache.writes import IndexWrites
+from ...outcomes import Failed, Outcome, Succeeded, outcome_of, settle
 from ..base.connection import Check, Connection, carried, change
 from ..base.errors import RunAgain
 from ..fts.partitions import Partitions
 from ..fts.pending import BULK, Pending
-from .outcomes import Failed, Outcome, Succeeded, outcome_of, settle
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)

@@ -31,6 +31,13 @@ def outcome_of(work: Callable[[], object]) -> Outcome:
         return Failed(error)
 
 
+def answer_of(outcome: Outcome) -> Any:
+    """What work answered; raises what it raised."""
+    if isinstance(outcome, Failed):
+        raise outcome.error
+    return outcome.answer
+
+
 def settle(answer: asyncio.Future[Any], outcome: Outcome) -> None:
     """Tell the caller, unless it has left."""
     if answer.done():
