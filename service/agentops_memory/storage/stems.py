@@ -93,9 +93,9 @@ class Stems:
 
     def of(self, words: Iterable[str]) -> dict[str, str]:
         """The stem of each word; the empty string for one that the index takes apart."""
-        wanted, known = list(words), self._stems
+        wanted, known = dict.fromkeys(words), self._stems
         if unknown := [word for word in wanted if word not in known]:
-            known |= self._stemmed(list(dict.fromkeys(unknown)))
+            known |= self._stemmed(unknown)
         stems = {word: known[word] for word in wanted}
         if len(known) > KNOWN:
             _forget(known)

@@ -17,7 +17,7 @@ from ...sql.rows import tag_tuple
 from ...sql.table import GLOBAL_AREA, Connection
 from ...stems import Stems
 from ..base.dialect import POSTGRESQL
-from .terms import FIELDS, Counts, packed, stored_term
+from .terms import FIELDS, Counts, counted
 
 
 class Entry(NamedTuple):
@@ -57,7 +57,8 @@ class Documents(Borrowing):
         """The words of documents."""
         texts = [it for d in documents for it in (d.title, d.content, d.context, d.tags)]
         said = self._stems.of_texts(texts)
-        return [_entry(said[at : at + FIELDS]) for at in range(0, len(said), FIELDS)]
+        each = (said[at : at + FIELDS] for at in range(0, len(said), FIELDS))
+        return [Entry(sum(map(len, fields)), counted(fields)) for fields in each]
 
     def _read(
         self, condition: str, order: str = "", **values: object
@@ -80,11 +81,3 @@ class Documents(Borrowing):
             said = words_of(content) if TRAITS[kind_of(kind, project)].is_json else content
             prepared = columns(title, said, tag_tuple(tags), before[::-1], self._features)
             yield MemoryId(id_), Document(area, *prepared)
-
-
-def _entry(fields: Sequence[Sequence[str]]) -> Entry:
-    counts: dict[str, list[int]] = {}
-    for field, stems in enumerate(fields):
-        for stem in stems:
-            counts.setdefault(stored_term(stem), [0] * FIELDS)[field] += 1
-    return Entry(sum(map(len, fields)), {stem: packed(it) for stem, it in counts.items()})

@@ -26,10 +26,14 @@ OWN = sum(
 LONGEST = 1_500  # bytes of a stem that a key of an index holds
 
 
-def packed(counts: Sequence[int]) -> Counts:
-    """The counts of a stem in one number, which can be added to others."""
-    each = zip(counts, MOST, PLACES, strict=True)
-    return sum(min(count, most) << place for count, most, place in each)
+def counted(fields: Sequence[Sequence[str]]) -> dict[str, Counts]:
+    """How often each stem stands in each field, as it is stored; no field has more than MOST."""
+    counts: dict[str, Counts] = {}
+    for stems, most, place in zip(fields, MOST, PLACES, strict=True):
+        once = 1 << place
+        for stem in stems[:most]:
+            counts[stem] = counts.get(stem, 0) + once
+    return {stored_term(stem): often for stem, often in counts.items()}
 
 
 @lru_cache(65_536)
