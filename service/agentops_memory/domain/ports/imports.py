@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import NewType, Protocol
 
 from ..model.access import Patterns
-from ..model.memory import Memory, Session, Supersession
+from ..model.memory import Imported, Memory, Session, Supersession
 from ..model.space import Project
 
 ImportId = NewType("ImportId", int)
@@ -23,7 +23,7 @@ class Import:
     applied: int = 0  # of them
     sessions: int = 0  # that it has stored
     memories: int = 0
-    refused: int = 0  # supersessions of the last step
+    refused: int = 0  # supersessions
     is_accepted: bool = False
     is_finished: bool = False
 
@@ -58,8 +58,8 @@ class ImportTable(Protocol):
         It may name one that is not; it leaves out none that is.
         """
 
-    def applied(self, import_: ImportId, place: int, sessions: int, memories: int) -> None:
-        """Remove the staged rows up to a place, and add to the counts of what was stored."""
+    def applied(self, import_: ImportId, place: int, step: Imported) -> None:
+        """Remove the staged rows up to a place, and add up what the step has stored."""
 
     def finish(self, import_: ImportId) -> None:
         """Mark an import as finished."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ..memories.sessions import admitted
 from ..memories.writes import all_created
-from ..model.memory import Memory, Session, SessionId, Supersession
+from ..model.memory import Imported, Memory, Session, SessionId, Supersession
 from ..model.space import Project
 from ..ports.engine import Transaction
 from ..ports.imports import Row
@@ -32,6 +32,12 @@ class Batches:
     _unmatched: set[int] = field(default_factory=set)  # places in a batch
     _sessions: dict[SessionId, Project] = field(default_factory=dict)
     _waiting: list[Memory] = field(default_factory=list)
+
+    @property
+    def imported(self) -> Imported:
+        """What of them was stored."""
+        counts = self.counts
+        return Imported(sessions=counts[Session], memories=counts[Memory], refused=self.refused)
 
     def add(self, rows: Sequence[Row | None]) -> None:
         """Import the next rows."""

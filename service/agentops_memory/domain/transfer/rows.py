@@ -1,13 +1,12 @@
 """The rows of an import: stored, staged, applied and discarded, a transaction a function."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from datetime import timedelta
 from itertools import islice
 
 from ..errors import Denied, NotFound, Unavailable
 from ..memories.limits import require_margin, require_room
-from ..model.memory import Imported, Memory, Session
+from ..model.memory import Imported, Memory
 from ..ports.engine import Transaction
 from ..ports.imports import Import, ImportId, Row
 from .batches import Batches
@@ -29,9 +28,8 @@ def import_rows(tx: Transaction, rows: Sequence[Row]) -> Imported:
             for row in some:
                 (require_room if isinstance(row, Memory) else require_margin)(tx)
             batches.add(some)
-    refused = sum(is_refused(tx, it) for it in batches.links)
-    counts = batches.counts
-    return Imported(sessions=counts[Session], memories=counts[Memory], refused=refused)
+    batches.refused += sum(is_refused(tx, it) for it in batches.links)
+    return batches.imported
 
 
 def stage_rows(
@@ -83,10 +81,10 @@ def apply_rows(
     if is_end:
         tx.imports.finish(import_)
     if last:
-        tx.imports.applied(import_, last, batches.counts[Session], batches.counts[Memory])
+        tx.imports.applied(import_, last, batches.imported)
     found = tx.imports.get(import_)
     assert found is not None  # it was there
-    return replace(found, refused=batches.refused)
+    return found
 
 
 def discard_rows(tx: Transaction, import_: ImportId) -> bool:

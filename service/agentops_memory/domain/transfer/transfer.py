@@ -144,14 +144,13 @@ class Transfer:
         return import_
 
     async def _applied(self, caller: Caller, import_: ImportId, progress: Progress) -> Imported:
-        counts, refused = Imported(sessions=0, memories=0, goes_on=True), 0
+        counts = Imported(sessions=0, memories=0, goes_on=True)
         try:
             async for it in self._steps(caller, import_):
-                refused += it.refused
                 counts = Imported(
                     sessions=it.sessions,
                     memories=it.memories,
-                    refused=refused,
+                    refused=it.refused,
                     goes_on=not it.is_finished,
                 )
                 progress(it.applied, it.staged)

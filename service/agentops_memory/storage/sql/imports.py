@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from ...domain.model.access import ANY, Patterns
-from ...domain.model.memory import Memory
+from ...domain.model.memory import Imported, Memory
 from ...domain.model.space import GLOBAL_SCOPE, Project
 from ...domain.ports.imports import Import, ImportId, Row
 from ...domain.text.normalization import content_hash, fingerprint
@@ -20,8 +20,9 @@ from .table import Dialect, Table
 
 PLACE = 32  # bits of a row's number that are its place in the import
 KEPT = timedelta(days=1)  # for which an import is known after its end
-COLUMNS = """id, projects, staged, applied, sessions, observations,
+COLUMNS = """id, projects, staged, applied, sessions, observations, refused,
              accepted_at IS NOT NULL, finished_at IS NOT NULL"""
+COUNTED = ("staged", "applied", "sessions", "memories", "refused")
 OF_IMPORT = "number > :first AND number < :end"
 ACCEPTED = f"number >> {PLACE} IN (SELECT id FROM imports WHERE accepted_at IS NOT NULL)"
 
@@ -99,7 +100,7 @@ class Imports(Table):
             | self._places(_twins, twins)
         )
 
-    def applied(self, import_: ImportId, place: int, sessions: int, memories: int) -> None:
+    def applied(self, import_: ImportId, place: int, step: Imported) -> None:
         self._execute(
             "DELETE FROM import_rows WHERE number > :first AND number <= :last",
             first=_number(import_, 0),
@@ -108,12 +109,14 @@ class Imports(Table):
         self._execute(
             """UPDATE imports
                   SET applied = :place, sessions = sessions + :sessions,
-                      observations = observations + :memories, touched_at = :now
+                      observations = observations + :memories, refused = refused + :refused,
+                      touched_at = :now
                 WHERE id = :id""",
             id=import_,
             place=place,
-            sessions=sessions,
-            memories=memories,
+            sessions=step.sessions,
+            memories=step.memories,
+            refused=step.refused,
             now=micros(self._now),
         )
 
@@ -283,14 +286,11 @@ def _numbers(import_: ImportId) -> dict[str, int]:
 
 
 def _import(row: Any) -> Import:
-    id_, projects, staged, applied, sessions, memories, is_accepted, is_finished = row
+    id_, projects, *counts, is_accepted, is_finished = row
     return Import(
         id=ImportId(id_),
         projects=_patterns(projects),
-        staged=staged,
-        applied=applied,
-        sessions=sessions,
-        memories=memories,
+        **dict(zip(COUNTED, counts, strict=True)),
         is_accepted=bool(is_accepted),
         is_finished=bool(is_finished),
     )

@@ -107,7 +107,7 @@ TABLES: Mapping[str, Table] = {
         "id": Kind.KEY, "projects": Kind.TAGS, "touched_at": Kind.INSTANT,
         "accepted_at": Kind.INSTANT, "finished_at": Kind.INSTANT, "staged": Kind.COUNT,
         "size": Kind.COUNT, "applied": Kind.COUNT, "sessions": Kind.COUNT,
-        "observations": Kind.COUNT,
+        "observations": Kind.COUNT, "refused": Kind.COUNT,
     }),
     "seals": Table(key="memory_id", columns={
         "memory_id": Kind.KEY, "key": Kind.TEXT, "nonce": Kind.KEY, "sealed": Kind.KEY,

@@ -112,7 +112,8 @@ CREATE TABLE imports (
     size         BIGINT NOT NULL DEFAULT 0,  -- their bytes
     applied      BIGINT NOT NULL DEFAULT 0,  -- of them
     sessions     BIGINT NOT NULL DEFAULT 0,  -- that it stored
-    observations BIGINT NOT NULL DEFAULT 0
+    observations BIGINT NOT NULL DEFAULT 0,
+    refused      BIGINT NOT NULL DEFAULT 0  -- supersessions
 );
 
 CREATE TABLE import_rows (
