@@ -4,6 +4,7 @@ import asyncio
 import signal
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import psycopg
 import pytest
 
 from agentops_memory.domain.model.access import OPERATOR
+from agentops_memory.storage.copying import tenants
 from agentops_memory.storage.copying.database import tables_of
 from agentops_memory.storage.copying.tables import TABLES, WORDS, Table
 from agentops_memory.storage.postgresql.engine.engine import PostgresEngine
@@ -21,6 +23,7 @@ from . import planted
 from .database import assert_index_is_whole
 from .files import schema
 from .process import program, until
+from .samples import sampled
 from .service import Clock, Service, serving
 from .stores import STORES
 from .terminal import Terminal
@@ -60,7 +63,7 @@ def full(path: Path) -> Path:
         file.executescript(
             """INSERT INTO supersessions VALUES (2, 1, 9);
                INSERT INTO lookalikes VALUES (2, 1, 0.1, 9);
-               INSERT INTO imports VALUES (7, '["*"]', 1, 2, 3, 4, 5, 6, 7, 8);
+               INSERT INTO imports VALUES (7, '["*"]', 1, 2, 3, 4, 5, 6, 7, 8, 9);
                INSERT INTO import_rows VALUES (3, 'other', '{"a": "\\u0000"}');
                INSERT INTO agents VALUES ('a', 5);
                INSERT INTO pending_archives VALUES (1, 't', 1, 'a', 1, 2, 3);
@@ -280,6 +283,22 @@ def test_a_file_of_another_format_is_refused(
     assert (done.exit_code, told in done.stderr) == (1, True), done.stderr
 
 
+def test_nothing_is_copied_from_or_to_what_a_service_has(
+    path: Path, terminal: Terminal, blank_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tenants, "PATIENCE", timedelta(milliseconds=1))
+    with serving(path):
+        of_files = terminal.run("copy", "--to", "postgresql")
+    with serving(path.with_name("other.db"), MEMORY_DATABASE_URL=blank_database):
+        targets = ("postgresql", str(path.with_name("back.db")))
+        of_database = [terminal.run("copy", "--to", it) for it in targets]
+
+    assert (of_files.exit_code, "End that service first." in of_files.stderr) == (1, True)
+    assert [it.exit_code for it in of_database] == [1, 1]
+    assert all("A service runs on the database" in it.stderr for it in of_database)
+    assert not path.with_name("back.db").exists()
+
+
 def test_a_schema_of_another_version_is_refused(
     terminal: Terminal, database: Database, tmp_path: Path
 ) -> None:
@@ -327,8 +346,10 @@ def test_no_url_is_told(path: Path, target: str, url: str, told: str, tmp_path: 
     assert "127.0.0.1" not in done.output
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("stage", ["COPY %", "COPY (SELECT %", "SELECT m.id, s.area%"])
+@pytest.mark.parametrize(
+    "stage",
+    sampled(["COPY %", "COPY (SELECT %", "SELECT m.id, s.area%"], 3, kept=[pytest.mark.slow]),
+)
 def test_a_copy_that_is_killed_is_gone_on_with(
     path: Path, terminal: Terminal, database: Database, stage: str
 ) -> None:

@@ -40,8 +40,8 @@ def copy(to: str, tenants: Sequence[str], as_json: bool, **files: str | None) ->
 
     The URL stands in MEMORY_DATABASE_URL alone. The target must be empty. A
     tenant is there whole or not at all: repeat the command if it was
-    interrupted. End the services of both sides first: what is stored
-    meanwhile is not copied.
+    interrupted. End the services of both sides first: it is refused while one
+    runs, as what is stored meanwhile would not be copied.
     """
     if not to:
         raise click.UsageError("--to needs a name.")
