@@ -14,6 +14,7 @@ from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
+from .engines import command
 from .process import environment
 from .service import PLAIN
 
@@ -89,10 +90,11 @@ def hosted(
     arguments: Sequence[str], mode: str = "legacy", variables: Mapping[str, str] = NOTHING
 ) -> Iterator[Agent]:
     """An agent whose host starts `agentops-memory mcp` with these arguments."""
+    given, told = command(["mcp", *arguments], variables)
     program = StdioServerParameters(
         command=sys.executable,
-        args=["-m", "agentops_memory", "mcp", *arguments],
-        env=dict(environment(variables)),
+        args=["-m", "agentops_memory", *given],
+        env=dict(environment(told)),
     )
     with (
         start_blocking_portal() as portal,

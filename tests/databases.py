@@ -42,6 +42,12 @@ class Databases:
     _used: dict[Path, str] = field(default_factory=dict)
     _lookers: dict[str, psycopg.Connection[Any]] = field(default_factory=dict)
 
+    def begin(self) -> None:
+        """Make the one of which all others are copies."""
+        postgres.ordered(self.cluster, f"CREATE DATABASE {self._template} STRATEGY file_copy")
+        self.fill(url := postgres.of(self.cluster, self._template))
+        self._new = _looked_at(url)
+
     def __contains__(self, path: Path) -> bool:
         return path in self._used
 
@@ -103,13 +109,9 @@ class Databases:
         return f"{self._template}_{self._count}"
 
     def _made(self) -> str:
-        name, template = self._named(), self._template
-        if self._new is None:
-            postgres.ordered(self.cluster, f"CREATE DATABASE {template} STRATEGY file_copy")
-            self.fill(url := postgres.of(self.cluster, template))
-            self._new = _looked_at(url)
+        name = self._named()
         postgres.ordered(
-            self.cluster, f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy"
+            self.cluster, f"CREATE DATABASE {name} TEMPLATE {self._template} STRATEGY file_copy"
         )
         return name
 

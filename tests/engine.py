@@ -13,17 +13,20 @@ import psycopg
 import pytest
 
 from agentops_memory.domain.memories import saves
-from agentops_memory.domain.model.access import OPERATOR
+from agentops_memory.domain.model.access import DEFAULT_TENANT, OPERATOR
 from agentops_memory.domain.model.memory import Draft, SessionId, Text
+from agentops_memory.domain.model.retention import Retentions, StorageStats
 from agentops_memory.domain.model.space import Project, Space
 from agentops_memory.domain.ports.engine import Transaction
 from agentops_memory.storage.postgresql.engine import admission, transactions
 from agentops_memory.storage.postgresql.engine.claims import number_of
 from agentops_memory.storage.postgresql.engine.engine import PostgresEngine
+from agentops_memory.storage.postgresql.storage_stats import storage_stats as postgresql_stats
 from agentops_memory.storage.sqlite import SqliteEngine
 from agentops_memory.storage.sqlite.base import connection
 from agentops_memory.storage.sqlite.base.connection import connect
 from agentops_memory.storage.sqlite.engine import engine as sqlite
+from agentops_memory.storage.sqlite.maintenance.storage_stats import storage_stats as sqlite_stats
 
 from .engines import DATABASE_URL, is_postgresql, rows, storage_at
 from .service import Clock
@@ -138,13 +141,26 @@ def statement(tx: Transaction, text: str) -> sqlite3.Cursor:
 
 def locked(path: Path) -> closing[Any]:
     """Another process's transaction, until it is closed."""
-    if url := storage_at(path).get(DATABASE_URL):
-        writer = psycopg.connect(url)
-        writer.execute("SELECT pg_advisory_xact_lock(%s)", (number_of("t_default"),))
-        return closing(writer)
-    other = connect(path)
-    other.execute("BEGIN IMMEDIATE")
+    other = connected(path)
+    if is_postgresql():
+        other.execute("SELECT pg_advisory_xact_lock(%s)", (number_of("t_default"),))
+    else:
+        other.execute("BEGIN IMMEDIATE")
     return closing(other)
+
+
+def connected(path: Path) -> Any:
+    """A connection to where a service of the file stores, beside it."""
+    url = storage_at(path).get(DATABASE_URL)
+    return psycopg.connect(url) if url else connect(path)
+
+
+def stats(path: Path, retention: Retentions, at: datetime) -> StorageStats:
+    """What the default tenant of a service of the file takes, and keeps for a time."""
+    if not is_postgresql():
+        return sqlite_stats(path, retention, at)
+    with closing(connected(path)) as connection:
+        return postgresql_stats(connection, DEFAULT_TENANT, retention, at)
 
 
 def impatient(monkeypatch: pytest.MonkeyPatch, timeout: timedelta) -> None:

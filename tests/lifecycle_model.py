@@ -35,9 +35,12 @@ class Model:
     def __init__(self, now: datetime) -> None:
         self.now = now
         self.rows: dict[int, Row] = {}
-        self._last = 0
+        self.last = 0  # the id that was given last
 
-    def save(self, space: tuple[str, str], text: str, given: Fields) -> Refusal | tuple[str, int]:
+    def save(
+        self, space: tuple[str, str], text: str, given: Fields, id_: int
+    ) -> Refusal | tuple[str, int]:
+        """What is answered; a new memory gets the id."""
         older = self._older(space, given.get("supersedes", []))
         if isinstance(older, int):
             return older
@@ -49,9 +52,7 @@ class Model:
         ]  # fmt: skip
         twin = max(twins, key=lambda it: (it.created, it.id), default=None)
         row = held or twin
-        after = row or Row(
-            id=self._last + 1, space=space, text=text, first=text, created=self.now, key=key
-        )
+        after = row or Row(id=id_, space=space, text=text, first=text, created=self.now, key=key)
         changed = self._changed(after, given)
         if twin:
             ends = after.end, self._end(given)
@@ -61,7 +62,7 @@ class Model:
             return 409
         vars(after).update(changed, older=links, text=text)
         if row is None:
-            self._last, self.rows[after.id] = after.id, after
+            self.last, self.rows[after.id] = after.id, after
             self._take_key(after)
         return ("deduplicated" if twin else "updated" if held else "created"), after.id
 

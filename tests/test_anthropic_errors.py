@@ -16,7 +16,7 @@ from agentops_memory.domain.stores.stores import Stores
 
 from .anthropic_sdk import ANY, NOWHERE, STORES, client, memory, refusal, sdk, store
 from .callers import calling, made_key
-from .engines import quota
+from .engines import filler, quota
 from .raw import request, wire
 from .refusals import codes
 from .requirements import requirement
@@ -233,7 +233,7 @@ def test_a_tenant_that_stores_as_much_as_it_may_is_refused_once(tmp_path: Path) 
 
         def fill() -> None:
             for number in range(100):
-                memory(sdk, notes, f"/{number}", f"{number} " * 20_000)
+                memory(sdk, notes, f"/{number}", filler(60_000))
 
         with pytest.raises(anthropic.InternalServerError) as refused_:
             fill()

@@ -12,6 +12,7 @@ import pytest
 
 from agentops_memory.cli.output import cut, one_line, padded, size, width
 
+from .engines import command
 from .process import environment, run
 from .terminal import Terminal
 
@@ -28,12 +29,21 @@ def at(tmp_path_factory: pytest.TempPathFactory) -> Terminal:
     return terminal
 
 
+def in_shell(at: Terminal, line: str) -> subprocess.CompletedProcess[str]:
+    """What became of a line that a shell runs."""
+    words, variables = command(["bash", "-c", line], at.variables)
+    return subprocess.run(
+        words, env=environment(variables), capture_output=True, text=True, check=False
+    )
+
+
 def watched(at: Terminal, *arguments: str, **variables: str) -> str:
     """What a terminal of 40 columns gets to see, of both outputs."""
     ours, theirs = pty.openpty()
+    words, settings = command([*PROGRAM, *arguments], at.variables)
     process = subprocess.Popen(
-        [*PROGRAM, *arguments], stdin=theirs, stdout=theirs, stderr=theirs,
-        env=environment(at.variables | {"COLUMNS": "40", "TERM": "xterm"} | variables),
+        words, stdin=theirs, stdout=theirs, stderr=theirs,
+        env=environment({**settings, "COLUMNS": "40", "TERM": "xterm", **variables}),
     )  # fmt: skip
     os.close(theirs)
     seen = bytearray()
@@ -47,7 +57,6 @@ def watched(at: Terminal, *arguments: str, **variables: str) -> str:
     return seen.decode()
 
 
-@pytest.mark.sqlite_files
 def test_a_terminal_gets_colours_and_lines_that_fit(at: Terminal) -> None:
     seen = watched(at, "search", "wide")
 
@@ -57,7 +66,6 @@ def test_a_terminal_gets_colours_and_lines_that_fit(at: Terminal) -> None:
     assert "\N{HORIZONTAL ELLIPSIS}" in plain
 
 
-@pytest.mark.sqlite_files
 def test_a_terminal_sees_how_far_an_import_is_without_colours_if_it_wants_none(
     at: Terminal, tmp_path: Path
 ) -> None:
@@ -91,12 +99,7 @@ def test_no_terminal_gets_no_colours_and_whole_lines(at: Terminal) -> None:
 
 
 def test_a_reader_that_leaves_is_no_failure_worth_a_word(at: Terminal) -> None:
-    command = f"{IN_SHELL} search wide | true; echo ${{PIPESTATUS[0]}}"
-
-    done = subprocess.run(
-        ["bash", "-c", command], env=environment(at.variables),
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+    done = in_shell(at, f"{IN_SHELL} search wide | true; echo ${{PIPESTATUS[0]}}")
 
     assert (done.stdout, done.stderr) == ("141\n", "")
 
@@ -177,22 +180,15 @@ def test_a_reader_that_leaves_a_plan_of_what_came_through_a_pipe_is_no_failure(
     at: Terminal, tmp_path: Path
 ) -> None:
     at.say("export", tmp_path / "all.json")
-    told = f"{IN_SHELL} import - --dry-run"
-    command = f"{told} < {shlex.quote(str(tmp_path / 'all.json'))} | true; echo ${{PIPESTATUS[0]}}"
+    told = f"{IN_SHELL} import - --dry-run < {shlex.quote(str(tmp_path / 'all.json'))}"
 
-    done = subprocess.run(
-        ["bash", "-c", command], env=environment(at.variables),
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+    done = in_shell(at, f"{told} | true; echo ${{PIPESTATUS[0]}}")
 
     assert (done.stdout, done.stderr) == ("141\n", "")
 
 
 def test_an_export_to_an_output_that_is_closed_is_refused(at: Terminal) -> None:
-    done = subprocess.run(
-        ["bash", "-c", f"{IN_SHELL} export --project '' >&-"],
-        env=environment(at.variables), capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = in_shell(at, f"{IN_SHELL} export --project '' >&-")
 
     assert done.returncode == 1
     assert done.stderr.startswith("agentops-memory: Standard output is closed.\nHint: ")

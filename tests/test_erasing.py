@@ -22,6 +22,7 @@ from agentops_memory.storage.sqlite.schema import upgrade
 
 from . import engine as engines
 from .database import assert_index_is_whole
+from .engines import is_postgresql
 from .erasing import erased, gone, receipt, remains
 from .files import assert_sound
 from .original import original
@@ -153,12 +154,15 @@ def test_what_a_killed_process_left_pending_is_done_by_the_next(tmp_path: Path) 
 
 @contextmanager
 def held_open_later(path: Path) -> Iterator[Callable[[], None]]:
-    """A read that begins when it is asked to."""
-    with closing(connect(path)) as reader:
+    """From when it is asked to, another's transaction lets no bytes of what is erased go."""
+    with closing(engines.connected(path)) as other:
 
         def hold() -> None:
-            reader.execute("BEGIN")
-            reader.execute("SELECT count(*) FROM memories").fetchone()
+            if is_postgresql():
+                other.execute("LOCK TABLE t_default.postings IN SHARE MODE")
+            else:
+                other.execute("BEGIN")
+                other.execute("SELECT count(*) FROM memories").fetchone()
 
         yield hold
 

@@ -12,10 +12,9 @@ from agentops_memory.domain.lifecycle.retention import Removed, RetentionSweep
 from agentops_memory.domain.model.access import OPERATOR
 from agentops_memory.domain.model.retention import FOR_EVER, Kind, Retentions
 from agentops_memory.storage.sqlite import SqliteEngine
-from agentops_memory.storage.sqlite.maintenance.storage_stats import storage_stats
 
 from .database import assert_index_is_whole
-from .engine import opened
+from .engine import opened, stats
 from .engines import rows
 from .erasing import gone, receipt, remains
 from .process import until
@@ -77,7 +76,6 @@ def test_a_sweep_goes_in_steps_and_one_that_is_cut_off_goes_on(service: Service)
     assert_index_is_whole(service.path)
 
 
-@pytest.mark.sqlite_files
 @requirement("life:3:kept")
 @pytest.mark.parametrize("is_deleted", [False, True])
 def test_it_goes_by_the_later_of_its_end_and_its_last_change(
@@ -92,7 +90,7 @@ def test_it_goes_by_the_later_of_its_end_and_its_last_change(
     revisions = 1 + is_deleted
 
     assert swept(service, START + HOUR + MONTH - timedelta(microseconds=1)) == 0
-    told = storage_stats(service.path, KEPT, START + HOUR + MONTH).held
+    told = stats(service.path, KEPT, START + HOUR + MONTH).held
     assert [it.past_retention for it in told if it.kind is Kind.EXPIRED] == [1 + revisions]
     assert swept(service, START + HOUR + MONTH) == 1 + revisions
     assert swept(service, START + 2 * HOUR + MONTH) == 2
@@ -141,10 +139,10 @@ def test_what_is_still_in_the_index_is_not_erased(service: Service) -> None:
 def test_a_service_sweeps_by_itself_and_counts(tmp_path: Path) -> None:
     with serving(tmp_path / "memory.db", MEMORY_SWEEP_EVERY="5ms") as service:
         service.save("A pear.")
-        ending(service, "A xylographer.", START + HOUR, supersedes=[1])
+        one = ending(service, "A xylographer.", START + HOUR, supersedes=[1])
         assert "memory_superseded_total 1" in service.http.get("/metrics").text
         service.clock.advance(hours=1)
-        until(lambda: rows(service.path, MARKED) == [(2,)])
+        until(lambda: rows(service.path, MARKED) == [(one,)])
         until(lambda: "memory_expired_total 1" in service.http.get("/metrics").text)
         service.clock.advance(days=30)
         until(lambda: rows(service.path, "SELECT id FROM memories") == [(1,)])
@@ -156,9 +154,9 @@ def test_a_service_sweeps_by_itself_and_counts(tmp_path: Path) -> None:
         until(lambda: counted in service.http.get("/metrics").text)
 
 
-def ending(service: Service, words: str, end: datetime, **fields: object) -> None:
-    """Save a memory that has an end."""
-    service.save(words, expires_at=end.isoformat(), **fields)
+def ending(service: Service, words: str, end: datetime, **fields: object) -> object:
+    """Save a memory that has an end, and answer its id."""
+    return service.save(words, expires_at=end.isoformat(), **fields)["id"]
 
 
 def found(service: Service, words: str) -> Any:

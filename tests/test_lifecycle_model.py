@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from .database import assert_index_is_whole
+from .engines import is_postgresql
 from .lifecycle_model import Fields, Model, Row
 from .requirements import requirement
+from .samples import sampled
 from .service import START, Service, observation, serving
 from .test_expiry_swept import index_swept
 
@@ -48,7 +50,10 @@ class Play:
         told = answer.json()
         status = answer.status_code
         saved = (told["action"], told["id"]) if status == 201 else status
-        assert saved == self.model.save(space, text, given)
+        new = self.model.last + 1
+        if is_postgresql() and told.get("action") == "created":  # ids ascend, and may have gaps
+            new = max(new, told["id"])
+        assert saved == self.model.save(space, text, given, new)
 
     def change(self) -> None:
         id_ = self.any_id()
@@ -170,9 +175,7 @@ class Play:
 
 
 @requirement("life:1:live", "life:2:exact", "life:4:half", "life:5:hidden")
-@pytest.mark.parametrize(
-    "seed", [*range(2), *(pytest.param(it, marks=pytest.mark.slow) for it in range(4, 24))]
-)
+@pytest.mark.parametrize("seed", [0, *sampled(range(4, 24), 5, kept=[pytest.mark.slow])])
 def test_the_service_and_the_model_agree(tmp_path: Path, seed: int) -> None:
     with serving(tmp_path / "memory.db") as service:
         play = Play(service, seed)

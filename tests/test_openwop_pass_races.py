@@ -170,7 +170,9 @@ def test_everything_at_once_leaves_what_can_be_counted(service: Service, host: H
     every = events(host)
     assert follower.events == every
     for run in {it["runId"] for it in every}:
-        assert [it["sequence"] for it in every if it["runId"] == run] == [0, 1, 2]
+        told = [it for it in every if it["runId"] == run]
+        is_given_up = [it["type"] for it in told] == ["run.started", "run.failed"]
+        assert [it["sequence"] for it in told] == ([0, 1] if is_given_up else [0, 1, 2])
     listed = host.entries(limit=500)
     entries, size = counted(host).get(REF, (0, 0))
     assert entries >= len(listed)

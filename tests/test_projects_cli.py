@@ -25,9 +25,9 @@ from agentops_memory.storage.sqlite.engine.tenants import tenant_file
 from .callers import audit, calling, made_key
 from .database import assert_index_is_whole
 from .engine import draft
-from .engines import is_postgresql
+from .engines import command, is_postgresql
 from .erasing import remains
-from .process import run
+from .process import environment, run
 from .service import START, Service, observation, serving
 
 ACME = TenantId("acme")
@@ -254,28 +254,27 @@ def test_a_tenant_that_cannot_be_audited_is_not_made(tmp_path: Path) -> None:
     assert not tenant_file(tmp_path / "memory.db", ACME).exists()
 
 
-@pytest.mark.sqlite_files
-@pytest.mark.parametrize("command", ["projects list", "tenants list", "index", "scan"])
-def test_output_that_cannot_be_written_is_a_sentence(shop: Service, command: str) -> None:
-    line = f"{in_shell(shop, *command.split())} > /dev/full"
-
-    done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=False)
+@pytest.mark.parametrize("words", ["projects list", "tenants list", "index", "scan"])
+def test_output_that_cannot_be_written_is_a_sentence(shop: Service, words: str) -> None:
+    done = in_shell(shop, words, "> /dev/full")
 
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     assert "No space left on device" in done.stderr
 
 
-@pytest.mark.sqlite_files
 def test_nobody_can_be_asked_without_a_standard_input(shop: Service) -> None:
-    line = f"{in_shell(shop, 'projects', 'erase', 'a')} <&-"
-
-    done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=False)
+    done = in_shell(shop, "projects erase a", "<&-")
 
     assert done.returncode == 2
     assert "say --yes" in done.stderr
 
 
-def in_shell(shop: Service, *arguments: str) -> str:
-    """The program on the shop's file, as a shell is told."""
-    return shlex.join([sys.executable, "-m", "agentops_memory", *arguments, "--db", str(shop.path)])
+def in_shell(shop: Service, words: str, redirected: str) -> "subprocess.CompletedProcess[str]":
+    """What became of the program on the shop's file, with an output or input from a shell."""
+    program = [sys.executable, "-m", "agentops_memory", *words.split(), "--db", str(shop.path)]
+    given, variables = command(program, {})
+    line = f"{shlex.join(given)} {redirected}"
+    return subprocess.run(
+        ["sh", "-c", line], env=environment(variables), capture_output=True, text=True, check=False
+    )

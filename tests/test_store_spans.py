@@ -12,7 +12,7 @@ from agentops_memory.domain.memories.lookalikes import lookalikes
 from agentops_memory.domain.memories.saves import save
 from agentops_memory.domain.memories.sessions import Sessions
 from agentops_memory.domain.model.access import OPERATOR
-from agentops_memory.domain.model.memory import MemoryId, Session, SessionId
+from agentops_memory.domain.model.memory import Memory, MemoryId, SessionId
 from agentops_memory.domain.model.search import Filter
 from agentops_memory.domain.ports import agents as agent_ports
 from agentops_memory.domain.ports import intents as intent_ports
@@ -139,18 +139,19 @@ def test_an_error_in_a_transaction_marks_every_span_on_its_way(
 
 
 def test_an_error_in_a_step_marks_the_step_too(collector: Collector, tmp_path: Path) -> None:
-    def close(tx: Transaction) -> None:
-        tx.sessions.close(Session(id=SessionId("s1"), project=DEMO, started_at=tx.now))
+    def again(tx: Transaction, memory: Memory) -> None:
+        tx.memories.insert(memory)
 
     async def work(_: Telemetry, engine: Engine) -> None:
-        await engine.read(OPERATOR, close)
+        saved = await memories(engine).save(ADA, draft("a fact"))
+        await engine.read(OPERATOR, again, saved.memory)
 
     with pytest.raises(Unavailable):
         trace(collector, tmp_path, work)
 
     assert [span.name for span in collector.spans if span.failed] == [
-        "store.summarize",
-        "store.close",
+        "store.insert",
+        "store.again",
     ]
 
 

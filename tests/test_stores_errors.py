@@ -12,8 +12,8 @@ from agentops_memory.api.kit.refusals import STATUS
 from agentops_memory.web import http_limits as limits
 
 from .callers import calling, made_key
-from .engine import impatient
-from .engines import quota, rows
+from .engine import impatient, locked
+from .engines import filler, quota, rows
 from .original import filled
 from .process import until
 from .raw import Wire, request
@@ -35,7 +35,7 @@ from .stores import (
     version_at,
     versions,
 )
-from .test_locking import TIMEOUT, locked
+from .test_locking import TIMEOUT
 from .test_start import starting
 
 INVALID = "invalid_request_error"
@@ -284,12 +284,10 @@ def test_while_it_is_upgraded_all_is_to_be_tried_again(tmp_path: Path) -> None:
 
 
 @requirement("stores:error:envelope")
-def test_a_database_that_another_holds_is_to_be_tried_again(
-    service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    impatient(monkeypatch, TIMEOUT)
+def test_a_database_that_another_holds_is_to_be_tried_again(service: Service) -> None:
     home = store(service.http)
-    with locked(service.path):
+    with locked(service.path), pytest.MonkeyPatch.context() as patch:
+        impatient(patch, TIMEOUT)
         answer = service.http.post(at(home, "archive"))
 
     assert fault(answer) == (503, "api_error", None)
@@ -305,7 +303,7 @@ def test_a_full_tenant_is_told_so(tmp_path: Path) -> None:
         home = store(service.http)
         made = entry(service.http, home, "first")
         for number in range(100):
-            body = {"path": str(number), "content": "word " * 10_000}
+            body = {"path": str(number), "content": filler(50_000)}
             answer = service.http.post(at(home, "memories"), json=body)
             if answer.status_code != 201:
                 break
