@@ -3,6 +3,7 @@
 import gc
 import os
 import signal
+import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -15,6 +16,10 @@ from .raw import Wire, wire
 from .service import Clock, Service, initialized, serving
 
 __all__ = ["lost"]
+
+# Workers and hundreds of processes load the same modules: each is compiled once, whatever is set.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 def pytest_xdist_auto_num_workers() -> int:
@@ -84,6 +89,7 @@ def databases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Databases]:
     own = tmp_path_factory.getbasetemp()
     run = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
     made = Databases(postgres.cluster(run), initialized)
+    made.begin()
     yield made
     made.end()
 

@@ -3,7 +3,8 @@
 import ast
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -159,61 +160,94 @@ def is_allowed(target: str, names: set[str]) -> bool:
     return inside or bool({target, folder(target)} & names)
 
 
-MODULES = dict(modules())
+@cache
+def trees() -> Mapping[str, ast.Module]:
+    """The tree of each module by its name."""
+    return dict(modules())
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_a_module_imports_only_what_its_part_may(name: str) -> None:
-    ours = [target for target, is_ours in imports(name, MODULES[name]) if is_ours]
-
-    assert [target for target in ours if not is_allowed(target, allowed(name))] == []
-
-
-@pytest.mark.parametrize("name", [name for name in MODULES if part(name) == "domain"])
-def test_the_domain_imports_the_standard_library_only(name: str) -> None:
-    theirs = [target for target, is_ours in imports(name, MODULES[name]) if not is_ours]
-
-    assert [t for t in theirs if t.split(".")[0] not in sys.stdlib_module_names] == []
+@cache
+def imported() -> Sequence[tuple[str, str, bool]]:
+    """Each module, what it imports, and whether that is ours."""
+    return [(name, *it) for name, tree in trees().items() for it in imports(name, tree)]
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_imports_inside_a_package_are_relative(name: str) -> None:
-    theirs = [target for target, is_ours in imports(name, MODULES[name]) if not is_ours]
-
-    assert {target.split(".")[0] for target in theirs} & {SERVICE.name, CLIENT.name} == set()
-
-
-@pytest.mark.parametrize("name", [name for name in MODULES if not part(name).startswith("storage")])
-def test_sql_stands_in_storage_alone(name: str) -> None:
-    texts = [
-        node.value
-        for node in ast.walk(MODULES[name])
+@cache
+def texts() -> Sequence[tuple[str, str]]:
+    """Each module, and each text in it."""
+    return [
+        (name, node.value)
+        for name, tree in trees().items()
+        for node in ast.walk(tree)
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     ]
 
-    assert [text for text in texts if STATEMENT.search(text)] == []
+
+def test_a_module_imports_only_what_its_part_may() -> None:
+    breaches = [
+        (name, target)
+        for name, target, is_ours in imported()
+        if is_ours and not is_allowed(target, allowed(name))
+    ]
+
+    assert breaches == []
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_no_pattern_repeats_a_group_possessively(name: str) -> None:
+def test_the_domain_imports_the_standard_library_only() -> None:
+    breaches = [
+        (name, target)
+        for name, target, is_ours in imported()
+        if part(name) == "domain"
+        and not is_ours
+        and target.split(".")[0] not in sys.stdlib_module_names
+    ]
+
+    assert breaches == []
+
+
+def test_imports_inside_a_package_are_relative() -> None:
+    ours = {SERVICE.name, CLIENT.name}
+
+    breaches = [
+        (name, target)
+        for name, target, is_ours in imported()
+        if not is_ours and target.split(".")[0] in ours
+    ]
+
+    assert breaches == []
+
+
+def test_sql_stands_in_storage_alone() -> None:
+    breaches = [
+        (name, text)
+        for name, text in texts()
+        if not part(name).startswith("storage") and STATEMENT.search(text)
+    ]
+
+    assert breaches == []
+
+
+def test_no_pattern_repeats_a_group_possessively() -> None:
     """Python before 3.11.5 takes too much then (gh-106052); an atomic group around it does not."""
-    texts = [
-        node.value
-        for node in ast.walk(MODULES[name])
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    assert [(name, text) for name, text in texts() if POSSESSIVE.search(text)] == []
+
+
+@pytest.mark.parametrize(
+    ("asked", "where"),
+    [
+        pytest.param(OF_A_KIND, KINDS, id="of what kind a space is"),
+        pytest.param(OF_LIVENESS, LIVE, id="whether a memory is live"),
+    ],
+)
+def test_a_thing_is_asked_in_one_place(asked: re.Pattern[str], where: set[str]) -> None:
+    breaches = [
+        (name, line)
+        for name in trees().keys() - where
+        for line in _text(name).splitlines()
+        if asked.search(line)
     ]
 
-    assert [text for text in texts if POSSESSIVE.search(text)] == []
-
-
-@pytest.mark.parametrize("name", sorted(MODULES.keys() - KINDS))
-def test_a_kind_of_space_is_asked_for_by_its_traits_alone(name: str) -> None:
-    assert [line for line in _text(name).splitlines() if OF_A_KIND.search(line)] == []
-
-
-@pytest.mark.parametrize("name", sorted(MODULES.keys() - LIVE))
-def test_what_is_live_is_asked_in_one_place(name: str) -> None:
-    assert [line for line in _text(name).splitlines() if OF_LIVENESS.search(line)] == []
+    assert breaches == []
 
 
 def test_the_rules_see_a_breach() -> None:
@@ -236,7 +270,7 @@ def test_the_rules_see_a_breach() -> None:
 
 
 def test_one_api_knows_no_other() -> None:
-    apis = {folder(name) for name in MODULES if name.startswith("api.")} - {"api.kit"}
+    apis = {folder(name) for name in trees() if name.startswith("api.")} - {"api.kit"}
 
     for api in apis:
         others = {it for it in apis if it.split(".")[1] != api.split(".")[1]}

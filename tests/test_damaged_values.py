@@ -45,6 +45,7 @@ from .database import assert_index_is_whole
 from .engine import opened, save, saving, together
 from .engines import rows
 from .process import until
+from .samples import sampled
 from .service import START, Service, serving
 from .test_doctor import patient
 
@@ -130,7 +131,7 @@ def test_every_route_that_reads_is_asked(path: Path, made: Made) -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize("table", sampled(TABLES, 3))
 def test_reads_go_on_when_every_value_of_a_table_is_damaged(
     table: str, path: Path, made: Made
 ) -> None:
@@ -141,14 +142,7 @@ def test_reads_go_on_when_every_value_of_a_table_is_damaged(
         assert failures(asked(service, made.known)) == []
 
 
-def _marked(cases: list[tuple[Damage, ...]]) -> Iterator[object]:
-    """Each as slow; two of three, which are of kinds that the third has, as heavy."""
-    for number, case in enumerate(cases):
-        mark = pytest.mark.heavy if number % 3 else pytest.mark.slow
-        yield pytest.param(case, id=_name(case), marks=mark)
-
-
-@pytest.mark.parametrize("damages", [*_marked(CASES)])
+@pytest.mark.parametrize("damages", sampled(CASES, 8, kept=[pytest.mark.slow], id_=_name))
 def test_all_goes_on_whatever_columns_hold(
     damages: tuple[Damage, ...], path: Path, made: Made
 ) -> None:
@@ -259,7 +253,7 @@ NAMED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("table", dict.fromkeys(its for its, _, _ in COLUMNS))
+@pytest.mark.parametrize("table", sampled(dict.fromkeys(its for its, _, _ in COLUMNS), 3, first=1))
 def test_the_doctor_names_the_values_of_a_table_and_mends_them(table: str, path: Path) -> None:
     damaged = [(column, kind) for its, column, kind in COLUMNS if its == table]
     for column, kind in damaged:
@@ -292,7 +286,7 @@ def test_a_space_becomes_of_the_kind_that_it_was(path: Path) -> None:
 BOUND = {"agent_spaces", "memories", "seals"}  # the place to which a confidential value is bound
 
 
-@pytest.mark.parametrize("damages", [*_marked(CASES[1:] + CASES[:1])])
+@pytest.mark.parametrize("damages", sampled(CASES, 8, first=4, kept=[pytest.mark.slow], id_=_name))
 def test_all_is_well_after_the_doctor_has_mended_columns(
     damages: tuple[Damage, ...], path: Path, made: Made
 ) -> None:

@@ -30,6 +30,7 @@ from agentops_memory.storage.sqlite.schema.migrate import planned
 
 from .damages import CASES, Case, beside, running
 from .engines import rows as stored
+from .samples import sampled
 from .terminal import Terminal
 
 ROOT = Path(__file__).parents[1]
@@ -114,7 +115,7 @@ def test_nothing_is_wrong_with_a_sound_database(path: Path) -> None:
         assert everything(path.parent) == before
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", sampled(CASES, 3, first=1))
 def test_a_damage_is_found_and_mended_where_that_is_promised(name: str, path: Path) -> None:
     case = CASES[name]
     case.damage(path)

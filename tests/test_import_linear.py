@@ -33,6 +33,7 @@ from agentops_memory.storage.sqlite.engine.transaction import SqliteTransaction
 from agentops_memory.storage.sqlite.schema.migrate import migrated
 
 from .files import NOW
+from .samples import sampled
 from .service import observation
 
 SMALL, LARGE = 100, 400  # rows
@@ -65,7 +66,7 @@ SHAPES: dict[str, Callable[[int], dict[str, object]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", sampled(SHAPES, 2))
 def test_an_import_takes_four_times_as_long_for_four_times_as_many_rows(
     tmp_path: Path, shape: str
 ) -> None:
@@ -75,7 +76,9 @@ def test_an_import_takes_four_times_as_long_for_four_times_as_many_rows(
 
 
 @pytest.mark.parametrize("is_there", [False, True])
-@pytest.mark.parametrize("shape", ["titles", "ids, every second", "later states", "earlier states"])
+@pytest.mark.parametrize(
+    "shape", sampled(["titles", "ids, every second", "later states", "earlier states"], 2)
+)
 def test_so_does_the_plan_of_one(tmp_path: Path, shape: str, is_there: bool) -> None:
     def plan(tx: SqliteTransaction, document: Document) -> None:
         asyncio.run(dry_run(cast("Engine", _Engine(tx)), OPERATOR, document, DEFAULT_RULES))

@@ -181,9 +181,9 @@ def large_areas(*, have_numpy: bool = True) -> Iterator[None]:
     ("seed", "areas"),
     [
         (0, nullcontext),
-        (1, large_areas),
+        pytest.param(1, large_areas, marks=pytest.mark.heavy),
         (2, partial(large_areas, have_numpy=False)),
-        (3, large_areas),
+        pytest.param(3, large_areas, marks=pytest.mark.heavy),
     ],
 )
 def test_memory_follows_whatever_the_service_does(

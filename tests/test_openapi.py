@@ -229,7 +229,7 @@ def test_a_generated_client_finds_the_service_as_described(
             "--checks", ",".join(CHECKS), "--phases", "coverage",
             "--generation-deterministic", "--warnings", WARNINGS,
         ],
-        cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
+        cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
 
     assert run.returncode == 0, run.stdout

@@ -13,6 +13,7 @@ from .files import disk
 from .openintent_agents import BATCH, Agent, Json, ok, refused
 from .process import served
 from .requirements import requirement
+from .samples import sampled
 from .service import Service, serving
 from .test_disk import FAILED, MEBIBYTE, failing
 
@@ -42,7 +43,7 @@ TABLES = {
 }
 
 
-@pytest.mark.parametrize("write", WRITES_OF_ONE)
+@pytest.mark.parametrize("write", sampled(WRITES_OF_ONE, 2))
 @pytest.mark.parametrize("part", TABLES)
 @requirement("OI-93")
 def test_a_write_of_which_one_part_fails_leaves_nothing_of_the_others(

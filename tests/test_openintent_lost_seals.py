@@ -13,6 +13,7 @@ from .archives import at
 from .engines import rows
 from .openintent_agents import BATCH, MEMORY, Agent, Json, ok, refused
 from .requirements import requirement
+from .samples import sampled
 from .service import START, serving
 from .test_openintent_seal_file import UNOPENED, seal_file, secret_keys
 from .test_openintent_sealing import KEYED, VALUE, confidential, seals
@@ -99,7 +100,7 @@ HEALINGS: dict[str, Callable[[Agent, Json], httpx.Response]] = {
 
 @requirement("OI-86")
 @pytest.mark.parametrize("healing", HEALINGS)
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", sampled(LOSSES, 2))
 def test_a_new_value_takes_the_place_of_one_that_is_lost(
     tmp_path: Path, healing: str, loss: str
 ) -> None:
