@@ -68,7 +68,8 @@ CREATE INDEX memories_in_time ON memories (created_at, id)
 
 CREATE INDEX memories_in_space ON memories (space_id, id) WHERE deleted_at IS NULL;
 
-CREATE INDEX memories_in_session ON memories (session_id, space_id, deleted_at, id);
+-- By id, as a session is read: IS NULL does not keep an order here, as it does in SQLite.
+CREATE INDEX memories_in_session ON memories (session_id, space_id, id) INCLUDE (deleted_at);
 
 CREATE INDEX memories_in_store ON memories (space_id, uid)
     WHERE deleted_at IS NULL AND session_id IS NULL;
