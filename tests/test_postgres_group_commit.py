@@ -136,6 +136,20 @@ def test_one_that_the_database_does_not_take_harms_no_other(one: Pods, kind: str
     one.assert_index_is_whole()
 
 
+def test_who_waits_for_a_project_holds_nothing_that_others_wait_for(one: Pods) -> None:
+    """Else a group and a write of another pod could each wait for the other."""
+    its = KINDS["of one project"]
+    with ThreadPoolExecutor(1) as threads, holding(one.url, its.lock):
+        with psycopg.connect(one.url) as stranger:
+            saving = threads.submit(one.http.post, its.path, json=its.body(1))
+            waits = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+            until(lambda: stranger.execute(waits).fetchall())
+            lock = number_of(SCHEMA, "session", "s1")
+            ((is_free,),) = stranger.execute("SELECT pg_try_advisory_xact_lock(%s)", (lock,))
+        assert is_free
+        assert not saving.done()
+
+
 @pytest.mark.parametrize("when", Cut)
 def test_a_group_whose_commit_is_cut_is_done_once_under_its_keys(
     tmp_path: Path, postgresql: str, when: Cut
