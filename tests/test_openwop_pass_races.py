@@ -186,19 +186,19 @@ def test_forgetting_while_passes_run_leaves_nothing_of_the_subject(
     service: Service, host: Host
 ) -> None:
     for number in range(30):
-        host.put(f"ada {number}", tags=["subject:ada"]), host.put(f"storks {number}")
+        host.put(f"otto {number}", tags=["subject:otto"]), host.put(f"storks {number}")
     works = [passing(Host.compact, 4), passing(Host.consolidate, 4), passing(Host.distill, 4)]
 
-    at_once(service, *works, lambda it: ok(it.forget("ada")), lambda it: ok(it.forget("ada")))
+    at_once(service, *works, lambda it: ok(it.forget("otto")), lambda it: ok(it.forget("otto")))
 
-    assert not [it for it in host.contents(limit=500) if "ada" in it]
-    assert host.search("ada") == []
+    assert not [it for it in host.contents(limit=500) if "otto" in it]
+    assert host.search("otto") == []
     left = {it for it in host.contents(limit=500) if it.startswith("storks")}
     found = [it for it in host.entries(limit=500) if "archive" in it["tags"]]
     told = {it for one in found for it in about(host, one["id"])["derivedFrom"]}
     said = {ok(host.get(it))["entry"]["content"] for it in told}
     assert {f"storks {number}" for number in range(30)} <= left | said
-    assert host.forget("ada").json()["entries"] == 0
+    assert host.forget("otto").json()["entries"] == 0
     assert_index_is_whole(service.path)
 
 
