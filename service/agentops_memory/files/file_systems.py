@@ -81,14 +81,14 @@ def is_network(kind: str) -> bool:
 
 def kind_at(path: Path, mounts: str) -> str | None:
     """The kind of file system at a path, by the table of mounts; the latest covers others."""
-    kind, depth, places = None, 0, {path, *path.parents}
+    kind, depth, places = None, 0, {str(path), *map(str, path.parents)}
     for line in mounts.split("\n"):
         fields = line.split(" ")
         if len(fields) < LEAST_FIELDS or SEPARATOR not in fields:
             continue
-        point = Path(_unescaped(fields[MOUNT_POINT]))
-        if point in places and len(point.parts) >= depth:
-            kind, depth = _unescaped(fields[fields.index(SEPARATOR) + 1]), len(point.parts)
+        point = _unescaped(fields[MOUNT_POINT])
+        if point in places and len(point) >= depth:
+            kind, depth = _unescaped(fields[fields.index(SEPARATOR) + 1]), len(point)
     return kind
 
 

@@ -2,10 +2,9 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from functools import cache, wraps
-from inspect import getmembers, iscoroutinefunction
+from inspect import iscoroutinefunction
 from itertools import product
 from math import isnan
-from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
 from opentelemetry.context import Context as SpanContext
@@ -203,12 +202,21 @@ Redacts = Saved | Amended | Entered | Imported | Written[object] | PassDone
 
 def counted(service: Service, metrics: Metrics) -> Service:
     """The domain service, with what its operations answer counted, by the kind of answer."""
-    operations = {
-        name: _counted(found, metrics) if iscoroutinefunction(found) else found
-        for name, found in getmembers(service)
-        if not name.startswith("_")
-    }
-    return cast("Service", SimpleNamespace(**operations))
+    return cast("Service", _Counted(service, metrics))
+
+
+class _Counted:
+    """The service, of which an operation is wrapped when it is first asked for."""
+
+    def __init__(self, service: object, metrics: Metrics) -> None:
+        self._service = service
+        self._metrics = metrics
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._service, name)
+        wrapped = _counted(found, self._metrics) if iscoroutinefunction(found) else found
+        setattr(self, name, wrapped)
+        return wrapped
 
 
 def _counted(
