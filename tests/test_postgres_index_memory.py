@@ -41,7 +41,7 @@ def three(
 def test_each_service_answers_as_the_database_is_now(three: list[Service]) -> None:
     play, (one, other, plain) = random.Random(7), three  # noqa: S311 - a seed, to be played again
     projects, ids = ["red", "green", "blue"], list[int]()
-    for number, (writer, reader) in zip(range(120), cycle([(one, other), (other, one)])):
+    for number, (writer, reader) in zip(range(70), cycle([(one, other), (other, one)])):
         project = play.choice(projects)
         if ids and number % 5 == 4:
             gone = ids.pop(play.randrange(len(ids)))
@@ -56,22 +56,44 @@ def test_each_service_answers_as_the_database_is_now(three: list[Service]) -> No
         assert answers[0] == answers[1] == answers[2], number
 
 
-def test_what_is_held_is_asked(three: list[Service], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Of how many areas memory answered, each time that it was asked."""
+    numbers_of, areas = list[int](), Group.areas
+
+    def told(self: Group, numbers: list[int]) -> object:
+        found = areas(self, numbers)
+        numbers_of.append(len(found or ()))
+        return found
+
+    monkeypatch.setattr(Group, "areas", told)
+    return numbers_of
+
+
+def test_what_is_held_is_asked(three: list[Service], held: list[int]) -> None:
     """Else the test above would be of the database alone."""
     one = three[0]
     for number in range(5):
         one.save(f"apple {number}", project="red")
-    held = list[int]()
-    areas = Group.areas
+    asked_until_held(one, held)
 
-    def told(self: Group, numbers: list[int]) -> object:
-        found = areas(self, numbers)
-        held.append(len(found or ()))
-        return found
 
-    monkeypatch.setattr(Group, "areas", told)
+def test_what_a_service_has_saved_itself_is_held_by_the_next_request(
+    three: list[Service], held: list[int]
+) -> None:
+    one = three[0]
+    one.save("apple", project="red")
+    asked_until_held(one, held)
+    for number in range(3):
+        one.save(f"apple {number}", project="red")
+        held.clear()
+        hits = one.http.get("/search", params={"project": "red", "q": "apple"}).json()
+        assert (len(hits), any(held)) == (number + 2, True)
+
+
+def asked_until_held(service: Service, held: list[int]) -> None:
     for _ in range(200):
-        one.http.get("/search", params={"project": "red", "q": "apple"})
+        service.http.get("/search", params={"project": "red", "q": "apple"})
         if any(held):
             return
     raise AssertionError("nothing was ever held")
