@@ -46,7 +46,7 @@ from .service import Clock
 AGENTS = [AgentId(name) for name in ("ada", "bob", "cyn")]
 NAMESPACES, KEYS, TAGS = ("notes", "notes_2"), ("a", "b", "c", "d", "e", "%"), ("x", "y")
 CAPACITIES = Capacities(working=3, episodic=4)
-STEPS = 400
+STEPS = 250
 
 
 ADMINISTRATOR = Eyes(agent=AgentId("root"), is_admin=True)

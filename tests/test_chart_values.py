@@ -72,6 +72,7 @@ def test_the_schema_names_every_value_and_no_other() -> None:
     assert set(values_allowed(schema())) - {"global"} == set(values_of(defaults()))
 
 
+@pytest.mark.slow
 def test_a_value_that_is_taken_away_is_refused_where_the_chart_needs_it(validator: Any) -> None:
     for name in values_of(defaults()):
         values = part = merged(defaults())

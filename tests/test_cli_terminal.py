@@ -66,6 +66,7 @@ def test_a_terminal_gets_colours_and_lines_that_fit(at: Terminal) -> None:
     assert "\N{HORIZONTAL ELLIPSIS}" in plain
 
 
+@pytest.mark.slow
 def test_a_terminal_sees_how_far_an_import_is_without_colours_if_it_wants_none(
     at: Terminal, tmp_path: Path
 ) -> None:
@@ -176,6 +177,7 @@ def test_the_script_of_bash_completes_the_program(tmp_path: Path) -> None:
         assert "agentops-memory" in Terminal().say("completion", shell)
 
 
+@pytest.mark.slow
 def test_a_reader_that_leaves_a_plan_of_what_came_through_a_pipe_is_no_failure(
     at: Terminal, tmp_path: Path
 ) -> None:
@@ -187,6 +189,7 @@ def test_a_reader_that_leaves_a_plan_of_what_came_through_a_pipe_is_no_failure(
     assert (done.stdout, done.stderr) == ("141\n", "")
 
 
+@pytest.mark.slow
 def test_an_export_to_an_output_that_is_closed_is_refused(at: Terminal) -> None:
     done = in_shell(at, f"{IN_SHELL} export --project '' >&-")
 

@@ -1,6 +1,7 @@
 """What a service keeps goes from its files into PostgreSQL and back, whole or not at all."""
 
 import asyncio
+import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import closing
@@ -45,15 +46,22 @@ ASKED = (
 )  # fmt: skip
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    """A file with a row of every kind, and with an id that is given to nobody else."""
-    path = tmp_path / "memory.db"
-    with serving(path) as service:
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a file with a row of every kind, and an id that is given to nobody else."""
+    folder = tmp_path_factory.mktemp("made")
+    with serving(folder / "memory.db") as service:
         planted.stock(service.http)
         last = service.save("the last one", project="other")["id"]
         assert service.http.delete(f"/observations/{last}?hard=true").status_code == 204
-    return path
+    return folder
+
+
+@pytest.fixture
+def path(made: Path, tmp_path: Path) -> Path:
+    """A copy of it."""
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+    return tmp_path / "memory.db"
 
 
 @pytest.fixture

@@ -85,6 +85,7 @@ def path(made: Made, tmp_path: Path) -> Path:
     return copy
 
 
+@pytest.mark.slow
 def test_no_more_rows_are_read_than_are_told_however_many_values_of_a_row_are_damaged(
     path: Path,
 ) -> None:
@@ -131,7 +132,7 @@ def test_every_route_that_reads_is_asked(path: Path, made: Made) -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("table", sampled(TABLES, 3))
+@pytest.mark.parametrize("table", sampled(TABLES, 5))
 def test_reads_go_on_when_every_value_of_a_table_is_damaged(
     table: str, path: Path, made: Made
 ) -> None:
@@ -142,7 +143,7 @@ def test_reads_go_on_when_every_value_of_a_table_is_damaged(
         assert failures(asked(service, made.known)) == []
 
 
-@pytest.mark.parametrize("damages", sampled(CASES, 8, kept=[pytest.mark.slow], id_=_name))
+@pytest.mark.parametrize("damages", sampled(CASES, 16, kept=[pytest.mark.slow], id_=_name))
 def test_all_goes_on_whatever_columns_hold(
     damages: tuple[Damage, ...], path: Path, made: Made
 ) -> None:
@@ -253,7 +254,7 @@ NAMED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("table", sampled(dict.fromkeys(its for its, _, _ in COLUMNS), 3, first=1))
+@pytest.mark.parametrize("table", sampled(dict.fromkeys(its for its, _, _ in COLUMNS), 5, first=1))
 def test_the_doctor_names_the_values_of_a_table_and_mends_them(table: str, path: Path) -> None:
     damaged = [(column, kind) for its, column, kind in COLUMNS if its == table]
     for column, kind in damaged:
@@ -286,7 +287,7 @@ def test_a_space_becomes_of_the_kind_that_it_was(path: Path) -> None:
 BOUND = {"agent_spaces", "memories", "seals"}  # the place to which a confidential value is bound
 
 
-@pytest.mark.parametrize("damages", sampled(CASES, 8, first=4, kept=[pytest.mark.slow], id_=_name))
+@pytest.mark.parametrize("damages", sampled(CASES, 16, first=8, kept=[pytest.mark.slow], id_=_name))
 def test_all_is_well_after_the_doctor_has_mended_columns(
     damages: tuple[Damage, ...], path: Path, made: Made
 ) -> None:
@@ -444,6 +445,7 @@ def test_strays_beside_the_memories_break_no_request(
     assert left == [Status.OK]
 
 
+@pytest.mark.slow
 def test_what_is_met_is_a_warning_of_readiness_until_it_is_mended(
     path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -12,7 +12,7 @@ from .samples import sampled
 
 def test_requests_of_all_protocols_are_answered_alike(tmp_path: Path, postgresql: str) -> None:
     with paired(tmp_path, postgresql) as pair:
-        play(pair, 1, 300)
+        play(pair, 1, 150)
     assert told(pair) == []
 
 
@@ -27,7 +27,7 @@ def test_many_requests_of_all_protocols_are_answered_alike(
 
 def test_a_score_that_differs_a_little_is_seen(tmp_path: Path) -> None:
     with paired(tmp_path, MEMORY_RECALL_WITHOUT="following") as pair:
-        play(pair, 1, 300)
+        play(pair, 1, 60)
     assert told(pair) != []
 
 

@@ -47,6 +47,7 @@ def test_a_full_disk_refuses_saves_until_there_is_space_again(tmp_path: Path) ->
         assert_sound(path, live=len(saved))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("saves", [12, 60], ids=["at its commit", "before it ends"])
 def test_a_disk_that_fills_in_a_batch_refuses_only_what_found_no_room(
     saves: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -194,6 +195,7 @@ def test_a_disk_that_cannot_be_written_at_the_start_ends_it_with_a_sentence(
     assert stored(tmp_path / "memory.db") == saved
 
 
+@pytest.mark.slow
 def test_everything_works_with_a_read_only_root_and_no_temporary_folder(tmp_path: Path) -> None:
     within = read_only_but_for(tmp_path)
     path = tmp_path / "memory.db"

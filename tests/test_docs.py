@@ -23,9 +23,12 @@ API = (
     "openwop.md",
 )  # a document for each protocol
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-WITH_MANY = ("cli.md", "operations.md", "true.md")  # commands, each of which starts the program
+# Commands, each of which starts the program.
+WITH_MANY = """
+    anthropic cli configuration development openintent openwop operations true
+""".split()
 THOSE_WITH_COMMANDS = [
-    pytest.param(path, marks=pytest.mark.slow) if path.name in WITH_MANY else path
+    pytest.param(path, marks=pytest.mark.slow) if path.stem in WITH_MANY else path
     for path in DOCUMENTS
 ]
 

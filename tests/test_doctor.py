@@ -196,6 +196,7 @@ def _text(node: ast.AST) -> str:
     return "..."
 
 
+@pytest.mark.slow
 def test_every_sentence_that_is_explained_is_one_that_the_service_says() -> None:
     said = sentences()
     quoted = [

@@ -139,6 +139,7 @@ def test_a_file_is_read_as_often_as_it_is_asked_for() -> None:
     assert list(entries(file, ("observations",))) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("item", [b'{"content": "%s"}' % (b"words " * 400), b"[[1, 2, 3], {}]"])
 def test_reading_takes_time_in_proportion_and_no_memory(item: bytes) -> None:
     def seconds(count: int) -> float:

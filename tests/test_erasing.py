@@ -86,6 +86,7 @@ def test_a_memory_that_was_deleted_before_leaves_nothing_either(service: Service
     assert remains(service.path.parent, *EVER, *STEMS) == set()
 
 
+@pytest.mark.slow
 def test_many_memories_leave_nothing_in_the_gaps_of_pages(service: Service) -> None:
     sizes = (1, 3, 30, 90)
     saved = [

@@ -17,7 +17,7 @@ from .requirements import requirement
 from .service import Service, serving
 
 EXAMPLES = settings(
-    max_examples=100,
+    max_examples=60,
     deadline=None,
     derandomize=True,
     database=None,

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agentops_memory_client.runtime import HooksRefused, InjectRule, Pattern, SaveRule, ToolHooks
-from agentops_memory_client.runtime.hooks.nodes import MOST_NODES
+from agentops_memory_client.runtime.hooks import nodes
 
 from .test_docs import ROOT, blocks
 from .test_tool_hooks import EXAMPLE
@@ -347,11 +347,12 @@ def test_what_would_never_end_is_ended() -> None:
     ]
 
 
-def test_a_text_is_read_no_further_than_any_manifest_goes() -> None:
-    text = "memorySaveRules:\n" + "- {tool: t, scope: s}\n" * MOST_NODES
+def test_a_text_is_read_no_further_than_any_manifest_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nodes, "MOST_NODES", 5_000)
+    text = "memorySaveRules:\n" + "- {tool: t, scope: s}\n" * 5_000
 
-    place = f"line {MOST_NODES // 5 + 1}, column 10"
-    assert faults(text) == [f"{place}: This is too long: it has more than {MOST_NODES:,} values."]
+    place = "line 1001, column 10"
+    assert faults(text) == [f"{place}: This is too long: it has more than 5,000 values."]
 
 
 def test_a_file_is_read_and_named_in_each_fault(tmp_path: Path) -> None:

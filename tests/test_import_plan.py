@@ -148,7 +148,7 @@ def assert_the_plan_is_true(service: Service, number: int, document: Row) -> Row
 
 
 @settings(
-    max_examples=20, deadline=None, derandomize=True, database=None,
+    max_examples=12, deadline=None, derandomize=True, database=None,
     phases=(Phase.generate, Phase.shrink), suppress_health_check=list(HealthCheck),
 )  # fmt: skip
 @given(earlier=documents, deeds=deeds, document=documents)

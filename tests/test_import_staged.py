@@ -221,7 +221,7 @@ sessions = st.fixed_dictionaries({"id": few, "project": st.sampled_from("pq"), "
 
 
 @settings(
-    max_examples=10, deadline=None, derandomize=True, database=None,
+    max_examples=6, deadline=None, derandomize=True, database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )  # fmt: skip
 @given(parts=st.lists(st.tuples(st.lists(sessions), st.lists(observations)), max_size=3))

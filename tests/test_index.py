@@ -121,7 +121,7 @@ def body(*saved: str | None) -> dict[str, object]:
 @pytest.mark.sqlite_files
 @requirement("agentops:observations:delete-keeps-index", "agentops:fault:repeated-deletes")
 @settings(
-    max_examples=12,
+    max_examples=6,
     deadline=None,
     derandomize=True,
     database=None,

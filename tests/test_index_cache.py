@@ -28,7 +28,7 @@ from .engine import save
 from .samples import sampled
 from .service import Clock, Service, observation, serving
 
-STEPS = 60
+STEPS = 40
 PROJECTS = ("heron", "stork", "crane")
 SCOPES = ("project", "project", "project", "team", "global")
 WORDS = (

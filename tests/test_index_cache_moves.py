@@ -48,7 +48,7 @@ from .service import Clock
 from .test_index import small_partitions
 from .test_index_cache import read_at_once
 
-STEPS = 70
+STEPS = 50
 PROJECTS = [Project(f"p{number}") for number in range(5)]
 WORDS = "heron stork crane nest egg wing max_wings max wings maxwings flight flights".split()
 

@@ -134,6 +134,7 @@ def test_an_index_without_a_mark_is_made_anew(path: Path) -> None:
     assert rows(path, "SELECT count(*) FROM index_rules") == [(1,)]
 
 
+@pytest.mark.slow
 def test_projects_lie_in_as_few_partitions_as_there_need_be_when_all_are_made_anew(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -543,6 +543,7 @@ def test_a_change_through_a_link_keeps_the_link(desk: Desk, tmp_path: Path) -> N
     assert len(KeyFile(tmp_path / "real", desk.audit).ring().keys) == 1
 
 
+@pytest.mark.slow
 def test_each_of_many_quick_changes_is_seen_at_the_next_look(tmp_path: Path) -> None:
     file, clock = KeyFile(tmp_path / "keys", tmp_path / "audit"), Clock()
     watched = WatchedKeys(file)

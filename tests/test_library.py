@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from .process import served
 
 USED = """
@@ -16,6 +18,7 @@ print(is_off, ctypes.CDLL(_sqlite3.__file__).sqlite3_memory_used() > 0)
 """
 
 
+@pytest.mark.slow
 def test_without_memory_statistics_no_memory_is_counted() -> None:
     assert used(called=False) == "False True\n"
     assert used(called=True) == "True False\n"

@@ -46,6 +46,7 @@ def test_an_agent_works_on_a_file_that_another_host_and_a_service_use(
     assert named.endswith("in session monday.")
 
 
+@pytest.mark.slow
 def test_an_agent_speaks_to_a_running_service_with_its_key(service: Service) -> None:
     key = made_key(service.path, "writer", projects=("shop",))
     with hosted(
@@ -71,6 +72,7 @@ def test_a_dead_service_is_told_to_the_agent_and_to_nobody_else() -> None:
         assert "Traceback" not in text
 
 
+@pytest.mark.slow
 def test_nothing_but_the_protocol_is_written(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     save = {"name": "mem_save", "arguments": {"title": "T", "content": "C"}}

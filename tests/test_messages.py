@@ -67,7 +67,7 @@ deed: st.SearchStrategy[tuple[str, list[Said]]] = st.one_of(
     st.tuples(st.just("silence"), st.just([])),
 )
 EXAMPLES = settings(
-    max_examples=60,
+    max_examples=30,
     deadline=None,
     derandomize=True,
     database=None,

@@ -25,6 +25,7 @@ from .harming import harmed, page_of
 from .otlp import Collector, http_collector
 from .planted import MARK
 from .process import Program, program, run, served, until
+from .samples import sampled
 from .service import serving
 from .terminal import Terminal
 
@@ -89,7 +90,7 @@ def test_what_is_sent_is_answered_while_nothing_is_broken(tmp_path: Path) -> Non
 
 
 @pytest.mark.sqlite_files
-@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.heavy)])
 def test_a_value_that_cannot_be_read_is_quoted_nowhere(every: bool, tmp_path: Path) -> None:
     with watching(tmp_path / "memory.db") as service:
         sound = service.send_all()
@@ -205,7 +206,13 @@ OF_WORK, TABLES_OF_WORK = ("doctor", "agents"), (
     "commands",
     [
         pytest.param(QUICK, id="quick"),
-        *(pytest.param([it], id=it[0], marks=pytest.mark.slow) for it in COMMANDS),
+        *sampled(
+            [[it] for it in COMMANDS],
+            4,
+            first=1,
+            kept=[pytest.mark.slow],
+            id_=lambda those: those[0][0],
+        ),
     ],
 )
 def test_a_command_that_fails_quotes_nothing(

@@ -67,6 +67,7 @@ def test_an_end_of_which_one_part_fails_leaves_the_task_as_it_was(
         assert ada.query()["total"] == 0
 
 
+@pytest.mark.slow
 @requirement("OI-93", "OI-35", "OI-34")
 def test_a_large_end_is_seen_whole_while_its_archives_are_moved(tmp_path: Path) -> None:
     path, count = tmp_path / "memory.db", 450

@@ -137,6 +137,7 @@ def ended(path: Path, status: TaskStatus, then: Any) -> None:
     asyncio.run(whole())
 
 
+@pytest.mark.slow
 @requirement("OI-34", "OI-35", "OI-36")
 def test_a_large_end_is_whole_for_every_reader_however_far_it_is_settled(tmp_path: Path) -> None:
     async def then(end: End) -> None:

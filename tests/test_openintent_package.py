@@ -161,7 +161,7 @@ FIELDS = st.fixed_dictionaries(
 
 @requirement("OI-12")
 @settings(
-    max_examples=25, deadline=None, derandomize=True, database=None,
+    max_examples=12, deadline=None, derandomize=True, database=None,
     suppress_health_check=list(HealthCheck),
 )  # fmt: skip
 @given(fields=FIELDS, change=FIELDS)

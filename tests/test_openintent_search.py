@@ -114,7 +114,7 @@ TEXTS = st.lists(st.sampled_from(WORDS), min_size=1, max_size=5).map(" ".join)
 
 
 @settings(
-    max_examples=6, deadline=None, derandomize=True, database=None,
+    max_examples=3, deadline=None, derandomize=True, database=None,
     suppress_health_check=list(HealthCheck),
 )  # fmt: skip
 @given(own=st.lists(TEXTS, min_size=1, max_size=4), hidden=st.lists(TEXTS, max_size=6))

@@ -16,7 +16,7 @@ from .requirements import requirement
 from .samples import sampled
 from .service import Service, serving
 
-STEPS = 60
+STEPS = 40
 SPACES, KEYS, TAGS = ("notes", "notes_2"), ("a", "b", "c"), ("x", "y")
 HIDDEN = "vault"  # a namespace that the observer may not read
 

@@ -43,6 +43,7 @@ def sdk(service: Service, agent: str, *, coordinates: bool = False) -> OpenInten
     return OpenIntentClient(service.url, api_key=token, agent_id=agent)
 
 
+@pytest.mark.slow
 @requirement("OI-40", "OI-34", "OI-35", "OI-36", "OI-43", "OI-71", "OI-85", "OI-78", "OI-94")
 def test_a_killed_agents_task_is_resumed_and_completed_by_another(
     tmp_path: Path, caplog: pytest.LogCaptureFixture

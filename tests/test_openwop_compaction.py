@@ -235,6 +235,7 @@ def test_of_many_sources_the_number_is_told_and_not_each(host: Host, count: int)
     assert ids(host.entries()) == [payload["outputId"]]
 
 
+@pytest.mark.slow
 @requirement("OW-66")
 def test_the_oldest_sources_up_to_4_mebibytes_are_taken(host: Host) -> None:
     made = [host.put(f"heron{it:03}" + " stork" * 10_921 + "  ") for it in range(66)]

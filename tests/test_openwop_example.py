@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from .forks import SOURCES
 from .openwop_hosts import Host, Json, ok
 from .process import Program
@@ -58,6 +60,7 @@ def assert_done_once(service: Service, run: str = "r1") -> None:
     assert ids[::-1] == [f"{run}/{node}" for node in STEPS]
 
 
+@pytest.mark.slow
 @requirement("OW-104")
 def test_a_host_that_is_killed_while_a_node_works_goes_on_as_if_it_was_not(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "log")
@@ -93,6 +96,7 @@ def test_a_host_that_is_killed_while_a_node_works_goes_on_as_if_it_was_not(tmp_p
         assert_done_once(service, "r2")
 
 
+@pytest.mark.slow
 @requirement("OW-104")
 def test_a_host_that_is_killed_after_every_line_completes(tmp_path: Path) -> None:
     (tmp_path / "log").write_text(LOG)

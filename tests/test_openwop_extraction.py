@@ -38,7 +38,7 @@ TEXTS = st.lists(st.sampled_from(PIECES), max_size=24).map("".join)
 DAYS = st.integers(0, 3).map(lambda days: DAY + timedelta(days=days))
 SOURCES = st.lists(st.builds(Source, content=TEXTS, day=DAYS, is_archive=st.booleans()), max_size=5)
 CAPS = st.one_of(st.integers(-1, 24), st.integers(25, 200))
-EXAMPLES = settings(max_examples=200, deadline=None)
+EXAMPLES = settings(max_examples=100, deadline=None)
 
 
 def of(*contents: str) -> list[Source]:

@@ -244,6 +244,7 @@ def test_a_pass_whose_source_is_forgotten_is_not_undone(host: Host) -> None:
     assert len(before) == 2
 
 
+@pytest.mark.slow
 @requirement("OW-95", "OW-93", "OW-29")
 def test_many_entries_go_with_their_bytes(tmp_path: Path) -> None:
     with serving(tmp_path / "memory.db") as service:

@@ -47,6 +47,7 @@ def test_without_a_ref_the_tenants_own_is_listed(host: Host) -> None:
         assert answer == {"memoryRef": "tenant-memory", "entries": []}
 
 
+@pytest.mark.slow
 @requirement("OW-18")
 def test_a_list_has_a_hundred_entries_unless_it_is_told_and_five_hundred_at_most(
     host: Host,

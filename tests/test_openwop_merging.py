@@ -22,7 +22,7 @@ SAID = st.tuples(
     st.lists(st.sampled_from(SENTENCES), min_size=1, max_size=4).map(" \n".join),
     st.one_of(st.just([]), st.lists(st.sampled_from(TAGS), unique=True, max_size=3)).map(tuple),
 )
-EXAMPLES = settings(max_examples=300, deadline=None)
+EXAMPLES = settings(max_examples=150, deadline=None)
 
 
 def entries(*said: tuple[str, tuple[str, ...]]) -> list[RefEntry]:

@@ -78,6 +78,7 @@ def test_a_secret_in_a_subject_is_not_written_again(host: Host, work: str) -> No
     assert VALUE not in str(new)
 
 
+@pytest.mark.slow
 @requirement("OW-69", "OW-77")
 def test_a_refused_consolidation_has_merged_nothing(host: Host) -> None:
     for at in range(255):
@@ -210,6 +211,7 @@ def test_what_was_deleted_long_ago_leaves_no_name(tmp_path: Path) -> None:
         until(lambda: not remains(tmp_path, "zeppelina"))
 
 
+@pytest.mark.slow
 @requirement("OW-96", "OW-82")
 def test_a_pass_that_goes_on_does_not_tell_the_name_again(service: Service) -> None:
     host = Host(service.http, "user:zeppelina")
@@ -259,6 +261,7 @@ def test_a_fork_never_shows_a_forgotten_ref_as_empty(
     assert answer.status_code == 422, answer.text
 
 
+@pytest.mark.slow
 @requirement("OW-93", "OW-82")
 @pytest.mark.parametrize("work", ["compact", "distill"])
 def test_what_a_pass_makes_of_a_subject_meanwhile_goes_with_it(host: Host, work: str) -> None:
@@ -272,6 +275,7 @@ def test_what_a_pass_makes_of_a_subject_meanwhile_goes_with_it(host: Host, work:
         assert host.contents() == []
 
 
+@pytest.mark.slow
 @requirement("OW-93", "OW-81")
 def test_what_a_pass_rids_of_a_secret_meanwhile_is_forgotten(host: Host) -> None:
     run = host.in_run("r1")

@@ -171,7 +171,7 @@ def test_a_compaction_takes_the_oldest_500(host: Host) -> None:
     assert host.entries(limit=500) == made[:1:-1]
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("OW-77")
 def test_a_ref_that_is_too_large_is_refused_whole(host: Host) -> None:
     for number in range(257):

@@ -232,6 +232,7 @@ def test_a_name_with_a_secret_is_refused_and_not_told(host: Host) -> None:
     assert listed(host) == []
 
 
+@pytest.mark.slow
 @requirement("OW-37")
 def test_an_artifact_that_is_too_long_without_its_secrets_is_refused(host: Host) -> None:
     host.in_run("r1").register("i" * 64, "12345678")

@@ -129,6 +129,7 @@ def test_a_checkout_requires_the_client_that_it_holds(wheels: Mapping[str, Path]
     assert f"agentops-memory-client @ {CLIENT.as_uri()}" in required(wheels["agentops_memory"])
 
 
+@pytest.mark.slow
 def test_a_release_requires_the_client_of_its_version(tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(ROOT)

@@ -34,7 +34,7 @@ from .engines import rows
 from .service import Clock
 
 FEW = settings(
-    max_examples=15,
+    max_examples=8,
     deadline=None,
     derandomize=True,
     database=None,

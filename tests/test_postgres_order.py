@@ -18,7 +18,7 @@ from .service import PLAIN
 
 SIZES = [
     pytest.param(4, 6, id="few"),
-    pytest.param(16, 40, id="many", marks=pytest.mark.slow),
+    pytest.param(16, 25, id="many", marks=pytest.mark.slow),
 ]  # writers, and the writes of each
 
 Page = Callable[[httpx.Client, int], list[Json]]

@@ -39,7 +39,7 @@ SAID = st.builds(
 )
 BOTH = [Said("a", "apple"), Said("b", "pear")]
 MIXES = st.lists(SAID, max_size=12).map(lambda mix: [*BOTH, *mix])
-FEW = settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+FEW = settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @FEW

@@ -29,6 +29,7 @@ from benchmarks.recall.typos import mistyped, with_typos
 
 from agentops_memory.domain.text.features import Feature
 
+from .samples import sampled
 from .service import serving
 
 SET = Path(__file__).parent / "data" / "recall"
@@ -72,7 +73,7 @@ def changes(then: Groups, now: Groups) -> dict[str, list[str]]:
     return found
 
 
-@pytest.mark.parametrize("name", [TOGETHER, ALONE])
+@pytest.mark.parametrize("name", [TOGETHER, pytest.param(ALONE, marks=pytest.mark.slow)])
 def test_recall_finds_what_it_found_before(tmp_path: Path, name: str) -> None:
     sets = services(OWN, is_alone=name == ALONE)
 
@@ -83,8 +84,7 @@ def test_recall_finds_what_it_found_before(tmp_path: Path, name: str) -> None:
     assert changes(then, now) == {"worse": [], "better": []}, WRITE
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("others", [4, 400])
+@pytest.mark.parametrize("others", sampled([4, 400], 2, kept=[pytest.mark.slow]))
 def test_a_project_finds_as_much_alone_as_beside_others(tmp_path: Path, others: int) -> None:
     sets = services(OWN, Company(strangers=others), is_alone=True)
 
@@ -94,6 +94,7 @@ def test_a_project_finds_as_much_alone_as_beside_others(tmp_path: Path, others: 
     assert abs(now["context recall@5"] - then["context recall@5"]) <= 0.01
 
 
+@pytest.mark.slow
 def test_the_figures_see_that_a_technique_is_off(tmp_path: Path) -> None:
     without = figures_by_kind(asked(tmp_path / "memory.db", OWN, Feature.STOPWORDS))
 

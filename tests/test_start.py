@@ -44,6 +44,7 @@ def test_the_start_up_line_says_where_it_listens_where_the_data_is_and_how_durab
     }
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(default_db_path().startswith("/data"), reason="/data can be written here")
 def test_a_bare_serve_makes_its_file_below_the_working_folder_and_says_so(tmp_path: Path) -> None:
     with program("--listen", "127.0.0.1:0", cwd=tmp_path, within=ANEW) as process:

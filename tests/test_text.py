@@ -131,6 +131,7 @@ def test_piled_up_marks_are_dropped_before_they_are_sorted() -> None:
     assert len(indexed(zalgo)) < 50
 
 
+@pytest.mark.slow
 def test_every_letter_is_a_word_to_the_index_as_it_is_to_us() -> None:
     letters = [chr(point) for point in range(0x10000) if chr(point).isalnum()]
     with closing(sqlite3.connect(":memory:")) as database:

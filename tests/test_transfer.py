@@ -82,7 +82,7 @@ def play(service: Service, deed: str, details: Any) -> None:
 
 
 @settings(
-    max_examples=20, deadline=None, derandomize=True, database=None,
+    max_examples=12, deadline=None, derandomize=True, database=None,
     phases=(Phase.generate, Phase.shrink),
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )  # fmt: skip

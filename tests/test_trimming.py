@@ -14,7 +14,7 @@ from agentops_memory_client.runtime.conversation.trimming import trimmed
 
 from .conversations import calls, conversations, result
 
-EXAMPLES = settings(max_examples=300, deadline=None, derandomize=True, database=None)
+EXAMPLES = settings(max_examples=150, deadline=None, derandomize=True, database=None)
 budgets = st.integers(-5, 400)
 
 SYSTEM = ChatMessage.system("Be brief.")

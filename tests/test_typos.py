@@ -240,7 +240,7 @@ DEEDS = st.one_of(
 
 @pytest.mark.sqlite_files
 @settings(
-    max_examples=25,
+    max_examples=12,
     deadline=None,
     derandomize=True,
     database=None,

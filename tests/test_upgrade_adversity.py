@@ -203,6 +203,7 @@ def test_a_disk_that_fills_up_on_the_way_leaves_the_file_as_it_was(
         assert rows(path, "SELECT rowid FROM observations_fts('word77')") == [(77,)]
 
 
+@pytest.mark.slow
 def test_the_space_that_is_asked_for_is_enough(tmp_path: Path) -> None:
     source = filled(tmp_path / "source.db", journal_mode="WAL", rows=2000)
     DAMAGES["garbage in a page"](source)

@@ -121,6 +121,7 @@ def test_a_disk_that_is_full_refuses_the_upload(service: Service) -> None:
     assert spools(service.path.parent) == []
 
 
+@pytest.mark.slow
 def test_saves_go_on_while_documents_are_imported(service: Service) -> None:
     rows = [observation(f"Row {number}.") for number in range(2_000)]
     importing = threading.Thread(
@@ -141,7 +142,7 @@ def test_saves_go_on_while_documents_are_imported(service: Service) -> None:
 
 @pytest.mark.slow
 def test_the_memory_of_a_large_import_and_export_is_bounded(tmp_path: Path) -> None:
-    rows, size = 20_000, 24_000_000
+    rows, size = 10_000, 12_000_000
     with served(tmp_path / "memory.db", within=ANEW, TMPDIR="/nowhere") as (program, http):
         http.post("/import", content=b"".join(large_document(10)))
         http.get("/export")

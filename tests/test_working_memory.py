@@ -15,7 +15,7 @@ from agentops_memory_client.runtime.unsent import Unsent
 
 from .conversations import call, calls, conversations, result
 
-EXAMPLES = settings(max_examples=100, deadline=None, derandomize=True, database=None)
+EXAMPLES = settings(max_examples=50, deadline=None, derandomize=True, database=None)
 
 texts = st.text(st.characters(exclude_categories=()), max_size=8)  # halves of characters, too
 values = st.recursive(
