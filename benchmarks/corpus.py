@@ -6,7 +6,7 @@ import sysconfig
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from itertools import cycle, islice
+from itertools import chain, cycle, islice
 from pathlib import Path
 from typing import TypeVar
 
@@ -33,8 +33,7 @@ class Piece:
 
 def pieces(seed: int) -> Iterator[Piece]:
     """Paragraphs of prose and code, in an order that the seed decides, without end."""
-    for path in cycle(_shuffled(seed, _sources())):
-        yield from _paragraphs(path)
+    return cycle(chain.from_iterable(map(_paragraphs, _shuffled(seed, _sources()))))
 
 
 def prompts(seed: int, count: int) -> list[str]:
