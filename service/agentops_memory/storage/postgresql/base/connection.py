@@ -9,13 +9,12 @@ from typing import Any, cast
 
 import psycopg
 from psycopg import adapt
-from psycopg.pq import TransactionStatus
 from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
 
 FETCHED = 200  # rows at a time
 _NUMBERS = count()
 _NAMED = re.compile(r"('(?:[^']|'')*')|(CAST\(:[a-z_]\w* AS \w+\[\]\))|(?<!:):([a-z_]\w*)|(%)")
-
+_NUL = re.compile(r"\x00|(?<!\\)((?:\\\\)*)\\u0000")  # as such, and in JSON
 
 NOWHERE = "\U0010ffff\U0010ffff"  # noncharacters, in the place of a NUL
 
@@ -94,13 +93,10 @@ class PostgresConnection:
     def go_back(self, savepoint: str) -> None:
         """Undo what came after a savepoint, and go on."""
         self.sync()
-        self.execute(f"ROLLBACK TO SAVEPOINT {savepoint}")
-
-    @property
-    def is_usable(self) -> bool:
-        """Whether more can be executed: nothing was refused that was not undone."""
-        status = self.raw.info.transaction_status
-        return not self.raw.closed and status is not TransactionStatus.INERROR
+        # Each time in other words, which psycopg looks at: it forgets then what is prepared, of
+        # which it does not know whether a refusal has kept it from being so.
+        self.raw.execute(f"ROLLBACK TO SAVEPOINT {savepoint} -- {next(_NUMBERS)}")
+        self.sync()
 
 
 class PostgresCursor:
@@ -121,9 +117,6 @@ class PostgresCursor:
     def fetchall(self) -> list[Any]:
         return self._cursor.fetchall()
 
-    def fetchmany(self, size: int) -> list[Any]:
-        return self._cursor.fetchmany(size)
-
     def __iter__(self) -> Iterator[Any]:
         return iter(self._cursor)
 
@@ -131,9 +124,7 @@ class PostgresCursor:
 def _storable(parameters: Mapping[str, object]) -> Mapping[str, object]:
     """Parameters that are looked for and never found: no text, or JSON, here can have a NUL."""
     return {
-        name: value.replace("\x00", NOWHERE).replace("\\u0000", NOWHERE)
-        if isinstance(value, str)
-        else value
+        name: _NUL.sub(r"\1" + NOWHERE, value) if isinstance(value, str) else value
         for name, value in parameters.items()
     }
 

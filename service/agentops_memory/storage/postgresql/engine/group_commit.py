@@ -106,7 +106,7 @@ def in_savepoints(
         if isinstance(outcome, Failed):
             if not isinstance(outcome.error, Exception) or isinstance(outcome.error, psycopg.Error):
                 raise outcome.error
-            connection.execute("ROLLBACK TO SAVEPOINT work")
+            connection.go_back("work")
         connection.execute("RELEASE SAVEPOINT work")
         if time.monotonic() > end:
             break

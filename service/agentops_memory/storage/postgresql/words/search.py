@@ -89,7 +89,6 @@ class PostgresSearch(Search):
         for left in reversed(range(TRIES)):
             try:
                 self._connection.go_back("words")
-                self._connection.sync()
             except errors.QueryCanceled:
                 if not left:
                     raise
