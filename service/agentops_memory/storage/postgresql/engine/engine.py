@@ -78,11 +78,12 @@ class PostgresEngine:
         tenant: TenantId = DEFAULT_TENANT,
         may_lead: bool = False,
     ) -> AsyncIterator["PostgresEngine"]:
-        """An engine over the database, in which one tenant is brought up to date first.
+        """An engine over the database, in which all tenants are brought up to date first.
 
-        It leads only if it may: who leads does for all what is due by the clock. `has_key` tells
-        whether a key opens a tenant now: only then its schema is made. `upgrading` is called by a
-        thread. Raises StartRefused, or Unavailable, when the database cannot be used as it is.
+        The named one is made where it is not there. The engine leads only if it may: who leads
+        does for all what is due by the clock. `has_key` tells whether a key opens a tenant now:
+        only then its schema is made. `upgrading` is called by a thread. Raises StartRefused, or
+        Unavailable, when the database cannot be used as it is.
         """
         made = partial(
             PostgresTransaction,

@@ -9,7 +9,7 @@ import psycopg
 
 from ....domain.errors import Refusal
 from ....domain.model.access import TenantId
-from ..schema.migrate import tenants
+from ..schema.migrate import all_up_to_date
 from .claims import number_of
 
 LOCK = number_of("agentops", "leader")
@@ -42,7 +42,7 @@ class Leader:
                 self._connection = self._connect()
             if not was_leading and not self._taken(self._connection):
                 return []
-            found = tenants(self._connection)
+            found = all_up_to_date(self._connection)  # an older process may have made some
             self._looks += 1
             if self._looks % ANALYZE_EVERY == 0:
                 _analyze_new(self._connection)

@@ -20,7 +20,7 @@ from ...stems import Stems
 from ..base.connecting import require_usable
 from ..base.connection import PostgresConnection
 from ..base.errors import COLLIDED, is_lost, translated
-from ..schema.migrate import brought_up_to_date, prepare, schema_of, tenants
+from ..schema.migrate import all_up_to_date, brought_up_to_date, prepare, schema_of
 from ..words.cached import IndexMemory, load
 from .admission import PATIENCE
 from .claims import Claims, Lock, WithinOneProject
@@ -71,13 +71,13 @@ class Transactions:
         return list(self._schemas)
 
     def prepare(self, tenant: TenantId, upgrading: Callable[[], None]) -> None:
-        """Make what all share, and bring a tenant's schema up to date."""
+        """Make what all share, and bring up to date a tenant's schema and all that are there."""
         with self._connections.one() as (connection, _):
             require_usable(connection)
             with translated():
                 prepare(connection)
                 brought_up_to_date(connection, tenant, upgrading)
-                self.know(tenants(connection))
+                self.know(all_up_to_date(connection, upgrading))
 
     def know(self, tenants: list[TenantId]) -> None:
         """There are these tenants, each with a schema, and no others."""

@@ -75,6 +75,22 @@ def brought_up_to_date(
     return schema
 
 
+def all_up_to_date(
+    connection: psycopg.Connection[Any], upgrading: Callable[[], None] = noop
+) -> list[TenantId]:
+    """The tenants that have a schema, each migrated first where that is due.
+
+    Raises StartRefused as `brought_up_to_date` does.
+    """
+    rows = connection.execute(
+        "SELECT tenant, version FROM agentops.tenants ORDER BY tenant"
+    ).fetchall()
+    for tenant, version in rows:
+        if version not in (newest(), newest() + 1):
+            brought_up_to_date(connection, TenantId(tenant), upgrading)
+    return [TenantId(tenant) for tenant, _ in rows]
+
+
 def tenants(connection: psycopg.Connection[Any]) -> list[TenantId]:
     """The tenants that have a schema, in the order of their names."""
     rows = connection.execute("SELECT tenant FROM agentops.tenants ORDER BY tenant").fetchall()
