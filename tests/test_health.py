@@ -275,6 +275,8 @@ def test_those_who_wait_for_a_slow_look_are_told_what_it_found(
         def maintenance(self) -> "SlowDisk":
             return self
 
+        has_files = True
+
         async def sizes(self, _: Caller) -> Sizes:
             return Sizes(database=0, log=0, free=None)
 

@@ -107,16 +107,15 @@ class Probes:
             return self._found
 
     async def _looked(self) -> dict[str, Check]:
-        written, sizes = await self._written(), await self.storage.maintenance.sizes(OPERATOR)
         return {
-            **written,
-            **({} if sizes.log is None else {"disk": _disk(sizes.free), "wal": _wal(sizes.log)}),
+            **await self._written(),
+            **(await self._files() if self.storage.maintenance.has_files else {}),
             "index": _index(int(self.metrics.shown(INDEX_DRIFT))),
             **({"backup": _backup(self.backups.trouble)} if self.backups else {}),
         }
 
     async def _written(self) -> dict[str, Check]:
-        """Whether a write reaches the disk, and a file that is as this program makes it."""
+        """Whether a write is taken, by storage that is as this program makes it."""
         try:
             async with asyncio.timeout(TIMEOUT.total_seconds()):
                 found = await self.storage.probe()
@@ -129,6 +128,11 @@ class Probes:
             standby = {"standby": ALONE} if found.lacks_standby else {}
             return {DATABASE: _values(found.damaged_values), MIGRATIONS: migrations, **standby}
         return {DATABASE: Check(status=Status.FAILED, detail=reason), MIGRATIONS: Check()}
+
+    async def _files(self) -> dict[str, Check]:
+        """Whether there is room for them, and whether the log is short."""
+        sizes = await self.storage.maintenance.sizes(OPERATOR)
+        return {"disk": _disk(sizes.free), "wal": _wal(sizes.log or 0)}
 
 
 def _values(damaged: int) -> Check:

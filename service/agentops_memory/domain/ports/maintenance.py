@@ -60,6 +60,10 @@ class Maintenance(Protocol):
     Refuses as a read or a write does.
     """
 
+    @property
+    def has_files(self) -> bool:
+        """Whether storage lies in files of ours, on a disk that can be looked at."""
+
     async def check(self, caller: Caller, *, thorough: bool = False) -> Condition:
         """Check every value for corruption, and remember what is found.
 

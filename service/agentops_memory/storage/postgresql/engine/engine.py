@@ -180,7 +180,9 @@ class PostgresEngine:
             await asyncio.to_thread(self._look)
 
     async def probe(self) -> Condition:
-        return Condition(lacks_standby=not await self.write(Caller(), _touch))
+        until = deadline()
+        async with self._writers.one(until), self._places.one(until):
+            return Condition(lacks_standby=not await self._in_thread(self._transactions.probe))
 
     async def _in_thread(self, work: Callable[..., T], *args: object) -> T:
         loop = asyncio.get_running_loop()
@@ -194,11 +196,3 @@ class PostgresEngine:
         self._leader.close()
         self._threads.shutdown()
         self._transactions.close()
-
-
-def _touch(tx: PostgresTransaction) -> bool:
-    """Write to the disk; whether the commit waits for a standby."""
-    ((names, _),) = tx._connection.execute(  # noqa: SLF001
-        "SELECT current_setting('synchronous_standby_names'), pg_current_xact_id()"
-    ).fetchall()
-    return bool(names)

@@ -47,6 +47,10 @@ class PostgresMaintenance:
 
     engine: Database
 
+    @property
+    def has_files(self) -> bool:
+        return False
+
     async def check(self, caller: Caller, *, thorough: bool = False) -> Condition:  # noqa: ARG002
         await self.engine.read(caller, lambda tx: tx.memories.total())
         return Condition()

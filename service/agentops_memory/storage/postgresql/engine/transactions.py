@@ -164,6 +164,18 @@ class Transactions:
         # Alone nobody is in its way: what is there already is a conflict with what is stored.
         return self._tried(transaction, *() if lock.alone else (errors.UniqueViolation,))
 
+    def probe(self) -> bool:
+        """Commit something, in nobody's way; whether a commit waits for a standby."""
+
+        def transaction(connection: psycopg.Connection[Any]) -> bool:
+            with connection.transaction():
+                ((names, _),) = connection.execute(
+                    "SELECT current_setting('synchronous_standby_names'), pg_current_xact_id()"
+                ).fetchall()
+            return bool(names)
+
+        return self._tried(transaction)
+
     def is_wanting(self, tenant: TenantId) -> bool:
         """Whether prompts ask for an area that is not in memory."""
         memory = self._memories.get(self._schemas.get(tenant, ""))

@@ -57,6 +57,10 @@ class SqliteMaintenance:
 
     databases: Databases
 
+    @property
+    def has_files(self) -> bool:
+        return True
+
     async def check(self, caller: Caller, *, thorough: bool = False) -> Condition:
         async with self.databases.used(caller) as database:
             damage = database.damage
