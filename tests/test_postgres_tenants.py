@@ -1,17 +1,27 @@
 """Tenants of a PostgreSQL database that several services use: each is made, migrated and erased."""
 
+from datetime import timedelta
 from pathlib import Path
 
 import psycopg
 import pytest
 
 from agentops_memory.domain.errors import StartRefused
-from agentops_memory.domain.model.access import TenantId
+from agentops_memory.domain.model.access import DEFAULT_TENANT, Role, TenantId, patterns
+from agentops_memory.domain.model.keys import issued
+from agentops_memory.jobs import gauges
+from agentops_memory.storage.postgresql.keys import PostgresKeys
 from agentops_memory.storage.postgresql.schema.migrate import brought_up_to_date, newest
 
+from .callers import OPERATOR, calling
+from .measures import key, measured
+from .pods import Pods, two
 from .process import program, until
-from .service import serving
+from .service import START, Service, observation, serving
+from .terminal import Terminal
 from .test_postgres_faults import NEWER
+
+__all__ = ["two"]
 
 ACME, EMCA = TenantId("acme"), TenantId("emca")
 
@@ -58,3 +68,56 @@ def test_a_release_that_is_too_old_for_one_tenant_does_not_start(
             serving(tmp_path / "postgresql", MEMORY_DATABASE_URL=postgresql),
         ):
             pass
+
+
+def let_in(pods: Pods, tenant: TenantId) -> str:
+    """A new key of a tenant, which all services know."""
+    made, token = issued("ci", tenant, Role.ADMIN, patterns(("*",)), START)
+    PostgresKeys(pods.url).create(made, at=START, by=OPERATOR)
+    until(lambda: all(is_let_in(it, token) for it in pods.services))
+    return token
+
+
+def is_let_in(service: Service, token: str) -> bool:
+    with calling(service, token) as http:
+        return http.post("/sessions").status_code != 401
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_tenant_that_was_erased_is_made_again_by_each_service(two: Pods, number: int) -> None:
+    """One of them leads, and the other is told nothing."""
+    terminal = Terminal({"MEMORY_DATABASE_URL": two.url})
+    token = let_in(two, ACME)
+    for service in two.services:
+        with calling(service, token) as http:
+            assert http.post("/observations", json=observation("said before")).status_code == 201
+
+    terminal.say("tenants", "erase", "acme", "--yes")
+    token = let_in(two, ACME)
+
+    with calling(two.services[number], token) as http:
+        assert http.get("/observations/1").status_code == 404
+        assert http.post("/observations", json=observation("said after")).status_code == 201
+
+
+def test_rows_are_counted_after_a_tenant_was_erased(
+    two: Pods, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gauges, "COUNTED_FOR", timedelta(0))
+    monkeypatch.setattr(gauges, "REST", 0)  # they are counted whenever they are asked for
+    token, ours = let_in(two, ACME), let_in(two, DEFAULT_TENANT)
+    for service in two.services:
+        with calling(service, token) as http:
+            http.post("/observations", json=observation(service.url)).raise_for_status()
+    assert [memories(it, ours) for it in two.services] == [2, 2]
+
+    Terminal({"MEMORY_DATABASE_URL": two.url}).say("tenants", "erase", "acme", "--yes")
+    with calling(two.services[0], ours) as http:
+        http.post("/observations", json=observation("said after")).raise_for_status()
+
+    assert [memories(it, ours) for it in two.services] == [1, 1]
+
+
+def memories(service: Service, token: str) -> float:
+    with calling(service, token) as http:
+        return measured(service, http)[key("memory_rows", table="memories")]

@@ -51,3 +51,12 @@ class Connections:
             idle, self._idle = self._idle, []
         for connection in idle:
             connection.close()
+
+
+def free(connection: psycopg.Connection[Any]) -> None:
+    """Leave no transaction on a connection, or drop it."""
+    try:
+        if not connection.closed:
+            connection.rollback()
+    except psycopg.Error:
+        connection.close()

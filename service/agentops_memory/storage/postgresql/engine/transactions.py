@@ -14,17 +14,17 @@ import psycopg
 from psycopg import errors
 
 from ....domain.errors import NotFound, Refusal, StartRefused, Unavailable
-from ....domain.model.access import Caller, TenantId
+from ....domain.model.access import DEFAULT_TENANT, Caller, TenantId
 from ...outcomes import Outcome, Succeeded
 from ...stems import Stems
 from ..base.connecting import require_usable
 from ..base.connection import PostgresConnection
 from ..base.errors import COLLIDED, is_lost, translated
-from ..schema.migrate import all_up_to_date, brought_up_to_date, prepare, schema_of
+from ..schema.migrate import all_up_to_date, brought_up_to_date, prepare, schema_of, tenants
 from ..words.cached import IndexMemory, load
 from .admission import PATIENCE
 from .claims import Claims, Lock, WithinOneProject
-from .connections import Connections
+from .connections import Connections, free
 from .group_commit import Change, in_savepoints
 from .transaction import PostgresTransaction
 
@@ -104,7 +104,7 @@ class Transactions:
                 ours.execute("COMMIT")
             return answer
 
-        return self._tried(transaction)
+        return self._tried(transaction, caller.tenant)
 
     def write(
         self, lock: Lock, changes: Sequence[Change], others: Callable[[], int]
@@ -155,14 +155,15 @@ class Transactions:
             except psycopg.Error as error:
                 if is_lost(error) or isinstance(error, errors.LockNotAvailable):
                     raise
-                _free(connection)
+                free(connection)
                 return [None] * len(changes)
 
         is_single = len(changes) == 1
         if not is_single:
-            return self._tried(group)
+            return self._tried(group, lock.tenant)
         # Alone nobody is in its way: what is there already is a conflict with what is stored.
-        return self._tried(transaction, *() if lock.alone else (errors.UniqueViolation,))
+        collided = () if lock.alone else (errors.UniqueViolation,)
+        return self._tried(transaction, lock.tenant, *collided)
 
     def probe(self) -> bool:
         """Commit something, in nobody's way; whether a commit waits for a standby."""
@@ -174,7 +175,7 @@ class Transactions:
                 ).fetchall()
             return bool(names)
 
-        return self._tried(transaction)
+        return self._tried(transaction, DEFAULT_TENANT)
 
     def is_wanting(self, tenant: TenantId) -> bool:
         """Whether prompts ask for an area that is not in memory."""
@@ -183,7 +184,7 @@ class Transactions:
 
     def load(self, tenant: TenantId) -> None:
         """Read into memory what prompts ask for."""
-        schema = self._schemas[tenant]
+        schema = schema_of(tenant)
         areas = self._memory(schema).areas
         with areas.loading() as wanted:
             if wanted is None:
@@ -203,14 +204,25 @@ class Transactions:
 
     def _schema(self, connection: psycopg.Connection[Any], tenant: TenantId) -> str:
         """The tenant's schema, made when it is first used, if a key opens it."""
-        if tenant not in self._schemas:
-            if not self._has_key(tenant):
-                raise NotFound("There is no such tenant.")
-            try:
-                self._schemas[tenant] = brought_up_to_date(connection, tenant)
-            except StartRefused as refusal:  # of a schema that a newer release has made
-                raise Unavailable(str(refusal)) from None
-        return self._schemas[tenant]
+        if schema := self._schemas.get(tenant):
+            return schema
+        if not self._has_key(tenant):
+            raise NotFound("There is no such tenant.")
+        try:
+            schema = brought_up_to_date(connection, tenant)
+        except StartRefused as refusal:  # of a schema that a newer release has made
+            raise Unavailable(str(refusal)) from None
+        self._schemas[tenant] = schema
+        return schema
+
+    def _was_erased(
+        self, connection: psycopg.Connection[Any], tenant: TenantId, error: psycopg.Error
+    ) -> bool:
+        """Whether that is what an error tells of a tenant; it is known no more then."""
+        if not isinstance(error, errors.UndefinedTable) or tenant in tenants(connection):
+            return False
+        self._schemas.pop(tenant, None)
+        return True
 
     def _begin(self, connection: PostgresConnection, schema: str, isolation: str) -> None:
         connection.execute(f"BEGIN ISOLATION LEVEL {isolation}")
@@ -244,6 +256,7 @@ class Transactions:
     def _tried(
         self,
         transaction: Callable[[psycopg.Connection[Any]], T],
+        tenant: TenantId,
         *collided: type[psycopg.Error],
     ) -> T:
         """What a transaction answers; it is run again where others were in its way.
@@ -258,15 +271,17 @@ class Transactions:
                 try:
                     return transaction(connection)
                 except psycopg.Error as error:
-                    _free(connection)
+                    free(connection)
                     if isinstance(error, (*COLLIDED, *collided)) and tries:
                         tries -= 1
+                    elif self._was_erased(connection, tenant, error):
+                        continue  # there is none of the name now, or another one
                     elif is_lost(error) and not (is_new or self._of_thread.may_be_done):
                         self._connections.forget_idle()
                     else:
                         raise
                 except BaseException:
-                    _free(connection)
+                    free(connection)
                     raise
             time.sleep(random.uniform(0, 0.01))  # noqa: S311 - those that collided shall part
 
@@ -279,15 +294,6 @@ class Transactions:
             except StartRefused as refusal:
                 raise Unavailable(str(refusal)) from None
             yield one
-
-
-def _free(connection: psycopg.Connection[Any]) -> None:
-    """Leave no transaction on a connection, or drop it."""
-    try:
-        if not connection.closed:
-            connection.rollback()
-    except psycopg.Error:
-        connection.close()
 
 
 def _milliseconds(time: timedelta) -> str:
