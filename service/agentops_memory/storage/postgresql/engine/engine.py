@@ -27,8 +27,9 @@ from .connections import Connections
 from .group_commit import Change, Line
 from .leader import Leader
 from .maintenance import PostgresMaintenance
+from .schemas import HasKey, Schemas
 from .transaction import PostgresTransaction, Work
-from .transactions import HasKey, OnCommit, Transactions
+from .transactions import OnCommit, Transactions
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -96,7 +97,12 @@ class PostgresEngine:
         memory = partial(IndexMemory, index_cache, features)
         connecting = partial(connect, url)
         transactions = Transactions(
-            Connections(connecting), clock, made, memory, has_key=has_key, committed=committed
+            Connections(connecting),
+            clock,
+            made,
+            memory,
+            schemas=Schemas(has_key),
+            committed=committed,
         )
         engine = cls(transactions, Leader(connecting), size, copies_kept=copies_kept)
         try:
@@ -167,7 +173,7 @@ class PostgresEngine:
         return self
 
     def callers(self) -> Sequence[Caller]:
-        there = sorted(it for it in self._transactions.tenants if it != DEFAULT_TENANT)
+        there = sorted(it for it in self._transactions.schemas.tenants if it != DEFAULT_TENANT)
         return [Caller(tenant=tenant) for tenant in (DEFAULT_TENANT, *there)]
 
     def led(self) -> Sequence[Caller]:
@@ -190,7 +196,7 @@ class PostgresEngine:
 
     def _look(self) -> None:
         if there := self._leader.look():
-            self._transactions.know(there)
+            self._transactions.schemas.know(there)
 
     def _close(self) -> None:
         self._leader.close()

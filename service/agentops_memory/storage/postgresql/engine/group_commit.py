@@ -18,7 +18,7 @@ from ....domain.model.access import Caller
 from ...outcomes import Failed, Outcome, outcome_of
 from ..base.connection import PostgresConnection
 from .admission import QUEUE, locked
-from .transaction import PostgresTransaction
+from .transaction import NeedsTransactionOfItsOwn, PostgresTransaction
 
 MEMBERS = 32  # of a group
 LONGEST = timedelta(milliseconds=50)  # of a group: all its callers wait for the commit
@@ -35,7 +35,7 @@ class Change:
         self.until = until  # a time of the loop, to which it waits for what it needs
         self.group: asyncio.Task[None] | None = None  # in which it is being made, or was
         self.is_over = False
-        self.outcome: Outcome | None = None  # None: of the group nothing happened
+        self.outcome: Outcome | None = None  # None: it is to be made by itself
 
 
 Make = Callable[[Sequence[Change]], Awaitable[Sequence[Outcome | None]]]
@@ -93,20 +93,24 @@ class Line:
 
 def in_savepoints(
     connection: PostgresConnection, works: Sequence[Callable[[], object]]
-) -> list[Outcome]:
+) -> list[Outcome | None]:
     """What came of the first work, and of all that have time to begin; each is undone alone.
 
-    Raises what the database refuses: nothing of the transaction is left then.
+    None is one that cannot share a transaction. Raises what the database refuses: nothing of the
+    transaction is left then.
     """
-    outcomes: list[Outcome] = []
+    outcomes: list[Outcome | None] = []
     end = time.monotonic() + LONGEST.total_seconds()
     for work in works:
         connection.execute("SAVEPOINT work")
-        outcomes.append(outcome := outcome_of(work))
+        outcome: Outcome | None = outcome_of(work)
         if isinstance(outcome, Failed):
             if not isinstance(outcome.error, Exception) or isinstance(outcome.error, psycopg.Error):
                 raise outcome.error
             connection.go_back("work")
+            if isinstance(outcome.error, NeedsTransactionOfItsOwn):
+                outcome = None
+        outcomes.append(outcome)
         connection.execute("RELEASE SAVEPOINT work")
         if time.monotonic() > end:
             break

@@ -24,6 +24,10 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
+class NeedsTransactionOfItsOwn(Exception):
+    """Work cannot share a transaction: what it did is undone, and it is run again, alone."""
+
+
 class PostgresTransaction(Tables):
     """The tables of a connection on which a transaction has begun."""
 
@@ -39,12 +43,14 @@ class PostgresTransaction(Tables):
         *,
         features: Features = ALL,
         memory: IndexMemory | None = None,
+        is_alone: bool = True,
         **bound: Any,
     ) -> None:
         super().__init__(connection, now, caller, **bound)
         self._stems = stems
         self._features = features
         self._memory = memory or IndexMemory(None)
+        self._is_alone = is_alone
 
     def _stored(self) -> int:
         self.flush()
@@ -100,7 +106,8 @@ class PostgresTransaction(Tables):
         return sorted({FIRST, *(number for (number,) in rows.fetchall())})
 
     def _require_alone(self) -> None:
-        """It always is."""
+        if not self._is_alone:
+            raise NeedsTransactionOfItsOwn
 
 
 def stored(connection: PostgresConnection) -> int:

@@ -13,19 +13,20 @@ from typing import Any, TypeVar, cast
 import psycopg
 from psycopg import errors
 
-from ....domain.errors import NotFound, Refusal, StartRefused, Unavailable
+from ....domain.errors import Refusal, StartRefused, Unavailable
 from ....domain.model.access import DEFAULT_TENANT, Caller, TenantId
 from ...outcomes import Outcome, Succeeded
 from ...stems import Stems
 from ..base.connecting import require_usable
 from ..base.connection import PostgresConnection
 from ..base.errors import COLLIDED, is_lost, translated
-from ..schema.migrate import all_up_to_date, brought_up_to_date, prepare, schema_of, tenants
+from ..schema.migrate import all_up_to_date, brought_up_to_date, prepare, schema_of
 from ..words.cached import IndexMemory, load
 from .admission import PATIENCE
 from .claims import Claims, Lock, WithinOneProject
 from .connections import Connections, free
 from .group_commit import Change, in_savepoints
+from .schemas import Schemas
 from .transaction import PostgresTransaction
 
 T = TypeVar("T")
@@ -39,8 +40,6 @@ log = logging.getLogger(__name__)
 OnCommit = Callable[[int, float], None]
 """Told of each commit: how many changes, and the seconds that they took."""
 
-HasKey = Callable[[TenantId], bool]
-
 
 class Transactions:
     """Any thread may call these; a call takes a connection while it lasts."""
@@ -52,23 +51,17 @@ class Transactions:
         made: Callable[..., PostgresTransaction],
         memory: Callable[[], IndexMemory],
         *,
-        has_key: HasKey,
+        schemas: Schemas,
         committed: OnCommit,
     ) -> None:
         self._connections = connections
         self._clock = clock
         self._made = made
         self._new_memory = memory
-        self._has_key = has_key
+        self.schemas = schemas
         self._committed = committed
-        self._schemas: dict[TenantId, str] = {}
         self._memories: dict[str, IndexMemory] = {}
         self._of_thread = threading.local()
-
-    @property
-    def tenants(self) -> list[TenantId]:
-        """Those whose schemas are known to this process."""
-        return list(self._schemas)
 
     def prepare(self, tenant: TenantId, upgrading: Callable[[], None]) -> None:
         """Make what all share, and bring up to date a tenant's schema and all that are there."""
@@ -77,11 +70,7 @@ class Transactions:
             with translated():
                 prepare(connection)
                 brought_up_to_date(connection, tenant, upgrading)
-                self.know(all_up_to_date(connection, upgrading))
-
-    def know(self, tenants: list[TenantId]) -> None:
-        """There are these tenants, each with a schema, and no others."""
-        self._schemas = {tenant: schema_of(tenant) for tenant in tenants}
+                self.schemas.know(all_up_to_date(connection, upgrading))
 
     def close(self) -> None:
         for memory in self._memories.values():
@@ -92,7 +81,7 @@ class Transactions:
         """What work answers on one snapshot."""
 
         def transaction(connection: psycopg.Connection[Any]) -> T:
-            schema = self._schema(connection, caller.tenant)
+            schema = self.schemas.of(connection, caller.tenant)
             ours = PostgresConnection(connection)
             with ours.pipelined():
                 self._begin(ours, schema, "REPEATABLE READ READ ONLY")
@@ -111,18 +100,21 @@ class Transactions:
     ) -> Sequence[Outcome | None]:
         """The outcomes of changes that were committed together, in order.
 
-        Of one at least, and of all that had time to begin. None: nothing of any happened, as the
-        database did not take it all; each may be made by itself.
+        Of one at least, and of all that had time to begin. None: nothing of it happened, as the
+        database did not take them all, or it cannot share a transaction; it may be made by itself.
         """
 
         def transaction(connection: psycopg.Connection[Any]) -> Sequence[Outcome | None]:
-            schema = self._schema(connection, lock.tenant)
+            schema = self.schemas.of(connection, lock.tenant)
             ours, began = PostgresConnection(connection), time.monotonic()
             made: list[PostgresTransaction] = []
 
             def make(change: Change) -> object:
                 # Without memory: a version that is undone is given again, to other words.
-                tx = self._made(ours, self._clock(), change.caller, self._stems, others=others)
+                tx = self._made(
+                    ours, self._clock(), change.caller, self._stems,
+                    others=others, is_alone=is_single,
+                )  # fmt: skip
                 answer = change.work(
                     tx if lock.alone else cast("Any", WithinOneProject(tx, claims.anew()))
                 )
@@ -135,7 +127,7 @@ class Transactions:
                     self._begin(ours, schema, "READ COMMITTED")
                     claims = Claims(ours, schema)
                     claims.lock(lock)
-                    outcomes: Sequence[Outcome] = (
+                    outcomes: Sequence[Outcome | None] = (
                         [Succeeded(make(changes[0]))]
                         if is_single
                         else in_savepoints(ours, [partial(make, it) for it in changes])
@@ -179,7 +171,7 @@ class Transactions:
 
     def is_wanting(self, tenant: TenantId) -> bool:
         """Whether prompts ask for an area that is not in memory."""
-        memory = self._memories.get(self._schemas.get(tenant, ""))
+        memory = self._memories.get(schema_of(tenant))
         return memory is not None and memory.areas.is_wanting
 
     def load(self, tenant: TenantId) -> None:
@@ -201,28 +193,6 @@ class Transactions:
             except BaseException:
                 areas.refuse(wanted)
                 raise
-
-    def _schema(self, connection: psycopg.Connection[Any], tenant: TenantId) -> str:
-        """The tenant's schema, made when it is first used, if a key opens it."""
-        if schema := self._schemas.get(tenant):
-            return schema
-        if not self._has_key(tenant):
-            raise NotFound("There is no such tenant.")
-        try:
-            schema = brought_up_to_date(connection, tenant)
-        except StartRefused as refusal:  # of a schema that a newer release has made
-            raise Unavailable(str(refusal)) from None
-        self._schemas[tenant] = schema
-        return schema
-
-    def _was_erased(
-        self, connection: psycopg.Connection[Any], tenant: TenantId, error: psycopg.Error
-    ) -> bool:
-        """Whether that is what an error tells of a tenant; it is known no more then."""
-        if not isinstance(error, errors.UndefinedTable) or tenant in tenants(connection):
-            return False
-        self._schemas.pop(tenant, None)
-        return True
 
     def _begin(self, connection: PostgresConnection, schema: str, isolation: str) -> None:
         connection.execute(f"BEGIN ISOLATION LEVEL {isolation}")
@@ -274,7 +244,7 @@ class Transactions:
                     free(connection)
                     if isinstance(error, (*COLLIDED, *collided)) and tries:
                         tries -= 1
-                    elif self._was_erased(connection, tenant, error):
+                    elif self.schemas.are_told_of_an_erasure(connection, tenant, error):
                         continue  # there is none of the name now, or another one
                     elif is_lost(error) and not (is_new or self._of_thread.may_be_done):
                         self._connections.forget_idle()
