@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import Any, cast
 
 import psycopg
+from psycopg import errors
 
 from ....domain.errors import Refusal
 from ....domain.model.access import TenantId
@@ -14,6 +15,7 @@ from .claims import number_of
 
 LOCK = number_of("agentops", "leader")
 
+LOCK_TIMEOUT = "1s"
 ANALYZE_EVERY = 3  # looks
 # Tables that have some rows by now, of which the planner knows nothing: it would expect one.
 _NEW = """
@@ -36,13 +38,16 @@ class Leader:
 
     def look(self) -> list[TenantId]:
         """Lead, if nobody else does; the tenants that there are now, if this one leads."""
-        was_leading, self.leads = self.leads, False
         try:
             if self._connection is None:
                 self._connection = self._connect()
-            if not was_leading and not self._taken(self._connection):
+                self._connection.execute(f"SET lock_timeout = '{LOCK_TIMEOUT}'")
+            if not self.leads and not self._taken(self._connection):
                 return []
             found = all_up_to_date(self._connection)  # an older process may have made some
+            if not self.leads:
+                log.info("this process leads now: it does what is due by the clock")
+            self.leads = True
             self._looks += 1
             if self._looks % ANALYZE_EVERY == 0:
                 _analyze_new(self._connection)
@@ -50,9 +55,6 @@ class Leader:
             self.close()
             log.debug("nobody can be the leader now: %s", error)
             return []
-        if not was_leading:
-            log.info("this process leads now: it does what is due by the clock")
-        self.leads = True
         return found
 
     def close(self) -> None:
@@ -72,4 +74,6 @@ class Leader:
 def _analyze_new(connection: psycopg.Connection[Any]) -> None:
     """Let the planner know of new tables at once; autovacuum comes after a minute."""
     for (table,) in connection.execute(_NEW).fetchall():
-        connection.execute(cast(Any, f"ANALYZE {table}"))
+        # One that is locked is met again, one that was erased is not.
+        with suppress(errors.LockNotAvailable, errors.UndefinedTable):
+            connection.execute(cast(Any, f"ANALYZE {table}"))

@@ -1,0 +1,35 @@
+"""The one service that does what is due by the clock goes on while others are in its way."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from agentops_memory.jobs import schedule
+
+from .openwop_commitments import Intents
+from .openwop_hosts import Host
+from .pods import pods
+from .process import until
+from .service import START
+from .test_postgres_waiting import holding
+
+WAITING = """SELECT 1
+               FROM pg_stat_activity
+              WHERE datname = current_database() AND wait_event_type = 'Lock'
+                    AND query LIKE 'ANALYZE %'"""
+
+
+def test_what_is_due_is_done_while_statistics_of_a_table_cannot_be_made(
+    tmp_path: Path, postgresql: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schedule, "LOOK_EVERY", timedelta(milliseconds=20))
+    with pods(tmp_path / "postgresql", postgresql, count=1) as one:
+        host = Host(one.http)
+        intents = Intents(host)
+        entry = host.put(" ".join(f"heron{number}" for number in range(30)))["id"]
+        intents.at(entry, START + timedelta(minutes=1))
+        with holding(one.url, "LOCK TABLE postings IN SHARE UPDATE EXCLUSIVE MODE"):
+            until(lambda: one.rows(WAITING))
+            one.clock.advance(minutes=2)
+            until(lambda: one.rows("SELECT 1 FROM commitments WHERE state = 'fired'"))
