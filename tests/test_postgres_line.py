@@ -1,15 +1,22 @@
 """Work that waits for a turn, or for a connection: what happens of it, by itself or with others."""
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from typing import Any, cast
 
+import pytest
+
+from agentops_memory.domain.errors import Busy
+from agentops_memory.domain.model.access import OPERATOR
 from agentops_memory.domain.ports.engine import Transaction
 from agentops_memory.domain.ports.imports import ImportId
+from agentops_memory.storage.postgresql.engine import admission
 from agentops_memory.storage.postgresql.engine.engine import PostgresEngine
 from agentops_memory.storage.sqlite import SqliteEngine
 
-from .engine import SOON, saving, together
+from .engine import SOON, cancel, saving, together
 from .service import Clock
 
 Test = Callable[[PostgresEngine], Awaitable[None]]
@@ -45,3 +52,29 @@ def test_rows_of_an_import_are_read_in_no_transaction_of_others(
 
     run(postgresql, test, committed=lambda count, _: commits.append(count))
     assert commits == [1, 2, 1]
+
+
+def test_what_its_caller_has_left_keeps_its_connection_until_it_ends(
+    postgresql: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began, free = threading.Event(), threading.Event()
+
+    def work(_: Transaction) -> None:
+        began.set()
+        assert free.wait(SOON)
+
+    async def test(engine: PostgresEngine) -> None:
+        left = asyncio.create_task(engine.read(OPERATOR, work))
+        await asyncio.to_thread(began.wait, SOON)
+        await cancel(left)
+        monkeypatch.setattr(admission, "PATIENCE", timedelta(milliseconds=10))
+        with pytest.raises(Busy):
+            await engine.read(OPERATOR, lambda _: None)
+        free.set()
+        monkeypatch.setattr(admission, "PATIENCE", timedelta(seconds=SOON))
+        assert await engine.read(OPERATOR, lambda _: "done") == "done"
+
+    try:
+        run(postgresql, test, size=1)
+    finally:
+        free.set()

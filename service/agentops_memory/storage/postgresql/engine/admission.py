@@ -18,9 +18,13 @@ class Places:
         self._free = asyncio.Semaphore(count)
         self._waiting = 0
 
-    @asynccontextmanager
-    async def one(self, until: float) -> AsyncIterator[None]:
-        """Busy when none is free by then, a time of the loop, or too many wait."""
+    @property
+    def are_taken(self) -> bool:
+        """Whether who comes now has to wait."""
+        return self._free.locked()
+
+    async def take(self, until: float) -> None:
+        """Take one; Busy when none is free by then, a time of the loop, or too many wait."""
         if self._waiting >= QUEUE:
             raise Busy("Too many requests are waiting; try again.")
         self._waiting += 1
@@ -31,10 +35,9 @@ class Places:
             raise Busy("Too many requests are waiting; try again.") from None
         finally:
             self._waiting -= 1
-        try:
-            yield
-        finally:
-            self._free.release()
+
+    def give_back(self) -> None:
+        self._free.release()
 
 
 def deadline() -> float:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, ParamSpec, TypeVar, cast
@@ -117,10 +117,11 @@ class PostgresEngine:
         def bound(tx: PostgresTransaction) -> T:
             return work(tx, *args, **kwargs)
 
-        async with self._places.one(deadline()):
-            answer: T = await self._in_thread(self._transactions.read, caller, bound)
-        if self._transactions.is_wanting(caller.tenant):  # nobody waits for it
-            self._threads.submit(self._transactions.load, caller.tenant)
+        until = deadline()
+        reading = await self._begun(until, self._transactions.read, caller, bound)
+        answer: T = await asyncio.shield(reading)
+        if self._transactions.is_wanting(caller.tenant) and not self._places.are_taken:
+            await self._begun(until, self._transactions.load, caller.tenant)  # nobody waits for it
         return answer
 
     async def write(self, caller: Caller, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -155,9 +156,8 @@ class PostgresEngine:
         def others() -> int:
             return self._waiting[lock.tenant] - len(changes)
 
-        until = changes[0].until
-        async with self._writers.one(until), self._places.one(until):
-            return await self._in_thread(self._transactions.write, lock, changes, others)
+        work = partial(self._transactions.write, lock, changes, others)
+        return await asyncio.shield(await self._begun(changes[0].until, work, writes=True))
 
     @property
     def waiting(self) -> int:
@@ -186,9 +186,25 @@ class PostgresEngine:
             await asyncio.to_thread(self._look)
 
     async def probe(self) -> Condition:
-        until = deadline()
-        async with self._writers.one(until), self._places.one(until):
-            return Condition(lacks_standby=not await self._in_thread(self._transactions.probe))
+        probing = await self._begun(deadline(), self._transactions.probe, writes=True)
+        return Condition(lacks_standby=not await asyncio.shield(probing))
+
+    async def _begun(
+        self, until: float, work: Callable[..., T], *args: object, writes: bool = False
+    ) -> asyncio.Future[T]:
+        """Work that has begun. It has its place until it ends, whoever waits for it, or has left.
+
+        Busy when there is none for it by then, a time of the loop.
+        """
+        with ExitStack() as held:
+            for places in (self._writers, self._places) if writes else (self._places,):
+                await places.take(until)
+                held.callback(places.give_back)
+            loop = asyncio.get_running_loop()
+            working = loop.run_in_executor(self._threads, partial(work, *args))
+            its = held.pop_all()
+            working.add_done_callback(lambda _: its.close())
+        return working
 
     async def _in_thread(self, work: Callable[..., T], *args: object) -> T:
         loop = asyncio.get_running_loop()
