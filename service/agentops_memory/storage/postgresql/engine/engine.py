@@ -6,9 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, asynccontextmanager, suppress
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import takewhile
 from typing import Any, ParamSpec, TypeVar, cast
 from weakref import WeakValueDictionary
 
+from ....domain.errors import Busy
 from ....domain.model.access import DEFAULT_TENANT, Caller, TenantId
 from ....domain.model.retention import USUAL, Retentions
 from ....domain.ports.callbacks import noop
@@ -18,7 +20,7 @@ from ....domain.ports.sealing import Sealer
 from ....domain.text.features import ALL, Features
 from ....domain.text.ids import Uids
 from ...index_cache.cache import IndexCache
-from ...outcomes import Outcome, answer_of
+from ...outcomes import Failed, Outcome, answer_of
 from ..base.connecting import connect
 from ..words.cached import IndexMemory
 from .admission import Places, deadline
@@ -157,7 +159,12 @@ class PostgresEngine:
             return self._waiting[lock.tenant] - len(changes)
 
         work = partial(self._transactions.write, lock, changes, others)
-        return await asyncio.shield(await self._begun(changes[0].until, work, writes=True))
+        try:
+            writing = await self._begun(changes[0].until, work, writes=True)
+        except Busy as busy:  # of those that waited for too long; others have more time
+            late = takewhile(lambda it: it.is_late, changes)
+            return [Failed(busy) for _ in late] or [Failed(busy) for _ in changes]
+        return await asyncio.shield(writing)
 
     @property
     def waiting(self) -> int:

@@ -35,7 +35,13 @@ class Change:
         self.until = until  # a time of the loop, to which it waits for what it needs
         self.group: asyncio.Task[None] | None = None  # in which it is being made, or was
         self.is_over = False
+        self.is_left = False  # by its caller
         self.outcome: Outcome | None = None  # None: it is to be made by itself
+
+    @property
+    def is_late(self) -> bool:
+        """Whether it has waited for as long as it may."""
+        return asyncio.get_running_loop().time() >= self.until
 
 
 Make = Callable[[Sequence[Change]], Awaitable[Sequence[Outcome | None]]]
@@ -69,6 +75,7 @@ class Line:
             if not change.is_over:  # its group had no time for it
                 raise
         finally:
+            change.is_left = True
             if change in self._waiting:
                 self._waiting.remove(change)
         return change.outcome
@@ -88,7 +95,8 @@ class Line:
             change.is_over, change.outcome = True, outcome
         for change in reversed(group[len(outcomes) :]):
             change.group = None
-            self._waiting.appendleft(change)
+            if not change.is_left:
+                self._waiting.appendleft(change)
 
 
 def in_savepoints(
