@@ -11,6 +11,7 @@ import pytest
 from agentops_memory.storage.index_cache import cache
 from agentops_memory.storage.index_cache.group import Group
 
+from .pods import looked
 from .service import Clock, Service, serving
 
 WORDS = "apple banana cherry damson elder fig grape hazel iris juniper kiwi lemon mango".split()
@@ -89,6 +90,35 @@ def test_what_a_service_has_saved_itself_is_held_by_the_next_request(
         held.clear()
         hits = one.http.get("/search", params={"project": "red", "q": "apple"}).json()
         assert (len(hits), any(held)) == (number + 2, True)
+
+
+def test_what_is_held_is_dropped_with_a_connection(
+    three: list[Service], held: list[int], postgresql: str
+) -> None:
+    """Another server may be there now, which never had the last commit, and has others since."""
+    one, _, plain = three
+    one.save("apple", project="red")
+    asked_until_held(one, held)
+    lost = one.save("banana", project="red")["id"]
+    assert len(found(one, "banana")) == 1
+    plain.http.delete(f"/observations/{lost}").raise_for_status()
+    plain.save("cherry", project="red")
+
+    looked(postgresql, "UPDATE areas SET version = version - 2")
+    looked(
+        postgresql,
+        """SELECT pg_terminate_backend(pid)
+             FROM pg_stat_activity
+            WHERE datname = current_database() AND pid <> pg_backend_pid()""",
+    )
+
+    assert [len(found(it, "cherry")) for it in (one, plain)] == [1, 1]
+    assert found(one, "apple") == found(plain, "apple")
+
+
+def found(service: Service, words: str) -> list[object]:
+    hits: list[object] = service.http.get("/search", params={"project": "red", "q": words}).json()
+    return hits
 
 
 def asked_until_held(service: Service, held: list[int]) -> None:

@@ -7,6 +7,8 @@ from typing import Any
 
 import psycopg
 
+from ....domain.ports.callbacks import noop
+
 Connect = Callable[[], psycopg.Connection[Any]]
 
 
@@ -15,6 +17,7 @@ class Connections:
 
     def __init__(self, connect: Connect) -> None:
         self._connect = connect
+        self.on_broken: Callable[[], None] = noop  # told of each that ends before it is closed
         self._idle: list[psycopg.Connection[Any]] = []
         self._lock = threading.Lock()
         self._is_closed = False
@@ -44,6 +47,8 @@ class Connections:
                 self._idle.append(connection)
                 return
         connection.close()
+        if not is_usable:
+            self.on_broken()
 
     def forget_idle(self) -> None:
         """Drop those that wait: the server that they led to is gone."""

@@ -55,6 +55,7 @@ class Transactions:
         committed: OnCommit,
     ) -> None:
         self._connections = connections
+        connections.on_broken = self._forget
         self._clock = clock
         self._made = made
         self._new_memory = memory
@@ -209,6 +210,10 @@ class Transactions:
                 "longest": _milliseconds(longest),
             },
         )
+
+    def _forget(self) -> None:
+        for memory in list(self._memories.values()):
+            memory.forget()
 
     def _memory(self, schema: str) -> IndexMemory:
         """What is remembered of a tenant's index."""

@@ -28,6 +28,11 @@ class IndexMemory:
         self.areas = CachedGroups(cache or IndexCache(0), weights_of(features))
         self.counts = KnownCounts()
 
+    def forget(self) -> None:
+        """Versions are of other words now, maybe: a standby that was promoted can lack commits."""
+        self.areas.drop()
+        self.counts = KnownCounts()
+
 
 class CachedAreas:
     """The areas in memory for one transaction, which began at a time of the monotonic clock."""
