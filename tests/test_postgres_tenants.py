@@ -109,13 +109,13 @@ def test_rows_are_counted_after_a_tenant_was_erased(
     for service in two.services:
         with calling(service, token) as http:
             http.post("/observations", json=observation(service.url)).raise_for_status()
-    assert [memories(it, ours) for it in two.services] == [2, 2]
+    until(lambda: [memories(it, ours) for it in two.services] == [2, 2])
 
     Terminal({"MEMORY_DATABASE_URL": two.url}).say("tenants", "erase", "acme", "--yes")
     with calling(two.services[0], ours) as http:
         http.post("/observations", json=observation("said after")).raise_for_status()
 
-    assert [memories(it, ours) for it in two.services] == [1, 1]
+    until(lambda: [memories(it, ours) for it in two.services] == [1, 1])
 
 
 def memories(service: Service, token: str) -> float:
