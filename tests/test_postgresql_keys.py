@@ -218,3 +218,21 @@ def test_what_a_caller_changes_is_audited_with_the_key(
     *_, (last,) = rows(postgresql, "SELECT line FROM agentops.audit ORDER BY number")
     entry = json.loads(last)
     assert (entry["action"], entry["by"]) == ("project.erased", {"key": key["id"]})
+
+
+def test_a_change_is_refused_for_now_while_the_audit_cannot_be_written(
+    start: Start, postgresql: str
+) -> None:
+    service = start()
+    service.save("A queue that is retried for ever fills the disk.", project="shop")
+    name = postgresql.partition("?")[0].rpartition("/")[2]
+
+    postgres.ordered(postgresql, f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+    try:
+        answer = service.http.delete("/projects/shop?hard=true")
+    finally:
+        elsewhere = postgres.of(postgresql, "template1")
+        postgres.ordered(elsewhere, f"ALTER DATABASE {name} RESET default_transaction_read_only")
+
+    assert (answer.status_code, answer.headers.get("Retry-After")) == (503, "1")
+    assert "The database is read-only" in answer.text

@@ -7,6 +7,7 @@ from typing import Any
 
 import psycopg
 
+from ...domain.errors import StartRefused, Unavailable
 from ...domain.model.access import Caller
 from ...domain.model.key_registry import By
 from ...domain.model.retention import Held, Kind
@@ -14,15 +15,14 @@ from ...files.audit import by_key, line
 from ..sql.rows import instant, micros
 from .base.connecting import control, is_made
 
-_HELD = """
+_OVER = """at <= %(until)s
+   AND number < coalesce(
+       (SELECT min(number) FROM agentops.audit WHERE at > %(until)s), number + 1)"""
+_HELD = f"""
 SELECT count(*), coalesce(sum(octet_length(line) + 1), 0), min(at),
-       count(*) FILTER (WHERE at <= %(until)s AND number < coalesce(
-           (SELECT min(number) FROM agentops.audit WHERE at > %(until)s), number + 1))
+       count(*) FILTER (WHERE {_OVER})
   FROM agentops.audit"""
-_TRIM = """
-DELETE FROM agentops.audit a
- WHERE a.at <= %(until)s
-   AND NOT EXISTS (SELECT 1 FROM agentops.audit b WHERE b.at > %(until)s AND b.number < a.number)"""
+_TRIM = f"DELETE FROM agentops.audit WHERE {_OVER}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +34,11 @@ class PostgresAudit:
     by: Callable[[Caller], By] = by_key
 
     def __call__(self, caller: Caller, action: str, **fields: object) -> None:
-        with control(self.url, makes=True) as connection:
-            record(connection, self.clock(), action, self.by(caller), **fields)
+        try:
+            with control(self.url, makes=True) as connection:
+                record(connection, self.clock(), action, self.by(caller), **fields)
+        except StartRefused as refusal:  # as after a failover: for a request it is one for now
+            raise Unavailable(str(refusal)) from None
 
     def trim(self, until: datetime) -> int:
         with control(self.url) as connection:
