@@ -210,6 +210,25 @@ def test_a_tenant_is_a_schema_and_its_erasure_drops_it(
     assert {schema for schema, _ in rows(postgresql, TABLES)} == {"t_default"}
 
 
+def test_an_erasure_that_meets_others_is_to_be_tried_again(
+    terminal: Terminal, postgresql: str
+) -> None:
+    terminal.say("tenants", "create", "acme")
+    postgres.ordered(
+        postgresql,
+        """CREATE FUNCTION public.collide() RETURNS event_trigger LANGUAGE plpgsql AS
+           $$ BEGIN RAISE deadlock_detected
+              USING DETAIL = 'Process 1 waits for relation 2 of database 3.'; END $$""",
+        """CREATE EVENT TRIGGER colliding ON ddl_command_start WHEN TAG IN ('DROP SCHEMA')
+               EXECUTE FUNCTION public.collide()""",
+    )
+
+    done = terminal.run("tenants", "erase", "acme", "--yes")
+
+    assert (done.exit_code, "in each other's way; try again." in done.stderr) == (1, True)
+    assert ("acme",) in rows(postgresql, "SELECT tenant FROM agentops.tenants")
+
+
 def test_the_default_tenant_is_not_erased(terminal: Terminal, postgresql: str) -> None:
     assert (
         "The default tenant is the service's own database."

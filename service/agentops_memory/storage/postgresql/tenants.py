@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import psycopg
 
-from ...domain.errors import Busy, Conflict, StartRefused
+from ...domain.errors import Conflict, StartRefused
 from ...domain.model.access import DEFAULT_TENANT, TenantId
 from ...domain.model.key_registry import By
 from ...domain.model.retention import Counted
@@ -92,14 +92,11 @@ def make(connection: Database, tenant: TenantId, at: datetime, by: By) -> None:
 
 def drop(connection: Database, tenant: TenantId, at: datetime, by: By, **counts: object) -> None:
     """Drop a tenant's schema, audited in the same transaction; Busy while it is in use."""
-    try:
-        with connection.transaction():
-            connection.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'")
-            record(connection, at, "tenant.erased", by, tenant=tenant, **counts)
-            connection.execute(cast(Any, f'DROP SCHEMA IF EXISTS "{schema_of(tenant)}" CASCADE'))
-            connection.execute("DELETE FROM agentops.tenants WHERE tenant = %s", (tenant,))
-    except psycopg.errors.LockNotAvailable as error:
-        raise Busy("A transaction of the tenant does not end; try again.") from error
+    with connection.transaction():
+        connection.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'")
+        record(connection, at, "tenant.erased", by, tenant=tenant, **counts)
+        connection.execute(cast(Any, f'DROP SCHEMA IF EXISTS "{schema_of(tenant)}" CASCADE'))
+        connection.execute("DELETE FROM agentops.tenants WHERE tenant = %s", (tenant,))
 
 
 def rewrite(connection: Database, tenant: TenantId, at: datetime) -> None:

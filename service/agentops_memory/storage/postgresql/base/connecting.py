@@ -17,8 +17,9 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from ....domain.errors import Refusal, StartRefused, Unavailable
 from .connection import adapted
+from .errors import translated
 
-OLDEST = 15  # the major version from which two rows may be the same with a NULL in them
+OLDEST = 15  # the major version that all is tried with
 CONTROL = 1  # the version of the schema `agentops` that is made here
 NEWEST = CONTROL + 1  # that is served: while new pods take the place of old ones both have it
 CONTROL_SQL = Path(__file__).parents[1] / "schema" / "control.sql"
@@ -44,7 +45,8 @@ UNREACHABLE = (
     "whether PostgreSQL is running there."
 )
 
-# By what the driver says; the first that fits. A server may speak another language.
+# By what the driver says where none can be made; the first that fits. A server may speak another
+# language.
 _REFUSALS: tuple[tuple[tuple[str, ...], type[Refusal], str], ...] = (
     (
         ("password authentication failed", "no password supplied", "authentication failed"),
@@ -206,19 +208,20 @@ def _require_own(connection: psycopg.Connection[Any], *, is_own: bool, has_contr
 
 @contextmanager
 def refusing() -> Iterator[None]:
-    """Inside, what the database says of schemas and roles is refused in our words."""
-    try:
-        yield
-    except errors.InsufficientPrivilege:
-        raise StartRefused("The role may not use the schema agentops: make it the owner.") from None
-    except (errors.UndefinedTable, errors.InvalidSchemaName):
-        raise StartRefused(
-            "The schema agentops is gone from the database: put it back from a backup."
-        ) from None
-    except errors.ReadOnlySqlTransaction:
-        raise Unavailable(READ_ONLY) from None
-    except psycopg.OperationalError as error:
-        raise _refusal(str(error)) from None
+    """Inside, what the database says is refused in our words, of schemas and roles in others."""
+    with translated():
+        try:
+            yield
+        except errors.InsufficientPrivilege:
+            raise StartRefused(
+                "The role may not use the schema agentops: make it the owner."
+            ) from None
+        except (errors.UndefinedTable, errors.InvalidSchemaName):
+            raise StartRefused(
+                "The schema agentops is gone from the database: put it back from a backup."
+            ) from None
+        except errors.ReadOnlySqlTransaction:
+            raise Unavailable(READ_ONLY) from None
 
 
 def _refusal(said: str) -> Refusal:
