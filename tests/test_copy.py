@@ -4,7 +4,7 @@ import asyncio
 import shutil
 import signal
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing, contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,16 @@ from typing import Any
 import psycopg
 import pytest
 
+from agentops_memory.domain.errors import StartRefused
 from agentops_memory.domain.model.access import OPERATOR
+from agentops_memory.domain.text.features import ALL
+from agentops_memory.files.keys import KeyFile
+from agentops_memory.storage.copying import database as database_rows
 from agentops_memory.storage.copying import tenants
 from agentops_memory.storage.copying.database import tables_of
 from agentops_memory.storage.copying.tables import TABLES, WORDS, Table
+from agentops_memory.storage.postgresql.engine import transactions
+from agentops_memory.storage.postgresql.engine.claims import number_of
 from agentops_memory.storage.postgresql.engine.engine import PostgresEngine
 from agentops_memory.storage.postgresql.schema.migrate import brought_up_to_date, prepare
 from agentops_memory.storage.sqlite.base.connection import connect
@@ -25,7 +31,7 @@ from .database import assert_index_is_whole
 from .files import schema
 from .process import program, until
 from .samples import sampled
-from .service import Clock, Service, serving
+from .service import START, Clock, Service, serving
 from .stores import STORES
 from .terminal import Terminal
 
@@ -294,17 +300,72 @@ def test_a_file_of_another_format_is_refused(
 def test_nothing_is_copied_from_or_to_what_a_service_has(
     path: Path, terminal: Terminal, blank_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tenants, "PATIENCE", timedelta(milliseconds=1))
+    monkeypatch.setattr(database_rows, "PATIENCE", timedelta(milliseconds=1))
     with serving(path):
         of_files = terminal.run("copy", "--to", "postgresql")
-    with serving(path.with_name("other.db"), MEMORY_DATABASE_URL=blank_database):
-        targets = ("postgresql", str(path.with_name("back.db")))
-        of_database = [terminal.run("copy", "--to", it) for it in targets]
+    other, back = path.with_name("other.db"), path.with_name("back.db")
+    with ExitStack() as leading, serving_second(other, blank_database, leading):
+        leading.close()  # the one that is left may not lead yet
+        of_database = [terminal.run("copy", "--to", it) for it in ("postgresql", back)]
 
     assert (of_files.exit_code, "End that service first." in of_files.stderr) == (1, True)
     assert [it.exit_code for it in of_database] == [1, 1]
     assert all("A service runs on the database" in it.stderr for it in of_database)
-    assert not path.with_name("back.db").exists()
+    assert not back.exists()
+
+
+@contextmanager
+def serving_second(path: Path, url: str, first: ExitStack) -> Iterator[Service]:
+    """The second of two services on a database; the first one leads."""
+    first.enter_context(serving(path, MEMORY_DATABASE_URL=url))
+    with serving(path, MEMORY_DATABASE_URL=url) as second:
+        yield second
+
+
+def test_what_is_copied_is_neither_served_nor_written_to_meanwhile(
+    path: Path, terminal: Terminal, blank_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal.say("copy", "--to", "postgresql")
+    back, audit = path.with_name("back.db"), path.with_name("audit")
+    keys = KeyFile(path.with_name("keys"), audit)
+    files = tenants.Files(path=back, keys=keys, audit=audit, features=ALL)
+    own = Terminal({"MEMORY_DATABASE_URL": blank_database})
+    save = ("save", "Title", "Content", "--project", "shop")
+
+    copying = tenants.to_files(blank_database, files, [], at=START, by={})
+    next(copying)
+    with pytest.raises(StartRefused, match=r"^The database is being copied;"):
+        serving(path, MEMORY_DATABASE_URL=blank_database).__enter__()
+    with monkeypatch.context() as impatient:
+        impatient.setattr(transactions, "PATIENCE", timedelta(milliseconds=1))
+        refused = own.run(*save)
+    assert [*copying] == []
+
+    assert "Another writer holds the database" in refused.stderr
+    own.say(*save)
+    with serving(path, MEMORY_DATABASE_URL=blank_database) as service:
+        service.save("another")
+
+
+def test_what_a_command_is_writing_is_copied(
+    path: Path, terminal: Terminal, blank_database: str, database: Database
+) -> None:
+    terminal.say("copy", "--to", "postgresql")
+    back = path.with_name("back.db")
+
+    with psycopg.connect(blank_database) as writing:
+        lock = "SELECT pg_advisory_xact_lock_shared(%s)"
+        writing.execute(lock, (number_of("t_default"),))
+        writing.execute("UPDATE t_default.sessions SET summary = 'said last'")
+        with program("copy", "--to", str(back), variables=terminal.variables) as copying:
+            waiting = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+            until(lambda: database.execute(waiting).fetchall())
+            writing.commit()
+            copying.line("default: is copied")
+
+    with closing(connect(back)) as file:
+        said = file.execute("SELECT DISTINCT summary FROM sessions").fetchall()
+    assert said == [("said last",)]
 
 
 def test_a_schema_of_another_version_is_refused(

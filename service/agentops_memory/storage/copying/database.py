@@ -2,21 +2,26 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from datetime import timedelta
 from typing import Any
 
 import psycopg
-from psycopg import IsolationLevel
+from psycopg import IsolationLevel, errors
 
 from ...domain.errors import Busy, Full, Unavailable
 from ...domain.model.access import TenantId
 from ...domain.text.features import Features
-from ..postgresql.base.connecting import connect, require_usable
+from ..postgresql.base.connecting import control, is_made
 from ..postgresql.base.connection import PostgresConnection
-from ..postgresql.schema.migrate import brought_up_to_date, newest, prepare, schema_of
+from ..postgresql.engine.claims import number_of
+from ..postgresql.engine.leader import SERVES
+from ..postgresql.schema.migrate import brought_up_to_date, newest, prepare, schema_of, tenants
 from ..postgresql.words.index import Index, Placed
 from ..postgresql.words.upkeep import Upkeep
 from ..stems import Stems
 from .tables import TABLES, WORDS, CopyRefused, Row, Table
+
+PATIENCE = timedelta(seconds=5)  # with what was killed, whose end the server has yet to see
 
 # Rows and words take their time, in which nothing may be asked of the database.
 _SETTINGS = (
@@ -156,21 +161,18 @@ def tables_of(connection: psycopg.Connection[Any]) -> list[Table]:
 
 @contextmanager
 def opened_database(url: str) -> Iterator[psycopg.Connection[Any]]:
-    """A connection that reads one state of the database, until the end.
+    """A connection that reads one state of the database, to which nobody adds until the end.
 
-    StartRefused or Unavailable where it cannot be used; no sentence has a part of the URL.
+    CopyRefused while a service runs on it; StartRefused or Unavailable where it cannot be used. No
+    sentence has a part of the URL.
     """
     with _connected(url) as connection:
+        if is_made(connection):  # what commands write has its end before, or comes after
+            _lock(connection, [number_of(schema_of(it)) for it in tenants(connection)])
         connection.isolation_level = IsolationLevel.REPEATABLE_READ
         connection.read_only = True
         with connection.transaction():
             yield connection
-
-
-def is_prepared(connection: psycopg.Connection[Any]) -> bool:
-    """Whether a database was ever one of ours."""
-    ((is_there,),) = connection.execute("SELECT to_regclass('agentops.tenants') IS NOT NULL")
-    return bool(is_there)
 
 
 @contextmanager
@@ -210,10 +212,23 @@ def stored(connection: psycopg.Connection[Any], tenant: TenantId) -> PostgresRow
 
 @contextmanager
 def _connected(url: str) -> Iterator[psycopg.Connection[Any]]:
-    with _refusing(), connect(url) as connection:
-        require_usable(connection)
+    """A connection to a database that nobody begins to serve as long as it lasts."""
+    with control(url) as connection, _refusing():
         connection.prepare_threshold = None  # between us and the server a pool may stand
+        try:
+            _lock(connection, [SERVES])
+        except errors.LockNotAvailable:
+            raise CopyRefused(
+                "A service runs on the database, or another copy: end it first."
+            ) from None
         yield connection
+
+
+def _lock(connection: psycopg.Connection[Any], locks: Sequence[int]) -> None:
+    """Have locks alone until the connection ends."""
+    with connection.transaction():
+        connection.execute(f"SET LOCAL lock_timeout = {PATIENCE // timedelta(milliseconds=1)}")
+        connection.execute("SELECT pg_advisory_lock(it) FROM unnest(%s::bigint[]) it", (locks,))
 
 
 @contextmanager
@@ -221,11 +236,11 @@ def _refusing() -> Iterator[None]:
     """Inside, what the driver says is refused in our words: it quotes rows, hosts and roles."""
     try:
         yield
-    except psycopg.errors.LockNotAvailable:
+    except errors.LockNotAvailable:
         raise Busy("A service is at work on the tenant in the database; end it first.") from None
-    except psycopg.errors.DiskFull:
+    except errors.DiskFull:
         raise Full("The disk of the database is full; nothing of the tenant was stored.") from None
-    except psycopg.errors.InsufficientPrivilege:
+    except errors.InsufficientPrivilege:
         raise CopyRefused("The role may not change the tenant's schema: it is another's.") from None
     except psycopg.OperationalError:
         raise Unavailable(

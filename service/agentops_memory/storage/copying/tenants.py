@@ -6,31 +6,27 @@ the same rows is left alone, and one with others is refused before anything is c
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import psycopg
-from psycopg import errors
 
 from ...domain.model.access import TenantId
 from ...domain.model.key_registry import By
 from ...domain.text.features import Features
 from ...files.keys import KeyFile
 from ...files.service_lock import service_lock
-from ..postgresql.engine.leader import LOCK
+from ..postgresql.base.connecting import is_made
 from ..postgresql.keys import PostgresKeys
 from ..postgresql.schema.migrate import tenants
 from ..sqlite.engine.tenant_files import tenants_of
 from ..sqlite.engine.tenants import tenant_file
-from .database import filled, is_prepared, opened_database, prepared_database, stored
+from .database import filled, opened_database, prepared_database, stored
 from .files import make_folder, new_file, opened_file
 from .registers import audit_to_database, audit_to_file, copy_keys
 from .tables import CopyRefused, Tally, copied
-
-PATIENCE = timedelta(seconds=5)  # with what was killed, whose end the server has yet to see
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +60,6 @@ def to_database(
     path, features = files.path, files.features
     chosen = _chosen(tenants_of(path), named, f"at {path}")
     with service_lock(path), prepared_database(url) as connection:
-        _require_unused(connection)
         there = [it for it in tenants(connection) if it in chosen or not named]
         held = [it for it in there if _is_held(connection, it)]
         _require_none_but(chosen, held, named)
@@ -89,12 +84,10 @@ def to_files(
 ) -> Iterator[Copied]:
     """Copy the tenants of a database to the files of a service, as above."""
     path, features = files.path, files.features
-    with opened_database(url) as connection, ExitStack() as held:
-        there = tenants(connection) if is_prepared(connection) else []
+    with opened_database(url) as connection, service_lock(path):
+        there = tenants(connection) if is_made(connection) else []
         chosen = _chosen(there, named, "in the database")
         _require_none_but(chosen, tenants_of(path), named)
-        _require_unused(connection)
-        held.enter_context(service_lock(path))
         done = {}
         for tenant in chosen:
             file = tenant_file(path, tenant)
@@ -130,15 +123,6 @@ def _require_none_but(
             f"The target holds the tenant {others[0]}, which the source has not; name another, or "
             "name those that are to be copied with --tenant."
         )
-
-
-def _require_unused(connection: psycopg.Connection[Any]) -> None:
-    """Refuse a database on which a service leads; none does as long as this connection lasts."""
-    with suppress(errors.LockNotAvailable), connection.transaction():
-        connection.execute(f"SET LOCAL lock_timeout = {PATIENCE // timedelta(milliseconds=1)}")
-        connection.execute("SELECT pg_advisory_lock(%s)", (LOCK,))
-        return
-    raise CopyRefused("A service runs on the database, or another copy: end it first.")
 
 
 def _is_held(connection: psycopg.Connection[Any], tenant: TenantId) -> bool:

@@ -108,6 +108,8 @@ class PostgresEngine:
         )
         engine = cls(transactions, Leader(connecting), size, copies_kept=copies_kept)
         try:
+            if may_lead:
+                await engine._in_thread(engine._leader.serve)
             await engine._in_thread(transactions.prepare, tenant, upgrading)
             if may_lead:
                 await engine._in_thread(engine._look)

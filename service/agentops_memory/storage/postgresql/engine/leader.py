@@ -8,12 +8,15 @@ from typing import Any, cast
 import psycopg
 from psycopg import errors
 
-from ....domain.errors import Refusal
+from ....domain.errors import Refusal, StartRefused
 from ....domain.model.access import TenantId
+from ..base.errors import translated
 from ..schema.migrate import all_up_to_date
 from .claims import number_of
 
 LOCK = number_of("agentops", "leader")
+SERVES = number_of("agentops", "serves")  # shared by all that serve; who copies has it alone
+COPIED = "The database is being copied; a service may start when that has ended."
 
 LOCK_TIMEOUT = "1s"
 ANALYZE_EVERY = 3  # looks
@@ -36,21 +39,31 @@ class Leader:
         self.leads = False
         self._looks = 0
 
+    def serve(self) -> psycopg.Connection[Any]:
+        """Let nobody copy the database from now on; StartRefused while somebody does."""
+        connection = self._connection = self._connect()
+        connection.execute(f"SET lock_timeout = '{LOCK_TIMEOUT}'")
+        with translated():
+            ((serves,),) = connection.execute(
+                "SELECT pg_try_advisory_lock_shared(%s)", (SERVES,)
+            ).fetchall()
+        if not serves:
+            raise StartRefused(COPIED)
+        return connection
+
     def look(self) -> list[TenantId]:
         """Lead, if nobody else does; the tenants that there are now, if this one leads."""
         try:
-            if self._connection is None:
-                self._connection = self._connect()
-                self._connection.execute(f"SET lock_timeout = '{LOCK_TIMEOUT}'")
-            if not self.leads and not self._taken(self._connection):
+            connection = self._connection or self.serve()
+            if not self.leads and not self._taken(connection):
                 return []
-            found = all_up_to_date(self._connection)  # an older process may have made some
+            found = all_up_to_date(connection)  # an older process may have made some
             if not self.leads:
                 log.info("this process leads now: it does what is due by the clock")
             self.leads = True
             self._looks += 1
             if self._looks % ANALYZE_EVERY == 0:
-                _analyze_new(self._connection)
+                _analyze_new(connection)
         except (psycopg.Error, Refusal) as error:
             self.close()
             log.debug("nobody can be the leader now: %s", error)
