@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import psycopg
 import pytest
 
 from agentops_memory.domain.errors import Unavailable
+from agentops_memory.storage.postgresql.schema.migrate import LOCK
 
 from . import postgres
 from .process import until
@@ -236,3 +238,40 @@ def test_a_change_is_refused_for_now_while_the_audit_cannot_be_written(
 
     assert (answer.status_code, answer.headers.get("Retry-After")) == (503, "1")
     assert "The database is read-only" in answer.text
+
+
+def test_who_begins_with_a_database_waits_for_who_makes_what_is_shared(
+    blank_database: str, tmp_path: Path
+) -> None:
+    terminal = Terminal({"MEMORY_DATABASE_URL": blank_database})
+    waiting = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+
+    with ExitStack() as running, ThreadPoolExecutor(2) as threads:
+        with psycopg.connect(blank_database) as migrating:
+            migrating.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
+            made = threads.submit(created, terminal)
+            started = threads.submit(
+                running.enter_context,
+                serving(tmp_path / "memory.db", MEMORY_DATABASE_URL=blank_database),
+            )
+            until(lambda: len(rows(blank_database, waiting)) == 2)
+        key = made.result()
+        until(lambda: status(started.result(), key["key"]) == 200)
+
+    assert rows(blank_database, "SELECT version, has_keys FROM agentops.control") == [(1, True)]
+
+
+def test_what_a_newer_release_has_made_of_it_stays(terminal: Terminal, postgresql: str) -> None:
+    newer = "SELECT prosrc FROM pg_proc WHERE proname = 'element'"
+    postgres.ordered(
+        postgresql,
+        "CREATE OR REPLACE FUNCTION agentops.element(said TEXT, place INTEGER) RETURNS TEXT "
+        "LANGUAGE sql AS $$ SELECT said::json ->> place $$",
+        "UPDATE agentops.control SET version = 2",
+    )
+
+    terminal.say("save", "Owls", "They hunt.", "--project", "birds")
+    created(terminal)
+
+    assert rows(postgresql, newer) == [(" SELECT said::json ->> place ",)]
+    assert rows(postgresql, "SELECT version FROM agentops.control") == [(2,)]

@@ -11,11 +11,18 @@ from psycopg import IsolationLevel, errors
 from ...domain.errors import Busy, Full, Unavailable
 from ...domain.model.access import TenantId
 from ...domain.text.features import Features
-from ..postgresql.base.connecting import control, is_made
+from ..postgresql.base.connecting import control
 from ..postgresql.base.connection import PostgresConnection
 from ..postgresql.engine.claims import number_of
 from ..postgresql.engine.leader import SERVES
-from ..postgresql.schema.migrate import brought_up_to_date, newest, prepare, schema_of, tenants
+from ..postgresql.schema.migrate import (
+    brought_up_to_date,
+    is_made,
+    newest,
+    prepare,
+    schema_of,
+    tenants,
+)
 from ..postgresql.words.index import Index, Placed
 from ..postgresql.words.upkeep import Upkeep
 from ..stems import Stems

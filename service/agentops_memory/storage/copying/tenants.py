@@ -18,9 +18,8 @@ from ...domain.model.key_registry import By
 from ...domain.text.features import Features
 from ...files.keys import KeyFile
 from ...files.service_lock import service_lock
-from ..postgresql.base.connecting import is_made
 from ..postgresql.keys import PostgresKeys
-from ..postgresql.schema.migrate import tenants
+from ..postgresql.schema.migrate import is_made, tenants
 from ..sqlite.engine.tenant_files import tenants_of
 from ..sqlite.engine.tenants import tenant_file
 from .database import filled, opened_database, prepared_database, stored

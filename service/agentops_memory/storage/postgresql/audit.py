@@ -13,7 +13,8 @@ from ...domain.model.key_registry import By
 from ...domain.model.retention import Held, Kind
 from ...files.audit import by_key, line
 from ..sql.rows import instant, micros
-from .base.connecting import control, is_made
+from .base.connecting import control
+from .schema.migrate import is_made
 
 _OVER = """at <= %(until)s
    AND number < coalesce(

@@ -10,8 +10,8 @@ from ...domain.errors import Refusal, StartRefused
 from ...domain.model.access import TenantId
 from ...domain.model.findings import Finding, failed, note, ok, some_of, warn
 from ..sql.liveness import indexed
-from .base.connecting import connect, is_made, refusing, require_usable
-from .schema.migrate import schema_of
+from .base.connecting import connect, refusing, require_usable
+from .schema.migrate import is_made, schema_of
 from .tenants import require_current, size_of, tenants_of, use_schema
 
 MIB = 1024 * 1024

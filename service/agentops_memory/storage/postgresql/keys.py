@@ -18,7 +18,8 @@ from ...domain.model.key_registry import By, KeyRegistry, Put
 from ...domain.model.keys import KeyRing
 from ...files import key_records
 from .audit import record
-from .base.connecting import connect, control, is_made, refusing
+from .base.connecting import connect, control, refusing
+from .schema.migrate import is_made
 
 CHANNEL = "agentops_keys"
 LOOK = timedelta(milliseconds=500)  # between two looks, if no change is told of

@@ -13,10 +13,9 @@ from ..sql.kinds import in_a_session
 from ..sql.liveness import undeleted
 from ..sql.rows import micros
 from .audit import record
-from .base.connecting import is_made
 from .base.connection import PostgresConnection
 from .engine.transaction import stored
-from .schema.migrate import brought_up_to_date, newest, schema_of, tenants
+from .schema.migrate import brought_up_to_date, is_made, newest, schema_of, tenants
 
 LOCK_TIMEOUT = "5s"  # with transactions of the tenant
 

@@ -8,7 +8,6 @@ import math
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -16,13 +15,12 @@ from psycopg import errors
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from ....domain.errors import Refusal, StartRefused, Unavailable
+from ..schema.migrate import CONTROL, prepare
 from .connection import adapted
 from .errors import translated
 
 OLDEST = 15  # the major version that all is tried with
-CONTROL = 1  # the version of the schema `agentops` that is made here
 NEWEST = CONTROL + 1  # that is served: while new pods take the place of old ones both have it
-CONTROL_SQL = Path(__file__).parents[1] / "schema" / "control.sql"
 TIMEOUT = timedelta(seconds=3)  # for each host of the URL
 
 # What the URL does not say. A peer that is gone is found out in some ten seconds.
@@ -166,21 +164,9 @@ def control(url: str, *, makes: bool = False) -> Iterator[psycopg.Connection[Any
     """
     with closing(connect(url)) as connection, refusing():
         require_usable(connection)
-        if makes and not is_made(connection):
-            make_control(connection)
+        if makes:
+            prepare(connection)
         yield connection
-
-
-def is_made(connection: psycopg.Connection[Any]) -> bool:
-    """Whether the schema `agentops` is there."""
-    return connection.execute("SELECT to_regclass('agentops.control')").fetchone() != (None,)
-
-
-def make_control(connection: psycopg.Connection[Any]) -> None:
-    """Make what is missing of the schema `agentops`, one process at a time."""
-    with connection.transaction():
-        connection.execute("SELECT pg_advisory_xact_lock(hashtext('agentops'))")
-        connection.execute(CONTROL_SQL.read_bytes())
 
 
 def _require_own(connection: psycopg.Connection[Any], *, is_own: bool, has_control: bool) -> None:

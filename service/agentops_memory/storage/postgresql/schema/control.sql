@@ -4,12 +4,12 @@ CREATE SCHEMA IF NOT EXISTS agentops;
 
 -- One row, by which the schema is known as ours.
 CREATE TABLE IF NOT EXISTS agentops.control (
-    version     BIGINT NOT NULL,
+    version     BIGINT NOT NULL,                 -- 0 until all is made
     has_keys    BOOLEAN NOT NULL DEFAULT FALSE,  -- one was made since the last reset
     key_changes BIGINT NOT NULL DEFAULT 0        -- counted, so that each pod sees that there are
 );
 INSERT INTO agentops.control (version)
-SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM agentops.control);
+SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM agentops.control);
 
 CREATE TABLE IF NOT EXISTS agentops.tenants (
     tenant     TEXT COLLATE "C" PRIMARY KEY,

@@ -13,6 +13,7 @@ from ....domain.errors import StartRefused
 from ....domain.model.access import TenantId
 from ....domain.ports.callbacks import noop
 
+CONTROL = 1  # the version of the schema `agentops` that is made here
 LONGEST_NAME = 63  # bytes of an identifier
 LOCK = 0x414D_454D  # "AMEM": held by who migrates
 
@@ -33,11 +34,20 @@ def newest() -> int:
     return _migrations()[-1][0]
 
 
+def is_made(connection: psycopg.Connection[Any]) -> bool:
+    """Whether the schema `agentops` is there."""
+    return connection.execute("SELECT to_regclass('agentops.control')").fetchone() != (None,)
+
+
 def prepare(connection: psycopg.Connection[Any]) -> None:
-    """Make what tenants share, unless it is there."""
+    """Make what tenants share, or bring it up to date, one process at a time."""
+    if _is_prepared(connection):
+        return
     with connection.transaction():
         _lock(connection)
-        connection.execute((resources.files(__package__) / "control.sql").read_bytes())
+        if not _is_prepared(connection):  # until a newer release had the lock
+            connection.execute((resources.files(__package__) / "control.sql").read_bytes())
+            connection.execute("UPDATE agentops.control SET version = %s", (CONTROL,))
 
 
 def brought_up_to_date(
@@ -95,6 +105,14 @@ def tenants(connection: psycopg.Connection[Any]) -> list[TenantId]:
     """The tenants that have a schema, in the order of their names."""
     rows = connection.execute("SELECT tenant FROM agentops.tenants ORDER BY tenant").fetchall()
     return [TenantId(tenant) for (tenant,) in rows]
+
+
+def _is_prepared(connection: psycopg.Connection[Any]) -> bool:
+    """Whether what tenants share is as this release makes it, or a newer one."""
+    if not is_made(connection):
+        return False
+    found = connection.execute("SELECT FROM agentops.control WHERE version >= %s", (CONTROL,))
+    return found.rowcount > 0
 
 
 def _version(connection: psycopg.Connection[Any], tenant: TenantId) -> int:
