@@ -3,6 +3,8 @@
 import asyncio
 import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from datetime import timedelta
@@ -392,6 +394,23 @@ def test_a_damaged_text_is_refused_and_not_quoted(
     assert (done.exit_code, "agentops-memory doctor" in done.stderr) == (1, True)
     assert "quoted" not in done.stderr
     assert database.execute("SELECT tenant FROM agentops.tenants").fetchall() == []
+
+
+def test_without_the_driver_it_says_what_to_install(path: Path) -> None:
+    without = (
+        "import sys; sys.modules['psycopg'] = None; from agentops_memory.cli import main; main()"
+    )
+    command = [sys.executable, "-c", without, "copy"]
+    given = {"MEMORY_DB_PATH": str(path), "MEMORY_DATABASE_URL": "postgresql://host/name"}
+
+    helped = subprocess.run([*command, "--help"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [*command, "--to", "postgresql"], env=given, capture_output=True, text=True, check=False
+    )
+
+    assert (helped.returncode, "Copy the tenants" in helped.stdout) == (0, True), helped.stderr
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
+    assert "pip install 'agentops-memory[postgresql]'" in done.stderr
 
 
 @pytest.mark.parametrize(

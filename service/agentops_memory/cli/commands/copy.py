@@ -3,7 +3,7 @@
 import json
 import logging
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,13 +11,15 @@ from ...domain.model.access import tenant_id
 from ...files.keys import KeyFile
 from ...settings.settings import Settings, settings
 from ...storage.copying.tables import CopyRefused
-from ...storage.copying.tenants import Copied, Files, to_database, to_files
 from ..errors import file_errors
 from ..invocation import now, user
 from ..options import json_option, scope_option, setting_options
 from ..output import counted, one_line, print_table
 from ..service_files import require_local_files
 from ..target import silent
+
+if TYPE_CHECKING:
+    from ...storage.copying.tenants import Copied
 
 POSTGRESQL = "postgresql"
 URL_PARTS = ("://", "password=", "host=", "dbname=")
@@ -59,9 +61,12 @@ def copy(to: str, tenants: Sequence[str], as_json: bool, **files: str | None) ->
         click.echo(json.dumps({"tenants": shown}))
 
 
-def _copied(settings: Settings, to: str, named: Sequence[Any]) -> Iterator[Copied]:
+def _copied(settings: Settings, to: str, named: Sequence[Any]) -> Iterator["Copied"]:
     if settings.database_url is None:
         raise CopyRefused("MEMORY_DATABASE_URL is unset: it names the database.")
+    # Not at the top: the driver is an extra, and its absence is told of by the setting.
+    from ...storage.copying.tenants import Files, to_database, to_files  # noqa: PLC0415
+
     require_local_files(settings)
     files = Files(
         path=settings.db_path,
@@ -82,7 +87,7 @@ def _refuse_url(to: str) -> None:
         )
 
 
-def _print(it: Copied) -> None:
+def _print(it: "Copied") -> None:
     counts, digests = it.tally.counts, it.tally.digests
     rows, tables = sum(counts.values()), sum(map(bool, counts.values()))
     verb = "was there already" if it.was_there else "is copied"
@@ -97,7 +102,7 @@ def _name(project: str | None) -> str:
     return NO_PROJECT if project is None else one_line(project)
 
 
-def _document(it: Copied) -> dict[str, Any]:
+def _document(it: "Copied") -> dict[str, Any]:
     return {
         "tenant": it.tenant,
         "was_there": it.was_there,
