@@ -1,18 +1,23 @@
 """The index in memory of two services on one database: never older than what a request sees."""
 
+import asyncio
 import random
 from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import cycle
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from agentops_memory.compose import opened_here
+from agentops_memory.settings.settings import settings
 from agentops_memory.storage.index_cache import cache
 from agentops_memory.storage.index_cache.group import Group
+from agentops_memory.telemetry import Telemetry
 
 from .pods import looked
-from .service import Clock, Service, serving
+from .service import Clock, Service, observation, serving
 
 WORDS = "apple banana cherry damson elder fig grape hazel iris juniper kiwi lemon mango".split()
 
@@ -127,3 +132,23 @@ def asked_until_held(service: Service, held: list[int]) -> None:
         if any(held):
             return
     raise AssertionError("nothing was ever held")
+
+
+def test_a_command_that_stays_holds_what_is_asked(
+    postgresql: str, held: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache, "PATIENCE", 1)
+    monkeypatch.setattr(cache, "REST", 0)
+
+    async def ask() -> None:
+        variables = {"MEMORY_DATABASE_URL": postgresql, "MEMORY_DATABASE_POOL": "1"}
+        async with opened_here(settings(variables), Telemetry.started(None)) as here:
+            body: dict[str, Any] = observation("apple", project="red")
+            await here.save(**body)
+            for _ in range(200):
+                await here.search("apple", project="red")
+                if any(held):
+                    return
+
+    asyncio.run(ask())
+    assert any(held)

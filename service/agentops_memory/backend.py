@@ -37,6 +37,8 @@ async def opened_engine(
             quota=quota,
             retention=settings.retention,
             sealer=sealer,
+            index_cache=index_cache,
+            size=settings.database_pool,
             copies_kept=settings.database_retention,
             tenant=tenant,
         ) as database:
