@@ -3,12 +3,15 @@
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
+
+from agentops_memory.storage.postgresql import tenants
+from agentops_memory.storage.postgresql.engine.claims import number_of
 
 from . import postgres
 from .process import until
@@ -115,6 +118,33 @@ def test_tables_are_written_anew(terminal: Terminal, postgresql: str) -> None:
     assert told == "Nothing of what was erased is left in the schema t_default.\n"
     assert rows(postgresql, files) != before
     assert rows(postgresql, "SELECT pg_relation_size('t_default.memories')") == [(0,)]
+
+
+@pytest.mark.parametrize(
+    ("held", "told"),
+    [
+        ("SELECT count(*) FROM agentops.keys", "Somebody may still see what was erased"),
+        (f"SELECT pg_advisory_xact_lock_shared({number_of('t_default')})", "Another writer holds"),
+    ],
+)
+def test_tables_are_not_written_anew_while_somebody_sees_or_erases(
+    held: str, told: str, terminal: Terminal, postgresql: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tenants, "PATIENCE", timedelta(milliseconds=1))
+    terminal.say("save", "Owls", "They hunt.", "--project", "birds")
+    at = "SELECT rewritten_at IS NULL FROM agentops.tenants"
+
+    with psycopg.connect(postgresql) as stranger:
+        stranger.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        stranger.execute(held.encode())
+        terminal.say("save", "Herons", "They wade.", "--project", "birds")
+        done = terminal.run("tenants", "rewrite", "default")
+
+    assert (done.exit_code, told in done.stderr) == (1, True), done.stderr
+    assert rows(postgresql, at) == [(True,)]
+    monkeypatch.undo()
+    terminal.say("tenants", "rewrite", "default")
+    assert rows(postgresql, at) == [(False,)]
 
 
 def test_a_receipt_says_that_bytes_are_gone_when_tables_and_copies_have_them_no_more(

@@ -111,7 +111,8 @@ def rewrite(name: str, **files: str | None) -> None:
     """Write the tables of the tenant NAME anew, without what was erased (VACUUM FULL).
 
     For PostgreSQL alone. Requests of the tenant wait meanwhile, and the disk
-    needs room for a second copy of its largest table.
+    needs room for a second copy of its largest table. Refused while an old
+    transaction may still see what was erased.
     """
     place, tenant = place_of(files), tenant_id(name)
     place.require_usable(tenant)

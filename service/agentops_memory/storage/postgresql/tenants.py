@@ -1,11 +1,12 @@
 """The schemas of tenants: found, counted, made, and dropped for good."""
 
+import time
 from datetime import datetime
 from typing import Any, cast
 
 import psycopg
 
-from ...domain.errors import Conflict, StartRefused
+from ...domain.errors import Busy, Conflict, StartRefused
 from ...domain.model.access import DEFAULT_TENANT, TenantId
 from ...domain.model.key_registry import By
 from ...domain.model.retention import Counted
@@ -14,16 +15,34 @@ from ..sql.liveness import undeleted
 from ..sql.rows import micros
 from .audit import record
 from .base.connection import PostgresConnection
+from .engine.admission import PATIENCE
+from .engine.claims import number_of
 from .engine.transaction import stored
 from .schema.migrate import brought_up_to_date, is_made, newest, schema_of, tenants
 
-LOCK_TIMEOUT = "5s"  # with transactions of the tenant
+PAUSE = 0.05  # seconds between two looks at who may see what was erased
+SEEN = (
+    "Somebody may still see what was erased, so the database would keep it. Try again; else end "
+    "old transactions (pg_stat_activity, pg_prepared_xacts) and what replication slots hold "
+    "(pg_replication_slots)."
+)
 
 _TABLES = """
 SELECT format('%%I.%%I', schemaname, tablename)
   FROM pg_tables
  WHERE schemaname = %s
  ORDER BY tablename"""
+# Whether anybody sees what a transaction that is older than one of ours has removed.
+_IS_SEEN = """
+SELECT EXISTS (
+    SELECT FROM (SELECT unnest(ARRAY[backend_xid, backend_xmin]) AS xid
+                   FROM pg_stat_activity
+                  WHERE pid <> pg_backend_pid() AND coalesce(datname = current_database(), TRUE)
+              UNION ALL
+                 SELECT xmin FROM pg_replication_slots
+              UNION ALL
+                 SELECT transaction FROM pg_prepared_xacts WHERE database = current_database()) its
+     WHERE age(xid) > age(CAST(%s AS xid)))"""
 _COUNTS = f"""
 SELECT (SELECT count(*)
           FROM memories
@@ -91,17 +110,38 @@ def make(connection: Database, tenant: TenantId, at: datetime, by: By) -> None:
 
 def drop(connection: Database, tenant: TenantId, at: datetime, by: By, **counts: object) -> None:
     """Drop a tenant's schema, audited in the same transaction; Busy while it is in use."""
+    _set_lock_timeout(connection)
     with connection.transaction():
-        connection.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'")
         record(connection, at, "tenant.erased", by, tenant=tenant, **counts)
         connection.execute(cast(Any, f'DROP SCHEMA IF EXISTS "{schema_of(tenant)}" CASCADE'))
         connection.execute("DELETE FROM agentops.tenants WHERE tenant = %s", (tenant,))
 
 
 def rewrite(connection: Database, tenant: TenantId, at: datetime) -> None:
-    """Write each table of a tenant anew, without what was erased; others wait meanwhile."""
+    """Write each table of a tenant anew, without what was erased by now; others wait meanwhile.
+
+    Busy while anybody may see it.
+    """
+    _set_lock_timeout(connection)
+    with connection.transaction():  # alone: what has begun to erase by now, has ended
+        connection.execute("SELECT pg_advisory_xact_lock(%s)", (number_of(schema_of(tenant)),))
+        ((own,),) = connection.execute("SELECT CAST(pg_current_xact_id() AS TEXT)").fetchall()
+    _require_unseen(connection, own)
     for (table,) in connection.execute(_TABLES, (schema_of(tenant),)).fetchall():
         connection.execute(cast(Any, f"VACUUM (FULL, ANALYZE) {table}"))
     connection.execute(
         "UPDATE agentops.tenants SET rewritten_at = %s WHERE tenant = %s", (micros(at), tenant)
     )
+
+
+def _require_unseen(connection: Database, transaction: str) -> None:
+    """Busy unless all soon see what was removed before a transaction as gone."""
+    until = time.monotonic() + PATIENCE.total_seconds()
+    while connection.execute(_IS_SEEN, (transaction,)).fetchone() == (True,):
+        if time.monotonic() >= until:
+            raise Busy(SEEN)
+        time.sleep(PAUSE)
+
+
+def _set_lock_timeout(connection: Database) -> None:
+    connection.execute(cast(Any, f"SET lock_timeout = '{PATIENCE.total_seconds()}s'"))
