@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from agentops_memory.storage.postgresql import tenants
+from agentops_memory.storage.postgresql import examination, tenants
 from agentops_memory.storage.postgresql.engine.claims import number_of
 
 from . import postgres
@@ -355,7 +355,7 @@ def test_the_doctor_tells_what_is_wrong_with_a_database(
     postgres.ordered(
         postgresql,
         "UPDATE t_default.areas SET memories = 7 WHERE area = 1",
-        "ALTER TABLE t_default.postings SET (autovacuum_enabled = false)",
+        "ALTER TABLE t_default.postings SET (autovacuum_enabled = off)",
         "UPDATE pg_index SET indisvalid = false "
         "WHERE indexrelid = 't_default.memories_pkey'::regclass",
     )
@@ -369,6 +369,23 @@ def test_the_doctor_tells_what_is_wrong_with_a_database(
     assert seen["durability"][0] == "warning"
     terminal.say("index", "--rebuild")
     assert found(terminal)["index"][0] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("waits", "expected"),
+    [
+        ("off", ("warning", "so that a crash loses what was acknowledged: synchronous_commit.")),
+        ("local", ("warning", "on the disk of a standby: synchronous_commit is local.")),
+        ("remote_write", ("warning", "on the disk of a standby: synchronous_commit is remote_wr")),
+        ("on", ("ok", "A commit is on disk, and on a standby, before it is acknowledged.")),
+    ],
+)
+def test_the_doctor_tells_what_a_commit_waits_for(waits: str, expected: tuple[str, str]) -> None:
+    settings = dict.fromkeys(examination.UNSAFE, "on") | {"synchronous_standby_names": "one"}
+
+    (finding,) = examination.check_durability(settings | {"synchronous_commit": waits})
+
+    assert (finding.status, expected[1] in finding.sentence) == (expected[0], True)
 
 
 def test_the_doctor_tells_that_a_database_cannot_be_used(blank_database: str) -> None:

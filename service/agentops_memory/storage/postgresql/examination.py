@@ -16,6 +16,7 @@ from .tenants import require_current, size_of, tenants_of, use_schema
 
 MIB = 1024 * 1024
 STANDBY = "No synchronous standby is named, so what was acknowledged can be lost with the primary."
+PRIMARY = "A commit does not wait until it is on the disk of a standby: synchronous_commit is {}."
 UNSAFE = ("fsync", "full_page_writes", "synchronous_commit")  # off: a crash loses or damages rows
 
 _SETTINGS = "SELECT name, setting FROM pg_settings WHERE name = ANY(%s)"
@@ -28,7 +29,8 @@ SELECT format('%I.%I', n.nspname, c.relname)
   FROM pg_class c
   JOIN pg_namespace n ON n.oid = c.relnamespace
   JOIN agentops.tenants t ON t.schema = n.nspname
- WHERE 'autovacuum_enabled=false' = ANY(c.reloptions)
+ WHERE EXISTS (SELECT FROM pg_options_to_table(c.reloptions)
+                WHERE option_name = 'autovacuum_enabled' AND NOT CAST(option_value AS BOOLEAN))
  ORDER BY 1"""
 _INVALID = """
 SELECT c.relname
@@ -72,7 +74,7 @@ def check_server(url: str) -> Iterator[Finding]:
             return
         yield ok("database", f"PostgreSQL {connection.info.server_version // 10_000}, UTF8.")
         settings = dict(connection.execute(_SETTINGS, ([*UNSAFE, *_OTHERS],)).fetchall())
-        yield from _check_durability(settings)
+        yield from check_durability(settings)
         yield _check_transactions(connection)
         yield _check_autovacuum(connection, settings)
 
@@ -98,7 +100,8 @@ def check_schema(url: str, tenant: TenantId) -> Iterator[Finding]:
 _OTHERS = ("synchronous_standby_names", "autovacuum")
 
 
-def _check_durability(settings: dict[str, str]) -> Iterator[Finding]:
+def check_durability(settings: dict[str, str]) -> Iterator[Finding]:
+    """What is left of what was acknowledged, by the server's settings."""
     if unsafe := [name for name in UNSAFE if settings[name] == "off"]:
         yield warn(
             "durability",
@@ -107,6 +110,8 @@ def _check_durability(settings: dict[str, str]) -> Iterator[Finding]:
         )
     elif not settings["synchronous_standby_names"]:
         yield warn("durability", STANDBY, "Name one in synchronous_standby_names.")
+    elif (waits := settings["synchronous_commit"]) not in ("on", "remote_apply"):
+        yield warn("durability", PRIMARY.format(waits), "Set it to on.")
     else:
         yield ok("durability", "A commit is on disk, and on a standby, before it is acknowledged.")
 
