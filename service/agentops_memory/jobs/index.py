@@ -8,7 +8,7 @@ from datetime import timedelta
 from functools import partial
 
 from ..domain.errors import Damaged
-from ..domain.model.access import Caller
+from ..domain.model.access import Caller, TenantId
 from ..domain.ports.maintenance import Maintenance, Tidied
 from ..telemetry import Metrics
 from ..telemetry.measures import INDEX_DRIFT, INDEX_PARTITIONS
@@ -18,6 +18,7 @@ log = logging.getLogger(__name__)
 
 PAUSE = timedelta(minutes=1)  # between two repairs: saves wait while a part is checked
 REST = 100  # times what it took to check all values, until they are checked again
+LOOK = timedelta(seconds=1)  # at whether this process leads
 AT_ONCE = timedelta(microseconds=1)
 
 
@@ -33,6 +34,26 @@ def tidying(
     The signal is set for a tenant whose index cannot be read.
     """
     return repeating(every, lambda: tidy(maintenance, callers(), metrics, damage))
+
+
+def adapting(maintenance: Maintenance, callers: Callers) -> AbstractAsyncContextManager[None]:
+    """Inside, each tenant's index is brought to the rules of this process as soon as it leads.
+
+    Who has others is refused its writes from then on, so that of two releases side by side one
+    alone makes words, and neither undoes again and again what the other has done.
+    """
+    job = Job(maintenance.bring_to_rules, log, "the index is by other rules; it is rebuilt later")
+
+    async def adapted() -> None:
+        done: set[TenantId] = set()
+        while True:
+            led = {caller.tenant: caller for caller in callers()}
+            due = [caller for tenant, caller in led.items() if tenant not in done]
+            held_back = await job.run(due)
+            done = led.keys() - {caller.tenant for caller in held_back}
+            await asyncio.sleep(LOOK.total_seconds())
+
+    return background(adapted())
 
 
 def checking(

@@ -30,7 +30,7 @@ from ..storage.sqlite.engine.engine import Listener
 from ..storage.sqlite.schema.migrate import OnUpgrade
 from ..telemetry import Metrics
 from .backups import Backups, backing_up
-from .index import checking, repairing, tidying
+from .index import adapting, checking, repairing, tidying
 from .retention import RetentionJob, TrustedClock, enforcing
 from .runner import Job, WorkSignal, background, repeating
 
@@ -154,6 +154,7 @@ class BackgroundJobs:
         await end_idle(sessions, callers(), idle)
         await fire_due(firing, callers())
         async with (
+            adapting(maintenance, callers),
             tidying(maintenance, callers, self.metrics, self._damaged, every),
             checking(maintenance, callers, every),
             repairing(maintenance, self._damaged),

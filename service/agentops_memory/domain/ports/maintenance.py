@@ -73,6 +73,9 @@ class Maintenance(Protocol):
     async def repair(self, caller: Caller) -> Repaired:
         """Rebuild damaged parts of the index from the rows, which are never changed."""
 
+    async def bring_to_rules(self, caller: Caller) -> None:
+        """Rebuild what other rules have made of the index, unless that was done when it opened."""
+
     async def tidy(self, caller: Caller) -> Tidied:
         """Correct and rebalance the full-text index, and merge its segments."""
 

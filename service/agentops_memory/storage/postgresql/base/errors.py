@@ -13,7 +13,8 @@ log = logging.getLogger(__name__)
 
 UNREACHABLE = "The database cannot be reached now."
 OTHER_RULES = (
-    "The index was made by other rules; a service of the newer release does this, or later."
+    "The index is by other rules, of another release or setting; try again: a service with the "
+    "same rules takes this, or this one when it leads."
 )
 COLLIDED = (errors.DeadlockDetected, errors.SerializationFailure)
 """A transaction that met one of these did nothing, and may do it when it is run again."""

@@ -8,11 +8,13 @@ from typing import ParamSpec, Protocol, TypeVar
 
 from ....domain.model.access import Caller
 from ....domain.model.kinds import ErasureKind
+from ....domain.model.memory import MemoryId
 from ....domain.model.space import RowCounts
 from ....domain.ports.callbacks import Progress, noop
 from ....domain.ports.maintenance import Condition, Repaired, Scrubbed, Sizes, Tidied
 from ....domain.text.instants import EPOCH
 from ...sql.rows import instant
+from ..words.upkeep import FIRST, Portion
 from .transaction import PostgresTransaction, Work, stored
 
 P = ParamSpec("P")
@@ -52,20 +54,21 @@ class PostgresMaintenance:
         return False
 
     async def check(self, caller: Caller, *, thorough: bool = False) -> Condition:  # noqa: ARG002
-        await self.engine.read(caller, lambda tx: tx.memories.total())
         return Condition()
 
-    async def repair(self, caller: Caller) -> Repaired:
-        areas = await self.engine.read(caller, lambda tx: tx.upkeep.areas())
-        damaged = [it for it in areas if not await self.is_exact(caller, it)]
-        for area in damaged:
+    async def repair(self, caller: Caller) -> Repaired:  # noqa: ARG002
+        return Repaired(rebuilt=())
+
+    async def bring_to_rules(self, caller: Caller) -> None:
+        if not await self.engine.read(caller, lambda tx: tx.upkeep.is_ours):
+            await self.engine.write(caller, lambda tx: tx.upkeep.take_over())
+        for area in await self.engine.read(caller, lambda tx: tx.upkeep.unfinished()):
             await self.rebuild(caller, area)
-        return Repaired(rebuilt=tuple(damaged))
 
     async def tidy(self, caller: Caller) -> Tidied:
+        await self.bring_to_rules(caller)
         drifts = await self.drifts(caller)
-        foreign = await self.engine.read(caller, lambda tx: tx.upkeep.foreign())
-        rebuilt = tuple(area for area, drift in drifts.items() if drift or area in foreign)
+        rebuilt = tuple(area for area, drift in drifts.items() if drift)
         for area in rebuilt:
             await self.rebuild(caller, area)
         moved = 0
@@ -107,7 +110,13 @@ class PostgresMaintenance:
         return await self.engine.read(caller, lambda tx: tx.upkeep.is_exact(number))
 
     async def rebuild(self, caller: Caller, number: int) -> None:
-        await self.engine.write(caller, lambda tx: tx.upkeep.rebuild(number))
+        """Make the words of an area again, in portions between which others read and write."""
+        rebuild = await self.engine.write(caller, lambda tx: tx.upkeep.begin_rebuild(number))
+        goes_on, after = True, FIRST
+        while goes_on:
+            portion = await self.engine.read(caller, _portion, number, after)
+            goes_on = await self.engine.write(caller, _rebuild, rebuild, portion)
+            after = portion.last
 
 
 def _settled(tx: PostgresTransaction, kept: timedelta | None) -> int:
@@ -128,6 +137,14 @@ def _settled(tx: PostgresTransaction, kept: timedelta | None) -> int:
 
 def _drift(tx: PostgresTransaction, area: int) -> int:
     return tx.upkeep.drift(area)
+
+
+def _portion(tx: PostgresTransaction, area: int, after: MemoryId) -> Portion:
+    return tx.upkeep.portion(area, after)
+
+
+def _rebuild(tx: PostgresTransaction, number: int, portion: Portion) -> bool:
+    return tx.upkeep.rebuild(number, portion)
 
 
 def _sizes(tx: PostgresTransaction) -> Sizes:

@@ -1,7 +1,7 @@
 """SQL for what the index holds of memories: their prepared text, and the stems of their words."""
 
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from ....domain.model.kinds import TRAITS
@@ -18,6 +18,8 @@ from ...sql.table import GLOBAL_AREA, Connection
 from ...stems import Stems
 from ..base.dialect import POSTGRESQL
 from .terms import FIELDS, Counts, counted
+
+MOST_TEXT = 100_000  # characters of contents whose words are put in together
 
 
 class Entry(NamedTuple):
@@ -42,14 +44,17 @@ class Documents(Borrowing):
         given = f"(SELECT value FROM {self._sql.ids('given')})"
         return dict(self._read(f"m.id IN {given}", ids=json.dumps(list(ids))))
 
-    def in_area(self, area: int, after: MemoryId, limit: int) -> list[tuple[MemoryId, Document]]:
-        """Those of an area's memories with higher ids, in the order of ids."""
+    def in_area(
+        self, area: int, after: MemoryId, last: MemoryId, limit: int
+    ) -> list[tuple[MemoryId, Document]]:
+        """Those of an area's memories with ids up to the last, in the order of ids."""
         return list(
             self._read(
-                "s.area = :area AND m.id > :after",
+                "s.area = :area AND m.id > :after AND m.id <= :last",
                 f"ORDER BY m.id LIMIT {limit}",
                 area=area,
                 after=after,
+                last=last,
             )
         )
 
@@ -81,3 +86,17 @@ class Documents(Borrowing):
             said = words_of(content) if TRAITS[kind_of(kind, project)].is_json else content
             prepared = columns(title, said, tag_tuple(tags), before[::-1], self._features)
             yield MemoryId(id_), Document(area, *prepared)
+
+
+def bounded(documents: Mapping[MemoryId, Document]) -> Iterator[Mapping[MemoryId, Document]]:
+    """The documents in portions, each of so much text that its words fit into memory."""
+    some: dict[MemoryId, Document] = {}
+    size = 0
+    for id_, it in documents.items():
+        some[id_] = it
+        size += len(it.content)
+        if size >= MOST_TEXT:
+            yield some
+            some, size = {}, 0
+    if some:
+        yield some

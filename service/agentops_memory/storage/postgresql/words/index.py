@@ -19,7 +19,7 @@ from ...sql.liveness import indexed
 from ...sql.table import GLOBAL_AREA, UNINDEXED_AREA, Connection, Cursor, Table, place_of
 from ...stems import Stems, compared, rules
 from ..base.dialect import POSTGRESQL
-from .documents import Documents, Entry
+from .documents import MOST_TEXT, Documents, Entry, bounded
 from .terms import OWN, stored_term
 
 T = TypeVar("T")
@@ -30,9 +30,14 @@ Placed = tuple[tuple[MemoryId, Document], Entry]
 OTHERWISE = """ON CONFLICT (area, term, memory)
     DO UPDATE SET length = excluded.length, counts = excluded.counts"""
 
-BULK = 200  # memories whose words are put in together,
-MOST_TEXT = 100_000  # unless their contents have so many characters
+BULK = 200  # memories whose words are put in together, unless their texts are long
 ROWS = 10_000  # of a statement
+
+RANDOM = "CAST(random() * 1e15 AS BIGINT)"
+# Our rules, or NULL where areas must have others.
+RULES = f"""(SELECT CASE WHEN count(*) = 0 THEN :rules END
+               FROM areas
+              WHERE area = {UNINDEXED_AREA} AND rules <> :rules)"""
 
 
 class Index(Table):
@@ -107,7 +112,8 @@ class Index(Table):
     def merge_area(self, area: int, partition: int, into: int) -> None:  # noqa: ARG002
         self.flush()
         self._erased.add(area)
-        self._execute("DELETE FROM areas WHERE area = :area", area=area)
+        # One that is rebuilt stays until that has ended: it may have words that nobody knows.
+        self._execute("DELETE FROM areas WHERE area = :area AND rebuild IS NULL", area=area)
 
     def remove(self, memories: Sequence[MemoryId]) -> None:
         self.flush()
@@ -146,14 +152,23 @@ class Index(Table):
         )
         yield from reversed(rows)
 
-    def put_in(self, documents: Mapping[MemoryId, Document], *, are_new: bool = False) -> None:
-        for some in _bounded(documents):
-            self._put_in(some, are_new=are_new)
+    def put_in(
+        self,
+        documents: Mapping[MemoryId, Document],
+        *,
+        are_new: bool = False,
+        are_counted: bool = False,
+    ) -> None:
+        for some in bounded(documents):
+            self._put_in(some, are_new, are_counted)
 
-    def _put_in(self, documents: Mapping[MemoryId, Document], *, are_new: bool) -> None:
+    def _put_in(
+        self, documents: Mapping[MemoryId, Document], are_new: bool, are_counted: bool
+    ) -> None:
         entries = self.documents.entries(list(documents.values()))
         placed = list(zip(documents.items(), entries, strict=True))
-        self._count(placed, sign=1)
+        if not are_counted:
+            self._count(placed, sign=1)
         self._post(placed, are_new=are_new)
         by_area: dict[int, list[Document]] = {}
         for it in documents.values():
@@ -187,7 +202,7 @@ class Index(Table):
                 )
 
     def _take_out(self, documents: Mapping[MemoryId, Document]) -> None:
-        for some in _bounded(documents):
+        for some in bounded(documents):
             self._take_out_some(some)
 
     def _take_out_some(self, documents: Mapping[MemoryId, Document]) -> None:
@@ -198,20 +213,22 @@ class Index(Table):
         for (id_, it), entry in placed:
             by_area.setdefault(it.area, {})[id_] = it, entry
         for area, some in sorted(by_area.items()):
-            for gone in _portions(
-                [(id_, it) for id_, (_, e) in some.items() for it in e.stems], ROWS
-            ):
-                self._execute(
-                    """DELETE FROM postings p
-                        USING unnest(CAST(:memories AS BIGINT[]), CAST(:terms AS TEXT[]))
-                              AS gone (memory, term)
-                        WHERE p.area = :area AND p.term = gone.term AND p.memory = gone.memory""",
-                    area=area,
-                    memories=[id_ for id_, _ in gone],
-                    terms=[term for _, term in gone],
-                )
+            self.take_postings(area, [(it, id_) for id_, (_, e) in some.items() for it in e.stems])
             for forms in _portions(sorted(self.forms(it for it, _ in some.values())), ROWS):
                 self._drop_terms(area, forms)
+
+    def take_postings(self, area: int, postings: Sequence[tuple[str, MemoryId]]) -> None:
+        """Take out stems of memories, each where it is."""
+        for gone in _portions(postings, ROWS):
+            self._execute(
+                """DELETE FROM postings p
+                    USING unnest(CAST(:memories AS BIGINT[]), CAST(:terms AS TEXT[]))
+                          AS gone (memory, term)
+                    WHERE p.area = :area AND p.term = gone.term AND p.memory = gone.memory""",
+                area=area,
+                memories=[id_ for _, id_ in gone],
+                terms=[term for term, _ in gone],
+            )
 
     def _drop_terms(self, area: int, there: Sequence[str]) -> None:
         """Drop terms that no memory of the area has among its own words any more."""
@@ -248,8 +265,8 @@ class Index(Table):
             # It begins with another version than any before, which another process may know. Of
             # other rules it would be NULL, which is refused: nothing has to be read back.
             counted = self._execute(
-                """INSERT INTO areas (area, rules, version, memories, words)
-                   VALUES (:area, :rules, CAST(random() * 1e15 AS BIGINT), :memories, :words)
+                f"""INSERT INTO areas (area, rules, version, memories, words)
+                   VALUES (:area, {RULES}, {RANDOM}, :memories, :words)
                        ON CONFLICT (area) DO UPDATE
                       SET version = areas.version + 1,
                           memories = areas.memories + excluded.memories,
@@ -274,17 +291,3 @@ class Index(Table):
 def _portions(of: Sequence[T], size: int = BULK) -> Iterator[Sequence[T]]:
     for start in range(0, len(of), size):
         yield of[start : start + size]
-
-
-def _bounded(documents: Mapping[MemoryId, Document]) -> Iterator[Mapping[MemoryId, Document]]:
-    """The documents in portions, each of so much text that its words fit into memory."""
-    some: dict[MemoryId, Document] = {}
-    size = 0
-    for id_, it in documents.items():
-        some[id_] = it
-        size += len(it.content)
-        if size >= MOST_TEXT:
-            yield some
-            some, size = {}, 0
-    if some:
-        yield some

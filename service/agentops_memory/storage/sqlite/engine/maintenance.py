@@ -79,6 +79,9 @@ class SqliteMaintenance:
             await self._recreate(caller, number)
         return Repaired(rebuilt=tuple(damaged))
 
+    async def bring_to_rules(self, caller: Caller) -> None:
+        """It was, when the database was opened."""
+
     async def tidy(self, caller: Caller) -> Tidied:
         """Count each partition's rows, rebuild those that are out of line, rebalance, merge."""
         drifts = await self.drifts(caller)

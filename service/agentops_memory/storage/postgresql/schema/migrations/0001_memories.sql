@@ -240,14 +240,15 @@ CREATE INDEX versions_of_entry ON versions (memory_id, uid);
 
 -- The words of memories: of each area how many there are and how often it has changed, and where
 -- each stem is. `counts` has 14 bits for the title, 20 for the content, 14 for the context and 15
--- for the tags.
+-- for the tags. The rules of the area -1, which has no words, are those that a new area must have.
 
 CREATE TABLE areas (
     area     BIGINT PRIMARY KEY,
     rules    TEXT COLLATE "C" NOT NULL,  -- by which its words were made
     version  BIGINT NOT NULL,
     memories BIGINT NOT NULL,
-    words    BIGINT NOT NULL
+    words    BIGINT NOT NULL,
+    rebuild  BIGINT  -- a number of its own, while the words are made again
 );
 
 CREATE TABLE postings (
