@@ -1,5 +1,6 @@
 """Commands on a database of PostgreSQL: they work as on files, or say what it has itself."""
 
+import asyncio
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -10,10 +11,14 @@ from typing import Any
 import psycopg
 import pytest
 
+from agentops_memory.domain.model.access import OPERATOR
+from agentops_memory.domain.ports.maintenance import Scrubbed
 from agentops_memory.storage.postgresql import examination, tenants
 from agentops_memory.storage.postgresql.engine.claims import number_of
+from agentops_memory.storage.postgresql.engine.engine import PostgresEngine
 
 from . import postgres
+from .engine import impatient
 from .process import until
 from .service import Clock, Service, serving
 from .terminal import Terminal
@@ -169,6 +174,22 @@ def test_a_receipt_says_that_bytes_are_gone_when_tables_and_copies_have_them_no_
         until(lambda: "bytes_gone_at" in receipt(service, first))
         assert instant(receipt(service, first)["bytes_gone_at"]) == whole_second(clock.now)
         assert "bytes_gone_at" not in receipt(service, later)
+
+
+def test_a_look_at_receipts_waits_for_nobody_if_none_can_be_settled(
+    service: Service, postgresql: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    impatient(monkeypatch, timedelta(milliseconds=50))
+    erased(service, "one")
+
+    async def looked() -> Scrubbed:
+        async with PostgresEngine.opened(postgresql, clock=Clock()) as engine:
+            return await engine.maintenance.scrub(OPERATOR)
+
+    with psycopg.connect(postgresql) as writer:
+        writer.execute("SELECT pg_advisory_xact_lock(%s)", (number_of("t_default"),))
+
+        assert asyncio.run(looked()) == Scrubbed()
 
 
 OF_AGENTS = "SELECT id FROM t_default.erasures WHERE kind = 'agent'"

@@ -7,13 +7,14 @@ from functools import partial
 from typing import ParamSpec, Protocol, TypeVar
 
 from ....domain.model.access import Caller
+from ....domain.model.erasure import ErasureId
 from ....domain.model.kinds import ErasureKind
 from ....domain.model.memory import MemoryId
 from ....domain.model.space import RowCounts
 from ....domain.ports.callbacks import Progress, noop
 from ....domain.ports.maintenance import Condition, Repaired, Scrubbed, Sizes, Tidied
 from ....domain.text.instants import EPOCH
-from ...sql.rows import instant
+from ...sql.rows import instant, micros
 from ..words.upkeep import FIRST, Portion
 from .transaction import PostgresTransaction, Work, stored
 
@@ -88,9 +89,9 @@ class PostgresMaintenance:
         That is told when the tables were written anew since, and copies are kept no longer; of
         what was removed of agents nobody asks. Nothing is held back: no further try is of use.
         """
-        if not await self.engine.read(caller, lambda tx: tx.receipts.pending()):
-            return Scrubbed()
         kept = self.engine.copies_kept
+        if not await self.engine.read(caller, _gone, kept):
+            return Scrubbed()
         return Scrubbed(settled=await self.engine.write(caller, _settled, kept))
 
     async def sizes(self, caller: Caller) -> Sizes:
@@ -120,19 +121,29 @@ class PostgresMaintenance:
 
 
 def _settled(tx: PostgresTransaction, kept: timedelta | None) -> int:
-    """How many erasures are settled now; their bytes are gone, if copies are kept so long."""
+    """How many erasures are settled now."""
+    gone = _gone(tx, kept)
+    tx.receipts.settle(gone)
+    return len(gone)
+
+
+def _gone(tx: PostgresTransaction, kept: timedelta | None) -> list[ErasureId]:
+    """The erasures whose bytes are gone now, if copies are kept so long."""
     ((rewritten,),) = tx._connection.execute(  # noqa: SLF001
         "SELECT rewritten_at FROM agentops.tenants WHERE schema = current_schema()"
     )
     until = EPOCH
     if kept is not None and rewritten is not None and instant(rewritten) + kept <= tx.now:
         until = instant(rewritten)
-    pending = [tx.receipts.get(it) for it in tx.receipts.pending()]
-    gone = [
-        it.id for it in pending if it and (it.kind is ErasureKind.AGENT or it.erased_at <= until)
-    ]
-    tx.receipts.settle(gone)
-    return len(gone)
+    rows = tx._connection.execute(  # noqa: SLF001
+        f"""SELECT id
+              FROM erasures
+             WHERE bytes_gone_at IS NULL AND NOT goes_on
+                   AND (kind = '{ErasureKind.AGENT}' OR erased_at <= :until)
+          ORDER BY id""",
+        {"until": micros(until)},
+    )
+    return [ErasureId(id_) for (id_,) in rows]
 
 
 def _drift(tx: PostgresTransaction, area: int) -> int:
