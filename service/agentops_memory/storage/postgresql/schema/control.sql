@@ -15,7 +15,6 @@ CREATE TABLE IF NOT EXISTS agentops.tenants (
     tenant     TEXT COLLATE "C" PRIMARY KEY,
     schema     TEXT COLLATE "C" NOT NULL UNIQUE,
     version    BIGINT NOT NULL,  -- the newest migration that it has
-    created_at TIMESTAMPTZ NOT NULL DEFAULT now(),
     rewritten_at BIGINT  -- when its tables were last written anew, without what was erased by then
 );
 
