@@ -8,7 +8,7 @@ from ..backend import audit_of, registry_of
 from ..domain.errors import Unavailable
 from ..domain.model.access import DEFAULT_TENANT, OPERATOR, TenantId
 from ..domain.model.retention import Counted, StorageStats
-from ..files.atomic import os_errors_as
+from ..files.atomic import make_folder, os_errors_as
 from ..files.file_systems import require_local
 from ..settings.settings import Settings
 from ..storage.sqlite.engine import tenant_files
@@ -108,11 +108,6 @@ def require_local_files(settings: Settings) -> None:
     tenants = tenant_files.tenants_of(path)
     for file in (path, tenants_folder(path), *(tenant_file(path, it) for it in tenants)):
         require_local(file, is_network_allowed=is_allowed)
-
-
-def make_folder(folder: Path) -> None:
-    with os_errors_as(Unavailable, f"The folder {folder} cannot be made"):
-        folder.mkdir(parents=True, exist_ok=True)
 
 
 def _is_there(path: Path) -> bool:

@@ -12,6 +12,8 @@ from errno import EEXIST
 from pathlib import Path
 from typing import BinaryIO
 
+from ..domain.errors import Unavailable
+
 PAUSE = 0.002  # seconds between two tries to take a lock
 PREFIX, SUFFIX = ".agentops-memory-", ".part"  # of the folders for drafts
 
@@ -101,6 +103,14 @@ def owned_like(made: Path, like: Path) -> None:
     """Give what root has made to whom another file or folder belongs."""
     if os.geteuid() == 0:
         os.chown(made, *_owner(like))
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder, unless it is there, that belongs to whom the one above it belongs."""
+    with os_errors_as(Unavailable, f"The folder {folder} cannot be made"):
+        if not folder.is_dir():
+            folder.mkdir(parents=True)
+            owned_like(folder, folder.parent)
 
 
 def sync(file_or_folder: Path) -> None:

@@ -5,13 +5,13 @@ import json
 import click
 
 from ...domain.model.access import OPERATOR
+from ...files.atomic import make_folder
 from ...files.seals import SealFile
 from ..errors import file_errors
 from ..invocation import now
 from ..options import json_option, setting_options
 from ..output import counted
 from ..place import place_of
-from ..service_files import make_folder
 
 
 @click.group()

@@ -1,7 +1,7 @@
 """The rows of a tenant's schema in PostgreSQL."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from datetime import timedelta
 from typing import Any
 
@@ -118,8 +118,12 @@ class PostgresRows:
         self._make_words(features)
 
     def vacuum(self) -> None:
-        """Let indexes alone answer from the first request on. Outside of any transaction."""
-        self._execute(f"VACUUM (ANALYZE) {self._names}")
+        """Let indexes alone answer from the first request on. Outside of any transaction.
+
+        What fails is left to autovacuum: the rows are kept.
+        """
+        with suppress(psycopg.Error):
+            self._execute(f"VACUUM (ANALYZE) {self._names}")
 
     def _make_words(self, features: Features) -> None:
         ((name, key),) = self._execute(_KEY_OF_POSTINGS).fetchall()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ...domain.errors import Unavailable
 from ...domain.text.features import Features
-from ...files.atomic import drafts, os_errors_as, owned_like, placed, private_file, sync
+from ...files.atomic import drafts, make_folder, os_errors_as, placed, private_file, sync
 from ..sqlite.base.connection import CHANGING, connect, read_only, use_wal
 from ..sqlite.base.copies import require_one_name
 from ..sqlite.base.errors import refusing, translated
@@ -117,14 +117,6 @@ def new_file(path: Path, features: Features) -> Iterator[NewFile]:
                 use_wal(database, TIMEOUT)
             sync(draft)
             placed(draft, path)
-
-
-def make_folder(folder: Path) -> None:
-    """Make a folder, unless it is there, that belongs to whom the one above it belongs."""
-    with os_errors_as(Unavailable, f"The folder {folder} cannot be made"):
-        if not folder.exists():
-            folder.mkdir(parents=True)
-            owned_like(folder, folder.parent)
 
 
 def _counting(database: sqlite3.Connection) -> set[str]:

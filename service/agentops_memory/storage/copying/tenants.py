@@ -16,6 +16,7 @@ import psycopg
 from ...domain.model.access import TenantId
 from ...domain.model.key_registry import By
 from ...domain.text.features import Features
+from ...files.atomic import make_folder
 from ...files.keys import KeyFile
 from ...files.service_lock import service_lock
 from ..postgresql.keys import PostgresKeys
@@ -23,7 +24,7 @@ from ..postgresql.schema.migrate import is_made, tenants
 from ..sqlite.engine.tenant_files import tenants_of
 from ..sqlite.engine.tenants import tenant_file
 from .database import filled, opened_database, prepared_database, stored
-from .files import make_folder, new_file, opened_file
+from .files import new_file, opened_file
 from .registers import audit_to_database, audit_to_file, copy_keys
 from .tables import CopyRefused, Tally, copied
 

@@ -54,12 +54,11 @@ class PostgresKeys(KeyRegistry):
             return _ring(connection)
 
     def require_kept(self, ring: KeyRing) -> None:
-        if ring.was_ever_used and not ring.keys:
+        if _are_lost(ring):
             raise Unavailable(LOST)
 
     def are_lost(self) -> bool:
-        ring = self.ring()
-        return ring.was_ever_used and not ring.keys
+        return _are_lost(self.ring())
 
     @contextmanager
     def changing(self) -> Iterator[tuple[KeyRing, Put]]:
@@ -145,6 +144,10 @@ class WatchedPostgresKeys:
         if reason != self._complaint:
             self._complaint = reason
             log.error("the keys cannot be read", extra={"reason": reason})
+
+
+def _are_lost(ring: KeyRing) -> bool:
+    return ring.was_ever_used and not ring.keys
 
 
 def _ring(connection: psycopg.Connection[Any]) -> KeyRing:

@@ -13,7 +13,7 @@ from .base.dialect import POSTGRESQL
 from .engine.transaction import stored
 from .tenants import use_schema
 
-_WORDS = "SELECT pg_total_relation_size('postings')"
+_WORDS = "SELECT pg_total_relation_size('postings') + pg_total_relation_size('terms')"
 
 
 def storage_stats(
