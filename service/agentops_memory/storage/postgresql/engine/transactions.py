@@ -163,10 +163,12 @@ class Transactions:
 
         def transaction(connection: psycopg.Connection[Any]) -> bool:
             with connection.transaction():
-                ((names, _),) = connection.execute(
-                    "SELECT current_setting('synchronous_standby_names'), pg_current_xact_id()"
+                ((waits, _),) = connection.execute(
+                    """SELECT current_setting('synchronous_standby_names') <> ''
+                              AND current_setting('synchronous_commit') IN ('on', 'remote_apply'),
+                              pg_current_xact_id()"""
                 ).fetchall()
-            return bool(names)
+            return bool(waits)
 
         return self._tried(transaction, DEFAULT_TENANT)
 
