@@ -1,23 +1,25 @@
 """Tenants of a PostgreSQL database that several services use: each is made, migrated and erased."""
 
+import asyncio
 from datetime import timedelta
 from pathlib import Path
 
 import psycopg
 import pytest
 
-from agentops_memory.domain.errors import StartRefused
-from agentops_memory.domain.model.access import DEFAULT_TENANT, Role, TenantId, patterns
+from agentops_memory.domain.errors import NotFound, StartRefused
+from agentops_memory.domain.model.access import DEFAULT_TENANT, Caller, Role, TenantId, patterns
 from agentops_memory.domain.model.keys import issued
 from agentops_memory.jobs import gauges
+from agentops_memory.storage.postgresql.engine.engine import PostgresEngine
 from agentops_memory.storage.postgresql.keys import PostgresKeys
-from agentops_memory.storage.postgresql.schema.migrate import brought_up_to_date, newest
+from agentops_memory.storage.postgresql.schema.migrate import brought_up_to_date, newest, tenants
 
 from .callers import OPERATOR, calling
 from .measures import key, measured
 from .pods import Pods, two
 from .process import program, until
-from .service import START, Service, observation, serving
+from .service import START, Clock, Service, observation, serving
 from .terminal import Terminal
 from .test_postgres_faults import NEWER
 
@@ -121,3 +123,16 @@ def test_rows_are_counted_after_a_tenant_was_erased(
 def memories(service: Service, token: str) -> float:
     with calling(service, token) as http:
         return measured(service, http)[key("memory_rows", table="memories")]
+
+
+def test_a_tenant_that_no_key_opens_is_not_made(postgresql: str) -> None:
+    async def asked() -> None:
+        async with PostgresEngine.opened(
+            postgresql, clock=Clock(), has_key=lambda _: False
+        ) as engine:
+            with pytest.raises(NotFound, match="There is no such tenant"):
+                await engine.read(Caller(tenant=ACME), lambda tx: tx.now)
+
+    asyncio.run(asked())
+    with psycopg.connect(postgresql) as connection:
+        assert ACME not in tenants(connection)
