@@ -41,10 +41,10 @@ class Schemas:
         self._known[tenant] = schema
         return schema
 
-    def are_told_of_an_erasure(
+    def forget_erased(
         self, connection: psycopg.Connection[Any], tenant: TenantId, error: psycopg.Error
     ) -> bool:
-        """Whether an error comes from the tenant's being erased; it is known no more then."""
+        """Forget a tenant if an error comes from its having been erased; whether it does."""
         if not isinstance(error, errors.UndefinedTable) or tenant in tenants(connection):
             return False
         self._known.pop(tenant, None)

@@ -251,7 +251,7 @@ class Transactions:
                     free(connection)
                     if isinstance(error, (*COLLIDED, *collided)) and tries:
                         tries -= 1
-                    elif self.schemas.are_told_of_an_erasure(connection, tenant, error):
+                    elif self.schemas.forget_erased(connection, tenant, error):
                         continue  # there is none of the name now, or another one
                     elif is_lost(error) and not (is_new or self._of_thread.may_be_done):
                         self._connections.forget_idle()
