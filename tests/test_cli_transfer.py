@@ -210,6 +210,65 @@ def test_a_document_that_is_refused_is_stored_in_no_part(
     assert stored(service)["observations"] == []
 
 
+def test_a_document_that_is_no_export_is_named_and_imports_nothing(
+    terminal: Terminal, service: Service, folder: Path
+) -> None:
+    for content, sentence in (
+        (b'{"results": [{"memory": "Rain."}]}', "this one has results. It looks like a list of"),
+        (b'{"version": "1", "results": []}', "this one has version, results."),
+        (b'{"a": 1}', "as `agentops-memory export` writes; this one has a."),
+        (b"[]", "no export: invalid JSON: an object with sessions and observations is expected"),
+        (b'{"a": 1}\n{"a": 2}\n', "this is JSON lines, which no importer reads."),
+        (b" \n", "this is empty."),
+    ):
+        file = folder / "document"
+        file.write_bytes(content)
+        for arguments in (("import", file), ("import", file, "--dry-run")):
+            done = terminal.run(*arguments)
+            assert (done.exit_code, done.stdout) == (1, "")
+            assert sentence in done.stderr
+    assert (stored(service)["sessions"], stored(service)["observations"]) == ([], [])
+
+
+def test_an_export_of_an_empty_engram_imports_nothing(terminal: Terminal, folder: Path) -> None:
+    empty = {"version": "0.1.0", "sessions": None, "observations": None, "prompts": None}
+
+    done = terminal.run("import", written(folder / "empty.json", empty))
+
+    assert (done.exit_code, done.stdout) == (0, "Imported 0 observations and 0 sessions.\n")
+    assert done.stderr == "An export of engram. Left out of it: nothing.\n"
+
+
+def test_a_dry_run_needs_no_database_and_makes_none(folder: Path) -> None:
+    terminal = Terminal({"MEMORY_DB_PATH": str(folder / "none" / "memory.db")})
+    rows = [row(1, "New.", topic_key="k"), row(2, "Newer.", topic_key="k", updated_at=LATER)]
+    document = {"sessions": [{"id": "s", "project": "p"}], "observations": rows}
+
+    plan = terminal.json("import", "-", "--dry-run", given=json.dumps(document))
+    refused = terminal.run("import", "-", "--dry-run", given=b'{"observations": [1]}')
+    no_tenant = terminal.run("import", "-", "--dry-run", "--tenant", "acme", given=b"{}")
+
+    assert (plan["new_sessions"], plan["new_observations"]) == (1, 1)
+    assert [it["place"] for it in plan["conflicts"]] == [1]
+    assert (refused.exit_code, "observations[0] must be an object" in refused.stderr) == (1, True)
+    assert (no_tenant.exit_code, HINTS["NoTenant"] in no_tenant.stderr) == (1, True)
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.sqlite_files
+def test_a_dry_run_leaves_a_file_with_nothing_in_it_as_it_is(folder: Path) -> None:
+    file = folder / "memory.db"
+    file.touch()
+
+    terminal = Terminal({"MEMORY_DB_PATH": str(file)})
+    plan = terminal.json(
+        "import", "-", "--dry-run", given=json.dumps({"observations": [row(1, "New.")]})
+    )
+
+    assert plan["new_observations"] == 1
+    assert [(it.name, it.stat().st_size) for it in folder.iterdir()] == [("memory.db", 0)]
+
+
 def test_an_export_of_engram_is_imported_and_what_is_left_out_is_told(
     terminal: Terminal, service: Service, folder: Path
 ) -> None:

@@ -280,7 +280,8 @@ def test_a_state_that_a_full_history_has_lost_is_not_known_again(service: Servic
 def test_a_plan_refuses_what_the_import_would(service: Service) -> None:
     for body, sentence in [
         (b"", "invalid JSON: the body is empty."),
-        (b"[]", "invalid JSON: an object is expected."),
+        (b"[]", "invalid JSON: an object with sessions and observations is expected, "),
+        (b'{"results": []}', "validation failed: an object with sessions and observations is "),
         (b'{"observations": [{}]}', "validation failed: observations[0].session_id is required"),
         (b'{"sessions": [{"id": "s", "project": " "}]}', "validation failed: sessions[0].project"),
     ]:

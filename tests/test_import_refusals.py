@@ -69,12 +69,55 @@ def test_a_document_that_is_none_is_refused_whole(
 
 
 @pytest.mark.parametrize(
-    "body", [b"{}", b'{"sessions": null, "observations": null, "prompts": [[]]}']
+    "body",
+    [
+        b"{}",
+        b'{"sessions": null, "observations": null, "prompts": [[]]}',
+        b'{"exported_at": "2026-04-12T10:00:00Z", "sessions": [], "observations": []}',
+        b'{"exported_at": "2026-04-12T10:00:00Z", "sessions": null, "observations": null}',
+        b'{"results": [1], "observations": []}',
+    ],
 )
-def test_a_document_with_nothing_in_it_adds_nothing(service: Service, body: bytes) -> None:
+def test_an_export_with_nothing_in_it_adds_nothing(service: Service, body: bytes) -> None:
     answer = service.http.post("/import", content=body)
 
     assert answer.json() == {"imported_sessions": 0, "imported_observations": 0}
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        (b'{"a": 1}', "this one has a."),
+        (b'{"exported_at": "2026-04-12T10:00:00Z"}', "this one has exported_at."),
+        (b'{"results": [{"memory": "x"}, {"memory": "y"}]}', "a list of memories from mem0"),
+        (b'{"version": "1", "prompts": []}', "an export of Engram: `agentops-memory import` reads"),
+        (b'{"a": 1, "b": [2, 3], "c": {}, "d": 0, "e": 0, "f": 0}', "has a, b, c, d, e, 1 more."),
+        (b'{"me@example.com": 1, "b": 2}', "this one has b, 1 more."),
+        (b'{"": 1, "\\u202e": 2}', "this one has 2 members."),
+        (b"{%s}" % b", ".join(b'"k%d": 0' % n for n in range(99_999)), "k4, 99,994 more."),
+        (b"[]", "this is a list, which no importer reads."),
+        (b'  [{"id": 1}]', "this is a list, which no importer reads."),
+        (b"null", "this is null."),
+        (b'"text"', "this is a string."),
+        (b"-1.5", "this is a number."),
+        (b"true", "this is a boolean."),
+        (b'{"id": 1}\n{"id": 2}\n', "this is JSON lines, which no importer reads."),
+        (b"SQLite format 3\0\x10", "this is a SQLite database: `agentops-memory export --db FILE`"),
+        (b"PK\x03\x04\x14", "this is a ZIP file: `agentops-memory restore` reads"),
+        (b"\x1f\x8b\x08", "this is compressed by gzip: decompress it first."),
+    ],
+)
+def test_what_is_no_export_is_refused_and_said_to_be_what_it_is(
+    service: Service, body: bytes, sentence: str
+) -> None:
+    for path in ("/import", "/import?dry_run=true"):
+        answer = service.http.post(path, content=body)
+
+        assert answer.status_code == 400
+        assert "an object with sessions and observations is expected" in answer.json()["error"]
+        assert sentence in answer.json()["error"]
+        assert "example.com" not in answer.text
+    assert is_empty(service)
 
 
 def test_a_name_that_grows_when_it_is_folded_is_held_to_the_limit(service: Service) -> None:

@@ -15,6 +15,7 @@ from ..domain.memories.redactor import MAX_CONTENT, MAX_TAG, MAX_TITLE
 from ..domain.model.space import UNKNOWN_PROJECT
 
 OF_ENGRAM = {"version", "prompts"}  # members that a document of ours does not have
+LISTS = {"sessions", "observations", "prompts"}
 LEFT_OUT = {  # and how each is called
     "prompts": "prompt",
     "personal": "personal observation",
@@ -34,12 +35,12 @@ Row = Mapping[str, Any]
 
 def is_engram(file: BinaryIO) -> bool:
     """Whether the document is an export of engram, by its shape."""
-    is_told = False
+    names: set[str] = set()
     for name, _, value in members(file):
         if name == "observations" and isinstance(value, dict):
-            return "uid" not in value and (is_told or _has_any(file))
-        is_told = is_told or name in OF_ENGRAM
-    return is_told
+            return "uid" not in value and (bool(names & OF_ENGRAM) or _has_any(file))
+        names |= {name} & (OF_ENGRAM | LISTS)
+    return bool(names & OF_ENGRAM) and bool(names & LISTS)
 
 
 def _has_any(file: BinaryIO) -> bool:

@@ -3,15 +3,23 @@
 import asyncio
 import logging
 import os
+import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from contextlib import (
+    AbstractAsyncContextManager,
+    ExitStack,
+    asynccontextmanager,
+    contextmanager,
+)
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from ..domain.errors import StartRefused
 from ..settings.settings import Settings
-from .errors import file_errors
+from .errors import NoDatabase, file_errors
 from .options import URL
 from .output import say
 
@@ -47,6 +55,12 @@ class Target:
         return chosen_settings(self.flags)
 
     @property
+    def scratch(self) -> Path | None:
+        """The folder of temporary files: the database's, as a pod may write to no other."""
+        folder = None if self.url else self.settings.db_path.parent
+        return folder if folder and folder.is_dir() else None
+
+    @property
     def flags(self) -> Mapping[str, str | None]:
         return {"db_path": self.db}
 
@@ -56,11 +70,17 @@ def run_on_target(
     work: Callable[["MemoryService"], Awaitable[T]],
     *,
     may_make: bool = False,
+    may_be_missing: bool = False,
 ) -> T:
-    """What work answers. A database file is made only if it may be."""
+    """What work answers. A database is made only if it may be; a missing one counts as empty."""
 
     async def answered() -> T:
-        async with _opened(Target.of(given), may_make=may_make) as memories:
+        target = Target.of(given)
+        if target.url is not None:
+            opened = service_at(target.url)
+        else:
+            opened = _opened(target, may_make=may_make, may_be_missing=may_be_missing)
+        async with opened as memories:
             return await work(memories)
 
     with file_errors():
@@ -68,20 +88,29 @@ def run_on_target(
 
 
 @asynccontextmanager
-async def _opened(target: Target, *, may_make: bool) -> AsyncIterator["MemoryService"]:
-    if target.url is not None:
-        async with service_at(target.url) as memories:
-            yield memories
-        return
+async def _opened(
+    target: Target, *, may_make: bool, may_be_missing: bool
+) -> AsyncIterator["MemoryService"]:
     from ..compose import opened_here  # noqa: PLC0415
     from ..telemetry import Telemetry  # noqa: PLC0415
     from .place import usable  # noqa: PLC0415
 
-    place, tenant = usable(target.flags, target.tenant, may_make=may_make)
-    if not place.has(tenant):
-        say(f"Makes the database {place.name_of(tenant)}.")
-    with silent(logging.getLogger("agentops_memory")):
-        async with opened_here(place.settings, Telemetry.started(None), tenant) as memories:
+    with ExitStack() as stack:
+        try:
+            place, tenant = usable(target.flags, target.tenant, may_make=may_make)
+            settings = place.settings
+        except (NoDatabase, StartRefused):
+            if not may_be_missing:
+                raise
+            place, tenant = usable(target.flags, target.tenant, may_make=True)
+            folder = tempfile.TemporaryDirectory(dir=target.scratch, prefix=".empty-")
+            path = Path(stack.enter_context(folder)) / "memory.db"
+            settings = replace(place.settings, database_url=None, db_path=path)
+        else:
+            if not place.has(tenant):
+                say(f"Makes the database {place.name_of(tenant)}.")
+        stack.enter_context(silent(logging.getLogger("agentops_memory")))
+        async with opened_here(settings, Telemetry.started(None), tenant) as memories:
             yield memories
 
 

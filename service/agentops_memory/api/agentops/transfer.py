@@ -10,7 +10,7 @@ from uuid import UUID
 
 from agentops_memory_client.contract import models as c
 
-from ...domain.errors import InvalidFields
+from ...domain.errors import Invalid, InvalidFields
 from ...domain.model.access import Caller
 from ...domain.model.memory import (
     NO_LIFECYCLE,
@@ -28,6 +28,7 @@ from ...domain.transfer.decisions import RowOutcome
 from ...domain.transfer.dry_run import CONFLICTS, DryRun, RowConflict
 from ...domain.transfer.transfer import Transfer
 from ..kit.json_reader import entries
+from . import foreign
 from . import models as m
 from .bodies import text
 from .wire import columns, json_bytes, session
@@ -77,12 +78,19 @@ class Document:
         self._project = lru_cache(PROJECTS)(project_name)
 
     def check(self) -> None:
-        """Read it whole; Invalid names the first row that is wrong by its place."""
-        sessions = 0
-        for name, place, given in entries(self._file, _ROWS):
-            _ROWS[name](given, f"{name}[{place}]", self._now, self._project)
-            sessions += name == "sessions"
-        self._sessions = sessions
+        """Read it whole; Invalid names the first row that is wrong, or what is no export."""
+        counts = dict.fromkeys(_ROWS, 0)
+        try:
+            for name, place, given in entries(self._file, _ROWS):
+                _ROWS[name](given, f"{name}[{place}]", self._now, self._project)
+                counts[name] += 1
+        except Invalid as error:
+            if reason := foreign.recognized(self._file):
+                raise Invalid(reason) from error
+            raise
+        if not any(counts.values()):
+            foreign.require_export(self._file, _ROWS)
+        self._sessions = counts["sessions"]
 
     def sessions(self) -> Iterator[Session]:
         # Once it was checked, what follows the last of them is left to the next reading.

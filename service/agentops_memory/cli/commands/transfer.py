@@ -21,6 +21,7 @@ from agentops_memory_client.contract.errors import MemoryServiceError
 from agentops_memory_client.contract.models import ImportConflict, Imported, ImportPlan
 from agentops_memory_client.contract.service import MemoryService
 
+from ...api.agentops.foreign import recognized
 from ...domain.errors import Invalid
 from ...files.atomic import os_errors_as
 from ..engram import LEFT_OUT, converted, is_engram
@@ -85,7 +86,8 @@ def import_(file: str, dry_run: bool, as_json: bool, **where: str | None) -> Non
     """
     with file_errors(), _document(file, Target.of(where)) as path:
         if dry_run:
-            _print_plan(run_on_target(where, lambda it: _planned(it, path)), as_json=as_json)
+            plan = run_on_target(where, lambda it: _planned(it, path), may_be_missing=True)
+            _print_plan(plan, as_json=as_json)
         else:
             imported = run_on_target(where, lambda it: _imported(it, path), may_make=True)
             _print_imported(imported, as_json=as_json)
@@ -153,7 +155,8 @@ def _document(file: str, target: Target) -> Iterator[Path]:
         try:
             is_of_engram = is_engram(source)
         except Invalid as error:
-            raise FileRefused(f"{file} is no export: {error}") from error
+            reason = recognized(source) or error
+            raise FileRefused(f"{file} is no export: {reason}") from error
         if not is_of_engram:
             yield path
             return
@@ -208,11 +211,11 @@ def _source(file: str) -> AbstractContextManager[BinaryIO]:
 @contextmanager
 def _temporary(target: Target, fill: Callable[[BinaryIO], None]) -> Iterator[BinaryIO]:
     """A file of what fill writes, gone at the end: a pod may have no folder but the database's."""
-    folder = None if target.url else target.settings.db_path.parent
     with ExitStack() as stack:
         with os_errors_as(FileRefused, "A copy of the document cannot be made"):
-            beside = folder if folder and folder.is_dir() else None
-            made = stack.enter_context(tempfile.NamedTemporaryFile(dir=beside, prefix=".import-"))
+            made = stack.enter_context(
+                tempfile.NamedTemporaryFile(dir=target.scratch, prefix=".import-")
+            )
             file = cast(BinaryIO, made)
             fill(file)
             file.flush()
