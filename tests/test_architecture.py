@@ -49,7 +49,7 @@ ALLOWED: dict[str, set[str]] = {
         f"api.openwop.{family}": {"api.kit", "api.openwop.memory", "domain.*", "telemetry"}
         for family in ("passes", "commitments", "proposals")
     },
-    "settings": {"domain", "domain.model", "domain.text"},
+    "settings": {"client.contract", "domain", "domain.model", "domain.text"},
     "storage": {"storage.*", "domain.secrets", "files", "", *NOUNS},
     "storage.sql": NOUNS,
     "storage.sql.agents": {"storage.sql", *NOUNS},

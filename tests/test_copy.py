@@ -410,7 +410,7 @@ def test_without_the_driver_it_says_what_to_install(path: Path) -> None:
 
     assert (helped.returncode, "Copy the tenants" in helped.stdout) == (0, True), helped.stderr
     assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
-    assert "pip install 'agentops-memory[postgresql]'" in done.stderr
+    assert "pip install '.[postgresql]'" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -304,7 +304,7 @@ def test_a_service_without_the_sdk_says_how_to_get_it(
         installed = service.http.post("/mcp/any", json=INITIALIZE)
 
     assert [answer.status_code for answer in answers] == [404, 404]
-    assert "pip install 'agentops-memory[mcp]'" in answers[1].json()["error"]["message"]
+    assert "pip install 'mcp<3,>=2.3'" in answers[1].json()["error"]["message"]
     assert installed.status_code == 200
 
 

@@ -146,8 +146,9 @@ def test_a_missing_extra_is_named() -> None:
 
     assert (refused.returncode, refused.stdout) == (1, b"")
     sentence, hint = refused.stderr.decode().splitlines()
-    assert sentence.endswith(" needs the package mcp, version 2.")
-    assert hint.startswith("Hint: Install it into this program's environment: pip install ")
+    assert " needs the package mcp, version 2: " in sentence
+    assert sentence.endswith("pip install '.[mcp]'")
+    assert hint.startswith("Hint: Use the pip of the environment ")
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -117,6 +118,74 @@ def test_a_wheel_holds_every_source_file_and_migration(
 
     assert packed(wheels[name]) == sources
     assert any(path.endswith(".sql") for path in sources) == (name == "agentops_memory")
+
+
+WITHOUT = """
+import asyncio, sys
+from contextlib import suppress
+for name in ("mcp", "psycopg", "re2", "yaml"):
+    sys.modules[name] = None
+from agentops_memory.cli import main
+from agentops_memory.settings import parsing
+from agentops_memory_client.runtime import ToolHooks
+from agentops_memory_client.runtime.hooks.patterns import Pattern
+for work in (parsing.database_url, ToolHooks.from_yaml, Pattern):
+    try:
+        work("postgresql://host/name")
+    except (ValueError, ImportError) as error:
+        print(error)
+with suppress(SystemExit):
+    sys.stderr = sys.stdout
+    main(["mcp", "--project", "p"])
+"""
+
+
+def hints(site: Path, cwd: Path) -> list[str]:
+    """What the packages in a folder say must be installed, run without what is optional."""
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT],
+        env={**MACHINE, "PYTHONPATH": str(site)}, cwd=cwd, capture_output=True, text=True,
+        check=True,
+    )  # fmt: skip
+    return re.findall(r": ((?:cd .+ && )?pip install .+)$", done.stdout, re.MULTILINE)
+
+
+def test_what_is_not_installed_is_named_as_it_can_be_where_the_program_was_installed(
+    wheels: Mapping[str, Path], tmp_path: Path
+) -> None:
+    site, checkout = tmp_path / "site", tmp_path / "my checkout"
+    for wheel in wheels.values():
+        shutil.unpack_archive(wheel, site, "zip")
+    checkout.mkdir()
+
+    def installed_from(origin: Mapping[str, object]) -> None:
+        for folder in site.glob("*.dist-info"):
+            (folder / "direct_url.json").write_text(json.dumps(origin), "utf-8")
+
+    packages = {
+        "mcp": "'mcp<3,>=2.3'", "postgresql": "'psycopg[binary]<4,>=3.3'",
+        "runtime": "'google-re2<2,>=1.1.20251105' 'pyyaml<7,>=6'",
+    }  # fmt: skip
+    extras = ("postgresql", "runtime", "runtime", "mcp")
+    by_name = [f"pip install {packages[extra]}" for extra in extras]
+    here = [f"pip install '.[{extra}]'" for extra in extras]
+
+    assert hints(site, tmp_path) == by_name
+    installed_from({"url": "file:///a.whl", "archive_info": {}})
+    assert hints(site, tmp_path) == by_name
+    installed_from({"url": checkout.as_uri(), "dir_info": {"editable": True}})
+    assert hints(site, tmp_path) == by_name  # the folder is no checkout any more
+    (checkout / "pyproject.toml").touch()
+    assert hints(site, tmp_path) == [f"cd '{checkout}' && {it}" for it in here]
+    assert hints(site, checkout) == here
+
+
+def test_no_text_names_an_extra_of_a_package_that_no_index_has() -> None:
+    texts = [ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("service/**/*.py")]
+
+    assert [
+        it for it in texts if re.search(r"agentops-memory(-client)?\[", it.read_text("utf-8"))
+    ] == []
 
 
 def test_no_file_is_in_both_wheels(wheels: Mapping[str, Path]) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -320,11 +321,14 @@ def test_what_is_not_installed_is_named_where_it_is_needed() -> None:
     )  # fmt: skip
 
     assert done.stderr == ""
-    assert done.stdout.splitlines() == [
+    assert re.sub(": (cd .* && )?pip install '.*'", ": pip install ...", done.stdout).split(
+        "\n"
+    ) == [
         "[]",
-        "Tool hooks in YAML need PyYAML: pip install 'agentops-memory-client[runtime]'",
-        "The patterns of tool hooks need google-re2: pip install 'agentops-memory-client[runtime]'",
+        "Tool hooks in YAML need PyYAML: pip install ...",
+        "The patterns of tool hooks need google-re2: pip install ...",
         "2",
+        "",
     ]
 
 

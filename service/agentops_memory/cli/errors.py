@@ -65,7 +65,7 @@ HINTS = {
     "NotWhole": "Try again: what has come is no export. A file that was named is as it was.",
     "Damaged": "`agentops-memory doctor` tells how far, and `agentops-memory restore` puts a "
     "backup in its place.",
-    "NoMcp": "Install it into this program's environment: pip install 'agentops-memory[mcp]'",
+    "NoMcp": "Use the pip of the environment that this program runs in.",
     "ArchiveThere": "--force writes over it.",
     "BackupRefused": "Name another place with --to, or make room there.",
     "SnapshotRefused": "Nothing was changed. A database that is damaged is restored from an "

@@ -17,6 +17,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from agentops_memory_client.contract.extras import SERVER, requirements_command
+
 from ..api.kit.endpoint import current_caller
 from ..api.kit.http import MAX_BODY, SHORT, whole_body
 from ..api.kit.json_reader import parsed, written
@@ -37,10 +39,7 @@ PREFIX = "/mcp"
 PROJECT = "X-Memory-Project"
 REFUSED = -32000  # of JSON-RPC: an error of the server's own
 REFUSALS = Refusals()
-NO_MCP = (
-    "This service does not speak MCP: install it with pip install 'agentops-memory[mcp]', "
-    "and start it again."
-)
+NO_MCP = "This service does not speak MCP: its environment needs {}, and a new start."
 
 _FORMATS = {b"accept": b"application/json", b"content-type": b"application/json"}
 _TRACE = TraceContextTextMapPropagator()
@@ -96,11 +95,11 @@ class McpOverHttp:
 
     async def _started(self) -> "Transport":
         if find_spec("mcp") is None:
-            raise NoPath(NO_MCP)
+            raise _no_mcp()
         try:
             transport = await asyncio.to_thread(_loaded, self._connections)
         except ImportError as error:  # an older one, in which much has another place
-            raise NoPath(NO_MCP) from error
+            raise _no_mcp() from error
         ready = asyncio.Event()
         self._hosting = asyncio.create_task(transport.host(ready, self._end))
         await ready.wait()
@@ -116,6 +115,11 @@ class _Relayed(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._answer(scope, receive, send)
+
+
+def _no_mcp() -> NoPath:
+    # Whoever asks may be on another machine, which no folder of this one is to be named to.
+    return NoPath(NO_MCP.format(requirements_command(SERVER, "mcp")))
 
 
 async def _message(request: Request) -> tuple[dict[str, object], bytes]:

@@ -9,6 +9,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from agentops_memory_client.contract.extras import SERVER, install_command
+
 from ..domain.text.features import ALL, Feature, Features
 
 LONGEST = timedelta(days=292 * 365)  # as in Go; a window reaches back from now
@@ -99,7 +101,8 @@ def database_url(text: str) -> str | None:
     if text and not text.startswith(("postgresql://", "postgres://")):
         raise ValueError("is no URL such as postgresql://user@host/database")
     if text and find_spec("psycopg") is None:
-        raise ValueError("needs the package psycopg: pip install 'agentops-memory[postgresql]'")
+        command = install_command(SERVER, "postgresql")
+        raise ValueError(f"needs the package psycopg: {command}")
     return text or None
 
 

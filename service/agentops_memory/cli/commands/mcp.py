@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager
 
 import click
 
+from agentops_memory_client.contract.extras import SERVER, install_command
 from agentops_memory_client.contract.service import MemoryService
 
 from ...compose import opened_here
@@ -63,7 +64,8 @@ async def _speak(settings: Settings, target: Target, project: str) -> None:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("mcp", "mcp_types"):
             raise
-        raise NoMcp("Speaking MCP needs the package mcp, version 2.") from error
+        command = install_command(SERVER, "mcp")
+        raise NoMcp(f"Speaking MCP needs the package mcp, version 2: {command}") from error
     telemetry = Telemetry.started(settings.otlp_endpoint, settings.otlp_protocol)
     try:
         async with _opened(settings, target, telemetry) as service:

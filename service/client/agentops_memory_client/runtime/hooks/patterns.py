@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
+from ...contract.extras import CLIENT, install_command
 from .errors import quoted
 
 LONGEST = 10_000  # code points
@@ -45,8 +46,7 @@ def _compiled(text: str) -> Any:
         import re2  # noqa: PLC0415 - a user without rules needs no RE2
     except ModuleNotFoundError as error:
         raise ImportError(
-            "The patterns of tool hooks need google-re2: "
-            "pip install 'agentops-memory-client[runtime]'"
+            f"The patterns of tool hooks need google-re2: {install_command(CLIENT, 'runtime')}"
         ) from error
     options = re2.Options()
     options.log_errors = False  # what it would print is in the exception

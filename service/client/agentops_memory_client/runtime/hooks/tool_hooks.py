@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self, TypeVar
 
+from ...contract.extras import CLIENT, install_command
 from ..conversation.messages import ToolCall, require
 from .rules import Capture, InjectRule, Question, SaveRule
 
@@ -48,7 +49,7 @@ class ToolHooks:
             from .manifest import rules_in  # noqa: PLC0415 - nobody else needs PyYAML
         except ModuleNotFoundError as error:
             raise ImportError(
-                "Tool hooks in YAML need PyYAML: pip install 'agentops-memory-client[runtime]'"
+                f"Tool hooks in YAML need PyYAML: {install_command(CLIENT, 'runtime')}"
             ) from error
         rules, faults = rules_in(text)
         if faults:

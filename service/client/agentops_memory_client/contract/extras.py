@@ -1,0 +1,48 @@
+"""How an extra of either distribution is installed: no package index has them by name yet."""
+
+import json
+import shlex
+from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
+
+CLIENT, SERVER = "agentops-memory-client", "agentops-memory"
+
+
+def install_command(name: str, extra: str) -> str:
+    """The shell command that installs an extra, from where the distribution was installed.
+
+    From its folder if that is still there, as a checkout is; else what the extra requires
+    is installed by itself, as beside a wheel.
+    """
+    requirements, origin = _installed(name)
+    folder = Path(url2pathname(urlsplit(origin["url"]).path)) if "dir_info" in origin else None
+    if folder is None or not (folder / "pyproject.toml").is_file():
+        return _by_name(requirements, extra)
+    command = f"pip install '.[{extra}]'"
+    is_here = folder.resolve() == Path.cwd().resolve()
+    return command if is_here else f"cd {shlex.quote(str(folder))} && {command}"
+
+
+def requirements_command(name: str, extra: str) -> str:
+    """The shell command that installs what an extra requires, and names no folder."""
+    requirements, _ = _installed(name)
+    return _by_name(requirements, extra)
+
+
+def _by_name(requirements: list[str], extra: str) -> str:
+    lines = (line.partition(";") for line in requirements)
+    needed = [line.strip() for line, _, marker in lines if f"'{extra}'" in marker]
+    return f"pip install {' '.join(map(shlex.quote, needed))}"
+
+
+def _installed(name: str) -> tuple[list[str], dict[str, str]]:
+    """What a distribution requires, and the origin that its installer noted (PEP 610)."""
+    # Not at the top: it takes 20 ms, and only what is missing needs it.
+    from importlib.metadata import PackageNotFoundError, distribution  # noqa: PLC0415
+
+    try:
+        found = distribution(name)
+    except PackageNotFoundError:  # the client's sources, on the path of an editable server
+        return [], {"url": Path(__file__).parents[2].as_uri(), "dir_info": ""}
+    return found.requires or [], json.loads(found.read_text("direct_url.json") or "{}")
