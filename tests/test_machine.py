@@ -42,6 +42,53 @@ def test_no_port_of_a_composed_service_leaves_the_machine() -> None:
         assert (name == "memory") == ("profiles" not in service)
 
 
+RUN = re.compile(r"\b(?:docker|podman|nerdctl)(?: container)? (?:run|create)\b[^\n`]*")
+PUBLISHED = re.compile(r"\s(?:-p[= ]?|--publish[= ])(?!127\.0\.0\.1:|\[::1\]:)\S")
+ALL_PUBLISHED = re.compile(r"\s(?:-P|--publish-all|--net(?:work)?[= ]host)\b")
+
+
+def exposed(text: str) -> list[str]:
+    """The commands in a text that run a container which other machines can reach."""
+    commands = RUN.findall(re.sub(r"\\\n\s*", "", text))
+    return [it for it in commands if PUBLISHED.search(it) or ALL_PUBLISHED.search(it)]
+
+
+@pytest.mark.parametrize(
+    ("command", "is_exposed"),
+    [
+        ("docker run -p 7437:7437 image", True),
+        ("docker run -d -p7437:7437 image", True),
+        ("podman run --publish=0.0.0.0:7437:7437 image", True),
+        ("docker run -p 127.0.0.1:7437:7437 -p 80:80 image", True),
+        ("docker run --rm \\\n  -p 7437 \\\n  image", True),
+        ("docker container run -P image", True),
+        ("nerdctl run --network host image", True),
+        ("docker create --net=host image", True),
+        ("docker run -p 127.0.0.1:7437:7437 image", False),
+        ("podman run --publish [::1]:7437:7437 image", False),
+        ("docker run --rm image serve --help", False),
+    ],
+)
+def test_a_command_that_exposes_a_container_is_told_from_one_that_does_not(
+    command: str, is_exposed: bool
+) -> None:
+    assert bool(exposed(f"Run `it`:\n\n$ {command}\n$ ls -p\n")) is is_exposed
+
+
+def test_no_document_runs_a_container_that_other_machines_can_reach() -> None:
+    folders = (DEPLOY, ROOT / "docs", ROOT / "helm", ROOT / "service")
+    texts = [
+        *(ROOT / name for name in ("README.md", "CHANGELOG.md", "Dockerfile", "Makefile")),
+        *(path for folder in folders for path in folder.rglob("*")
+          if path.suffix in {".md", ".yaml", ".txt", ".service", ".json"}),
+    ]  # fmt: skip
+    found = {path: path.read_text("utf-8") for path in texts}
+
+    assert {path: exposed(text) for path, text in found.items() if exposed(text)} == {}
+    assert any(RUN.search(text) for text in found.values())
+    assert {it.name for it in DEPLOY.rglob("compose*.yaml")} == {ON_A_FILE, ON_POSTGRESQL}
+
+
 def test_composed_services_find_each_other() -> None:
     services = composed(ON_A_FILE)
     (job,) = manifest(DEPLOY / "prometheus" / "prometheus.yaml")["scrape_configs"]

@@ -93,6 +93,57 @@ def test_it_listens_where_it_is_told(listen: str, reached: str, tmp_path: Path) 
         assert httpx.get(f"http://{reached}:{port}/health", verify=PLAIN).status_code == 200
 
 
+def warnings(process: Program) -> list[dict[str, str]]:
+    """What the lines that are printed by the end warn of."""
+    process.client().close()
+    process.send(signal.SIGTERM)
+    assert process.wait() == 0
+    return [it for it in map(json.loads, process.lines) if it["level"] == "WARNING"]
+
+
+@pytest.mark.parametrize("listen", [":0", "0.0.0.0:0"])
+def test_a_start_that_lets_anyone_in_says_so_in_one_line_until_there_is_a_key(
+    listen: str, tmp_path: Path
+) -> None:
+    own = {
+        "MEMORY_LISTEN": listen, "MEMORY_DB_PATH": str(tmp_path / "memory.db"),
+        "MEMORY_AUTH": "none", "MEMORY_DRAIN": "0",
+    }  # fmt: skip
+    with program(variables=own) as process:
+        (line,) = warnings(process)
+    port = json.loads(process.line("serving"))["listen"].rpartition(":")[2]
+    assert line["message"] == (
+        f"anyone who can reach port {port} is admin; `agentops-memory keys create` closes the "
+        "service"
+    )
+
+    run("keys", "create", "--name", "me", "--role", "admin", variables=own)
+    with program(variables=own) as process:
+        assert warnings(process) == []
+
+
+def test_a_start_on_a_loopback_address_warns_of_nobody(tmp_path: Path) -> None:
+    own = {"MEMORY_DB_PATH": str(tmp_path / "memory.db"), "MEMORY_DRAIN": "0"}
+    for auth, listen in (("", "127.0.0.1:0"), ("none", "localhost:0")):
+        variables = own | {"MEMORY_LISTEN": listen, "MEMORY_AUTH": auth}
+        with program(variables=variables) as process:
+            assert warnings(process) == []
+
+
+def test_a_misspelt_variable_is_a_warning_of_the_start(tmp_path: Path) -> None:
+    own = {
+        "MEMORY_LISTEN": "127.0.0.1:0", "MEMORY_DB_PATH": str(tmp_path / "memory.db"),
+        "MEMORY_DRAIN": "0", "MEMORY_LISTN": "s3cret", "MEMORY_PORT_80_TCP_ADDR": "::",
+        "MEMORY_XYZZY": "", "MEMORY_URL": "",
+    }  # fmt: skip
+    with program(variables=own) as process:
+        (line,) = warnings(process)
+
+    assert line["message"] == "a variable is no setting, and changes nothing"
+    assert (line["variable"], line["meant"]) == ("MEMORY_LISTN", "MEMORY_LISTEN")
+    assert "s3cret" not in process.output
+
+
 @pytest.mark.parametrize(
     "path", ["file/memory.db", "file", "folder", "newer.db", "other.db"], ids=str
 )

@@ -41,6 +41,7 @@ from .telemetry import Telemetry, counted, traced
 from .web.app import Scrape, application
 from .web.auth import (
     Identity,
+    is_loopback,
     is_open_allowed,
     must_have_keys,
     must_have_keys_for_seams,
@@ -169,10 +170,11 @@ class _Wiring(Wiring):
         must_have_keys(ring, auth, host)
         if settings.openwop_seams:
             must_have_keys_for_seams(ring)
-        if not ring.was_ever_used:
+        if not ring.was_ever_used and not is_loopback(host):
             log.warning(
-                "no key was ever made, so whoever reaches this service may do everything; "
-                "the first key closes it",
+                "anyone who can reach port %d is admin; `agentops-memory keys create` closes the "
+                "service",
+                settings.listen.port,
                 extra={"auth": auth, "listen": str(settings.listen)},
             )
         is_open = is_open_allowed(auth, host)

@@ -8,7 +8,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
@@ -87,7 +87,7 @@ async def running(
     async with (
         _listening(gate, settings, telemetry) as server,
         compose.opened(
-            settings,
+            replace(settings, listen=replace(settings.listen, port=server.address.port)),
             telemetry,
             clock=clock,
             elapsed=elapsed,

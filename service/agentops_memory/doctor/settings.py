@@ -50,16 +50,24 @@ def check_settings(found: UsableSettings) -> Iterator[Finding]:
         yield ok("settings", "Each can be used.")
 
 
-def check_environment(environment: Mapping[str, str]) -> Iterator[Finding]:
+def unknown_variables(environment: Mapping[str, str]) -> dict[str, str | None]:
+    """The variables that look like settings and are none, each with the one it resembles."""
     unknown = sorted(
         name
         for name in environment
         if name.startswith(OURS) and name not in KNOWN and not OF_A_CLUSTER.fullmatch(name)
     )
-    for name in unknown:
+    return {
+        name: next(iter(get_close_matches(name, KNOWN, n=1, cutoff=0.75)), None) for name in unknown
+    }
+
+
+def check_environment(environment: Mapping[str, str]) -> Iterator[Finding]:
+    unknown = unknown_variables(environment)
+    for name, meant in unknown.items():
         sentence = f"{name} is no setting, and changes nothing."
-        if near := get_close_matches(name, KNOWN, n=1, cutoff=0.75):
-            yield warn("environment", sentence, f"Was {near[0]} meant?")
+        if meant:
+            yield warn("environment", sentence, f"Was {meant} meant?")
         else:
             yield note("environment", sentence, "docs/configuration.md names those there are.")
     if not unknown:

@@ -1,6 +1,8 @@
 """`serve` and `health`: the service runs, and a container asks without curl whether it is well."""
 
 import http.client
+import logging
+import os
 import sys
 from typing import Any
 
@@ -8,6 +10,8 @@ import click
 
 from ...settings.settings import settings
 from ..options import setting_options
+
+log = logging.getLogger(__name__)
 
 TIMEOUT = 2.0  # seconds
 
@@ -25,6 +29,7 @@ def serve(**flags: str | None) -> None:
     # Not at the top: the help would take five times as long.
     import asyncio  # noqa: PLC0415
 
+    from ...doctor.settings import unknown_variables  # noqa: PLC0415
     from ...server import serve as served  # noqa: PLC0415
     from ...storage.sqlite.base.library import without_memory_statistics  # noqa: PLC0415
     from ...telemetry import configure_logging  # noqa: PLC0415
@@ -32,6 +37,10 @@ def serve(**flags: str | None) -> None:
 
     chosen = chosen_settings(flags)
     configure_logging(chosen.log_level.upper())
+    for name, meant in unknown_variables(os.environ).items():
+        if meant:
+            fields = {"variable": name, "meant": meant}
+            log.warning("a variable is no setting, and changes nothing", extra=fields)
     without_memory_statistics()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(served(chosen))
