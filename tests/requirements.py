@@ -101,6 +101,7 @@ AGENTOPS = {
     "agentops:stats": "Totals of the project or of all; projects are always all.",
     "agentops:global:visibility": "Who sees global memories, endpoint by endpoint.",
     # The whole
+    "agentops:import:no-export": "A document that is no export is 400, named as what it is.",
     "agentops:import:dry-run": "With dry_run=true an import changes nothing and tells its plan.",
     # Known faults of the original
     "agentops:fault:long-prompts": "Long prompts match although not all of their words occur.",

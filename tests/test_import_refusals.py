@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from .requirements import requirement
 from .service import Service, observation, serving
 
 
@@ -107,6 +108,7 @@ def test_an_export_with_nothing_in_it_adds_nothing(service: Service, body: bytes
         (b"\x1f\x8b\x08", "this is compressed by gzip: decompress it first."),
     ],
 )
+@requirement("agentops:import:no-export")
 def test_what_is_no_export_is_refused_and_said_to_be_what_it_is(
     service: Service, body: bytes, sentence: str
 ) -> None:

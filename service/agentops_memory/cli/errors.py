@@ -87,10 +87,11 @@ HINTS = {
     "key alone.",
     "Unreachable": "See --url (or MEMORY_URL); without one the database file is used.",
     "UnexpectedAnswer": "See --url (or MEMORY_URL): something else may answer there.",
-    "Unauthenticated": "Put a key into MEMORY_API_KEY; `agentops-memory keys create` makes one.",
+    "Unauthenticated": "Put a key into MEMORY_API_KEY, or name its file with --key-file; "
+    "`agentops-memory keys create` makes one.",
     "Denied": "`agentops-memory keys list` tells what each key allows.",
-    "NotFound": "`agentops-memory search` shows the ids that there are; a --url names the service, "
-    "not a page of it.",
+    "NotFound": "`agentops-memory search` shows ids, and `agentops-memory projects list` projects; "
+    "a --url names the service, not a page of it.",
     "Conflict": "`agentops-memory history` shows what is stored by now.",
     "TooLarge": "MEMORY_MAX_UPLOAD of the service is the limit; on the file itself there is none.",
     "TooMany": "Wait some seconds, and try again.",

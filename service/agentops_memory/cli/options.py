@@ -32,7 +32,32 @@ def setting_options(*fields: str) -> Callable[[Command], Command]:
 
 def target_options(command: Command) -> Command:
     """The options that say where the memories are: at a service, or in the file of a tenant."""
-    return url_option(setting_options("db_path")(file_tenant_option(command)))
+    return url_option(key_file_option(setting_options("db_path")(file_tenant_option(command))))
+
+
+def service_options(command: Command) -> Command:
+    """The options of a command for operators that a running service has a route for."""
+    url = click.option("--url", metavar="URL", help="A running service, instead of its files here.")
+    return url(key_file_option(command))
+
+
+def without_route(command: Command) -> Command:
+    """Refuse the options of a service for a command that it has no route for."""
+
+    def refuse(context: click.Context, option: click.Parameter, value: str | None) -> None:
+        if value:
+            raise click.UsageError(
+                f"The service has no route for `{context.command_path}`: leave out "
+                f"{option.opts[0]}, and run it where the service keeps its data.",
+                context,
+            )
+
+    for name in ("--url", "--key-file"):
+        # Eager, or else a missing argument would be named first.
+        command = click.option(
+            name, hidden=True, expose_value=False, is_eager=True, callback=refuse
+        )(command)
+    return command
 
 
 def json_option(help: str = "Print JSON.") -> Callable[[Command], Command]:  # noqa: A002 - click's
@@ -46,6 +71,9 @@ def tenant_option(help: str) -> Callable[[Command], Command]:  # noqa: A002 - cl
 
 url_option = click.option(
     "--url", metavar="URL", help=f"A running service; its key is in {KEY}. [{URL}]"
+)
+key_file_option = click.option(
+    "--key-file", metavar="FILE", help=f"The file with the key of the service. [default: {KEY}]"
 )
 file_tenant_option = click.option("--tenant", metavar="NAME", help="Whose file. [default: default]")
 project_option = click.option(

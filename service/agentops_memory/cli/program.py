@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from agentops_memory_client.contract.errors import MemoryServiceError
+
 from .. import __version__
 from .errors import (
     FAILURES,
@@ -119,7 +121,8 @@ class _Program(click.Group):
         try:
             return super().invoke(ctx)
         except FAILURES as error:
-            fail(error, has_hint=ctx.invoked_subcommand in WITH_HINTS)
+            is_of_service = isinstance(error, MemoryServiceError)
+            fail(error, has_hint=is_of_service or ctx.invoked_subcommand in WITH_HINTS)
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Run under our own name, however the program was started."""

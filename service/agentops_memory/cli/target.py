@@ -16,10 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from ..domain.errors import StartRefused
-from ..settings.settings import Settings
-from .errors import NoDatabase, file_errors
+from ..files.atomic import os_errors_as
+from ..settings.settings import VARIABLES, Settings
+from .errors import FileRefused, NoDatabase, file_errors
 from .options import URL
 from .output import say
 
@@ -27,6 +29,10 @@ if TYPE_CHECKING:
     from agentops_memory_client.contract.service import MemoryService  # which needs pydantic
 
 T = TypeVar("T")
+
+OPTIONS = ("url", "db_path", "tenant", "key_file")
+OF_FILES = {"tenant", *(variable.field for variable in VARIABLES)}
+MOST_READ = 4096  # bytes of a key file; a key has fewer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,16 +42,49 @@ class Target:
     url: str | None
     db: str | None
     tenant: str | None
+    key_file: str | None
 
     @classmethod
     def of(cls, given: Mapping[str, str | None]) -> "Target":
         """What the options say; a file that they name goes before a url of the environment."""
-        url, db, tenant = (given[name] or None for name in ("url", "db_path", "tenant"))
+        url, db, tenant, key_file = (given[name] or None for name in OPTIONS)
         if url and (db or tenant):
             raise click.UsageError("--url is a service; --db and --tenant are of a file.")
         if not (db or tenant):
             url = url or os.environ.get(URL) or None
-        return cls(url=url, db=db, tenant=tenant)
+        if key_file and not url:
+            raise click.UsageError(f"--key-file holds the key of a service: add --url or {URL}.")
+        return cls(url=url, db=db, tenant=tenant, key_file=key_file)
+
+    @classmethod
+    def of_operator(cls, url: str | None, key_file: str | None) -> "Target | None":
+        """The service that a command for operators names; None for the files here.
+
+        MEMORY_URL does not count: it is there for agents, and an erasure does not follow it.
+        """
+        if not url:
+            if key_file:
+                raise click.UsageError("--key-file holds the key of a service: add --url.")
+            return None
+        context = click.get_current_context()
+        for option in context.command.params:
+            name, source = str(option.name), context.get_parameter_source(str(option.name))
+            if name in OF_FILES and source is ParameterSource.COMMANDLINE:
+                raise click.UsageError(f"--url is a service; {option.opts[0]} is of its files.")
+        return cls(url=url, db=None, tenant=None, key_file=key_file)
+
+    @property
+    def key(self) -> str | None:
+        """The key in the file; None for that of the environment."""
+        if self.key_file is None:
+            return None
+        unread = os_errors_as(FileRefused, f"{self.key_file} cannot be read")
+        with unread, Path(self.key_file).open("rb") as file:
+            text = file.read(MOST_READ)
+        key = text.decode(errors="replace").strip()
+        if not key or len(text) == MOST_READ:
+            raise FileRefused(f"{self.key_file} holds no key, which is one line.")
+        return key
 
     @property
     def settings(self) -> Settings:
@@ -77,7 +116,7 @@ def run_on_target(
     async def answered() -> T:
         target = Target.of(given)
         if target.url is not None:
-            opened = service_at(target.url)
+            opened = service_at(target)
         else:
             opened = _opened(target, may_make=may_make, may_be_missing=may_be_missing)
         async with opened as memories:
@@ -114,11 +153,11 @@ async def _opened(
             yield memories
 
 
-def service_at(url: str) -> AbstractAsyncContextManager["MemoryService"]:
-    """A running service, for the owner of the key that the environment has."""
+def service_at(target: Target) -> AbstractAsyncContextManager["MemoryService"]:
+    """A running service, for the owner of the key in the file or in the environment."""
     from agentops_memory_client import AsyncMemoryClient  # noqa: PLC0415
 
-    return AsyncMemoryClient.from_environment(url=url)
+    return AsyncMemoryClient.from_environment(url=target.url, key=target.key)
 
 
 @contextmanager

@@ -23,6 +23,7 @@ from ..options import (
     json_option,
     setting_options,
     tenant_option,
+    without_route,
     yes_option,
 )
 from ..output import confirm, counted, is_terminal, say, size
@@ -48,7 +49,7 @@ def agents() -> None:
 
 def _of_a_tenant(command: Command) -> Command:
     return setting_options("db_path", "keys_file", "seal_file")(
-        tenant_option("Whose agents.")(command)
+        tenant_option("Whose agents.")(without_route(command))
     )
 
 

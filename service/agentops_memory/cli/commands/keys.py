@@ -15,7 +15,7 @@ from ...domain.text.normalization import clean
 from ...domain.text.visible import printable
 from ...settings.parsing import duration
 from ..invocation import now, user
-from ..options import json_option, setting_options, tenant_option
+from ..options import Command, json_option, setting_options, tenant_option, without_route
 from ..output import say
 from ..place import Place, place_of
 from ..print_results import print_records
@@ -23,7 +23,9 @@ from ..print_results import print_records
 HEADINGS = ("ID", "NAME", "TENANT", "ROLE", "PROJECTS", "AGENTS", "CREATED", "STATE")
 ROLES = tuple(role.value for role in Role)
 
-_files = setting_options("db_path", "keys_file")
+
+def _files(command: Command) -> Command:
+    return setting_options("db_path", "keys_file")(without_route(command))
 
 
 @click.group()

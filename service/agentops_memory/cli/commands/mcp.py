@@ -17,7 +17,13 @@ from ...domain.text.normalization import clean
 from ...settings.settings import Settings
 from ...telemetry import Telemetry, configure_logging
 from ..errors import NoMcp, file_errors
-from ..options import PROJECT, file_tenant_option, setting_options, url_option
+from ..options import (
+    PROJECT,
+    file_tenant_option,
+    key_file_option,
+    setting_options,
+    url_option,
+)
 from ..place import chosen_settings, usable
 from ..target import Target, service_at
 
@@ -31,6 +37,7 @@ from ..target import Target, service_at
     help=f"The project that the agent works on. [{PROJECT}]",
 )
 @url_option
+@key_file_option
 @file_tenant_option
 @setting_options(
     "db_path", "allow_network_fs", "redaction_file", "tenant_quota", "dedupe_window",
@@ -38,14 +45,17 @@ from ..target import Target, service_at
     "tools", "context_limit", "auto_summarize", "auto_save", "auto_search",
     "log_level", "otlp_endpoint", "otlp_protocol",
 )  # fmt: skip
-def mcp(project: str, url: str | None, tenant: str | None, **flags: str | None) -> None:
+def mcp(
+    project: str, url: str | None, key_file: str | None, tenant: str | None, **flags: str | None
+) -> None:
     """Speak MCP through standard input and output, until the input ends.
 
     An agent's host starts it; nothing else is written to the output, and the
     log goes to standard error. Without a URL it works on the database file
     itself, which a service may be using meanwhile.
     """
-    target = Target.of({"url": url, "tenant": tenant, "db_path": flags["db_path"]})
+    where = {"url": url, "key_file": key_file, "tenant": tenant, "db_path": flags["db_path"]}
+    target = Target.of(where)
     with file_errors():
         chosen = chosen_settings(flags)
         name = project_name(clean(project))
@@ -79,6 +89,6 @@ def _opened(
 ) -> AbstractAsyncContextManager[MemoryService]:
     """As any command opens memories; but logged and traced, and the file may be made."""
     if target.url is not None:
-        return service_at(target.url)
+        return service_at(target)
     _, tenant = usable(target.flags, target.tenant, may_make=True)
     return opened_here(settings, telemetry, tenant)

@@ -1,10 +1,11 @@
 """`projects`: the projects of a tenant, listed, renamed, merged and erased at the terminal."""
 
+import asyncio
 import json
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -20,16 +21,26 @@ from ..options import (
     Command,
     dry_run_option,
     json_option,
+    service_options,
     setting_options,
     tenant_option,
+    without_route,
     yes_option,
 )
 from ..output import confirm, is_terminal, say
 from ..place import Place, finish, on_tenant, place_of
 from ..print_results import print_records
+from ..target import Target
+
+if TYPE_CHECKING:
+    from ..project_routes import ProjectRoutes
 
 T = TypeVar("T")
 
+RECEIPT = (
+    "id", "kind", "project", "observations", "revisions", "sessions", "erased_at", "bytes_gone_at",
+    "copies_not_reached",
+)  # fmt: skip
 HEADINGS = ("PROJECT", "OBSERVATIONS", "SESSIONS", "CHANGED")
 
 
@@ -39,6 +50,7 @@ def projects() -> None:
 
     A service may be running on the file meanwhile; it sees what is changed
     from the next request on. Every change adds a line to the audit file.
+    With --url the service itself lists and erases.
     """
 
 
@@ -47,17 +59,24 @@ def _of_a_tenant(command: Command) -> Command:
 
 
 @projects.command("list", short_help="Show the projects.")
+@service_options
 @_of_a_tenant
 @json_option()
-def list_(as_json: bool, **where: str | None) -> None:
-    """Show the projects with their live observations and their newest change."""
-    listed = _run(where, lambda projects, caller: projects.list(caller))
-    shown = [*map(_listed, listed)]
+def list_(as_json: bool, url: str | None, key_file: str | None, **where: str | None) -> None:
+    """Show the projects with their live observations and their newest change.
+
+    A service does not say when they changed.
+    """
+    if service := Target.of_operator(url, key_file):
+        shown = _on_service(service, lambda routes: routes.list_projects())
+    else:
+        shown = [*map(_listed, _run(where, lambda projects, caller: projects.list(caller)))]
     rows = [["" if cell is None else cell for cell in it.values()] for it in shown]
     print_records(shown, HEADINGS, rows, as_json=as_json)
 
 
 @projects.command(short_help="Give a project another name.")
+@without_route
 @_of_a_tenant
 @click.argument("project")
 @click.argument("new")
@@ -73,6 +92,7 @@ def rename(project: str, new: str, dry_run: bool, as_json: bool, **where: str | 
 
 
 @projects.command(short_help="Move all of a project into another.")
+@without_route
 @_of_a_tenant
 @click.argument("project")
 @click.argument("into")
@@ -92,7 +112,7 @@ def merge(
     plan = _run(where, lambda it, caller: it.plan_merge(caller, source, target))
     if not dry_run:
         if not is_meant:
-            _ask(f"merge {source} into {target}", plan.extent)
+            _ask(f"merge {source} into {target}", _moved(plan.extent))
         plan = _run(where, lambda it, caller: it.merge(caller, source, target))
     counts = {**_moved(plan.extent), "same_keys": plan.same_keys}
     fields = {"project": source, "into": target, **counts}
@@ -100,29 +120,50 @@ def merge(
 
 
 @projects.command(short_help="Erase a project for good.")
+@service_options
 @_of_a_tenant
 @click.argument("project")
 @dry_run_option
 @yes_option
 @json_option()
-def erase(project: str, dry_run: bool, is_meant: bool, as_json: bool, **where: str | None) -> None:
+def erase(
+    *,
+    project: str,
+    dry_run: bool,
+    is_meant: bool,
+    as_json: bool,
+    url: str | None,
+    key_file: str | None,
+    **where: str | None,
+) -> None:
     """Erase PROJECT: its observations with their history, its sessions, its global memories.
 
     Others save meanwhile. At the end nothing of it is in the file, and the
     receipt says what went. One that was interrupted goes on when it is repeated.
     """
-    name = _name(project)
+    name, service = _name(project), Target.of_operator(url, key_file)
     if dry_run or not is_meant:
-        extent = _run(where, lambda it, caller: it.plan_erasure(caller, name))
-    if dry_run:
-        fields = {"project": name, **_removed(extent)}
-        _print_done(fields, f"erase {name}", dry_run=True, as_json=as_json)
-        return
-    if not is_meant:
-        _ask(f"erase {name} for good", extent)
-    place = place_of(where)
-    receipt, still = _run(where, partial(_erased, place, name))
-    _print_receipt(receipt, still, as_json=as_json)
+        if service:
+            plan = _on_service(service, lambda routes: routes.plan_erasure(name))
+        else:
+            extent = _run(where, lambda it, caller: it.plan_erasure(caller, name))
+            plan = {"project": name, **_removed(extent)}
+        if dry_run:
+            _print_done(plan, f"erase {name}", dry_run=True, as_json=as_json)
+            return
+        _ask(f"erase {name} for good", plan)
+    if service:
+        answer = _on_service(service, lambda routes: routes.erase(name))
+        receipt = {field: answer.get(field) for field in RECEIPT}
+        later = f"`GET /erasures/{receipt['id']}` says when its bytes have left the storage."
+        still = None if receipt["bytes_gone_at"] else later
+    else:
+        erased, still = _run(where, partial(_erased, place_of(where), name))
+        receipt = _shown(erased)
+    if as_json:
+        click.echo(json.dumps(receipt))
+    else:
+        _print_receipt(receipt, still)
 
 
 async def _erased(
@@ -154,12 +195,23 @@ def _run(where: Mapping[str, str | None], work: Callable[[Projects, Caller], Awa
     )
 
 
+def _on_service(service: Target, work: Callable[["ProjectRoutes"], Awaitable[T]]) -> T:
+    """What the routes of a service answer."""
+    from ..project_routes import ProjectRoutes  # noqa: PLC0415 - the commands on files load no HTTP
+
+    async def worked() -> T:
+        async with ProjectRoutes.from_environment(url=service.url, key=service.key) as routes:
+            return await work(routes)
+
+    return asyncio.run(worked())
+
+
 def _name(text: str) -> Project:
     return project_name(clean(text))
 
 
-def _ask(what: str, extent: Extent) -> None:
-    counts = f"{extent.memories} observations and {extent.sessions} sessions"
+def _ask(what: str, fields: Mapping[str, object]) -> None:
+    counts = f"{fields['observations']} observations and {fields['sessions']} sessions"
     confirm(f"Really {printable(what)}, with {counts}?")
 
 
@@ -195,26 +247,26 @@ def _print_done(fields: Mapping[str, object], what: str, *, dry_run: bool, as_js
     click.echo(f"{done} {printable(what)}: {counts}.")
 
 
-def _print_receipt(receipt: Receipt, still: str | None, *, as_json: bool) -> None:
+def _shown(receipt: Receipt) -> dict[str, object]:
     of = receipt.erasure
-    gone = of.bytes_gone_at and rendered(of.bytes_gone_at)
-    if as_json:
-        fields = {
-            "id": of.id,
-            "kind": of.kind.value,
-            "project": of.project,
-            "observations": of.observations,
-            "revisions": of.revisions,
-            "sessions": of.sessions,
-            "erased_at": rendered(of.erased_at),
-            "bytes_gone_at": gone,
-            "copies_not_reached": receipt.copies_not_reached,
-        }
-        click.echo(json.dumps(fields))
-        return
+    return {
+        "id": of.id,
+        "kind": of.kind.value,
+        "project": of.project,
+        "observations": of.observations,
+        "revisions": of.revisions,
+        "sessions": of.sessions,
+        "erased_at": rendered(of.erased_at),
+        "bytes_gone_at": of.bytes_gone_at and rendered(of.bytes_gone_at),
+        "copies_not_reached": receipt.copies_not_reached,
+    }
+
+
+def _print_receipt(receipt: Mapping[str, Any], still: str | None) -> None:
     click.echo(
-        f"Erased {printable(of.project)}: {of.observations} observations, {of.revisions} "
-        f"revisions, {of.sessions} sessions.\nReceipt: {of.id}\n"
-        f"{still or f'Its bytes have left the file at {gone}.'} Not reached: "
-        f"{'; '.join(receipt.copies_not_reached)}."
+        f"Erased {printable(receipt['project'])}: {receipt['observations']} observations, "
+        f"{receipt['revisions']} revisions, {receipt['sessions']} sessions.\n"
+        f"Receipt: {receipt['id']}\n"
+        f"{still or 'Its bytes have left the file at {bytes_gone_at}.'.format(**receipt)} "
+        f"Not reached: {'; '.join(receipt['copies_not_reached'])}."
     )

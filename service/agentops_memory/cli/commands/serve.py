@@ -4,12 +4,15 @@ import http.client
 import logging
 import os
 import sys
+from datetime import timedelta
 from typing import Any
 
 import click
 
 from ...settings.settings import settings
-from ..options import setting_options
+from ..errors import fail
+from ..options import service_options, setting_options
+from ..target import Target
 
 log = logging.getLogger(__name__)
 
@@ -55,9 +58,13 @@ def _loop_factory() -> Any:
 
 
 @click.command()
+@service_options
 @setting_options()
-def health(**flags: str | None) -> None:
-    """Exit with 0 if the service that these settings describe is healthy, else with 1."""
+def health(url: str | None, key_file: str | None, **flags: str | None) -> None:
+    """Exit with 0 if a service is healthy, else with 1: that at URL, or that of these settings."""
+    if target := Target.of_operator(url, key_file):
+        _require_healthy(target)
+        return
     address = settings(flags=flags).listen
     host = address.host or "127.0.0.1"
     connection = http.client.HTTPConnection(host, address.port, timeout=TIMEOUT)
@@ -69,3 +76,15 @@ def health(**flags: str | None) -> None:
     finally:
         connection.close()
     sys.exit(0 if is_healthy else 1)
+
+
+def _require_healthy(target: Target) -> None:
+    from agentops_memory_client import MemoryClient, MemoryServiceError  # noqa: PLC0415 - as above
+
+    try:
+        with MemoryClient.from_environment(
+            url=target.url, key=target.key, timeout=timedelta(seconds=TIMEOUT), retries=0
+        ) as service:
+            service.health()
+    except MemoryServiceError as error:
+        fail(error, has_hint=False)

@@ -14,7 +14,14 @@ from ...domain.model.access import Caller, TenantId, tenant_id
 from ...domain.ports.engine import Engine
 from ...domain.transfer.transfer import Transfer
 from ..invocation import now, user
-from ..options import dry_run_option, json_option, setting_options, yes_option
+from ..options import (
+    Command,
+    dry_run_option,
+    json_option,
+    setting_options,
+    without_route,
+    yes_option,
+)
 from ..output import confirm, say
 from ..output_file import refuse_own, written
 from ..place import Place, on_tenant, place_of
@@ -23,7 +30,9 @@ from ..print_results import print_records
 HEADINGS = ("TENANT", "BYTES", "OBSERVATIONS", "SESSIONS", "STORES", "KEYS")
 COUNTS = ("observations", "sessions", "stores")
 
-_files = setting_options("db_path", "keys_file")
+
+def _files(command: Command) -> Command:
+    return setting_options("db_path", "keys_file")(without_route(command))
 
 
 @click.group()

@@ -1,0 +1,55 @@
+"""The routes of a running service for its projects: what commands for operators use of them."""
+
+import json
+from datetime import timedelta
+from typing import Any
+
+from agentops_memory_client import AsyncMemoryClient
+from agentops_memory_client.contract.call import Call
+from agentops_memory_client.contract.reading import Headers
+from agentops_memory_client.contract.service import awaiting
+
+LONGEST = timedelta(hours=1)  # until the answer to an erasure; a repeated one goes on
+
+
+def _read(body: bytes, _: Headers) -> dict[str, Any]:
+    fields: dict[str, Any] = json.loads(body)
+    return fields
+
+
+def _deletion(project: str, **more: str) -> Call[dict[str, Any]]:
+    return Call(
+        operation="delete_project", method="DELETE", path=("projects", project), read=_read,
+        query={"hard": "true", **more}, within=LONGEST,
+    )  # fmt: skip
+
+
+def plan_erasure(project: str) -> Call[dict[str, Any]]:
+    """What the erasure of a project would remove; NotFound if there is no such project."""
+    return _deletion(project, dry_run="true")
+
+
+def erase(project: str) -> Call[dict[str, Any]]:
+    """Erase a project for good; the receipt."""
+    return _deletion(project)
+
+
+class ProjectRoutes(AsyncMemoryClient):
+    """A client that also lists and erases projects."""
+
+    plan_erasure = awaiting(plan_erasure)
+    erase = awaiting(erase)
+
+    async def list_projects(self) -> list[dict[str, object]]:
+        """The projects, as `projects list` shows them but for when they changed."""
+        names = (await self.stats()).projects
+        counts = [await self.stats(name) for name in names]
+        return [
+            {
+                "project": name,
+                "observations": count.total_observations,
+                "sessions": count.total_sessions,
+                "changed_at": None,
+            }
+            for name, count in zip(names, counts, strict=True)
+        ]
