@@ -10,7 +10,7 @@ OPENWOP = {
     "OW-7": "401 is the same without a working key; 403 for the role tells the scope in details.",
     "OW-8": "Roles: reader reads, writer writes, admin forgets and applies.",
     "OW-9": "A key with project patterns is 403 everywhere below /v1, existing or not.",
-    "OW-10": "429 has Retry-After and retryAfterMs; runs, secrets and ends are never limited.",
+    "OW-10": "429 has Retry-After and retryAfterMs; the start and end of a run are never limited.",
     "OW-11": "A body over 1 MiB is 413; what is no exact JSON is 400; nothing is 500.",
     "OW-12": "Validation names every field at fault; unknown fields are ignored; null is absent.",
     "OW-13": "An idempotency key: one effect, the same answer; another body 409; by operation.",
@@ -107,4 +107,5 @@ OPENWOP = {
     "OW-104": "The adapter: () and None for unknown; snapshot in a run; failed on an exception.",
     "OW-105": "memory_degradation is right for every shape and advertisement of the dimensions.",
     "OW-106": "The aims of §14 hold, by a benchmark whose command stands beside the figures.",
+    "OW-107": "What a tenant's runs register as secrets has a bound in bytes; 429 beyond.",
 }

@@ -20,6 +20,8 @@ EXAMPLES = settings(
     suppress_health_check=list(HealthCheck),
 )  # fmt: skip
 
+MARK = "[REDACTED:"
+
 _NUMBERS = count()
 
 
@@ -63,7 +65,8 @@ def page(host: Host, **query: object) -> Json:
     """A whole answer of the list."""
     answer: Json = ok(host.ask("GET", "/memory", params={"memoryRef": host.ref, **query}))
     assert answer.keys() - {"next"} == {"memoryRef", "entries"}
-    assert answer["memoryRef"] == host.ref
+    if MARK not in answer["memoryRef"]:  # which stands for a secret in a ref
+        assert answer["memoryRef"] == host.ref
     return answer
 
 

@@ -163,7 +163,7 @@ def test_a_ref_of_another_tenant_is_none_of_a_run(host: Host) -> None:
 
 
 @requirement("OW-10")
-def test_runs_secrets_and_ends_are_never_limited(tmp_path: Path) -> None:
+def test_the_start_and_the_end_of_runs_are_never_limited(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     token = made_key(path, "writer")
     with (
@@ -179,8 +179,7 @@ def test_runs_secrets_and_ends_are_never_limited(tmp_path: Path) -> None:
         details = late.json()["details"]
         assert (wait - 1) * 1000 < details["retryAfterMs"] <= wait * 1000
         assert details["scope"] == "key"
-        for number in range(5):
-            run.register(f"s{number}", f"hunter2-{number}")
+        for _ in range(5):
             ok(opened(host, runId="r1"), 200)
             ok(opened(host), 201)
         assert run.end()["status"] == "completed"

@@ -6,6 +6,7 @@ import base64
 import re
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from hashlib import sha256
 
 import pytest
@@ -22,6 +23,7 @@ from agentops_memory.domain.memories.redactor import (
 )
 from agentops_memory.domain.secrets import shapes
 from agentops_memory.domain.secrets.redaction import (
+    DEFAULT_RULES,
     KINDS,
     LONGEST_VALUE,
     Redacted,
@@ -895,19 +897,20 @@ def test_a_registry_has_the_values_of_each_run_until_it_is_forgotten() -> None:
 
 def test_a_registry_has_the_values_of_a_tenant_each_once() -> None:
     registry = Registry()
+    rules = partial(registry.rules, "default", DEFAULT_RULES)
     registry.register(ADA, "pw", "hunter22")
     registry.register(BOB, "pw", "hunter22")
-    assert registry.all_of("default") == (("pw", "hunter22"),)
+    assert rules().values == (("pw", "hunter22"),)
 
     registry.register(BOB, "pw", "swordfish")
     registry.register(RunKey(tenant="other", run="ada"), "pw", "hers only")
 
-    assert registry.all_of("default") == (("pw", "hunter22"), ("pw", "swordfish"))
-    assert registry.all_of("default") is registry.all_of("default")
+    assert rules().values == (("pw", "hunter22"), ("pw", "swordfish"))
+    assert rules() is rules()
     registry.forget(BOB)
-    assert registry.all_of("default") == (("pw", "hunter22"),)
+    assert rules().values == (("pw", "hunter22"),)
     registry.forget(ADA)
-    assert registry.all_of("default") == ()
+    assert rules().values == ()
 
 
 def test_a_run_has_room_for_so_many_values_and_takes_known_ones_again() -> None:
@@ -947,12 +950,12 @@ def test_threads_register_without_losing_a_value() -> None:
     def register(thread: int) -> None:
         for n in range(25):
             registry.register(ADA, "pw", f"hunter22-{thread}-{n}")
-            registry.all_of("default")
+            registry.rules("default", DEFAULT_RULES)
 
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(register, range(8)))
 
-    assert len(registry.all_of("default")) == len(registry.values(ADA)) == 200
+    assert len(registry.rules("default", DEFAULT_RULES).values) == len(registry.values(ADA)) == 200
 
 
 def test_kinds_can_be_named_in_a_placeholder_and_nothing_finds_them() -> None:

@@ -25,7 +25,7 @@ from .domain.hosts.runs import Runs
 from .domain.lifecycle.projects import Projects
 from .domain.lifecycle.receipts import Erasures
 from .domain.memories.memories import Memories
-from .domain.memories.redactor import Redaction, RulesOf
+from .domain.memories.redactor import Redaction, Registry, RulesOf
 from .domain.memories.reviews import Reviews
 from .domain.memories.sessions import Sessions
 from .domain.model.access import Caller
@@ -59,7 +59,9 @@ class Wiring:
     def of(cls, settings: Settings, telemetry: Telemetry, clock: Callable[[], datetime]) -> Self:
         exceptions = RedactionFile(settings.redaction_file)
         exceptions.read()
-        redaction = Redaction(exceptions=exceptions.rules)
+        redaction = Redaction(
+            exceptions=exceptions.rules, registry=Registry(settings.max_run_secrets)
+        )
         return cls(
             settings=settings,
             telemetry=telemetry,
@@ -128,6 +130,7 @@ class Wiring:
                     timeout=settings.recall_limit,
                 )
             ),
+            redaction=self.redaction,
             runs=Runs(engine=engine, redaction=self.redaction),
             commitments=count(
                 Commitments(

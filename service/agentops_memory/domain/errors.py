@@ -49,13 +49,14 @@ class Denied(Refusal):
 
 
 class TooMany(Refusal):
-    """The caller has asked too often; the same request succeeds after some seconds."""
+    """The key, or the tenant, asks too much; the same request may succeed after some seconds."""
 
     code = "too_many"
 
-    def __init__(self, sentence: str, retry_after: int = 1) -> None:
+    def __init__(self, sentence: str, retry_after: int = 1, scope: str = "key") -> None:
         super().__init__(sentence)
         self.retry_after = retry_after  # seconds
+        self.scope = scope  # whose limit it is: "key" or "tenant"
 
 
 class OverQuota(Refusal):

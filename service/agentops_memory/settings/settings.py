@@ -32,8 +32,7 @@ class Settings(DatabaseSettings):
     ))
     lock_wait: timedelta = field(metadata=variable(
         "MEMORY_LOCK_WAIT", "--lock-wait", "DURATION", parsing.duration, "30s",
-        help="How long to wait at the start for another service to let go of the database; 0 means "
-        "not at all.",
+        help="How long to wait at the start while another service has the database; 0: not at all.",
     ))
     allow_network_fs: bool = field(metadata=variable(
         "MEMORY_ALLOW_NETWORK_FS", "--allow-network-fs", "SWITCH", parsing.switch, "off",
@@ -131,8 +130,7 @@ class Settings(DatabaseSettings):
     ))
     keep_events: timedelta = field(metadata=variable(
         "MEMORY_KEEP_EVENTS", "--keep-events", "TIME", parsing.retention, "30d",
-        help="How long events of agents' memory, and of runs after their end, are kept; 0 means "
-        "for ever.",
+        help="How long events of agents, and of runs after their end, are kept; 0: for ever.",
     ))
     keep_archives: timedelta = field(metadata=variable(
         "MEMORY_KEEP_ARCHIVES", "--keep-archives", "TIME", parsing.retention, "0",
@@ -144,13 +142,15 @@ class Settings(DatabaseSettings):
     ))
     keep_log: timedelta = field(metadata=variable(
         "MEMORY_KEEP_LOG", "--keep-log", "TIME", parsing.retention, "0",
-        help="How long logs of intents, with their archives, and finished tasks are kept; 0 means "
-        "for ever.",
+        help="How long logs of intents, and finished tasks, are kept; 0 means for ever.",
+    ))
+    max_run_secrets: int = field(metadata=variable(  # bytes
+        "MEMORY_MAX_RUN_SECRETS", "--max-run-secrets", "SIZE", parsing.size, "64MiB",
+        help="Maximum memory for the secret values that the runs of a tenant register.",
     ))
     openwop_seams: bool = field(metadata=variable(
         "MEMORY_OPENWOP_SEAMS", "--openwop-seams", "SWITCH", parsing.switch, "off",
-        help="Whether the routes that a conformance suite of OpenWOP drives are served; on, the "
-        "service needs a key.",
+        help="Whether the conformance seams of OpenWOP are served; on, the service needs a key.",
     ))
     backup_dir: Path | None = field(metadata=variable(
         "MEMORY_BACKUP_DIR", "--backup-dir", "FOLDER", parsing.optional_file,

@@ -1,6 +1,6 @@
 """What the service says about itself: log lines, and spans and measurements over OTLP."""
 
-from .logs import OwnText, Requests, configure_logging, hide_by, hide_too
+from .logs import OwnText, Requests, configure_logging, hidden, hide_by, hide_too
 from .metrics import Metrics, counted
 from .spans import Cut, Telemetry, annotate, events
 from .step_spans import traced
@@ -15,6 +15,7 @@ __all__ = [
     "configure_logging",
     "counted",
     "events",
+    "hidden",
     "hide_by",
     "hide_too",
     "traced",

@@ -29,6 +29,7 @@ from ...domain.hosts.seeding import Seeding
 from ...domain.lifecycle.projects import Projects
 from ...domain.lifecycle.receipts import Erasures
 from ...domain.memories.memories import Memories
+from ...domain.memories.redactor import Redaction
 from ...domain.memories.reviews import Reviews
 from ...domain.memories.sessions import Sessions
 from ...domain.model.access import Caller, Role, TenantId
@@ -138,6 +139,7 @@ class Services:
     participants: Participants
     tasks: Tasks
     ref_entries: RefEntries  # of hosts
+    redaction: Redaction
     runs: Runs
     commitments: Commitments
     passes: Passes

@@ -9,6 +9,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from ...domain.errors import Refusal
+from ...telemetry import hidden
 from .bodies import JSON
 from .refusals import Refusals
 
@@ -18,9 +19,9 @@ _SANE = re.compile(r"[!-~]{1,128}")  # visible ASCII
 
 
 def request_id(headers: Mapping[str, str]) -> str:
-    """The id that the client gave the request; a fresh one if it gave none, or a strange one."""
+    """The id that the client gave the request; a fresh one for none, a strange or a secret one."""
     given = headers.get(REQUEST_ID, "")
-    return given if _SANE.fullmatch(given) else str(uuid4())
+    return given if _SANE.fullmatch(given) and hidden(given) == given else str(uuid4())
 
 
 class Refused(Response):

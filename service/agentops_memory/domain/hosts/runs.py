@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 
-from ..errors import BadFields, Invalid
+from ..errors import BadFields, Invalid, OverQuota, TooMany
 from ..memories.idempotency import IdempotentRequest, idempotent
 from ..memories.limits import require_margin
 from ..memories.redactor import Redaction, Redactor, RunKey
@@ -82,20 +82,27 @@ class Runs:
         """Let a value be a secret in all that the tenant writes until the run ends.
 
         False for one so short that it stands in words. What is put once this has answered is
-        without it, whenever it was sent. RunEnded; Invalid, OverQuota.
+        without it, whenever it was sent. RunEnded; Invalid, OverQuota, TooMany.
         """
         caller.require(Role.WRITER)
         caller.require_refs()
         key, names = RunKey(tenant=caller.tenant, run=run), {"secretId": secret, "runId": run}
         await self.engine.write(caller, hear_run, run)  # lest it is idle when the value comes
+        registry = self.redaction.registry
+        if registry.occurs_in(caller.tenant, secret):  # it is answered, and stored
+            raise BadFields([("secretId", "holds a registered value")])
         if len(value.strip()) < SHORTEST_VALUE:
             return False
         # Both stand in answers, one of them in place of the value.
         if faults := [(name, "holds the value") for name, it in names.items() if value in it]:
             raise BadFields(faults)
-        registry = self.redaction.registry
+        register = partial(registry.register, key, secret, value)
         try:
-            registry.register(key, secret, value)
+            try:
+                register()
+            except (OverQuota, TooMany):  # runs that another process has ended may hold the room
+                await self.drop_idle(caller, timedelta())
+                register()
         except Invalid as refusal:
             raise BadFields([("value", "is none that can be registered")]) from refusal
         try:
@@ -161,8 +168,8 @@ class Runs:
     async def drop_idle(self, caller: Caller, idle: timedelta) -> None:
         """Forget the values of runs in which nothing was done for so long, or that have ended."""
         registry = self.redaction.registry
-        for key in registry.runs(caller.tenant):
-            if await self.engine.read(caller, is_over, RunId(key.run), idle):
+        if keys := registry.runs(caller.tenant):
+            for key in await self.engine.read(caller, over, keys, idle):
                 registry.forget(key)
 
 
@@ -274,6 +281,10 @@ def _forked_again(tx: Transaction, ids: Ids, _: RunId, __: int) -> Run:
     tx.caller.require_refs()
     run = known_run(tx, RunId(str(ids["run"])))
     return replace(run, status=RunStatus(str(ids["status"])))
+
+
+def over(tx: Transaction, keys: Sequence[RunKey], idle: timedelta) -> Sequence[RunKey]:
+    return [key for key in keys if is_over(tx, RunId(key.run), idle)]
 
 
 def is_over(tx: Transaction, run: RunId, idle: timedelta) -> bool:

@@ -3,11 +3,11 @@
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from itertools import chain
+from sys import getsizeof
 from threading import Lock
 
-from ..errors import Invalid, OverQuota
+from ..errors import Invalid, OverQuota, TooMany
 from ..model.access import Caller, TenantId
 from ..model.memory import Change, Draft, Memory, Session, SessionId, Text
 from ..secrets.redaction import DEFAULT_RULES, Redacted, Rules, require_registrable
@@ -30,6 +30,16 @@ SHORT, MOST_SHORT = 64, 4096  # characters of a text that is remembered, and how
 LONGEST_ID = 256  # characters of a registered value's id
 MOST_VALUES = 256  # of a run
 MOST_RUNS = 1000  # of a tenant
+MOST_BYTES = 64 * 1024 * 1024  # of a tenant, unless a setting says otherwise
+
+# Bytes that are held beside the strings themselves, measured by tracemalloc on 64-bit CPython:
+# of a value its pair, its place in dictionaries and the name in its placeholder (165 to 590), of a
+# run with values its key and its dictionary (up to 850). Rounded up.
+VALUE_OVERHEAD, RUN_OVERHEAD = 640, 1024
+
+# Seconds after which a refused registration may be repeated. When a run ends is not known; the
+# clients' three attempts of ten seconds leave room for two pauses of this length.
+RETRY_AFTER = 5
 
 RulesOf = Callable[[Caller], Rules]
 """The redaction rules for what a caller writes."""
@@ -49,40 +59,63 @@ class RunKey:
 
 
 class Registry:
-    """The values registered for runs, in memory only. Thread-safe."""
+    """The values registered for runs, in memory only. Thread-safe.
 
-    def __init__(self) -> None:
+    Those of one tenant take at most `most` bytes, overheads included.
+    """
+
+    def __init__(self, most: int = MOST_BYTES) -> None:
         self._lock = Lock()
-        self._tenants: dict[str, dict[RunKey, dict[tuple[str, str], None]]] = {}
-        self._all: dict[str, tuple[tuple[str, str], ...]] = {}
+        self._most = most
+        self._tenants: dict[str, dict[RunKey, dict[tuple[str, str], int]]] = {}  # with their sizes
+        self._sizes: Counter[str] = Counter()
+        self._rules: dict[str, tuple[Rules, Rules]] = {}  # without and with the values
 
     def register(self, run: RunKey, value_id: str, value: str) -> None:
         """Register a value for redaction from now on; idempotent.
 
         Invalid for a value that is too short, too long or contains a placeholder; OverQuota
-        when the run has too many values or the tenant too many runs.
+        when the run has too many values or the tenant too many runs; TooMany when the values
+        of the tenant would take more memory than they may.
         """
         require_registrable(value)
         if len(value_id) > LONGEST_ID:
             raise Invalid(f"The id of a registered value has at most {LONGEST_ID} characters.")
+        size = getsizeof(value_id) + getsizeof(value) + VALUE_OVERHEAD
+        if size + RUN_OVERHEAD > self._most:
+            raise Invalid("A registered value is not larger than all values of a tenant may be.")
         with self._lock:
-            runs = self._tenants.setdefault(run.tenant, {})
-            if run not in runs and len(runs) >= MOST_RUNS:
+            runs = self._tenants.get(run.tenant, {})
+            values = runs.get(run, {})
+            if (value_id, value) in values:
+                return
+            if not values and len(runs) >= MOST_RUNS:
                 raise OverQuota(f"At most {MOST_RUNS} runs register values at a time.")
-            values = runs.setdefault(run, {})
-            if (value_id, value) not in values and len(values) >= MOST_VALUES:
+            if len(values) >= MOST_VALUES:
                 raise OverQuota(f"A run registers at most {MOST_VALUES} values.")
-            values[value_id, value] = None
-            self._all.pop(run.tenant, None)
+            added = size if values else size + RUN_OVERHEAD
+            if self._sizes[run.tenant] + added > self._most:
+                raise TooMany(
+                    f"The values that the runs of this tenant have registered take {self._most:,} "
+                    "bytes of memory, which is all they may; the end of a run makes room.",
+                    RETRY_AFTER,
+                    scope="tenant",
+                )
+            values[value_id, value] = size
+            self._tenants.setdefault(run.tenant, runs)[run] = values
+            self._sizes[run.tenant] += added
+            self._rules.pop(run.tenant, None)
 
     def forget(self, run: RunKey) -> None:
         """Drop the values of a run, if it has any."""
         with self._lock:
             runs = self._tenants.get(run.tenant, {})
-            runs.pop(run, None)
+            if run not in runs:
+                return
+            self._sizes[run.tenant] -= sum(runs.pop(run).values()) + RUN_OVERHEAD
+            self._rules.pop(run.tenant, None)
             if not runs:
-                self._tenants.pop(run.tenant, None)
-            self._all.pop(run.tenant, None)
+                del self._tenants[run.tenant], self._sizes[run.tenant]
 
     def runs(self, tenant: str) -> tuple[RunKey, ...]:
         """The runs of a tenant that have values."""
@@ -98,15 +131,26 @@ class Registry:
         """How many values each id of a run has."""
         return Counter(value_id for value_id, _ in self.values(run))
 
-    def all_of(self, tenant: str) -> tuple[tuple[str, str], ...]:
-        """The distinct (id, value) pairs of a tenant's runs; the same tuple until one changes."""
+    def occurs_in(self, tenant: str, text: str) -> bool:
+        """Whether a value of a tenant's runs occurs in the text."""
+        with self._lock:
+            pairs = chain.from_iterable(self._tenants.get(tenant, {}).values())
+            return any(value in text for _, value in pairs)
+
+    def rules(self, tenant: str, without: Rules) -> Rules:
+        """The rules with each distinct pair of a tenant's runs; the same until one changes.
+
+        They are kept here, and nowhere else: a value that is forgotten leaves the memory.
+        """
         with self._lock:
             if tenant not in self._tenants:
-                return ()
-            if tenant not in self._all:
+                return without
+            known = self._rules.get(tenant)
+            if known is None or known[0] != without:
                 runs = self._tenants[tenant].values()
-                self._all[tenant] = tuple(dict.fromkeys(chain.from_iterable(runs)))
-            return self._all[tenant]
+                values = tuple(dict.fromkeys(chain.from_iterable(runs)))
+                known = self._rules[tenant] = without, replace(without, values=values)
+            return known[1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,14 +166,13 @@ class Redaction:
 
     def rules(self, caller: Caller) -> Rules:
         """The rules for what a caller writes, and for what is said of its requests."""
-        rules = self.exceptions(caller.tenant)
-        values = self.registry.all_of(caller.tenant)
-        return _with_values(rules, values) if values else rules
+        return self.registry.rules(caller.tenant, self.exceptions(caller.tenant))
 
-
-@lru_cache(64)
-def _with_values(rules: Rules, values: tuple[tuple[str, str], ...]) -> Rules:
-    return replace(rules, values=values)
+    def echo(self, caller: Caller, text: str) -> str:
+        """A text of a request as its answer may repeat it: without registered values."""
+        if not self.registry.occurs_in(caller.tenant, text):
+            return text
+        return self.rules(caller).redacted(text).text
 
 
 @dataclass(slots=True)

@@ -85,6 +85,7 @@ class AsyncRun:
 
         False for one under 8 characters, which stays as it is. To be said before
         anything that could hold the value is put, and again by a process that resumes the run.
+        TooMany while the runs of the tenant hold as many bytes of values as they may.
         """
         self._secrets[secret_id, value] = None  # known, also if the answer is lost
         try:

@@ -10,6 +10,7 @@ from ....domain.hosts.commitments import Commitments
 from ....domain.hosts.entries import RefEntries
 from ....domain.hosts.runs import Runs
 from ....domain.memories.idempotency import IdempotentRequest
+from ....domain.memories.redactor import Redaction
 from ....domain.model.access import Caller
 from ....domain.model.hosts.runs import RunId, RunStatus
 from ....domain.model.space import MemoryRef
@@ -33,19 +34,21 @@ class OpenWop:
     entries: RefEntries
     runs: Runs
     commitments: Commitments
+    redaction: Redaction
 
     async def list_entries(self, request: Request) -> Response:
         asked = Asked(request)
         ref, run, query = asked.ref(), asked.run(), asked.listing()
         asked.done()
         noted(ref, run=run)
-        page = await self.entries.list(current_caller(request), ref, query, run)
+        caller = current_caller(request)
+        page = await self.entries.list(caller, ref, query, run)
         shown = fitting(written(wire.entry(each)) for each in page.entries)
         annotate({"memory.result_count": len(shown)})
         has_more = page.has_more or len(shown) < len(page.entries)
         last = page.entries[len(shown) - 1] if shown and has_more else None
         following = {} if last is None else {"next": last.cursor}
-        return _list("entries", shown, {"memoryRef": ref, **following})
+        return _list("entries", shown, {"memoryRef": self.redaction.echo(caller, ref), **following})
 
     async def get_entry(self, request: Request) -> Response:
         asked, id_ = Asked(request), entry_in_path(request)
@@ -72,7 +75,9 @@ class OpenWop:
         noted(ref, run=run, entry=id_)
         caller, idempotency = await asked_once(request, "delete")
         await self.entries.delete(caller, ref, id_, run, idempotency=idempotency)
-        return answered({"memoryRef": ref, "memoryId": id_, "removed": True})
+        return answered(
+            {"memoryRef": ref, "memoryId": self.redaction.echo(caller, id_), "removed": True}
+        )
 
     async def search_entries(self, request: Request) -> Response:
         asked = Asked(request)
@@ -80,13 +85,14 @@ class OpenWop:
         limit, budget = asked.limit(FOUND, MOST_FOUND), asked.budget()
         asked.done()
         noted(ref)
-        found = await self.entries.search(
-            current_caller(request), ref, text, tag=tag, limit=limit, budget=budget
-        )
+        caller = current_caller(request)
+        found = await self.entries.search(caller, ref, text, tag=tag, limit=limit, budget=budget)
         shown = fitting(written(wire.entry(each.entry)) for each in found)
         annotate({"memory.result_count": len(shown)})
         ranks = [each.rank for each in found[: len(shown)]]
-        return _list("entries", shown, {"memoryRef": ref, "ranks": ranks})
+        return _list(
+            "entries", shown, {"memoryRef": self.redaction.echo(caller, ref), "ranks": ranks}
+        )
 
     async def get_provenance(self, request: Request) -> Response:
         asked, id_ = Asked(request), entry_in_path(request)

@@ -19,7 +19,10 @@ RUNS, RUN = f"{BASE}/runs", f"{BASE}/runs/{{runId}}"
 def operations(services: Services, fixtures: Callable[[], Sequence[str]]) -> Sequence[Operation]:
     """Every operation of the adapter and of runs."""
     api = OpenWop(
-        entries=services.ref_entries, runs=services.runs, commitments=services.commitments
+        entries=services.ref_entries,
+        runs=services.runs,
+        commitments=services.commitments,
+        redaction=services.redaction,
     )
     discovery = Discovery(
         is_consolidating=services.is_consolidating,
@@ -96,7 +99,7 @@ def operations(services: Services, fixtures: Callable[[], Sequence[str]]) -> Seq
         ),
         Operation(
             method="POST", path=f"{RUN}/secrets", name="openwop_register_secret",
-            role=Role.WRITER, is_limited=False,
+            role=Role.WRITER,
             summary="Let a value be a secret in all that is written until the run ends.",
             handler=api.register_secret, body=b.RunSecretBody, answer=m.RegisteredSecret,
             refusals=(404, 408, 409, 413, 507),

@@ -185,7 +185,7 @@ def _details(refusal: Refusal, status: int, request_id: str) -> JsonObject:
     if isinstance(refusal, Denied) and refusal.scope is not None:
         details["scopeRequired"] = refusal.scope
     if isinstance(refusal, TooMany):
-        details |= {"retryAfterMs": refusal.retry_after * 1000, "scope": "key"}
+        details |= {"retryAfterMs": refusal.retry_after * 1000, "scope": refusal.scope}
     if isinstance(refusal, BudgetExceeded):
         details |= {"budget": refusal.budget, "minimumRequired": refusal.required}
     if isinstance(refusal, SnapshotLost):

@@ -8,6 +8,7 @@ from starlette.responses import Response
 
 from ....domain.hosts.forgetting import Forgetting
 from ....domain.hosts.passes.passes import Passes
+from ....domain.memories.redactor import Redaction
 from ....domain.model.erasure import ErasureId
 from ....domain.model.hosts.passes import PassDone
 from ....domain.model.space import MemoryRef
@@ -29,6 +30,7 @@ class PassHandlers:
 
     passes: Passes
     forgetting: Forgetting
+    redaction: Redaction
 
     async def compact(self, request: Request) -> Response:
         given = await BODIES.read(request, b.CompactBody)
@@ -87,7 +89,8 @@ class PassHandlers:
         done = await self.forgetting.forget(
             caller, given.subject, dry_run=given.dry_run, idempotency=idempotency
         )
-        return answered(wire.forgotten(done, given.subject, dry_run=given.dry_run))
+        subject = self.redaction.echo(caller, given.subject)
+        return answered(wire.forgotten(done, subject, dry_run=given.dry_run))
 
     async def get_erasure(self, request: Request) -> Response:
         id_ = ErasureId(text_in_path(request, "erasureId"))

@@ -13,7 +13,9 @@ from .handlers import PassHandlers
 
 def operations(services: Services) -> Sequence[Operation]:
     """Every operation of passes, and of what is forgotten."""
-    api = PassHandlers(passes=services.passes, forgetting=services.forgetting)
+    api = PassHandlers(
+        passes=services.passes, forgetting=services.forgetting, redaction=services.redaction
+    )
     return (
         Operation(
             method="POST", path=f"{BASE}/compact", name="openwop_compact", role=Role.WRITER,

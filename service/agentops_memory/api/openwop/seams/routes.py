@@ -50,7 +50,10 @@ def seams(services: Services) -> Seams:
         return Seams()
     runs = SeamRuns(services=services, seams=services.seams)
     api = OpenWop(
-        entries=services.ref_entries, runs=services.runs, commitments=services.commitments
+        entries=services.ref_entries,
+        runs=services.runs,
+        commitments=services.commitments,
+        redaction=services.redaction,
     )
     operations = [
         *_runs(runs, api),
