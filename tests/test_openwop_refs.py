@@ -17,7 +17,7 @@ from agentops_memory.domain.model.retention import Retentions
 from .database import assert_index_is_whole
 from .engines import rows
 from .erasing import remains
-from .openwop_hosts import Host, Json, ok, refused
+from .openwop_hosts import H, Host, Json, ok, refused
 from .openwop_tenants import EXAMPLES, NEVER, SECRET, anew, counted, keyed, of_one, page
 from .requirements import requirement
 from .service import Service, serving
@@ -81,6 +81,47 @@ def test_malformed_refs_are_empty_on_reads_and_refused_on_writes(
     assert replace(host, ref="").post().status_code == 400
     assert counted(host) == before
     assert not remains(closed.path.parent, "mem://../a")
+
+
+NUL = ["\0", "a\0b", "\0a", "mem://notes\0", "../\0"]
+
+
+@requirement("OW-30", "OW-11")
+def test_a_ref_with_nul_is_malformed_on_reads_and_400_on_writes(host: Host) -> None:
+    made = host.put("green apples", id="plan")
+    before = counted(host)
+    for ref in NUL:
+        at = replace(host, ref=ref)
+        assert page(at)["entries"] == at.search("apples") == [], ref
+        asked = {"memoryRef": ref}
+        assert ok(host.ask("GET", "/index", params=asked))["archives"] == []
+        assert ok(host.ask("GET", "/commitments", params=asked))["commitments"] == []
+        for memory in ("plan", NEVER):
+            *reads, deletion = of_one(at, memory)
+            assert [refused(it) for it in reads] == [(404, "not_found")] * 2
+            assert {it.content for it in reads} == {host.get(NEVER).content}
+            assert refused(deletion) == (400, "validation_error")
+        for write in (
+            at.post(), at.compact(), at.distill(), at.consolidate(),
+            at.ask("POST", "/runs", {"memoryRefs": [ref]}),
+            at.ask("POST", "/commitments", {**asked, "memoryId": "plan", "condition": "predicate",
+                                            "tag": "rain"}),
+        ):  # fmt: skip
+            assert refused(write) == (400, "validation_error"), ref
+    for other in ("tag", "runId", "before"):  # are no refs
+        listed = host.ask("GET", "/memory", params={"memoryRef": host.ref, other: "a\0"})
+        assert refused(listed) == (400, "validation_error")
+    assert ok(host.delete("plan"))["memoryId"] == made["id"]
+    assert counted(host) == {ref: it for ref, it in before.items() if ref != host.ref}
+
+
+@requirement("OW-30")
+def test_an_id_with_nul_in_a_path_is_no_entrys(host: Host) -> None:
+    for memory in ("%00", "a%00b", "plan%00"):
+        for path in ("/memory", "/provenance"):
+            answer = host.http.get(f"{H}{path}/{memory}?memoryRef=mem%3A%2F%2Fnotes")
+            assert answer.status_code in (400, 404), answer.text
+            refused(answer)
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -43,6 +43,17 @@ def consolidated(suite: Suite, **fields: object) -> Json:
     return done
 
 
+@requirement("OW-99", "OW-30")
+@pytest.mark.parametrize("ref", ["%00", "a%00b", "a%2F..%2F%00"])
+def test_a_ref_with_nul_is_malformed_in_paths_and_parameters(suite: Suite, ref: str) -> None:
+    assert ok(suite.http.get(f"/v1/memory/{ref}")) == {"entries": []}
+    for host in HOSTS:
+        at = f"/v1/host/{host}/memory"
+        assert ok(suite.http.get(f"{at}?memoryRef={ref}"))["entries"] == []
+        assert refused(suite.http.get(f"{at}/x?memoryRef={ref}")) == (404, "not_found")
+        assert refused(suite.http.delete(f"{at}/x?memoryRef={ref}")) == (400, "validation_error")
+
+
 @requirement("OW-99", "OW-41", "OW-45")
 def test_seeds_are_screened_and_may_have_ended(suite: Suite) -> None:
     ended = {"id": "old", "content": "gone", "expiresAt": wire(START - timedelta(seconds=1))}

@@ -131,7 +131,7 @@ def parameter(query: Query, name: str) -> str | None:
     return clean(values[0]) or None if values else None
 
 
-def exact_parameter(request: Request, name: str) -> str | None:
+def exact_parameter(request: Request, name: str, *, allows_nul: bool = False) -> str | None:
     """The same, as it was meant; a ValueError for one that no stored text can be like."""
     asked = parse_qsl(
         request.scope["query_string"].decode("latin-1"),
@@ -139,7 +139,8 @@ def exact_parameter(request: Request, name: str) -> str | None:
         errors="surrogateescape",
     )
     text = next((value for given, value in asked if given == name), "")
-    if clean(text) != text:
+    exact = text.replace("\0", "") if allows_nul else text
+    if clean(exact) != exact:
         raise ValueError
     return text or None
 

@@ -70,7 +70,7 @@ class OpenWop:
 
     async def delete_entry(self, request: Request) -> Response:
         asked, id_ = Asked(request), entry_in_path(request)
-        ref, run = asked.ref(), asked.run()
+        ref, run = asked.ref(is_read=False), asked.run()
         asked.done()
         noted(ref, run=run, entry=id_)
         caller, idempotency = await asked_once(request, "delete")

@@ -49,10 +49,10 @@ class Asked:
         self._request = request
         self._faults: list[tuple[str, str]] = []
 
-    def text(self, name: str) -> str | None:
+    def text(self, name: str, *, allows_nul: bool = False) -> str | None:
         """A text, exactly; an empty one is unset."""
         try:
-            return exact_parameter(self._request, name)
+            return exact_parameter(self._request, name, allows_nul=allows_nul)
         except ValueError:
             self._faults.append((name, "must be UTF-8 without NUL"))
             return None
@@ -71,12 +71,13 @@ class Asked:
         """How many: as usual for 0 and where it is not said, and no more than the most."""
         return min(self.number("limit") or usual, most)
 
-    def ref(self) -> MemoryRef:
-        return MemoryRef(self.text("memoryRef") or TENANT_MEMORY)
+    def ref(self, *, is_read: bool = True) -> MemoryRef:
+        """The ref; one with NUL can be read, as any other malformed one (CTI-1)."""
+        return MemoryRef(self.text("memoryRef", allows_nul=is_read) or TENANT_MEMORY)
 
     def required_ref(self) -> MemoryRef:
-        """The ref, which is not meant where it is not said."""
-        said = self.text("memoryRef")
+        """The ref that is read, which is not meant where it is not said."""
+        said = self.text("memoryRef", allows_nul=True)
         if said is None:
             self._faults.append(("memoryRef", "is required"))
         return MemoryRef(said or "")
@@ -140,7 +141,8 @@ class Asked:
 
     def commitments(self) -> CommitmentQuery:
         """Which commitments are listed."""
-        ref, state = self.text("memoryRef"), self.choice("state", tuple(CommitmentState))
+        ref = self.text("memoryRef", allows_nul=True)
+        state = self.choice("state", tuple(CommitmentState))
         query = CommitmentQuery(
             ref=None if ref is None else MemoryRef(ref),
             after=self.after_commitment(),
