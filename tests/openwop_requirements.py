@@ -108,4 +108,5 @@ OPENWOP = {
     "OW-105": "memory_degradation is right for every shape and advertisement of the dimensions.",
     "OW-106": "The aims of §14 hold, by a benchmark whose command stands beside the figures.",
     "OW-107": "What a tenant's runs register as secrets has a bound in bytes; 429 beyond.",
+    "OW-108": "Every answer of every route fits the facts of the published schemas.",
 }

@@ -18,6 +18,7 @@ from .service import Service, serving
 OTHER = "conformance-other"
 FIXTURES = (
     "conformance-noop",
+    "conformance-idempotent",
     "conformance-agent-memory-roundtrip",
     "conformance-agent-memory-redaction",
     "conformance-agent-memory-ttl",

@@ -7,6 +7,7 @@ from jsonschema import Draft202012Validator
 
 from agentops_memory import __version__
 
+from .openwop_facts import CAPABILITIES
 from .openwop_hosts import DISCOVERY, REF, H, Host, ok, refused
 from .openwop_tenants import keyed, page
 from .requirements import requirement
@@ -43,90 +44,13 @@ NOT_OURS = {
     "secrets", "multiAgent", "scheduling", "replay", "workspace", "authorization", "fixtures",
 }  # fmt: skip
 
-# The published schema, as far as it speaks of what is told here.
-COUNT = {"type": "integer", "minimum": 0}
-SUPPORTED = {"type": "object", "required": ["supported"]}
-SCHEMA = {
-    "type": "object",
-    "required": ["protocolVersion", "supportedEnvelopes", "schemaVersions", "limits"],
-    "properties": {
-        "protocolVersion": {"type": "string", "pattern": "^1\\."},
-        "supportedEnvelopes": {"type": "array", "items": {"type": "string"}},
-        "schemaVersions": {"type": "object"},
-        "limits": {
-            "type": "object",
-            "required": ["clarificationRounds", "schemaRounds", "envelopesPerTurn"],
-            "additionalProperties": COUNT,
-        },
-        "implementation": {"type": "object", "required": ["name"]},
-        "supportedTransports": {"type": "array", "items": {"type": "string"}},
-        "memory": {
-            "type": "object",
-            "required": ["supported"],
-            "properties": {
-                "supported": {"type": "boolean"},
-                "writable": {"type": "boolean"},
-                "maxEntrySizeBytes": {"type": "integer", "minimum": 1},
-                "ttlSupported": {"type": "boolean"},
-                "search": {
-                    **SUPPORTED,
-                    "properties": {
-                        "modes": {"type": "array", "items": {"enum": ["filter", "semantic"]}}
-                    },
-                },
-                "retention": {
-                    "type": "object",
-                    "additionalProperties": False,
-                    "properties": {
-                        "ttl": {"type": "boolean"},
-                        "forget": {"type": "boolean"},
-                        "archiveRetention": {"type": "string", "pattern": "^P"},
-                    },
-                },
-                "attribution": SUPPORTED,
-                "compaction": SUPPORTED,
-                "distillation": SUPPORTED,
-                "injectionBudget": SUPPORTED,
-                "memoryBackends": False,
-            },
-        },
-        "agents": {
-            "type": "object",
-            "properties": {
-                "memoryBackends": {
-                    "type": "array",
-                    "items": {"enum": ["scratchpad", "conversation", "long-term"]},
-                },
-                "commitments": {
-                    **SUPPORTED,
-                    "properties": {
-                        "fireConditions": {
-                            "type": "array",
-                            "items": {"enum": ["time", "predicate"]},
-                        }
-                    },
-                },
-                "proposals": {
-                    "type": "object",
-                    "required": ["artifactKinds", "activation"],
-                    "properties": {
-                        "artifactKinds": {"type": "array", "items": {"enum": KINDS}},
-                        "duplicationDetection": {"type": "boolean"},
-                        "activation": {"enum": ["approval-gate", "direct-rbac"]},
-                    },
-                },
-            },
-        },
-    },
-}
-
 
 @requirement("OW-1", "OW-2", "OW-3")
 def test_discovery_fits_the_schema_and_claims_just_what_is_served(service: Service) -> None:
     answer = service.http.get(DISCOVERY)
     document = ok(answer)
 
-    Draft202012Validator(SCHEMA).validate(document)
+    Draft202012Validator(CAPABILITIES).validate(document)
     assert answer.headers["content-type"].startswith("application/json")
     assert document["memory"] == MEMORY
     assert document["agents"] == AGENTS

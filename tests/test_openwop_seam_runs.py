@@ -49,6 +49,7 @@ def test_a_run_is_over_when_it_is_answered(suite: Suite) -> None:
     assert ok(suite.get(f"/runs/{run}")) == {
         "runId": run, "status": "completed", "startedAt": wire(START), "endedAt": wire(START),
         "workflowId": "conformance-noop", "kind": "host", "variables": {},
+        "completedAt": wire(START), "eventLogSchemaVersion": 2,
     }  # fmt: skip
     assert ok(suite.host.ask("GET", f"/runs/{run}"))["workflowId"] == "conformance-noop"
 
@@ -239,9 +240,10 @@ def test_a_run_is_forked(suite: Suite) -> None:
 
     assert replay == {
         "runId": replay["runId"], "sourceRunId": source, "fromSeq": 0, "mode": "replay",
-        "status": "completed",
+        "status": "completed", "eventsUrl": f"/v1/runs/{replay['runId']}/events",
     }  # fmt: skip
     assert branch["status"] == "running"
+    assert "completedAt" not in ok(suite.get(f"/runs/{branch['runId']}"))
     assert ok(suite.get(f"/runs/{replay['runId']}"))["variables"] == run["variables"]
     assert "variables" not in ok(suite.get(f"/runs/{branch['runId']}"))
     payloads = [it["payload"] for it in suite.events(replay["runId"])]

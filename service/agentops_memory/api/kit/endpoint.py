@@ -59,6 +59,7 @@ class Gate:
         *,
         is_limited: bool = True,
         is_authorization_only: bool = False,
+        scope: str | None = None,
     ) -> Caller:
         """Let the request in if its caller has at least this role."""
         headers: Mapping[str, str] = request.headers
@@ -68,7 +69,7 @@ class Gate:
         caller = identify()
         if is_limited:
             self.require_rate(caller.key)
-        caller.require(role)
+        caller.require(role, scope)
         hide_by(partial(self.rules, caller))
         request.scope[ADMISSION] = Admission(admitted=caller, caller=identify)
         return caller
@@ -138,6 +139,7 @@ class Endpoint:
             operation.role,
             is_limited=operation.is_limited,
             is_authorization_only=protocol.is_authorization_only,
+            scope=operation.scope,
         )
         protocol.require(request, caller)
         admitted = admission(request)

@@ -89,6 +89,7 @@ class Operation:
     takes_key: bool = False  # whether it is done once for an idempotency key
     refusals: Sequence[int] = ()  # beside those of the gate and of idempotency keys
     role: Role | None = None  # that a caller needs; none for what everybody may ask
+    scope: str | None = None  # what a refusal calls that role, where the protocol has its own name
     is_limited: bool = True  # whether it counts against the rate of the caller's key
 
 

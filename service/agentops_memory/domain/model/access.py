@@ -95,10 +95,10 @@ class Caller:
     coordinates: bool = True  # whether it may make intents
     key: KeyId | None = None
 
-    def require(self, role: Role) -> None:
-        """Raise Denied unless the caller has this role."""
+    def require(self, role: Role, scope: str | None = None) -> None:
+        """Raise Denied unless the caller has this role; `scope` is what a protocol calls it."""
         if not self.role.includes(role):
-            raise Denied(f"This needs a key with the role {role}.", role)
+            raise Denied(f"This needs a key with the role {role}.", scope or role)
 
     def require_project(self, project: Project) -> None:
         """Raise Denied for a project outside the patterns, whether it exists or not."""

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ....domain.hosts.passes.rules import MOST_COMPACTED, MOST_TOKENS
+from ....domain.hosts.proposals.rules import ACTIVATION
 from ....domain.hosts.screen import MAX_CONTENT
 from ....domain.model.hosts.commitments import ConditionKind
 from ....domain.model.hosts.passes import Trigger
@@ -72,7 +73,7 @@ DOCUMENT: dict[str, Any] = {  # but for what settings decide
     "agentops-memory": {
         "scope": "x-host-agentops-memory-query",
         "base": BASE,
-        "activationScope": "packs:publish",  # here the role admin
+        "activationScope": ACTIVATION,
     },
 }
 
@@ -84,6 +85,7 @@ class Discovery:
     is_consolidating: bool  # whether refs are consolidated by themselves
     keep_archives: timedelta  # 0: for ever
     fixtures: Callable[[], Sequence[str]] = tuple
+    replays: bool = False  # whether runs can be forked by the path of the protocol
 
     async def discover(self, request: Request) -> Response:
         known = request.headers.get("if-none-match", "")
@@ -98,6 +100,8 @@ class Discovery:
     def _content(self) -> bytes:
         memory, agents = self._memory, self._agents
         families = {"memory": memory, "agents": agents}
+        if self.replays:  # a branch is not claimed: nothing is executed here
+            families["replay"] = {"supported": True, "modes": ["replay"]}
         fixtures = list(self.fixtures())
         more = {"fixtures": fixtures} if fixtures else {}
         return written(DOCUMENT | families | {"capabilities": families} | more)

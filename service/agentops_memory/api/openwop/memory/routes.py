@@ -28,6 +28,7 @@ def operations(services: Services, fixtures: Callable[[], Sequence[str]]) -> Seq
         is_consolidating=services.is_consolidating,
         keep_archives=services.keep_archives,
         fixtures=fixtures,
+        replays=services.seams is not None,
     )
     return (
         Operation(

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from ....domain.hosts.proposals.rules import ACTIVATION
 from ....domain.model.access import Role
 from ....domain.model.hosts.proposals import ArtifactKind, ProposalState
 from ...kit.bodies import WRITTEN
@@ -52,7 +53,8 @@ def operations(services: Services) -> Sequence[Operation]:
         ),
         Operation(
             method="POST", path=f"{PROPOSAL}/apply", name="openwop_apply_proposal",
-            role=Role.ADMIN, summary="Install the stored artifact, byte for byte.",
+            role=Role.ADMIN, scope=ACTIVATION,
+            summary="Install the stored artifact, byte for byte.",
             handler=api.apply, body=b.ProposalMoveBody, body_required=False,
             answer=m.AppliedProposal, takes_key=True, refusals=(404, 409, 422),
         ),

@@ -126,6 +126,7 @@ def _require_redacted(content: str, value: str) -> None:
 
 OWN: Mapping[str, Fixture] = {
     "conformance-noop": noop,
+    "conformance-idempotent": noop,  # its scenarios are about Idempotency-Key
     "conformance-agent-memory-roundtrip": roundtrip,
     "conformance-agent-memory-redaction": redaction,
     "conformance-agent-memory-ttl": ttl,

@@ -4,7 +4,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from ..memory.models import CAMEL, RefEntryObject, RunObject
+from ...kit.bodies import Instant
+from ..memory.models import CAMEL, ForkedRun, RefEntryObject, RunObject
 
 
 class SeamRunFault(BaseModel):
@@ -28,8 +29,19 @@ class StartedSeamRun(BaseModel):
 class SeamRunObject(RunObject):
     """A run, and what its fixture has found, as long as this process knows it."""
 
+    model_config = CAMEL
+    workflow_id: str
+    completed_at: Instant | None = None
+    event_log_schema_version: Literal[2]
     variables: dict[str, Any] | None = None
     error: SeamRunFault | None = None
+
+
+class ForkedSeamRun(ForkedRun):
+    """A run that was made of another one, and where it is told of."""
+
+    model_config = CAMEL
+    events_url: str
 
 
 class SeededEntries(BaseModel):

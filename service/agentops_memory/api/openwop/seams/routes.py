@@ -97,7 +97,7 @@ def _runs(seams: SeamRuns, api: OpenWop) -> Sequence[Operation]:
         Operation(
             method="POST", path=f"{RUN}:fork", name="openwop_seam_fork_run", role=Role.WRITER,
             status=201, summary="Copy a run that has ended, or begin where it was.",
-            handler=seams.fork_run, body=b.SeamForkBody, answer=m.ForkedRun, takes_key=True,
+            handler=seams.fork_run, body=b.SeamForkBody, answer=s.ForkedSeamRun, takes_key=True,
             refusals=(404, 409, 422),
         ),
     )  # fmt: skip

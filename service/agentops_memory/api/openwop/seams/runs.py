@@ -28,6 +28,7 @@ from .fixtures import ACROSS, OWN, Fixture
 from .stage import OTHER, FixtureFailed, Stage, ref_of
 
 RUNS = "/v1/runs"
+LOG_VERSION = 2  # of the events that version 1 of the protocol has
 MOST_KNOWN = 1000  # runs whose outcome is known
 
 
@@ -100,7 +101,7 @@ class SeamRuns:
     async def get_run(self, request: Request) -> Response:
         caller, id_ = current_caller(request), run_of(request)
         run = await self.services.runs.get(caller, id_)
-        return answered(wire.run(run) | self.outcomes.get(caller, id_).shown)
+        return answered(_snapshot(run) | self.outcomes.get(caller, id_).shown)
 
     async def poll_events(self, request: Request) -> Response:
         """The events of a run, after a sequence by either of its names; nothing is waited for."""
@@ -128,7 +129,8 @@ class SeamRuns:
         )
         if not is_branch:  # nothing is done again, so nothing else is found
             self.outcomes.add(caller, forked.id, self.outcomes.get(caller, source))
-        return answered(wire.forked(forked, given.mode), 201)
+        shown = wire.forked(forked, given.mode)
+        return answered(shown | {"eventsUrl": f"{RUNS}/{forked.id}/events"}, 201)
 
     def _turn(
         self, caller: Caller, idempotency: IdempotentRequest | None
@@ -171,6 +173,15 @@ async def _outcome(fixture: Fixture, stage: Stage) -> Outcome:
         code = wire.CODES.get(refusal.code, refusal.code)
         return Outcome(error={"code": code, "message": str(refusal)})
     return Outcome(variables=variables)
+
+
+def _snapshot(run: Run) -> wire.JsonObject:
+    """The run as a suite knows it."""
+    shown = wire.run(run) | {
+        "workflowId": run.workflow_or_kind,
+        "eventLogSchemaVersion": LOG_VERSION,
+    }
+    return shown | {"completedAt": shown["endedAt"]} if "endedAt" in shown else shown
 
 
 def _started(run: Run, outcome: Outcome) -> wire.JsonObject:

@@ -38,7 +38,7 @@ from .changes import (
     planned,
     revise_proposal,
 )
-from .rules import clean_change, clean_draft, known_proposal
+from .rules import ACTIVATION, clean_change, clean_draft, known_proposal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +105,7 @@ class Proposals:
 
         For administrators alone. Again it is the same.
         """
-        caller.require(Role.ADMIN)
+        caller.require(Role.ADMIN, ACTIVATION)
         return (await self._move(caller, proposal, Move.APPLY, idempotency)).installed
 
     async def reject(

@@ -18,6 +18,7 @@ from .artifacts import MAX_ARTIFACT, missing, screened
 LONGEST_TITLE, LONGEST_RATIONALE = 256, 10_000  # code points
 LONGEST_MODEL = 256
 MAX_SOURCES = 100  # runs
+ACTIVATION = "packs:publish"  # the scope that a proposal is applied with; here the role admin
 NO_PROPOSAL, NO_ARTIFACT = "proposal not found", "artifact not found"
 
 

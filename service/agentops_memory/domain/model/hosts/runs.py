@@ -51,6 +51,9 @@ class RunEventType(StrEnum):
     UNDONE = "agentops-memory.pass.undone"
 
 
+# What is told of every run that has failed: why it did is the host's to know.
+RUN_FAILED: Mapping[str, str] = {"code": "run_failed", "message": "The run has failed."}
+
 ENDS: Mapping[RunStatus, RunEventType] = {
     RunStatus.COMPLETED: RunEventType.COMPLETED,
     RunStatus.FAILED: RunEventType.FAILED,
@@ -104,6 +107,11 @@ class Run:
     @property
     def is_open(self) -> bool:
         return self.status is RunStatus.RUNNING
+
+    @property
+    def workflow_or_kind(self) -> str:
+        """The workflow that the host named; the kind of the run where it named none."""
+        return self.workflow or self.kind.value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ from typing import Any
 
 from ....domain.model.hosts.entries import RefEntry, RefEntryId, ref_entry_id, stable_id
 from ....domain.model.hosts.runs import (
+    RUN_FAILED,
     JsonObject,
     Offset,
     Run,
@@ -24,7 +25,7 @@ from ..rows import count, instant, member, optional_instant, tag_tuple
 RUN = """id, name, kind, status, agent, workflow, refs, source, from_sequence, log_offset, high,
          at, secrets, wrote, started_at, heard_at, ended_at"""
 EVENT = """v.id, v.uid, r.name, v.sequence, v.type, v.payload, v.node, v.at,
-           coalesce(v.copied, v.id), v.high"""
+           coalesce(v.copied, v.id), v.high, r.workflow, r.kind"""
 ENTRY = "e.name, m.uid, m.id, m.content, m.tags, m.created_at, l.expires_at"
 
 PROVENANCE = """e.name, m.uid, m.id, e.run, e.node, e.agent, e.method, m.duplicates,
@@ -57,15 +58,23 @@ def run_of(row: Any) -> Run:
 
 def event_of(row: Any) -> RunEvent:
     """The event in a row of EVENT."""
-    offset, uid, run, sequence, type_, payload, node, at, of, high = row
-    then = instant(at)
+    offset, uid, run, sequence, type_, payload, node, at, of, high, workflow, kind = row
+    then, type_ = instant(at), member(RunEventType, type_, RunEventType.WRITTEN)
+    told = stored_object(payload) or {}
+    if type_ is RunEventType.STARTED and "workflowId" not in told:
+        # Of an older version. What a replay is a copy of may be gone: most runs are of hosts.
+        known = member(RunKind, kind, RunKind.HOST)
+        named = RunKind.HOST if known is RunKind.REPLAY else known
+        told = {"workflowId": workflow or named.value, **told}
+    if type_ is RunEventType.FAILED:
+        told = {"error": dict(RUN_FAILED), **told}
     return RunEvent(
         offset=Offset(offset),
         uid=uid,
         run=RunId(run),
         sequence=count(sequence),
-        type=member(RunEventType, type_, RunEventType.WRITTEN),
-        payload=stored_object(payload) or {},
+        type=type_,
+        payload=told,
         node=node,
         at=then,
         snapshot=Snapshot(offset=Offset(of), high=MemoryId(high), at=then),

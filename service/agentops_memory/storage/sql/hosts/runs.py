@@ -40,9 +40,10 @@ class Runs(Table):
 
     def open(self, draft: RunDraft, *, of: Run | None = None, kind: RunKind = RunKind.HOST) -> Run:
         id_ = draft.id or RunId(f"run_{self._uids.make(self._now).replace('-', '')}")
+        kind = kind if of is None else RunKind.BRANCH
         number = self._add(
             name=id_,
-            kind=(kind if of is None else RunKind.BRANCH).value,
+            kind=kind.value,
             status=RunStatus.RUNNING.value,
             agent=draft.agent,
             workflow=draft.workflow,
@@ -54,7 +55,8 @@ class Runs(Table):
             if of
             else Snapshot(offset=Offset(0), high=MemoryId(0), at=self._now),
         )
-        offset = self._tell(number, 0, RunEventType.STARTED, {}, None)
+        payload = {"workflowId": draft.workflow or kind.value}
+        offset = self._tell(number, 0, RunEventType.STARTED, payload, None)
         if of is None:
             self._execute(
                 """UPDATE runs
