@@ -92,7 +92,8 @@ class RecallOperations:
     async def fetch_context(self, asked: Question) -> c.Context:
         text = parameter(asked.query, "query") or ""
         filter_ = filter_of(asked, global_too=True, is_current=True)
-        wanted, budget = _wanted(asked), _budget(asked)
+        wanted = replace(_wanted(asked), links=is_true(asked.query, "ages"))
+        budget = _budget(asked)
         told = await self.recall.context(
             asked.caller(), text, filter_, row_count(asked.query, "limit", 5),
             budget=budget, wanted=wanted, joining=_joining(asked),
@@ -113,11 +114,12 @@ class RecallOperations:
     async def review(self, asked: Question) -> c.ReviewList:
         reasons = reviews.reasons(asked.query)
         before = reviews.place(parameter(asked.query, "before"))
+        project = project_of(asked)
         told = await self.reviews.page(
-            asked.caller(), filter_of(asked), row_count(asked.query, "limit", 20),
+            asked.caller(), Filter(project=project), row_count(asked.query, "limit", 20),
             reasons=reasons, before=before,
         )  # fmt: skip
-        annotate({"memory.project": project_of(asked), "memory.review.count": len(told.items)})
+        annotate({"memory.project": project, "memory.review.count": len(told.items)})
         return reviews.listed(told)
 
     async def stats(self, asked: Question) -> c.Stats:
@@ -147,7 +149,6 @@ def _wanted(asked: Question) -> Wanted:
     return Wanted(
         explain=is_true(asked.query, "explain"),
         why_not=None if memory is None else MemoryId(whole_number(memory, "why_not")),
-        links=is_true(asked.query, "ages"),
     )
 
 

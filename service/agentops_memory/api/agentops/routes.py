@@ -38,12 +38,12 @@ JOINING = (
     Parameter(name="agent", help="By which agent's eyes; needed unless the key has one alone."),
 )
 SUPERSEDED = Parameter(
-    name="superseded", help="`true` finds what others supersede, too, and tells by which.",
-    kind="boolean",
+    name="superseded", help="`true` finds what others supersede, too, and tells by which. "
+    "A context never has these.", kind="boolean",
 )  # fmt: skip
 AGES = Parameter(
-    name="ages", help="`true` tells of each how old it is, in seconds, and how many it supersedes.",
-    kind="boolean",
+    name="ages", help="`true` adds the `age` of each in seconds, and `superseded`, how many it "
+    "supersedes, to those that supersede any.", kind="boolean",
 )  # fmt: skip
 SIMILAR = Parameter(
     name="similar", help="How many look-alikes to tell, at most 10; none unless it is said.",
