@@ -52,6 +52,8 @@ AGENTOPS = {
     # Sessions
     "agentops:sessions:start": "POST /sessions answers 201 with the session.",
     "agentops:sessions:start-twice": "The same id again: 201 with the stored row, unchanged.",
+    "agentops:sessions:of-another-project": "A write that names a session of another project "
+    "says so in a header, to those who may know that project.",
     "agentops:sessions:any-id": "A session id may hold any character (a new one any visible one).",
     "agentops:sessions:last-transcript": "The last transcript wins.",
     "agentops:sessions:end-is-repeatable": "The same messages give the same bytes.",

@@ -16,6 +16,7 @@ from agentops_memory_client import (
     Conflict,
     Invalid,
     MemoryClient,
+    MemoryServiceWarning,
     NotFound,
 )
 from agentops_memory_client.contract.models import (
@@ -44,6 +45,10 @@ IDS = (
 )  # fmt: skip
 anything = st.text(st.characters(), max_size=30)
 
+shares_sessions = pytest.mark.filterwarnings(
+    "ignore::agentops_memory_client.MemoryServiceWarning"
+)  # both clients use the same ids, in projects of their own
+
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
@@ -65,13 +70,13 @@ def project(request: pytest.FixtureRequest) -> str:
 
 def noted(client: MemoryClient, project: str, content: str, title: str = "Note") -> Saved:
     return client.save(
-        session_id="s1", project=project, type="note", title=title, content=content
+        session_id=project, project=project, type="note", title=title, content=content
     )  # fmt: skip
 
 
 def test_a_memory_is_saved_updated_and_counted(client: MemoryClient, project: str) -> None:
     fields: dict[str, Any] = {
-        "session_id": "s1", "project": project, "type": "decision", "title": "Queue",
+        "session_id": project, "project": project, "type": "decision", "title": "Queue",
         "tags": ("orders", "queue"), "scope": "team", "topic_key": "shop/queue",
     }  # fmt: skip
 
@@ -86,7 +91,7 @@ def test_a_memory_is_saved_updated_and_counted(client: MemoryClient, project: st
     )
     assert (same.action, same.duplicate_count) == ("deduplicated", 2)
     assert client.get(first.id) == Observation(
-        id=first.id, session_id="s1", type="decision", title="Queue",
+        id=first.id, session_id=project, type="decision", title="Queue",
         content="Two queues; [REDACTED:aws-key-id].", project=project, scope="team",
         normalized_hash=client.get(first.id).normalized_hash, revision_count=2,
         duplicate_count=1, last_seen_at=START, created_at=START, updated_at=START,
@@ -97,7 +102,7 @@ def test_a_memory_is_saved_updated_and_counted(client: MemoryClient, project: st
 def test_the_newest_come_first_and_the_list_goes_on(client: MemoryClient, project: str) -> None:
     ids = [noted(client, project, f"Number {n}").id for n in range(3)]
     tagged = client.save(
-        session_id="s1", project=project, type="pattern", title="T", content="c", tags=["one"],
+        session_id=project, project=project, type="pattern", title="T", content="c", tags=["one"],
         scope="team",
     ).id  # fmt: skip
 
@@ -109,7 +114,7 @@ def test_the_newest_come_first_and_the_list_goes_on(client: MemoryClient, projec
 
 def test_a_memory_is_changed_and_brought_back(client: MemoryClient, project: str) -> None:
     saved = client.save(
-        session_id="s1", project=project, type="note", title="Old", content="Was so.", tags=["t"]
+        session_id=project, project=project, type="note", title="Old", content="Was so.", tags=["t"]
     )
 
     changed = client.update(saved.id, type="decision", title="New", content="Is so.", tags=())
@@ -133,7 +138,7 @@ def test_a_memory_is_changed_and_brought_back(client: MemoryClient, project: str
 
 def test_a_memory_has_a_life(client: MemoryClient, project: str) -> None:
     end, look = START + timedelta(days=1, microseconds=1), START + timedelta(days=7)
-    of = partial(client.save, session_id="s1", project=project, type="note", title="Queue")
+    of = partial(client.save, session_id=project, project=project, type="note", title="Queue")
 
     old = of(content="The queue is rabbit.", ttl=60)
     same = of(content="The queue is rabbit.", ttl=timedelta(minutes=2))
@@ -182,7 +187,7 @@ def test_a_memory_is_forgotten_or_erased(client: MemoryClient, project: str) -> 
 
 def test_a_search_finds_and_explains(client: MemoryClient, project: str) -> None:
     saved = client.save(
-        session_id="s1", project=project, type="note", title="Fruit", content="Apples are red.",
+        session_id=project, project=project, type="note", title="Fruit", content="Apples are red.",
         tags=["t"], topic_key="fruit/apple",
     )  # fmt: skip
 
@@ -217,7 +222,7 @@ def test_hits_that_one_answer_has_no_room_for_are_counted(
 def test_a_context_has_summaries_then_memories(client: MemoryClient, project: str) -> None:
     client.end_session(f"of {project}", [Message(role="user", content="Go on")], project=project)
     client.save(
-        session_id="s1", project=project, type="note", title="Fruit",
+        session_id=project, project=project, type="note", title="Fruit",
         content="Apples are red, sometimes.", tags=["t"],
     )  # fmt: skip
     noted(client, project, "Pears.", "Other")
@@ -305,7 +310,9 @@ def test_a_session_is_opened_and_ended(client: MemoryClient, project: str) -> No
     ended = client.end_session(other, said, project=project)
 
     assert opened == Session(id=first, project=project, started_at=START, message_count=0)
-    assert client.start_session(first, "another") == opened
+    with pytest.warns(MemoryServiceWarning, match="belongs to the project"):
+        again = client.start_session(first, "another")
+    assert replace(again, warning=None) == opened
     assert ended == SessionEnd(session_id=other, summary=summary, message_count=2, redacted=1)
     assert client.end_session(other) == SessionEnd(
         session_id=other, summary=summary, message_count=2
@@ -323,7 +330,7 @@ def test_messages_are_told_as_they_come(client: MemoryClient, project: str) -> N
     session, said = f"told of {project}", Message(role="user", content=f"Go {PRIVATE}")
 
     assert client.append_messages(session, [], project=project) == Appended()
-    assert client.append_messages(session, [said], project="other") == Appended(redacted=1)
+    assert client.append_messages(session, [said], project=project) == Appended(redacted=1)
     for _ in range(2):
         client.append_messages(session, [said], idempotency_key=project)
 
@@ -340,6 +347,7 @@ def test_a_message_that_is_none_is_refused_before_it_is_sent(client: MemoryClien
             telling("s", [{"role": "user", "content": "Hi."}])  # type: ignore[list-item]
 
 
+@shares_sessions
 def test_a_session_may_have_any_id(client: MemoryClient, project: str, served: Service) -> None:
     for number, id_ in enumerate(IDS):
         session = f"{id_}{number}" if id_ not in (".", "..") else id_
@@ -412,7 +420,7 @@ def test_what_no_request_can_hold_is_refused(client: MemoryClient) -> None:
 
 def test_a_write_under_a_key_of_ones_own_is_done_once(client: MemoryClient, project: str) -> None:
     key = f"key-{abs(hash(project))}"
-    fields: dict[str, Any] = {"session_id": "s1", "project": project, "type": "n", "title": "T"}
+    fields: dict[str, Any] = {"session_id": project, "project": project, "type": "n", "title": "T"}
 
     first = client.save(content="Once", idempotency_key=key, **fields)
 

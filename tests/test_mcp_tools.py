@@ -12,6 +12,8 @@ from agentops_memory.settings.parsing import ALL_TOOLS, DEFAULT_TOOLS, Profile, 
 from agentops_memory_client.contract.models import Context, Found, Hit, Line
 
 from .agents import BARE, MODES, Agent, agent
+from .engines import storage_at
+from .process import run
 from .requirements import requirement
 from .service import Service, observation, serving
 
@@ -237,6 +239,16 @@ def test_a_session_of_another_project_is_neither_taken_nor_ended(
     note = {"title": "Beside", "content": "Beside."}
     assert worker.refusal("mem_save", session_id="theirs", **note) == refused
     assert "ended_at" not in shared.http.get("/sessions/recent?project=others").json()[0]
+
+
+def test_a_save_into_a_session_that_was_moved_to_another_project_says_so(shared: Service) -> None:
+    with agent(f"{shared.url}/mcp/moved") as one:
+        one.said("mem_session_start", session_id="moving")
+        renamed = run("projects", "rename", "moved", "gone", variables=storage_at(shared.path))
+        assert renamed.returncode == 0, renamed.stderr
+        said = one.said("mem_save", title="Still here", content="Still here.")
+
+    assert said.endswith('\nWarning: session "moving" belongs to the project "gone".')
 
 
 def test_arguments_that_are_wrong_are_told_and_nothing_is_saved(worker: Agent) -> None:

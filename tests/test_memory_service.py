@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from agentops_memory.compose import opened_here
 from agentops_memory.settings.settings import settings
 from agentops_memory.telemetry import Telemetry
@@ -32,6 +34,7 @@ LIMITS = (-1, 0, 1, 2, 5, 1000, 1001, 10**30)
 ChangeKind = tuple[str, tuple[object, ...], Mapping[str, object]]
 
 
+@pytest.mark.filterwarnings("ignore::agentops_memory_client.MemoryServiceWarning")
 def test_both_answer_alike_whatever_is_asked(tmp_path: Path) -> None:
     with serving(tmp_path / "there.db") as service:
         chance = random.Random(20)  # noqa: S311 - which question is no secret

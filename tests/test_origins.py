@@ -242,8 +242,8 @@ def test_an_allowed_page_reads_answers_and_refusals(
     assert answer.headers[READABLE] == origin
     assert answer.headers["vary"] == "Origin"
     assert answer.headers["access-control-expose-headers"] == (
-        "X-Redacted, X-Erasure-Id, X-Results-Omitted, X-Request-Id, ETag, X-Total-Count, "
-        "request-id, openwop-Idempotent-Replay, Retry-After, x-should-retry, "
+        "X-Redacted, X-Erasure-Id, X-Results-Omitted, X-Memory-Warning, X-Request-Id, ETag, "
+        "X-Total-Count, request-id, openwop-Idempotent-Replay, Retry-After, x-should-retry, "
         "Idempotent-Replayed, Mcp-Session-Id"
     )
     assert "access-control-allow-credentials" not in answer.headers

@@ -160,3 +160,20 @@ def test_a_stored_write_that_no_client_could_send_holds_no_other_up(
     assert [lost.write for lost in report.lost] == [wrong]
     assert report.unsent == ()
     assert summary(memory) == SUMMARY
+
+
+def test_a_warning_that_is_raised_ends_the_retries_of_its_write(way: Way) -> None:
+    working = WorkingMemory()
+    other = {"id": working.session_id, "project": "of others"}
+    way.service.http.post("/sessions", json=other).raise_for_status()
+
+    async def run() -> MemorySession:
+        async with agent(way, working) as memory:
+            await one_turn(memory, "Deploy it.")
+        return memory
+
+    report = asyncio.run(run()).report
+    assert report.unsent == ()
+    assert {lost.reason for lost in report.lost} == {
+        f'session "{working.session_id}" belongs to the project "of others"'
+    }

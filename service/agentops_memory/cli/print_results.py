@@ -16,7 +16,7 @@ from ..domain.text.instants import rendered
 from .output import Rows, counted, lines, one_line, print_table, say, show
 
 UNSET_IS_EMPTY = {"tags", "supersedes", "superseded_by"}
-HEADERS = {"redacted", "omitted"}  # what the API says in headers
+HEADERS = {"redacted", "omitted", "warning"}  # what the API says in headers
 INDENT = 4
 MOST_LINES = 400  # of a content that is compared line by line: a longer one would take long
 METHODS = {

@@ -4,13 +4,9 @@ import asyncio
 import logging
 import os
 import tempfile
+import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import (
-    AbstractAsyncContextManager,
-    ExitStack,
-    asynccontextmanager,
-    contextmanager,
-)
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -153,11 +149,15 @@ async def _opened(
             yield memories
 
 
-def service_at(target: Target) -> AbstractAsyncContextManager["MemoryService"]:
+@asynccontextmanager
+async def service_at(target: Target) -> AsyncIterator["MemoryService"]:
     """A running service, for the owner of the key in the file or in the environment."""
-    from agentops_memory_client import AsyncMemoryClient  # noqa: PLC0415
+    from agentops_memory_client import AsyncMemoryClient, MemoryServiceWarning  # noqa: PLC0415
 
-    return AsyncMemoryClient.from_environment(url=target.url, key=target.key)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", MemoryServiceWarning)  # which commands and tools print
+        async with AsyncMemoryClient.from_environment(url=target.url, key=target.key) as memories:
+            yield memories
 
 
 @contextmanager

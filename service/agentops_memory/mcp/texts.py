@@ -95,8 +95,9 @@ def saved(outcome: m.Saved, type_: str, title: str, session: str, now: datetime)
             assert_never(outcome.action)
     if outcome.expires_at:
         became += f" It ends {_at(outcome.expires_at)}."
+    warning = f"\nWarning: {outcome.warning}." if outcome.warning else ""
     similar = "".join(f"\n{_similar(each, now)}" for each in outcome.similar or ())
-    return f"Saved {_head(type_, title)}\n{became}{_redacted(outcome.redacted)}{similar}"
+    return f"Saved {_head(type_, title)}\n{became}{_redacted(outcome.redacted)}{warning}{similar}"
 
 
 def found(hits: m.Found, query: str, *, hint: str) -> str:

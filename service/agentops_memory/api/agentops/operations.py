@@ -58,7 +58,7 @@ class AgentOps(RecallOperations):
         key = await asked.idempotency()
         grown = await self.sessions.append(asked.caller(), session, said, project, idempotency=key)
         annotate(_session_span(grown.session))
-        return c.Appended(redacted=grown.redacted)
+        return c.Appended(redacted=grown.redacted, warning=grown.warning)
 
     async def end_session(self, asked: Question) -> c.SessionEnd:
         session, project = _session(asked)

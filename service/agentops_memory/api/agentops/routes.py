@@ -12,10 +12,12 @@ from . import answers as a
 from . import models as m
 from .handlers import ERASURE_ID, Handlers
 from .operations import AgentOps
-from .wire import JSON, OMITTED, REDACTED, build_serializers, json_bytes
+from .wire import JSON, OMITTED, REDACTED, WARNING, build_serializers, json_bytes
 
 REFUSALS = Refusals()
 HOT = ("fetch_context", "add_observation", "search")  # routes are tried one after another
+
+WARNS = {WARNING: "The session belongs to another project than the request names, and stays there."}
 
 PROJECT = Parameter(name="project", help="Only this project; names are folded.")
 LATE = Parameter(name="project", help="The project of a session not known yet.")
@@ -85,7 +87,7 @@ def operations(services: Services) -> tuple[Operation, ...]:
             role=Role.WRITER, is_limited=False,
             summary="Open a session; a known id is answered with what is stored.",
             handler=of(api.create_session), body=m.SessionBody, answer=a.SessionOpened,
-            takes_key=True, refusals=(404,),
+            headers=WARNS, takes_key=True, refusals=(404,),
         ),
         Operation(
             method="GET", path="/sessions/recent", name="recent_sessions", role=Role.READER,
@@ -98,21 +100,21 @@ def operations(services: Services) -> tuple[Operation, ...]:
             role=Role.WRITER,
             summary="Tell a session's messages as they come; an end without any sums them up.",
             handler=of(api.append_messages), body=m.AppendBody, query=(LATE,),
-            takes_key=True, refusals=(404,),
+            headers=WARNS, takes_key=True, refusals=(404,),
         ),
         Operation(
             method="POST", path="/sessions/{id:path}/end", name="end_session",
             role=Role.WRITER, is_limited=False,
             summary="End a session with its transcript; the last transcript wins.",
             handler=of(api.end_session), body=m.EndBody, body_required=False, answer=a.SessionEnded,
-            query=(LATE,), takes_key=True, refusals=(404,),
+            query=(LATE,), headers=WARNS, takes_key=True, refusals=(404,),
         ),
         Operation(
             method="POST", path="/observations", name="add_observation", status=201,
             role=Role.WRITER,
             summary="Save an observation: by topic key, as a duplicate, or as new.",
             handler=of(api.add_observation), body=m.ObservationBody, answer=a.ObservationSaved,
-            query=(SIMILAR,), takes_key=True, refusals=(404,),
+            query=(SIMILAR,), headers=WARNS, takes_key=True, refusals=(404,),
         ),
         Operation(
             method="GET", path="/observations/recent", name="recent_observations", role=Role.READER,
@@ -253,5 +255,5 @@ PROTOCOL = Protocol(
     first=HOT,
     refused=refused,
     problem=a.Problem,
-    read=(REDACTED, ERASURE_ID, OMITTED),
+    read=(REDACTED, ERASURE_ID, OMITTED, WARNING),
 )

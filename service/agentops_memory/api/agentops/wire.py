@@ -28,8 +28,9 @@ T = TypeVar("T")
 JSON = "application/json"
 OMITTED = "X-Results-Omitted"
 REDACTED = "X-Redacted"
+WARNING = "X-Memory-Warning"
 NONE: Mapping[str, str] = {}
-IN_HEADERS = {"redacted"}
+IN_HEADERS = {"redacted", "warning"}
 EMPTY_IS_TOLD = {c.Stats, c.ImportPlan}  # of which a list without entries is no absent one
 
 # The most that a part can take beside its content, and a character of that: `\u0000`.
@@ -39,10 +40,10 @@ MOST_BESIDE, MOST_OF_A_CHARACTER = 64 * 1024, 6
 def session_opened(opened: Entered) -> c.Session:
     """A session as it began, whatever became of it."""
     begun = replace(opened.session, ended_at=None, summary="")
-    return session(begun, redacted=opened.redacted)
+    return session(begun, redacted=opened.redacted, warning=opened.warning)
 
 
-def session(of: Session, *, redacted: int = 0) -> c.Session:
+def session(of: Session, *, redacted: int = 0, warning: str | None = None) -> c.Session:
     return c.Session(
         id=of.id,
         project=of.project,
@@ -51,6 +52,7 @@ def session(of: Session, *, redacted: int = 0) -> c.Session:
         ended_at=None if of.ended_at is None else _seconds(of.ended_at),
         summary=of.summary or None,
         redacted=redacted,
+        warning=warning,
     )
 
 
@@ -60,6 +62,7 @@ def session_ended(ended: Entered) -> c.SessionEnd:
         summary=ended.session.summary,
         message_count=ended.session.message_count,
         redacted=ended.redacted,
+        warning=ended.warning,
     )
 
 
@@ -72,6 +75,7 @@ def saved(outcome: Saved) -> c.Saved:
         expires_at=outcome.memory.lifecycle.expires_at,
         similar=None if outcome.similar is None else tuple(map(_similar, outcome.similar)),
         redacted=outcome.redacted,
+        warning=outcome.warning,
     )
 
 
@@ -231,6 +235,8 @@ def response(answer: object, status: int = 200, *, headers: Mapping[str, str] = 
     """What an operation answered: JSON, or nothing but headers."""
     counts = {REDACTED: getattr(answer, "redacted", 0), OMITTED: getattr(answer, "omitted", 0)}
     every = {**headers, **{name: str(count) for name, count in counts.items() if count}}
+    if warning := getattr(answer, "warning", None):
+        every[WARNING] = warning
     if answer is None or isinstance(answer, c.Appended):
         return Response(None, 204, every)
     noun = answer.rows if isinstance(answer, Rows) else answer

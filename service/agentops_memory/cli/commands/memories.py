@@ -289,3 +289,5 @@ def _print_saved(saved: Saved, *, as_json: bool) -> None:
         show(DONE[saved.action].format(saved))
     if saved.redacted:
         say(f"Kept out of it: {counted(saved.redacted, 'secret')}.")
+    if saved.warning:
+        say(f"Warning: {saved.warning}.")

@@ -16,7 +16,7 @@ from ..model.memory import (
 from ..ports.engine import Ids, Transaction, within_one_project
 from . import lifecycles
 from .limits import require_draft, require_room
-from .sessions import entered
+from .sessions import entered, project_warning
 from .writes import changed_at, created, known, revised
 
 
@@ -26,7 +26,7 @@ def save(tx: Transaction, draft: Draft, window: timedelta) -> Saved:
     tx.caller.require_space(draft.space)
     require_draft(tx, draft)
     require_room(tx)
-    entered(tx, Session(id=draft.session, project=draft.space.project, started_at=tx.now))
+    session = entered(tx, Session(id=draft.session, project=draft.space.project, started_at=tx.now))
     given = draft.lifecycle
     older = lifecycles.superseded(tx, draft.space, given.supersedes or ())
     if draft.key is not None and (held := lifecycles.at_key(tx, draft.space, draft.key)):
@@ -45,9 +45,10 @@ def save(tx: Transaction, draft: Draft, window: timedelta) -> Saved:
         new = _memory(tx, draft)
         lifecycles.require_pin(tx, None, new)
         saved = Saved(memory=created(tx, new), action=Action.CREATED)
-    if not older:
-        return saved
-    return replace(saved, superseded=lifecycles.link(tx, saved.memory.id, older))
+    if older:
+        saved = replace(saved, superseded=lifecycles.link(tx, saved.memory.id, older))
+    warning = project_warning(session, draft.space.project)
+    return replace(saved, warning=warning) if warning else saved
 
 
 def ids_of_saved(outcome: Saved) -> Ids:
@@ -64,8 +65,13 @@ def saved_again(tx: Transaction, ids: Ids, draft: Draft, _: object) -> Saved:
     """The counts of then, even if the memory was changed or deleted since."""
     tx.caller.require_space(draft.space)
     memory = known(tx, MemoryId(int(ids["memory"])))
+    session = tx.sessions.get(draft.session)
+    warning = None
+    if session is not None and tx.caller.projects.match(session.project):  # still, since then
+        warning = project_warning(session, draft.space.project)
     then = replace(memory, revision=int(ids["revision"]), duplicates=int(ids["duplicates"]))
-    return Saved(memory=then, action=Action(str(ids["action"])), is_repeated=True)
+    action = Action(str(ids["action"]))
+    return Saved(memory=then, action=action, is_repeated=True, warning=warning)
 
 
 def _counted(tx: Transaction, twin: Memory, given: LifecycleChange) -> Memory:

@@ -1,6 +1,7 @@
 """Sessions: opened, extended with messages, closed with a summary, ended when idle."""
 
 import asyncio
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -10,12 +11,14 @@ from ..model.access import Caller, Role
 from ..model.memory import Entered, Session, SessionId
 from ..model.space import UNKNOWN_PROJECT, Project
 from ..ports.engine import Engine, Ids, Transaction, within_one_project
+from ..text.normalization import cut
 from ..text.summary import Message, Transcript, continued, parsed_summary, summary, transcript
 from .idempotency import IdempotentRequest, idempotent
 from .limits import require_margin, require_session
 from .redactor import Redactor, RulesOf, default_rules
 
 AT_ONCE = 100  # idle sessions that are ended in one transaction; saves wait for it
+SHOWN_NAME = 100  # code points of a name in a warning: two of them escaped fit any proxy's limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +47,7 @@ class Sessions:
         id_ = redactor.session_id(session)
         work = idempotent(open_session, idempotency, again=opened_again, ids=ids_of_session)
         opened = await self.engine.write(caller, work, id_, project)
-        return Entered(session=opened, redacted=redactor.count)
+        return _outcome(opened, project, redactor.count)
 
     async def hear(self, caller: Caller, messages: Iterable[Message]) -> Transcript:
         """Digest messages, outside any transaction, as that may take long."""
@@ -71,7 +74,7 @@ class Sessions:
         id_ = redactor.session_id(session)
         work = idempotent(append_messages, idempotency, again=appended_again)
         grown = await self.engine.write(caller, work, id_, said, project)
-        return Entered(session=grown, redacted=redactor.count + said.redacted)
+        return _outcome(grown, project, redactor.count + said.redacted)
 
     async def close(
         self,
@@ -93,7 +96,7 @@ class Sessions:
         id_ = redactor.session_id(session)
         work = idempotent(close_session, idempotency, again=closed_again, ids=ids_of_session)
         closed = await self.engine.write(caller, work, id_, said, project)
-        return Entered(session=closed, redacted=redactor.count + said.redacted)
+        return _outcome(closed, project, redactor.count + said.redacted)
 
     async def end_idle(self, caller: Caller, idle: timedelta) -> int:
         """End the sessions of which nothing was received for so long; how many. With 0 none ends.
@@ -113,6 +116,22 @@ class Sessions:
         """Sessions, newest first; with `before`, those older than that session."""
         caller.require(Role.READER)
         return await self.engine.read(caller, recent_sessions, project, limit, before)
+
+
+def _outcome(session: Session, project: Project | None, redacted: int) -> Entered:
+    return Entered(session=session, redacted=redacted, warning=project_warning(session, project))
+
+
+def project_warning(session: Session, project: Project | None) -> str | None:
+    """The warning for a write that names a session and another project than the session's.
+
+    Printable ASCII, so that it is safe in a header, a log and a terminal. It names the session's
+    project: for callers with access to that project only.
+    """
+    if project is None or session.project == project:
+        return None
+    id_, owner = (json.dumps(cut(name, SHOWN_NAME)) for name in (session.id, session.project))
+    return f"session {id_} belongs to the project {owner}"
 
 
 @within_one_project(lambda _, project: project)

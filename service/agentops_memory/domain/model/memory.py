@@ -210,6 +210,7 @@ class Saved:
     action: Action
     redacted: int = 0  # secrets removed
     superseded: int = 0  # links that are new
+    warning: str | None = None  # the session belongs to another project
     similar: tuple[Lookalike, ...] | None = None
     is_repeated: bool = False  # the answer to a repeated request
 
@@ -267,6 +268,7 @@ class Entered:
 
     session: Session
     redacted: int = 0  # secrets removed
+    warning: str | None = None  # it belongs to another project than the caller named
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

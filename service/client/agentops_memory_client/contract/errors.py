@@ -13,6 +13,10 @@ class MemoryServiceError(Exception):
     """Whatever can go wrong between a caller and the service."""
 
 
+class MemoryServiceWarning(UserWarning):
+    """The service did what was asked, and warns that it may not be what was meant."""
+
+
 class Misconfigured(MemoryServiceError, ValueError):
     """What a client was given to reach the service with cannot be right; nothing was sent."""
 

@@ -1,6 +1,6 @@
 """What the service answers, as frozen nouns. Names and meanings are those of AgentOps REST.
 
-Their fields stand in the order of the JSON; `redacted` and `omitted` are headers there.
+Their fields stand in the order of the JSON; `redacted`, `omitted` and `warning` are headers there.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -34,6 +34,7 @@ class Session:
     ended_at: datetime | None = None
     summary: str | None = None
     redacted: int = 0  # secrets that were kept out of what was sent
+    warning: str | None = None  # the session belongs to another project
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +42,7 @@ class Appended:
     """What became of messages that were added to a session's transcript: they are kept."""
 
     redacted: int = 0  # secrets that were kept out of what was sent
+    warning: str | None = None  # the session belongs to another project
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +53,7 @@ class SessionEnd:
     summary: str
     message_count: int
     redacted: int = 0  # secrets that were kept out of what was sent
+    warning: str | None = None  # the session belongs to another project
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +78,7 @@ class Saved:
     expires_at: datetime | None = None
     similar: tuple[Similar, ...] | None = None  # None: not asked for, or not found in time
     redacted: int = 0  # secrets that were kept out of what was sent
+    warning: str | None = None  # the session belongs to another project
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,6 +31,7 @@ from .models import (
 T = TypeVar("T")
 
 REDACTED = "x-redacted"
+WARNING = "x-memory-warning"
 OMITTED = "x-results-omitted"
 ERASURE = "x-erasure-id"
 Headers = Mapping[str, str]  # of any case that the mapping finds in lower case
@@ -46,12 +47,12 @@ class Problem(NamedTuple):
 
 
 def _noun(kind: type[T]) -> Reader[T]:
-    """The reader of a noun, which may tell how many secrets were kept out of what was sent."""
+    """The reader of a noun, whose headers may count secrets and have a warning."""
 
     def read(body: bytes, headers: Headers) -> T:
         given = _parsed(body)
         if isinstance(given, dict):
-            given["redacted"] = _count(headers, REDACTED)
+            given |= {"redacted": _count(headers, REDACTED), "warning": headers.get(WARNING)}
         return read_as(kind, given)
 
     return read
@@ -108,10 +109,10 @@ def erasure(body: bytes, headers: Headers) -> str | None:
 
 
 def appended(body: bytes, headers: Headers) -> Appended:
-    """What became of messages; nothing but a count of secrets is answered to them."""
+    """What became of messages; the answer has headers alone."""
     if body:
         raise UnexpectedAnswer("The service answers messages with more than it should.")
-    return Appended(redacted=_count(headers, REDACTED))
+    return Appended(redacted=_count(headers, REDACTED), warning=headers.get(WARNING))
 
 
 def health(body: bytes, _: Headers) -> str:

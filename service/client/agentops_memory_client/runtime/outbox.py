@@ -8,7 +8,7 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
-from .. import AsyncMemoryClient, MemoryServiceError, Message, Refused
+from .. import AsyncMemoryClient, MemoryServiceError, MemoryServiceWarning, Message, Refused
 from . import spans
 from .unsent import Unsent
 
@@ -119,7 +119,8 @@ def _is_permanent(failure: Exception) -> bool:
     """Whether a retry would fail: refused for its content, or no valid request."""
     if isinstance(failure, Refused):
         return failure.status in PERMANENT
-    return isinstance(failure, TypeError)
+    # A program may turn warnings into exceptions; the write is stored, and each retry would warn.
+    return isinstance(failure, (TypeError, MemoryServiceWarning))
 
 
 def _arguments(write: Unsent) -> dict[str, Any]:

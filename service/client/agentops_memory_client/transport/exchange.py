@@ -1,6 +1,9 @@
 """Calls over HTTP, with retries. It is independent of sockets and event loops: see `Backend`."""
 
+import inspect
 import json
+import logging
+import warnings
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -9,7 +12,8 @@ from typing import Any, ParamSpec, Protocol
 import httpx
 
 from ..contract.call import Call, T
-from ..contract.errors import MemoryServiceError, UnexpectedAnswer
+from ..contract.errors import MemoryServiceError, MemoryServiceWarning, UnexpectedAnswer
+from ..contract.reading import WARNING
 from .address import call_url
 from .errors import is_retryable, refusal, timed_out, translated
 from .retries import Attempts, RetryPolicy
@@ -17,6 +21,11 @@ from .trace_context import inject
 from .upload import Upload
 
 P = ParamSpec("P")
+
+PACKAGE = __name__.partition(".")[0]
+
+log = logging.getLogger("agentops_memory.client")
+log.addHandler(logging.NullHandler())  # a program without logging has the warning on stderr once
 
 MAX_ANSWER = 16 * 1024 * 1024  # bytes; eight times what the service answers
 
@@ -72,11 +81,15 @@ class Exchange:
     async def send(self, call: Call[T], upload: Upload | None = None) -> T:
         """The answer, as the call reads it; sent again as often as the policy permits."""
 
-        async def attempt(attempts: Attempts) -> T:
+        async def attempt(attempts: Attempts) -> tuple[T, str | None]:
             response = await self._opened(call, attempts, upload)
-            return call.read(await self._body(response, attempts), response.headers)
+            answer = call.read(await self._body(response, attempts), response.headers)
+            return answer, response.headers.get(WARNING)
 
-        return await self._with_retries(call, attempt)
+        answer, warning = await self._with_retries(call, attempt)
+        if warning:
+            _warn(warning)
+        return answer
 
     async def opened(self, call: Call[object]) -> httpx.Response:
         """A successful response, its body unread; `chunks` reads and closes it."""
@@ -149,3 +162,12 @@ class Exchange:
                 if attempts.seconds_left <= 0:
                     raise timed_out(self.url)
         return bytes(body)
+
+
+def _warn(text: str) -> None:
+    """Log the service's warning, and issue it at the line that called the client."""
+    log.warning("the service warns", extra={"warning": text})
+    level, frame = 1, inspect.currentframe()
+    while frame and frame.f_globals.get("__name__", "").partition(".")[0] == PACKAGE:
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, MemoryServiceWarning, stacklevel=level)
