@@ -95,6 +95,8 @@ AGENTOPS = {
     "agentops:context:query": "Any of the words may match.",
     "agentops:context:backfill": "Backfilled with the newest not yet listed.",
     "agentops:context:cut": "Each content is cut to 300 code points.",
+    "agentops:types:excluded": "exclude_type leaves memories of these types out, whatever finds "
+    "them.",
     "agentops:search:hits": "Hits come best first, with a negative rank; lower is better.",
     "agentops:search:no-query": "No q: [].",
     "agentops:search:topic-keys": "Topic keys that hold a query with / come first, rank -1000.",

@@ -114,7 +114,7 @@ class _Question:
 
     @property
     def query(self) -> Query:
-        return {name: [value] for name, value in self.call.query.items()}
+        return self.call.query
 
     def caller(self) -> Caller:
         return self.asking

@@ -215,7 +215,11 @@ class AgentOps:
     def _filters(self, share: float = 0.2) -> dict[str, Any]:
         place = self._place
         return place.maybe(
-            share, type=place.choice(TYPES), tag=place.choice(TAGS), scope=place.choice(SCOPES)
+            share,
+            type=place.choice(TYPES),
+            tag=place.choice(TAGS),
+            scope=place.choice(SCOPES),
+            exclude_type=place.choice(TYPES),
         )
 
     def _explained(self) -> dict[str, Any]:

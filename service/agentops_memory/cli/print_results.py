@@ -10,11 +10,16 @@ from typing import Any
 
 import click
 
-from agentops_memory_client.contract.models import Context, Explanation, Found, Revision
+from agentops_memory_client.contract.models import Context, Explanation, Found, Revision, Saved
 
 from ..domain.text.instants import rendered
 from .output import Rows, counted, lines, one_line, print_table, say, show
 
+DONE = {
+    "created": "Saved as new #{0.id}.",
+    "updated": "Updated #{0.id} (revision {0.revision_count}).",
+    "deduplicated": "Already known as #{0.id} (seen {0.duplicate_count} times).",
+}
 UNSET_IS_EMPTY = {"tags", "supersedes", "superseded_by"}
 HEADERS = {"redacted", "omitted", "warning"}  # what the API says in headers
 INDENT = 4
@@ -79,6 +84,18 @@ def _explained(answer: dict[str, Any], explanation: Mapping[str, Any] | None) ->
 def _is_shown(name: str, part: object) -> bool:
     is_unset = part is None or part is False or (part == () and name in UNSET_IS_EMPTY)
     return name not in HEADERS and not is_unset
+
+
+def print_saved(saved: Saved, *, as_json: bool) -> None:
+    """What became of a save; on standard error, what the service did not store or warns of."""
+    if as_json:
+        print_json(saved)
+    else:
+        show(DONE[saved.action].format(saved))
+    if saved.redacted:
+        say(f"Kept out of it: {counted(saved.redacted, 'secret')}.")
+    if saved.warning:
+        say(one_line(f"Warning: {saved.warning}."))
 
 
 def print_found(found: Found, *, as_json: bool) -> None:

@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 from agentops_memory_client import AsyncMemoryClient
-from agentops_memory_client.contract.call import Call
+from agentops_memory_client.contract.call import Call, given
 from agentops_memory_client.contract.reading import Headers
 from agentops_memory_client.contract.service import awaiting
 
@@ -17,16 +17,16 @@ def _read(body: bytes, _: Headers) -> dict[str, Any]:
     return fields
 
 
-def _deletion(project: str, **more: str) -> Call[dict[str, Any]]:
+def _deletion(project: str, *, dry_run: bool = False) -> Call[dict[str, Any]]:
     return Call(
         operation="delete_project", method="DELETE", path=("projects", project), read=_read,
-        query={"hard": "true", **more}, within=LONGEST,
+        query=given(hard=True, dry_run=dry_run), within=LONGEST,
     )  # fmt: skip
 
 
 def plan_erasure(project: str) -> Call[dict[str, Any]]:
     """What the erasure of a project would remove; NotFound if there is no such project."""
-    return _deletion(project, dry_run="true")
+    return _deletion(project, dry_run=True)
 
 
 def erase(project: str) -> Call[dict[str, Any]]:

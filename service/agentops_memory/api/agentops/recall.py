@@ -33,12 +33,13 @@ from ...domain.text.query import MAX_PROMPT
 from ...domain.text.summary import Message
 from ...telemetry import Cut, OwnText, annotate, events
 from ...telemetry.spans import Attributes
-from ..kit.http import Query, amount, asks_for, is_true, parameter, row_count, whole_number
+from ..kit.http import Query, amount, asks_for, is_true, parameter, row_count, several, whole_number
 from ..kit.ids import STORE, known_uid
 from . import explain, reviews, wire
 from .wire import Rows, SummaryLine, held, json_bytes
 
 MOST_STORES = 8  # of one context
+MOST_TYPES = 20  # that a request excludes; the suggested ones are eight
 SHOWN_QUERY = 200  # code points of a search in a span
 SHOWN_TITLE = 100  # code points of a title in an event
 
@@ -138,6 +139,7 @@ def filter_of(asked: Question, *, global_too: bool = False, is_current: bool = F
         project=project_of(asked),
         scope=parameter(asked.query, "scope"),
         type=parameter(asked.query, "type"),
+        excluded_types=several(asked.query, "exclude_type", MOST_TYPES),
         tag=parameter(asked.query, "tag"),
         global_too=global_too,
         is_current=is_current,

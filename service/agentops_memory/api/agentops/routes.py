@@ -12,6 +12,7 @@ from . import answers as a
 from . import models as m
 from .handlers import ERASURE_ID, Handlers
 from .operations import AgentOps
+from .recall import MOST_TYPES
 from .wire import JSON, OMITTED, REDACTED, WARNING, build_serializers, json_bytes
 
 REFUSALS = Refusals()
@@ -25,6 +26,9 @@ SCOPE = Parameter(
     name="scope", help="Only this scope; `global` means the global memories of all projects."
 )
 TYPE = Parameter(name="type", help="Only this type.")
+EXCLUDED = Parameter(
+    name="exclude_type", help="Not this type; may be repeated.", kind="strings", most=MOST_TYPES
+)
 TAG = Parameter(name="tag", help="Only memories with this tag.")
 EXPLAIN = Parameter(name="explain", help="`true` tells why each is in the answer.", kind="boolean")
 WHY_NOT = Parameter(
@@ -120,7 +124,8 @@ def operations(services: Services) -> tuple[Operation, ...]:
             method="GET", path="/observations/recent", name="recent_observations", role=Role.READER,
             summary="Observations, newest first.",
             handler=of(api.recent_observations), answer=a.Observation, is_list=True,
-            query=(PROJECT, TYPE, SCOPE, TAG, _rows("limit", 20), _before("observation", "id")),
+            query=(PROJECT, TYPE, EXCLUDED, SCOPE, TAG, _rows("limit", 20),
+                   _before("observation", "id")),
         ),
         Operation(
             method="GET", path="/observations/{id}", name="get_observation", role=Role.READER,
@@ -183,16 +188,16 @@ def operations(services: Services) -> tuple[Operation, ...]:
             summary="Observations by their words, best first.",
             handler=of(api.search), answer=a.SearchAnswer,
             query=(Parameter(name="q", help="Any text; none finds nothing."),
-                   PROJECT, TYPE, SCOPE, TAG, _rows("limit", 10), SUPERSEDED, EXPLAIN,
-                   WHY_NOT),
+                   PROJECT, TYPE, EXCLUDED, SCOPE, TAG, _rows("limit", 10), SUPERSEDED,
+                   EXPLAIN, WHY_NOT),
         ),
         Operation(
             method="GET", path="/context", name="fetch_context", role=Role.READER,
             summary="What to remind an agent of before a turn.",
             handler=of(api.fetch_context), answer=a.ContextAnswer,
             query=(Parameter(name="query", help="The prompt; its first 500 characters count."),
-                   PROJECT, SCOPE, TAG, TYPE, _rows("limit", 5), *JOINING, *BUDGET, AGES, EXPLAIN,
-                   WHY_NOT),
+                   PROJECT, SCOPE, TAG, TYPE, EXCLUDED, _rows("limit", 5), *JOINING, *BUDGET,
+                   AGES, EXPLAIN, WHY_NOT),
             refusals=(404,),
         ),
         Operation(

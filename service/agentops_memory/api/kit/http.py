@@ -131,6 +131,17 @@ def parameter(query: Query, name: str) -> str | None:
     return clean(values[0]) or None if values else None
 
 
+def several(query: Query, name: str, most: int) -> tuple[str, ...]:
+    """The different values of a repeatable parameter; empty ones are unset.
+
+    Invalid for more than so many.
+    """
+    values = sorted({clean(value) for value in query.get(name, ())} - {""})
+    if len(values) > most:
+        raise Invalid(f"{name} takes at most {most} different values.")
+    return tuple(values)
+
+
 def exact_parameter(request: Request, name: str, *, allows_nul: bool = False) -> str | None:
     """The same, as it was meant; a ValueError for one that no stored text can be like."""
     asked = parse_qsl(

@@ -111,7 +111,8 @@ def _parameter(parameter: Parameter, place: str = "query") -> dict[str, Any]:
 def _schema(parameter: Parameter) -> dict[str, Any]:
     schema = _SCHEMAS[parameter.kind]
     if parameter.most is not None:
-        schema = schema | {"maximum": parameter.most}
+        limit = "maxItems" if parameter.kind == "strings" else "maximum"
+        schema = schema | {limit: parameter.most}
     return schema | {"enum": list(parameter.choices)} if parameter.choices else schema
 
 
@@ -168,6 +169,7 @@ _KEYS = {
 
 _SCHEMAS: dict[str, dict[str, Any]] = {
     "string": {"type": "string"},
+    "strings": {"type": "array", "items": {"type": "string"}},
     "words": {"type": "string", "minLength": 1},
     "boolean": {"type": "boolean"},
     "true": {"type": "boolean", "const": True},

@@ -58,11 +58,11 @@ class Parameter:
 
     name: str
     help: str
-    kind: Literal["string", "words", "boolean", "true", "integer", "count", "id", "instant"] = (
-        "string"
-    )
+    kind: Literal[
+        "string", "strings", "words", "boolean", "true", "integer", "count", "id", "instant"
+    ] = "string"
     choices: Sequence[str] = ()  # the only texts that it takes
-    most: int | None = None  # the largest number that it takes
+    most: int | None = None  # the largest number that it takes, or how many different strings
     required: bool = False
 
 

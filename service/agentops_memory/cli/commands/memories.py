@@ -7,25 +7,22 @@ from typing import Any
 
 import click
 
-from agentops_memory_client.contract.models import Saved
-
 from ...domain.model.space import project_name
 from ...domain.text.instants import rendered
 from ...settings.parsing import retention
 from ..options import json_option, project_option, target_options
-from ..output import counted, is_terminal, one_line, print_table, say, show
-from ..print_results import print_context, print_found, print_history, print_json
+from ..output import counted, is_terminal, one_line, print_table, show
+from ..print_results import print_context, print_found, print_history, print_json, print_saved
 from ..target import run_on_target
 
-DONE = {
-    "created": "Saved as new #{0.id}.",
-    "updated": "Updated #{0.id} (revision {0.revision_count}).",
-    "deduplicated": "Already known as #{0.id} (seen {0.duplicate_count} times).",
-}
 MOST_READ = 1024 * 1024  # bytes of standard input; the longest content has fewer
 
 _json = json_option("Print the JSON of the REST API.")
 _explain = click.option("--explain", is_flag=True, help="Tell why each was found.")
+_excluded = click.option(
+    "--exclude-type", "excluded", multiple=True, metavar="TYPE",
+    help="Not this type; may be repeated.",
+)  # fmt: skip
 _tag = click.option("--tag", metavar="TAG", help="Only memories with this tag.")
 _scope = click.option(
     "--scope", metavar="NAME", help="Only this scope; global means those of all projects."
@@ -111,13 +108,14 @@ def save(  # noqa: PLR0913 - the parts of a memory, each an option
         ),
         may_make=True,
     )
-    _print_saved(saved, as_json=as_json)
+    print_saved(saved, as_json=as_json)
 
 
 @click.command()
 @click.argument("words", nargs=-1, required=True)
 @project_option
 @click.option("--type", "kind", metavar="TYPE", help="Only this type.")
+@_excluded
 @_tag
 @_scope
 @_limit(10)
@@ -130,6 +128,7 @@ def search(  # noqa: PLR0913 - the filters, each an option
     words: Sequence[str],
     project: str | None,
     kind: str | None,
+    excluded: Sequence[str],
     tag: str | None,
     scope: str | None,
     limit: int,
@@ -145,6 +144,7 @@ def search(  # noqa: PLR0913 - the filters, each an option
             " ".join(words),
             project=project,
             type=kind,
+            exclude_types=excluded,
             scope=scope,
             tag=tag,
             limit=limit,
@@ -158,16 +158,18 @@ def search(  # noqa: PLR0913 - the filters, each an option
 @click.command()
 @click.argument("prompt", nargs=-1)
 @project_option
+@_excluded
 @_tag
 @_scope
 @_limit(5)
 @_explain
 @target_options
 @_json
-def context(
+def context(  # noqa: PLR0913 - the filters, each an option
     *,
     prompt: Sequence[str],
     project: str | None,
+    excluded: Sequence[str],
     tag: str | None,
     scope: str | None,
     limit: int,
@@ -184,6 +186,7 @@ def context(
         lambda memories: memories.context(
             project=project,
             query=" ".join(prompt) or None,
+            exclude_types=excluded,
             scope=scope,
             tag=tag,
             limit=limit,
@@ -280,14 +283,3 @@ def _read() -> str:
         raise click.UsageError("CONTENT is missing; - reads it from standard input.")
     content: bytes = sys.stdin.buffer.read(MOST_READ)
     return content.decode(errors="replace").removesuffix("\n").removesuffix("\r")
-
-
-def _print_saved(saved: Saved, *, as_json: bool) -> None:
-    if as_json:
-        print_json(saved)
-    else:
-        show(DONE[saved.action].format(saved))
-    if saved.redacted:
-        say(f"Kept out of it: {counted(saved.redacted, 'secret')}.")
-    if saved.warning:
-        say(f"Warning: {saved.warning}.")

@@ -160,7 +160,7 @@ class Filter:
     scope `global` means those of every project, whatever the project; any other scope the
     project's own. A store, or a ref, means its memories alone, an agent its episodic ones, a
     namespace those that agents share there; without one, none of these are seen. `is_current`
-    leaves out what a live memory supersedes.
+    leaves out what a live memory supersedes, and `excluded_types` memories of these types.
     """
 
     project: Project | None = None
@@ -170,6 +170,7 @@ class Filter:
     agent: AgentId | None = None
     namespace: str | None = None
     type: str | None = None
+    excluded_types: tuple[str, ...] = ()
     tag: str | None = None
     global_too: bool = False
     is_current: bool = False

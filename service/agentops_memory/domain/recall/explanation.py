@@ -132,6 +132,7 @@ def failed_filters(memory: Memory, answer: Answer) -> tuple[str, ...]:
         "project": is_reached or is_own,
         "scope": filter_.scope in (None, space.scope),
         "type": filter_.type in (None, memory.text.type),
+        "exclude_type": memory.text.type not in filter_.excluded_types,
         "tag": filter_.tag is None or filter_.tag in memory.text.tags,
     }
     if not passes["project"]:

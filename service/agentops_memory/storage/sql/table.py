@@ -18,7 +18,6 @@ from .rows import micros
 
 T = TypeVar("T")
 
-EVERYWHERE = "TRUE"
 OF_A_STORE = "s.id = (SELECT space_id FROM stores WHERE uid = :store AND erasure_id IS NULL)"
 OF_A_REF = "s.id = (SELECT space_id FROM refs WHERE ref = :ref)"
 OF_AN_AGENT = """s.id IN (SELECT space_id
@@ -223,9 +222,9 @@ class FilteredTable(Table):
 
     def _on_memories(self, filter_: Filter, alias: str) -> str:
         """The conditions of a filter on the table of memories under an alias, each with its AND."""
-        conditions = ""
-        if filter_.type is not None:
-            conditions += f" AND {alias}.type = :type"
+        conditions = "" if filter_.type is None else f" AND {alias}.type = :type"
+        if filter_.excluded_types:
+            conditions += f" AND {alias}.type NOT IN (SELECT value FROM {self._sql.texts('it')})"
         if filter_.tag is not None:
             tags = self._sql.tags_of(alias)
             conditions += f" AND EXISTS (SELECT 1 FROM {tags} WHERE value = :tag)"
@@ -244,7 +243,8 @@ class FilteredTable(Table):
     def _values(self, filter_: Filter) -> dict[str, object]:
         """The values that the conditions of a filter name."""
         names = ("project", "scope", "store", "ref", "agent", "namespace", "type", "tag")
-        return {**{name: getattr(filter_, name) for name in names}, **self._patterns()}
+        texts = {"texts": json.dumps(filter_.excluded_types)} if filter_.excluded_types else {}
+        return {**{name: getattr(filter_, name) for name in names}, **texts, **self._patterns()}
 
     @property
     def _readable(self) -> str:
@@ -253,7 +253,7 @@ class FilteredTable(Table):
 
     def _acts_on(self, column: str) -> str:
         """The condition that the caller acts on the project in a column."""
-        return EVERYWHERE if self._projects.are_everything else self._sql.acts_on(column)
+        return "TRUE" if self._projects.are_everything else self._sql.acts_on(column)
 
     def _patterns(self) -> dict[str, object]:
         """The values that `_acts_on` and liveness name."""

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from enum import Enum
 from typing import Any, Generic, TypeVar, get_args, get_origin
 
 from .errors import Invalid
@@ -18,6 +19,7 @@ T_co = TypeVar("T_co", covariant=True)
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 IDEMPOTENCY_KEY = "Idempotency-Key"
+Query = Mapping[str, Sequence[str]]  # the values of each parameter, in their order
 _SELF = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _VISIBLE = re.compile(r"[!-~]{1,255}")
 
@@ -30,7 +32,7 @@ class Call(Generic[T_co]):
     method: str
     path: tuple[str, ...]  # its steps, as they are meant and not as they are sent
     read: Callable[[bytes, Headers], T_co]
-    query: Mapping[str, str] = field(default_factory=dict)
+    query: Query = field(default_factory=dict)
     body: Mapping[str, Any] | None = field(default=None, repr=False)  # it may hold a secret
     headers: Mapping[str, str] = field(default_factory=dict)
     is_idempotent: bool = True  # whether to send it twice is to ask it once
@@ -47,12 +49,21 @@ def once(key: str | None) -> Mapping[str, str]:
     return {IDEMPOTENCY_KEY: key or str(uuid.uuid4())}
 
 
-def given(**parameters: object) -> dict[str, str]:
-    """The parameters of a query that are there: neither None nor a flag that is not set."""
+class Unset(Enum):
+    """The value of what a change does not name."""
+
+    UNSET = "unset"
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+def given(**parameters: object) -> Query:
+    """The parameters of a query that are set: neither None nor False. A list is repeated."""
     return {
-        name: "true" if value is True else str(value)
-        for name, value in parameters.items()
-        if value is not None and value is not False
+        name: list(map(str, it)) if isinstance(it, list) else ["true" if it is True else str(it)]
+        for name, it in parameters.items()
+        if it is not None and it is not False
     }
 
 

@@ -6,10 +6,9 @@ answers what the call reads. All refuse with a `MemoryServiceError`.
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from enum import Enum
 
 from . import reading
-from .call import Call, given, instant, listed, once, present, seconds
+from .call import Call, Unset, given, instant, listed, once, present, seconds
 from .models import (
     Context,
     Found,
@@ -20,16 +19,6 @@ from .models import (
     Stats,
     TimelineEntry,
 )
-
-
-class Unset(Enum):
-    """The value of what a change does not name."""
-
-    UNSET = "unset"
-
-    def __repr__(self) -> str:
-        return self.name
-
 
 UNSET = Unset.UNSET
 MAX_PROMPT = 500  # code points; the service reads no more of a query
@@ -91,6 +80,7 @@ def recent(
     project: str | None = None,
     *,
     type: str | None = None,  # noqa: A002 - the protocol's word
+    exclude_types: Sequence[str] = (),
     scope: str | None = None,
     tag: str | None = None,
     limit: int = 20,
@@ -98,10 +88,11 @@ def recent(
 ) -> Call[list[Observation]]:
     """Memories of the project, or of all, newest first; with `before`, those older than that one.
 
-    At most 1,000, and as many as 2 MiB hold.
+    At most 1,000, and as many as 2 MiB hold. None is of the types to exclude, at most 20.
     """
     query = given(
-        project=project, type=type, scope=scope, tag=tag, limit=limit, before_id=before
+        project=project, type=type, exclude_type=listed(exclude_types) or None, scope=scope,
+        tag=tag, limit=limit, before_id=before,
     )  # fmt: skip
     return Call(
         operation="recent_observations", method="GET", path=("observations", "recent"), query=query,
@@ -212,6 +203,7 @@ def search(  # noqa: PLR0913 - the filters of a search, each by its name
     *,
     project: str | None = None,
     type: str | None = None,  # noqa: A002 - the protocol's word
+    exclude_types: Sequence[str] = (),
     scope: str | None = None,
     tag: str | None = None,
     limit: int = 10,
@@ -220,12 +212,14 @@ def search(  # noqa: PLR0913 - the filters of a search, each by its name
 ) -> Call[Found]:
     """The memories of the project, or of all, that a query finds, best first.
 
-    With `superseded` those that others supersede join. The first 500 characters of the
-    query count. At most 1,000, and as many as 2 MiB hold; the rest are counted as `omitted`.
+    None is of the types to exclude, at most 20. With `superseded` those that others
+    supersede join. The first 500 characters of the query count. At most 1,000, and as
+    many as 2 MiB hold; the rest are counted as `omitted`.
     """
     asked = given(
-        q=query[:MAX_PROMPT], project=project, type=type, scope=scope, tag=tag, limit=limit,
-        superseded=superseded or None, explain=explain,
+        q=query[:MAX_PROMPT], project=project, type=type,
+        exclude_type=listed(exclude_types) or None, scope=scope, tag=tag, limit=limit,
+        superseded=superseded, explain=explain,
     )  # fmt: skip
     return Call(operation="search", method="GET", path=("search",), query=asked, read=reading.found)
 
@@ -234,6 +228,7 @@ def context(  # noqa: PLR0913 - what an agent may say of its turn, each by its n
     *,
     project: str | None = None,
     query: str | None = None,
+    exclude_types: Sequence[str] = (),
     scope: str | None = None,
     tag: str | None = None,
     limit: int = 5,
@@ -249,21 +244,21 @@ def context(  # noqa: PLR0913 - what an agent may say of its turn, each by its n
 ) -> Call[Context]:
     """What to remind an agent of: summaries of sessions, then memories, best first.
 
-    Without a query, or one that finds nothing, the newest. The first 500
-    characters of the query count. What does not fit into `max_tokens` (of four
-    bytes) or `max_chars` (code points) is left out; each content is cut at
-    `content_chars`, or at 300. `stores` are ids of memory stores that join, at
+    Without a query, or one that finds nothing, the newest. No memory is of the types to
+    exclude, at most 20. The first 500 characters of the query count. What does not fit
+    into `max_tokens` (of four bytes) or `max_chars` (code points) is left out; each
+    content is cut at `content_chars`, or at 300. `stores` are ids of memory stores that join, at
     most eight: NotFound if one is not there. So do the semantic `namespaces` of
     agents' memory and, with `episodic`, what the agent itself has learned: `agent`
     is the one that asks, unless the key speaks for one alone. With `ages` each
     memory tells how old it is.
     """
     asked = given(
-        project=project, query=None if query is None else query[:MAX_PROMPT], scope=scope,
-        tag=tag, limit=limit, explain=explain, max_tokens=max_tokens, max_chars=max_chars,
+        project=project, query=None if query is None else query[:MAX_PROMPT],
+        exclude_type=listed(exclude_types) or None, scope=scope, tag=tag, limit=limit,
+        explain=explain, max_tokens=max_tokens, max_chars=max_chars,
         content_chars=content_chars, stores=",".join(stores) or None,
-        namespaces=",".join(namespaces) or None, episodic=episodic or None, agent=agent,
-        ages=ages or None,
+        namespaces=",".join(namespaces) or None, episodic=episodic, agent=agent, ages=ages,
     )  # fmt: skip
     return Call(
         operation="fetch_context", method="GET", path=("context",), query=asked,

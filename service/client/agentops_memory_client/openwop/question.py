@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from datetime import timedelta
 
-from ..contract.call import Call, given, once, present
+from ..contract.call import Call, Query, given, once, present
 from ..contract.errors import Invalid
 from ..contract.reading import Headers, Reader, T, json_object, read_as
 
@@ -23,9 +23,7 @@ def is_name(text: str) -> bool:
     return 0 < len(text) <= LONGEST and "\0" not in text and not _SURROGATE.search(text)
 
 
-def asking(
-    name: str, *path: str, query: Mapping[str, str] | None = None, read: Reader[T]
-) -> Call[T]:
+def asking(name: str, *path: str, query: Query | None = None, read: Reader[T]) -> Call[T]:
     """What reads."""
     return Call(
         operation=f"openwop_{name}", method="GET", path=(*HOST, *path), query=query or {}, read=read
@@ -37,7 +35,7 @@ def telling(
     *path: str,
     read: Reader[T],
     method: str = "POST",
-    query: Mapping[str, str] | None = None,
+    query: Query | None = None,
     body: Mapping[str, object] | None = None,
     key: str | None = None,
     within: timedelta | None = None,
@@ -49,10 +47,10 @@ def telling(
     )  # fmt: skip
 
 
-def parameters(**named: object) -> Mapping[str, str]:
+def parameters(**named: object) -> Query:
     """The parameters that are there. Invalid for one that would be sent as another text."""
     query = given(**named)
-    if faults := [name for name, text in query.items() if _SURROGATE.search(text)]:
+    if faults := [name for name, texts in query.items() if _SURROGATE.search("".join(texts))]:
         raise Invalid(f"{', '.join(faults)}: a lone surrogate is no text.")
     return query
 

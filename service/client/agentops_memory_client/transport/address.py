@@ -54,7 +54,7 @@ def call_url(base: httpx.URL, call: Call[object]) -> httpx.URL:
     """The URL of the call; Invalid if it is too long."""
     path = base.raw_path.partition(b"?")[0].rstrip(b"/").decode("ascii")
     path += "".join(f"/{_DOTS.get(step) or quote(_utf8(step), safe='')}" for step in call.path)
-    query = urlencode({name: _utf8(value) for name, value in call.query.items()})
+    query = urlencode([(name, _utf8(it)) for name, values in call.query.items() for it in values])
     try:
         return base.copy_with(raw_path=f"{path}?{query}".rstrip("?").encode("ascii"))
     except httpx.InvalidURL as error:
