@@ -48,6 +48,7 @@ AGENTOPS = {
     "agentops:paging:before-id": "before_id reads on past the rows of one list.",
     # Keys
     "agentops:keys:basic": "A key counts as the password of HTTP Basic, whoever the user is.",
+    "agentops:keys:no-challenge": "No answer asks a browser for a user and a password.",
     "agentops:keys:two": "Two headers that bring different keys are 400.",
     # Sessions
     "agentops:sessions:start": "POST /sessions answers 201 with the session.",
@@ -79,6 +80,7 @@ AGENTOPS = {
     "agentops:observations:get": "200, 404, and 400 for a non-number.",
     "agentops:observations:history": "Revisions are listed newest first; the newest 100 are kept.",
     "agentops:observations:restore": "A revision is brought back as a new one.",
+    "agentops:observations:delete-answer": "A deletion is 204, or JSON where that is set.",
     "agentops:observations:patch": "PATCH changes the parts given, within the same limits.",
     "agentops:observations:patch-counts": "A change adds 1 to revision_count; no change adds none.",
     "agentops:observations:delete": "DELETE is 204, repeated and hard after soft too.",

@@ -3,6 +3,7 @@
 import base64
 import json
 import logging
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -61,6 +62,35 @@ def test_a_url_with_a_key_opens_what_the_key_opens(service: Service, key: str, p
 
     assert by_url.status_code == by_header.status_code != keyless.status_code == 401
     assert keyless.headers.get_list("www-authenticate") == ["Bearer"]
+
+
+WRONG = [
+    {},
+    {"authorization": "Bearer wrong"},
+    {"x-api-key": "wrong"},
+    {"authorization": basic("wrong")},
+    {"authorization": "Basic !"},
+    {"authorization": "Basic"},
+]
+
+
+@requirement("agentops:keys:no-challenge")
+def test_no_route_asks_a_browser_for_a_password(service: Service, key: str) -> None:
+    described = service.http.get("/openapi.json", headers={"x-api-key": key}).json()
+    routes = [(method, path) for path, methods in described["paths"].items() for method in methods]
+    agents = [("post", "/mcp"), ("post", "/mcp/shop"), ("delete", "/mcp"), ("get", "/mcp/shop")]
+    elsewhere = [("get", "/nowhere"), ("put", "/stats"), ("options", "/"), ("head", "/search")]
+    answers = [
+        service.http.request(
+            method, re.sub("{[^}]*}", "1", path), headers=WRONG[place % len(WRONG)]
+        )
+        for turn in range(2)
+        for place, (method, path) in enumerate([*routes, *agents, *elsewhere], start=turn)
+    ]
+
+    assert sum(answer.status_code == 401 for answer in answers) > len(routes)
+    challenges = {it for answer in answers for it in answer.headers.get_list("www-authenticate")}
+    assert challenges == {"Bearer"}
 
 
 @requirement("agentops:keys:basic")

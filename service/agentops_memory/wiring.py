@@ -146,6 +146,7 @@ class Wiring:
             proposals=count(Proposals(engine=engine, redaction=self.redaction, audit=audit)),
             clock=self.clock,
             max_upload=settings.max_upload,
+            delete_answer=settings.delete_answer,
             folder=settings.db_path.parent,
         )
 

@@ -35,7 +35,12 @@ class DatabaseSettings:
     # fmt: on
 
 
-def require_no_backups(values: Mapping[str, object]) -> None:
-    """Whoever names a folder of backups beside a database would wait for them in vain."""
+def require_backup_dir(values: Mapping[str, object], given: Mapping[str, str | None]) -> None:
+    """Refuse settings of backups with which none would be made."""
     if values["database_url"] and values["backup_dir"]:
         raise SettingRefused(f"MEMORY_BACKUP_DIR: {OF_FILES}")
+    lonely = [name for name in ("backup_every", "backup_keep") if given[name]]
+    if lonely and values["backup_every"] and values["backup_dir"] is None:
+        raise SettingRefused(
+            f"MEMORY_{lonely[0].upper()}: MEMORY_BACKUP_DIR must say where backups are to lie."
+        )

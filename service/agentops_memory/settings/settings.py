@@ -11,7 +11,7 @@ from ..domain.errors import SettingRefused
 from ..domain.model.retention import LARGEST_CAPACITY, Capacities, Retentions
 from ..domain.text.features import Features
 from . import parsing
-from .database import DatabaseSettings, require_no_backups
+from .database import DatabaseSettings, require_backup_dir
 from .parsing import Address, Profile, Rate
 from .variables import Variable, variable
 
@@ -170,6 +170,12 @@ class Settings(DatabaseSettings):
         help="Techniques of recall to leave out, to measure what they bring. The index is built "
         "anew at the start when it was made by others.",
     ))
+    delete_answer: str = field(metadata=variable(  # "empty" or "json"
+        "MEMORY_DELETE_ANSWER", "--delete-answer", "ANSWER", parsing.one_of("empty", "json"),
+        "empty",
+        help="How the deletion of an observation is answered: with empty by 204 without a body, "
+        "with json by 200 and its id, for clients that parse every body as JSON.",
+    ))
     max_upload: int = field(metadata=variable(  # bytes
         "MEMORY_MAX_UPLOAD", "--max-upload", "SIZE", parsing.size, "256MiB",
         help="The largest body of /import and of a session's end.",
@@ -273,7 +279,7 @@ def settings(
     values = {it.field: _parsed(it, given[it.field]) for it in VARIABLES}
     for name, ending in BESIDE_DATABASE.items():
         values[name] = values[name] or Path(f"{values['db_path']}{ending}")
-    _require_backup_dir(values, given)
+    require_backup_dir(values, given)
     return Settings(**values)
 
 
@@ -284,16 +290,6 @@ def _parsed(variable: Variable, text: str | None) -> Any:
     except (ValueError, OSError) as error:  # the latter for a working folder that is gone
         shown = repr(value) if variable.flag else "it"
         raise SettingRefused(f"{variable.name}: {shown} {error}.") from error
-
-
-def _require_backup_dir(values: Mapping[str, Any], given: Mapping[str, str | None]) -> None:
-    """Whoever says how often backups are made believes that some are."""
-    require_no_backups(values)
-    lonely = [name for name in ("backup_every", "backup_keep") if given[name]]
-    if lonely and values["backup_every"] and values["backup_dir"] is None:
-        raise SettingRefused(
-            f"MEMORY_{lonely[0].upper()}: MEMORY_BACKUP_DIR must say where backups are to lie."
-        )
 
 
 DEFAULTS: dict[str, Callable[[], str]] = {"db_path": parsing.default_db_path}

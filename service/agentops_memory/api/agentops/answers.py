@@ -146,6 +146,13 @@ class ImportOutcome(RootModel[ImportAnswer | ImportPlan]):
     """What an import added, or with dry_run=true the plan of one."""
 
 
+class Deleted(BaseModel):
+    """The answer to a deletion, where the service is set to have one."""
+
+    id: int
+    status: Literal["deleted"] = "deleted"
+
+
 class ErasureReceipt(BaseModel):
     """What was erased, and how far it is gone; at most a thousand ids are named."""
 

@@ -47,7 +47,11 @@ class Handlers:
 
     async def delete_observation(self, request: Request) -> Response:
         erasure = await self.agentops.delete_observation(self._question(request))
-        return response(None, headers={ERASURE_ID: erasure} if erasure else {})
+        known, headers = admission(request), {ERASURE_ID: erasure} if erasure else {}
+        # A repeated request is answered as the first time, whatever is set by now.
+        status = known.replayed_status or known.status
+        deleted = a.Deleted(id=int(request.path_params["id"])) if status == 200 else None
+        return response(deleted, status, headers=headers)
 
     async def delete_project(self, request: Request) -> Response:
         answer = await self.agentops.delete_project(self._question(request))

@@ -85,6 +85,7 @@ def operations(services: Services) -> tuple[Operation, ...]:
         agentops=core(services), max_upload=services.max_upload, folder=services.folder
     )
     api, of = handlers.agentops, handlers.of
+    deleted = (200, a.Deleted) if services.delete_answer == "json" else (204, None)
     return (
         Operation(
             method="POST", path="/sessions", name="create_session", status=201,
@@ -160,10 +161,10 @@ def operations(services: Services) -> tuple[Operation, ...]:
             takes_key=True, refusals=(404,),
         ),
         Operation(
-            method="DELETE", path="/observations/{id}", name="delete_observation", status=204,
-            role=Role.WRITER,
+            method="DELETE", path="/observations/{id}", name="delete_observation",
+            status=deleted[0], role=Role.WRITER,
             summary="Delete an observation; with hard=true, without a trace.",
-            handler=handlers.delete_observation,
+            handler=handlers.delete_observation, answer=deleted[1],
             query=(Parameter(name="hard", help="`true` removes the row.", kind="boolean"),),
             headers={ERASURE_ID: "The receipt of a hard deletion, also of an earlier one."},
             takes_key=True,

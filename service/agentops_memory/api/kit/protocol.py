@@ -150,6 +150,7 @@ class Services:
     proposals: Proposals
     clock: Callable[[], datetime]
     max_upload: int  # bytes
+    delete_answer: str  # of AgentOps REST: "empty" or "json"
     folder: Path  # where a long body lies while it is read
     agents: Agents | None = None  # none in a process that serves nobody
     seams: SeamServices | None = None  # none unless they are on

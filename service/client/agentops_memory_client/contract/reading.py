@@ -102,9 +102,9 @@ def context(body: bytes, headers: Headers) -> Context:
 
 
 def erasure(body: bytes, headers: Headers) -> str | None:
-    """The receipt of a deletion, if there is one; nothing else is answered to it."""
-    if body:
-        raise UnexpectedAnswer("The service answers a deletion with more than its receipt.")
+    """The receipt of a deletion, if there is one; the answer is empty, or says `deleted`."""
+    if body and json_object(body).get("status") != "deleted":
+        raise UnexpectedAnswer("The service does not say that it was deleted.")
     return headers.get(ERASURE)
 
 
