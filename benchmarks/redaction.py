@@ -45,6 +45,7 @@ HOSTILE = (
     "a_key=a1", "secret", "pass", "pwd", "password=a(", "password=a1", "password: a1 ", "PASS=my",
     'password="', 'password="a1', "password='a\\", "password =", "password:\n ", "PASSWORD=a.b",
     "password: |\n ", "PASSWORD value=", "name: PASSWORD\n", "secret(", "SECRET=a,", "PASS=a;b",
+    "PASSWORD=a(a", "PASSWORD=a.b#c ", "API_KEY=aBcDeFgHiJkLmNoP ", "api_key=jqvxzjqvxzjqvxz1 ",
     "--password ", "getenv('PASSWORD', ", '"kty":"d":"', "authorization: a ", "identified by '",
     "a", "A", "0", " ", "\n", "\t", ".", "-", "_", "/", "+", "=", "\\", "'", '"', ":", ";", "%",
     "{", "aB3", "aB3+/", "a1-", "a_", "A.b", "\\n", "é", "数", "😀",
@@ -68,7 +69,8 @@ FRAMED = (
     ("password=", "a.", ""), ("password='", "a1", ""), ("password: ", " ", ""),
     ("PASSWORD", " ", "value=a"), ("password=", "[REDACTED:a]", ""), ("PASSWORD=", "my", "!"),
     ("password=", ")", "a"), ("password=", ";a", "="), ("mysql ", "a ", "-pa"),
-    (":_authToken=", "a", "!"),
+    (":_authToken=", "a", "!"), ("password=", "a(", ""), ("PASSWORD=", "a.b", ""),
+    ("api_key=", "aB", ""), ("api_key=", "jq", "1"),
 )  # fmt: skip
 
 

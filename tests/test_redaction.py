@@ -9,6 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from agentops_memory.domain.model.agent_memory import Tier
 from agentops_memory.telemetry import Telemetry
 from agentops_memory.telemetry.logs import JsonFormatter
 
@@ -16,7 +17,10 @@ from .callers import calling, made_key
 from .database import assert_index_is_whole
 from .engines import is_postgresql, rows, tables
 from .otlp import Collector
+from .planted import AGENTS_MEMORY, HOSTS, MARK, note, tool
+from .process import run
 from .service import Service, observation, serving
+from .stores import STORES, ok
 from .traced import collector
 
 __all__ = ["collector"]
@@ -30,6 +34,13 @@ UNCLOSED = f"<private>{RARE} until the end"
 BASE64 = RARE + "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7VJTUt9Us8c"
 PEM = f"-----BEGIN PRIVATE KEY-----\n{BASE64}\n{BASE64}\n-----END PRIVATE KEY-----"
 SECRETS = [AWS, GITHUB, PRIVATE, UNCLOSED, PEM]
+# Recognized by their labels alone, since passwords may be spelt like names.
+DOTTED, HASHED, SHORT = "Qzxv7" + "rare.Harbor9", "Qzxv7rare" + "#Lagoon8", "qZxV7RaReKmXcVbN"
+LABELLED = f"DB_PASSWORD={DOTTED}\npassword: '{HASHED}'\nAPI_KEY={SHORT}\nkept"
+CLEANED = (
+    "DB_PASSWORD=[REDACTED:password]\npassword: '[REDACTED:password]'\n"
+    "API_KEY=[REDACTED:labelled-secret]\nkept"
+)
 
 FIELDS = ["session_id", "type", "title", "content", "project", "scope", "topic_key", "tags"]
 
@@ -98,6 +109,54 @@ def test_a_secret_in_a_longer_text_is_taken_out_of_it_and_the_rest_is_found(
     assert stored["content"].startswith("The banana is at [REDACTED:")
     assert len(service.http.get("/search?q=banana").json()) == 1
     assert service.http.get(f"/search?q={RARE}").json() == []
+    assert_not_in(tmp_path)
+
+
+def written_everywhere(http: httpx.Client) -> None:
+    """Write the labelled secrets through every protocol."""
+    said = {"messages": [{"role": "user", "content": LABELLED}]}
+    mcp_method, mcp_path, mcp_body = tool("mem_save", title="MCP", content=LABELLED)
+    value = {"db": {"password": HASHED, "client_secret": DOTTED, "api_key": SHORT}}
+    store = ok(http.post(STORES, json={"name": "notes", "description": LABELLED}), 201)["id"]
+    answers = [
+        http.post("/observations", json=observation(LABELLED, title="saved")),
+        http.patch("/observations/1", json={"content": f"changed\n{LABELLED}"}),
+        http.post("/sessions/s1/messages", json=said),
+        http.post("/sessions/s1/end", json=said),
+        http.post("/import", json={"observations": [observation(LABELLED, title="imported")]}),
+        http.post(f"{STORES}/{store}/memories", json={"path": "a", "content": LABELLED}),
+        http.post(
+            AGENTS_MEMORY, headers={"X-Agent-ID": MARK}, json=note(Tier.WORKING, value=value)
+        ),
+        http.post(f"{HOSTS}/memory", json={"memoryRef": "mem://a", "content": LABELLED}),
+        http.request(mcp_method, mcp_path, json=mcp_body),
+    ]
+    assert [answer.text for answer in answers if not answer.is_success] == []
+
+
+def test_passwords_like_names_and_short_tokens_reach_no_file_by_any_protocol(
+    service: Service, tmp_path: Path
+) -> None:
+    written_everywhere(service.http)
+
+    assert_not_in(tmp_path)
+    assert service.http.get("/observations/1").json()["content"] == f"changed\n{CLEANED}"
+    entries = service.http.get(f"{HOSTS}/memory", params={"memoryRef": "mem://a"}).json()
+    assert entries["entries"][0]["content"] == CLEANED
+
+
+def test_passwords_like_names_and_short_tokens_are_found_by_a_scan(
+    service: Service, tmp_path: Path
+) -> None:
+    exceptions = tmp_path / "memory.db.redaction"
+    exceptions.write_text(json.dumps({"default": {"allow_kinds": ["password", "labelled-secret"]}}))
+    written_everywhere(service.http)
+    exceptions.unlink()
+    assert RARE.encode() in everything(tmp_path).lower()
+
+    assert run("scan", "--db", str(service.path), "--redact").returncode == 0
+
+    assert run("scan", "--db", str(service.path)).stdout == "no secrets found in what is said\n"
     assert_not_in(tmp_path)
 
 

@@ -2,7 +2,9 @@
 
 # Secrets are put together here, so that no scanner takes this file for a leak.
 
+import random
 import re
+import string
 
 import pytest
 from hypothesis import given, settings
@@ -25,6 +27,19 @@ FORMS = {
     "with equal signs": "a=b1" + "=c/d==",
     "in base64": plain(STRONG),
     "with a dollar sign": "pa$" + "w0rd!x",
+    "with a dot": "V3lvet" + ".Harbor9",
+    "with a hash": "Quartz" + "#Lagoon8",
+    "with an underscore": "Quartz" + "_Lagoon8",
+    "with a colon": "Quartz" + ":Lagoon8",
+    "with a slash": "Quartz" + "/Lagoon8",
+    "with a pipe": "Quartz" + "|Lagoon8",
+    "with an ampersand": "Quartz" + "&Lagoon8",
+    "with a closed bracket": "Quartz" + "(Lagoon)8",
+    "with an index": "Quartz" + "[Lagoon]8",
+    "with braces": "Quartz" + "{Lagoon}8",
+    "of dotted words": "quartz" + ".lagoon.8",
+    "of words with a hash": "quartz" + "#lagoon",
+    "of words with an exclamation mark": "Quartz" + "!Lagoon",
 }
 NAMES = [
     "DB_PASSWORD", "POSTGRES_PASSWORD", "PGPASSWORD", "password", "db-password", "dbPassword",
@@ -121,7 +136,43 @@ def test_a_password_of_any_signs_is_taken_out_whole(spelling: str) -> None:
 
 @pytest.mark.parametrize("spelling", ["env", "export", "docker -e", "YAML", "env in quotes"])
 def test_beside_a_name_in_capitals_a_word_is_enough(spelling: str) -> None:
-    assert WEAK not in redacted(written(spelling, "POSTGRES_PASSWORD", WEAK)).text
+    for word in (WEAK, "correct" + ".horse"):
+        assert word not in redacted(written(spelling, "POSTGRES_PASSWORD", word)).text
+
+
+LIKE_NAMES = ["V3lvet" + ".Harbor9", "Quartz" + "#Lagoon8", "Quartz" + ".Lagoon8"]
+IN_LINES = [*QUOTED, "env", "export", "set", "a comment after it", "docker -e", "YAML",
+            "YAML with a comment", "a list of Compose", "an option", "an option with a sign",
+            "a quoted line", "an added line", "XML", "a query", "prose"]  # fmt: skip
+
+
+@pytest.mark.parametrize("spelling", IN_LINES)
+def test_a_dot_or_a_hash_is_no_sign_of_code_in_quotes_or_in_a_line_of_its_own(
+    spelling: str,
+) -> None:
+    for name in NAMES:
+        for value in LIKE_NAMES:
+            left = redacted(written(spelling, name, value)).text
+
+            assert re.sub(r"\[REDACTED:[a-z-]+\]", "*", left) == written(spelling, name, "*")
+
+
+IN_CONNECTIONS = [
+    "postgres://app:{v}@db:5432/app",
+    "Server=db;User Id=sa;Password={v};Encrypt=yes",
+    "host=db user=app password={v} dbname=app",
+    "jdbc:postgresql://db/app?user=app&password={v}",
+    "mysql -u app -p'{v}' app",
+    "The password is in DB_PASSWORD={v}.",
+    "password={v}\n",
+]
+
+
+@pytest.mark.parametrize("text", IN_CONNECTIONS)
+def test_a_password_with_a_dot_is_taken_out_of_connections_and_sentences(text: str) -> None:
+    left = redacted(text.format(v=LIKE_NAMES[0])).text
+
+    assert re.sub(r"\[REDACTED:[a-z-]+\]", "{v}", left) == text
 
 
 # What the kinds with a prefix of their own look like in a file, a command or an address.
@@ -170,6 +221,45 @@ def test_random_characters_are_taken_out_in_each_spelling(spelling: str) -> None
         left = redacted(written(spelling, label, value)).text
 
         assert re.sub(r"\[REDACTED:[a-z-]+\]", "*", left) == written(spelling, label, "*")
+
+
+ALPHABETS = {
+    "base62": string.ascii_letters + string.digits,
+    "base64url": string.ascii_letters + string.digits + "-_",
+    "hexadecimal": string.digits + "abcdef",
+    "base32": string.ascii_uppercase + "234567",
+    "capitals and digits": string.ascii_uppercase + string.digits,
+    "lower case and digits": string.ascii_lowercase + string.digits,
+}
+LABELS = ["GITHUB_TOKEN={v}", "export API_KEY={v}", "api_key: {v}", '"access_token": "{v}"']
+TRIES = 250
+MOST_LEFT = 2  # of so many; such as `lapitoner7esaboh`, which might be words
+
+
+def is_mixed(token: str) -> bool:
+    """Whether it has both cases, or letters and digits."""
+    return token not in (token.lower(), token.upper()) or (
+        not token.isalpha() and re.search("[A-Za-z]", token) is not None
+    )
+
+
+@pytest.mark.parametrize("length", [16, 18, 20, 24, 32, 40])
+@pytest.mark.parametrize("alphabet", ALPHABETS)
+def test_a_token_of_sixteen_characters_is_taken_out_beside_its_label(
+    alphabet: str, length: int
+) -> None:
+    chance = random.Random(f"{alphabet} {length}")  # noqa: S311 - the same tokens each time
+    tokens = ["".join(chance.choices(ALPHABETS[alphabet], k=length)) for _ in range(TRIES)]
+    mixed = [token for token in tokens if is_mixed(token)]
+
+    left = [
+        token
+        for number, token in enumerate(mixed)
+        if token in redacted(LABELS[number % len(LABELS)].format(v=token)).text
+    ]
+
+    assert len(mixed) > TRIES * 0.9
+    assert len(left) <= MOST_LEFT, left
 
 
 FINGERPRINT = "A035C8C19219BA821ECEA86B64E628F8D684696D"
@@ -358,6 +448,51 @@ HARMLESS = [
     f"cancellation_token: {mixed(24)}",
     "connect(user, password=newPass12, host=host)",
     "    password=newPass12, host=host,",
+    "password = config.database.password",
+    "password=self.password",
+    "    password=self.db.main2,",
+    "password: str = settings.password",
+    "password = form.cleaned_data['password1']",
+    "password=row[2]",
+    "password := os.Getenv(name2)",
+    "password = namespace.Class2",
+    "password=$user->field2",
+    "var secret=e.target.value2;",
+    "DB_PASSWORD: process.env.DB_PASS1",
+    "DB_PASSWORD = settings.databases.default2",
+    "DB_PASSWORD = module.attribute",
+    "FORGOT_PASSWORD: messages.forgot.title2,",
+    "RESET_PASSWORD: 'auth.reset.title'",
+    "app.config.update(SECRET_KEY=base.key_2, DEBUG=True)",
+    "DB_PASSWORD=db.example.com",
+    "KEYSTORE_SECRET=keystore.jks",
+    "SECRET=kv/data/app2",
+    "password: kv/data/app2#password",
+    "PASSWORD_HASH=V3lvet.Harbor9",
+    "password: sntrys_[a-z0-9]{90}_[a-z0-9]{43}",
+    "| `redis.password` | Redis&reg; password | none |",
+    'token = response.json()["token"]',
+    "cache_key=user.profile.settings",
+    "sort_key=created_at.desc",
+    "primary_key=order_line_item_id2",
+    "routing_key=OrderCreatedEventV2Handler",
+    "feature_key=EnableNewCheckoutFlowV2",
+    "metric_key=httpServerRequestsP99Latency",
+    "event_key=UserSignedUpWithOAuth2Provider",
+    "private_key: PKCS12PrivateKeyTypes",
+    "proxy_key=HTTP1ProxyWrapperFactory",
+    "i18n_key=checkout.summary.totalPrice",
+    "message_key=checkoutSummaryTotalPriceLabel",
+    "aws_kms_key=alias/MyAppKeyForProductionV2",
+    "file_key=AbcReportOfQuarterFour2024.pdf",
+    "https://example.com/?sort_key=createdAtDescV2&page=2",
+    "API_KEY=your-api-key-here",
+    "API_KEY=YOUR_API_KEY_HERE_123",
+    "API_KEY=YourApiKeyGoesHere123",
+    "API_KEY=xxxxxxxxxxxxxxxxxxxx1234",
+    "API_KEY=abcdefghijklmnop1234",
+    "PUBLIC_KEY=q7Rw2Zk9Lm4Xc8Vb",
+    "Culture=neutral, PublicKeyToken=b77a5c561934e089",
 ]
 
 

@@ -849,6 +849,7 @@ HOSTILE = [
     "secret", "pass", "pwd", "key=", "a_key: ", "password=a(", "password=a1", "password: a1 ",
     'password="', 'password="a1', "password='a\\", "password =", "password:\n ", "password: |\n ",
     "PASSWORD value=", "name: PASSWORD\n", "secret(", "SECRET=a,", "PASS=a;b", "PASSWORD=my",
+    "PASSWORD=a(a", "API_KEY=aBcDeFgHiJkLmNoP ", "api_key=jqvxzjqvxzjqvxz1 ",
     "PASSWORD=a.b", "--password ", "getenv('PASSWORD', ", '"kty":"d":"', "authorization: a ",
     "curl -u a:", "curl ", "machine a login b password ", "host=a password=", "a:b@tcp(", "q~",
     "LS0tLS1CRUdJTi", "token=", "--token ", '"auth":"', ":_authToken=", "postgres://a:/", "AZDO",

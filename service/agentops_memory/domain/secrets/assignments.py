@@ -2,38 +2,23 @@
 
 import re
 
+from .chance import MIN_ALTERNATIONS, UUID, alternations, is_random
+from .places import follows, is_alone, is_literal, is_spaced, is_text
+
 MARK = "[REDACTED:"
 PLACEHOLDER = re.escape(MARK) + r"[A-Za-z0-9._-]++\]"  # in place of a secret, with its kind or id
 SHORTEST, LONGEST = 8, 256  # characters of a password
-MIN_ALTERNATIONS = 3  # from a letter to a digit or back; words with a version have fewer
-UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-REACH = 160  # characters of lookbehind before a name
 LONGEST_WORD = 20  # characters of the words that make a name harmless
-
-
-def alternations(text: str) -> int:
-    """How often a letter follows a digit, or a digit a letter."""
-    return len(_ALTERNATION.findall(text))
-
-
-def is_random(secret: str) -> bool:
-    """Whether letters and digits alternate as in random text; with signs, only in mixed case.
-
-    False for paths, resource names, UUIDs and public keys of SSH.
-    """
-    if alternations(secret) < MIN_ALTERNATIONS or _PUBLIC.match(secret):
-        return False
-    has_both_cases = secret != secret.lower() and secret != secret.upper()
-    return secret.isalnum() or has_both_cases or _DIGEST.search(secret) is not None
 
 
 def is_named(found: re.Match[str]) -> bool:
     """Whether the value is random and the name a secret's: not `public_key` or `page_token`."""
-    before = found.string[max(0, found.start() - LONGEST_WORD) : found.start()]
-    before = before.rstrip(" _-").lower()
+    joined = found.string[max(0, found.start() - LONGEST_WORD) : found.start()]
+    before = joined.rstrip(" _-").lower()
     return (
         is_random(found["secret"])
         and not before.endswith(_NO_SECRETS.get(found["name"].lower(), ()))
+        and not (_SHORT_HASH.fullmatch(found["secret"]) and not joined.endswith(("_", "-")))
         and not (before.endswith("signing") and _FINGERPRINT.fullmatch(found["secret"]))
         and (found["option"] is None or follows(_OPTION, found))
         and (found["next"] is None or _is_argument(found))
@@ -43,12 +28,6 @@ def is_named(found: re.Match[str]) -> bool:
 def is_password(found: re.Match[str]) -> bool:
     """Whether this match of `ASSIGNMENT` is an assignment, and its value a secret."""
     return _is_assigned(found) and _is_secret(found)
-
-
-def follows(before: re.Pattern[str], found: re.Match[str]) -> bool:
-    """Whether the pattern matches just before this match (a bounded lookbehind)."""
-    start = found.start()
-    return before.search(found.string, max(0, start - REACH), start) is not None
 
 
 def is_reference(value: str) -> bool:
@@ -90,7 +69,8 @@ def _is_secret(found: re.Match[str]) -> bool:
     value = re.sub(PLACEHOLDER, "", found["secret"])
     if not SHORTEST <= len(value) <= LONGEST or is_reference(value):
         return False
-    if found["quote"] in (None, "`") and _CODE.match(value):
+    is_call = found["quote"] in (None, "`") and _CALL.match(value) is not None
+    if is_call and not (_OPEN.search(value) and is_alone(found)):
         return False
     if any(sign.isspace() for sign in value):
         words = (word.strip("()[].,:") for word in value.split())
@@ -99,8 +79,8 @@ def _is_secret(found: re.Match[str]) -> bool:
         return _is_complex(value) and _NUMBER.fullmatch(value) is None
     if _WORDS.fullmatch(value):
         is_word = _NO_PASSWORD.search(value) is None and not _is_resource(found, value)
-        return is_word and _is_variable(found)
-    return not _is_name(found, value) and (_is_literal(found) or _is_complex(value))
+        return is_word and _is_variable(found, value)
+    return not _is_name(found, value) and (is_literal(found) or _is_complex(value))
 
 
 def _is_outcome(found: re.Match[str]) -> bool:
@@ -109,56 +89,42 @@ def _is_outcome(found: re.Match[str]) -> bool:
     return is_pass and not follows(_PART, found) and not follows(_USER, found)
 
 
-def _is_variable(found: re.Match[str]) -> bool:
+def _is_variable(found: re.Match[str], value: str) -> bool:
     """Whether a name in capitals, or a line of its own, makes a word a password."""
+    if "." in value.rstrip("."):
+        is_line = found["between"] == "=" and is_alone(found)
+        is_variable = found["quote"] is None and found["name"].isupper() and not is_spaced(found)
+        return (is_line or (is_variable and is_text(found))) and not _IN_CODE.search(value)
     is_lower = _LOWER.fullmatch(found["secret"]) is not None
     if found["name"].isupper():
         return is_lower or found["quote"] is None
-    return is_lower and found["between"] == "=" and _is_alone(found)
+    return is_lower and found["between"] == "=" and is_alone(found)
 
 
 def _is_name(found: re.Match[str], value: str) -> bool:
-    """Whether the value is a name with digits: of a variable, a file or a resource."""
-    if _NAME.fullmatch(value):
-        return True
+    """Whether the value is a name with digits: of a variable, a file or a resource.
+
+    Where no code may stand, a name has no upper case beside lower case, and no dot or hash.
+    """
     if _is_resource(found, value):
         return not (found["name"].isupper() and re.fullmatch(UUID, value))
     is_bare = found["quote"] is None and not found["name"].isupper()
-    return is_bare and value.isidentifier() and _MENTION.search(value) is not None
+    if is_bare and value.isidentifier() and _MENTION.search(value):
+        return True
+    is_dotted = found["quote"] in (None, "`") and _DOTTED.match(value) is not None
+    if not is_dotted and _NAME.fullmatch(value) is None:
+        return False
+    if _IN_CODE.search(value) or not (_is_complex(value) or is_text(found)):
+        return True
+    if value not in (value.lower(), value.upper()):
+        return False
+    return _LOWER_NAME.fullmatch(value) is None or (is_bare and value.isidentifier())
 
 
 def _is_resource(found: re.Match[str], value: str) -> bool:
     """Whether the value is the resource name of a secret, as in Kubernetes."""
-    return found["name"][:6].lower() == "secret" and _RESOURCE.fullmatch(value) is not None
-
-
-def _is_literal(found: re.Match[str]) -> bool:
-    """Whether the value is a literal: quoted, right after its operator, or alone in its line."""
-    if found["between"].strip() in ("(", "|"):
-        return False
-    if found["quote"] is not None:
-        return True
-    if found.string[found.end("secret") : found.end("secret") + 1] in (",", ")", "]"):
-        return _is_pair(found)
-    if found["between"] in ("=", ":-", ">") or "value" in found["between"].lower():
-        return True
-    return found["between"].isspace() or _is_alone(found)
-
-
-def _is_pair(found: re.Match[str]) -> bool:
-    """Whether this is among variables, or in a line of pairs: `password=...,user=bob`."""
-    if found["between"] != "=":
-        return False
-    after, end = found.string, found.end("secret")
-    if found["name"].isupper():
-        return _PAIR.match(after, end) is not None
-    pairs = _PAIRS.match(after, end)
-    is_line = pairs is not None and _LINE_END.match(after, pairs.end()) is not None
-    return is_line and follows(_LINE_BEGIN, found)
-
-
-def _is_alone(found: re.Match[str]) -> bool:
-    return follows(_LINE_BEGIN, found) and _LINE_END.match(found.string, found.end()) is not None
+    is_secret = found["name"][:6].lower() == "secret" and _RESOURCE.fullmatch(value) is not None
+    return is_secret and not (found["name"].isupper() and "." in value)
 
 
 def _is_complex(value: str) -> bool:
@@ -171,14 +137,8 @@ def _is_complex(value: str) -> bool:
     return (has_sign and is_mixed) or alternations(value) >= MIN_ALTERNATIONS
 
 
-_ALTERNATION = re.compile("(?<=[A-Za-z])[0-9]|(?<=[0-9])[A-Za-z]")
-# As in Mailgun's key-..., Mailchimp's ...-us12 and Plaid's access-production-...
-_DIGEST = re.compile(
-    f"(?<![0-9a-f])[0-9a-f]{{32,}}(?![0-9a-f])|access-[a-z]+-{UUID}"
-    r"|\A(?:key|django-insecure)-[A-Za-z0-9]{24,}\Z"
-)
-_PUBLIC = re.compile("AAAA[BCE]3Nza")  # a key of SSH
 _FINGERPRINT = re.compile("[0-9A-F]{40}")  # of a key of GPG
+_SHORT_HASH = re.compile("[0-9a-f]{16,19}")  # as of an assembly of .NET or a change
 _NO_SECRETS = {
     "token": tuple(
         """
@@ -237,14 +197,6 @@ _USER = re.compile(
     re.IGNORECASE,
 )
 _OPENING = re.compile(r"<[\w:.-]*\Z")
-_LINE_BEGIN = re.compile(
-    r"(?:^|[\r\n]|\\n|\x1b\[\d{0,2}m)[ \t>|#+*/0-9.)-]{0,40}"
-    r"(?:(?:export|set|env|arg|setx?|let|const|var|readonly|local|-e|--env)[ \t])?"
-    r"""\\{0,3}["'`]?[\w.$:-]{0,80}\Z""",
-    re.IGNORECASE,
-)
-_LINE_END = re.compile(r"""\\{0,3}["'`]?[ \t]*(?:$|[\r\n]|\\{1,2}[nr\r\n]|\x1b\[|[ \t](?:#|//))""")
-
 _REFERENCE = re.compile(
     r"\$[({]|\$[A-Za-z_]\w*(?:[/.:\\\]]|\Z)|\$\w{1,20}\$|.*(?:\$[({]|\{\{|<%|#\{|%\(|\(\?)"
     r"|\{[A-Za-z_. -]*\}|<[^<>]*>|%\w+%|\[|\^|__\w+__\Z"
@@ -256,10 +208,11 @@ _REFERENCE = re.compile(
     re.IGNORECASE,
 )
 _IDENTIFIER = r"[&*!-]?[A-Za-z_$][\w$]*"
-_DOTTED = r"(?:(?:\.|::|->|[?!]\.)[A-Za-z_$][\w$]*)"
-_CODE = re.compile(
-    rf"{_IDENTIFIER}{_DOTTED}*(?:->)?[(\[{{<]|{_IDENTIFIER}{_DOTTED}+\W{{0,3}}\Z|[(\[{{|&]|=|--"
-)
+_PART_OF = r"(?:(?:\.|::|->|[?!]\.)[A-Za-z_$][\w$]*)"
+# A call, an index or a type, which no letter follows; or where such a thing begins.
+_CALL = re.compile(rf"{_IDENTIFIER}{_PART_OF}*(?:->)?[(\[{{<](?!.*[)\]}}][^\W_])|[(\[{{|&]|=|--")
+_OPEN = re.compile(r"[(\[{][^()\[\]{}]+\Z")  # code closes a bracket, or ends its line with it
+_DOTTED = re.compile(rf"{_IDENTIFIER}{_PART_OF}+\W{{0,3}}\Z")
 _FILLERS = """
     my your our the a an some any new old here in of for is be to or not no super very top pass
     word changeme changeit changethis change replaceme replace insert enter fill put set add use me
@@ -280,20 +233,28 @@ _STAND_IN = re.compile(
     r"|[x*.\-_0?#\u2026\u2022]{8,}|(.)\1*",
     re.IGNORECASE,
 )
-_WORDS = re.compile(r"[^\W\d_]+(?:[-_./:|\\#'\u2019,&?!]{1,2}[^\W\d_]+)*[-_.!?:]{0,3}")
+_WORDS = re.compile(r"[^\W\d_]+(?:[-_./:|\\'\u2019,&]{1,2}[^\W\d_]+)*[-_.!?:]{0,3}")
 _LOWER = re.compile("[a-z]+(?:-[a-z]+)*")
 _NO_PASSWORD = re.compile(
     r"[A-Z]+(?:_[A-Z]+)+\Z|passw|pwd|secret|token|credential"
-    r"|[./:|\\#,&?!'\u2019]|[a-z]{3}ed\Z|(?<=[a-z])[A-Z](?=[a-z])"
+    r"|[/:|\\,&?!'\u2019]|[a-z]{3}ed\Z|(?<=[a-z])[A-Z](?=[a-z])"
 )
 _APP_PASSWORD = re.compile("[a-z]{4}(?: [a-z]{4}){3}")  # as Google shows it
 _NAME = re.compile(
     r"(?:[A-Za-z]+\d{0,3}|\d{1,4})(?:[_./:#|\\](?:[A-Za-z]+\d{0,3}|\d{1,4}))+[-_./]?"
 )
 _RESOURCE = re.compile("[a-z0-9]+(?:[-_./][a-z0-9]+)+")
+_LOWER_NAME = re.compile(r"[a-z0-9]+(?:[._#][a-z0-9]+)+")
 _MENTION = re.compile("passw|passphrase|pwd|secret|token|credential", re.IGNORECASE)
+# What a name in code mentions, begins with or ends with.
+_IN_CODE = re.compile(
+    rf"{_MENTION.pattern}|::|->|\\|\A\W?(?:args|cfg|cls|conf|config\w*|context|ctx|data|each|env"
+    r"|environ|local|module|options|opts|os|params|process|props|req|request|response|self"
+    r"|settings|this|user|var)\."
+    r"|\.(?:com|conf|crt|html?|io|jks|js|json|key|md|net|org|p12|pem|pfx|py|sh|toml|ts|txt|xml"
+    r"|ya?ml)\Z",
+    re.IGNORECASE,
+)
 _NUMBER = re.compile(r"[\d.,/]+%?")
-_PAIR = re.compile(r",[A-Z_][A-Z0-9_]*=")
-_PAIRS = re.compile(r"""(?:, ?[\w.-]{1,32}=[^\s,()\[\]"'`;\\]{1,64}){1,8}""")
 _MAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
 _SIGN = re.compile(r"""[!@#$%^&*?+=~;{}()\[\]\\]""")

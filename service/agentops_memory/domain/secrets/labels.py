@@ -10,14 +10,13 @@ from .assignments import (
     ASSIGNMENT,
     PLACEHOLDER,
     TYPE,
-    UUID,
     VALUE_OF,
-    follows,
     is_named,
     is_password,
-    is_random,
     is_reference,
 )
+from .chance import SHORTEST, UUID, is_random
+from .places import follows
 
 
 def _is_no_word(secret: str) -> bool:
@@ -117,7 +116,7 @@ _ARGUMENT = _OPENED + _GIVEN
 _BASE64 = "[A-Za-z0-9+/]"
 _SENTENCE_END = r"""[.:!?](?:[\s"'`)\]<&\\\x1b]|[^\x00-\x7f]|$)"""
 _RANDOM = (
-    r"(?P<secret>[A-Za-z0-9_~+/-]{20,}+={0,2}+)"
+    rf"(?P<secret>[A-Za-z0-9_~+/-]{{{SHORTEST},}}+={{0,2}}+)"
     rf"(?:(?![.:!?(\[{{$%@=*])|(?={_SENTENCE_END}))"
 )
 _LIBPQ_VALUE = r"""'[^'\r\n]{1,256}'|[^\s,;()"'`{$<%][^\s,;()"'`]{0,255}+"""

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import NamedTuple
 
-from .assignments import LONGEST, MIN_ALTERNATIONS, PLACEHOLDER, UUID, alternations
+from .assignments import LONGEST, PLACEHOLDER
+from .chance import MIN_ALTERNATIONS, UUID, alternations
 from .labels import LABELS, PASSWORD
 
 BLANK = 8  # repeated characters at the end of a masked value
