@@ -37,8 +37,13 @@ LEFT = f"""
     SELECT (SELECT max(id) FROM events), 'ended', 1, 'ada', memory_id, memory_id, size
       FROM agent_memories
      WHERE task = 'ended';
+    INSERT INTO met_tags (space_id, tag, newest)
+    SELECT space_id, tag, id
+      FROM commitments
+     WHERE tag = 'harvest';
 """
-"""What a process leaves that was killed before it had moved the values of a large task."""
+"""What a process leaves that was killed before it had moved the values of a large task, and before
+all commitments had fired that were met."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

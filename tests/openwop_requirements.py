@@ -85,7 +85,8 @@ OPENWOP = {
     "OW-82": "Racing passes and puts of one ref end with exact counts and nothing lost.",
     "OW-83": "A pass never reads or writes another ref.",
     "OW-84": "A time commitment fires once, not before its time, also across a restart.",
-    "OW-85": "A predicate fires in the put that makes it true, once, not for what was there.",
+    "OW-85": "A predicate fires with the put that makes it true, once, not for what was there; "
+    "a transaction fires at most 200, and a ref arms at most 1,000 of a tag and 10,000.",
     "OW-86": "commitment.fired has the four fields and not the intention.",
     "OW-87": "Deleting, expiring or forgetting the source cancels.",
     "OW-88": "A proposal that is not applied shows in H/proposals alone.",

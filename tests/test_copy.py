@@ -83,6 +83,7 @@ def full(path: Path) -> Path:
                INSERT INTO import_rows VALUES (3, 'other', '{"a": "\\u0000"}');
                INSERT INTO agents VALUES ('a', 5);
                INSERT INTO pending_archives VALUES (1, 't', 1, 'a', 1, 2, 3);
+               INSERT INTO met_tags VALUES (1, 1, 'rain', 0, NULL);
                INSERT INTO ref_losses VALUES (-9223372036854775808, 99, NULL, 0)"""
         )
     return path

@@ -10,6 +10,7 @@ from .openwop_hosts import Host, ok
 from .openwop_passes import COMPACTED, UNDONE, ids, of_type
 from .openwop_proposals import artifacts, listed, moved, proposed, told_of
 from .pods import RACERS, Pods, two
+from .process import until
 
 __all__ = ["two"]
 
@@ -93,22 +94,25 @@ def test_of_racing_undos_of_a_pass_one_is_done(two: Pods) -> None:
     two.assert_index_is_whole()
 
 
-def test_a_commitment_fires_once_whoever_looks(two: Pods) -> None:
-    host = Host(two.http)
+def test_a_commitment_fires_once_whoever_looks_and_however_many_there_are(two: Pods) -> None:
+    host, tags = Host(two.http), [f"rain-{it}" for it in range(49)]
     due = two.clock.now + timedelta(minutes=1)
-    armed = [Intents(host).at(host.put(f"{it}")["id"], due) for it in range(5)]
-    waiting = Intents(host).on(host.put("umbrella")["id"], "rain")
+    for it in range(5):  # more than one transaction fires
+        Intents(host).at(host.put(f"{it}", tags=[f"when:{tag}" for tag in tags])["id"], due)
     two.clock.advance(minutes=2)
 
     def work(http: httpx.Client, it: int) -> httpx.Response:
         if it % 2:
-            return Host(http).post("wet", tags=["rain"])
+            return Host(http).post("wet", tags=tags)
         return Host(http).ask("GET", "/events?limit=1000")
 
-    two.racing(work, 2 * RACERS)
+    answers = two.racing(work, 2 * RACERS)
+    until(lambda: not two.rows("SELECT 1 FROM commitments WHERE state = 'armed'"))
 
+    assert all(it.is_success for it in answers)
     told = [it["commitmentId"] for it in Intents(host).fired()]
-    assert sorted(told) == sorted(it["id"] for it in [*armed, waiting])
+    assert sorted(told) == sorted(it["id"] for it in Intents(host).listed(limit=1000))
+    assert len(told) == 5 * (len(tags) + 1)
 
 
 def test_of_racing_moves_of_a_proposal_one_is_done(two: Pods) -> None:

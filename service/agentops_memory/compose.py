@@ -190,7 +190,7 @@ class _Wiring(Wiring):
         metrics, backups = self.telemetry.metrics, jobs.backups()
         engine, figures = traced(storage, self.telemetry), Figures(storage, metrics)
         transfer = Transfer(engine=engine, rules=self.rules, on_left=jobs.imports.set)
-        services = self.services(engine, transfer, jobs.erased.set)
+        services = self.services(engine, transfer, jobs.erased.set, jobs.due.set)
         connections = Connections(
             profile=self.settings.profile, service=self.local(services), clock=self.clock
         )
@@ -204,10 +204,12 @@ class _Wiring(Wiring):
             agents.opened(),
             noting(services.entries),
         ):
-            served = replace(services, agents=agents, seams=self._seams(engine, keys))
+            served = replace(services, agents=agents, seams=self._seams(engine, keys, jobs.due.set))
             yield application(PROTOCOLS, served, more, gate, self.telemetry)
 
-    def _seams(self, engine: Engine, keys: KeyStore) -> SeamServices | None:
+    def _seams(
+        self, engine: Engine, keys: KeyStore, on_due: Callable[[Caller], None]
+    ) -> SeamServices | None:
         """The conformance seams, of which log and audit tell; none unless they are on."""
         settings = self.settings
         if not settings.openwop_seams:
@@ -217,7 +219,7 @@ class _Wiring(Wiring):
             "the conformance seams of OpenWOP are served, which no host needs",
             extra={"setting": "MEMORY_OPENWOP_SEAMS"},
         )
-        seeding = Seeding(engine=engine, redaction=self.redaction)
+        seeding = Seeding(engine=engine, redaction=self.redaction, on_due=on_due)
         return SeamServices(
             seeding=counted(seeding, metrics=self.telemetry.metrics),
             has_key=lambda tenant: bool(keys.ring().working(tenant)),

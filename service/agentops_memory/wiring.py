@@ -76,9 +76,16 @@ class Wiring:
         return self.redaction.rules
 
     def services(
-        self, engine: Engine, transfer: Transfer, on_erased: Callable[[Caller], None] = noop
+        self,
+        engine: Engine,
+        transfer: Transfer,
+        on_erased: Callable[[Caller], None] = noop,
+        on_due: Callable[[Caller], None] = noop,
     ) -> Services:
-        """The domain over the engine, with what comes of its operations counted."""
+        """The domain over the engine, with what comes of its operations counted.
+
+        `on_due` is called where commitments may be left that are due.
+        """
         settings, rules = self.settings, self.rules
         count = partial(counted, metrics=self.telemetry.metrics)
         audit, window = self.audit, settings.dedupe_window
@@ -128,6 +135,7 @@ class Wiring:
                     redaction=self.redaction,
                     features=settings.recall,
                     timeout=settings.recall_limit,
+                    on_due=on_due,
                 )
             ),
             redaction=self.redaction,
@@ -136,10 +144,12 @@ class Wiring:
                 Commitments(
                     engine=engine,
                     redaction=self.redaction,
-                    firing=Firing(engine=engine, on_fired=self.telemetry.metrics.fired),
+                    firing=Firing(
+                        engine=engine, on_fired=self.telemetry.metrics.fired, on_due=on_due
+                    ),
                 )
             ),
-            passes=count(self.passes(engine, audit, on_erased)),
+            passes=count(self.passes(engine, audit, on_erased, on_due)),
             forgetting=Forgetting(engine=engine, audit=audit, on_erased=on_erased),
             is_consolidating=bool(settings.consolidate_every),
             keep_archives=settings.keep_archives,
@@ -150,7 +160,13 @@ class Wiring:
             folder=settings.db_path.parent,
         )
 
-    def passes(self, engine: Engine, audit: Audit, on_erased: Callable[[Caller], None]) -> Passes:
+    def passes(
+        self,
+        engine: Engine,
+        audit: Audit,
+        on_erased: Callable[[Caller], None],
+        on_due: Callable[[Caller], None] = noop,
+    ) -> Passes:
         """The passes over refs, which are counted."""
         metrics = self.telemetry.metrics
 
@@ -164,6 +180,7 @@ class Wiring:
             audit=audit,
             ended=ended,
             on_erased=on_erased,
+            on_due=on_due,
         )
 
     def _stores(

@@ -35,6 +35,7 @@ from .retention import RetentionJob, TrustedClock, enforcing
 from .runner import Job, WorkSignal, background, repeating
 
 LOOK_EVERY = timedelta(seconds=10)  # for what is due
+FIRE_LATER = "commitments that are due fire later"
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +57,7 @@ class BackgroundJobs:
     sealer: Sealer | None = None
     erased: WorkSignal = field(default_factory=WorkSignal)  # where something was erased
     imports: WorkSignal = field(default_factory=WorkSignal)  # where one was left half-way
+    due: WorkSignal = field(default_factory=WorkSignal)  # where commitments may be due
     _opened: WorkSignal = field(default_factory=WorkSignal)
     _damaged: WorkSignal = field(default_factory=WorkSignal)
 
@@ -116,7 +118,10 @@ class BackgroundJobs:
             yield engine
 
     async def put_in_order(self, caller: Caller, engine: Engine) -> None:
-        """End what is idle, and fire what is due, before the first reader; the rest comes later."""
+        """End what is idle, and fire a step of what is due, before the first reader.
+
+        The rest comes later.
+        """
         await end_idle(Sessions(engine=engine), [caller], self.settings.session_idle)
         await fire_due(self._firing(engine), [caller])
         self.erased.set(caller)
@@ -141,10 +146,11 @@ class BackgroundJobs:
     async def running(
         self, storage: Storage, runs: Runs, passes: Passes, backups: Backups | None
     ) -> AsyncIterator[None]:
-        """Run the jobs while the context is open. First idle sessions end, and what is due fires.
+        """Run the jobs while the context is open.
 
-        Each sweep visits all tenants, as another process may have erased something or left an
-        import unfinished.
+        First idle sessions end, and a step of what is due fires; the rest fires in further steps,
+        between which other writers go on. Each sweep visits all tenants, as another process may
+        have erased something or left an import unfinished.
         """
         maintenance, callers = storage.maintenance, storage.led
         sessions = Sessions(engine=storage)
@@ -165,6 +171,7 @@ class BackgroundJobs:
             repeating(every, lambda: end_idle(sessions, callers(), idle)),
             repeating(every, lambda: drop_secrets(runs, storage.callers(), idle)),
             repeating(LOOK_EVERY, lambda: fire_due(firing, callers())),
+            Job(firing.step, log, FIRE_LATER).on_signal(callers, self.due, timedelta()),
             repeating(self.settings.consolidate_every, lambda: consolidate(passes, callers())),
             enforcing(self._retention(storage), callers, self._opened, every),
             backing_up(backups) if backups else nullcontext(),
@@ -172,7 +179,7 @@ class BackgroundJobs:
             yield
 
     def _firing(self, engine: Engine) -> Firing:
-        return Firing(engine=engine, on_fired=self.metrics.fired)
+        return Firing(engine=engine, on_fired=self.metrics.fired, on_due=self.due.set)
 
     def _retention(self, storage: Storage) -> RetentionJob:
         return RetentionJob(
@@ -196,8 +203,8 @@ async def end_idle(sessions: Sessions, callers: Iterable[Caller], idle: timedelt
 
 
 async def fire_due(firing: Firing, callers: Iterable[Caller]) -> None:
-    """Fire each tenant's commitments that are due; what fails is tried the next time."""
-    await Job(firing.look, log, "commitments that are due fire later").run(callers)
+    """Fire a step of each tenant's commitments that are due; what fails is tried the next time."""
+    await Job(firing.look, log, FIRE_LATER).run(callers)
 
 
 async def drop_secrets(runs: Runs, callers: Iterable[Caller], idle: timedelta) -> None:

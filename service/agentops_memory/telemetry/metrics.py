@@ -77,9 +77,9 @@ class Metrics:
         self.observe(m.COMMIT_BATCH_SIZE, changes)
         self.observe(m.COMMIT_SECONDS, seconds)
 
-    def fired(self, commitments: int) -> None:
-        """Add commitments whose time had come."""
-        self.count(m.COMMITMENTS_FIRED, ConditionKind.TIME.value, by=commitments)
+    def fired(self, condition: ConditionKind, commitments: int) -> None:
+        """Add commitments that have fired after the request that made them due."""
+        self.count(m.COMMITMENTS_FIRED, condition.value, by=commitments)
 
     def show(self, measure: Measure, value: float, *labels: str) -> None:
         """Let this be a gauge's value from now on."""

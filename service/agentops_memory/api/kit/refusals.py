@@ -32,6 +32,7 @@ STATUS: Mapping[str, int] = {
     "stale": 409,
     "still_current": 409,
     "task_finished": 409,
+    "too_many_commitments": 409,
     "too_large": 413,
     "artifact_invalid": 422,
     "invalid_from_seq": 422,

@@ -59,8 +59,7 @@ def put_entry(tx: Transaction, draft: RefDraft, screened: Screened) -> Written[R
         tx.runs.tell(run, RunEventType.WRITTEN, _written(draft, entry), origin.node)
         tx.runs.hear(run, draft.ref)
     fired = fire_met(tx, draft.ref, entry)
-    for each in conditions:
-        arm(tx, entry.memory, each)
+    arm(tx, entry.memory, conditions)
     return Written(value=entry, is_new=True, fired=fired)
 
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ..errors import AnswerLost, NotFound, Unavailable
 from ..memories.idempotency import IdempotentRequest, idempotent
@@ -17,6 +17,7 @@ from ..model.hosts.commitments import (
     CommitmentQuery,
     CommitmentState,
     Condition,
+    ConditionKind,
 )
 from ..model.stores import Written
 from ..ports.callbacks import noop
@@ -34,29 +35,38 @@ from .commitment_changes import (
 from .rules import is_readable, no_entry, require_ref
 from .screen import Screen
 from .screened_writes import IsCurrent, screen_of, written
+from .turns import Turns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Firing:
-    """Fires what is due, whoever has armed it; `on_fired` is told how many, after each commit."""
+    """Fires what is due, of any caller, in steps that each are a transaction of their own.
+
+    After its commit `on_fired` gets the kind of condition and how many have fired, and `on_due` is
+    called if more may be due: another step is to follow.
+    """
 
     engine: Engine
-    on_fired: Callable[[int], object] = noop
+    on_fired: Callable[[ConditionKind, int], object] = noop
+    on_due: Callable[[Caller], object] = noop
+    _turns: Turns = field(default_factory=Turns)
 
-    async def fire_due(self, caller: Caller) -> None:
-        """Fire all of the tenant whose time has come."""
+    async def step(self, caller: Caller) -> None:
+        """Fire what is due of the tenant, at most a step of it."""
         operator = Caller(tenant=caller.tenant)
-        if not await self.engine.read(operator, has_due):
-            return
-        has_more = True
-        while has_more:
+        # One step at a time: many readers would else queue as many before the next save.
+        async with self._turns.of(operator):
+            if not await self.engine.read(operator, has_due):
+                return
             fired, has_more = await self.engine.write(operator, fire_due)
-            if fired:
-                self.on_fired(fired)
+        for kind, number in fired.items():
+            self.on_fired(kind, number)
+        if has_more:
+            self.on_due(operator)
 
     async def look(self, caller: Caller) -> None:
         """The same, and cancel what has lost its source, as that has expired."""
-        await self.fire_due(caller)
+        await self.step(caller)
         operator = Caller(tenant=caller.tenant)
         has_more = await self.engine.read(operator, has_orphans)
         while has_more:
@@ -84,7 +94,7 @@ class Commitments:
         """Arm a condition for an entry; an equal one that is armed is answered again.
 
         BadFields for a time that is past, Denied for another tenant's ref, NotFound for an entry
-        that is not live, or that a live one supersedes.
+        that is not live, or that a live one supersedes, TooManyArmed.
         """
         caller.require(Role.WRITER)
         caller.require_refs()
@@ -134,12 +144,13 @@ class Commitments:
         return await self.engine.write(caller, work, id_)
 
     async def fire_due(self, caller: Caller) -> None:
-        """Fire what is due, before something is read that would tell of it.
+        """Fire what is due, at most a step of it, before something is read that would tell of it.
 
-        While nothing can be written nothing fires, and what is there can be read.
+        What is left is still armed, and fires soon after. While nothing can be written nothing
+        fires, and what is there can be read.
         """
         with suppress(Unavailable):
-            await self.firing.fire_due(caller)
+            await self.firing.step(caller)
 
 
 def arm_entry(
@@ -155,9 +166,11 @@ def arm_entry(
     source = tx.refs.get(draft.ref, draft.entry)
     if source is None or not tx.commitments.has_source(source.memory):
         raise no_entry()
-    if tx.commitments.armed(source.memory, condition) is None:
-        require_room(tx)
-    return arm(tx, source.memory, condition)
+    if armed := tx.commitments.armed(source.memory, condition):
+        return Written(value=armed)
+    require_room(tx)
+    (made,) = arm(tx, source.memory, [condition])
+    return Written(value=made, is_new=True)
 
 
 def _armed_again(
@@ -180,7 +193,7 @@ def list_commitments(tx: Transaction, query: CommitmentQuery) -> Sequence[Commit
 def cancel_commitment(tx: Transaction, id_: CommitmentId) -> Commitment:
     tx.caller.require_refs()
     found = known(tx, id_)
-    tx.commitments.cancel(found)
+    tx.commitments.cancel([found])
     return known(tx, id_)
 
 

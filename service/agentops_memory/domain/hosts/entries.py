@@ -1,7 +1,7 @@
 """Entries of refs: listed, read, put, deleted, searched (OpenWOP's adapter)."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
@@ -22,6 +22,7 @@ from ..model.hosts.entries import (
 from ..model.hosts.runs import RunId
 from ..model.space import MemoryRef
 from ..model.stores import Written
+from ..ports.callbacks import noop
 from ..ports.engine import Engine
 from ..text.features import ALL, Features
 from ..text.query import TIMEOUT, understood
@@ -53,6 +54,7 @@ class RefEntries:
     redaction: Redaction
     features: Features = ALL
     timeout: timedelta = TIMEOUT
+    on_due: Callable[[Caller], object] = noop  # called after a put whose commitments may be due
 
     async def list(
         self, caller: Caller, ref: MemoryRef, query: RefQuery, run: RunId | None = None
@@ -89,7 +91,8 @@ class RefEntries:
     ) -> Written[RefEntry]:
         """Make an entry; the same one again under a host's id is the first.
 
-        Denied for another tenant's ref; IdTaken, MemoryChanged, RunEnded, SecretsLost.
+        Denied for another tenant's ref; IdTaken, MemoryChanged, RunEnded, SecretsLost,
+        TooManyArmed.
         """
         caller.require(Role.WRITER)
         caller.require_refs()
@@ -106,6 +109,8 @@ class RefEntries:
             return await self.engine.write(caller, work, clean, screened)
 
         done = await written(self.redaction, caller, write)
+        if done.value.fired:
+            self.on_due(caller)
         return replace(done.value, redacted=done.redacted)
 
     async def delete(

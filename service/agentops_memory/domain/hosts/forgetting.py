@@ -16,7 +16,7 @@ from ..model.space import NO_PROJECT
 from ..ports.callbacks import Audit, noop
 from ..ports.engine import Engine, Ids, Transaction
 from ..ports.passes import Found
-from .recorded import recorded
+from ..ports.refs import Recorded
 from .turns import Turns
 
 STEP = 200  # entries, or events, of one transaction; puts wait for it
@@ -140,7 +140,7 @@ def finish_forgetting(tx: Transaction, _: str, told: Forgotten) -> Forgotten:
     if told.erasure is not None:
         tx.receipts.extend(told.erasure, (), 0)
         payload = {"erasureId": told.erasure, "entries": told.entries + told.archives}
-        recorded(tx, (RunEventType.FORGOTTEN, payload))
+        tx.runs.record(RunEventType.FORGOTTEN, [Recorded(payload)])
     return told
 
 

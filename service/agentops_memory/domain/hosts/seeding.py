@@ -4,7 +4,7 @@ The conformance seams alone need them: what a test demands of reading must be th
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -14,10 +14,11 @@ from ..memories.redactor import Redaction
 from ..model.access import Caller, Role
 from ..model.hosts.entries import RefDraft, RefEntry
 from ..model.stores import Written
+from ..ports.callbacks import noop
 from ..ports.engine import Engine, Ids, Transaction
 from ..text.instants import whole_milliseconds
 from .changes import ScreenOutdated, added, removed
-from .commitment_changes import arm, conditions_of, fire_met
+from .commitment_changes import arm, conditions_of, meet
 from .rules import require_plain, require_ref
 from .screen import Screen
 from .screened_writes import IsCurrent, screen_of, written
@@ -38,6 +39,7 @@ class Seeding:
 
     engine: Engine
     redaction: Redaction
+    on_due: Callable[[Caller], object] = noop  # called where commitments may be due
 
     async def seed(
         self,
@@ -49,7 +51,7 @@ class Seeding:
         """Put all of them, screened, in one transaction; how many.
 
         An end may be past already, and a live entry that has the id of one is replaced. What
-        has not ended arms and fires commitments, as every put does.
+        has not ended arms commitments, and makes them due, as every put does.
         """
         work = idempotent(count_seeded, idempotency, again=_seeded_again)
 
@@ -59,6 +61,7 @@ class Seeding:
             return await self.engine.write(caller, work, clean, is_current)
 
         done = await written(self.redaction, caller, write)
+        self.on_due(caller)
         return replace(done.value, redacted=done.redacted)
 
     async def clean(self, caller: Caller, texts: Sequence[str]) -> Sequence[str]:
@@ -70,10 +73,11 @@ class Seeding:
         """Put all of them as they are, whatever secret they hold; the entries."""
         _require_names(caller, screen_of(self.redaction, caller), seeds)
         put = await self.engine.write(caller, seed_entries, seeds)
-        return [each.value for each in put]
+        self.on_due(caller)
+        return put
 
 
-def seed_entries(tx: Transaction, seeds: Sequence[Seed]) -> Sequence[Written[RefEntry]]:
+def seed_entries(tx: Transaction, seeds: Sequence[Seed]) -> Sequence[RefEntry]:
     tx.caller.require_refs()
     require_room(tx)
     return [_seeded(tx, each) for each in seeds]
@@ -82,8 +86,7 @@ def seed_entries(tx: Transaction, seeds: Sequence[Seed]) -> Sequence[Written[Ref
 def count_seeded(tx: Transaction, seeds: Sequence[Seed], is_current: IsCurrent) -> Written[int]:
     if not is_current():
         raise ScreenOutdated
-    put = seed_entries(tx, seeds)
-    return Written(value=len(put), is_new=True, fired=sum(each.fired for each in put))
+    return Written(value=len(seed_entries(tx, seeds)), is_new=True)
 
 
 def _seeded_again(tx: Transaction, _: Ids, seeds: Sequence[Seed], __: IsCurrent) -> Written[int]:
@@ -91,19 +94,17 @@ def _seeded_again(tx: Transaction, _: Ids, seeds: Sequence[Seed], __: IsCurrent)
     return Written(value=len(seeds))
 
 
-def _seeded(tx: Transaction, seed: Seed) -> Written[RefEntry]:
+def _seeded(tx: Transaction, seed: Seed) -> RefEntry:
     draft, conditions = seed.draft, conditions_of(seed.draft.tags, tx.now)
     held = None if draft.id is None else tx.refs.get(draft.ref, draft.id)
     if held is not None:
         removed(tx, held.memory)
     ends = None if seed.ends is None else whole_milliseconds(seed.ends)
     entry = added(tx, draft, ends=ends, at=seed.at)
-    if ends is not None and ends <= tx.now:
-        return Written(value=entry, is_new=True)
-    fired = fire_met(tx, draft.ref, entry)
-    for each in conditions:
-        arm(tx, entry.memory, each)
-    return Written(value=entry, is_new=True, fired=fired)
+    if ends is None or ends > tx.now:
+        meet(tx, draft.ref, entry)
+        arm(tx, entry.memory, conditions)
+    return entry
 
 
 def _require_names(caller: Caller, screen: Screen, seeds: Sequence[Seed]) -> None:

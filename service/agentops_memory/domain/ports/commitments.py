@@ -23,19 +23,30 @@ class CommitmentTable(Protocol):
     def armed(self, source: MemoryId, condition: Condition) -> Commitment | None:
         """The armed commitment of an entry with just this condition."""
 
-    def arm(self, source: MemoryId, condition: Condition) -> Commitment:
-        """Make a commitment of an entry."""
+    def has_room(
+        self, source: MemoryId, conditions: Sequence[Condition], *, of_tag: int, in_all: int
+    ) -> bool:
+        """Whether the ref of an entry then has at most so many armed of each tag, and in all."""
+
+    def arm(self, source: MemoryId, conditions: Sequence[Condition]) -> list[Commitment]:
+        """Make commitments of an entry."""
 
     def has_due(self) -> bool:
-        """Whether the time of an armed one has come."""
+        """Whether a tag is noted that was met, or the time of an armed one has come."""
 
     def due(self, most: int) -> list[Commitment]:
         """Armed ones whose time has come, and which are to be fired or cancelled, in order."""
 
-    def met(self, ref: MemoryRef, memory: MemoryId, tags: Sequence[str]) -> list[Commitment]:
-        """Armed ones of the ref whose tag a new entry has, and besides it no live one.
+    def meet(self, ref: MemoryRef, memory: MemoryId, tags: Sequence[str]) -> int | None:
+        """Note the tags of a new entry that armed ones of the ref wait for; the first note.
 
-        The entry that is the source of one does not count.
+        Not where another live entry has the tag, unless that is the source itself. What is armed
+        later is not met.
+        """
+
+    def met(self, most: int, first: int = 0) -> list[Commitment]:
+        """Armed ones that notes tell of, from the first one on, and which are to be fired or
+        cancelled: by note, and then in order. The notes of what has no more are gone.
         """
 
     def has_orphans(self) -> bool:
@@ -50,11 +61,11 @@ class CommitmentTable(Protocol):
     def retag(self, source: MemoryId, tag: str, clean: str) -> None:
         """Replace a tag of the commitments of an entry."""
 
-    def fire(self, commitment: Commitment) -> None:
-        """Let an armed one be fired."""
+    def fire(self, commitments: Sequence[Commitment]) -> None:
+        """Note of armed ones that they have fired."""
 
-    def cancel(self, commitment: Commitment) -> None:
-        """Let one be cancelled if it is armed."""
+    def cancel(self, commitments: Sequence[Commitment]) -> None:
+        """Cancel those that are armed."""
 
     def cancel_of(self, sources: Sequence[MemoryId]) -> int:
         """Let the armed ones of these entries be cancelled; how many there were."""

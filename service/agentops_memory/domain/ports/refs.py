@@ -21,6 +21,13 @@ from ..model.memory import Memory, MemoryId
 from ..model.space import MemoryRef, Space
 
 
+class Recorded(NamedTuple):
+    """An event that no run of a host has caused, and the refs that it is about."""
+
+    payload: JsonObject
+    refs: Sequence[str] = ()
+
+
 class ListedRef(NamedTuple):
     """What is known of a listed entry before its content is read."""
 
@@ -104,6 +111,12 @@ class RunTable(Protocol):
 
     def end(self, run: Run, status: RunStatus) -> Run:
         """End a run; the last event of its log says how."""
+
+    def record(self, type_: RunEventType, events: Sequence[Recorded]) -> None:
+        """Make a run of the kind `pass` for each event, of which there is one at least.
+
+        Its log is complete: the run has started, the event, the run has completed.
+        """
 
     def hear(self, run: Run, ref: MemoryRef | None = None) -> None:
         """Note that something was done in a run, to a ref; the same is not noted each time."""

@@ -16,7 +16,8 @@ TABLES = (
     "agents", "agent_spaces", "agent_memories", "namespaces", "namespace_access", "events",
     "agent_events", "seals", "intents", "tasks", "coordinators", "grants", "pending_archives",
     "refs", "ref_entries", "ref_losses", "ref_tags", "runs", "run_events", "passes", "derivations",
-    "archives", "ref_supersessions", "commitments", "proposals",
+    "archives", "ref_supersessions", "commitments", "met_tags",
+    "proposals",
 )  # fmt: skip
 WORDS = ("areas", "postings", "terms")  # of PostgreSQL, made from the texts
 SUM = 1 << 128  # digests of rows are added up below it, in whatever order they come

@@ -57,7 +57,8 @@ class AsyncCommitments(AsyncPart):
         """Arm an entry: it fires once, at `due_at`, or when another entry of the ref has the tag.
 
         One of both is given; an equal one that is armed is answered again. Invalid for a time
-        that is past; NotFound if there is no entry.
+        that is past; NotFound if there is no entry; Refused with `too_many_commitments` when the
+        ref has as many armed as it may.
         """
         if (due_at is None) is (tag is None):
             raise Invalid("A commitment is either due at a time, or when a tag is there.")

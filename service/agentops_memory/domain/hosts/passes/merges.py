@@ -13,7 +13,7 @@ from ...model.space import MemoryRef
 from ...ports.engine import Transaction
 from ...ports.passes import Inputs
 from ..changes import added
-from ..commitment_changes import arm, conditions_of, fire_met
+from ..commitment_changes import arm, conditions_of, meet
 from ..rules import MemoryChanged
 from ..screen import Screen
 from .archives import REPLACEABLE
@@ -70,7 +70,6 @@ def merge_entries(
     conditions = conditions_of(tags, tx.now)
     entry = added(tx, draft, ends=first_end(sources))
     tx.passes.link(run, [Link(entry.memory, it.memory) for it in sources], counts=True)
-    fire_met(tx, ref, entry)
-    for each in conditions:
-        arm(tx, entry.memory, each)
+    meet(tx, ref, entry)
+    arm(tx, entry.memory, conditions)
     return entry

@@ -83,6 +83,7 @@ class Passes:
     keep_archives: timedelta = timedelta()  # 0: for ever
     ended: Callable[[PassKind, str], None] = noop  # told what became of a pass
     on_erased: Callable[[Caller], None] = noop
+    on_due: Callable[[Caller], None] = noop  # called where commitments may be due
     _turns: Turns = field(default_factory=Turns)
 
     async def compact(
@@ -212,6 +213,8 @@ class Passes:
         done = await written(self.redaction, caller, write)
         if done.redacted:
             self.on_erased(caller)
+        if merges:
+            self.on_due(caller)
         return replace(done.value, redacted=done.redacted)
 
     async def _steps(self, caller: Caller, begun: Begun) -> AsyncIterator[Begun]:

@@ -4,8 +4,8 @@ from ...memories.idempotency import IdempotentRequest, is_due
 from ...model.hosts.passes import Pass, Undone
 from ...model.hosts.runs import RunEventType, RunId
 from ...ports.engine import Ids, Transaction
+from ...ports.refs import Recorded
 from ..changes import removed
-from ..recorded import recorded
 from ..run_rules import known_run
 from .rules import PassNotUndoable
 
@@ -17,7 +17,7 @@ def undo_pass(tx: Transaction, run: RunId) -> Undone:
     tx.passes.undo(done)
     for memory in done.written:
         removed(tx, memory)
-    recorded(tx, (RunEventType.UNDONE, {"runId": run}), refs=(done.ref,))
+    tx.runs.record(RunEventType.UNDONE, [Recorded({"runId": run}, (done.ref,))])
     return Undone(run=run, restored=tx.passes.restored(done), removed=len(done.written))
 
 

@@ -23,10 +23,10 @@ from ...model.hosts.proposals import (
 )
 from ...model.hosts.runs import JsonObject, RunEventType
 from ...ports.engine import Ids, Transaction
+from ...ports.refs import Recorded
 from ...text.instants import EPOCH, MICROSECOND
 from ..changes import ScreenOutdated
 from ..paging import fitting
-from ..recorded import recorded
 from ..screened_writes import IsCurrent
 from .artifacts import artifact_of
 from .rules import (
@@ -56,7 +56,7 @@ def create_proposal(tx: Transaction, draft: ProposalDraft, is_current: IsCurrent
     _require_current(tx, is_current)
     require_room(tx)
     made = tx.proposals.add(draft, artifact_of(draft.artifact), tx.caller.key)
-    recorded(tx, (RunEventType.PROPOSED, _told(made)))
+    tx.runs.record(RunEventType.PROPOSED, [Recorded(_told(made))])
     return made
 
 
@@ -103,7 +103,7 @@ def move_proposal(tx: Transaction, id_: ProposalId, move: Move, seen: Proposal |
         raise Unrecorded
     moved = tx.proposals.move(found, move.value)
     if move is Move.APPLY:
-        recorded(tx, (RunEventType.ACTIVATED, _activated(moved)))
+        tx.runs.record(RunEventType.ACTIVATED, [Recorded(_activated(moved))])
     return moved
 
 

@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 from ....domain.model.hosts.commitments import (
@@ -18,6 +19,7 @@ from ....domain.model.space import MemoryRef
 from ....domain.text.ids import Uids
 from ..rows import instant, member, micros, optional_instant, optional_micros
 from ..table import Table
+from .met_tags import SPACE, MetTags
 from .visible import superseded, there
 
 _CURRENT = f"{there(None)} AND NOT {superseded(None)}"
@@ -27,8 +29,6 @@ _COMMITMENT = f"""c.uid, c.memory_id, f.ref, e.name, m.uid, c.due_at, c.tag, {_S
 _SOURCE = """JOIN ref_entries e ON e.memory_id = c.memory_id
              JOIN memories m ON m.id = c.memory_id
              JOIN refs f ON f.space_id = e.space_id"""
-_SPACE = "(SELECT space_id FROM refs WHERE ref = :ref)"
-_WAITING = f"c.space_id = {_SPACE} AND c.tag = :tag AND c.state = 'armed' AND c.memory_id <> :new"
 
 
 @dataclass(eq=False)
@@ -38,13 +38,17 @@ class Commitments(Table):
     _now: datetime
     _uids: Uids
 
+    @cached_property
+    def _met_tags(self) -> MetTags:
+        return MetTags(self._connection, self._sql, self._now)
+
     def get(self, uid: str) -> Commitment | None:
         return next(iter(self._some("commitments c", "c.uid = :uid", uid=uid)), None)
 
     def listed(self, query: CommitmentQuery) -> list[Commitment]:
         conditions = ["c.uid > :after"]
         if query.ref is not None:
-            conditions.append(f"c.space_id = {_SPACE}")
+            conditions.append(f"c.space_id = {SPACE}")
         if query.state is not None:
             conditions.append(f"{_STATE} = :state")
         return self._some(
@@ -77,24 +81,47 @@ class Commitments(Table):
         )
         return next(iter(found), None)
 
-    def arm(self, source: MemoryId, condition: Condition) -> Commitment:
-        uid = self._uids.make(self._now)
-        self._execute(
+    def has_room(
+        self, source: MemoryId, conditions: Sequence[Condition], *, of_tag: int, in_all: int
+    ) -> bool:
+        armed = f"""SELECT 1
+                      FROM commitments {self._sql.hint("commitments_by_tag")}
+                     WHERE space_id = (SELECT space_id FROM ref_entries WHERE memory_id = :source)
+                           AND state = 'armed'"""
+        if self._exists(
+            f"{armed} LIMIT 1 OFFSET :free", source=source, free=in_all - len(conditions)
+        ):
+            return False
+        tags = [it.tag for it in conditions if it.tag is not None]
+        return not tags or not self._exists(
+            f"""SELECT 1
+                  FROM {self._sql.texts("given")}
+                 WHERE EXISTS ({armed} AND tag = given.value LIMIT 1 OFFSET :free)""",
+            source=source,
+            texts=json.dumps(tags),
+            free=of_tag - 1,
+        )
+
+    def arm(self, source: MemoryId, conditions: Sequence[Condition]) -> list[Commitment]:
+        uids = [self._uids.make(self._now) for _ in conditions]
+        self._connection.executemany(
             """INSERT INTO commitments (uid, memory_id, space_id, due_at, tag, state, created_at)
                SELECT :uid, memory_id, space_id, :due_at, :tag, 'armed', :now
                  FROM ref_entries
                 WHERE memory_id = :source""",
-            uid=uid,
-            source=source,
-            **_row(condition),
-            **self._at,
+            [
+                {"uid": uid, "source": source, **_row(condition), **self._at}
+                for uid, condition in zip(uids, conditions, strict=True)
+            ],
         )
-        made = self.get(uid)
-        assert made is not None  # its source is in this transaction
-        return made
+        return self._some(
+            f"{self._sql.texts('given')} {self._sql.leads} commitments c ON c.uid = given.value",
+            "TRUE ORDER BY c.id",
+            texts=json.dumps(uids),
+        )
 
     def has_due(self) -> bool:
-        return self._exists(
+        return self._met_tags.exist or self._exists(
             f"""SELECT 1
                   FROM commitments {self._sql.hint("commitments_by_time")}
                  WHERE state = 'armed' AND due_at <= :now
@@ -103,18 +130,23 @@ class Commitments(Table):
         )
 
     def due(self, most: int) -> list[Commitment]:
-        return self._some(
-            f"commitments c {self._sql.hint('commitments_by_time')}",
-            "c.state = 'armed' AND c.due_at <= :now ORDER BY c.due_at, c.id LIMIT :most",
-            most=most,
+        return self._picked(
+            self._scalars(
+                f"""SELECT id
+                      FROM commitments {self._sql.hint("commitments_by_time")}
+                     WHERE state = 'armed' AND due_at <= :now
+                  ORDER BY due_at, id
+                     LIMIT :most""",
+                most=most,
+                **self._at,
+            )
         )
 
-    def met(self, ref: MemoryRef, memory: MemoryId, tags: Sequence[str]) -> list[Commitment]:
-        if not self._waits:
-            return []
-        return [
-            found for tag in self._awaited(ref, tags) for found in self._met_by(ref, memory, tag)
-        ]
+    def meet(self, ref: MemoryRef, memory: MemoryId, tags: Sequence[str]) -> int | None:
+        return self._met_tags.add(ref, memory, tags)
+
+    def met(self, most: int, first: int = 0) -> list[Commitment]:
+        return self._picked(self._met_tags.take(most, first))
 
     def has_orphans(self) -> bool:
         return bool(self.orphans(1))
@@ -144,21 +176,13 @@ class Commitments(Table):
             tag=tag,
             clean=clean,
         )
+        self._met_tags.retag(source, tag, clean)
 
-    def fire(self, commitment: Commitment) -> None:
-        self._execute(
-            """UPDATE commitments
-                  SET state = 'fired', fired_at = :now
-                WHERE uid = :uid AND state = 'armed'""",
-            uid=commitment.uid,
-            **self._at,
-        )
+    def fire(self, commitments: Sequence[Commitment]) -> None:
+        self._settle(commitments, "state = 'fired', fired_at = :now", **self._at)
 
-    def cancel(self, commitment: Commitment) -> None:
-        self._execute(
-            "UPDATE commitments SET state = 'cancelled' WHERE uid = :uid AND state = 'armed'",
-            uid=commitment.uid,
-        )
+    def cancel(self, commitments: Sequence[Commitment]) -> None:
+        self._settle(commitments, "state = 'cancelled'")
 
     def cancel_of(self, sources: Sequence[MemoryId]) -> int:
         return self._execute(
@@ -169,56 +193,16 @@ class Commitments(Table):
             ids=json.dumps(list(sources)),
         ).rowcount
 
-    def _awaited(self, ref: MemoryRef, tags: Sequence[str]) -> list[str]:
-        """Those of the tags that something of the ref waits for."""
-        return self._scalars(
-            f"""SELECT given.value
-                  FROM {self._sql.texts("given")}
-                 WHERE EXISTS (SELECT 1
-                                 FROM commitments c {self._sql.hint("commitments_by_tag")}
-                                WHERE c.space_id = {_SPACE} AND c.tag = given.value
-                                      AND c.state = 'armed')
-              ORDER BY given.key""",
-            ref=ref,
-            texts=json.dumps(list(tags)),
-        )
-
-    def _met_by(self, ref: MemoryRef, new: MemoryId, tag: str) -> list[Commitment]:
-        """What waits for a tag that no live entry has but the new one, and perhaps its source."""
-        others = self._scalars(
-            f"""SELECT t.memory_id
-                  FROM ref_tags t
-                  JOIN ref_entries e ON e.memory_id = t.memory_id
-                 WHERE t.space_id = {_SPACE} AND t.tag = :tag AND t.memory_id <> :new
-                       AND {there(None)}
-              ORDER BY t.created_at DESC, t.memory_id DESC
-                 LIMIT 2""",
-            ref=ref,
-            tag=tag,
-            new=new,
-            **self._at,
-        )
-        if len(others) > 1:
-            return []
-        alone = "AND c.memory_id = :other" if others else ""
-        return self._some(
-            f"commitments c {self._sql.hint('commitments_by_tag')}",
-            f"{_WAITING} {alone} ORDER BY c.id",
-            ref=ref,
-            tag=tag,
-            new=new,
-            other=others[0] if others else None,
-        )
-
-    @property
-    def _waits(self) -> bool:
-        """Whether any ref of the tenant waits for a tag, as one look tells."""
-        return self._exists(
-            f"""SELECT 1
-                  FROM commitments {self._sql.hint("commitments_by_tag")}
-                 WHERE state = 'armed' AND tag IS NOT NULL
-                 LIMIT 1"""
-        )
+    def _settle(self, commitments: Sequence[Commitment], change: str, **values: object) -> None:
+        if commitments:
+            self._execute(
+                f"""UPDATE commitments
+                       SET {change}
+                     WHERE state = 'armed'
+                           AND uid IN (SELECT value FROM {self._sql.texts("given")})""",
+                texts=json.dumps([it.uid for it in commitments]),
+                **values,
+            )
 
     @property
     def _at(self) -> dict[str, object]:
@@ -229,6 +213,15 @@ class Commitments(Table):
             f"SELECT {_COMMITMENT} FROM {which} {_SOURCE} WHERE {condition}", **values, **self._at
         )
         return list(map(_commitment, rows))
+
+    def _picked(self, ids: Sequence[int]) -> list[Commitment]:
+        """The commitments with these ids, in their order, each once."""
+        return self._some(
+            f"""{self._sql.ids("given")}
+               {self._sql.leads} commitments c ON c.id = given.value""",
+            "TRUE ORDER BY given.key",
+            ids=json.dumps(list(dict.fromkeys(ids))),
+        )
 
 
 def _row(condition: Condition) -> dict[str, object]:

@@ -20,9 +20,11 @@ from ....domain.model.hosts.runs import (
 )
 from ....domain.model.memory import MemoryId
 from ....domain.model.space import MemoryRef
+from ....domain.ports.refs import Recorded
 from ....domain.text.ids import Uids
 from ..rows import micros, tag_array
 from ..table import Table
+from .pass_runs import PassRuns, run_id
 from .rows import EVENT, RUN, event_of, payload_text, run_of
 
 HEARD = timedelta(seconds=1)  # how exactly it is noted when something was done
@@ -39,7 +41,7 @@ class Runs(Table):
         return self._first(run_of, f"SELECT {RUN} FROM runs WHERE name = :name", name=run)
 
     def open(self, draft: RunDraft, *, of: Run | None = None, kind: RunKind = RunKind.HOST) -> Run:
-        id_ = draft.id or RunId(f"run_{self._uids.make(self._now).replace('-', '')}")
+        id_ = draft.id or self._new_id()
         kind = kind if of is None else RunKind.BRANCH
         number = self._add(
             name=id_,
@@ -69,7 +71,7 @@ class Runs(Table):
         return self._known(id_)
 
     def copy(self, source: Run, from_sequence: int) -> Run:
-        id_ = RunId(f"run_{self._uids.make(self._now).replace('-', '')}")
+        id_ = self._new_id()
         number = self._add(
             name=id_,
             kind=RunKind.REPLAY.value,
@@ -111,6 +113,15 @@ class Runs(Table):
             **self._at,
         )
         return self._known(run.id)
+
+    def record(self, type_: RunEventType, events: Sequence[Recorded]) -> None:
+        payload, refs = events[0]
+        run = self.open(RunDraft(refs=tuple(refs)), kind=RunKind.PASS)
+        self.tell(run, type_, payload)
+        run = self.end(run, RunStatus.COMPLETED)
+        if others := events[1:]:
+            more = PassRuns(self._connection, self._sql, self._now, self._uids)
+            more.add(run, self.log(run, -1, 3), others)
 
     def hear(self, run: Run, ref: MemoryRef | None = None) -> None:
         wrote = run.wrote if ref is None or ref in run.wrote else (*run.wrote, ref)
@@ -214,6 +225,9 @@ class Runs(Table):
         run = self.get(id_)
         assert run is not None  # this transaction has just written it
         return run
+
+    def _new_id(self) -> RunId:
+        return run_id(self._uids.make(self._now))
 
     def _add(self, *, snapshot: Snapshot, **row: object) -> int:
         now = micros(self._now)

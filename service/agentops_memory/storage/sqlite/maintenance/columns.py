@@ -196,6 +196,10 @@ TABLES: Mapping[str, Table] = {
         "due_at": Kind.INSTANT, "tag": Kind.TEXT, "state": Kind.TEXT, "created_at": Kind.INSTANT,
         "fired_at": Kind.INSTANT,
     }),
+    "met_tags": Table(key="id", columns={
+        "id": Kind.KEY, "space_id": Kind.KEY, "tag": Kind.TEXT, "newest": Kind.KEY,
+        "source_id": Kind.KEY,
+    }),
     "run_events": Table(key="id", columns={
         "id": Kind.KEY, "uid": Kind.TEXT, "run": Kind.KEY, "sequence": Kind.COUNT,
         "type": Kind.TEXT, "payload": Kind.TEXT, "node": Kind.TEXT, "at": Kind.INSTANT,
