@@ -19,6 +19,8 @@ from agentops_memory.storage.sqlite.engine import engine, readers
 from .engine import SOON, cancel, count, draft, held, locked, opened, run, save, turns
 from .process import until
 
+SHORT = 0.2  # seconds in which nothing may come
+
 
 def test_a_cancelled_write_that_has_begun_is_committed_whole(tmp_path: Path) -> None:
     began, cancelled = threading.Event(), threading.Event()
@@ -207,3 +209,53 @@ def test_closing_lets_what_was_accepted_end_and_leaves_no_thread_behind(tmp_path
     with closing(connect(path)) as database:
         assert database.execute("SELECT count(*) FROM memories").fetchone() == (50,)
     assert until(lambda: before.issuperset(threading.enumerate()))
+
+
+@pytest.mark.sqlite_files
+def test_readers_stay_behind_while_nobody_takes_their_answers(tmp_path: Path) -> None:
+    began = [threading.Event() for _ in range(readers.AHEAD + readers.READERS + 1)]
+
+    def read(_: Transaction, number: int) -> int:
+        began[number].set()
+        return number
+
+    async def test(database: SqliteEngine) -> None:
+        reads = [asyncio.create_task(database.read(OPERATOR, read, it)) for it in range(len(began))]
+        await turns(1)
+        # The loop does not turn from here on.
+        assert all(it.wait(SOON) for it in began[: readers.AHEAD])
+        assert not began[readers.AHEAD].wait(SHORT)
+
+        assert await asyncio.gather(*reads) == list(range(len(began)))
+
+    run(tmp_path / "memory.db", test)
+
+
+@pytest.mark.sqlite_files
+def test_callers_that_leave_begun_reads_leave_no_place_taken(tmp_path: Path) -> None:
+    async def test(database: SqliteEngine) -> None:
+        for _ in range(readers.AHEAD + 1):
+            free, began, end = threading.Event(), threading.Event(), threading.Event()
+
+            def block(_: Transaction, free: threading.Event = free) -> None:
+                assert free.wait(SOON)
+
+            def late(
+                _: Transaction, began: threading.Event = began, end: threading.Event = end
+            ) -> None:
+                began.set()
+                assert end.wait(SOON)
+
+            first = [asyncio.create_task(database.read(OPERATOR, block)) for _ in range(2)]
+            await turns(1)
+            waiting = asyncio.create_task(database.read(OPERATOR, late))  # for a reader
+            await turns(5)
+            free.set()
+            await asyncio.gather(*first)
+            await asyncio.to_thread(began.wait, SOON)
+            await cancel(waiting)
+            end.set()
+
+        assert await count(database) == 0
+
+    run(tmp_path / "memory.db", test)

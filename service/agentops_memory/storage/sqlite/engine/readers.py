@@ -26,6 +26,9 @@ Afterwards = Callable[[sqlite3.Connection], None]
 """What a reader does when it has answered a read."""
 
 READERS = 2
+# Reads begun whose callers have no answer yet. While the loop is busy, more would pile up, of
+# which each can take several MiB.
+AHEAD = 4
 READ_TIMEOUT = timedelta(seconds=5)  # until a reader is free
 
 
@@ -39,6 +42,9 @@ class Readers:
         self._afterwards = afterwards
         self._connections = connections
         self._queue: SimpleQueue[_Read | None] = SimpleQueue()
+        self._places: SimpleQueue[None] = SimpleQueue()  # of reads that are ahead
+        for _ in range(AHEAD):
+            self._places.put(None)
         self._threads = [
             threading.Thread(target=self._serve, args=(each,), name="reader", daemon=True)
             for each in connections
@@ -73,9 +79,15 @@ class Readers:
         read = _Read(work, self._ended)
         self._running += 1
         self._queue.put(read)
-        if self._running > len(self._connections):
-            await self._begun_in_time(read)
-        return cast("T", await read.answer)
+        try:
+            if self._running > len(self._connections):
+                await self._begun_in_time(read)
+            return cast("T", await read.answer)
+        finally:
+            if read.is_answered:
+                self._places.put(None)
+            else:
+                read.answer.cancel()  # so that its place is free when it ends
 
     async def _begun_in_time(self, read: "_Read") -> None:
         """Busy for a read that must wait for a thread, and gets none in time."""
@@ -93,8 +105,10 @@ class Readers:
         self._running -= is_first
         return is_first
 
-    def _ended(self) -> None:
+    def _ended(self, is_answered: bool) -> None:
         self._running -= 1
+        if not is_answered:  # its caller has left
+            self._places.put(None)
 
     def _serve(self, connection: sqlite3.Connection) -> None:
         while self._serve_next(connection):
@@ -107,6 +121,7 @@ class Readers:
             return False
         is_taken = read.take()
         if is_taken:
+            self._places.get()
             read.run(connection, self._check)
         del read
         if is_taken:
@@ -132,13 +147,14 @@ class _Read:
     """A read that waits for a thread, and then for its answer."""
 
     def __init__(
-        self, work: Callable[[sqlite3.Connection], Any], on_end: Callable[[], None]
+        self, work: Callable[[sqlite3.Connection], Any], on_end: Callable[[bool], None]
     ) -> None:
         self._work = work
         self._on_end = on_end
         self._free = threading.Lock()
         self._loop = asyncio.get_running_loop()
         self.answer: asyncio.Future[Any] = self._loop.create_future()
+        self.is_answered = False  # while its caller waits
 
     def take(self) -> bool:
         """Whether nobody has taken it before: a thread to run it, or its caller to leave."""
@@ -150,7 +166,8 @@ class _Read:
         self._loop.call_soon_threadsafe(self._settle, outcome)
 
     def _settle(self, outcome: Outcome) -> None:
-        self._on_end()
+        self.is_answered = not self.answer.done()
+        self._on_end(self.is_answered)
         settle(self.answer, outcome)
 
 
