@@ -5,12 +5,14 @@
 import re
 from collections.abc import Iterator
 from itertools import count, pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agentops_memory.domain.text.query import STOPWORDS
+from agentops_memory.storage.sql import memory_lists, sessions
 
 from .recall import context, search, titles
 from .requirements import requirement
@@ -204,3 +206,27 @@ def test_a_text_finds_itself_by_each_of_its_words(
 
     lost = [word for word in asked if not search(shared, word, project=project)]
     assert lost == []
+
+
+def test_a_long_list_reads_no_more_texts_than_it_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving(tmp_path / "memory.db") as service:
+        for number in range(7):
+            service.save(f"apple {number}", session_id=f"s{number}")
+        rows = [
+            {"id": f"t{number}", "project": "demo", "summary": "eight..."} for number in range(7)
+        ]
+        service.http.post("/import", json={"sessions": rows}).raise_for_status()
+        asked = "/search?q=apple&limit=1000", "/observations/recent?limit=1000"
+        whole = [service.http.get(it).json() for it in asked]
+        monkeypatch.setattr(memory_lists, "AT_ONCE", 2)
+
+        assert [service.http.get(it).json() for it in asked] == whole
+
+        monkeypatch.setattr(memory_lists, "MAX_LIST", 20)
+        monkeypatch.setattr(sessions, "MAX_LIST", 20)
+        monkeypatch.setattr(sessions, "MAX_PAGE", 20)
+        read = [len(service.http.get(it).json()) for it in (*asked, "/sessions/recent?limit=1000")]
+        assert read == [3, 3, 3]
+        assert len(service.http.get("/export").json()["sessions"]) == 14

@@ -11,7 +11,7 @@ from ..model.space import Project, Space, StoreId
 from ..text.summary import Transcript
 
 MAX_LIST = 4 * 1024 * 1024  # characters of content in one list, whatever its limit
-MAX_PAGE = 1024 * 1024  # the same of a page of an export, which holds it twice more as JSON
+MAX_PAGE = 256 * 1024  # the same of a page of an export, which is kept while nobody reads it
 
 
 class MemoryTable(Protocol):

@@ -3,6 +3,8 @@
 import json
 from collections.abc import Iterable, Iterator
 from functools import cache
+from itertools import chain
+from typing import Any
 
 from ...domain.model.memory import Memory, MemoryId, Shown
 from ...domain.model.search import Filter
@@ -12,6 +14,8 @@ from .kinds import OF_A_PROJECT, in_a_session
 from .liveness import live
 from .rows import LIFECYCLE, MEMORY, SHOWN, memory_of, micros, portion, shown_of
 from .table import Dialect, FilteredTable
+
+AT_ONCE = 20  # memories of one statement, which sorts their texts: of 1,000 they can be 200 MB
 
 
 class MemoryLists(FilteredTable):
@@ -71,13 +75,19 @@ class MemoryLists(FilteredTable):
 
     def loaded(self, ids: Iterable[MemoryId]) -> list[Memory]:
         """The memories with these ids, in their order, as far as one answer can hold them."""
-        rows = self._execute(_loading(self._sql), ids=json.dumps(list(ids)))
-        return listed(map(memory_of, rows))
+        return listed(map(memory_of, self._by_ids(_loading(self._sql), ids)))
 
     def shown(self, ids: Iterable[MemoryId]) -> list[Shown]:
         """As `loaded`, without what most answers do not tell."""
-        rows = self._execute(_showing(self._sql), ids=json.dumps(list(ids))).fetchall()
-        return portion(map(shown_of, rows), MAX_LIST, _size)
+        return portion(map(shown_of, self._by_ids(_showing(self._sql), ids)), MAX_LIST, _size)
+
+    def _by_ids(self, statement: str, ids: Iterable[MemoryId]) -> Iterable[Any]:
+        """The rows of a query by ids; those of many ids are read as they are taken."""
+        every = list(ids)
+        if len(every) <= AT_ONCE:
+            return self._execute(statement, ids=json.dumps(every)).fetchall()
+        parts = (every[start : start + AT_ONCE] for start in range(0, len(every), AT_ONCE))
+        return chain.from_iterable(self._execute(statement, ids=json.dumps(it)) for it in parts)
 
     def around(self, memory: Memory, before: int, after: int) -> list[Memory]:
         # The SQL of the timeline.
@@ -98,7 +108,7 @@ class MemoryLists(FilteredTable):
         return [*reversed(side("<", "DESC", before)), memory, *side(">", "ASC", after)]
 
     def page(self, project: Project | None, after: MemoryId, limit: int) -> list[Memory]:
-        rows = self._execute(
+        rows = self._stream(
             f"""SELECT {MEMORY}
                   FROM memories m
                   JOIN spaces s ON s.id = m.space_id
@@ -116,7 +126,7 @@ class MemoryLists(FilteredTable):
         return portion(map(memory_of, rows), MAX_PAGE, _size)
 
     def every(self, after: MemoryId, limit: int) -> list[Memory]:
-        rows = self._execute(
+        rows = self._stream(
             f"""SELECT {MEMORY}
                   FROM memories m
                   JOIN spaces s ON s.id = m.space_id

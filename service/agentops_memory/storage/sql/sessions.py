@@ -8,8 +8,9 @@ from typing import Any
 
 from ...domain.model.memory import Session, SessionId
 from ...domain.model.space import Project
+from ...domain.ports.memories import MAX_LIST, MAX_PAGE
 from ...domain.text.summary import Transcript
-from .rows import count, instant, micros
+from .rows import count, instant, micros, portion
 from .table import FilteredTable, Table
 
 SESSION = "id, project, started_at, ended_at, summary, message_count"
@@ -93,7 +94,7 @@ class Sessions(FilteredTable):
             limit=limit,
             **self._patterns(),
         )
-        return [_session(row) for row in rows]
+        return portion(map(_session, rows), MAX_LIST, _size)
 
     def summaries(self, project: Project, limit: int) -> list[str]:
         return self._scalars(
@@ -109,7 +110,7 @@ class Sessions(FilteredTable):
         )
 
     def page(self, project: Project | None, after: int, limit: int) -> list[tuple[int, Session]]:
-        rows = self._execute(
+        rows = self._stream(
             f"""SELECT number, {SESSION}
                   FROM sessions
                  WHERE number > :after
@@ -122,7 +123,8 @@ class Sessions(FilteredTable):
             limit=limit,
             **self._patterns(),
         )
-        return [(number, _session(row)) for number, *row in rows]
+        numbered = ((number, _session(row)) for number, *row in rows)
+        return portion(numbered, MAX_PAGE, lambda each: _size(each[1]))
 
     def count(self, project: Project | None) -> int:
         return self._number(
@@ -206,6 +208,10 @@ class Transcripts(Table):
             limit=limit,
         )
         return [(SessionId(id_), instant(heard_at)) for id_, heard_at in rows]
+
+
+def _size(session: Session) -> int:
+    return len(session.summary)
 
 
 def _session(row: Any) -> Session:
