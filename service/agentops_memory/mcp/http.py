@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from agentops_memory_client.contract.extras import SERVER, requirements_command
 
@@ -76,12 +76,10 @@ class McpOverHttp:
         request.state.caller = current_caller(request)
         transport = await self._transport()
         is_new = SESSION not in request.headers and message.get("method") == "initialize"
-
-        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-            named = _naming(send) if is_new else send
-            await transport.answer(_in_json(scope), _again(body, receive), named)
-
-        return _Relayed(answer)
+        relayed = _Relayed()
+        send = _naming(relayed.send) if is_new else relayed.send
+        await transport.answer(_in_json(request.scope), _again(body, request.receive), send)
+        return relayed
 
     async def end(self, request: Request) -> Response:
         """The end of a connection. Nothing is kept of it; its session stays as it is."""
@@ -107,14 +105,15 @@ class McpOverHttp:
 
 
 class _Relayed(Response):
-    """A response that another application gives."""
+    """What another application answers, in one piece."""
 
-    def __init__(self, answer: ASGIApp) -> None:
-        super().__init__()
-        self._answer = answer
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._answer(scope, receive, send)
+    async def send(self, message: Message) -> None:
+        """Take the next message of that application."""
+        if message["type"] == "http.response.start":
+            self.status_code = message["status"]
+            self.raw_headers = list(message.get("headers", ()))
+        else:
+            self.body += message.get("body", b"")
 
 
 def _no_mcp() -> NoPath:

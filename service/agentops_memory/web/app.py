@@ -17,9 +17,11 @@ from starlette.routing import Match, Route
 
 from .. import __version__
 from ..api.docs_page.page import Page, page
-from ..api.kit.endpoint import Gate, routes
+from ..api.kit.bodies import JSON
+from ..api.kit.endpoint import ADMISSION, Gate, routes
+from ..api.kit.large_answers import Bounded
 from ..api.kit.openapi import Described, document
-from ..api.kit.protocol import Operation, Protocol, Services, protocol_at
+from ..api.kit.protocol import Handler, Operation, Protocol, Services, protocol_at
 from ..api.kit.refusals import Failed, NoMethod, NoPath
 from ..domain.errors import Denied, Refusal, Unavailable
 from ..domain.model.access import DEFAULT_TENANT, Role
@@ -51,7 +53,7 @@ def application(
     application = Starlette(
         routes=[  # tried one after another
             *found[:most_asked],
-            *(Route(o.path, o.handler, methods=[o.method]) for o in own),
+            *(Route(o.path, _bounded(o.handler, gate), methods=[o.method]) for o in own),
             *found[most_asked:],
         ],
         exception_handlers={
@@ -63,6 +65,17 @@ def application(
     )
     application.router.redirect_slashes = False
     return application
+
+
+def _bounded(handler: Handler, gate: Gate) -> Handler:
+    """The same, with its answers among the large ones."""
+
+    async def handle(request: Request) -> Response:
+        answer = await handler(request)
+        known = request.scope.get(ADMISSION)
+        return Bounded(answer, gate.large_answers.of(known.admitted.key if known else None))
+
+    return handle
 
 
 class _Refusals:
@@ -159,7 +172,7 @@ class Documentation:
 
     async def _openapi(self, request: Request) -> Response:
         self._gate.admit(request, Role.READER)
-        return JSONResponse(await asyncio.to_thread(lambda: self._described))
+        return Response(await asyncio.to_thread(lambda: self._written), media_type=JSON)
 
     async def _docs(self, request: Request) -> Response:
         self._gate.admit(request, Role.READER)
@@ -174,6 +187,10 @@ class Documentation:
         described = [(last, [*operations, *self.operations]), *others]
         documented = [each for each in described if each[0].problem is not None]
         return document(documented, title=TITLE, version=__version__)
+
+    @cached_property
+    def _written(self) -> bytes:
+        return bytes(JSONResponse(self._described).body)
 
     @cached_property
     def _page(self) -> Page:

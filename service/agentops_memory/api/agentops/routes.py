@@ -224,7 +224,7 @@ def operations(services: Services) -> tuple[Operation, ...]:
         Operation(
             method="GET", path="/export", name="export", role=Role.ADMIN,
             summary="Every session and every observation, streamed.",
-            handler=handlers.export, answer=a.Export, query=(PROJECT,),
+            handler=handlers.export, answer=a.Export, query=(PROJECT,), is_large=True,
         ),
         Operation(
             method="POST", path="/import", name="import", role=Role.ADMIN,
@@ -246,7 +246,7 @@ def refused(refusal: Refusal) -> Response:
 
 def _rows(name: str, default: int) -> Parameter:
     help_ = f"How many rows, at most 1,000; anything but a positive number means {default}."
-    return Parameter(name=name, help=help_, kind="integer")
+    return Parameter(name=name, help=help_, kind="integer", is_row_count=True)
 
 
 def _before(noun: str, kind: Literal["string", "id"]) -> Parameter:

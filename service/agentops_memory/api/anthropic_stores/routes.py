@@ -52,7 +52,7 @@ VIEW = Parameter(
     choices=tuple(VIEWS),
 )
 LIMIT = Parameter(
-    name="limit", kind="count", most=MAX_PAGE,
+    name="limit", kind="count", most=MAX_PAGE, is_row_count=True,
     help="How many items, from 1 to 100; 20 if absent, and at most 20 with `view=full`.",
 )  # fmt: skip
 PAGE = Parameter(name="page", help="The `next_page` of the page before.")

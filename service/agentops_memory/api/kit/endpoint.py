@@ -3,7 +3,7 @@
 import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from starlette.requests import Request
@@ -15,6 +15,7 @@ from ...domain.memories.idempotency import IdempotentRequest
 from ...domain.model.access import Caller, KeyId, Role
 from ...domain.secrets.redaction import Rules
 from ...telemetry import Telemetry, annotate, hide_by
+from .large_answers import MANY, PIECE, LargeAnswers, Slot, row_counts
 from .protocol import Operation, Protocol
 
 REPLAYED = "Idempotent-Replayed"
@@ -51,6 +52,7 @@ class Gate:
     identify: Callable[[Mapping[str, str]], Caller]
     require_rate: Callable[[KeyId | None], None]
     rules: Callable[[Caller], Rules]  # redaction of logs and spans
+    large_answers: LargeAnswers = field(default_factory=LargeAnswers)
 
     def admit(
         self,
@@ -102,6 +104,7 @@ class Endpoint:
     operation: Operation
     gate: Gate
     telemetry: Telemetry
+    row_counts: re.Pattern[bytes] | None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request, is_begun = Request(scope, receive), False
@@ -115,19 +118,46 @@ class Endpoint:
             span = self.operation.span or self.operation.name
             with self.telemetry.operation(span, request.headers):
                 admitted = self._admitted(request)
-                answer = await self.operation.handler(request)
-                if admitted and (status := admitted.replayed_status):
-                    annotate(REPLAY)
-                    answer.status_code = status
-                    for name in filter(None, (REPLAYED, self.protocol.replayed)):
-                        answer.headers[name] = "true"
-                await answer(scope, receive, sent)
+                if not self._asks_for_many(scope):
+                    await self._answer(request, admitted, sent)
+                else:
+                    with self._slot(admitted) as slot:
+                        await slot.wait()
+                        await self._answer(request, admitted, sent, slot)
         except Refusal as refusal:
             if is_begun:
                 fields = {"operation": self.operation.name, "reason": str(refusal)}
                 log.warning("an answer is left incomplete", extra=fields)
             else:
                 await self.protocol.refused(refusal)(scope, receive, send)
+
+    async def _answer(
+        self, request: Request, admitted: Admission | None, send: Send, slot: Slot | None = None
+    ) -> None:
+        answer = await self.operation.handler(request)
+        if admitted and (status := admitted.replayed_status):
+            annotate(REPLAY)
+            answer.status_code = status
+            for name in filter(None, (REPLAYED, self.protocol.replayed)):
+                answer.headers[name] = "true"
+        scope, receive = request.scope, request.receive
+        body = getattr(answer, "body", None)
+        if slot is not None:
+            await slot.send(answer, scope, receive, send)
+        elif body is not None and len(body) <= PIECE:
+            await answer(scope, receive, send)
+        else:
+            with self._slot(admitted) as own:
+                await own.send(answer, scope, receive, send)
+
+    def _asks_for_many(self, scope: Scope) -> bool:
+        """Whether the answer may be large, by what is known before anything is read."""
+        if self.operation.is_large or self.row_counts is None:
+            return self.operation.is_large
+        return any(int(it) > MANY for it in self.row_counts.findall(scope["query_string"]))
+
+    def _slot(self, admitted: Admission | None) -> Slot:
+        return self.gate.large_answers.of(admitted.admitted.key if admitted else None)
 
     def _admitted(self, request: Request) -> Admission | None:
         """What is known of who was let in; nothing where everybody may ask."""
@@ -153,7 +183,15 @@ def routes(
     """The operations as Starlette's routes, each in its span; the most asked for come first."""
     in_order = sorted(operations, key=lambda operation: operation.name not in protocol.first)
     return [
-        _route(Endpoint(protocol=protocol, operation=each, gate=gate, telemetry=telemetry))
+        _route(
+            Endpoint(
+                protocol=protocol,
+                operation=each,
+                gate=gate,
+                telemetry=telemetry,
+                row_counts=row_counts(each),
+            )
+        )
         for each in in_order
     ]
 

@@ -132,7 +132,8 @@ def _answer(operation: Operation, protocol: Protocol, status: int) -> dict[str, 
 def _refused(status: int, protocol: Protocol) -> dict[str, Any]:
     assert protocol.problem is not None  # else it is not described
     content = _content(_reference(protocol.problem))
-    return {"description": HTTPStatus(status).phrase} | content | _headers(protocol.headers)
+    reason = _REASONS.get(status, HTTPStatus(status).phrase)
+    return {"description": reason} | content | _headers(protocol.headers)
 
 
 def _headers(headers: Mapping[str, str]) -> dict[str, Any]:
@@ -149,6 +150,11 @@ def _content(schema: dict[str, Any], media_type: str = "application/json") -> di
 def _reference(model: type[BaseModel]) -> dict[str, Any]:
     return {"$ref": f"#/components/schemas/{model.__name__}"}
 
+
+_REASONS = {
+    429: "Too many requests of this key, or large answers to it that are not read yet.",
+    503: "Unavailable for now, or too many large answers of all keys are not read yet.",
+}
 
 _IDEMPOTENCY_KEY = {
     "name": KEY_HEADERS[0],

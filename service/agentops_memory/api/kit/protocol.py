@@ -64,6 +64,7 @@ class Parameter:
     choices: Sequence[str] = ()  # the only texts that it takes
     most: int | None = None  # the largest number that it takes, or how many different strings
     required: bool = False
+    is_row_count: bool = False  # whether it says how many rows an answer has at most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +92,7 @@ class Operation:
     role: Role | None = None  # that a caller needs; none for what everybody may ask
     scope: str | None = None  # what a refusal calls that role, where the protocol has its own name
     is_limited: bool = True  # whether it counts against the rate of the caller's key
+    is_large: bool = False  # whether its answer is large, whatever the query
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,7 +34,10 @@ ENTRIES, VERSIONS = f"{STORE}/memories", f"{STORE}/versions"
 ENTRY, VERSION = f"{ENTRIES}/{{entry_id}}", f"{VERSIONS}/{{version_id}}"
 
 LIMIT = Parameter(
-    name="limit", help="How many, 20 unless told; at most 100, also for more.", kind="count"
+    name="limit",
+    help="How many, 20 unless told; at most 100, also for more.",
+    kind="count",
+    is_row_count=True,
 )
 PAGE = (
     LIMIT,

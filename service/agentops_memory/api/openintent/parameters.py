@@ -11,7 +11,10 @@ MATCH = Parameter(name="If-Match", help='The version that it must have, such as 
 MUST_MATCH = replace(MATCH, required=True)
 TAG = {"ETag": "The version, as If-Match takes it."}
 LIMIT = Parameter(
-    name="limit", kind="count", help=f"How many, 100 unless told; at most {MOST_SHOWN:,}."
+    name="limit",
+    kind="count",
+    help=f"How many, 100 unless told; at most {MOST_SHOWN:,}.",
+    is_row_count=True,
 )
 PAGE = (LIMIT, Parameter(name="offset", kind="integer", help="After how many; 0 unless told."))
 EVENTS = (

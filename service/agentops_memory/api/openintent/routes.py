@@ -100,7 +100,7 @@ def operations(services: Services) -> tuple[Operation, ...]:
             handler=api.search_entries, answer=m.FoundAgentEntries,
             query=(Parameter(name="q", help="Any text.", kind="words", required=True),
                    *(each for each in CONDITIONS if each.name in SEARCHED),
-                   Parameter(name="limit", kind="count",
+                   Parameter(name="limit", kind="count", is_row_count=True,
                              help="How many, 10 unless told; at most 100.")),
         ),
         Operation(

@@ -7,6 +7,7 @@ from ....domain.model.hosts.commitments import CommitmentState
 from ...kit.bodies import WRITTEN
 from ...kit.protocol import Operation, Parameter, Services
 from ..memory.discovery import BASE
+from ..memory.parameters import limit
 from . import models as m
 from .bodies import CommitmentBody
 from .handlers import CommitmentHandlers
@@ -35,9 +36,7 @@ def operations(services: Services) -> Sequence[Operation]:
                     name="state", help="Of this state alone.",
                     choices=[it.value for it in CommitmentState],
                 ),
-                Parameter(
-                    name="limit", kind="integer", help="How many, 100 unless told; at most 1,000."
-                ),
+                limit(100, 1000),
                 Parameter(name="after", help="An id: those after it."),
             ),
         ),

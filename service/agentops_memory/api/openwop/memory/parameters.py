@@ -14,5 +14,8 @@ BUDGET = Parameter(
 def limit(usual: int, most: int) -> Parameter:
     """How many."""
     return Parameter(
-        name="limit", kind="integer", help=f"How many, {usual} unless told; at most {most:,}."
+        name="limit",
+        kind="integer",
+        help=f"How many, {usual} unless told; at most {most:,}.",
+        is_row_count=True,
     )

@@ -8,6 +8,7 @@ from ....domain.model.hosts.proposals import ArtifactKind, ProposalState
 from ...kit.bodies import WRITTEN
 from ...kit.protocol import Operation, Parameter, Services
 from ..memory.discovery import BASE
+from ..memory.parameters import limit
 from . import bodies as b
 from . import models as m
 from .handlers import ProposalRequests
@@ -15,7 +16,7 @@ from .handlers import ProposalRequests
 PROPOSALS, PROPOSAL = f"{BASE}/proposals", f"{BASE}/proposals/{{proposalId}}"
 ARTIFACTS, ARTIFACT = f"{BASE}/artifacts", f"{BASE}/artifacts/{{artifactRef}}"
 
-LIMIT = Parameter(name="limit", kind="integer", help="How many, 100 unless told; at most 1,000.")
+LIMIT = limit(100, 1000)
 KIND = Parameter(name="kind", help="Of this kind alone.", choices=tuple(ArtifactKind))
 
 
