@@ -25,7 +25,7 @@ MANY = 100  # rows; a default page has no more, so only a request for a lot wait
 
 SLOT = 2 * 1024 * 1024  # bytes of an answer for each of its slots; few are longer
 SLOTS_OF_A_KEY = 6  # a browser opens as many connections to a host
-SLOTS = 16  # 32 MiB: the service takes some 80 MiB beside them, and a pod has 128
+SLOTS = 12  # each keeps up to 4 MiB: with the 80 MiB of the service, less than the 128 of a pod
 SLOT_TIMEOUT = 2.0  # seconds; a client that reads has taken an answer long before
 PIECE_TIMEOUT = 120.0  # seconds for a piece; slower, a client could keep its slot permanently
 
